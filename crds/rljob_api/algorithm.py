@@ -1,0 +1,110 @@
+"""The learning algorithm: advantages, policy loss, regularisers, optimizer."""
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from rljob_api.base import Model, OneOf, Rule
+
+
+class Clip(Model):
+    """PPO's clipped ratio against the engines' log-probabilities (verl's bypass mode)."""
+
+    low: float = Field(default=0.2, gt=0, lt=1)
+    """Ratios below 1 - low are clipped."""
+    high: float = Field(default=0.2, gt=0, le=10)
+    """Ratios above 1 + high are clipped (DAPO's clip-higher: 0.28)."""
+    dual: float | None = Field(default=3.0, gt=1, le=100)
+    """Dual clip: the loss of a sample with negative advantage is at most dual * |advantage|. null is off."""
+
+
+class DecoupledClip(Clip):
+    """Decoupled PPO (AReaL, arXiv:2505.24298): the ratio is taken against the proximal policy, recomputed
+    by the trainer when a step begins; the proximal-to-engine ratio becomes an importance weight. With one
+    batch per step this is PPO with truncated importance sampling."""
+
+    weight_cap: float = Field(default=2.0, gt=0, le=1000)
+    """Largest importance weight."""
+    weight_floor: float = Field(default=0.0, ge=0, le=1)
+    """Smallest importance weight."""
+    outside: Literal["truncate", "mask"] = "truncate"
+    """What happens to a token whose weight leaves [weightFloor, weightCap]: the weight is truncated to the
+    bound (TIS), or the token is left out of the loss (IcePop)."""
+    level: Literal["token", "sequence"] = "token"
+    """One weight per token, or the product over the response."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            message="weightFloor must not be above weightCap",
+            cel="self.weightFloor <= self.weightCap",
+            holds=lambda self: self.weight_floor <= self.weight_cap,
+            fields=("weightFloor", "weightCap"),
+        ),
+    )
+
+
+class TruncatedReinforce(Model):
+    """REINFORCE with truncated importance sampling: min(pi / pi_engine, cap), detached, weighs the
+    log-probability gradient."""
+
+    weight_cap: float = Field(default=2.0, gt=0, le=1000)
+    """Largest importance weight."""
+
+
+class PolicyLoss(OneOf):
+    """The policy-gradient objective."""
+
+    one_of: ClassVar[tuple[str, ...]] = ("clip", "decoupled_clip", "truncated_reinforce")
+
+    clip: Clip | None = None
+    """PPO clip against the engines' log-probabilities."""
+    decoupled_clip: DecoupledClip | None = None
+    """PPO clip against recomputed log-probabilities, with truncated importance weights."""
+    truncated_reinforce: TruncatedReinforce | None = None
+    """REINFORCE with truncated importance weights."""
+
+
+class KlPenalty(Model):
+    """Penalty on the divergence from the reference model (the weights that training began with)."""
+
+    coefficient: float = Field(default=0.001, gt=0, le=100)
+    """Weight of the penalty in the loss."""
+    estimator: Literal["k1", "k2", "k3"] = "k3"
+    """Schulman's estimators; k3 is verl's low_var_kl."""
+
+
+class Algorithm(Model):
+    """GRPO and its relatives."""
+
+    normalize_by_std: bool = True
+    """Divide a group's advantages by the standard deviation of its rewards (GRPO); false is Dr. GRPO."""
+    policy_loss: PolicyLoss = PolicyLoss(clip=Clip())
+    """The objective."""
+    kl: KlPenalty | None = None
+    """KL penalty; null keeps no reference model."""
+    entropy_coefficient: float = Field(default=0.0, ge=0, le=10)
+    """Weight of the entropy bonus."""
+    aggregation: Literal["token-mean", "sequence-mean"] = "token-mean"
+    """token-mean: every response token of the batch counts the same (DAPO). sequence-mean: every response
+    counts the same. Both divide by the count of the whole batch, over all ranks."""
+
+
+class Optimizer(Model):
+    """AdamW and its learning-rate schedule."""
+
+    learning_rate: float = Field(default=1e-6, gt=0, le=1)
+    """Peak learning rate."""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """How the learning rate falls from its peak to 0 over the job's optimizer updates."""
+    warmup_updates: int = Field(default=0, ge=0, le=1_000_000)
+    """Optimizer updates over which the learning rate rises from 0."""
+    weight_decay: float = Field(default=0.01, ge=0, le=10)
+    """AdamW's decoupled weight decay."""
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    """Decay of the first moment."""
+    beta2: float = Field(default=0.999, ge=0, lt=1)
+    """Decay of the second moment."""
+    epsilon: float = Field(default=1e-8, gt=0, le=1)
+    """AdamW's epsilon."""
+    max_grad_norm: float = Field(default=1.0, gt=0, le=1000)
+    """Gradients are scaled down to this global norm."""

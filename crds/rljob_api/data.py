@@ -1,0 +1,115 @@
+"""Where prompts come from and how responses are rewarded."""
+
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from rljob_api.base import Model, OneOf, Rule
+
+
+class JsonlData(Model):
+    """A file with one JSON object per line."""
+
+    path: str = Field(min_length=1)
+    """The file, relative to the manifest."""
+
+
+class ParquetData(Model):
+    """A parquet file."""
+
+    path: str = Field(min_length=1)
+    """The file, relative to the manifest."""
+
+
+class HuggingFaceData(Model):
+    """A data set that the `datasets` library loads."""
+
+    name: str = Field(min_length=1)
+    """Name on the hub, or a folder."""
+    config: str | None = None
+    """Configuration of the data set, where it has several."""
+    split: str = "train"
+    """Which split."""
+
+
+class GeneratedData(Model):
+    """Prompts of a built-in example task, made from training.seed."""
+
+    task: Literal["copy", "repeat", "count", "reverse"]
+    """copy: repeat the prompt's letters. repeat: repeat one letter. count: answer with as many tokens as the
+    prompt has letters. reverse: the prompt's letters backwards."""
+    rows: int = Field(default=4096, ge=1, le=100_000_000)
+    """Number of prompts in an epoch."""
+    min_length: int = Field(default=4, ge=1, le=4096)
+    """Shortest prompt, in letters."""
+    max_length: int = Field(default=4, ge=1, le=4096)
+    """Longest prompt, in letters."""
+    letters: int = Field(default=8, ge=1, le=4096)
+    """How many letters of the alphabet are used."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            message="minLength must not be above maxLength",
+            cel="self.minLength <= self.maxLength",
+            holds=lambda self: self.min_length <= self.max_length,
+            fields=("minLength", "maxLength"),
+        ),
+    )
+
+
+class Data(OneOf):
+    """The prompts."""
+
+    one_of: ClassVar[tuple[str, ...]] = ("jsonl", "parquet", "hugging_face", "generated")
+
+    jsonl: JsonlData | None = None
+    """A JSON Lines file."""
+    parquet: ParquetData | None = None
+    """A parquet file."""
+    hugging_face: HuggingFaceData | None = None
+    """A Hugging Face data set."""
+    generated: GeneratedData | None = None
+    """A built-in example task."""
+    prompt_field: str = Field(default="prompt", min_length=1)
+    """Field that holds the prompt: a string, or a list of chat messages (then the tokenizer's chat template
+    is applied)."""
+    answer_field: str = Field(default="answer", min_length=1)
+    """Field that holds the reference answer for the reward; may be missing in the data."""
+    max_prompt_tokens: int = Field(default=1024, ge=1, le=1048576)
+    """Longest prompt, in tokens."""
+    long_prompts: Literal["error", "skip"] = "error"
+    """What happens to a prompt above maxPromptTokens: the job refuses to start, or the prompt is left out
+    and counted."""
+    shuffle: bool = True
+    """Shuffle each epoch (seeded by training.seed)."""
+
+
+class OverlongShaping(Model):
+    """DAPO's soft punishment of overlong responses (arXiv:2503.14476, eq. 13).
+
+    A response of L tokens gets min(0, -(L - (maxResponseTokens - bufferTokens)) / bufferTokens * penaltyFactor)
+    added to its reward.
+    """
+
+    buffer_tokens: int = Field(ge=1, le=1048576)
+    """Length of the punished zone below maxResponseTokens, in tokens."""
+    penalty_factor: float = Field(default=1.0, ge=0, le=1000)
+    """Punishment at maxResponseTokens."""
+
+
+class Reward(Model):
+    """How a response is scored."""
+
+    function: str = Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
+    """Import path `module:function`. The function takes a `rljob_runtime.rewards.RewardInput` and returns a
+    number. Built in: rljob_runtime.rewards.tasks:copy (repeat, count, reverse) and
+    rljob_runtime.rewards.math:math_answer."""
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments for the function."""
+    timeout_seconds: float = Field(default=10.0, gt=0, le=3600)
+    """Time that one response may take to score. A response whose reward raises or takes longer is left out
+    of the loss and counted."""
+    workers: int = Field(default=1, ge=1, le=256)
+    """Processes that run the function."""
+    overlong: OverlongShaping | None = None
+    """Punish responses that come close to maxResponseTokens."""

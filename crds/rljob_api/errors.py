@@ -1,0 +1,174 @@
+"""What is wrong with an RLJob, in words for the person who wrote it.
+
+Guarantees: every problem names its field by its YAML path, what was found and what is allowed; an unknown
+name comes with the nearest known one, or with the list of what is known.
+"""
+
+import difflib
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic.alias_generators import to_camel
+from pydantic_core import ErrorDetails
+
+Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong."""
+
+    path: Path
+    """Where, in YAML names."""
+    message: str
+    """What is wrong and what is allowed: one line without a full stop at the end."""
+    suggestion: str | None = None
+    """The name or value that was probably meant."""
+
+    def __str__(self) -> str:
+        hint = f" Did you mean {self.suggestion}?" if self.suggestion else ""
+        where = f"{dotted(self.path)}: " if self.path else ""
+        return f"{where}{self.message}.{hint}"
+
+
+def dotted(path: Path) -> str:
+    """`("spec", "pools", 0)` as `spec.pools[0]`."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def problems(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
+    """The problems behind a pydantic error about `model`, in the order of their paths."""
+    found = [problem for details in error.errors() for problem in _explain(details, model)]
+    return sorted(found, key=lambda problem: [str(part) for part in problem.path])
+
+
+def nearest(word: str, known: list[str]) -> str | None:
+    """The known word that `word` is probably a misspelling of."""
+    by_lower = {name.lower(): name for name in known}
+    close = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
+    return by_lower[close[0]] if close else None
+
+
+def _explain(details: ErrorDetails, model: type[BaseModel]) -> Iterator[Problem]:
+    path: Path = details["loc"]
+    kind = details["type"]
+    if kind == "rules":
+        for field, message in details["ctx"]["broken"]:
+            yield Problem((*path, *filter(None, field.split("."))), message)
+    elif kind == "extra_forbidden":
+        owner = _type_at(model, path[:-1])
+        known = list(yaml_fields(owner)) if owner else []
+        suggestion = nearest(str(path[-1]), known)
+        listed = "" if suggestion or not known else f" (known here: {', '.join(sorted(known))})"
+        yield Problem(path, f"unknown field{listed}", suggestion)
+    elif kind == "missing":
+        about = _describe_field(model, path)
+        yield Problem(path, f"must be set{f' ({about})' if about else ''}")
+    elif kind == "literal_error":
+        allowed = _literals(model, path)
+        suggestion = nearest(str(details["input"]), [str(value) for value in allowed]) if allowed[1:] else None
+        listed = ", ".join(map(str, allowed)) or details["ctx"]["expected"]
+        yield Problem(path, f"{_show(details['input'])} is not allowed; it must be {_either(listed)}", suggestion)
+    else:
+        yield Problem(path, _sentence(kind, details))
+
+
+_KINDS = {
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "string_type": "a string",
+    "bool_type": "true or false",
+    "model_type": "a mapping",
+    "dict_type": "a mapping",
+    "list_type": "a list",
+}
+_BOUNDS = {
+    "greater_than_equal": ("ge", "below the smallest allowed value"),
+    "greater_than": ("gt", "not above"),
+    "less_than_equal": ("le", "above the largest allowed value"),
+    "less_than": ("lt", "not below"),
+}
+
+
+def _sentence(kind: str, details: ErrorDetails) -> str:
+    value = _show(details["input"])
+    context = details.get("ctx", {})
+    if kind in _KINDS:
+        return f"must be {_KINDS[kind]} (found {value})"
+    if kind in _BOUNDS:
+        key, words = _BOUNDS[kind]
+        return f"{value} is {words} {context[key]}"
+    if kind == "finite_number":
+        return f"must be a finite number (found {value})"
+    if kind == "string_too_short":
+        return "must not be empty" if context["min_length"] == 1 else f"is shorter than {context['min_length']}"
+    if kind == "string_too_long":
+        return f"has more than {context['max_length']} characters"
+    if kind == "string_pattern_mismatch":
+        return f"{value} does not have the form {context['pattern']}"
+    message = details["msg"]
+    return f"{message[0].lower()}{message[1:]} (found {value})"
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list"
+    if value is None:
+        return "nothing"
+    text = repr(value) if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _either(listed: str) -> str:
+    return f"one of {listed}" if ", " in listed else listed
+
+
+def yaml_fields(model: type[BaseModel]) -> dict[str, Any]:
+    """The fields of a model by their YAML names."""
+    return {field.alias or to_camel(name): field for name, field in model.model_fields.items()}
+
+
+def unwrap(annotation: Any) -> Any:
+    """`X` for `X | None`; anything else unchanged."""
+    if get_origin(annotation) in (Union, types.UnionType):
+        members = [member for member in get_args(annotation) if member is not type(None)]
+        return members[0] if len(members) == 1 else annotation
+    return annotation
+
+
+def _annotation_at(model: type[BaseModel], path: Path) -> Any:
+    """The type at a path below a model; None where the path leaves the models."""
+    current: Any = model
+    for part in path:
+        if not (isinstance(current, type) and issubclass(current, BaseModel)):
+            return None
+        field = yaml_fields(current).get(str(part))
+        if field is None:
+            return None
+        current = unwrap(field.annotation)
+    return current
+
+
+def _type_at(model: type[BaseModel], path: Path) -> type[BaseModel] | None:
+    found = _annotation_at(model, path)
+    return found if isinstance(found, type) and issubclass(found, BaseModel) else None
+
+
+def _literals(model: type[BaseModel], path: Path) -> tuple[Any, ...]:
+    found = _annotation_at(model, path)
+    return get_args(found) if get_origin(found) is Literal else ()
+
+
+def _describe_field(model: type[BaseModel], path: Path) -> str:
+    owner = _type_at(model, path[:-1])
+    field = yaml_fields(owner).get(str(path[-1])) if owner else None
+    text = (field.description or "") if field else ""
+    return text.split(". ")[0].rstrip(".").replace("\n", " ")

@@ -1,0 +1,84 @@
+"""What is trained: the policy model and its tokenizer."""
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from rljob_api.base import Model, OneOf, Rule
+
+
+class RandomModel(Model):
+    """A randomly initialised model, for tests, examples and throughput measurements."""
+
+    architecture: Literal["qwen3", "qwen2", "llama"] = "qwen3"
+    """Model family, as in Hugging Face's `model_type`."""
+    hidden_size: int = Field(default=64, ge=8, le=16384)
+    """Width of the residual stream."""
+    intermediate_size: int = Field(default=192, ge=8, le=65536)
+    """Width of the MLP."""
+    layers: int = Field(default=2, ge=1, le=256)
+    """Number of transformer layers."""
+    attention_heads: int = Field(default=4, ge=1, le=256)
+    """Query heads per layer."""
+    key_value_heads: int = Field(default=2, ge=1, le=256)
+    """Key and value heads per layer; divides attentionHeads."""
+    head_dim: int = Field(default=32, ge=8, le=512)
+    """Width of one head. vLLM on CPUs takes 32, 64, 80, 96, 112, 128 and larger."""
+    max_position_embeddings: int = Field(default=256, ge=8, le=1048576)
+    """Longest sequence (prompt and response), in tokens."""
+    tie_word_embeddings: bool = False
+    """Whether input and output embedding are one matrix."""
+    vocabulary_size: int | None = Field(default=None, ge=8, le=1048576)
+    """Tokens in the vocabulary. Default: what the tokenizer has, rounded up to a multiple of 32."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            message="keyValueHeads must divide attentionHeads",
+            cel="self.attentionHeads % self.keyValueHeads == 0",
+            holds=lambda self: self.attention_heads % self.key_value_heads == 0,
+            fields=("keyValueHeads", "attentionHeads"),
+        ),
+    )
+
+
+class PolicyModel(OneOf):
+    """The policy: a folder in Hugging Face format, or a random model built from its shape."""
+
+    one_of: ClassVar[tuple[str, ...]] = ("path", "random")
+
+    path: str | None = Field(default=None, min_length=1)
+    """Folder of a causal language model (config.json and *.safetensors), relative to the manifest."""
+    random: RandomModel | None = None
+    """Build a model of this shape with random weights (seeded by training.seed)."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Number format of the engines' weights and of the trainer's forward pass. The trainer keeps
+    float32 master weights in either case."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: less memory, about a third more compute."""
+
+
+class CharacterTokenizer(Model):
+    """One token per character, with <pad>, <bos>, <eos> and <sep> in front."""
+
+    alphabet: str = Field(default="abcdefghijklmnopqrstuvwxyz0123456789", min_length=1, max_length=4096)
+    """The characters, each once. A prompt with any other character is an error."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            message="alphabet must have each character once",
+            cel="self.alphabet.split('').all(c, self.alphabet.indexOf(c) == self.alphabet.lastIndexOf(c))",
+            holds=lambda self: len(set(self.alphabet)) == len(self.alphabet),
+            fields=("alphabet",),
+        ),
+    )
+
+
+class Tokenizer(OneOf):
+    """How text becomes tokens."""
+
+    one_of: ClassVar[tuple[str, ...]] = ("path", "characters")
+
+    path: str | None = Field(default=None, min_length=1)
+    """Folder with a Hugging Face tokenizer, relative to the manifest."""
+    characters: CharacterTokenizer | None = None
+    """The built-in character tokenizer."""

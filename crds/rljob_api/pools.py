@@ -1,0 +1,74 @@
+"""The three worker pools of an RLJob."""
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from rljob_api.base import Model, Rule
+
+
+class Pool(Model):
+    """A set of equal workers; each worker is one pod in a cluster and one process on one machine."""
+
+    replicas: int = Field(default=1, ge=0, le=4096)
+    """Number of workers."""
+    accelerators_per_worker: int = Field(default=1, ge=1, le=16)
+    """Accelerators of one worker, in devices. With `accelerator: cpu` a worker has none: leave it at 1."""
+    cpus_per_worker: int = Field(default=1, ge=1, le=512)
+    """CPU threads of one worker: the size of its compute thread pool."""
+
+
+class TrainerPool(Pool):
+    """The pool that trains. One process for each accelerator (one for each worker on CPUs)."""
+
+    replicas: int = Field(default=1, ge=1, le=4096)
+    """Number of trainer workers."""
+
+
+class RolloutPool(Pool):
+    """A pool of inference engines, one engine for each worker."""
+
+    min_replicas: int | None = Field(default=None, ge=0, le=4096)
+    """Fewest workers that the pool may be scaled to. Default: `replicas`."""
+    max_replicas: int | None = Field(default=None, ge=1, le=4096)
+    """Most workers that the pool may be scaled to. Default: `replicas`."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            message="replicas must be between minReplicas and maxReplicas",
+            cel="(!has(self.minReplicas) || self.minReplicas <= self.replicas)"
+            " && (!has(self.maxReplicas) || self.replicas <= self.maxReplicas)",
+            holds=lambda self: (
+                (self.min_replicas is None or self.min_replicas <= self.replicas)
+                and (self.max_replicas is None or self.replicas <= self.max_replicas)
+            ),
+            fields=("replicas", "minReplicas", "maxReplicas"),
+        ),
+    )
+
+
+class HeavyRolloutPool(RolloutPool):
+    """The rollout pool for the long tail; a job has none unless it says so."""
+
+    replicas: int = Field(default=0, ge=0, le=4096)
+    """Number of workers."""
+
+
+class Pools(Model):
+    """Who trains and who generates."""
+
+    trainer: TrainerPool = TrainerPool()
+    """Workers that hold and update the policy."""
+    fast_rollout: RolloutPool = RolloutPool()
+    """Engines for ordinary responses."""
+    heavy_rollout: HeavyRolloutPool = HeavyRolloutPool()
+    """Engines for the long tail of responses."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            message="fastRollout.replicas and heavyRollout.replicas must not both be 0: nobody would generate",
+            cel="self.fastRollout.replicas + self.heavyRollout.replicas > 0",
+            holds=lambda self: self.fast_rollout.replicas + self.heavy_rollout.replicas > 0,
+            fields=("fastRollout.replicas", "heavyRollout.replicas"),
+        ),
+    )

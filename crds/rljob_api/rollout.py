@@ -1,0 +1,63 @@
+"""How responses are generated."""
+
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from rljob_api.base import Model, OneOf
+
+
+class VllmEngine(Model):
+    """vLLM, one AsyncLLM for each rollout worker."""
+
+    enforce_eager: bool = False
+    """Run without compiled graphs. Always so on CPUs."""
+    gpu_memory_utilization: float = Field(default=0.85, gt=0, le=1)
+    """Part of an accelerator's memory that the engine takes."""
+    kv_cache_gi_b: float = Field(default=1.0, gt=0, le=4096, alias="kvCacheGiB")
+    """KV cache of an engine on CPUs, in GiB."""
+    max_batched_tokens: int | None = Field(default=None, ge=32, le=1048576)
+    """Most tokens in one engine step. Default: vLLM's."""
+    prefix_caching: bool = True
+    """Share the KV cache of equal prompt prefixes."""
+    additional_config: dict[str, Any] = Field(default_factory=dict)
+    """Passed to the platform plug-in. vllm-ascend needs {"rl_config": {"enabled": true}} for weight updates;
+    `accelerator: ascend` sets that."""
+
+
+class TorchEngine(Model):
+    """A small in-process engine on Hugging Face transformers: no compile step, starts in a second."""
+
+    threads: int = Field(default=1, ge=1, le=256)
+    """CPU threads of the engine."""
+
+
+class Engine(OneOf):
+    """The inference engine of a rollout worker."""
+
+    one_of: ClassVar[tuple[str, ...]] = ("vllm", "torch")
+
+    vllm: VllmEngine | None = None
+    """vLLM."""
+    torch: TorchEngine | None = None
+    """The built-in torch engine."""
+
+
+class Rollout(Model):
+    """Sampling of responses."""
+
+    engine: Engine = Engine(vllm=VllmEngine())
+    """Which engine generates."""
+    samples_per_prompt: int = Field(default=8, ge=1, le=1024)
+    """Responses to one prompt: the size of a GRPO group."""
+    max_response_tokens: int = Field(default=1024, ge=1, le=1048576)
+    """Longest response, in tokens."""
+    temperature: float = Field(default=1.0, gt=0, le=10)
+    """Sampling temperature. The trainer's log-probabilities use the same one."""
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    """Nucleus sampling: smallest set of tokens with this probability. 1 is off."""
+    top_k: int = Field(default=0, ge=0, le=1048576)
+    """Sample from the k most probable tokens. 0 is off."""
+    max_running_requests: int = Field(default=256, ge=1, le=65536)
+    """Most requests that one engine runs at a time; further ones wait at the router, where they can go to
+    any engine."""

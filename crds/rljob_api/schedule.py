@@ -1,0 +1,104 @@
+"""How much is trained, how asynchronously, and what is kept."""
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from rljob_api.base import Model, OneOf, Rule
+
+
+class Schedule(OneOf):
+    """Steps and batches. A step takes promptsPerBatch * batchesPerStep groups and makes batchesPerStep
+    optimizer updates."""
+
+    one_of: ClassVar[tuple[str, ...]] = ("total_steps", "epochs")
+
+    total_steps: int | None = Field(default=None, ge=1, le=100_000_000)
+    """Train this many steps; data is repeated as needed."""
+    epochs: int | None = Field(default=None, ge=1, le=1_000_000)
+    """Train every prompt this many times; the last step may be smaller."""
+    prompts_per_batch: int = Field(default=64, ge=1, le=1_000_000)
+    """Prompts (groups) of one optimizer update."""
+    batches_per_step: int = Field(default=1, ge=1, le=1024)
+    """Optimizer updates per step."""
+
+
+class PushSync(Model):
+    """The trainer interrupts the engines for each new version: pause, load, resume."""
+
+    in_flight: Literal["keep", "abort", "wait"] = "keep"
+    """Requests that run when a version arrives. keep: frozen inside the engine, they go on under the new
+    weights. abort: taken out with what they have, and resubmitted to go on. wait: finished first."""
+
+
+class PullSync(Model):
+    """Each engine loads the newest published version when it has finished what it runs; no response
+    spans two versions."""
+
+    keep_versions: int = Field(default=2, ge=2, le=64)
+    """Published versions that the store keeps."""
+
+
+class WeightSync(OneOf):
+    """How new weights reach the engines."""
+
+    one_of: ClassVar[tuple[str, ...]] = ("push", "pull")
+
+    push: PushSync | None = None
+    """The trainer pushes."""
+    pull: PullSync | None = None
+    """The engines pull."""
+    transport: Literal["auto", "shm", "nccl", "hccl"] = "auto"
+    """What carries the weights. shm: shared memory of one host. nccl, hccl: device to device, with push.
+    auto: shm on one host, else the accelerator's."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            message="transport must be auto or shm with pull: nccl and hccl reach all engines at once, with push",
+            cel="!has(self.pull) || self.transport in ['auto', 'shm']",
+            holds=lambda self: self.pull is None or self.transport in ("auto", "shm"),
+            fields=("transport",),
+        ),
+    )
+
+
+class Async(Model):
+    """How far generation may run ahead of training."""
+
+    max_staleness: float = Field(default=1.0, ge=0, le=1024)
+    """Hard bound of a sample's age, in weight versions, from its first token to the moment it is trained.
+    0 is synchronous training. A fraction lets that part of a version's samples be one version older:
+    0.2 is verl's staleness_threshold=0.2."""
+    steps_per_version: int = Field(default=1, ge=1, le=1024)
+    """Steps between two weight versions (verl's trigger_parameter_sync_step)."""
+    weight_sync: WeightSync = WeightSync(push=PushSync())
+    """How new weights reach the engines."""
+    queue_capacity: int | None = Field(default=None, ge=1, le=100_000_000)
+    """Most samples (responses) that wait in the queue; a full queue blocks generation. Default: what
+    maxStaleness admits."""
+
+
+class Parallel(Model):
+    """How the trainer splits its work."""
+
+    max_tokens_per_micro_batch: int = Field(default=16384, ge=1, le=100_000_000)
+    """Most tokens (prompt and response, without padding) in one forward pass of one rank. A sample above it
+    is an error."""
+
+
+class Checkpoint(Model):
+    """What is kept for a restart."""
+
+    every_steps: int = Field(default=50, ge=1, le=1_000_000)
+    """Steps between two checkpoints. The end of the job and a stop make one too."""
+    keep: int = Field(default=2, ge=1, le=1000)
+    """Checkpoints that are kept; older ones are removed."""
+    path: str | None = Field(default=None, min_length=1)
+    """Folder, on storage that outlives the job. Default: `checkpoints` in the run's folder."""
+
+
+class Profiling(Model):
+    """What is recorded about where time goes."""
+
+    events: bool = True
+    """Write every event's start and duration (step_N/worker_R.jsonl in the run's folder)."""

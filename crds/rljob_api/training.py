@@ -1,0 +1,131 @@
+"""Everything about learning: the `training` block of an RLJob."""
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from rljob_api.algorithm import Algorithm, Optimizer
+from rljob_api.base import Model, Rule
+from rljob_api.data import Data, Reward
+from rljob_api.model import PolicyModel, Tokenizer
+from rljob_api.rollout import Rollout
+from rljob_api.schedule import Async, Checkpoint, Parallel, Profiling, Schedule
+
+
+class Training(Model):
+    """What is learned, from what, and how."""
+
+    model: PolicyModel
+    """The policy."""
+    tokenizer: Tokenizer | None = None
+    """How text becomes tokens. Default: the tokenizer in the model's folder."""
+    data: Data
+    """The prompts."""
+    reward: Reward
+    """How responses are scored."""
+    rollout: Rollout = Rollout()
+    """How responses are generated."""
+    algorithm: Algorithm = Algorithm()
+    """The objective."""
+    optimizer: Optimizer = Optimizer()
+    """AdamW."""
+    schedule: Schedule
+    """Steps and batches."""
+    async_: Async = Field(default=Async(), alias="async")
+    """How far generation may run ahead."""
+    parallel: Parallel = Parallel()
+    """How the trainer splits its work."""
+    checkpoint: Checkpoint = Checkpoint()
+    """What is kept for a restart."""
+    profiling: Profiling = Profiling()
+    """What is recorded."""
+    seed: int = Field(default=0, ge=0, le=2**31 - 1)
+    """Seed of everything random: weights of a random model, order of the data, sampling."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            message="tokenizer must be set: a random model has none of its own",
+            cel="!has(self.model.random) || has(self.tokenizer)",
+            holds=lambda self: self.model.random is None or self.tokenizer is not None,
+            fields=("tokenizer",),
+        ),
+        Rule(
+            message="model.random.vocabularySize must hold the characters of tokenizer.characters.alphabet and 4 more",
+            cel="!has(self.model.random) || !has(self.model.random.vocabularySize)"
+            " || !has(self.tokenizer) || !has(self.tokenizer.characters)"
+            " || self.model.random.vocabularySize >= size(self.tokenizer.characters.alphabet) + 4",
+            holds=lambda self: (
+                self.model.random is None
+                or self.model.random.vocabulary_size is None
+                or self.tokenizer is None
+                or self.tokenizer.characters is None
+                or self.model.random.vocabulary_size >= len(self.tokenizer.characters.alphabet) + 4
+            ),
+            fields=("model.random.vocabularySize", "tokenizer.characters.alphabet"),
+        ),
+        Rule(
+            message="data.maxPromptTokens + rollout.maxResponseTokens must not be above "
+            "model.random.maxPositionEmbeddings",
+            cel="!has(self.model.random) || self.data.maxPromptTokens + self.rollout.maxResponseTokens"
+            " <= self.model.random.maxPositionEmbeddings",
+            holds=lambda self: (
+                self.model.random is None
+                or self.longest_sample_tokens <= self.model.random.max_position_embeddings
+            ),
+            fields=("data.maxPromptTokens", "rollout.maxResponseTokens", "model.random.maxPositionEmbeddings"),
+        ),
+        Rule(
+            message="parallel.maxTokensPerMicroBatch must hold the longest sample: data.maxPromptTokens + "
+            "rollout.maxResponseTokens",
+            cel="self.data.maxPromptTokens + self.rollout.maxResponseTokens"
+            " <= self.parallel.maxTokensPerMicroBatch",
+            holds=lambda self: self.longest_sample_tokens <= self.parallel.max_tokens_per_micro_batch,
+            fields=("parallel.maxTokensPerMicroBatch", "data.maxPromptTokens", "rollout.maxResponseTokens"),
+        ),
+        Rule(
+            message="reward.overlong.bufferTokens must not be above rollout.maxResponseTokens",
+            cel="!has(self.reward.overlong) || self.reward.overlong.bufferTokens <= self.rollout.maxResponseTokens",
+            holds=lambda self: (
+                self.reward.overlong is None
+                or self.reward.overlong.buffer_tokens <= self.rollout.max_response_tokens
+            ),
+            fields=("reward.overlong.bufferTokens", "rollout.maxResponseTokens"),
+        ),
+        Rule(
+            message="async.queueCapacity must hold one step's samples (schedule.promptsPerBatch * "
+            "schedule.batchesPerStep * rollout.samplesPerPrompt), or training would wait for ever",
+            cel="!has(self.async.queueCapacity) || self.async.queueCapacity >= self.schedule.promptsPerBatch"
+            " * self.schedule.batchesPerStep * self.rollout.samplesPerPrompt",
+            holds=lambda self: (
+                self.async_.queue_capacity is None
+                or self.async_.queue_capacity >= self.groups_per_step * self.rollout.samples_per_prompt
+            ),
+            fields=(
+                "async.queueCapacity",
+                "schedule.promptsPerBatch",
+                "schedule.batchesPerStep",
+                "rollout.samplesPerPrompt",
+            ),
+        ),
+        Rule(
+            message="optimizer.warmupUpdates must not be above the job's updates (schedule.totalSteps * "
+            "schedule.batchesPerStep)",
+            cel="!has(self.schedule.totalSteps) || self.optimizer.warmupUpdates"
+            " <= self.schedule.totalSteps * self.schedule.batchesPerStep",
+            holds=lambda self: (
+                self.schedule.total_steps is None
+                or self.optimizer.warmup_updates <= self.schedule.total_steps * self.schedule.batches_per_step
+            ),
+            fields=("optimizer.warmupUpdates", "schedule.totalSteps", "schedule.batchesPerStep"),
+        ),
+    )
+
+    @property
+    def groups_per_step(self) -> int:
+        """Prompts that one step trains."""
+        return self.schedule.prompts_per_batch * self.schedule.batches_per_step
+
+    @property
+    def longest_sample_tokens(self) -> int:
+        """Most tokens that a prompt and its response may have together."""
+        return self.data.max_prompt_tokens + self.rollout.max_response_tokens

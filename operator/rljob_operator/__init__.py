@@ -1,0 +1,1 @@
+"""The API-server side of an RLJob."""

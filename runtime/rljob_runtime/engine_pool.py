@@ -1,0 +1,142 @@
+"""The live engines and the places on them.
+
+Guarantees: a place is given to the waiting request with the smallest priority, only on an engine that has
+joined, and never above the engine's limit; each place is given back exactly once; a request that waits is
+given a place as soon as one is free.
+"""
+
+import asyncio
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from rljob_runtime.engines.protocol import Engine, EngineDied
+from rljob_runtime.routing.place import EngineLoad, choose_engine
+from rljob_runtime.trace.events import EventLog
+
+Priority = tuple[int, int]
+
+
+@dataclass(eq=False)
+class EngineSlot:
+    """An engine and what is known of it."""
+
+    engine: Engine
+    pool: str
+    limit: int
+    """Most requests that it runs."""
+    events: EventLog
+    version: int = 0
+    joined: bool = False
+    alive: bool = True
+    places: int = 0
+    """Places given out."""
+    requests: set[str] = field(default_factory=set)
+    """Ids of the requests that are submitted."""
+    idle_since: float | None = None
+
+    @property
+    def load(self) -> EngineLoad:
+        return EngineLoad(self.places, self.limit, self.joined and self.alive)
+
+
+class EnginePool:
+    """See the module's guarantees."""
+
+    def __init__(self, clock: Callable[[], float], on_lost: Callable[[EngineSlot, str], None]) -> None:
+        """`on_lost` is told, once, of each engine that died, and why."""
+        self.slots: list[EngineSlot] = []
+        self.step = 0
+        """The step that is being trained; labels events."""
+        self._clock = clock
+        self._on_lost = on_lost
+        self._waiters: list[tuple[Priority, int, asyncio.Future[EngineSlot]]] = []
+        self._ticket = 0
+        self._listeners: list[Callable[[], None]] = []
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call `listener` whenever a place was freed or an engine joined or left."""
+        self._listeners.append(listener)
+
+    def add(self, slot: EngineSlot) -> None:
+        """A live engine that has not joined yet."""
+        self.slots.append(slot)
+
+    def join(self, slot: EngineSlot) -> None:
+        """Give this engine requests: it is ready and holds the weights of `slot.version`."""
+        slot.joined = True
+        if slot.idle_since is None and slot.places == 0:
+            slot.idle_since = self._clock()
+        self._changed()
+
+    def leave(self, slot: EngineSlot) -> None:
+        """Give this engine no further requests; those it runs go on."""
+        slot.joined = False
+
+    def lost(self, slot: EngineSlot, why: str) -> None:
+        """This engine died."""
+        if slot.alive:
+            slot.alive = slot.joined = False
+            self.slots.remove(slot)
+            self._on_lost(slot, why)
+            self._changed()
+
+    def oldest_version(self) -> int | None:
+        """Oldest version among the live engines; None when none has joined."""
+        if not any(slot.joined for slot in self.slots):
+            return None
+        return min(slot.version for slot in self.slots)
+
+    def has_room(self) -> bool:
+        """Whether a new request would be placed at once."""
+        return not self._waiters and choose_engine([slot.load for slot in self.slots]) is not None
+
+    async def acquire(self, priority: Priority) -> EngineSlot:
+        """A place on an engine; waits for one."""
+        future: asyncio.Future[EngineSlot] = asyncio.get_running_loop().create_future()
+        self._ticket += 1
+        heapq.heappush(self._waiters, (priority, self._ticket, future))
+        self._place()
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled():
+                self.release(future.result())
+            raise
+
+    def release(self, slot: EngineSlot) -> None:
+        """Give a place back."""
+        slot.places -= 1
+        if slot.places == 0:
+            slot.idle_since = self._clock()
+        self._changed()
+
+    async def abort_all(self) -> None:
+        """Abort every submitted request."""
+        for slot in list(self.slots):
+            try:
+                await asyncio.gather(*(slot.engine.abort(request_id) for request_id in list(slot.requests)))
+            except EngineDied as error:
+                self.lost(slot, str(error))
+
+    def _changed(self) -> None:
+        self._place()
+        for listener in self._listeners:
+            listener()
+
+    def _place(self) -> None:
+        while self._waiters:
+            if self._waiters[0][2].done():
+                heapq.heappop(self._waiters)
+                continue
+            index = choose_engine([slot.load for slot in self.slots])
+            if index is None:
+                return
+            slot = self.slots[index]
+            _, _, future = heapq.heappop(self._waiters)
+            slot.places += 1
+            if slot.idle_since is not None:
+                now = self._clock()
+                slot.events.add("idle", self.step, slot.idle_since, now - slot.idle_since)
+                slot.idle_since = None
+            future.set_result(slot)

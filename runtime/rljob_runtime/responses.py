@@ -1,0 +1,42 @@
+"""A response that grows over one or several attempts.
+
+Guarantees: tokens, log-probabilities and version spans of all attempts are joined in order; spans cover the
+tokens without gaps.
+"""
+
+import hashlib
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rljob_runtime.samples import FinishReason, Generation, LogProbs, Span, Tokens, join_spans
+
+
+@dataclass
+class Response:
+    """One response to a prompt, so far."""
+
+    began: float
+    """When it was asked for, in seconds of the rollouter's clock."""
+    tokens: Tokens = field(default_factory=lambda: np.zeros(0, np.int32))
+    log_probs: LogProbs = field(default_factory=lambda: np.zeros(0, np.float32))
+    spans: tuple[Span, ...] = ()
+    finish: FinishReason = "abort"
+    engine: str = ""
+    """The engine of the newest attempt."""
+    seconds: float = 0.0
+
+    def extend(self, generation: Generation, engine: str, now: float) -> None:
+        """Add what an attempt generated."""
+        self.tokens = np.concatenate([self.tokens, generation.tokens])
+        self.log_probs = np.concatenate([self.log_probs, generation.log_probs])
+        self.spans = join_spans(self.spans, generation.spans)
+        self.finish = generation.finish
+        self.engine = engine
+        self.seconds = now - self.began
+
+
+def response_seed(job_seed: int, uid: int, index: int) -> int:
+    """Seed of a response's sampling, in [0, 2**31): depends on the job's seed and the response alone."""
+    digest = hashlib.blake2b(f"{job_seed}/{uid}/{index}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") % 2**31

@@ -1,0 +1,1 @@
+"""Virtual time: the runtime's own loops under a clock that jumps."""

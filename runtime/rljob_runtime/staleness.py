@@ -1,0 +1,146 @@
+"""Staleness control: which prompts may be dispatched, and which groups are trained next.
+
+Guarantees, for a bound of S weight versions, G groups per step and K steps per version:
+- no group is trained more than ceil(S) versions after the version at which it was dispatched (and no token
+  of it is older than that), time in the queue included;
+- nothing is dropped for its age: admission is held back instead, so that every group can be trained in time;
+- a group is trained once; among groups that are ready, the one with the nearest deadline, then the oldest,
+  goes first.
+
+Admission is AReaL's capacity formula (arXiv:2505.24298, section 5.1) with trained and outstanding groups
+counted together: at version v at most floor((S + v + 1) * K * G) groups have ever been dispatched. That
+bounds the mean age. The hard bound comes from selection: a batch is taken only if the groups left over can
+still be trained before their deadlines, which the admission formula makes possible at any time
+(docs/algorithms.md holds the proof).
+
+Pure: no clock, no I/O.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The parameters of staleness control."""
+
+    max_staleness: float
+    """S, in weight versions; may be a fraction."""
+    groups_per_step: int
+    """G."""
+    steps_per_version: int = 1
+    """K."""
+
+    @property
+    def versions(self) -> int:
+        """The hard bound in whole versions."""
+        return math.ceil(self.max_staleness)
+
+    @property
+    def most_outstanding(self) -> int:
+        """Most groups that are ever dispatched and not trained."""
+        return self.admitted_at(0)
+
+    def version_at(self, step: int) -> int:
+        """Weight version with which step `step` (from 0) is trained."""
+        return step // self.steps_per_version
+
+    def admitted_at(self, version: int) -> int:
+        """How many groups may have been dispatched, in all, while engines generate with `version`."""
+        share = Fraction(str(self.max_staleness)) + version + 1
+        return math.floor(share * self.steps_per_version * self.groups_per_step)
+
+    def slots(self, first_step: int, version: int) -> int:
+        """Groups that steps first_step, first_step + 1, ... train up to the last step of `version`."""
+        return max(0, (version + 1) * self.steps_per_version - first_step) * self.groups_per_step
+
+
+def choose_batch(
+    bound: Bound, step: int, ready: Iterable[int], deadlines: Mapping[int, int], size: int
+) -> tuple[int, ...] | None:
+    """The groups that step `step` trains, in order of uid, or None to wait.
+
+    `deadlines` maps every outstanding uid (dispatched, not trained) to the last version at which it may be
+    trained; `ready` are those that wait in the queue; `size` is how many groups the step takes. Waits while
+    fewer than `size` are ready, or while taking the ready ones would leave some other group without a slot
+    before its deadline.
+    """
+    by_deadline = sorted(ready, key=lambda uid: (deadlines[uid], uid))
+    if len(by_deadline) < size:
+        return None
+    batch = set(by_deadline[:size])
+    left = sorted(deadline for uid, deadline in deadlines.items() if uid not in batch)
+    for count, deadline in enumerate(left, start=1):
+        if count > bound.slots(step + 1, deadline):
+            return None
+    return tuple(sorted(batch))
+
+
+class StalenessController:
+    """Every outstanding group, from dispatch to training."""
+
+    def __init__(
+        self, bound: Bound, total_groups: int, trained: int = 0, capacity_groups: int | None = None
+    ) -> None:
+        """`total_groups`: how many the whole job trains. `trained`: how many of them are done.
+        `capacity_groups`: how many the queue holds; at least `bound.groups_per_step`."""
+        self.bound = bound
+        self.total_groups = total_groups
+        self.trained = trained
+        self._capacity = capacity_groups
+        self._deadlines: dict[int, int] = {}
+        self._ready: set[int] = set()
+
+    @property
+    def outstanding(self) -> int:
+        """Groups dispatched and not trained."""
+        return len(self._deadlines)
+
+    @property
+    def ready(self) -> int:
+        """Groups that wait to be trained."""
+        return len(self._ready)
+
+    def room(self, version: int) -> int:
+        """How many groups may be dispatched to engines whose oldest version is `version`.
+
+        Every outstanding group has its place in the queue: were there fewer places, the queue could be full
+        of groups that must wait for one that finds no place.
+        """
+        limit = min(self.total_groups, self.bound.admitted_at(version)) - self.trained
+        if self._capacity is not None:
+            limit = min(limit, self._capacity)
+        return max(0, limit - self.outstanding)
+
+    def dispatched(self, uid: int, version: int) -> None:
+        """A group goes to engines whose oldest version is `version`."""
+        if uid in self._deadlines:
+            raise ValueError(f"group {uid} is outstanding already")
+        self._deadlines[uid] = version + self.bound.versions
+
+    def put(self, uid: int) -> None:
+        """A dispatched group is complete and waits in the queue."""
+        if uid not in self._deadlines:
+            raise ValueError(f"group {uid} was not dispatched")
+        self._ready.add(uid)
+
+    def batch_size(self) -> int:
+        """Groups that the next step trains; 0 when the job is done."""
+        return min(self.bound.groups_per_step, self.total_groups - self.trained)
+
+    def select(self, step: int) -> tuple[int, ...] | None:
+        """The groups of step `step`, or None to wait; see `choose_batch`."""
+        return choose_batch(self.bound, step, self._ready, self._deadlines, self.batch_size())
+
+    def finished(self, uids: Iterable[int]) -> None:
+        """These groups were trained."""
+        for uid in uids:
+            self._ready.remove(uid)
+            del self._deadlines[uid]
+            self.trained += 1
+
+    def dispatch_version(self, uid: int) -> int:
+        """Version at which an outstanding group was dispatched."""
+        return self._deadlines[uid] - self.bound.versions

@@ -1,0 +1,79 @@
+"""Whatever happens to engines and weights, every prompt is trained once and within the bound."""
+
+import asyncio
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rljob_runtime.samples import spans_cover
+from tests.simulated_job import Scenario, SimulatedJob
+
+
+def killer(seed: int, every: float):
+    """Kills a random engine now and then."""
+
+    def start(job: SimulatedJob) -> "asyncio.Task[None]":
+        rng = random.Random(seed)
+
+        async def kill() -> None:
+            while True:
+                await asyncio.sleep(rng.expovariate(1 / every))
+                if len(job.pool.slots) > 1:
+                    slot = rng.choice(job.pool.slots)
+                    slot.engine.die("killed")
+                    job.pool.lost(slot, "killed")
+
+        return asyncio.create_task(kill())
+
+    return start
+
+
+def heavy_tail(request) -> int:
+    """One response in eight is 40 times as long as the others."""
+    return 400 if request.seed % 8 == 0 else 10
+
+
+scenarios = st.builds(
+    Scenario,
+    steps=st.integers(1, 8),
+    groups_per_step=st.integers(1, 6),
+    samples_per_prompt=st.integers(1, 4),
+    max_staleness=st.sampled_from([0, 0.2, 0.5, 1, 1.5, 2, 4]),
+    steps_per_version=st.integers(1, 3),
+    in_flight=st.sampled_from(["keep", "abort", "wait", None]),
+    engines=st.integers(1, 3),
+    max_running=st.integers(1, 16),
+    length_of=st.sampled_from([heavy_tail, lambda request: request.seed % 60]),
+    train_seconds=st.sampled_from([0.0, 0.1, 2.0]),
+    faults=st.builds(killer, st.integers(0, 9), st.sampled_from([0.5, 3.0, 1e9])),
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(scenario=scenarios, partial_last=st.integers(0, 5), tight=st.booleans())
+def test_every_prompt_is_trained_once_within_the_bound(scenario, partial_last, tight):
+    scenario.total_groups = max(1, scenario.steps * scenario.groups_per_step - partial_last)
+    scenario.capacity_groups = scenario.groups_per_step if tight else None
+    job = SimulatedJob(scenario).run()
+
+    assert sorted(group.uid for group in job.trained) == list(range(scenario.total_groups))
+    assert job.ledger.watermark == scenario.total_groups and not job.ledger.ahead
+    for step in job.steps:
+        assert step.staleness_max <= job.controller.bound.versions
+    counters = job.rollouter.counters
+    assert counters.dispatched == counters.put + sum(counters.cancelled.values()) + counters.open
+    assert counters.open == 0
+    for group in job.trained:
+        for sample in group.samples:
+            assert spans_cover(sample.spans, len(sample.tokens))
+            versions = [span.version for span in sample.spans]
+            assert versions == sorted(versions) and versions[0] >= group.dispatch_version
+
+
+@settings(max_examples=20, deadline=None)
+@given(scenario=scenarios)
+def test_bound_zero_trains_every_sample_at_its_own_version(scenario):
+    scenario.max_staleness = 0
+    job = SimulatedJob(scenario).run()
+    assert {step.staleness_max for step in job.steps} == {0}
