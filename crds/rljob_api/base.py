@@ -48,7 +48,10 @@ class Model(BaseModel):
     def all_rules(cls) -> tuple[Rule, ...]:
         """The rules of this class and of its bases."""
         return tuple(
-            rule for base in reversed(cls.__mro__) if issubclass(base, Model) for rule in vars(base).get("rules", ())
+            rule
+            for base in reversed(cls.__mro__)
+            if issubclass(base, Model)
+            for rule in vars(base).get("rules", ())
         )
 
     @model_validator(mode="after")
@@ -91,6 +94,11 @@ class OneOf(Model):
         """The member that is set: its Python name and its value."""
         name = next(name for name in self.one_of if getattr(self, name) is not None)
         return name, getattr(self, name)
+
+    @property
+    def yaml_choice(self) -> str:
+        """The member that is set: its YAML name."""
+        return to_camel(self.chosen[0])
 
 
 def python_name(model: type[Model], yaml_name: str) -> str:

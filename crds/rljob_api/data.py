@@ -87,8 +87,8 @@ class Data(OneOf):
 class OverlongShaping(Model):
     """DAPO's soft punishment of overlong responses (arXiv:2503.14476, eq. 13).
 
-    A response of L tokens gets min(0, -(L - (maxResponseTokens - bufferTokens)) / bufferTokens * penaltyFactor)
-    added to its reward.
+    A response of L tokens has min(0, -(L - (maxResponseTokens - bufferTokens)) / bufferTokens *
+    penaltyFactor) added to its reward.
     """
 
     buffer_tokens: int = Field(ge=1, le=1048576)

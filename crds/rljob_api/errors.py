@@ -51,7 +51,7 @@ def problems(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
 def nearest(word: str, known: list[str]) -> str | None:
     """The known word that `word` is probably a misspelling of."""
     by_lower = {name.lower(): name for name in known}
-    close = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.7)
     return by_lower[close[0]] if close else None
 
 
@@ -72,9 +72,13 @@ def _explain(details: ErrorDetails, model: type[BaseModel]) -> Iterator[Problem]
         yield Problem(path, f"must be set{f' ({about})' if about else ''}")
     elif kind == "literal_error":
         allowed = _literals(model, path)
-        suggestion = nearest(str(details["input"]), [str(value) for value in allowed]) if allowed[1:] else None
+        suggestion = (
+            nearest(str(details["input"]), [str(value) for value in allowed]) if allowed[1:] else None
+        )
         listed = ", ".join(map(str, allowed)) or details["ctx"]["expected"]
-        yield Problem(path, f"{_show(details['input'])} is not allowed; it must be {_either(listed)}", suggestion)
+        yield Problem(
+            path, f"{_show(details['input'])} is not allowed; it must be {_either(listed)}", suggestion
+        )
     else:
         yield Problem(path, _sentence(kind, details))
 
@@ -107,7 +111,9 @@ def _sentence(kind: str, details: ErrorDetails) -> str:
     if kind == "finite_number":
         return f"must be a finite number (found {value})"
     if kind == "string_too_short":
-        return "must not be empty" if context["min_length"] == 1 else f"is shorter than {context['min_length']}"
+        return (
+            "must not be empty" if context["min_length"] == 1 else f"is shorter than {context['min_length']}"
+        )
     if kind == "string_too_long":
         return f"has more than {context['max_length']} characters"
     if kind == "string_pattern_mismatch":
@@ -123,7 +129,13 @@ def _show(value: Any) -> str:
         return "a list"
     if value is None:
         return "nothing"
-    text = repr(value) if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
+    text = (
+        repr(value)
+        if isinstance(value, str)
+        else str(value).lower()
+        if isinstance(value, bool)
+        else str(value)
+    )
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

@@ -1,5 +1,6 @@
 """The RLJob: its envelope, spec and status."""
 
+from collections.abc import Callable
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -29,11 +30,42 @@ class Metadata(Model):
     """Namespace in a cluster; unused on one machine."""
 
 
+def _one_accelerator(pool: str, with_what: str, cel: str, applies: Callable[["Spec"], bool]) -> Rule:
+    """`pools.POOL.acceleratorsPerWorker` is 1 where `applies` holds, which `cel` states too."""
+    path = f"pools.{pool}.acceleratorsPerWorker"
+
+    def holds(spec: "Spec") -> bool:
+        return not applies(spec) or value_at(spec, path) == 1
+
+    return Rule(f"{path} must be 1 with {with_what}", f"!({cel}) || self.{path} == 1", holds, (path,))
+
+
+def _transport_needs(transport: str, accelerator: str) -> Rule:
+    path = "training.async.weightSync.transport"
+
+    def holds(spec: "Spec") -> bool:
+        return value_at(spec, path) != transport or spec.accelerator == accelerator
+
+    return Rule(
+        f"{path}: {transport} needs accelerator: {accelerator}",
+        f"self.{path} != '{transport}' || self.accelerator == '{accelerator}'",
+        holds,
+        (path, "accelerator"),
+    )
+
+
+def _head_dim_fits(spec: "Spec") -> bool:
+    training = spec.training
+    on_cpu = spec.accelerator == "cpu" and training.rollout.engine.vllm is not None
+    return not on_cpu or training.model.random is None or training.model.random.head_dim in CPU_HEAD_DIMS
+
+
 class Spec(Model):
     """What a user asks for."""
 
     accelerator: Literal["nvidia", "ascend", "cpu"] = "nvidia"
-    """Kind of device of all three pools: its resource name, visible-device variables and communication backend."""
+    """Kind of device of all three pools: decides resource names, visible-device variables and the
+    communication backend."""
     pools: Pools = Pools()
     """Who trains and who generates."""
     training: Training
@@ -41,50 +73,28 @@ class Spec(Model):
 
     rules: ClassVar[tuple[Rule, ...]] = (
         *(
-            Rule(
-                message=f"pools.{pool}.acceleratorsPerWorker must be 1 with accelerator: cpu",
-                cel=f"self.accelerator != 'cpu' || self.pools.{pool}.acceleratorsPerWorker == 1",
-                holds=lambda self, pool=pool: (
-                    self.accelerator != "cpu" or value_at(self, f"pools.{pool}.acceleratorsPerWorker") == 1
-                ),
-                fields=(f"pools.{pool}.acceleratorsPerWorker",),
+            _one_accelerator(
+                pool, "accelerator: cpu", "self.accelerator == 'cpu'", lambda spec: spec.accelerator == "cpu"
             )
             for pool in ("trainer", "fastRollout", "heavyRollout")
         ),
         *(
-            Rule(
-                message=f"pools.{pool}.acceleratorsPerWorker must be 1 with the torch engine",
-                cel=f"!has(self.training.rollout.engine.torch) || self.pools.{pool}.acceleratorsPerWorker == 1",
-                holds=lambda self, pool=pool: (
-                    self.training.rollout.engine.torch is None
-                    or value_at(self, f"pools.{pool}.acceleratorsPerWorker") == 1
-                ),
-                fields=(f"pools.{pool}.acceleratorsPerWorker",),
+            _one_accelerator(
+                pool,
+                "the torch engine",
+                "has(self.training.rollout.engine.torch)",
+                lambda spec: spec.training.rollout.engine.torch is not None,
             )
             for pool in ("fastRollout", "heavyRollout")
         ),
-        *(
-            Rule(
-                message=f"training.async.weightSync.transport: {transport} needs accelerator: {accelerator}",
-                cel=f"self.training.async.weightSync.transport != '{transport}'"
-                f" || self.accelerator == '{accelerator}'",
-                holds=lambda self, transport=transport, accelerator=accelerator: (
-                    self.training.async_.weight_sync.transport != transport or self.accelerator == accelerator
-                ),
-                fields=("training.async.weightSync.transport", "accelerator"),
-            )
-            for transport, accelerator in (("nccl", "nvidia"), ("hccl", "ascend"))
-        ),
+        _transport_needs("nccl", "nvidia"),
+        _transport_needs("hccl", "ascend"),
         Rule(
             message=f"training.model.random.headDim must be one of {_CPU_HEAD_DIMS} for vLLM on CPUs",
             cel="self.accelerator != 'cpu' || !has(self.training.rollout.engine.vllm)"
-            f" || !has(self.training.model.random) || self.training.model.random.headDim in {list(CPU_HEAD_DIMS)}",
-            holds=lambda self: (
-                self.accelerator != "cpu"
-                or self.training.rollout.engine.vllm is None
-                or self.training.model.random is None
-                or self.training.model.random.head_dim in CPU_HEAD_DIMS
-            ),
+            " || !has(self.training.model.random)"
+            f" || self.training.model.random.headDim in {list(CPU_HEAD_DIMS)}",
+            holds=_head_dim_fits,
             fields=("training.model.random.headDim",),
         ),
     )

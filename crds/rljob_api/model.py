@@ -60,7 +60,7 @@ class PolicyModel(OneOf):
 class CharacterTokenizer(Model):
     """One token per character, with <pad>, <bos>, <eos> and <sep> in front."""
 
-    alphabet: str = Field(default="abcdefghijklmnopqrstuvwxyz0123456789", min_length=1, max_length=4096)
+    alphabet: str = Field(default="abcdefghijklmnopqrstuvwxyz0123456789", min_length=1, max_length=1024)
     """The characters, each once. A prompt with any other character is an error."""
 
     rules: ClassVar[tuple[Rule, ...]] = (

@@ -66,7 +66,7 @@ class Pools(Model):
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            message="fastRollout.replicas and heavyRollout.replicas must not both be 0: nobody would generate",
+            message="fastRollout.replicas and heavyRollout.replicas must not both be 0: nobody generates",
             cel="self.fastRollout.replicas + self.heavyRollout.replicas > 0",
             holds=lambda self: self.fast_rollout.replicas + self.heavy_rollout.replicas > 0,
             fields=("fastRollout.replicas", "heavyRollout.replicas"),

