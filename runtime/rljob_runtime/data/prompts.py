@@ -1,0 +1,125 @@
+"""The endless, ordered sequence of a job's prompts.
+
+Guarantees: `prompt(uid)` is a pure function of the data, the seed and the uid; each epoch (uids
+[e * rows, (e + 1) * rows)) has every usable row exactly once.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rljob_api.data import Data
+from rljob_runtime.data.errors import DataError
+from rljob_runtime.data.shuffle import permutation
+from rljob_runtime.data.sources import PromptText, Source, open_source
+from rljob_runtime.data.tokenizer import TextTokenizer
+from rljob_runtime.samples import Prompt, Tokens
+
+_SCAN_ROWS = 1024
+"""Rows tokenized at a time when lengths are checked."""
+_WHOLE_BELOW = 16 << 20
+_CHECKED_ROWS = 1000
+
+
+class PromptSource:
+    """Prompts by uid."""
+
+    def __init__(self, data: Data, tokenizer: TextTokenizer, seed: int, base: Path) -> None:
+        """Opens the data (paths are relative to `base`) and measures every prompt.
+
+        Raises `DataError`, which names the file and line, for anything that is not a prompt and, unless
+        they are to be skipped, for prompts above maxPromptTokens.
+        """
+        self._source = open_source(data, base, seed, tokenizer.letters)
+        self._tokenizer = tokenizer
+        self._seed = seed
+        self._shuffle = data.shuffle
+        self._kept = _usable_rows(self._source, tokenizer, data)
+        self.rows = len(self._source) if self._kept is None else len(self._kept)
+        """Prompts of one epoch."""
+        self.skipped = len(self._source) - self.rows
+        """Rows left out because their prompt is too long."""
+
+    def prompt(self, uid: int) -> Prompt:
+        """Prompt number `uid`, from 0."""
+        epoch, place = divmod(uid, self.rows)
+        if self._shuffle:
+            place = int(permutation(self._seed, epoch, self.rows)[place])
+        row = place if self._kept is None else int(self._kept[place])
+        found = self._source.row(row)
+        text, rendered = _render(found.prompt, self._tokenizer)
+        tokens = self._tokenizer.encode(text, rendered=rendered)
+        return Prompt(uid=uid, epoch=epoch, row=row, tokens=tokens, text=text, answer=found.answer)
+
+
+def check_data(data: Data, tokenizer: TextTokenizer, seed: int, base: Path) -> None:
+    """A check of at most a few seconds, before a job starts: raises `DataError`.
+
+    Of data above 16 MB, and of data sets and generated data, the first 1,000 rows are checked, of smaller
+    files all. A data set that is not a local folder is not fetched.
+    """
+    if data.hugging_face is not None and not (base / data.hugging_face.name).is_dir():
+        return
+    file = data.jsonl or data.parquet
+    path = base / file.path if file is not None else None
+    small = path is not None and path.is_file() and path.stat().st_size <= _WHOLE_BELOW
+    source = open_source(data, base, seed, tokenizer.letters, limit=None if small else _CHECKED_ROWS)
+    _usable_rows(source, tokenizer, data)
+
+
+def _usable_rows(source: Source, tokenizer: TextTokenizer, data: Data) -> NDArray[np.int64] | None:
+    """Rows whose prompt is not too long; None for all."""
+    if len(source) == 0:
+        raise DataError(f"{source.name}: no prompts in it")
+    limit = data.max_prompt_tokens
+    lengths = np.concatenate(list(_lengths(source, tokenizer)))
+    long = np.flatnonzero(lengths > limit)
+    if len(long) == 0:
+        return None
+    if data.long_prompts == "error":
+        first = int(long[0])
+        raise DataError(
+            f"{source.where(first)}: the prompt has {lengths[first]} tokens, above data.maxPromptTokens "
+            f"({limit}); {len(long)} of {len(lengths)} rows are too long: raise the limit, or set "
+            "data.longPrompts: skip"
+        )
+    kept = np.flatnonzero(lengths <= limit)
+    if len(kept) == 0:
+        raise DataError(
+            f"{source.name}: all {len(lengths)} prompts are above data.maxPromptTokens ({limit}); the "
+            f"shortest has {lengths.min()} tokens"
+        )
+    return kept
+
+
+def _lengths(source: Source, tokenizer: TextTokenizer) -> Iterator[NDArray[np.int64]]:
+    for start in range(0, len(source), _SCAN_ROWS):
+        rows = range(start, min(start + _SCAN_ROWS, len(source)))
+        yield np.array([len(tokens) for tokens in _encode_rows(source, tokenizer, rows)], dtype=np.int64)
+
+
+def _encode_rows(source: Source, tokenizer: TextTokenizer, rows: range) -> list[Tokens]:
+    """Tokens of some rows, in one call for each kind of prompt; an error names the row."""
+    try:
+        texts = [_render(source.row(row).prompt, tokenizer) for row in rows]
+        plain = iter(tokenizer.encode_many([text for text, rendered in texts if not rendered]))
+        chats = iter(tokenizer.encode_many([text for text, rendered in texts if rendered], rendered=True))
+        return [next(chats if rendered else plain) for _, rendered in texts]
+    except DataError:
+        for row in rows:
+            prompt = source.row(row).prompt
+            try:
+                text, rendered = _render(prompt, tokenizer)
+                tokenizer.encode(text, rendered=rendered)
+            except DataError as error:
+                raise DataError(f"{source.where(row)}: {error}") from error
+        raise
+
+
+def _render(prompt: PromptText, tokenizer: TextTokenizer) -> tuple[str, bool]:
+    """The prompt as text, and whether it has the special tokens in it."""
+    if isinstance(prompt, str):
+        return prompt, False
+    return tokenizer.chat(prompt), True

@@ -1,0 +1,40 @@
+"""The order of the data: seeded, and the same on every machine and with every library version, so that a
+resumed job goes on in the order it began with.
+
+The generator is SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
+"""
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+_MASK = (1 << 64) - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+_FIRST = 0xBF58476D1CE4E5B9
+_SECOND = 0x94D049BB133111EB
+
+
+def mix(key: int, index: int) -> int:
+    """Number `index` of the random stream `key`: 64 bits, uniform."""
+    value = (key + (index + 1) * _GOLDEN) & _MASK
+    value = ((value ^ (value >> 30)) * _FIRST) & _MASK
+    value = ((value ^ (value >> 27)) * _SECOND) & _MASK
+    return value ^ (value >> 31)
+
+
+def mix_many(key: int, count: int) -> NDArray[np.uint64]:
+    """`mix(key, 0)` to `mix(key, count - 1)`."""
+    value = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(_GOLDEN) + np.uint64(key & _MASK)
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(_FIRST)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(_SECOND)
+    return value ^ (value >> np.uint64(31))
+
+
+@lru_cache(maxsize=2)
+def permutation(seed: int, epoch: int, rows: int) -> NDArray[np.int64]:
+    """The rows of an epoch in their order: shape (rows,). Two epochs are cached, because groups of two
+    epochs are in flight where one ends."""
+    order = np.argsort(mix_many(mix(mix(seed, 0), epoch), rows), kind="stable")
+    order.setflags(write=False)
+    return order

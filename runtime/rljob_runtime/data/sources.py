@@ -1,0 +1,277 @@
+"""Rows of prompts: JSON Lines, parquet, Hugging Face data sets, built-in tasks.
+
+Guarantees: `len(source)` and `source.row(i)` never change during a run; opening a source reads and checks
+its structure, and what is wrong is named by file and line (or row). Memory per row is a few bytes, except
+for parquet files, whose two columns are held.
+"""
+
+import json
+from array import array
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from rljob_api.data import Data, GeneratedData, HuggingFaceData
+from rljob_runtime.data.errors import DataError, missing_name, one_line
+from rljob_runtime.data.shuffle import mix
+
+PromptText = str | list[dict[str, str]]
+"""A prompt as the data has it: text, or chat messages."""
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One row of the data."""
+
+    prompt: PromptText
+    answer: str | None
+
+
+class Source(Protocol):
+    """Rows by number, from 0."""
+
+    name: str
+    """The file, folder or data set."""
+
+    def __len__(self) -> int: ...
+
+    def row(self, index: int) -> Row:
+        """Raises `DataError` for a row that is no prompt."""
+        ...
+
+    def where(self, index: int) -> str:
+        """How people find the row: `file:line` or `file row n`."""
+        ...
+
+
+class JsonlSource:
+    """A file with one JSON object per line; blank lines count as lines but are no rows."""
+
+    def __init__(self, path: Path, prompt_field: str, answer_field: str, limit: int | None = None) -> None:
+        """Reads the whole file once, checks each line, and remembers where lines begin. With `limit`, no
+        more rows than that."""
+        self.name = str(path)
+        self._fields = (prompt_field, answer_field)
+        self._starts = array("q")
+        self._lines = array("q")
+        try:
+            self._file = path.open("rb")
+        except OSError as error:
+            raise DataError(f"{path}: {error.strerror}") from error
+        try:
+            self._index(limit)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _index(self, limit: int | None) -> None:
+        position = 0
+        for number, line in enumerate(self._file, start=1):
+            if line.strip():
+                self._starts.append(position)
+                self._lines.append(number)
+                self._parse(line, f"{self.name}:{number}")
+            position += len(line)
+            if len(self._starts) == limit:
+                return
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def where(self, index: int) -> str:
+        return f"{self.name}:{self._lines[index]}"
+
+    def row(self, index: int) -> Row:
+        self._file.seek(self._starts[index])
+        return self._parse(self._file.readline(), self.where(index))
+
+    def _parse(self, line: bytes, where: str) -> Row:
+        try:
+            value = msgspec.json.decode(line.removeprefix(b"\xef\xbb\xbf"))
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            shown = line[:40].decode(errors="replace").strip()
+            raise DataError(f"{where}: not valid JSON ({one_line(error)}): {shown}") from error
+        if not isinstance(value, dict):
+            raise DataError(f"{where}: a line must be a JSON object, like {{...}}; this is {_kind(value)}")
+        return to_row(value, *self._fields, where)
+
+
+class TableSource:
+    """Rows of a table that gives one record at a time: parquet, or a Hugging Face data set."""
+
+    def __init__(self, table: Any, rows: int, name: str, prompt_field: str, answer_field: str) -> None:
+        """`table` gives a dict of columns for each index below `rows`."""
+        self._table = table
+        self._rows = rows
+        self.name = name
+        self._fields = (prompt_field, answer_field)
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def where(self, index: int) -> str:
+        return f"{self.name} row {index}"
+
+    def row(self, index: int) -> Row:
+        return to_row(self._table[index], *self._fields, self.where(index))
+
+
+class _ParquetTable:
+    """Records of a pyarrow table."""
+
+    def __init__(self, table: Any) -> None:
+        self._columns = {name: table.column(name) for name in table.column_names}
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {name: column[index].as_py() for name, column in self._columns.items()}
+
+
+class GeneratedSource:
+    """Prompts of a built-in task; row i is a function of the seed and i alone.
+
+    copy and count: random letters; repeat: one letter, several times; reverse: random letters. The answer is
+    the expected response, for count the number of letters.
+    """
+
+    name = "data.generated"
+
+    def __init__(self, config: GeneratedData, seed: int, letters: str, limit: int | None = None) -> None:
+        """`letters`: the characters that the tokenizer has. With `limit`, no more rows than that."""
+        if config.letters > len(letters):
+            raise DataError(
+                f"data.generated.letters is {config.letters}, but the tokenizer's alphabet has only "
+                f"{len(letters)}: use at most that many, or a longer tokenizer.characters.alphabet"
+            )
+        self._config = config
+        self._rows = config.rows if limit is None else min(limit, config.rows)
+        self._seed = seed
+        self._letters = letters[: config.letters]
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def where(self, index: int) -> str:
+        return f"generated row {index}"
+
+    def row(self, index: int) -> Row:
+        config = self._config
+        key = mix(self._seed, index)
+        length = config.min_length + mix(key, 0) % (config.max_length - config.min_length + 1)
+        if config.task == "repeat":
+            text = self._letter(key, 1) * length
+        else:
+            text = "".join(self._letter(key, place) for place in range(1, length + 1))
+        answers = {"copy": text, "repeat": text, "reverse": text[::-1], "count": str(length)}
+        return Row(text, answers[config.task])
+
+    def _letter(self, key: int, place: int) -> str:
+        return self._letters[mix(key, place) % len(self._letters)]
+
+
+def open_source(data: Data, base: Path, seed: int, letters: str, limit: int | None = None) -> Source:
+    """The rows of `data`, at most `limit`; `base` is the manifest's folder, `letters` what generated tasks
+    draw from. Raises `DataError`."""
+    if data.jsonl is not None:
+        return JsonlSource(base / data.jsonl.path, data.prompt_field, data.answer_field, limit)
+    if data.parquet is not None:
+        return _open_parquet(base / data.parquet.path, data, limit)
+    if data.hugging_face is not None:
+        return _open_hugging_face(data.hugging_face, data, base, limit)
+    assert data.generated is not None
+    return GeneratedSource(data.generated, seed, letters, limit)
+
+
+def to_row(record: dict[str, Any], prompt_field: str, answer_field: str, where: str) -> Row:
+    """Check one record. An absent answer is None; a number becomes its text."""
+    if prompt_field not in record:
+        raise DataError(
+            f"{where}: {missing_name('field', prompt_field, list(record))} (see data.promptField)"
+        )
+    answer = record.get(answer_field)
+    if isinstance(answer, bool) or not isinstance(answer, str | int | float | None):
+        raise DataError(f'{where}: field "{answer_field}" must be text or a number, not {_kind(answer)}')
+    return Row(
+        _check_prompt(record[prompt_field], prompt_field, where),
+        json.dumps(answer) if isinstance(answer, int | float) else answer,
+    )
+
+
+def _check_prompt(value: Any, field: str, where: str) -> PromptText:
+    if isinstance(value, str):
+        if not value:
+            raise DataError(f'{where}: field "{field}" is empty')
+        return value
+    if not isinstance(value, list):
+        raise DataError(
+            f'{where}: field "{field}" must be text or a list of chat messages, not {_kind(value)}'
+        )
+    if not value:
+        raise DataError(f'{where}: field "{field}" is an empty list of messages')
+    return [
+        _check_message(message, f'{where}: field "{field}", message {n}') for n, message in enumerate(value)
+    ]
+
+
+def _check_message(message: Any, where: str) -> dict[str, str]:
+    if not isinstance(message, dict):
+        raise DataError(f'{where} must be an object with "role" and "content", not {_kind(message)}')
+    for key in ("role", "content"):
+        if not isinstance(message.get(key), str):
+            raise DataError(f'{where}: "{key}" must be text, not {_kind(message.get(key))}')
+    return {"role": message["role"], "content": message["content"]}
+
+
+def _open_parquet(path: Path, data: Data, limit: int | None) -> Source:
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        path.open("rb").close()  # its error is clearer than pyarrow's
+        with parquet.ParquetFile(path) as file:
+            columns = _columns(list(file.schema_arrow.names), data, str(path))
+            if limit is None or file.metadata.num_rows == 0:
+                table = file.read(columns=columns)
+            else:
+                batches = file.iter_batches(batch_size=limit, columns=columns)
+                table = pyarrow.Table.from_batches([next(batches)])
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror or one_line(error)}") from error
+    except pyarrow.ArrowException as error:
+        raise DataError(f"{path}: not a usable parquet file: {one_line(error)}") from error
+    return TableSource(_ParquetTable(table), table.num_rows, str(path), data.prompt_field, data.answer_field)
+
+
+def _open_hugging_face(config: HuggingFaceData, data: Data, base: Path, limit: int | None) -> Source:
+    name = str(base / config.name) if (base / config.name).is_dir() else config.name
+    loaded = _load_data_set(name, config)
+    table = loaded.select_columns(_columns(loaded.column_names, data, name))
+    rows = len(table) if limit is None else min(limit, len(table))
+    return TableSource(table, rows, f"{name} ({config.split})", data.prompt_field, data.answer_field)
+
+
+def _load_data_set(name: str, config: HuggingFaceData) -> Any:
+    import datasets
+
+    try:
+        if not any((Path(name) / file).is_file() for file in ("dataset_dict.json", "state.json")):
+            return datasets.load_dataset(name, config.config, split=config.split)
+        saved = datasets.load_from_disk(name)
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+        raise DataError(f'data set "{config.name}" does not load: {one_line(error)}') from error
+    if not isinstance(saved, datasets.DatasetDict):
+        return saved
+    if config.split not in saved:
+        raise DataError(f"{name}: {missing_name('split', config.split, list(saved))}")
+    return saved[config.split]
+
+
+def _columns(names: list[str], data: Data, where: str) -> list[str]:
+    """The columns to read: the prompt, and the answer where there is one."""
+    if data.prompt_field not in names:
+        raise DataError(f"{where}: {missing_name('column', data.prompt_field, names)} (see data.promptField)")
+    return [name for name in (data.prompt_field, data.answer_field) if name in names]
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "an object", list: "a list", str: "text", bool: "true or false", type(None): "null"}
+    return names.get(type(value), "a number" if isinstance(value, int | float) else type(value).__name__)

@@ -1,0 +1,31 @@
+"""Rewards: user functions in worker processes, with a time limit."""
+
+import msgspec
+import numpy as np
+
+
+class RewardInput(msgspec.Struct, frozen=True):
+    """What a reward function sees of one response."""
+
+    prompt: str
+    response: str
+    """Text of the response, without the stop token."""
+    answer: str | None
+    """Reference answer from the data, if there is one."""
+    prompt_tokens: np.ndarray
+    """Shape (prompt length,), int32."""
+    response_tokens: np.ndarray
+    """Shape (response length,), int32; includes the stop token."""
+    finished: bool
+    """True when the response ended with a stop token, False when it hit its length limit."""
+
+
+class Score(msgspec.Struct, frozen=True):
+    """What became of a response."""
+
+    value: float
+    """The reward; 0 where `failure` is set."""
+    failure: str | None = None
+    """`timeout after 10 s`, `error: ValueError: ...`, or `worker died (signal SIGSEGV)`."""
+    seconds: float = 0.0
+    """Time in the reward function."""

@@ -1,0 +1,205 @@
+"""Reward functions in worker processes, with a time limit for each sample.
+
+Guarantees: every sample given to `score` ends exactly once, with a value or a failure; one that raises,
+hangs, returns no number or kills its process costs itself and nothing else; the counters sum:
+submitted = scored + failed + pending.
+"""
+
+import asyncio
+import logging
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rljob_runtime.rewards import RewardInput, Score
+from rljob_runtime.rewards.frames import Setup
+from rljob_runtime.rewards.load import RewardLoadError
+from rljob_runtime.rewards.process import Job, WorkerProcess, WorkerStartError
+
+_START_SECONDS = 120.0
+"""Time that a worker may take to import the function."""
+_START_ATTEMPTS = 3
+_LOGGED_FAILURES = 5
+"""Failures of each reason that are logged; all are counted."""
+
+_REASONS = ("timeout", "worker died", "cancelled")
+"""How failures begin; all others are errors of the function."""
+
+logger = logging.getLogger(__name__)
+
+
+class RewardPoolError(RuntimeError):
+    """The pool cannot score at all."""
+
+
+class Counters(msgspec.Struct):
+    """What became of all samples of a pool."""
+
+    submitted: int = 0
+    scored: int = 0
+    failed: Counter[str] = msgspec.field(default_factory=Counter)
+    """By reason: timeout, error, worker died, cancelled (its `score` was cancelled or the pool closed)."""
+    worker_restarts: int = 0
+
+    @property
+    def pending(self) -> int:
+        """Samples that wait or run."""
+        return self.submitted - self.scored - self.failed.total()
+
+
+class RewardPool:
+    """Worker processes and the samples they share. All methods run on one event loop."""
+
+    def __init__(
+        self,
+        function: str,
+        arguments: Mapping[str, Any],
+        *,
+        timeout_seconds: float = 10.0,
+        workers: int = 1,
+        search_path: Sequence[Path] = (),
+        log: Path | None = None,
+    ) -> None:
+        """`function` is "module:function"; `search_path` are folders that it may be in. What the function
+        prints, and its tracebacks, go to the file `log` (None: where this process writes)."""
+        self._setup = Setup(function, dict(arguments), tuple(str(path.resolve()) for path in search_path))
+        self._timeout = timeout_seconds
+        self._size = workers
+        self._log = log
+        self._numbers = count()
+        self._waiting: deque[Job] = deque()
+        self._ready: set[WorkerProcess] = set()
+        self._batches: set[asyncio.Future[None]] = set()
+        self._keepers: list[asyncio.Task[None]] = []
+        self._broken: RewardPoolError | None = None
+        self.counters = Counters()
+
+    async def start(self) -> None:
+        """Start the workers. Raises `RewardLoadError` when the function cannot be used, `RewardPoolError`."""
+        starts = [asyncio.ensure_future(self._start_worker()) for _ in range(self._size)]
+        try:
+            workers = await asyncio.gather(*starts)
+        except BaseException:
+            for start in starts:
+                start.cancel()
+            for result in await asyncio.gather(*starts, return_exceptions=True):
+                if isinstance(result, WorkerProcess):
+                    await result.stop()
+            raise
+        self._keepers = [asyncio.create_task(self._keep(worker)) for worker in workers]
+
+    async def score(self, samples: Sequence[RewardInput]) -> list[Score]:
+        """A score for each sample, in order. Raises `RewardPoolError` when workers no longer start, or the
+        pool is closed."""
+        if self._broken is not None:
+            raise self._broken
+        if not self._keepers:
+            raise RewardPoolError("the reward pool is not running: call start first")
+        if not samples:
+            return []
+        scores: list[Score] = [Score(0.0)] * len(samples)
+        left = len(samples)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def finish(index: int, score: Score) -> None:
+            nonlocal left
+            scores[index] = score
+            self._count(score)
+            left -= 1
+            if left == 0 and not done.done():
+                done.set_result(None)
+
+        jobs = [Job(next(self._numbers), s, partial(finish, i)) for i, s in enumerate(samples)]
+        self.counters.submitted += len(jobs)
+        self._waiting.extend(jobs)
+        self._batches.add(done)
+        try:
+            self._dispatch()
+            await done
+        finally:
+            self._batches.discard(done)
+            for job in jobs:
+                job.finish(Score(0.0, "cancelled"))
+        return scores
+
+    async def close(self) -> None:
+        """End the workers; running `score` calls raise `RewardPoolError`. May be called more than once."""
+        self._break(RewardPoolError("the reward pool is closed"))
+        for keeper in self._keepers:
+            keeper.cancel()
+        await asyncio.gather(*self._keepers, return_exceptions=True)
+        self._keepers = []
+
+    async def _start_worker(self) -> WorkerProcess:
+        """A worker that has the function; up to three attempts."""
+        for attempt in range(1, _START_ATTEMPTS + 1):
+            worker = WorkerProcess(self._timeout, self._fill)
+            try:
+                ready = await worker.start(self._setup, self._log, _START_SECONDS)
+            except WorkerStartError as error:
+                logger.warning("%s (attempt %d of %d)", error, attempt, _START_ATTEMPTS)
+                last = error
+                continue
+            if ready.error is None:
+                return worker
+            await worker.stop()
+            raise RewardLoadError(ready.error)
+        raise RewardPoolError(f"{last}; {_START_ATTEMPTS} attempts failed, see the log of the reward workers")
+
+    async def _keep(self, worker: WorkerProcess) -> None:
+        """Replace one worker whenever it ends."""
+        try:
+            while True:
+                self._ready.add(worker)
+                self._dispatch()
+                left = await worker.ended()
+                self._ready.discard(worker)
+                self._waiting.extendleft(reversed(left))
+                self._dispatch()
+                self.counters.worker_restarts += 1
+                worker = await self._start_worker()
+        except (RewardLoadError, RewardPoolError) as error:
+            self._break(RewardPoolError(f"no reward worker can be started: {error}"))
+        finally:
+            self._ready.discard(worker)
+            await worker.stop()
+
+    def _dispatch(self) -> None:
+        """Share waiting samples among all workers with room."""
+        for worker in list(self._ready):
+            self._fill(worker)
+
+    def _fill(self, worker: WorkerProcess) -> None:
+        """Give a worker its share of what waits, and no more than it has room for."""
+        if worker not in self._ready or not self._waiting:
+            return
+        share = -(-len(self._waiting) // len(self._ready))
+        jobs: list[Job] = []
+        while self._waiting and len(jobs) < min(worker.room, share):
+            job = self._waiting.popleft()
+            if not job.done:
+                jobs.append(job)
+        if jobs:
+            worker.give(jobs)
+
+    def _count(self, score: Score) -> None:
+        if score.failure is None:
+            self.counters.scored += 1
+            return
+        reason = next((known for known in _REASONS if score.failure.startswith(known)), "error")
+        self.counters.failed[reason] += 1
+        if reason != "cancelled" and self.counters.failed[reason] <= _LOGGED_FAILURES:
+            logger.warning("reward failed: %s", score.failure)
+
+    def _break(self, error: RewardPoolError) -> None:
+        """No sample will be scored any more."""
+        self._broken = self._broken or error
+        self._waiting.clear()
+        for done in self._batches:
+            if not done.done():
+                done.set_exception(self._broken)

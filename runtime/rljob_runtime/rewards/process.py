@@ -1,0 +1,249 @@
+"""One worker process as the pool sees it: its life, its socket, the samples it has.
+
+Guarantees: results are matched with the samples in order; a sample that is over its time limit ends the
+process; when the process is gone, what it did not answer is handed back, the sample it was at with the
+reason first. Neither the process nor the processes it started outlive `stop`.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rljob_runtime.rewards import RewardInput, Score
+from rljob_runtime.rewards.frames import FrameBuffer, Ready, Result, Setup, Task, frame, from_worker
+
+_BOOTSTRAP = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[3]); "
+    "from rljob_runtime.rewards.worker import main; main(int(sys.argv[1]), int(sys.argv[2]))"
+)
+_DRAIN_SECONDS = 1.0
+"""How long results of an ended process may still arrive; only a process that it started can delay them."""
+_LOOKAHEAD_SECONDS = 0.02
+_LARGEST_WINDOW = 64
+
+
+class Job:
+    """A sample on its way through the pool; it ends once."""
+
+    __slots__ = ("_report", "done", "number", "sample")
+
+    def __init__(self, number: int, sample: RewardInput, report: Callable[[Score], None]) -> None:
+        """`report` is called once."""
+        self.number = number
+        self.sample = sample
+        self.done = False
+        self._report = report
+
+    def finish(self, score: Score) -> None:
+        """End it; a second end is ignored (a worker may answer what was cancelled meanwhile)."""
+        if not self.done:
+            self.done = True
+            self._report(score)
+
+
+class WorkerStartError(RuntimeError):
+    """A worker process did not come up."""
+
+
+def window(seconds: float | None) -> int:
+    """How many samples a worker is given at a time, from the time it takes for one: about 20 ms of work, at
+    most 64; one while the time is unknown. More would leave other workers idle behind a slow one, fewer would
+    wait for the socket."""
+    if seconds is None:
+        return 1
+    return max(1, min(_LARGEST_WINDOW, int(_LOOKAHEAD_SECONDS / max(seconds, 1e-9))))
+
+
+class WorkerProcess(asyncio.Protocol):
+    """A process and the samples it has. All methods run on the event loop."""
+
+    def __init__(self, timeout_seconds: float, on_room: Callable[["WorkerProcess"], None]) -> None:
+        """`on_room` is called when the worker may be given more samples."""
+        self._timeout = timeout_seconds
+        self._on_room = on_room
+        self._loop = asyncio.get_running_loop()
+        self._ready: asyncio.Future[Any] = self._loop.create_future()
+        self._closed: asyncio.Future[Any] = self._loop.create_future()
+        self._buffer = FrameBuffer()
+        self._jobs: deque[Job] = deque()
+        self._deadline = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._seconds: float | None = None
+        self._transport: asyncio.Transport | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        self._stopped = False
+        self.reason: str | None = None
+        """Why the pool ended it; None while it runs, or when it ended by itself."""
+
+    @property
+    def room(self) -> int:
+        """How many more samples it should be given."""
+        if self._transport is None or self._stopped:
+            return 0
+        return max(0, window(self._seconds) - len(self._jobs))
+
+    async def start(self, setup: Setup, log: Path | None, deadline_seconds: float) -> Ready:
+        """Start the process and wait for its answer to `setup`. Raises `WorkerStartError`."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = await _spawn(theirs.fileno(), log)
+            await self._loop.create_connection(lambda: self, sock=ours)
+        assert self._transport is not None
+        self._transport.write(frame(setup))
+        try:
+            await asyncio.wait(
+                [self._ready, self._closed], timeout=deadline_seconds, return_when=asyncio.FIRST_COMPLETED
+            )
+        except asyncio.CancelledError:
+            await self.stop()
+            raise
+        if self._ready.done():
+            ready: Ready = self._ready.result()
+            return ready
+        died = self._closed.done()
+        code = await self.stop()
+        raise WorkerStartError(
+            f"a reward worker ended at its start ({describe_exit(code)})"
+            if died
+            else f"a reward worker was not ready after {deadline_seconds:g} s"
+        )
+
+    def give(self, jobs: Sequence[Job]) -> None:
+        """Send samples."""
+        assert self._transport is not None
+        data = b"".join(frame(Task(job.number, job.sample)) for job in jobs)
+        if not self._jobs:
+            self._deadline = self._loop.time() + self._timeout
+        self._jobs.extend(jobs)
+        self._transport.write(data)
+        self._watch()
+
+    async def ended(self) -> list[Job]:
+        """Wait until the process is gone; the samples that it did not begin. The one that it was at fails."""
+        assert self._process is not None
+        exited: asyncio.Future[Any] = asyncio.ensure_future(self._process.wait())
+        try:
+            await asyncio.wait([exited, self._closed], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([exited, self._closed], timeout=_DRAIN_SECONDS)
+        finally:
+            exited.cancel()
+        code = await self.stop()
+        if self._jobs and self.reason is None:
+            self._jobs.popleft().finish(Score(0.0, f"worker died ({describe_exit(code)})"))
+        left = list(self._jobs)
+        self._jobs.clear()
+        return left
+
+    async def stop(self) -> int:
+        """Kill the process and what it started; its exit code."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+        self._kill()
+        return await self._process.wait() if self._process is not None else 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self._closed.done():
+            self._closed.set_result(None)
+
+    def data_received(self, data: bytes) -> None:
+        if self._stopped:
+            return
+        try:
+            for body in self._buffer.feed(data):
+                self._take(from_worker.decode(body))
+        except msgspec.DecodeError as error:
+            self._fail(f"worker died (sent a malformed answer: {error})")
+            return
+        self._on_room(self)
+
+    def _take(self, message: Ready | Result) -> None:
+        if isinstance(message, Ready):
+            if not self._ready.done():
+                self._ready.set_result(message)
+            return
+        if not self._jobs or self._jobs[0].number != message.number:
+            raise msgspec.DecodeError(f"an answer to sample {message.number}, which it was not given")
+        self._deadline = self._loop.time() + self._timeout
+        before = self._seconds
+        self._seconds = message.seconds if before is None else (before + message.seconds) / 2
+        self._jobs.popleft().finish(Score(message.value, message.failure, message.seconds))
+
+    def _watch(self) -> None:
+        if self._timer is None:
+            self._timer = self._loop.call_at(self._deadline, self._check)
+
+    def _check(self) -> None:
+        self._timer = None
+        if not self._jobs or self._stopped:
+            return
+        if self._loop.time() < self._deadline:
+            self._watch()
+        else:
+            self._fail(f"timeout after {self._timeout:g} s")
+
+    def _fail(self, reason: str) -> None:
+        """End the process because of the sample it is at."""
+        self._stopped = True
+        self.reason = reason
+        if self._jobs:
+            self._jobs.popleft().finish(Score(0.0, reason, self._timeout))
+        self._kill()
+
+    def _kill(self) -> None:
+        """The worker leads its own process group: what a reward function started goes with it."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+
+async def _spawn(descriptor: int, log: Path | None) -> asyncio.subprocess.Process:
+    """A process of its own session, so that Ctrl-C in the terminal reaches the driver alone."""
+    environment = {"OMP_NUM_THREADS": "1", **os.environ}  # the pool's workers are the parallelism
+    output = log.open("ab") if log is not None else None
+    try:
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-P",
+            "-c",
+            _BOOTSTRAP,
+            str(descriptor),
+            str(os.getpid()),
+            json.dumps(sys.path),
+            pass_fds=(descriptor,),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT if output is not None else None,
+            env=environment,
+            start_new_session=True,
+        )
+    finally:
+        if output is not None:
+            output.close()
+
+
+def describe_exit(code: int) -> str:
+    """`exit code 3` or `signal SIGSEGV`."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"signal {signal.Signals(-code).name}"
+    except ValueError:
+        return f"signal {-code}"

@@ -1,0 +1,91 @@
+"""A process that scores samples, one after the other.
+
+Guarantees: answers each task with one result, in order; a function that raises, or returns what is no finite
+number, gives a failure; the process ends when the pool's process ends.
+"""
+
+import ctypes
+import math
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rljob_runtime.rewards import RewardInput
+from rljob_runtime.rewards.frames import FrameBuffer, Ready, Result, Setup, Task, frame, to_worker
+from rljob_runtime.rewards.load import RewardLoadError, load_reward
+
+_TRACEBACKS = 3
+"""Tracebacks printed of each type of exception; the pool counts them all."""
+_PR_SET_PDEATHSIG = 1
+
+
+def main(descriptor: int, parent: int) -> None:
+    """Serve the pool at the other end of the socket `descriptor` until it closes."""
+    die_with(parent)
+    channel = socket.socket(fileno=descriptor)
+    buffer = FrameBuffer()
+    printed: Counter[str] = Counter()
+    function: Callable[[RewardInput], Any] | None = None
+    while data := channel.recv(1 << 18):
+        for body in buffer.feed(data):
+            message = to_worker.decode(body)
+            if isinstance(message, Setup):
+                function = _set_up(channel, message)
+            elif isinstance(message, Task) and function is not None:
+                channel.sendall(frame(_score(function, message, printed)))
+
+
+def die_with(parent: int) -> None:
+    """Have the kernel kill this process when its parent ends (on Linux; elsewhere the closed socket ends it
+    between two samples)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(0)
+
+
+def to_number(value: Any) -> float:
+    """The reward as a float. Raises ValueError for what is not a finite number."""
+    if not isinstance(value, Real | np.bool_):
+        raise ValueError(f"returned {type(value).__name__} {str(value)[:60]!r}, not a number")
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"returned {number}, not a finite number")
+    return number
+
+
+def _set_up(channel: socket.socket, setup: Setup) -> Callable[[RewardInput], Any] | None:
+    try:
+        function = load_reward(setup.function, setup.arguments, [Path(path) for path in setup.search_path])
+    except RewardLoadError as error:
+        if error.__cause__ is not None:
+            traceback.print_exception(error.__cause__)
+        channel.sendall(frame(Ready(str(error))))
+        return None
+    channel.sendall(frame(Ready()))
+    return function
+
+
+def _score(function: Callable[[RewardInput], Any], task: Task, printed: Counter[str]) -> Result:
+    value, failure = 0.0, None
+    start = time.perf_counter()
+    try:
+        value = to_number(function(task.sample))
+    except Exception as error:  # noqa: BLE001 - a user's function may raise anything; it is reported
+        kind = type(error).__name__
+        failure = f"error: {kind}: {' '.join(str(error).split())[:300]}"
+        printed[kind] += 1
+        if printed[kind] <= _TRACEBACKS:
+            traceback.print_exc()
+            sys.stderr.flush()
+    return Result(task.number, value, failure, time.perf_counter() - start)

@@ -1,0 +1,357 @@
+"""Reward functions in real worker processes: each sample ends once, whatever the function does."""
+
+import asyncio
+import os
+import random
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rljob_runtime.rewards import RewardInput
+from rljob_runtime.rewards.load import RewardLoadError
+from rljob_runtime.rewards.pool import RewardPool, RewardPoolError
+
+FUNCTIONS = '''
+import contextlib, ctypes, os, stat, subprocess, sys, time
+
+def pid(sample):
+    return os.getpid()
+
+def length(sample):
+    """Does what the response begins with; else gives its number of tokens."""
+    with open(sample.answer, "a") as file:
+        file.write(sample.prompt + "\\n")
+    what = sample.response
+    if what == "raise":
+        raise ValueError("two\\nlines")
+    if what == "hang":
+        while True:
+            pass
+    if what == "exit":
+        os._exit(3)
+    if what == "sys.exit":
+        sys.exit(4)
+    if what == "crash":
+        ctypes.string_at(0)
+    if what == "nan":
+        return float("nan")
+    if what == "text":
+        return "high"
+    if what == "none":
+        return None
+    if what == "huge":
+        return 10**400
+    if what == "garbage":
+        for descriptor in range(3, 64):
+            with contextlib.suppress(OSError):
+                if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                    os.write(descriptor, bytes([4, 0, 0, 0]) + b"evil")
+    if what == "print":
+        print("from the reward")
+    if what == "bool":
+        return True
+    return len(sample.response_tokens)
+
+def slow(sample, seconds):
+    time.sleep(seconds)
+    return 1.0
+
+def with_child(sample):
+    child = subprocess.Popen(["sleep", "600"])
+    with open(sample.answer, "w") as file:
+        file.write(str(child.pid))
+    child.wait()
+'''
+
+
+def sample(response: str = "", prompt: str = "", tokens: int = 3, answer: str = "/dev/null") -> RewardInput:
+    return RewardInput(
+        prompt=prompt,
+        response=response,
+        answer=answer,
+        prompt_tokens=np.zeros(2, np.int32),
+        response_tokens=np.zeros(tokens, np.int32),
+        finished=True,
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "judge.py").write_text(FUNCTIONS)
+    return tmp_path
+
+
+@asynccontextmanager
+async def running(folder: Path, function: str = "judge:length", **options: Any) -> AsyncIterator[RewardPool]:
+    """A started pool that leaves no process behind and whose counters sum."""
+    options = {"timeout_seconds": 5.0, "log": folder / "log", **options}
+    pool = RewardPool(function, options.pop("arguments", {}), search_path=[folder], **options)
+    before = children()
+    await pool.start()
+    try:
+        yield pool
+    finally:
+        await pool.close()
+    assert pool.counters.pending == 0
+    assert children() == before
+
+
+def children() -> set[int]:
+    """Processes that this one started and that run."""
+    listed = subprocess.run(
+        ["ps", "-o", "pid=,comm=", "--ppid", str(os.getpid())], capture_output=True, text=True
+    )
+    return {int(line.split()[0]) for line in listed.stdout.splitlines() if line.split()[1] != "ps"}
+
+
+def wait_gone(pid: int, seconds: float = 10.0) -> bool:
+    """Whether the process ends within that time."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([descriptor], [], [], seconds)[0])
+    finally:
+        os.close(descriptor)
+
+
+@pytest.mark.parametrize(
+    ("response", "failure", "reason"),
+    [
+        ("raise", "error: ValueError: two lines", "error"),
+        ("nan", "error: ValueError: returned nan, not a finite number", "error"),
+        ("text", "error: ValueError: returned str 'high', not a number", "error"),
+        ("none", "error: ValueError: returned NoneType 'None', not a number", "error"),
+        ("huge", "error: OverflowError: int too large to convert to float", "error"),
+        ("hang", "timeout after 0.5 s", "timeout"),
+        ("exit", "worker died (exit code 3)", "worker died"),
+        ("sys.exit", "worker died (exit code 4)", "worker died"),
+        ("crash", "worker died (signal SIGSEGV)", "worker died"),
+        ("garbage", "worker died (sent a malformed answer", "worker died"),
+    ],
+)
+async def test_a_bad_sample_costs_itself_alone(
+    folder: Path, response: str, failure: str, reason: str
+) -> None:
+    async with running(folder, timeout_seconds=0.5) as pool:
+        batch = [sample(tokens=n) for n in range(20)]
+        batch[7] = sample(response)
+        scores = await pool.score(batch)
+        assert scores[7].value == 0.0
+        assert scores[7].failure is not None
+        assert scores[7].failure.startswith(failure)
+        assert "\n" not in scores[7].failure
+        assert [(s.value, s.failure) for i, s in enumerate(scores) if i != 7] == [
+            (float(n), None) for n in range(20) if n != 7
+        ]
+        assert pool.counters.failed == Counter({reason: 1})
+        assert pool.counters.scored == 19
+
+
+async def test_every_sample_runs_once_among_random_faults(folder: Path) -> None:
+    """Eight concurrent batches on three workers; the function notes each call in a file."""
+    choose = random.Random(5)
+    faults = ["raise", "exit", "crash", "nan", "hang"]
+    calls = folder / "calls"
+    batches = [
+        [
+            sample(choose.choice(faults) if choose.random() < 0.04 else "", f"{b}.{i}", i, str(calls))
+            for i in range(100)
+        ]
+        for b in range(8)
+    ]
+    async with running(folder, workers=3, timeout_seconds=0.5) as pool:
+        results = await asyncio.gather(*(pool.score(batch) for batch in batches))
+        for batch, scores in zip(batches, results, strict=True):
+            for given, score in zip(batch, scores, strict=True):
+                assert (score.failure is None) == (given.response == "")
+                assert score.value == (len(given.response_tokens) if given.response == "" else 0)
+        called = Counter(calls.read_text().split())
+        assert called == Counter(given.prompt for batch in batches for given in batch)
+        deadly = sum(given.response in ("exit", "crash", "hang") for batch in batches for given in batch)
+        assert pool.counters.failed["timeout"] + pool.counters.failed["worker died"] == deadly > 5
+        assert pool.counters.submitted == 800
+
+
+async def test_time_limit_is_for_one_sample_not_for_the_wait(folder: Path) -> None:
+    async with running(folder, "judge:slow", timeout_seconds=0.6, arguments={"seconds": 0.2}) as pool:
+        scores = await pool.score([sample()] * 8)
+        assert [score.failure for score in scores] == [None] * 8
+        assert all(score.seconds >= 0.2 for score in scores)
+
+
+async def test_workers_share_slow_samples(folder: Path) -> None:
+    async with running(folder, "judge:slow", workers=4, arguments={"seconds": 0.25}) as pool:
+        start = time.monotonic()
+        await pool.score([sample()] * 8)
+        assert time.monotonic() - start < 1.0
+
+
+async def test_cancelled_score_leaves_the_pool_usable(folder: Path) -> None:
+    async with running(folder, "judge:slow", arguments={"seconds": 0.3}) as pool:
+        cancelled = asyncio.create_task(pool.score([sample()] * 50))
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(cancelled, 0.4)
+        assert (await pool.score([sample()]))[0].value == 1.0
+        assert pool.counters.failed["cancelled"] + pool.counters.scored == 51
+
+
+async def test_close_ends_running_scores(folder: Path) -> None:
+    async with running(folder) as pool:
+        stuck = asyncio.create_task(pool.score([sample("hang")] * 3))
+        await pool.score([])
+        await asyncio.sleep(0)
+        await pool.close()
+        with pytest.raises(RewardPoolError, match="closed"):
+            await stuck
+        with pytest.raises(RewardPoolError, match="closed"):
+            await pool.score([sample()])
+
+
+async def test_idle_worker_that_dies_is_replaced(folder: Path) -> None:
+    async with running(folder, "judge:pid") as pool:
+        first = int((await pool.score([sample()]))[0].value)
+        os.kill(first, signal.SIGKILL)
+        assert wait_gone(first)
+        second = await pool.score([sample()])
+        if second[0].failure is not None:  # it was given to the dying worker before its end was noticed
+            assert second[0].failure == "worker died (signal SIGKILL)"
+            second = await pool.score([sample()])
+        assert int(second[0].value) not in (0, first)
+        assert pool.counters.worker_restarts == 1
+
+
+async def test_what_a_timed_out_function_started_is_killed(folder: Path) -> None:
+    note = folder / "child"
+    async with running(folder, "judge:with_child", timeout_seconds=1.0) as pool:
+        scores = await pool.score([sample(answer=str(note))])
+        assert scores[0].failure == "timeout after 1 s"
+        assert wait_gone(int(note.read_text()))
+
+
+async def test_output_of_the_function_goes_to_the_log(folder: Path) -> None:
+    async with running(folder) as pool:
+        scores = await pool.score([sample("print"), sample("raise")])
+        assert [score.failure is None for score in scores] == [True, False]
+    log = (folder / "log").read_text()
+    assert "from the reward" in log
+    assert 'raise ValueError("two\\nlines")' in log
+
+
+async def test_numbers_of_all_kinds(folder: Path) -> None:
+    async with running(folder) as pool:
+        assert (await pool.score([sample("bool")]))[0].value == 1.0
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [("judge:pidd", r"Did you mean pid\?"), ("judje:pid", "there is no module judje")],
+)
+async def test_function_that_does_not_load(folder: Path, function: str, message: str) -> None:
+    pool = RewardPool(function, {}, search_path=[folder], workers=2, log=folder / "log")
+    before = children()
+    with pytest.raises(RewardLoadError, match=message):
+        await pool.start()
+    await pool.close()
+    assert children() == before
+
+
+async def test_function_that_no_longer_loads(folder: Path) -> None:
+    async with running(folder) as pool:
+        (folder / "judge.py").write_text("def other(sample): return 1\n")
+        with pytest.raises(
+            RewardPoolError, match=r"no reward worker can be started: .* has no function length"
+        ):
+            await pool.score([sample("exit"), sample()])
+
+
+async def test_module_that_ends_its_process(folder: Path) -> None:
+    (folder / "fatal.py").write_text("import os\nos._exit(9)\n")
+    pool = RewardPool("fatal:f", {}, search_path=[folder], log=folder / "log")
+    before = children()
+    with pytest.raises(RewardPoolError, match=r"ended at its start \(exit code 9\); 3 attempts failed"):
+        await pool.start()
+    await pool.close()
+    assert children() == before
+
+
+async def test_math_in_a_worker(folder: Path) -> None:
+    slow = r"\boxed{\sum_{k=1}^{100000} \frac{1}{k^2+1}}"
+    responses = [r"\boxed{5}", r"\boxed{6}", slow, r"\boxed{5.0}"]
+    arguments = {"timeout_seconds": 1}
+    async with running(folder, "rljob_runtime.rewards.math:math_answer", arguments=arguments) as pool:
+        scores = await pool.score([sample(response, answer="5") for response in responses])
+        assert [score.value for score in scores] == [1.0, 0.0, 0.0, 1.0]
+        assert scores[2].failure == "error: TimeoutError: math-verify took longer than 1 s"
+        assert pool.counters.worker_restarts == 0
+
+
+PARENT = """
+import asyncio, sys
+from pathlib import Path
+import numpy as np
+from rljob_runtime.rewards import RewardInput
+from rljob_runtime.rewards.pool import RewardPool
+
+async def main():
+    pool = RewardPool("judge:pid", {}, search_path=[Path(sys.argv[1])])
+    hang = RewardPool("judge:length", {}, search_path=[Path(sys.argv[1])], timeout_seconds=600)
+    await pool.start()
+    await hang.start()
+    a = np.zeros(1, np.int32)
+    sample = RewardInput("", "hang", sys.argv[1] + "/calls", a, a, True)
+    asyncio.create_task(hang.score([sample]))
+    print(int((await pool.score([sample]))[0].value), flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+def test_workers_die_with_a_killed_parent(folder: Path) -> None:
+    """Both an idle worker and one in an endless loop."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    command = [sys.executable, "-c", PARENT, str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as parent:
+        assert parent.stdout is not None
+        assert int(parent.stdout.readline()) > 0
+        listed = subprocess.run(
+            ["ps", "-o", "pid=", "--ppid", str(parent.pid)], capture_output=True, text=True
+        )
+        workers = [int(pid) for pid in listed.stdout.split()]
+        parent.kill()
+    assert len(workers) == 2
+    assert all(wait_gone(pid) for pid in workers)
+
+
+async def test_throughput_of_trivial_functions(folder: Path) -> None:
+    """Far below what an idle machine does (60,000/s and more), so that it holds on a busy one."""
+    async with running(folder, "rljob_runtime.rewards.tasks:copy") as pool:
+        await pool.score([sample("abcd", "abcd")])
+        start = time.monotonic()
+        scores = await pool.score([sample("abcd", "abcd", tokens=200)] * 10_000)
+        assert 10_000 / (time.monotonic() - start) > 5_000
+        assert {score.value for score in scores} == {1.0}
+
+
+def test_event_loop_of_another_thread(folder: Path) -> None:
+    """Where an asynchronous actor runs."""
+
+    async def score() -> list[float]:
+        async with running(folder, timeout_seconds=0.5) as pool:
+            return [score.value for score in await pool.score([sample(tokens=4), sample("hang"), sample()])]
+
+    with ThreadPoolExecutor(1) as threads:
+        assert threads.submit(asyncio.run, score()).result(timeout=60) == [4.0, 0.0, 3.0]

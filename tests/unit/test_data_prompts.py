@@ -1,0 +1,109 @@
+"""The sequence of prompts: order, length limit, checks before the start."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rljob_api.data import Data
+from rljob_runtime.data.errors import DataError
+from rljob_runtime.data.prompts import PromptSource, check_data
+from rljob_runtime.data.shuffle import mix, mix_many, permutation
+from rljob_runtime.data.tokenizer import CharacterTokenizer
+
+TOKENIZER = CharacterTokenizer("abcdefgh")
+
+
+def prompts(folder: Path, lines: list[str], seed: int = 0, **data: Any) -> PromptSource:
+    (folder / "p.jsonl").write_text("".join(f'{{"prompt": "{line}"}}\n' for line in lines))
+    parsed = Data.model_validate({"jsonl": {"path": "p.jsonl"}, **data})
+    check_data(parsed, TOKENIZER, seed, folder)
+    return PromptSource(parsed, TOKENIZER, seed, folder)
+
+
+def test_file_order_without_shuffle(tmp_path: Path) -> None:
+    source = prompts(tmp_path, ["a", "b", "c"], shuffle=False)
+    seen = [source.prompt(uid) for uid in range(7)]
+    assert [(p.uid, p.epoch, p.row, p.text) for p in seen] == [
+        (0, 0, 0, "a"), (1, 0, 1, "b"), (2, 0, 2, "c"),
+        (3, 1, 0, "a"), (4, 1, 1, "b"), (5, 1, 2, "c"), (6, 2, 0, "a"),
+    ]  # fmt: skip
+    assert seen[1].tokens.tolist() == [1, 5, 3]
+    assert seen[1].tokens.dtype == np.int32
+
+
+def test_shuffled_epochs_differ_and_depend_on_the_seed(tmp_path: Path) -> None:
+    lines = ["a" * n for n in range(1, 33)]
+    first, again, other = (prompts(tmp_path, lines, seed=seed) for seed in (1, 1, 2))
+    orders = [[source.prompt(uid).row for uid in range(64)] for source in (first, again, other)]
+    assert orders[0] == orders[1] != orders[2]
+    assert orders[0][:32] != orders[0][32:]
+    assert sorted(orders[0][:32]) == sorted(orders[0][32:]) == list(range(32))
+
+
+def test_any_uid_without_the_ones_before(tmp_path: Path) -> None:
+    source, fresh = (prompts(tmp_path, list("abcdefgh")) for _ in range(2))
+    expected = [source.prompt(uid).row for uid in range(80)]
+    assert [fresh.prompt(uid).row for uid in reversed(range(80))] == expected[::-1]
+
+
+def test_long_prompt_is_an_error_with_its_line(tmp_path: Path) -> None:
+    message = (
+        r"p.jsonl:2: the prompt has 6 tokens, above data.maxPromptTokens \(5\); 2 of 4 rows are too long"
+    )
+    with pytest.raises(DataError, match=message):
+        prompts(tmp_path, ["abc", "abcd", "a", "abcde"], maxPromptTokens=5)
+
+
+def test_long_prompts_are_skipped_and_counted(tmp_path: Path) -> None:
+    source = prompts(tmp_path, ["abc", "abcd", "a", "abcde"], maxPromptTokens=5, longPrompts="skip")
+    assert (source.rows, source.skipped) == (2, 2)
+    assert sorted(source.prompt(uid).row for uid in range(2)) == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("lines", "data", "message"),
+    [
+        ([], {}, r"p.jsonl: no prompts in it"),
+        (["abc", "abcd"], {"longPrompts": "skip", "maxPromptTokens": 4}, r"all 2 prompts .* has 5 tokens"),
+        (["ab", "axb"], {}, r"p.jsonl:2: character 'x' at position 1 is not in the tokenizer's alphabet"),
+    ],
+)  # fmt: skip
+def test_unusable_data(tmp_path: Path, lines: list[str], data: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        prompts(tmp_path, lines, **data)
+
+
+def test_chat_needs_a_template(tmp_path: Path) -> None:
+    (tmp_path / "p.jsonl").write_text('{"prompt": "a"}\n{"prompt": [{"role": "user", "content": "a"}]}\n')
+    with pytest.raises(DataError, match=r"p.jsonl:2: the character tokenizer has no chat template"):
+        PromptSource(Data.model_validate({"jsonl": {"path": "p.jsonl"}}), TOKENIZER, 0, tmp_path)
+
+
+def test_more_rows_than_one_scan(tmp_path: Path) -> None:
+    source = prompts(tmp_path, ["ab"] * 2500 + ["abcdef"], maxPromptTokens=6, longPrompts="skip")
+    assert (source.rows, source.skipped) == (2500, 1)
+
+
+def test_check_reads_only_the_head_of_a_large_file(tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    path.write_text('{"prompt": "ab", "padding": "%s"}\n' % ("x" * 20_000) * 1001 + "not json\n")
+    data = Data.model_validate({"jsonl": {"path": "p.jsonl"}})
+    check_data(data, TOKENIZER, 0, tmp_path)
+    with pytest.raises(DataError, match=r"p.jsonl:1002: not valid JSON"):
+        PromptSource(data, TOKENIZER, 0, tmp_path)
+
+
+def test_check_does_not_fetch_from_the_hub(tmp_path: Path) -> None:
+    check_data(Data.model_validate({"huggingFace": {"name": "nobody/nothing"}}), TOKENIZER, 0, tmp_path)
+
+
+def test_random_numbers_are_fixed_for_ever() -> None:
+    """Values of the reference implementation of SplitMix64 for the seeds 0 and 1234567: a resumed job must
+    find its order again, whatever library versions it runs with."""
+    assert [mix(0, n) for n in range(3)] == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
+    assert mix(1234567, 0) == 6457827717110365317
+    assert mix_many(1234567, 50).tolist() == [mix(1234567, n) for n in range(50)]
+    assert permutation(0, 0, 8).tolist() == [0, 7, 2, 5, 4, 6, 3, 1]
+    assert permutation(5, 3, 8).tolist() == [5, 1, 7, 4, 3, 2, 6, 0]

@@ -1,0 +1,162 @@
+"""Rows of prompts: what is accepted, and what each mistake says."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from rljob_api.data import Data
+from rljob_runtime.data.errors import DataError
+from rljob_runtime.data.sources import Row, Source, open_source
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+CHAT = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "1+1?"}]
+
+
+def opened(folder: Path, limit: int | None = None, **data: Any) -> Source:
+    return open_source(Data.model_validate(data), folder, 7, LETTERS, limit)
+
+
+def jsonl(folder: Path, content: str | bytes) -> Path:
+    path = folder / "p.jsonl"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def test_jsonl_rows_and_their_lines(tmp_path: Path) -> None:
+    rows = [{"prompt": "a", "answer": "b"}, {"prompt": CHAT}, {"prompt": "c", "answer": 4, "other": []}]
+    jsonl(tmp_path, "\ufeff" + json.dumps(rows[0]) + "\n\n  \n" + "\n".join(map(json.dumps, rows[1:])))
+    source = opened(tmp_path, jsonl={"path": "p.jsonl"})
+    assert [source.row(i) for i in range(len(source))] == [Row("a", "b"), Row(CHAT, None), Row("c", "4")]
+    assert [source.where(i).rpartition(":")[2] for i in range(3)] == ["1", "4", "5"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ('{"prompt": "a"}\n{"prompt": ', r"p.jsonl:2: not valid JSON \(.*\): \{\"prompt\":"),
+        ('\n{"prompt": "a"} x', r"p.jsonl:2: not valid JSON"),
+        (b'{"prompt": "\xff"}', r"p.jsonl:1: not valid JSON"),
+        ("[1]", r"p.jsonl:1: a line must be a JSON object, like \{...\}; this is a list"),
+        ("3", r"this is a number"),
+        ('{"promt": "a"}', r'p.jsonl:1: no field "prompt". Did you mean promt\? It has: promt'),
+        ('{"prompt": 4}', r'field "prompt" must be text or a list of chat messages, not a number'),
+        ('{"prompt": null}', r"not null"),
+        ('{"prompt": ""}', r'field "prompt" is empty'),
+        ('{"prompt": []}', r"empty list of messages"),
+        ('{"prompt": ["a"]}', r'message 0 must be an object with "role" and "content", not text'),
+        ('{"prompt": [{"role": "user"}]}', r'message 0: "content" must be text, not null'),
+        ('{"prompt": "a", "answer": [1]}', r'field "answer" must be text or a number, not a list'),
+        ('{"prompt": "a", "answer": true}', r'field "answer" must be text or a number, not true or false'),
+    ],
+)
+def test_jsonl_mistakes_are_named_by_line(tmp_path: Path, lines: str | bytes, message: str) -> None:
+    jsonl(tmp_path, lines)
+    with pytest.raises(DataError, match=message) as error:
+        opened(tmp_path, jsonl={"path": "p.jsonl"})
+    assert "\n" not in str(error.value)
+
+
+def test_jsonl_missing_file_and_folder(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"p.jsonl: No such file"):
+        opened(tmp_path, jsonl={"path": "p.jsonl"})
+    with pytest.raises(DataError, match=r"Is a directory"):
+        opened(tmp_path, jsonl={"path": "."})
+
+
+def test_jsonl_limit_stops_reading(tmp_path: Path) -> None:
+    jsonl(tmp_path, '{"prompt": "a"}\n{"prompt": "b"}\nnot json')
+    assert len(opened(tmp_path, limit=2, jsonl={"path": "p.jsonl"})) == 2
+
+
+def test_other_field_names(tmp_path: Path) -> None:
+    jsonl(tmp_path, '{"question": "q", "solution": "s"}')
+    source = opened(tmp_path, jsonl={"path": "p.jsonl"}, promptField="question", answerField="solution")
+    assert source.row(0) == Row("q", "s")
+
+
+@pytest.mark.parametrize("limit", [None, 2])
+def test_parquet(tmp_path: Path, limit: int | None) -> None:
+    table = pyarrow.table({"prompt": [CHAT, CHAT, CHAT], "answer": [1, None, 3], "unread": [b"\xff"] * 3})
+    parquet.write_table(table, tmp_path / "p.parquet")
+    source = opened(tmp_path, limit=limit, parquet={"path": "p.parquet"})
+    assert len(source) == (limit or 3)
+    assert [source.row(i) for i in range(2)] == [Row(CHAT, "1"), Row(CHAT, None)]
+    assert source.where(1).endswith("p.parquet row 1")
+
+
+def test_parquet_mistakes(tmp_path: Path) -> None:
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1 no")
+    parquet.write_table(pyarrow.table({"prompts": ["a"]}), tmp_path / "named.parquet")
+    parquet.write_table(
+        pyarrow.table({"prompt": pyarrow.array([], pyarrow.string())}), tmp_path / "none.parquet"
+    )
+    for name, message in (
+        ("missing.parquet", "missing.parquet: No such file"),
+        ("bad.parquet", "not a usable parquet file"),
+        ("named.parquet", 'no column "prompt". Did you mean prompts'),
+    ):
+        with pytest.raises(DataError, match=message):
+            opened(tmp_path, parquet={"path": name})
+    assert len(opened(tmp_path, parquet={"path": "none.parquet"})) == 0
+    assert len(opened(tmp_path, limit=5, parquet={"path": "none.parquet"})) == 0
+
+
+def test_hugging_face_saved_folders(tmp_path: Path) -> None:
+    data = datasets.Dataset.from_dict({"prompt": ["a", "b"], "answer": ["x", None], "more": [1, 2]})
+    data.save_to_disk(tmp_path / "one")
+    datasets.DatasetDict({"train": data, "test": data.select([0])}).save_to_disk(tmp_path / "splits")
+    one = opened(tmp_path, huggingFace={"name": "one"})
+    assert [one.row(i) for i in range(len(one))] == [Row("a", "x"), Row("b", None)]
+    assert len(opened(tmp_path, huggingFace={"name": "splits", "split": "test"})) == 1
+    assert len(opened(tmp_path, limit=1, huggingFace={"name": "splits"})) == 1
+    with pytest.raises(DataError, match=r'no split "tset". Did you mean test\? It has: train, test'):
+        opened(tmp_path, huggingFace={"name": "splits", "split": "tset"})
+    with pytest.raises(DataError, match='no column "question"'):
+        opened(tmp_path, huggingFace={"name": "one"}, promptField="question")
+
+
+def test_hugging_face_folder_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "train.jsonl").write_text('{"prompt": "a"}\n')
+    source = opened(tmp_path, huggingFace={"name": "files"})
+    assert source.row(0) == Row("a", None)
+    with pytest.raises(DataError, match=r'data set "files" does not load: .*split'):
+        opened(tmp_path, huggingFace={"name": "files", "split": "test"})
+
+
+@pytest.mark.parametrize(
+    ("task", "answer"),
+    [
+        ("copy", lambda text: text),
+        ("reverse", lambda text: text[::-1]),
+        ("repeat", lambda text: text[0] * len(text)),
+        ("count", lambda text: str(len(text))),
+    ],
+)
+def test_generated_tasks(tmp_path: Path, task: str, answer: Any) -> None:
+    generated = {"task": task, "rows": 200, "minLength": 2, "maxLength": 5, "letters": 3}
+    source = opened(tmp_path, generated=generated)
+    rows = [source.row(i) for i in range(len(source))]
+    assert rows == [opened(tmp_path, generated=generated).row(i) for i in range(200)]
+    assert {len(str(row.prompt)) for row in rows} == {2, 3, 4, 5}
+    assert {letter for row in rows for letter in row.prompt} == {"a", "b", "c"}
+    assert all(row.answer == answer(row.prompt) for row in rows)
+    if task == "repeat":
+        assert all(len(set(row.prompt)) == 1 for row in rows)
+
+
+def test_generated_data_depends_on_the_seed() -> None:
+    data = Data.model_validate({"generated": {"task": "copy", "minLength": 20, "maxLength": 20}})
+    first, second = (open_source(data, Path(), seed, LETTERS).row(0) for seed in (1, 2))
+    assert first != second
+
+
+def test_generated_mistakes(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"letters is 30, but the tokenizer's alphabet has only 26"):
+        opened(tmp_path, generated={"task": "copy", "letters": 30})

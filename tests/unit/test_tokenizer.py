@@ -1,0 +1,134 @@
+"""Tokenizers: ids, special tokens, and the same ids through Hugging Face."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transformers import AutoTokenizer
+
+from rljob_api.model import Tokenizer
+from rljob_runtime.data.errors import DataError
+from rljob_runtime.data.tokenizer import (
+    CharacterTokenizer,
+    FolderTokenizer,
+    build_tokenizer,
+    check_vocabulary,
+)
+
+ALPHABET = "abc xyz\n0189é<>日"
+TEXTS = ["", "a", "ab c\nx", "é0 1  8", "<a>", "日日", " \n "]
+TEMPLATE = (
+    "{% for m in messages %}{{ m.role[0] }}{{ m.content }}<eos>{% endfor %}"
+    "{% if add_generation_prompt %}a{% endif %}"
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    CharacterTokenizer(ALPHABET).save_pretrained(tmp_path)
+    return tmp_path
+
+
+def edit(folder: Path, **changes: object) -> None:
+    path = folder / "tokenizer_config.json"
+    config = {**json.loads(path.read_text()), **changes}
+    path.write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
+
+
+def test_character_ids() -> None:
+    tokenizer = CharacterTokenizer("abc")
+    assert tokenizer.encode("cab").tolist() == [1, 6, 4, 5, 3]
+    assert tokenizer.encode("cab").dtype == np.int32
+    assert tokenizer.encode("cab", rendered=True).tolist() == [6, 4, 5]
+    assert tokenizer.vocabulary_size == 7
+    assert (tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id, tokenizer.stop_ids) == (0, 1, 2, (2,))
+
+
+def test_character_decode_is_one_character_per_token() -> None:
+    tokenizer = CharacterTokenizer("abc")
+    assert tokenizer.decode(np.array([4, 3, 6, 31, 5], dtype=np.int32)) == "a\ufffdc\ufffdb"
+
+
+def test_unknown_character_is_named_with_its_place() -> None:
+    with pytest.raises(DataError, match=r"character 'Z' at position 2 is not in the tokenizer's alphabet"):
+        CharacterTokenizer("abc").encode("abZ")
+
+
+def test_saved_folder_gives_the_same_ids(folder: Path) -> None:
+    ours, theirs = CharacterTokenizer(ALPHABET), AutoTokenizer.from_pretrained(folder)
+    for text in TEXTS:
+        assert theirs(text)["input_ids"] == ours.encode(text).tolist()
+        assert theirs.decode(ours.encode(text).tolist(), skip_special_tokens=True) == text
+    assert len(theirs) == ours.vocabulary_size
+
+
+def test_folder_tokenizer_agrees_with_the_character_tokenizer(folder: Path) -> None:
+    ours, theirs = CharacterTokenizer(ALPHABET), FolderTokenizer(folder)
+    for text in TEXTS:
+        for rendered in (False, True):
+            got = theirs.encode(text, rendered=rendered)
+            assert got.dtype == np.int32
+            assert got.tolist() == ours.encode(text, rendered=rendered).tolist()
+        assert theirs.decode(ours.encode(text)) == text
+    for name in ("vocabulary_size", "pad_id", "bos_id", "eos_id", "stop_ids"):
+        assert getattr(theirs, name) == getattr(ours, name)
+    with pytest.raises(DataError, match="the tokenizer refuses the text"):
+        theirs.encode("Q")
+
+
+@pytest.mark.parametrize(("eos", "stops"), [(7, (2, 7)), ([9, 2], (2, 9)), (None, (2,))])
+def test_stop_ids_include_the_generation_config(folder: Path, eos: object, stops: tuple[int, ...]) -> None:
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": eos}))
+    assert FolderTokenizer(folder).stop_ids == stops
+
+
+def test_folder_without_end_token(folder: Path) -> None:
+    edit(folder, eos_token=None)
+    with pytest.raises(DataError, match="the tokenizer has no end token: set eos_token"):
+        FolderTokenizer(folder)
+
+
+def test_pad_falls_back_to_the_end_token(folder: Path) -> None:
+    edit(folder, pad_token=None)
+    assert FolderTokenizer(folder).pad_id == 2
+
+
+def test_chat(folder: Path) -> None:
+    messages = [{"role": "user", "content": "xyz"}]
+    with pytest.raises(DataError, match="has no chat template"):
+        FolderTokenizer(folder).chat(messages)
+    edit(folder, chat_template=TEMPLATE)
+    tokenizer = FolderTokenizer(folder)
+    assert tokenizer.chat([{"role": "c", "content": "xyz"}]) == "cxyz<eos>a"
+    assert tokenizer.encode("cxyz<eos>a", rendered=True).tolist() == [6, 8, 9, 10, 2, 4]
+    edit(folder, chat_template="{{ raise_exception('roles must alternate') }}")
+    with pytest.raises(DataError, match="the chat template refuses the messages: roles must alternate"):
+        FolderTokenizer(folder).chat(messages)
+
+
+def test_missing_and_broken_folders(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="nothing: no such folder"):
+        FolderTokenizer(tmp_path / "nothing")
+    (tmp_path / "tokenizer.json").write_text("{")
+    with pytest.raises(DataError, match="no usable Hugging Face tokenizer") as error:
+        FolderTokenizer(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_which_tokenizer_a_manifest_gets(folder: Path) -> None:
+    characters = Tokenizer.model_validate({"characters": {"alphabet": "ab"}})
+    path = Tokenizer.model_validate({"path": folder.name})
+    assert build_tokenizer(characters, folder, folder).vocabulary_size == 6
+    assert build_tokenizer(path, folder.parent, None).vocabulary_size == 4 + len(ALPHABET)
+    assert build_tokenizer(None, folder.parent, folder).vocabulary_size == 4 + len(ALPHABET)
+    with pytest.raises(DataError, match="set tokenizer"):
+        build_tokenizer(None, folder, None)
+
+
+def test_vocabulary_of_model_and_tokenizer() -> None:
+    tokenizer = CharacterTokenizer("abcd")
+    check_vocabulary(tokenizer, 8)
+    check_vocabulary(tokenizer, 32)
+    with pytest.raises(DataError, match=r"tokenizer has 8 tokens but the model's vocabulary has 7"):
+        check_vocabulary(tokenizer, 7)
