@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from rljob_runtime.engine_pool import EnginePool, EngineSlot
 from rljob_runtime.engines.fake import FakeEngine, FakeTiming
 from rljob_runtime.engines.protocol import PauseMode, Request, WeightRef
@@ -16,8 +18,6 @@ from rljob_runtime.staleness import Bound, StalenessController
 from rljob_runtime.trace.events import EventLog
 from rljob_runtime.training_loop import LoopSettings, TrainingLoop
 from rljob_runtime.weights.sync import EngineSync, Pull, Push
-
-import numpy as np
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class Scenario:
     train_seconds: float = 0.5
     length_of: Callable[[Request], int] = lambda request: 10 + request.seed % 50
     max_response_tokens: int = 1_000_000
+    controller: type[StalenessController] = StalenessController
     faults: Callable[["SimulatedJob"], "asyncio.Task[None] | None"] = lambda job: None
 
 
@@ -82,7 +83,7 @@ class SimulatedJob:
         self.events = EventLog(None, 0, "driver", "driver", clock=loop.time)
         total = scenario.total_groups or scenario.steps * scenario.groups_per_step
         bound = Bound(scenario.max_staleness, scenario.groups_per_step, scenario.steps_per_version)
-        self.controller = StalenessController(bound, total, len(self.ledger), scenario.capacity_groups)
+        self.controller = scenario.controller(bound, total, len(self.ledger), scenario.capacity_groups)
         self.pool = EnginePool(loop.time, self._engine_lost)
         self.pool.step = self.first_step
         self.rollouter = Rollouter(
@@ -100,7 +101,7 @@ class SimulatedJob:
             self.loop = TrainingLoop(
                 LoopSettings(-(-total // scenario.groups_per_step), checkpoint_every=3, stall_seconds=1e6),
                 self, self.rollouter, self.controller, self.plan, self.ledger, self,
-                self.events, tasks.create_task, self.steps.append,
+                self.events, tasks.create_task, lambda step, seconds: self.steps.append(step),
             )  # fmt: skip
             faults = scenario.faults(self)
             await self.loop.run(self.first_step)
@@ -161,6 +162,9 @@ class SimulatedJob:
 
     def frames(self) -> list[bytes]:
         return []
+
+    def taken(self, step: int, uids: Sequence[int]) -> None:
+        pass
 
     def forget(self, uids: Sequence[int]) -> None:
         """`step` took them out already."""

@@ -34,6 +34,13 @@ class EngineSlot:
     requests: set[str] = field(default_factory=set)
     """Ids of the requests that are submitted."""
     idle_since: float | None = None
+    """When it had nothing to do from; None while it has."""
+    idle_seconds: float = 0.0
+    """Idle time that has ended."""
+
+    def idle(self, now: float) -> float:
+        """All idle time so far, in seconds."""
+        return self.idle_seconds + (0.0 if self.idle_since is None else now - self.idle_since)
 
     @property
     def load(self) -> EngineLoad:
@@ -138,5 +145,6 @@ class EnginePool:
             if slot.idle_since is not None:
                 now = self._clock()
                 slot.events.add("idle", self.step, slot.idle_since, now - slot.idle_since)
+                slot.idle_seconds += now - slot.idle_since
                 slot.idle_since = None
             future.set_result(slot)

@@ -92,6 +92,7 @@ class Rollouter:
         self._sink = sink
         self._events = events
         self._wake = asyncio.Event()
+        self._attempts = 0
         self._groups: dict[int, asyncio.Task[None]] = {}
         pool.listen(self._wake.set)
 
@@ -205,17 +206,16 @@ class Rollouter:
         """One response, over as many engines and attempts as it takes."""
         response = Response(began=self._events.clock())
         seed = response_seed(self._settings.seed, prompt.uid, index)
-        attempt = 0
         while True:
             slot = await self.pool.acquire((prompt.uid, index))
+            self._attempts += 1
             request = Request(
-                request_id=f"{prompt.uid}.{index}.{attempt}",
+                request_id=f"{prompt.uid}.{index}#{self._attempts}",
                 tokens=np.concatenate([prompt.tokens, response.tokens]),
                 max_tokens=self._settings.max_response_tokens - len(response.tokens),
                 seed=seed,
                 generated=len(response.tokens),
             )
-            attempt += 1
             if await self._attempt(slot, request, response, prompt.uid):
                 return response
 

@@ -89,16 +89,22 @@ class Group(msgspec.Struct, frozen=True):
     """Weight version at which the group was dispatched: no token of it is older."""
 
 
+_CODES = {"<i4": 1, "<f4": 2}
+"""MessagePack extension code of each element type."""
+
+
 def _encode_array(value: Any) -> Any:
     if isinstance(value, np.ndarray):
-        kind = value.dtype.str[1:]
-        return msgspec.msgpack.Ext(1 if kind == "i4" else 2, np.ascontiguousarray(value).tobytes())
+        code = _CODES.get(value.dtype.str)
+        if code is None or value.ndim != 1:
+            raise TypeError(f"cannot encode an array of {value.dtype} with {value.ndim} dimensions")
+        return msgspec.msgpack.Ext(code, value.tobytes())
     raise TypeError(f"cannot encode {type(value).__name__}")
 
 
 def _decode_array(code: int, data: memoryview) -> Any:
-    if code in (1, 2) and len(data) % 4 == 0:
-        return np.frombuffer(data, dtype="<i4" if code == 1 else "<f4")
+    if code in _CODES.values() and len(data) % 4 == 0:
+        return np.frombuffer(data, dtype="<i4" if code == _CODES["<i4"] else "<f4")
     raise msgspec.DecodeError(f"unknown extension {code} of {len(data)} bytes")
 
 

@@ -32,18 +32,11 @@ class JobState(msgspec.Struct):
     """Finished groups that wait to be trained, in wire form."""
 
 
-class StepResult(Protocol):
-    """What a trained step reports."""
-
-    step: int
-    staleness_max: int
-
-
 class Trainer(Protocol):
     """The trainer, as the loop sees it."""
 
-    async def step(self, step: int, version: int, uids: Sequence[int]) -> StepResult:
-        """Train these groups, taken from the queue by uid, and acknowledge them."""
+    async def step(self, step: int, version: int, uids: Sequence[int]) -> Any:
+        """Train these groups, taken from the queue by uid, and acknowledge them. Returns the step's metrics."""
         ...
 
     async def publish(self, version: int) -> WeightRef:
@@ -64,6 +57,10 @@ class WaitingGroups(Protocol):
 
     def frames(self) -> list[bytes]:
         """All of them, in wire form."""
+        ...
+
+    def taken(self, step: int, uids: Sequence[int]) -> None:
+        """Step `step` begins to train these."""
         ...
 
     def forget(self, uids: Sequence[int]) -> None:
@@ -99,10 +96,11 @@ class TrainingLoop:
         waiting: WaitingGroups,
         events: EventLog,
         spawn: Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"],
-        on_step: Callable[[StepResult], None],
+        on_step: Callable[[Any, float], None],
         on_checkpoint: Callable[[int], None] = lambda step: None,
     ) -> None:
-        """`spawn` starts a task whose failure ends the job."""
+        """`spawn` starts a task whose failure ends the job. `on_step` is given each step's metrics and the
+        seconds that the trainer was at it."""
         self.stop_asked = asyncio.Event()
         self._settings = settings
         self._trainer = trainer
@@ -153,19 +151,22 @@ class TrainingLoop:
         except TimeoutError:
             controller = self._controller
             raise Stalled(
-                f"step {step}: no batch in {self._settings.stall_seconds:g} s: {controller.ready} groups ready, "
-                f"{controller.outstanding} outstanding, {controller.batch_size()} needed"
+                f"step {step}: no batch in {self._settings.stall_seconds:g} s: {controller.ready} groups "
+                f"ready, {controller.outstanding} outstanding, {controller.batch_size()} needed"
             ) from None
 
     async def _train(self, step: int, uids: tuple[int, ...]) -> None:
         version = self._controller.bound.version_at(step)
+        self._waiting.taken(step, uids)
+        began = self._events.clock()
         result = await self._trainer.step(step, version, uids)
+        seconds = self._events.clock() - began
         self._controller.finished(uids)
         self._ledger.record(uids)
         self._waiting.forget(uids)
         self._rollouter.pool.step = step + 1
         self._rollouter.poke()
-        self._on_step(result)
+        self._on_step(result, seconds)
 
     async def _publish(self, version: int) -> None:
         """Publish, and let the engines load while the next step trains (a collective transport needs the

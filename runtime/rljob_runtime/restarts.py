@@ -1,0 +1,31 @@
+"""How often a part of the job may be restarted.
+
+Guarantees: a part that fails again and again without doing its work in between ends the job with its last
+error; one that fails now and then is always restarted. Pure.
+"""
+
+from dataclasses import dataclass
+
+
+class GivenUp(RuntimeError):
+    """A part of the job keeps failing; the message says which and why."""
+
+
+@dataclass
+class RestartBudget:
+    """Counts failures of one part since it last did its work."""
+
+    part: str
+    limit: int = 3
+    """Failures in a row that are answered with a restart."""
+    failures: int = 0
+
+    def failed(self, why: str) -> None:
+        """The part failed; raises `GivenUp` when it is not to be restarted."""
+        self.failures += 1
+        if self.failures > self.limit:
+            raise GivenUp(f"{self.part} failed {self.failures} times in a row; the last time: {why}")
+
+    def worked(self) -> None:
+        """The part did its work."""
+        self.failures = 0

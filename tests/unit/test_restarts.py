@@ -1,0 +1,20 @@
+"""When a failing part is given up."""
+
+import pytest
+
+from rljob_runtime.restarts import GivenUp, RestartBudget
+
+
+def test_failures_in_a_row_end_the_job():
+    budget = RestartBudget("engine fast-0", limit=2)
+    budget.failed("killed")
+    budget.failed("killed")
+    with pytest.raises(GivenUp, match="engine fast-0 failed 3 times in a row; the last time: out of memory"):
+        budget.failed("out of memory")
+
+
+def test_work_in_between_starts_the_count_anew():
+    budget = RestartBudget("the trainer", limit=1)
+    for _ in range(5):
+        budget.failed("killed")
+        budget.worked()
