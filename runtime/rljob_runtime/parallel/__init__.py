@@ -1,0 +1,1 @@
+"""How work is split: over micro-batches and over ranks."""

@@ -1,0 +1,82 @@
+"""The job's queue, kept alive: its host, the driver's client, and what others need to reach it.
+
+Guarantees: a lost host is replaced at the same address with the same keys, then `on_back` is called so that
+what it held is put again; a host that keeps failing ends the job (`GivenUp`).
+"""
+
+import asyncio
+import tempfile
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from rljob_runtime.ledger import Ledger
+from rljob_runtime.queue.auth import Endpoint, new_keys
+from rljob_runtime.queue.client import AsyncQueueClient
+from rljob_runtime.queue.host import start_host
+from rljob_runtime.restarts import RestartBudget
+
+_START_SECONDS = 120.0
+
+
+class QueueService:
+    """See the module's guarantees."""
+
+    client: AsyncQueueClient
+    endpoint: Endpoint
+
+    def __init__(
+        self,
+        capacity_samples: int,
+        spawn: Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"],
+        on_back: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`spawn` starts a task whose failure ends the job."""
+        self._server_keys, self.keys = new_keys()
+        self._capacity = capacity_samples
+        self._spawn = spawn
+        self._on_back = on_back
+        self._folder = tempfile.TemporaryDirectory(prefix="rljob-")
+        self._address = f"ipc://{Path(self._folder.name) / 'queue'}"
+        self._budget = RestartBudget("the queue host")
+        self._term = 0
+        self._host: Any = None
+        self._watching: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Start the host; `client` and `endpoint` are there afterwards."""
+        await self._start_host()
+        self.client = AsyncQueueClient(self.endpoint, self.keys, "driver")
+        await self.client.open()
+        self._watching = self._spawn(self._watch())
+
+    async def reset(self, ledger: Ledger) -> None:
+        """Empty the queue and begin a new term in which `ledger` is done."""
+        self._term += 1
+        await self.client.reset(self._term, ledger.watermark, ledger.ahead)
+
+    async def close(self) -> None:
+        """End the queue."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await self.client.close()
+            await self._host.stop.remote()
+        self._folder.cleanup()
+
+    async def _start_host(self) -> None:
+        self._host = start_host(self._server_keys, self._capacity, self._address, term=self._term)
+        async with asyncio.timeout(_START_SECONDS):
+            self.endpoint = await self._host.endpoint.remote()
+
+    async def _watch(self) -> None:
+        from ray.exceptions import RayError
+
+        while True:
+            try:
+                why = await self._host.wait_stopped.remote() or "it stopped"
+            except RayError as error:
+                why = str(error).splitlines()[0]
+            self._budget.failed(why)
+            await self._start_host()
+            await self._on_back()
+            self._budget.worked()

@@ -1,0 +1,177 @@
+"""The trainer's ranks as Ray actors, behind the training loop's `Trainer` protocol.
+
+Guarantees: all ranks make each call together; when one rank dies or fails, the call raises `TrainerDied` (or
+the error that asks a person, such as a full disk) and all ranks are ended; after `restart` they are new
+processes with the job's initial weights.
+"""
+
+import asyncio
+import logging
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rljob_api import RLJob
+from rljob_runtime.engines.protocol import WeightRef
+from rljob_runtime.job_plan import JobPlan
+from rljob_runtime.trainer.actor import TrainerActor, TrainerSpec
+from rljob_runtime.trainer.checkpoint import CheckpointError
+from rljob_runtime.devices import Devices
+from rljob_runtime.trainer.metrics import StepMetrics
+from rljob_runtime.parallel.microbatch import SampleTooLong
+from rljob_runtime.model_folder import checkpoint_root
+from rljob_runtime.queue_service import QueueService
+from rljob_runtime.run_folder import RunOptions
+from rljob_runtime.training_loop import JobState
+
+log = logging.getLogger(__name__)
+
+_START_SECONDS = 900.0
+_STEP_SECONDS = 6 * 3600.0
+_CLOSE_SECONDS = 20.0
+_FOR_PEOPLE = (CheckpointError, SampleTooLong)
+"""Errors that a restart would only meet again."""
+
+
+class TrainerDied(RuntimeError):
+    """A rank of the trainer is gone, or failed; the message says which and why."""
+
+
+class RayTrainer:
+    """See the module's guarantees."""
+
+    def __init__(
+        self,
+        job: RLJob,
+        plan: JobPlan,
+        model_folder: Path,
+        options: RunOptions,
+        queue: QueueService,
+        events_folder: Path | None,
+        weights_root: Path,
+    ) -> None:
+        self._job = job
+        self._plan = plan
+        self._model_folder = model_folder
+        self._options = options
+        self._queue = queue
+        self._events_folder = events_folder
+        self._weights_root = weights_root
+        self._starts = 0
+        self._ranks: list[Any] = []
+
+    async def start(self) -> None:
+        """Start all ranks; returns when each has its model."""
+        self._starts += 1
+        self._ranks = [self._start_rank(rank) for rank in range(self._plan.trainer_ranks)]
+        address = await self._call("address", deadline=_START_SECONDS, ranks=self._ranks[:1])
+        await self._call("setup", address[0], deadline=_START_SECONDS)
+
+    async def restart(self) -> None:
+        """End what is left of the ranks and start new ones."""
+        self._kill()
+        await self.start()
+
+    async def step(self, step: int, version: int, uids: Sequence[int]) -> StepMetrics:
+        """Train these groups, taken from the queue by uid, and acknowledge them."""
+        results = await self._call("step", step, version, list(uids), deadline=_STEP_SECONDS)
+        return msgspec.msgpack.decode(results[0], type=StepMetrics)
+
+    async def publish(self, version: int) -> WeightRef:
+        """Make the current weights available as `version`."""
+        results = await self._call("publish", version, deadline=_START_SECONDS)
+        return msgspec.msgpack.decode(results[0], type=WeightRef)
+
+    async def transmit(self, ref: WeightRef) -> None:
+        """Send the weights of a collective `ref`."""
+        await self._call("transmit", msgspec.msgpack.encode(ref), deadline=_START_SECONDS)
+
+    async def save(self, step: int, state: bytes) -> None:
+        """Write a checkpoint after `step` steps."""
+        await self._call("save", step, state, deadline=_STEP_SECONDS)
+
+    async def load(self) -> JobState | None:
+        """Go on from the newest checkpoint, if there is one; returns where the job stood."""
+        results = await self._call("load", deadline=_STEP_SECONDS)
+        return msgspec.msgpack.decode(results[0], type=JobState) if results[0] is not None else None
+
+    async def close(self) -> None:
+        """End all ranks."""
+        from ray.exceptions import RayError
+
+        try:
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await asyncio.gather(*(rank.close.remote() for rank in self._ranks))
+        except (RayError, TimeoutError):
+            log.info("the trainer did not close in time, or was gone")
+        self._kill()
+        for start in range(1, self._starts + 1):
+            shutil.rmtree(self._weights_folder(start), ignore_errors=True)
+
+    def _weights_folder(self, start: int) -> Path:
+        """Where the trainer's start number `start` publishes: engines may still read what an earlier one did."""
+        return self._weights_root.with_name(f"{self._weights_root.name}-{start}")
+
+    def _start_rank(self, rank: int) -> Any:
+        import ray
+
+        trainer, kind = self._job.spec.pools.trainer, Devices.of(self._job.spec.accelerator)
+        schedule = self._job.spec.training.schedule
+        push = self._job.spec.training.async_.weight_sync
+        spec = TrainerSpec(
+            job=self._job.model_dump_json(by_alias=True, exclude_none=True),
+            model_folder=str(self._model_folder),
+            checkpoint_root=str(
+                checkpoint_root(self._job, self._options.folder, self._options.manifest_folder)
+            ),
+            weights_root=str(self._weights_folder(self._starts)),
+            events_folder=str(self._events_folder) if self._events_folder is not None else None,
+            rank=rank,
+            world_size=self._plan.trainer_ranks,
+            total_updates=self._plan.total_steps * schedule.batches_per_step,
+            keep_versions=push.pull.keep_versions if push.pull is not None else 2,
+            endpoint=self._queue.endpoint,
+            keys=self._queue.keys,
+        )
+        options: dict[str, Any] = {
+            "num_cpus": 0,
+            "resources": {"trainer": 1},
+            "runtime_env": {"env_vars": {"OMP_NUM_THREADS": str(trainer.cpus_per_worker)}},
+        }
+        if kind.ray_resource == "GPU":
+            options["num_gpus"] = 1
+        elif kind.ray_resource is not None:
+            options["resources"][kind.ray_resource] = 1
+        return ray.remote(**options)(TrainerActor).remote(msgspec.msgpack.encode(spec))
+
+    async def _call(self, method: str, *arguments: Any, deadline: float, ranks: Any = None) -> list[Any]:
+        """Call `method` on all ranks; the results in order of rank."""
+        from ray.exceptions import RayActorError, RayError, RayTaskError
+
+        calls = [getattr(rank, method).remote(*arguments) for rank in ranks or self._ranks]
+        try:
+            async with asyncio.timeout(deadline):
+                return list(await asyncio.gather(*calls))
+        except RayTaskError as error:
+            self._kill()
+            if isinstance(error.cause, _FOR_PEOPLE):
+                raise error.cause from None
+            text = (str(error.cause).strip().splitlines() or [""])[-1]
+            raise TrainerDied(
+                f"the trainer failed at {method}: {type(error.cause).__name__}: {text}"
+            ) from error
+        except RayActorError as error:
+            self._kill()
+            raise TrainerDied("a process of the trainer died") from error
+        except (RayError, TimeoutError) as error:
+            self._kill()
+            raise TrainerDied(f"the trainer did not answer {method}: {type(error).__name__}") from error
+
+    def _kill(self) -> None:
+        import ray
+
+        for rank in self._ranks:
+            ray.kill(rank)
