@@ -33,7 +33,9 @@ def machine() -> str:
     model = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
-        names = [line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
+        names = [
+            line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line
+        ]
         model = names[0] if names else model
     gigabytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     cores = len(os.sched_getaffinity(0))
@@ -67,7 +69,9 @@ def record(file: str, figures: Sequence[Figure], folder: Path = RESULTS) -> Path
                 **common,
             }
         )
-        against = "" if figure.ratio is None else f"  ({figure.ratio:.3g} x the baseline {figure.baseline:.4g})"
+        against = (
+            "" if figure.ratio is None else f"  ({figure.ratio:.3g} x the baseline {figure.baseline:.4g})"
+        )
         print(f"{figure.name}: {figure.value:.4g} {figure.unit}{against}", flush=True)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{file}.json"

@@ -1,0 +1,1 @@
+"""What happened when: events, their analysis, and the report."""

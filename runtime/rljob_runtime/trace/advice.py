@@ -1,0 +1,229 @@
+"""What would help a job, from what was measured.
+
+Pure rules, one function each; `RULES` is the order in which their advice is shown. Guarantees: advice names a
+setting of the RLJob and rests on shares that the report shows; a gain is only ever stated as the bound that
+the measured shares imply.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rljob_api import RLJob
+
+IDLE = 0.2
+"""Share of a pool's time that is worth acting on."""
+SHARE = 0.1
+"""Share of overhead that is worth acting on."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the rules look at. Shares are of a pool's whole time, 0 to 1."""
+
+    trainer_idle: float | None = None
+    trainer_save: float = 0.0
+    engine_idle: Mapping[str, float] = field(default_factory=dict)
+    """By pool."""
+    engines_idle: float = 0.0
+    """Mean over the engines."""
+    engine_sync: float = 0.0
+    """Mean over the engines."""
+    admission_share: float = 0.0
+    """Share of the run in which an engine had room and no prompt was admitted."""
+    limited_share: float = 0.0
+    """Share of responses that ended at the length limit."""
+    limited_seconds: float = 0.0
+    """Their share of all engine seconds."""
+    median_seconds: float = 0.0
+    p99_seconds: float = 0.0
+    """Durations of requests."""
+    reward_share: float = 0.0
+    """Share of a group's life, from its first request to the queue, that went into its reward."""
+    failed_share: float = 0.0
+    """Share of samples without a reward."""
+    slow_workers: Sequence[tuple[str, str, float]] = ()
+    """(worker, host, factor): whose requests take `factor` times as long as those of its pool."""
+    job: RLJob | None = None
+    """The job's settings, where its manifest can be read."""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One thing to try."""
+
+    setting: str
+    """Path of the field in the RLJob, under `spec`."""
+    change: str
+    reason: str
+
+
+def advise(evidence: Evidence) -> list[Advice]:
+    """All advice that the evidence supports."""
+    return [advice for rule in RULES if (advice := rule(evidence)) is not None]
+
+
+def more_engines(evidence: Evidence) -> Advice | None:
+    """The trainer waits for engines that are busy."""
+    idle = evidence.trainer_idle
+    if idle is None or idle < IDLE or not evidence.engine_idle or evidence.engines_idle >= IDLE:
+        return None
+    pool = min(evidence.engine_idle, key=lambda name: evidence.engine_idle[name])
+    workers = _replicas(evidence.job, pool)
+    change = "raise it"
+    if evidence.job is not None and evidence.job.spec.accelerator == "cpu":
+        change += ", if the machine has cores to spare"
+    elif workers:
+        engines = sum(_replicas(evidence.job, name) or 0 for name in evidence.engine_idle)
+        enough = workers + math.ceil(engines / (1 - idle)) - engines
+        change = f"raise it from {workers}; about {enough} would keep the trainer fed if each adds as much"
+    return Advice(
+        f"pools.{_pool_field(pool)}.replicas",
+        change,
+        f"the trainer is idle {_percent(idle)} of the time while the engines are idle only "
+        f"{_percent(evidence.engines_idle)}: generation is what takes long. "
+        f"Steps can become at most {1 / (1 - idle):.1f} x as fast this way",
+    )
+
+
+def looser_bound(evidence: Evidence) -> Advice | None:
+    """Engines and trainer wait for each other, held by the staleness bound."""
+    idle = evidence.engines_idle
+    if evidence.trainer_idle is None or idle < IDLE or evidence.trainer_idle < SHARE:
+        return None
+    if evidence.admission_share < idle / 2:
+        return None
+    bound = evidence.job.spec.training.async_.max_staleness if evidence.job else None
+    change = "raise it by 1" if bound is None else f"raise it from {bound:g} to {bound + 1:g}"
+    return Advice(
+        "training.async.maxStaleness",
+        change,
+        f"engines are idle {_percent(idle)} and the trainer {_percent(evidence.trainer_idle)} of the time; "
+        f"{_percent(evidence.admission_share)} of the run an engine had room and the bound admitted no "
+        "prompt. Samples become older in exchange",
+    )
+
+
+def more_trainers(evidence: Evidence) -> Advice | None:
+    """Engines wait for a trainer that is busy."""
+    idle = evidence.engines_idle
+    if evidence.trainer_idle is None or idle < IDLE or evidence.trainer_idle >= SHARE:
+        return None
+    pool = max(evidence.engine_idle, key=lambda name: evidence.engine_idle[name])
+    return Advice(
+        "pools.trainer.replicas",
+        f"raise it, or lower pools.{_pool_field(pool)}.replicas at no cost in speed",
+        f"the trainer is busy {_percent(1 - evidence.trainer_idle)} of the time and the engines wait for it: "
+        f"they are idle {_percent(idle)}",
+    )
+
+
+def rarer_updates(evidence: Evidence) -> Advice | None:
+    """Weight updates stop the engines for long."""
+    if evidence.engine_sync < SHARE:
+        return None
+    current = evidence.job.spec.training.async_.steps_per_version if evidence.job else None
+    change = "double it" if current is None else f"raise it from {current} to {2 * current}"
+    return Advice(
+        "training.async.stepsPerVersion",
+        change,
+        f"engines stand still for weight updates {_percent(evidence.engine_sync)} of the time; half as many "
+        "updates would give back half of that, with samples from older weights in exchange",
+    )
+
+
+def shorter_limit(evidence: Evidence) -> Advice | None:
+    """A few responses that run into the limit take much of the engines' time."""
+    tail = evidence.p99_seconds / evidence.median_seconds if evidence.median_seconds else 0.0
+    if evidence.limited_share < 0.005 or evidence.limited_seconds < 2 * evidence.limited_share or tail < 3:
+        return None
+    limit = evidence.job.spec.training.rollout.max_response_tokens if evidence.job else None
+    change = "try a lower one" if limit is None else f"try less than {limit}"
+    return Advice(
+        "training.rollout.maxResponseTokens",
+        f"{change}, where the rewards of such responses are low",
+        f"{_percent(evidence.limited_share)} of the responses end at the limit and take "
+        f"{_percent(evidence.limited_seconds)} of the engines' time; the slowest 1 % of requests take "
+        f"{tail:.1f} x the median",
+    )
+
+
+def more_reward_workers(evidence: Evidence) -> Advice | None:
+    """Scoring takes a large part of a group's life."""
+    if evidence.reward_share < IDLE:
+        return None
+    current = evidence.job.spec.training.reward.workers if evidence.job else None
+    return Advice(
+        "training.reward.workers",
+        "raise it" if current is None else f"raise it from {current}",
+        f"{_percent(evidence.reward_share)} of a group's life, from its first request to the queue, goes "
+        "into scoring it",
+    )
+
+
+def rarer_checkpoints(evidence: Evidence) -> Advice | None:
+    """Checkpoints take a large part of the trainer's time."""
+    if evidence.trainer_save < SHARE:
+        return None
+    current = evidence.job.spec.training.checkpoint.every_steps if evidence.job else None
+    return Advice(
+        "training.checkpoint.everySteps",
+        "raise it" if current is None else f"raise it from {current}",
+        f"the trainer spends {_percent(evidence.trainer_save)} of its time on checkpoints",
+    )
+
+
+def failing_rewards(evidence: Evidence) -> Advice | None:
+    """Samples are lost because their reward fails."""
+    if evidence.failed_share < 0.01:
+        return None
+    seconds = evidence.job.spec.training.reward.timeout_seconds if evidence.job else None
+    limit = "" if seconds is None else f" (each may take {seconds:g} s: training.reward.timeoutSeconds)"
+    return Advice(
+        "training.reward.function",
+        "look at the warnings in the log for why it fails",
+        f"{_percent(evidence.failed_share)} of the samples have no reward, for the function raised or took "
+        f"too long{limit}; they were generated and not trained",
+    )
+
+
+def slow_worker(evidence: Evidence) -> Advice | None:
+    """One engine is slower than its like."""
+    if not evidence.slow_workers:
+        return None
+    worker, host, factor = max(evidence.slow_workers, key=lambda entry: entry[2])
+    others = len(evidence.slow_workers) - 1
+    more = f" ({others} more in the table of workers)" if others else ""
+    return Advice(
+        "pools",
+        f"look at {worker}{f' on {host}' if host else ''}{more}",
+        f"its requests take {factor:.1f} x as long as those of the other engines of its pool",
+    )
+
+
+RULES: tuple[Callable[[Evidence], Advice | None], ...] = (
+    more_engines,
+    looser_bound,
+    more_trainers,
+    rarer_updates,
+    shorter_limit,
+    more_reward_workers,
+    rarer_checkpoints,
+    failing_rewards,
+    slow_worker,
+)
+
+
+def _pool_field(pool: str) -> str:
+    return "heavyRollout" if pool.startswith("heavy") else "fastRollout"
+
+
+def _replicas(job: RLJob | None, pool: str) -> int | None:
+    if job is None:
+        return None
+    pools = job.spec.pools
+    return pools.heavy_rollout.replicas if pool.startswith("heavy") else pools.fast_rollout.replicas
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.0f} %" if share >= 0.095 or share == 0 else f"{share * 100:.1f} %"

@@ -1,0 +1,203 @@
+"""Events as JSON Lines, one file per step and worker: `step_{n}/worker_{rank}.jsonl`.
+
+Guarantees:
+- an event is written once, after it ended; lines are appended whole, in one write per file and flush, so that
+  a kill at any moment leaves whole lines; the reader skips what a full disk cut off;
+- what is buffered reaches the file with `flush`, or with the first event `flush_seconds` later;
+- a file that cannot be written ends the recording with one warning, never the work that is recorded;
+- threads may share a log.
+
+A line is {"event": str, "start": s since the epoch, "duration": s, "step": int, "worker": str,
+"pool": str, "extra": {...}}. `worker_{rank}.json` beside the step folders says who the worker is.
+"""
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+EVENTS_FOLDER = "events"
+"""Folder of the events in a run's folder."""
+
+EVENTS = (
+    "prompt_fetch", "admission_wait", "generate", "reward", "group_assembly", "put", "queue_wait", "get",
+    "weight_publish", "weight_pause", "weight_load", "weight_resume", "forward", "backward", "optimizer",
+    "reference_forward", "checkpoint", "idle",
+)  # fmt: skip
+
+_log = logging.getLogger(__name__)
+
+
+class Event(msgspec.Struct, gc=False):
+    """One line of an event file."""
+
+    event: str
+    """One of `EVENTS`."""
+    start: float
+    """Seconds since the epoch, by the clock of the worker's host."""
+    duration: float
+    """Seconds."""
+    step: int
+    """Step that was being trained when the event ended."""
+    worker: str
+    pool: str
+    extra: dict[str, Any]
+
+    @property
+    def end(self) -> float:
+        return self.start + self.duration
+
+
+class WorkerInfo(msgspec.Struct):
+    """Who writes `worker_{rank}.jsonl`."""
+
+    rank: int
+    worker: str
+    pool: str
+    host: str
+    pid: int
+
+
+class EventLog:
+    """Writes one worker's events."""
+
+    def __init__(
+        self,
+        folder: Path | None,
+        rank: int,
+        worker: str,
+        pool: str,
+        synchronize: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.time,
+        buffer_lines: int = 256,
+        flush_seconds: float = 5.0,
+    ) -> None:
+        """`folder` None records nothing. `rank` is the worker's own among all workers of the job.
+        `synchronize` waits for the device before the clock is read."""
+        self._folder = folder
+        self._rank = rank
+        self._worker = worker
+        self._pool = pool
+        self._synchronize = synchronize
+        self.clock = clock
+        self._buffer_lines = buffer_lines
+        self._flush_seconds = flush_seconds
+        self._encode = msgspec.json.Encoder(enc_hook=_plain_number).encode
+        self._lock = threading.Lock()
+        self._lines: dict[int, list[bytes]] = {}
+        self._buffered = 0
+        self._buffered_since = 0.0
+        if folder is not None:
+            self._introduce(folder)
+
+    def span(self, event: str, step: int, **extra: Any) -> "Span":
+        """Time the body of a `with`; the dict that it yields may be given more `extra`."""
+        return Span(self, event, step, extra)
+
+    def add(self, event: str, step: int, start: float, duration: float, **extra: Any) -> None:
+        """Record an event that was timed elsewhere."""
+        if self._folder is not None:
+            self._record(event, step, start, duration, extra)
+
+    def _record(self, event: str, step: int, start: float, duration: float, extra: dict[str, Any]) -> None:
+        line = self._encode(Event(event, start, duration, step, self._worker, self._pool, extra))
+        with self._lock:
+            lines = self._lines.get(step)
+            if lines is None:
+                lines = self._lines[step] = []
+            if self._buffered == 0:
+                self._buffered_since = start + duration
+            lines.append(line)
+            self._buffered += 1
+            old = start + duration - self._buffered_since >= self._flush_seconds
+            if old or self._buffered >= self._buffer_lines:
+                self._write_out()
+
+    def flush(self) -> None:
+        """Write what is buffered."""
+        with self._lock:
+            self._write_out()
+
+    def _write_out(self) -> None:
+        if self._folder is not None:
+            try:
+                for step, lines in self._lines.items():
+                    path = self._folder / f"step_{step}" / f"worker_{self._rank}.jsonl"
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    append_line(path, b"\n".join(lines))
+            except OSError as error:
+                self._give_up(error)
+        self._lines.clear()
+        self._buffered = 0
+
+    def _introduce(self, folder: Path) -> None:
+        who = WorkerInfo(self._rank, self._worker, self._pool, socket.gethostname(), os.getpid())
+        path = folder / f"worker_{self._rank}.json"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            whole = path.with_suffix(f".{who.pid}.tmp")
+            whole.write_bytes(msgspec.json.encode(who))
+            whole.replace(path)
+        except OSError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        _log.warning(
+            "events of %s are not recorded from here on: %s: %s", self._worker, error.filename, error.strerror
+        )
+        self._folder = None
+
+
+class Span:
+    """An event that lasts as long as the body of a `with`; recorded also when the body raises."""
+
+    __slots__ = ("_event", "_extra", "_log", "_start", "_step")
+
+    def __init__(self, log: EventLog, event: str, step: int, extra: dict[str, Any]) -> None:
+        self._log = log
+        self._event = event
+        self._step = step
+        self._extra = extra
+
+    def __enter__(self) -> dict[str, Any]:
+        log = self._log
+        if log._folder is not None:
+            log._synchronize()
+            self._start = log.clock()
+        return self._extra
+
+    def __exit__(self, *_: object) -> None:
+        log = self._log
+        if log._folder is not None:
+            log._synchronize()
+            log._record(self._event, self._step, self._start, log.clock() - self._start, self._extra)
+
+
+def append_line(path: Path, text: bytes) -> None:
+    """Append `text` and a newline in one write; raises `OSError`, also when the disk took only a part.
+
+    A line that an earlier writer left unfinished is ended first, so that it spoils nothing but itself.
+    """
+    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        size = os.fstat(handle).st_size
+        torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
+        data = b"%b%b\n" % (b"\n" if torn else b"", text)
+        written = os.write(handle, data)
+        if written < len(data):
+            raise OSError(28, f"only {written} of {len(data)} bytes fit", str(path))
+    finally:
+        os.close(handle)
+
+
+def _plain_number(value: Any) -> Any:
+    """The Python number in a numpy or torch scalar."""
+    if hasattr(value, "item"):
+        return value.item()
+    raise TypeError(f"an event's extra holds a {type(value).__name__}; give it a number, a text or a list")

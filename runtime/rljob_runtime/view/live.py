@@ -1,0 +1,127 @@
+"""The live view of a job on a terminal.
+
+Guarantees: draws only in `start`, `update`, `message` and `finish`; from `update` at most
+`FRAMES_PER_SECOND` times a second (what was left out is drawn by a later call); messages stay above the live
+area; the terminal is as it was after `finish`.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.padding import Padding
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from rljob_runtime.view.progress import (
+    Progress,
+    Summary,
+    arrow,
+    ending,
+    flow,
+    headline,
+    learning,
+    pack,
+    steps_done,
+)
+
+FRAMES_PER_SECOND = 4
+_GAP = "   "
+_BAR_COLUMNS = 28
+_MARGIN = 2
+
+
+class LiveView:
+    """See the module's guarantees."""
+
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console = console
+        self._clock = clock
+        self._live = Live(console=console, auto_refresh=False)
+        self._progress: Progress | None = None
+        self._drawn_at = float("-inf")
+
+    def start(self, progress: Progress) -> None:
+        """Print the header and open the live area."""
+        self._console.print(render_header(progress, self._console.width))
+        self._console.print()
+        self._live.start()
+        self._progress = progress
+        self._draw()
+
+    def update(self, progress: Progress) -> None:
+        """Show this from here on."""
+        self._progress = progress
+        if self._clock() - self._drawn_at >= 1 / FRAMES_PER_SECOND:
+            self._draw()
+
+    def message(self, text: str) -> None:
+        """A warning or a fault, kept above the live area."""
+        self._console.print(Text(f"  {text}", style="yellow"))
+
+    def finish(self, summary: Summary) -> None:
+        """Draw the last state, close the live area and say how it ended."""
+        if self._progress is not None:
+            self._draw()
+        self._live.stop()
+        self._console.print(_ending(summary, self._console.width))
+
+    def _draw(self) -> None:
+        assert self._progress is not None
+        self._live.update(render(self._progress, self._console.width), refresh=True)
+        self._drawn_at = self._clock()
+
+
+def render_header(progress: Progress, width: int) -> RenderableType:
+    """What stays the same: one line, or as many as the width asks for."""
+    return _indented(_flowed(headline(progress.header), width, first_style="bold"))
+
+
+def render(progress: Progress, width: int) -> RenderableType:
+    """The live area for a terminal of `width` columns."""
+    if progress.activity is not None:
+        return _indented(Text(f"{progress.activity} …", style="dim"))
+    step = Text(f"step {steps_done(progress)}", style="bold")
+    head: list[RenderableType] = [step]
+    if progress.total_steps:
+        head.append(ProgressBar(total=progress.total_steps, completed=progress.step, width=_BAR_COLUMNS))
+    learned = learning(progress)
+    style = {"▲": "green", "▼": "red"}.get(arrow(progress.reward_trend), "")
+    beside = len(step) + _BAR_COLUMNS + len(_GAP.join(learned)) + _MARGIN + 4 <= width
+    rows: list[RenderableType] = []
+    if beside:
+        rows.append(_beside([*head, _flowed(learned, width, style)]))
+    else:
+        rows.extend([_beside(head), _flowed(learned, width, style)])
+    rows.append(_flowed(flow(progress), width))
+    return _indented(Group(*rows))
+
+
+def _flowed(parts: Sequence[str], width: int, first_style: str = "") -> Text:
+    """Parts with gaps between them, in as many lines as they need; no part is broken."""
+    text = Text()
+    for index, line in enumerate(pack(parts, _GAP, width - _MARGIN)):
+        if index:
+            text.append("\n")
+        text.append(line)
+    text.stylize(first_style, 0, len(parts[0]))
+    return text
+
+
+def _beside(cells: Sequence[RenderableType]) -> Table:
+    row = Table.grid(padding=(0, 2))
+    for _ in cells:
+        row.add_column(no_wrap=True)
+    row.add_row(*cells)
+    return row
+
+
+def _ending(summary: Summary, width: int) -> RenderableType:
+    style = {"done": "green", "stopped": "yellow"}.get(summary.outcome, "red")
+    return _indented(_flowed(ending(summary), width, style))
+
+
+def _indented(content: RenderableType) -> RenderableType:
+    return Padding(content, (0, 0, 0, _MARGIN))

@@ -1,0 +1,170 @@
+"""What a running job shows of itself, as plain values, and how each is written.
+
+Pure: rendering decides nothing but layout, and this module reads no clock.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Header:
+    """What stays the same while the job runs."""
+
+    name: str
+    accelerator: str
+    pools: dict[str, int]
+    """Workers by pool."""
+    engine: str
+    """Name and version, "vllm 0.32.0"."""
+    model: str
+    """Name and size, "tiny Qwen3 (0.12 M)"."""
+    max_staleness: float
+    """Bound, in weight versions."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where the job stands."""
+
+    header: Header
+    step: int = 0
+    """Steps done."""
+    total_steps: int | None = None
+    reward: float | None = None
+    """Mean reward of the newest step."""
+    reward_trend: float = 0.0
+    """Recent mean reward less the one before; its sign is the arrow."""
+    loss: float | None = None
+    kl: float | None = None
+    version: int = 0
+    """Newest weight version."""
+    staleness_mean: float | None = None
+    staleness_max: int | None = None
+    queue_depth: int = 0
+    """Samples that wait."""
+    queue_capacity: int | None = None
+    tokens_per_second: float = 0.0
+    busy: dict[str, float] = field(default_factory=dict)
+    """Busy share of each pool's time, 0 to 1."""
+    seconds_left: float | None = None
+    activity: str | None = None
+    """What goes on before the first step, or what the job waits for."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How the job ended."""
+
+    step: int
+    """Steps done."""
+    seconds: float
+    reward: float | None = None
+    outcome: str = "done"
+    """"done", "stopped" or "failed"."""
+    report: str | None = None
+    checkpoint: str | None = None
+    hint: str | None = None
+    """How to go on."""
+
+
+def count(value: float) -> str:
+    """A whole number with thousands separated: 5,940."""
+    return f"{value:,.0f}"
+
+
+def decimal(value: float | None) -> str:
+    """A metric in at most 5 characters of significance; "–" where there is none."""
+    if value is None:
+        return "–"
+    if value != 0 and abs(value) < 0.0005:
+        return f"{value:.0e}"
+    return f"{value:.3f}" if abs(value) < 1000 else f"{value:.4g}"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds as 1:24, 2:05:10 or 3 d 4 h; "–" where unknown."""
+    if seconds is None:
+        return "–"
+    whole = max(0, round(seconds))
+    if whole >= 86400:
+        return f"{whole // 86400} d {whole % 86400 // 3600} h"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes}:{rest:02d}"
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
+
+
+def arrow(trend: float) -> str:
+    """▲ for rising, ▼ for falling, nothing for a change that no shown digit would tell."""
+    return "" if abs(trend) < 0.0005 else "▲" if trend > 0 else "▼"
+
+
+def pack(parts: Sequence[str], gap: str, width: int) -> list[str]:
+    """Lines of at most `width` columns with `gap` between parts; a part wider than that has its own line."""
+    lines: list[str] = []
+    for part in parts:
+        if lines and len(lines[-1]) + len(gap) + len(part) <= width:
+            lines[-1] += gap + part
+        else:
+            lines.append(part)
+    return lines
+
+
+def headline(header: Header) -> list[str]:
+    """The parts of the header, each to be kept in one piece."""
+    pools = " · ".join(f"{pool} {workers}" for pool, workers in header.pools.items() if workers)
+    unit = "version" if header.max_staleness == 1 else "versions"
+    return [
+        header.name,
+        f"accelerator {header.accelerator}",
+        pools,
+        f"engine {header.engine}",
+        f"model {header.model}",
+        f"bound {header.max_staleness:g} {unit}",
+    ]
+
+
+def steps_done(progress: Progress) -> str:
+    """128/320."""
+    return f"{progress.step}/{progress.total_steps}" if progress.total_steps else str(progress.step)
+
+
+def learning(progress: Progress) -> list[str]:
+    """What the newest step achieved."""
+    reward = " ".join(filter(None, ["reward", decimal(progress.reward), arrow(progress.reward_trend)]))
+    parts = [reward, f"loss {decimal(progress.loss)}"]
+    if progress.kl is not None:
+        parts.append(f"kl {decimal(progress.kl)}")
+    return [*parts, f"version {progress.version}"]
+
+
+def flow(progress: Progress) -> list[str]:
+    """How samples move, and who is busy."""
+    parts = []
+    if progress.staleness_mean is not None:
+        parts.append(f"staleness {progress.staleness_mean:.1f} mean, {progress.staleness_max} max")
+    capacity = f"/{progress.queue_capacity}" if progress.queue_capacity is not None else ""
+    parts.append(f"queue {progress.queue_depth}{capacity}")
+    parts.append(f"tokens/s {count(progress.tokens_per_second)}")
+    first = True
+    for pool, share in progress.busy.items():
+        parts.append(f"{pool} {share * 100:.0f} %{' busy' if first else ''}")
+        first = False
+    if progress.seconds_left is not None:
+        parts.append(f"left {duration(progress.seconds_left)}")
+    return parts
+
+
+def ending(summary: Summary) -> list[str]:
+    """The sentences of the end."""
+    sentences = [f"{summary.outcome}: {summary.step} steps"]
+    if summary.reward is not None:
+        sentences[0] += f", reward {decimal(summary.reward)}"
+    sentences[0] += f", {summary.seconds:.0f} s."
+    for name, value in (("Report", summary.report), ("Checkpoint", summary.checkpoint)):
+        if value is not None:
+            sentences.append(f"{name}: {value}")
+    if summary.hint is not None:
+        sentences.append(summary.hint)
+    return sentences

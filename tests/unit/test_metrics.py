@@ -1,0 +1,87 @@
+"""metrics.jsonl and TensorBoard: one line per step, and what a resume supersedes."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rljob_runtime.metrics import METRICS_FILE, TENSORBOARD_FOLDER, MetricsLog, Resume, read_metrics, scalars
+
+
+def write(
+    folder: Path, steps: range, reward: float, resumed_at: int | None = None, now: float = 1000.0
+) -> None:
+    log = MetricsLog(folder, resumed_at, clock=lambda: now)
+    for step in steps:
+        log.write(step, {"reward_mean": reward, "seconds": {"forward": 0.5}})
+    log.close()
+
+
+def board(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """What TensorBoard itself reads."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    read = EventAccumulator(str(folder / TENSORBOARD_FOLDER))
+    read.Reload()
+    return {tag: [(item.step, item.value) for item in read.Scalars(tag)] for tag in read.Tags()["scalars"]}
+
+
+def test_a_step_is_one_line_and_one_point_of_each_curve(tmp_path: Path) -> None:
+    write(tmp_path, range(2), 0.25)
+    assert [json.loads(line) for line in (tmp_path / METRICS_FILE).read_text().splitlines()] == [
+        {"reward_mean": 0.25, "seconds": {"forward": 0.5}, "step": step, "time": 1000.0} for step in range(2)
+    ]
+    assert board(tmp_path) == {
+        "train/reward": [(0, 0.25), (1, 0.25)],
+        "seconds/forward": [(0, 0.5), (1, 0.5)],
+    }
+
+
+def test_a_resume_supersedes_the_steps_that_are_trained_again(tmp_path: Path) -> None:
+    write(tmp_path, range(6), 0.25)
+    write(tmp_path, range(4, 5), 0.75, resumed_at=4, now=2000.0)
+    metrics = read_metrics(tmp_path / METRICS_FILE)
+    assert [(row["step"], row["reward_mean"]) for row in metrics.rows] == [
+        (0, 0.25), (1, 0.25), (2, 0.25), (3, 0.25), (4, 0.75),
+    ]  # fmt: skip
+    assert metrics.resumes == [Resume(4, 2000.0)]
+    assert board(tmp_path)["train/reward"] == [(0, 0.25), (1, 0.25), (2, 0.25), (3, 0.25), (4, 0.75)]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"loss": 0.5}, {"train/loss": 0.5}),
+        ({"loss": None, "text": "x"}, {}),
+        ({"staleness_histogram": {"0": 3}}, {"staleness_histogram/0": 3.0}),
+        ({"my_own": 2}, {"other/my_own": 2.0}),
+        ({"step": 4, "time": 3.0}, {}),
+    ],
+)
+def test_tags(values: dict[str, object], expected: dict[str, float]) -> None:
+    assert scalars(values) == expected
+
+
+def test_what_is_not_finite_is_null_and_no_point(tmp_path: Path) -> None:
+    log = MetricsLog(tmp_path)
+    log.write(0, {"loss": math.nan, "kl": math.inf, "entropy": np.float32(1.5)})
+    log.close()
+    (row,) = read_metrics(tmp_path / METRICS_FILE).rows
+    assert (row["loss"], row["kl"], row["entropy"]) == (None, None, 1.5)
+    assert set(board(tmp_path)) == {"train/entropy"}
+
+
+def test_torn_lines_are_counted_and_left_out(tmp_path: Path) -> None:
+    write(tmp_path, range(2), 0.5)
+    with (tmp_path / METRICS_FILE).open("a") as file:
+        file.write('{"step": 2, "rew')
+    write(tmp_path, range(2, 3), 0.5)
+    metrics = read_metrics(tmp_path / METRICS_FILE)
+    assert [row["step"] for row in metrics.rows] == [0, 1, 2]
+    assert metrics.unreadable == 1
+
+
+def test_no_file_is_no_metrics(tmp_path: Path) -> None:
+    assert read_metrics(tmp_path / METRICS_FILE).rows == []
