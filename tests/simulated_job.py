@@ -94,14 +94,16 @@ class SimulatedJob:
         async with asyncio.TaskGroup() as tasks:
             self.tasks = tasks
             sync = EngineSync(self.pool, deadline=60, drain_deadline=100_000)
-            self.plan = Push(sync, scenario.in_flight) if scenario.in_flight else Pull(sync, tasks.create_task)
+            self.plan = (
+                Push(sync, scenario.in_flight) if scenario.in_flight else Pull(sync, tasks.create_task)
+            )
             for _ in range(scenario.engines):
                 await self.add_engine(bound.version_at(self.first_step))
             rolling = tasks.create_task(self.rollouter.run())
             self.loop = TrainingLoop(
                 LoopSettings(-(-total // scenario.groups_per_step), checkpoint_every=3, stall_seconds=1e6),
                 self, self.rollouter, self.controller, self.plan, self.ledger, self,
-                self.events, tasks.create_task, lambda step, seconds: self.steps.append(step),
+                self.events, tasks.create_task, lambda step, uids, seconds: self.steps.append(step),
             )  # fmt: skip
             faults = scenario.faults(self)
             await self.loop.run(self.first_step)
@@ -126,7 +128,9 @@ class SimulatedJob:
         async def replace() -> None:
             await asyncio.sleep(1.0)
             newest = self.plan.newest
-            await self.add_engine(newest.version if newest else self.controller.bound.version_at(self.first_step))
+            await self.add_engine(
+                newest.version if newest else self.controller.bound.version_at(self.first_step)
+            )
 
         self.tasks.create_task(replace())
 

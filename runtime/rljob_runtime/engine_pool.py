@@ -27,6 +27,8 @@ class EngineSlot:
     """Most requests that it runs."""
     events: EventLog
     version: int = 0
+    devices: int = 1
+    """Accelerators that it spans."""
     joined: bool = False
     alive: bool = True
     places: int = 0

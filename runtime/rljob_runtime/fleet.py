@@ -14,6 +14,7 @@ from rljob_runtime.engine_pool import EnginePool, EngineSlot
 from rljob_runtime.engines.protocol import Engine, EngineDied, WeightRef
 from rljob_runtime.restarts import RestartBudget
 from rljob_runtime.trace.events import EventLog
+from rljob_runtime.weights.shm import WeightsGone
 
 _SETTLED_SECONDS = 60.0
 """A worker that lived this long after it joined did its work: its next death is not one in a row."""
@@ -30,6 +31,8 @@ class Seat:
     limit: int
     """Most requests that its engine runs."""
     events: EventLog
+    devices: int = 1
+    """Accelerators of its engine."""
 
 
 class Fleet:
@@ -41,26 +44,29 @@ class Fleet:
         make: Callable[[Seat], Awaitable[Engine]],
         pool: EnginePool,
         newest: Callable[[], WeightRef | None],
+        push_again: Callable[[], Awaitable[None]],
         may_join: asyncio.Event,
-        spawn: Callable[[Coroutine[Any, Any, None]], object],
+        spawn: Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"],
         say: Callable[[str], None],
         start_seconds: float,
         clock: Callable[[], float],
     ) -> None:
         """`make` starts a worker and its engine with the job's initial weights; `newest` is the newest
-        published version, None while there is none but those; nobody joins before `may_join`; `spawn` starts a task whose failure ends the
-        job; `say` tells a person."""
+        published version, None while there is none but those; `push_again` sends it to all engines; nobody
+        joins before `may_join`; `spawn` starts a task whose failure ends the job; `say` tells a person."""
         self._seats = {seat.name: seat for seat in seats}
         self._budgets = {seat.name: RestartBudget(f"rollout worker {seat.name}") for seat in seats}
         self._make = make
         self._pool = pool
         self._newest = newest
+        self._push_again = push_again
         self._may_join = may_join
         self._spawn = spawn
         self._say = say
         self._start_seconds = start_seconds
         self._clock = clock
         self._joined_at: dict[str, float] = {}
+        self._starting: set[asyncio.Task[None]] = set()
         self._closing = False
 
     async def start(self) -> None:
@@ -74,11 +80,16 @@ class Fleet:
         if not self._closing:
             moved = len(slot.requests)
             self._say(f"{why}; {moved} requests move, a replacement starts")
-            self._spawn(self._replace(slot, why))
+            task = self._spawn(self._replace(slot, why))
+            self._starting.add(task)
+            task.add_done_callback(self._starting.discard)
 
     async def close(self) -> None:
         """End all workers."""
         self._closing = True
+        for task in self._starting:
+            task.cancel()
+        await asyncio.gather(*self._starting, return_exceptions=True)
         slots = list(self._pool.slots)
         await asyncio.gather(*(slot.engine.close() for slot in slots), return_exceptions=True)
 
@@ -112,15 +123,31 @@ class Fleet:
 
     async def _enter(self, seat: Seat, engine: Engine) -> None:
         """Bring the engine to the newest version and let it join."""
-        slot = EngineSlot(engine, seat.pool, seat.limit, seat.events)
+        slot = EngineSlot(engine, seat.pool, seat.limit, seat.events, devices=seat.devices)
         await self._may_join.wait()
         loaded: WeightRef | None = None
         while (ref := self._newest()) != loaded and ref is not None:
+            if ref.transport != "shm":
+                # It is sent to all engines together: with this one among them, and then it joins.
+                self._pool.add(slot)
+                self._joined_at[seat.name] = self._clock()
+                await self._push_again()
+                return
             async with asyncio.timeout(self._start_seconds):
                 await engine.pause("abort")
-                await engine.load(ref)
+                if await self._load(engine, ref):
+                    slot.version, loaded = ref.version, ref
                 await engine.resume()
-            slot.version, loaded = ref.version, ref
         self._pool.add(slot)
         self._pool.join(slot)
         self._joined_at[seat.name] = self._clock()
+
+    async def _load(self, engine: Engine, ref: WeightRef) -> bool:
+        """Load a version; False when a newer one has taken its place meanwhile."""
+        try:
+            await engine.load(ref)
+        except WeightsGone:
+            if self._newest() == ref:
+                raise
+            return False
+        return True

@@ -49,8 +49,7 @@ def plan_job(job: RLJob, rows: int) -> JobPlan:
         capacity_samples=capacity_groups * samples,
         rollout=RolloutSettings(samples, training.rollout.max_response_tokens, training.seed),
         in_flight=push.in_flight if push is not None else None,
-        trainer_ranks=trainer.replicas
-        * (1 if job.spec.accelerator == "cpu" else trainer.accelerators_per_worker),
+        trainer_ranks=trainer.replicas * processes,
     )
 
 

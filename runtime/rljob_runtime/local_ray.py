@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from rljob_api import RLJob
 
+_START_ATTEMPTS = 3
 _OBJECT_STORE_BYTES = 100 * 2**20
 """Control messages only: sample data and weights do not go through the object store."""
 
@@ -24,22 +25,40 @@ def started(job: RLJob) -> Iterator[None]:
     # Ray announces on the terminal, at each start, that it authenticates its own processes.
     logging.getLogger("ray").setLevel(logging.ERROR)
     import ray
+    from ray._private.ray_logging import global_worker_stdstream_dispatcher
 
-    pools = job.spec.pools
-    ray.init(
-        address="local",
-        num_cpus=len(os.sched_getaffinity(0)),
-        resources={
-            "trainer": float(pools.trainer.replicas * max(1, pools.trainer.accelerators_per_worker)),
-            "fast_rollout": float(pools.fast_rollout.replicas),
-            "heavy_rollout": float(pools.heavy_rollout.replicas),
-        },
-        include_dashboard=False,
-        object_store_memory=_OBJECT_STORE_BYTES,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-    )
+    for attempt in range(1, _START_ATTEMPTS + 1):
+        try:
+            ray.init(
+                address="local",
+                num_cpus=len(os.sched_getaffinity(0)),
+                resources=_resources(job),
+                include_dashboard=False,
+                object_store_memory=_OBJECT_STORE_BYTES,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+            )
+            break
+        except Exception as error:
+            # Ray gives its own processes 30 s, which a busy machine may need twice.
+            if "timed out during startup" not in str(error) or attempt == _START_ATTEMPTS:
+                raise
+            ray.shutdown()
+    # Ray prints a long report of each lost process; the driver says the same in a line.
+    global_worker_stdstream_dispatcher.remove_handler("ray_print_logs")
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _resources(job: RLJob) -> dict[str, float]:
+    """One unit of a pool's resource for each process of the pool."""
+    pools = job.spec.pools
+    ranks = pools.trainer.replicas * pools.trainer.accelerators_per_worker
+    units = {
+        "trainer": ranks,
+        "fast_rollout": pools.fast_rollout.replicas,
+        "heavy_rollout": pools.heavy_rollout.replicas,
+    }
+    return {name: float(count) for name, count in units.items() if count}

@@ -10,22 +10,24 @@ import logging
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from rljob_api import RLJob
+from rljob_runtime.devices import Devices
 from rljob_runtime.engines.protocol import WeightRef
 from rljob_runtime.job_plan import JobPlan
-from rljob_runtime.trainer.actor import TrainerActor, TrainerSpec
-from rljob_runtime.trainer.checkpoint import CheckpointError
-from rljob_runtime.devices import Devices
-from rljob_runtime.trainer.metrics import StepMetrics
-from rljob_runtime.parallel.microbatch import SampleTooLong
 from rljob_runtime.model_folder import checkpoint_root
+from rljob_runtime.parallel.microbatch import SampleTooLong
 from rljob_runtime.queue_service import QueueService
 from rljob_runtime.run_folder import RunOptions
+from rljob_runtime.trainer.actor import TrainerActor, TrainerSpec
+from rljob_runtime.trainer.checkpoint import CheckpointError
+from rljob_runtime.trainer.metrics import StepMetrics
 from rljob_runtime.training_loop import JobState
+
+Transport = Literal["shm", "nccl", "hccl"]
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +62,8 @@ class RayTrainer:
         self._queue = queue
         self._events_folder = events_folder
         self._weights_root = weights_root
+        wanted = job.spec.training.async_.weight_sync.transport
+        self._transport: Transport = "shm" if wanted == "auto" else wanted
         self._starts = 0
         self._ranks: list[Any] = []
 
@@ -81,7 +85,11 @@ class RayTrainer:
         return msgspec.msgpack.decode(results[0], type=StepMetrics)
 
     async def publish(self, version: int) -> WeightRef:
-        """Make the current weights available as `version`."""
+        """Make the current weights available as `version`: in shared memory, or, for a collective transport,
+        at a free address where the engines can meet the trainer."""
+        if self._transport != "shm":
+            address = (await self._call("free_address", deadline=_START_SECONDS, ranks=self._ranks[:1]))[0]
+            return WeightRef(version, self._transport, address)
         results = await self._call("publish", version, deadline=_START_SECONDS)
         return msgspec.msgpack.decode(results[0], type=WeightRef)
 
@@ -112,7 +120,7 @@ class RayTrainer:
             shutil.rmtree(self._weights_folder(start), ignore_errors=True)
 
     def _weights_folder(self, start: int) -> Path:
-        """Where the trainer's start number `start` publishes: engines may still read what an earlier one did."""
+        """Where start number `start` publishes: engines may still read what an earlier one did."""
         return self._weights_root.with_name(f"{self._weights_root.name}-{start}")
 
     def _start_rank(self, rank: int) -> Any:

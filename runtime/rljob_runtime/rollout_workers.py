@@ -9,13 +9,13 @@ import msgspec
 
 from rljob_api import RLJob
 from rljob_runtime.data.tokenizer import TextTokenizer
+from rljob_runtime.devices import Devices
 from rljob_runtime.engines.factory import EngineSpec
 from rljob_runtime.engines.protocol import Engine, EngineDied
 from rljob_runtime.engines.remote import RemoteEngine
 from rljob_runtime.engines.worker import start_worker
 from rljob_runtime.fleet import Seat
 from rljob_runtime.job_plan import sampling_of
-from rljob_runtime.devices import Devices
 from rljob_runtime.queue.auth import new_keys
 from rljob_runtime.responses import response_seed
 from rljob_runtime.trace.events import EventLog
@@ -45,7 +45,7 @@ class RolloutWorkers:
             for index in range(getattr(self._job.spec.pools, field).replicas)
         ]
         return [
-            Seat(name, pool, limit, EventLog(events_folder, rank, name, pool))
+            Seat(name, pool, limit, EventLog(events_folder, rank, name, pool), self._devices(pool))
             for rank, (name, pool) in enumerate(names, start=first_rank)
         ]
 
@@ -76,6 +76,10 @@ class RolloutWorkers:
     def close(self) -> None:
         """Remove the workers' sockets."""
         self._sockets.cleanup()
+
+    def _devices(self, pool: str) -> int:
+        workers = getattr(self._job.spec.pools, _POOLS[pool])
+        return 1 if self._job.spec.accelerator == "cpu" else int(workers.accelerators_per_worker)
 
     def _options(self, seat: Seat) -> dict[str, Any]:
         pool, kind = getattr(self._job.spec.pools, _POOLS[seat.pool]), Devices.of(self._job.spec.accelerator)

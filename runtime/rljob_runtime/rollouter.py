@@ -234,13 +234,13 @@ class Rollouter:
             self.pool.release(slot)
         now = self._events.clock()
         response.extend(generation, slot.engine.name, now)
+        if generation.finish == "abort" and len(response.tokens) >= self._settings.max_response_tokens:
+            response.finish = "length"
         slot.events.add(
             "generate", self.pool.step, began, now - began,
             uid=uid, request=request.request_id, tokens=len(generation.tokens),
-            length=len(response.tokens), finish=generation.finish,
+            length=len(response.tokens), finish=response.finish,
         )  # fmt: skip
-        if generation.finish == "abort" and len(response.tokens) >= self._settings.max_response_tokens:
-            response.finish = "length"
         if response.finish != "abort":
             return True
         self.counters.continued_requests += 1

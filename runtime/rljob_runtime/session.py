@@ -23,9 +23,6 @@ from rljob_runtime.data.tokenizer import TextTokenizer
 from rljob_runtime.engine_pool import EnginePool, EngineSlot
 from rljob_runtime.fleet import Fleet
 from rljob_runtime.job_plan import JobPlan
-from rljob_runtime.trainer.checkpoint import newest
-from rljob_runtime.trainer.metrics import StepMetrics
-from rljob_runtime.weights.shm import choose_root
 from rljob_runtime.ledger import Ledger
 from rljob_runtime.model_folder import checkpoint_root, engine_model
 from rljob_runtime.outbox import Outbox
@@ -40,7 +37,10 @@ from rljob_runtime.scorer import PoolScorer
 from rljob_runtime.staleness import StalenessController
 from rljob_runtime.trace.events import EVENTS_FOLDER, EventLog
 from rljob_runtime.tracker import Tracker
+from rljob_runtime.trainer.checkpoint import newest
+from rljob_runtime.trainer.metrics import StepMetrics
 from rljob_runtime.training_loop import JobState, LoopSettings, TrainingLoop
+from rljob_runtime.weights.shm import choose_root
 from rljob_runtime.weights.sync import EngineSync, Pull, Push
 
 log = logging.getLogger(__name__)
@@ -103,6 +103,8 @@ class Session:
             rolling = self._tasks.create_task(self._rollouter.run(), name="rollouter")
             await self._train(state.step if state else 0)
             rolling.cancel()
+            # Before the trainer, whose weights a worker that is just starting would miss.
+            await self._fleet.close()
 
     async def _assemble(self, stack: AsyncExitStack) -> None:
         """Make every part; the heavy ones start later."""
@@ -144,7 +146,8 @@ class Session:
         stack.callback(workers.close)
         self._fleet = Fleet(
             workers.seats(self._events_folder, first_rank=1 + plan.trainer_ranks), workers.make, self.pool,
-            lambda: self._weights.newest, self._may_join, self._spawn, self._say, _START_SECONDS, time.time,
+            lambda: self._weights.newest, self._push_again, self._may_join, self._spawn, self._say,
+            _START_SECONDS, time.time,
         )  # fmt: skip
         stack.push_async_callback(self._fleet.close)
 
@@ -171,8 +174,18 @@ class Session:
         self._rollouter.restart(self._controller, self._ledger.remaining(self.plan.total_groups, waiting))
         self.pool.step = state.step
         if publish:
-            await self._weights.publish(await self._trainer.publish(self.plan.bound.version_at(state.step)))
+            await self._push_version(self.plan.bound.version_at(state.step))
         self._may_join.set()
+
+    async def _push_version(self, version: int) -> None:
+        """Give all engines the trainer's weights as `version`."""
+        ref = await self._trainer.publish(version)
+        await self._weights.publish(ref, None if ref.transport == "shm" else self._trainer.transmit)
+
+    async def _push_again(self) -> None:
+        newest = self._weights.newest
+        if newest is not None:
+            await self._push_version(newest.version)
 
     async def _train(self, first_step: int) -> None:
         """Train on, over as many losses of the trainer as its budget allows."""
@@ -200,9 +213,9 @@ class Session:
         await self._restore(state, publish=True)
         return state.step
 
-    def _step_done(self, result: StepMetrics, seconds: float) -> None:
+    def _step_done(self, result: StepMetrics, uids: tuple[int, ...], seconds: float) -> None:
         version = min((slot.version for slot in self.pool.slots), default=0)
-        self._tracker.step_done(result, self._outbox.samples, version, seconds)
+        self._tracker.step_done(result, uids, self._outbox.samples, version, seconds)
         self.steps_done = result.step + 1
         self._on_step()
 

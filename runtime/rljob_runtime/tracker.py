@@ -4,15 +4,15 @@ Guarantees: reads no device and waits for nothing; shares and rates are over the
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from rljob_runtime.engine_pool import EnginePool
-from rljob_runtime.trainer.metrics import StepMetrics
 from rljob_runtime.metrics import MetricsLog
+from rljob_runtime.trainer.metrics import StepMetrics
 from rljob_runtime.view.progress import Header, Progress
 
 _WINDOW_SECONDS = 60.0
@@ -46,8 +46,10 @@ class Tracker:
         self._trained_seconds = 0.0
         self._remember(0)
 
-    def step_done(self, metrics: StepMetrics, queue_depth: int, version: int, seconds: float) -> None:
-        """A step was trained in `seconds`; `queue_depth` in samples."""
+    def step_done(
+        self, metrics: StepMetrics, uids: Sequence[int], queue_depth: int, version: int, seconds: float
+    ) -> None:
+        """A step was trained on the groups `uids` in `seconds`; `queue_depth` in samples."""
         self._trained_seconds += seconds
         self._remember(metrics.response_tokens)
         self._rewards.append(metrics.reward_mean)
@@ -71,7 +73,7 @@ class Tracker:
         )
         values: dict[str, Any] = msgspec.structs.asdict(metrics)
         values |= {"queue_depth": queue_depth, "tokens_per_second": rate, "weight_version": version}
-        values |= {"step_seconds": seconds, "busy": busy}
+        values |= {"step_seconds": seconds, "busy": busy, "uids": list(uids)}
         self._log.write(metrics.step, values)
 
     def recent_reward(self) -> float | None:

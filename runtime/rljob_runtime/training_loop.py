@@ -19,7 +19,7 @@ from rljob_runtime.ledger import Ledger
 from rljob_runtime.rollouter import Rollouter
 from rljob_runtime.staleness import StalenessController
 from rljob_runtime.trace.events import EventLog
-from rljob_runtime.weights.sync import WeightSyncPlan
+from rljob_runtime.weights.sync import Transmit, WeightSyncPlan
 
 
 class JobState(msgspec.Struct):
@@ -36,7 +36,7 @@ class Trainer(Protocol):
     """The trainer, as the loop sees it."""
 
     async def step(self, step: int, version: int, uids: Sequence[int]) -> Any:
-        """Train these groups, taken from the queue by uid, and acknowledge them. Returns the step's metrics."""
+        """Train these groups, taken from the queue by uid, and acknowledge them; the step's metrics."""
         ...
 
     async def publish(self, version: int) -> WeightRef:
@@ -96,11 +96,11 @@ class TrainingLoop:
         waiting: WaitingGroups,
         events: EventLog,
         spawn: Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"],
-        on_step: Callable[[Any, float], None],
+        on_step: Callable[[Any, tuple[int, ...], float], None],
         on_checkpoint: Callable[[int], None] = lambda step: None,
     ) -> None:
-        """`spawn` starts a task whose failure ends the job. `on_step` is given each step's metrics and the
-        seconds that the trainer was at it."""
+        """`spawn` starts a task whose failure ends the job. `on_step` is given each step's metrics,
+        its uids, and the seconds that the trainer was at it."""
         self.stop_asked = asyncio.Event()
         self._settings = settings
         self._trainer = trainer
@@ -166,7 +166,7 @@ class TrainingLoop:
         self._waiting.forget(uids)
         self._rollouter.pool.step = step + 1
         self._rollouter.poke()
-        self._on_step(result, seconds)
+        self._on_step(result, uids, seconds)
 
     async def _publish(self, version: int) -> None:
         """Publish, and let the engines load while the next step trains (a collective transport needs the
@@ -178,9 +178,9 @@ class TrainingLoop:
         if ref.transport == "shm":
             self._pushing = self._spawn(self._push(ref, None))
         else:
-            await self._push(ref, lambda: self._trainer.transmit(ref))
+            await self._push(ref, self._trainer.transmit)
 
-    async def _push(self, ref: WeightRef, transmit: Callable[[], Awaitable[None]] | None) -> None:
+    async def _push(self, ref: WeightRef, transmit: Transmit | None) -> None:
         await self._plan.publish(ref, transmit)
         self._rollouter.poke()
 

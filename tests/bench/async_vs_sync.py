@@ -10,12 +10,12 @@ a fifth of the generation's time. The baseline is the same code with maxStalenes
 import statistics
 
 import numpy as np
+from tests.bench.figures import Figure, record
+from tests.simulated_job import Scenario, SimulatedJob
 
 from rljob_runtime.engines.fake import FakeTiming
 from rljob_runtime.engines.protocol import Request
 from rljob_runtime.staleness import StalenessController
-from tests.bench.figures import Figure, record
-from tests.simulated_job import Scenario, SimulatedJob
 
 MEDIAN_TOKENS = 200
 SIGMA = 0.9
@@ -39,7 +39,9 @@ def run(max_staleness: float, controller: type[StalenessController] = StalenessC
     scenario = Scenario(
         steps=STEPS, groups_per_step=32, samples_per_prompt=8, max_staleness=max_staleness, engines=4,
         max_running=128, length_of=length_of, train_seconds=5.0, controller=controller,
-        timing=FakeTiming(step_seconds=0.01, sequence_seconds=0.0001, prefill_seconds=0.00001, load_seconds=0.1),
+        timing=FakeTiming(
+            step_seconds=0.01, sequence_seconds=0.0001, prefill_seconds=0.00001, load_seconds=0.1
+        ),
     )  # fmt: skip
     return SimulatedJob(scenario).run()
 

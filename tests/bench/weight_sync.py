@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tests.bench.figures import Figure, record
+from tests.tiny_models import Reference, perturbed, request, tiny_model, weights_at
 
 from rljob_runtime.engines.protocol import PauseMode, Request, Sampling
 from rljob_runtime.engines.vllm import VllmEngine
 from rljob_runtime.samples import Generation, join_spans
-from tests.bench.figures import Figure, record
-from tests.tiny_models import Reference, perturbed, request, tiny_model, weights_at
 
 IN_FLIGHT, RESPONSE, SYNCS = 32, 240, 40
 
@@ -82,7 +82,7 @@ class Bench:
         """Wait until `tokens` more were generated."""
         goal = (await self.engine.load_snapshot()).generated_tokens + tokens
         async with asyncio.timeout(60):
-            while (await self.engine.load_snapshot()).generated_tokens < goal:
+            while (await self.engine.load_snapshot()).generated_tokens < goal:  # noqa: ASYNC110 - asked
                 await asyncio.sleep(0.001)
 
     async def sync(self, version: int, mode: PauseMode) -> Sync:

@@ -5,9 +5,9 @@ import random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.simulated_job import Scenario, SimulatedJob
 
 from rljob_runtime.samples import spans_cover
-from tests.simulated_job import Scenario, SimulatedJob
 
 
 def killer(seed: int, every: float):

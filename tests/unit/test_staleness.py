@@ -30,7 +30,14 @@ def test_admission_is_areals_capacity(max_staleness, groups, steps, version, adm
         ("a group at its last version is waited for", 1, [1, 2], {0: 1, 1: 1, 2: 2, 3: 2}, 2, None),
         ("and goes with the next oldest", 1, [0, 1, 2], {0: 1, 1: 1, 2: 2, 3: 2}, 2, (0, 1)),
         ("the nearest deadline goes before the older uid", 0, [0, 5], {0: 2, 5: 0}, 1, (5,)),
-        ("leftovers that still have slots do not hold a batch", 0, [2, 3], {0: 1, 1: 1, 2: 1, 3: 1}, 2, (2, 3)),
+        (
+            "leftovers that still have slots do not hold a batch",
+            0,
+            [2, 3],
+            {0: 1, 1: 1, 2: 1, 3: 1},
+            2,
+            (2, 3),
+        ),
         ("the last, smaller batch", 4, [8], {8: 5}, 1, (8,)),
     ],
 )

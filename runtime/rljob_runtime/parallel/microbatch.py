@@ -1,8 +1,8 @@
 """Splitting samples over ranks and micro-batches under a strict token cap.
 
-Guarantees: every sample is in exactly one micro-batch; the tokens of a micro-batch never exceed the cap; every
-rank has the same number of micro-batches, since collectives need that (some may be empty); equal inputs give
-equal plans. Pure.
+Guarantees: every sample is in exactly one micro-batch; the tokens of a micro-batch never exceed the cap;
+every rank has the same number of micro-batches, since collectives need that (some may be empty); equal inputs
+give equal plans. Pure.
 
 Samples are dealt to the ranks longest first, each to the rank with the least tokens (longest processing time
 first, Graham 1969); each rank packs its share first-fit-decreasing.
@@ -20,8 +20,8 @@ class Item(NamedTuple):
 
     uid: int
     """Of its group."""
-    index: int
-    """In its group."""
+    sample: int
+    """Its place in the group."""
     tokens: int
     """Of prompt and response."""
 
@@ -35,7 +35,7 @@ def plan_micro_batches(items: Sequence[Item], cap: int, ranks: int) -> list[list
     for item in items:
         if item.tokens > cap:
             raise SampleTooLong(
-                f"sample {item.index} of prompt {item.uid} has {item.tokens} tokens, above "
+                f"sample {item.sample} of prompt {item.uid} has {item.tokens} tokens, above "
                 f"parallel.maxTokensPerMicroBatch ({cap}): raise it, or lower rollout.maxResponseTokens"
             )
     bins = [_first_fit_decreasing(items, share, cap) for share in _deal(items, ranks)]

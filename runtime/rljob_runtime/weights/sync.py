@@ -14,6 +14,11 @@ from typing import Any, Protocol
 
 from rljob_runtime.engine_pool import EnginePool, EngineSlot
 from rljob_runtime.engines.protocol import EngineDied, PauseMode, WeightRef
+from rljob_runtime.weights.meeting import Meeting
+
+
+Transmit = Callable[[WeightRef], Awaitable[None]]
+"""Sends a version to the engines that load it, given the reference of any one of them."""
 
 
 class WeightSyncPlan(Protocol):
@@ -21,7 +26,7 @@ class WeightSyncPlan(Protocol):
 
     newest: WeightRef | None
 
-    async def publish(self, ref: WeightRef, transmit: Callable[[], Awaitable[None]] | None = None) -> None:
+    async def publish(self, ref: WeightRef, transmit: Transmit | None = None) -> None:
         """A new version exists. `transmit` sends it where the transport is collective."""
         ...
 
@@ -52,12 +57,6 @@ class EngineSync:
         if slot.alive:
             self.pool.join(slot)
 
-    async def update(self, slot: EngineSlot, ref: WeightRef, mode: PauseMode) -> None:
-        """All three, for one engine alone."""
-        await self.pause(slot, mode)
-        await self.load(slot, ref)
-        await self.resume(slot)
-
     async def _guarded(
         self, slot: EngineSlot, event: str, call: Coroutine[Any, Any, None], deadline: float
     ) -> None:
@@ -78,15 +77,19 @@ class Push:
         self.newest: WeightRef | None = None
         self._sync = sync
         self._mode = mode
+        self._meeting = Meeting()
         self._one_at_a_time = asyncio.Lock()
 
-    async def publish(self, ref: WeightRef, transmit: Callable[[], Awaitable[None]] | None = None) -> None:
+    async def publish(self, ref: WeightRef, transmit: Transmit | None = None) -> None:
         async with self._one_at_a_time:
             self.newest = ref
-            slots = list(self._sync.pool.slots)
-            await asyncio.gather(*(self._sync.pause(slot, self._mode) for slot in slots))
-            sending = [transmit()] if transmit is not None else []
-            await asyncio.gather(*(self._sync.load(slot, ref) for slot in slots), *sending)
+            paused = list(self._sync.pool.slots)
+            await asyncio.gather(*(self._sync.pause(slot, self._mode) for slot in paused))
+            slots = [slot for slot in paused if slot.alive]
+            refs = self._meeting.refs(ref, slots, [slot.devices for slot in slots])
+            sending = [transmit(refs[0])] if transmit is not None and refs else []
+            loading = (self._sync.load(slot, own) for slot, own in zip(slots, refs, strict=True))
+            await asyncio.gather(*loading, *sending)
             await asyncio.gather(*(self._sync.resume(slot) for slot in slots))
 
 
@@ -100,7 +103,7 @@ class Pull:
         self._spawn = spawn
         self._updating: set[EngineSlot] = set()
 
-    async def publish(self, ref: WeightRef, transmit: Callable[[], Awaitable[None]] | None = None) -> None:
+    async def publish(self, ref: WeightRef, transmit: Transmit | None = None) -> None:
         if transmit is not None:
             raise ValueError("pull needs a transport with a store, not a collective one")
         self.newest = ref

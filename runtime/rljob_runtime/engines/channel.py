@@ -1,0 +1,91 @@
+"""What `RemoteEngine` and `RolloutWorker` say to each other over ZeroMQ: one MessagePack frame per message.
+
+Guarantees: what the decoders return was checked against its type; anything else raises `msgspec.DecodeError`.
+Nothing is unpickled.
+"""
+
+from typing import TypeAlias
+
+import msgspec
+
+from rljob_runtime.engines.protocol import Request
+from rljob_runtime.samples import Generation, decoder, encode
+
+MAX_MESSAGE_BYTES = 256 * 2**20
+
+
+class Submit(msgspec.Struct, frozen=True, tag="submit"):
+    """Generate these. One that is known already (it is sent again after a lost connection) is not begun a
+    second time; if it has ended, its result is sent again."""
+
+    requests: tuple[Request, ...]
+
+
+class Abort(msgspec.Struct, frozen=True, tag="abort"):
+    """End these early."""
+
+    request_ids: tuple[str, ...]
+
+
+class Received(msgspec.Struct, frozen=True, tag="received"):
+    """The results of these have arrived and need not be kept."""
+
+    request_ids: tuple[str, ...]
+
+
+class ToWorker(msgspec.Struct, frozen=True):
+    """A message to the worker."""
+
+    token: str
+    """The shared token where the transport does not authenticate; else empty."""
+    body: Submit | Abort | Received
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """A request that ended without a generation."""
+
+    request_id: str
+    why: str
+    died: bool
+    """Whether the engine is gone, rather than this request at fault."""
+
+
+class Results(msgspec.Struct, frozen=True, tag="results"):
+    """Requests that have ended."""
+
+    generations: tuple[Generation, ...]
+    failures: tuple[Failure, ...]
+
+
+class Refused(msgspec.Struct, frozen=True, tag="refused"):
+    """A message was not read, or its sender is not let in."""
+
+    why: str
+
+
+FromWorker: TypeAlias = Results | Refused
+
+_to_worker = decoder(ToWorker)
+_from_worker = decoder(FromWorker)
+
+
+def encode_message(message: ToWorker | FromWorker) -> bytes:
+    return encode(message)
+
+
+def decode_to_worker(frames: list[bytes]) -> ToWorker:
+    """A message to the worker; raises `msgspec.DecodeError` for anything else."""
+    message: ToWorker = _to_worker.decode(_only(frames))
+    return message
+
+
+def decode_from_worker(frames: list[bytes]) -> FromWorker:
+    """A message from the worker; raises `msgspec.DecodeError` for anything else."""
+    message: FromWorker = _from_worker.decode(_only(frames))
+    return message
+
+
+def _only(frames: list[bytes]) -> bytes:
+    if len(frames) != 1:
+        raise msgspec.DecodeError(f"{len(frames)} frames, not 1")
+    return frames[0]

@@ -1,0 +1,271 @@
+"""A small in-process engine on Hugging Face transformers, for CPUs.
+
+Keeps the contract of `protocol.Engine`, and with one thread also: a response's tokens and log-probabilities
+are a function of the weights, its prompt and its seed alone, bit for bit, whatever runs beside it and however
+often it is aborted and continued (see `torch_model` and `torch_sampling`).
+
+The model runs in a thread of its own; requests, aborts and pauses act between two steps. One step takes one
+token in each slot: the next of a prompt whose KV cache is not complete, else the one drawn last.
+"""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rljob_runtime.engines.protocol import EngineDied, LoadSnapshot, PauseMode, Request, Sampling, WeightRef
+from rljob_runtime.engines.spans import SpanRecorder
+from rljob_runtime.samples import FinishReason, Generation
+from rljob_runtime.weights.shm import reading
+
+if TYPE_CHECKING:
+    from rljob_runtime.engines.torch_model import SlotModel
+
+
+@dataclass(eq=False)
+class _Running:
+    request: Request
+    future: "asyncio.Future[Generation]"
+    spans: SpanRecorder
+    tokens: list[int]
+    """Prompt and response."""
+    cached: int = 0
+    """How many of `tokens` the KV cache holds."""
+    log_probs: list[float] = field(default_factory=list)
+
+
+class TorchEngine:
+    """See the module's guarantees."""
+
+    def __init__(
+        self,
+        name: str,
+        model_folder: str | Path,
+        sampling: Sampling,
+        max_running: int,
+        max_length: int,
+        threads: int = 1,
+        dtype: str = "float32",
+    ) -> None:
+        """`max_running` slots; `max_length` is the most tokens of prompt and response together."""
+        self.name = name
+        self.version = 0
+        self._folder = Path(model_folder)
+        self._sampling = sampling
+        self._max_length = max_length
+        self._dtype = dtype
+        self._threads = threads
+        self._slots: list[_Running | None] = [None] * max_running
+        self._waiting: dict[str, _Running] = {}
+        self._paused = self._draining = False
+        self._dead: str | None = None
+        self._generated = 0
+        self._changed = asyncio.Event()
+        self._at_rest = asyncio.Event()
+        self._drained = asyncio.Event()
+        self._model: SlotModel | None = None
+        self._thread: ThreadPoolExecutor | None = None
+        self._loop_task: asyncio.Task[None] | None = None
+
+    async def start(self, version: int) -> None:
+        self.version = version
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"torch-engine-{self.name}")
+        self._model = await self._in_thread(self._build)
+        self._loop_task = asyncio.create_task(self._run(), name=f"torch-engine-{self.name}")
+        self._loop_task.add_done_callback(self._on_loop_end)
+
+    async def submit(self, request: Request) -> Generation:
+        self._check_alive()
+        self._check_request(request)
+        future: asyncio.Future[Generation] = asyncio.get_running_loop().create_future()
+        tokens = [int(token) for token in request.tokens]
+        self._waiting[request.request_id] = _Running(request, future, SpanRecorder(self.version), tokens)
+        self._changed.set()
+        try:
+            return await future
+        finally:
+            if future.cancelled():
+                await self.abort(request.request_id)
+
+    async def abort(self, request_id: str) -> None:
+        running = self._waiting.pop(request_id, None)
+        for slot, occupant in enumerate(self._slots):
+            if occupant is not None and occupant.request.request_id == request_id:
+                running = occupant
+                self._release(slot)
+        if running is not None:
+            self._finish(running, "abort")
+            self._changed.set()
+
+    async def pause(self, mode: PauseMode) -> None:
+        self._check_alive()
+        if mode == "wait":
+            self._draining = True
+            self._changed.set()
+            while any(self._slots):
+                self._drained.clear()
+                await self._drained.wait()
+                self._check_alive()
+        self._paused = True
+        self._changed.set()
+        await self._at_rest.wait()
+        self._check_alive()
+        if mode == "abort":
+            for running in [*self._slots, *self._waiting.values()]:
+                if running is not None:
+                    await self.abort(running.request.request_id)
+
+    async def load(self, ref: WeightRef) -> None:
+        self._check_alive()
+        if not self._paused:
+            raise RuntimeError(f"engine {self.name}: load while not paused")
+        if ref.transport != "shm":
+            raise ValueError(
+                f"engine {self.name}: the torch engine takes weights by shm, not {ref.transport}"
+            )
+        await self._in_thread(self._load, Path(ref.location))
+        self.version = ref.version
+        for running in [*self._slots, *self._waiting.values()]:
+            if running is not None:
+                running.cached = 0
+                running.spans.mark(ref.version, len(running.log_probs))
+
+    async def resume(self) -> None:
+        self._check_alive()
+        self._paused = self._draining = False
+        self._changed.set()
+
+    async def load_snapshot(self) -> LoadSnapshot:
+        self._check_alive()
+        count = sum(running is not None for running in self._slots) + len(self._waiting)
+        return LoadSnapshot(self.version, count, self._paused, self._generated)
+
+    async def close(self) -> None:
+        self._die("closed")
+        if self._loop_task is not None:
+            self._loop_task.cancel()
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.shutdown)
+
+    def _build(self) -> "SlotModel":
+        import torch
+
+        from rljob_runtime.engines.torch_model import SlotModel
+
+        torch.set_num_threads(self._threads)
+        return SlotModel(self._folder, len(self._slots), self._max_length, self._dtype)
+
+    def _load(self, folder: Path) -> None:
+        assert self._model is not None
+        with reading(folder):
+            self._model.load(folder)
+
+    async def _in_thread(self, function: Any, *arguments: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
+
+    async def _run(self) -> None:
+        while True:
+            self._changed.clear()
+            self._admit()
+            active = [(slot, running) for slot, running in enumerate(self._slots) if running is not None]
+            if self._paused or not active:
+                self._at_rest.set()
+                await self._changed.wait()
+                continue
+            self._at_rest.clear()
+            tokens, log_probs = await self._in_thread(self._step, active)
+            for slot, running in active:
+                if self._slots[slot] is running:
+                    self._advance(slot, running, int(tokens[slot]), float(log_probs[slot]))
+
+    def _admit(self) -> None:
+        if self._paused or self._draining:
+            return
+        for slot, occupant in enumerate(self._slots):
+            if not self._waiting:
+                return
+            if occupant is None:
+                self._slots[slot] = self._waiting.pop(next(iter(self._waiting)))
+
+    def _step(self, active: list[tuple[int, _Running]]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """In the engine's thread: one token into every slot, and what would come next in each."""
+        from rljob_runtime.engines.torch_sampling import draw, seed_word, uniforms
+
+        assert self._model is not None
+        count = len(self._slots)
+        inputs, positions = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        seeds, draws = np.zeros(count, np.uint64), np.zeros(count, np.uint64)
+        for slot, running in active:
+            inputs[slot] = running.tokens[running.cached]
+            positions[slot] = running.cached
+            seeds[slot] = seed_word(running.request.seed)
+            draws[slot] = running.request.generated + len(running.log_probs)
+        return draw(self._model.step(inputs, positions), uniforms(seeds, draws), self._sampling)
+
+    def _advance(self, slot: int, running: _Running, token: int, log_prob: float) -> None:
+        running.cached += 1
+        if running.cached < len(running.tokens):
+            return
+        running.tokens.append(token)
+        running.log_probs.append(log_prob)
+        self._generated += 1
+        stopped = token in self._sampling.stop_token_ids
+        full = len(running.log_probs) == running.request.max_tokens or len(running.tokens) == self._max_length
+        if stopped or full:
+            self._release(slot)
+            self._finish(running, "stop" if stopped else "length")
+
+    def _release(self, slot: int) -> None:
+        self._slots[slot] = None
+        if not any(self._slots):
+            self._drained.set()
+
+    def _finish(self, running: _Running, finish: FinishReason) -> None:
+        if running.future.done():
+            return
+        count = len(running.log_probs)
+        running.future.set_result(
+            Generation(
+                request_id=running.request.request_id,
+                tokens=np.array(running.tokens[len(running.tokens) - count :], np.int32),
+                log_probs=np.array(running.log_probs, np.float32),
+                spans=running.spans.spans(count),
+                finish=finish,
+            )
+        )
+
+    def _check_request(self, request: Request) -> None:
+        if self._loop_task is None:
+            raise RuntimeError(f"engine {self.name}: submit before start")
+        if not 0 < len(request.tokens) < self._max_length:
+            raise ValueError(
+                f"request {request.request_id}: {len(request.tokens)} tokens; the engine takes 1 to "
+                f"{self._max_length - 1}, so that one more fits"
+            )
+        if request.max_tokens < 1:
+            raise ValueError(
+                f"request {request.request_id}: max_tokens is {request.max_tokens}, at least 1 needed"
+            )
+
+    def _on_loop_end(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._die(f"{type(error).__name__}: {error}")
+
+    def _die(self, reason: str) -> None:
+        if self._dead is None:
+            self._dead = f"engine {self.name}: {reason}"
+        for running in [*self._slots, *self._waiting.values()]:
+            if running is not None and not running.future.done():
+                running.future.set_exception(EngineDied(self._dead))
+        self._slots = [None] * len(self._slots)
+        self._waiting.clear()
+        for event in (self._drained, self._at_rest, self._changed):
+            event.set()
+
+    def _check_alive(self) -> None:
+        if self._dead is not None:
+            raise EngineDied(self._dead)

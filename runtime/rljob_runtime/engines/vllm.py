@@ -1,0 +1,300 @@
+"""The vLLM engine: one AsyncLLM, whose engine core is a process of its own.
+
+Keeps the contract of `protocol.Engine`. Sampling is seeded for the engine as a whole and not for each
+request, as seeds of its own for each row would slow down vLLM's sampler.
+
+Where the exactness comes from: requests enter the core only while the gate is open; `pause` closes the gate,
+waits for those that are half-way in, then stops the core. So the core stands still between `pause` and
+`resume`, and the version that labels tokens changes only there.
+"""
+
+import asyncio
+import os
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from rljob_api.rollout import VllmEngine as VllmOptions
+from rljob_runtime.engines.protocol import EngineDied, LoadSnapshot, PauseMode, Request, Sampling, WeightRef
+from rljob_runtime.engines.spans import SpanRecorder, spans_from_report
+from rljob_runtime.engines.vllm_compat import Accelerator, VllmCore, VllmShape, environment
+from rljob_runtime.samples import FinishReason, Generation
+from rljob_runtime.weights.manifest import Shapes, check_same_model, tensor_shapes
+from rljob_runtime.weights.shm import reading
+
+T = TypeVar("T")
+
+_FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "abort": "abort"}
+
+
+class _Ticket:
+    """A submit that has not ended."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.spans: SpanRecorder | None = None
+        """Set when it enters the core."""
+        self.aborted = False
+        self.gate: asyncio.Future[None] | None = None
+        """While it waits for `resume`."""
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+
+class VllmEngine:
+    """See the module's guarantees."""
+
+    def __init__(
+        self,
+        name: str,
+        model_folder: str | Path,
+        sampling: Sampling,
+        max_running: int,
+        max_length: int,
+        dtype: str = "float32",
+        options: VllmOptions | None = None,
+        accelerator: Accelerator = "cpu",
+        tensor_parallel: int = 1,
+        threads: int = 1,
+        seed: int = 0,
+    ) -> None:
+        """`max_length` is the most tokens of prompt and response together; `tensor_parallel` the number of
+        accelerators it spans; `threads` counts on CPUs alone; engines of one job take different seeds."""
+        self.name = name
+        self.version = 0
+        self._shape = VllmShape(
+            Path(model_folder),
+            sampling,
+            max_running,
+            max_length,
+            dtype,
+            options or VllmOptions(),
+            accelerator,
+            tensor_parallel,
+            threads,
+            seed,
+        )
+        self._tensors: Shapes = {}
+        self._tickets: dict[str, _Ticket] = {}
+        self._paused = False
+        self._entering = 0
+        self._entered = asyncio.Event()
+        self._generated = 0
+        self._launch: asyncio.Future[VllmCore] | None = None
+        self._core: VllmCore | None = None
+        self._dead: str | None = None
+        self._death: asyncio.Future[None] | None = None
+
+    async def start(self, version: int) -> None:
+        """Raises `EngineDied` when vLLM does not start; its own log, on stderr, says why."""
+        loop = asyncio.get_running_loop()
+        self._death = loop.create_future()
+        self._tensors = tensor_shapes(self._shape.model_folder)
+        os.environ.update(environment(self._shape, os.getpid()))
+        self._launch = loop.run_in_executor(None, VllmCore, self._shape)
+        try:
+            self._core = await asyncio.shield(self._launch)
+        except (RuntimeError, ValueError, OSError) as error:
+            self._die(f"vLLM did not start: {' '.join(str(error).split())}")
+            self._check_alive()
+        for process in self._live_core().processes:
+            loop.add_reader(process.sentinel, self._on_exit, process)
+        await self._guarded(self._live_core().label(version))
+        self.version = version
+
+    async def submit(self, request: Request) -> Generation:
+        self._check_request(request)
+        ticket = self._tickets[request.request_id] = _Ticket(request)
+        try:
+            while self._paused and not ticket.aborted:
+                ticket.gate = asyncio.get_running_loop().create_future()
+                await self._guarded(ticket.gate)
+            if ticket.aborted:
+                return self._generation(ticket, None)
+            return self._generation(ticket, await self._run(ticket))
+        finally:
+            del self._tickets[request.request_id]
+            ticket.ended.set_result(None)
+
+    async def abort(self, request_id: str) -> None:
+        ticket = self._tickets.get(request_id)
+        if ticket is None or self._dead is not None:
+            return
+        ticket.aborted = True
+        if ticket.gate is not None and not ticket.gate.done():
+            ticket.gate.set_result(None)
+        if ticket.spans is not None:
+            await self._guarded(self._live_core().abort(request_id))
+
+    async def pause(self, mode: PauseMode) -> None:
+        self._check_alive()
+        self._paused = True
+        while self._entering:
+            self._entered.clear()
+            await self._guarded(self._entered.wait())
+        inside = [ticket.ended for ticket in self._tickets.values() if ticket.spans is not None]
+        if mode == "wait" and inside:
+            await self._guarded(asyncio.wait(inside))
+        await self._guarded(self._live_core().pause("abort" if mode == "abort" else "keep"))
+        if mode == "abort":
+            outside = [ticket for ticket in self._tickets.values() if ticket.spans is None]
+            for ticket in outside:
+                await self.abort(ticket.request.request_id)
+            ended = inside + [ticket.ended for ticket in outside]
+            if ended:
+                await self._guarded(asyncio.wait(ended))
+
+    async def load(self, ref: WeightRef) -> None:
+        """Raises `WeightsGone`, `ValueError` or `FileNotFoundError`, with the old weights in place, where
+        `ref` cannot be right; `EngineDied`, the engine being gone, when it fails half-way."""
+        self._check_alive()
+        if not self._paused:
+            raise RuntimeError(f"engine {self.name}: load while not paused")
+        core = self._live_core()
+        await self._guarded(core.outputs_processed())
+        counts = core.token_counts()
+        if ref.transport == "shm":
+            with reading(Path(ref.location)) as folder:
+                check_same_model(self._tensors, folder)
+                await self._replace(ref, core.load_folder(folder))
+        else:
+            await self._replace(ref, core.receive(ref.location, self._tensors))
+        for ticket in self._tickets.values():
+            if ticket.spans is not None and ticket.request.request_id in counts:
+                ticket.spans.mark(ref.version, counts[ticket.request.request_id])
+        self.version = ref.version
+
+    async def _replace(self, ref: WeightRef, load: Awaitable[None]) -> None:
+        """Await `load`, then label; an engine that fails half-way is ended."""
+        try:
+            await self._guarded(load)
+            await self._guarded(self._live_core().label(ref.version))
+        except EngineDied:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever went wrong in the core, half-loaded weights must not generate
+            await self._shut(f"loading version {ref.version} from {ref.location} failed: {error}")
+            self._check_alive()
+
+    async def resume(self) -> None:
+        self._check_alive()
+        await self._guarded(self._live_core().resume())
+        self._paused = False
+        for ticket in self._tickets.values():
+            if ticket.gate is not None and not ticket.gate.done():
+                ticket.gate.set_result(None)
+
+    async def load_snapshot(self) -> LoadSnapshot:
+        self._check_alive()
+        generated = self._generated + sum(self._live_core().token_counts().values())
+        return LoadSnapshot(self.version, len(self._tickets), self._paused, generated)
+
+    async def close(self) -> None:
+        await self._shut("closed")
+
+    async def _run(self, ticket: _Ticket) -> Any:
+        """The ticket's final output."""
+        core, request_id = self._live_core(), ticket.request.request_id
+        self._entering += 1
+        try:
+            collector = await self._guarded(core.add(ticket.request))
+            ticket.spans = SpanRecorder(self.version)
+        finally:
+            self._entering -= 1
+            self._entered.set()
+        try:
+            if ticket.aborted:
+                await self._guarded(core.abort(request_id))
+            output = await self._guarded(collector.get())
+        except asyncio.CancelledError:
+            await core.abort(request_id)
+            raise
+        return output.outputs[0]
+
+    def _generation(self, ticket: _Ticket, output: Any) -> Generation:
+        count = len(output.token_ids) if output is not None else 0
+        self._generated += count
+        reason = output.finish_reason if output is not None else "abort"
+        if reason not in _FINISH:
+            self._die(f"request {ticket.request.request_id} ended with {reason!r}")
+            self._check_alive()
+        if output is None or ticket.spans is None:
+            spans = SpanRecorder(self.version).spans(0)
+        elif self._live_core().reports_versions:
+            spans = spans_from_report(output.weight_versions, count)
+        else:
+            spans = ticket.spans.spans(count)
+        return Generation(
+            request_id=ticket.request.request_id,
+            tokens=np.array(output.token_ids if count else [], np.int32),
+            log_probs=np.array(output.logprobs.logprobs[:count] if count else [], np.float32),
+            spans=spans,
+            finish=_FINISH[reason],
+        )
+
+    async def _guarded(self, work: Awaitable[T]) -> T:
+        """Await something that only a live engine core can end; raises `EngineDied` as soon as it is dead."""
+        assert self._death is not None
+        task = asyncio.ensure_future(work)
+        try:
+            await asyncio.wait((task, self._death), return_when=asyncio.FIRST_COMPLETED)
+            self._check_alive()
+            return task.result()
+        except Exception as error:
+            if self._core is not None and isinstance(error, self._core.dead_error):
+                self._die("the engine core ended")
+                self._check_alive()
+            raise
+        finally:
+            if not task.done():
+                task.cancel()
+            elif not task.cancelled():
+                task.exception()  # retrieved, so that asyncio does not complain about it
+
+    async def _shut(self, reason: str) -> None:
+        self._die(reason)
+        if self._launch is None:
+            return
+        core = self._core
+        if core is None:
+            await asyncio.wait((self._launch,))
+            core = None if self._launch.exception() else self._launch.result()
+        if core is not None:
+            for process in core.processes:
+                asyncio.get_running_loop().remove_reader(process.sentinel)
+            core.stop_outputs()
+            await asyncio.to_thread(core.shutdown)
+
+    def _on_exit(self, process: Any) -> None:
+        asyncio.get_running_loop().remove_reader(process.sentinel)
+        self._die(f"its engine core (process {process.pid}) ended with exit code {process.exitcode}")
+
+    def _die(self, reason: str) -> None:
+        if self._dead is None:
+            self._dead = f"engine {self.name}: {reason}"
+        if self._death is not None and not self._death.done():
+            self._death.set_result(None)
+
+    def _live_core(self) -> VllmCore:
+        self._check_alive()
+        if self._core is None:
+            raise RuntimeError(f"engine {self.name}: used before start")
+        return self._core
+
+    def _check_alive(self) -> None:
+        if self._dead is not None:
+            raise EngineDied(self._dead)
+
+    def _check_request(self, request: Request) -> None:
+        self._live_core()
+        if request.request_id in self._tickets:
+            raise ValueError(f"request {request.request_id} is running already; ids are unique per attempt")
+        if not 0 < len(request.tokens) < self._shape.max_length:
+            raise ValueError(
+                f"request {request.request_id}: {len(request.tokens)} tokens; the engine takes 1 to "
+                f"{self._shape.max_length - 1}, so that one more fits"
+            )
+        if request.max_tokens < 1:
+            raise ValueError(
+                f"request {request.request_id}: max_tokens is {request.max_tokens}, at least 1 needed"
+            )

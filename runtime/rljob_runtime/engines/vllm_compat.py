@@ -1,0 +1,239 @@
+"""The one place that imports vLLM in the host process, and that knows how its versions differ.
+
+Works with 0.22.1 (CUDA) and 0.32.0 (CPU); differences are found by what the objects offer. `VllmCore` wraps
+an `AsyncLLM` and its engine core process and offers the few verbs that the engine needs.
+"""
+
+import asyncio
+import inspect
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from rljob_api.rollout import VllmEngine as VllmOptions
+from rljob_runtime.engines.protocol import PauseMode, Request, Sampling
+from rljob_runtime.engines.vllm_extension import HOST_VARIABLE
+from rljob_runtime.weights.manifest import Shapes
+from rljob_runtime.weights.nccl import Rendezvous
+
+Accelerator = Literal["nvidia", "ascend", "cpu"]
+
+_SHUTDOWN_SECONDS = 3.0
+
+_COLLECTIVE = {"nvidia": "nccl", "ascend": "hccl"}
+
+
+@dataclass(frozen=True)
+class VllmShape:
+    """What a vLLM engine is built from."""
+
+    model_folder: Path
+    sampling: Sampling
+    max_running: int
+    max_length: int
+    dtype: str
+    options: VllmOptions
+    accelerator: Accelerator
+    tensor_parallel: int
+    threads: int
+    seed: int
+
+
+def environment(shape: VllmShape, host: int) -> dict[str, str]:
+    """Environment variables that must be set before vLLM is imported; `host` is this process's id."""
+    variables = {
+        HOST_VARIABLE: str(host),
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_LOGGING_LEVEL": "ERROR",
+        "TORCH_CPP_LOG_LEVEL": "ERROR",
+        # The host has threads, so a fork of it may deadlock.
+        "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+    }
+    if shape.accelerator == "cpu":
+        # Several engines share the machine's cores: the system places their threads, vLLM pins none.
+        variables |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": str(shape.threads)}
+    return variables
+
+
+def arguments(shape: VllmShape) -> dict[str, Any]:
+    """Keyword arguments of `AsyncEngineArgs`."""
+    options, cpu = shape.options, shape.accelerator == "cpu"
+    additional = dict(options.additional_config)
+    if shape.accelerator == "ascend":
+        additional.setdefault("rl_config", {"enabled": True})
+    chosen: dict[str, Any] = {
+        "model": str(shape.model_folder),
+        "skip_tokenizer_init": True,
+        "dtype": shape.dtype,
+        "seed": shape.seed,
+        "max_model_len": shape.max_length,
+        "max_num_seqs": shape.max_running,
+        "tensor_parallel_size": shape.tensor_parallel,
+        "enforce_eager": cpu or options.enforce_eager,
+        "enable_prefix_caching": options.prefix_caching,
+        "logprobs_mode": "processed_logprobs",
+        "generation_config": "vllm",
+        "use_tqdm_on_load": False,
+        "disable_log_stats": True,
+        "worker_extension_cls": "rljob_runtime.engines.vllm_extension.WeightLoader",
+        "additional_config": additional,
+    }
+    if options.max_batched_tokens is not None:
+        chosen["max_num_batched_tokens"] = options.max_batched_tokens
+    if cpu and shape.tensor_parallel == 1:
+        # The model runs in the engine core's process. By its short name "uni" vLLM overrules it on CPUs, to
+        # bind threads to cores in a worker process; here nothing is bound, and that process would cost
+        # seconds at start and end and a round trip for each step.
+        chosen["distributed_executor_backend"] = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
+    if cpu:
+        chosen["kv_cache_memory_bytes"] = int(options.kv_cache_gi_b * 2**30)
+    else:
+        chosen["gpu_memory_utilization"] = options.gpu_memory_utilization
+    return chosen
+
+
+class VllmCore:
+    """An `AsyncLLM` and its processes. All methods but the constructor and `shutdown` belong to one loop."""
+
+    def __init__(self, shape: VllmShape) -> None:
+        """Starts the processes and loads the model; blocks for many seconds. `environment` must be set."""
+        from vllm.config.weight_transfer import WeightTransferConfig
+        from vllm.engine.arg_utils import AsyncEngineArgs
+        from vllm.sampling_params import RequestOutputKind, SamplingParams
+        from vllm.v1.engine.async_llm import AsyncLLM
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        collective = _COLLECTIVE.get(shape.accelerator)
+        transfer = WeightTransferConfig(backend=collective) if collective else None
+        self._llm: Any = AsyncLLM.from_engine_args(
+            AsyncEngineArgs(**arguments(shape), weight_transfer_config=transfer)
+        )
+        self.dead_error: type[Exception] = EngineDeadError
+        self.reports_versions = hasattr(self._llm, "update_weight_version")
+        """Whether outputs say which version each token came from; else see `token_counts`."""
+        self._client: Any = self._llm.engine_core
+        self.processes: list[Any] = list(self._client.resources.engine_manager.processes)
+        """The engine core's `multiprocessing` processes."""
+        self._shape = shape
+        self._parameters = SamplingParams
+        self._final_only = RequestOutputKind.FINAL_ONLY
+        self._joined: str | None = None
+        self._watch_outputs()
+
+    async def add(self, request: Request) -> Any:
+        """Hand a request to the engine core; the result's `get()` returns its one, final output."""
+        sampling = self._shape.sampling
+        parameters = self._parameters(
+            max_tokens=request.max_tokens,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            stop_token_ids=list(sampling.stop_token_ids),
+            ignore_eos=True,
+            logprobs=0,
+            flat_logprobs=True,
+            detokenize=False,
+            output_kind=self._final_only,
+        )
+        prompt = {"prompt_token_ids": [int(token) for token in request.tokens]}
+        return await self._llm.add_request(request.request_id, prompt, parameters)
+
+    async def abort(self, request_id: str) -> None:
+        await self._llm.abort(request_id)
+
+    async def pause(self, mode: PauseMode) -> None:
+        """Stop the scheduler and drop the KV cache; returns when the engine core is idle.
+
+        Asks the core itself: `AsyncLLM.pause_generation` adds a sleep of 20 ms so that the last outputs
+        are likely to have arrived, which `outputs_processed` makes certain. (It also clears the cache of
+        image inputs, of which there are none.)
+        """
+        await self._client.pause_scheduler_async(mode=mode, clear_cache=True)
+
+    async def resume(self) -> None:
+        await self._client.resume_scheduler_async()
+
+    async def load_folder(self, folder: Path) -> None:
+        await self._llm.collective_rpc("load_folder", args=(str(folder),))
+
+    async def receive(self, location: str, shapes: Shapes) -> None:
+        """Take part in a broadcast of the weights; joins the sender's group the first time."""
+        from vllm.distributed.weight_transfer.base import (
+            WeightTransferInitRequest,
+            WeightTransferUpdateRequest,
+        )
+
+        if self._joined != location:
+            meeting = Rendezvous.parse(location)
+            info = {
+                "master_address": meeting.host,
+                "master_port": meeting.port,
+                "world_size": meeting.world_size,
+                "rank_offset": meeting.rank_offset,
+            }
+            await self._llm.init_weight_transfer_engine(WeightTransferInitRequest(init_info=info))
+            self._joined = location
+        update = {
+            "names": list(shapes),
+            "dtype_names": [self._shape.dtype] * len(shapes),
+            "shapes": [list(shape) for shape in shapes.values()],
+        }
+        await self._llm.start_weight_update()
+        await self._llm.update_weights(WeightTransferUpdateRequest(update_info=update))
+        await self._llm.finish_weight_update()
+
+    async def label(self, version: int) -> None:
+        """Tokens are sampled from `version` from here on; only while paused or idle."""
+        if self.reports_versions:
+            await self._llm.update_weight_version(str(version))
+
+    async def outputs_processed(self) -> None:
+        """Return when every output that the engine core has sent reached the requests' collectors.
+
+        While the core is paused that makes `token_counts` exact: its answer to `pause` follows its last
+        outputs on the same socket, so those are in the client's queue by now.
+        """
+        while self._client.outputs_queue is not None and self._client.outputs_queue.qsize():
+            self._outputs_idle.clear()
+            await self._outputs_idle.wait()
+        await self._outputs_idle.wait()
+
+    def token_counts(self) -> dict[str, int]:
+        """Tokens received so far for each running request."""
+        states = self._llm.output_processor.request_states.values()
+        return {state.external_req_id: state.detokenizer.num_output_tokens() for state in states}
+
+    def stop_outputs(self) -> None:
+        """Before `shutdown`: end the task that reads outputs, which would log the core's end as an error."""
+        if self._llm.output_handler is not None:
+            self._llm.output_handler.cancel()
+
+    def shutdown(self) -> None:
+        """End the processes; blocks for some seconds. They keep nothing, so they get little time for it."""
+        self._llm.shutdown(timeout=_SHUTDOWN_SECONDS)
+        for process in self.processes:
+            process.join(timeout=_SHUTDOWN_SECONDS)
+            if process.is_alive():
+                process.kill()
+                process.join()
+
+    def _watch_outputs(self) -> None:
+        """Know when the task that processes outputs has none left: it asks for more from an empty queue."""
+        self._outputs_idle = asyncio.Event()
+        self._outputs_idle.set()
+        receive = self._client.get_output_async
+        if not inspect.iscoroutinefunction(receive):
+            raise TypeError(
+                "this version of vLLM is not supported: AsyncMPClient.get_output_async is no coroutine"
+            )
+
+        async def get_output_async() -> Any:
+            queue = self._client.outputs_queue
+            if queue is None or queue.empty():
+                self._outputs_idle.set()
+            outputs = await receive()
+            self._outputs_idle.clear()
+            return outputs
+
+        self._client.get_output_async = get_output_async

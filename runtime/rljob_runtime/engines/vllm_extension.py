@@ -1,0 +1,80 @@
+"""What runs inside vLLM's own processes: loading weights from a folder, and ending with the host process.
+
+vLLM mixes `WeightLoader` into its worker class, so `self` is the worker. Importing this module in a process
+that an engine started makes that process end when the engine's host process does, however that ends.
+"""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+
+HOST_VARIABLE = "RLJOB_ENGINE_HOST"
+"""Environment variable with the id of the process that the engine belongs to."""
+
+
+class WeightLoader:
+    """Methods that are called on every rank of an engine."""
+
+    def load_folder(self: Any, folder: str) -> None:
+        """Replace the model's weights by those of the `*.safetensors` in `folder`.
+
+        Goes through vLLM's layerwise reload: the live parameters have kernel layouts (on CPUs they are
+        packed away altogether), so they cannot be copied into. Tensors keep their addresses, so captured
+        CUDA graphs stay valid.
+        """
+        with torch.device(self.device):
+            self.reload_weights(weights_iterator=_tensors(Path(folder)), is_checkpoint_format=True)
+        _repack_embeddings(self.model_runner.get_model())
+        if self.device.type != "cpu":
+            torch.accelerator.synchronize()
+
+
+def _tensors(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:
+    for file in sorted(folder.glob("*.safetensors")):
+        with safe_open(file, framework="pt") as opened:
+            for name in opened.keys():  # noqa: SIM118
+                yield name, opened.get_tensor(name)
+
+
+def _repack_embeddings(model: torch.nn.Module) -> None:
+    """On CPUs an output head multiplies with a packed copy of its weight. When the head is tied to the input
+    embedding, the reload fills the shared weight and leaves that copy as it was: it must be packed anew."""
+    from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
+    from vllm.platforms import current_platform
+
+    if not current_platform.is_cpu():
+        return
+    for module in model.modules():
+        if isinstance(module, VocabParallelEmbedding):
+            module.quant_method.process_weights_after_loading(module)
+
+
+def _end_with(host: int) -> None:
+    """Kill this process when process `host` ends.
+
+    A thread that waits on the host's pidfd, and not PR_SET_PDEATHSIG: that fires when the thread that
+    started this process ends, and it is the parent alone that it watches.
+    """
+    try:
+        descriptor = os.pidfd_open(host)
+    except ProcessLookupError:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return
+
+    def wait() -> None:
+        import select
+
+        select.select([descriptor], [], [])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=wait, name="rljob-end-with-host", daemon=True).start()
+
+
+if (_host := os.environ.get(HOST_VARIABLE)) and int(_host) != os.getpid():
+    _end_with(int(_host))

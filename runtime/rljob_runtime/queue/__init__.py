@@ -1,0 +1,1 @@
+"""The sample queue: bounded, leased, acknowledged, authenticated."""

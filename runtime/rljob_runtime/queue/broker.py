@@ -1,0 +1,402 @@
+"""The queue's rules as a state machine: no sockets, no threads, time is passed in.
+
+Guarantees:
+- a group that was accepted is ready, leased to exactly one client, acknowledged or cleared; the counters sum:
+  accepted == acknowledged + cleared + ready + leased, in groups;
+- the samples of ready and leased groups never exceed the capacity: a put that does not fit waits, in order of
+  arrival, and room comes back with the acknowledgement;
+- a client that is silent for longer than the lease time loses its leases and its waiting requests; its groups
+  are ready again. What it acknowledges late is still done, for it was trained;
+- a group that is done is never accepted or handed out again;
+- a group of an earlier term (before the job went back to a checkpoint) cannot be acknowledged.
+"""
+
+import heapq
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from rljob_runtime.ledger import Ledger
+from rljob_runtime.queue.wire import QueuedGroup, Stats
+
+_HEAP_SLACK = 64
+"""Stale entries that the heap of ready groups may hold before it is rebuilt."""
+
+
+Ticket: TypeAlias = tuple[str, int]
+"""A request: the client and the client's number for it."""
+
+
+class Stored(NamedTuple):
+    """A put has ended."""
+
+    ticket: Ticket
+    accepted: tuple[bool, ...]
+    """For each group True, or False where it is a duplicate."""
+
+
+class Granted(NamedTuple):
+    """A get has ended: these groups are leased to the client."""
+
+    ticket: Ticket
+    groups: tuple[QueuedGroup, ...]
+
+
+class Impossible(NamedTuple):
+    """A request can never be met."""
+
+    ticket: Ticket
+    why: str
+
+
+Outcome: TypeAlias = Stored | Granted | Impossible
+
+
+class GroupTooLarge(ValueError):
+    """A group has more samples than the queue may hold."""
+
+
+class WrongTerm(ValueError):
+    """The job went back to a checkpoint in between."""
+
+
+class _Counters:
+    def __init__(self) -> None:
+        self.accepted = 0
+        self.duplicates = 0
+        self.acknowledged = 0
+        self.acknowledged_again = 0
+        self.acknowledged_unseen = 0
+        self.stale_acknowledgements = 0
+        self.released = 0
+        self.expired = 0
+        self.cleared: Counter[str] = Counter()
+
+
+@dataclass(slots=True, eq=False)
+class _Held:
+    group: QueuedGroup
+    holder: str | None = None
+    """The client that has it on lease; None when it is ready."""
+
+
+@dataclass(slots=True)
+class _Client:
+    deadline: float
+    leases: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _WaitingPut:
+    groups: Sequence[QueuedGroup]
+    accepted: list[bool] = field(default_factory=list)
+    """Verdicts on the first of the groups; the rest has no room yet."""
+
+
+@dataclass(slots=True)
+class _WaitingGet:
+    client: str
+    uids: tuple[int, ...]
+    unseen: set[int]
+    """Those of `uids` that were not seen to be there yet."""
+    count: int = 0
+    """For a get of the oldest: how many; `uids` is then empty."""
+
+
+class Broker:
+    """See the module's guarantees. An operation returns the requests that it brought to an end."""
+
+    def __init__(self, capacity_samples: int, lease_seconds: float, term: int = 0) -> None:
+        if capacity_samples < 1 or lease_seconds <= 0:
+            raise ValueError("the queue needs a capacity of at least 1 sample and a lease time above 0")
+        self.capacity_samples = capacity_samples
+        self.lease_seconds = lease_seconds
+        self.term = term
+        self._held: dict[int, _Held] = {}
+        self._held_samples = 0
+        self._ready = 0
+        self._oldest: list[int] = []
+        """Heap of ready uids; entries of groups that are not ready any more are skipped when met."""
+        self._done = Ledger()
+        self._clients: dict[str, _Client] = {}
+        self._puts: OrderedDict[Ticket, _WaitingPut] = OrderedDict()
+        self._gets: OrderedDict[Ticket, _WaitingGet] = OrderedDict()
+        self._counters = _Counters()
+
+    # Clients
+
+    def touch(self, client: str, now: float) -> None:
+        """The client lives: its leases are good for another lease time."""
+        known = self._clients.get(client)
+        if known is None:
+            self._clients[client] = _Client(now + self.lease_seconds)
+        else:
+            known.deadline = now + self.lease_seconds
+
+    def next_deadline(self) -> float | None:
+        """When the next client is overdue; None without clients."""
+        return min((client.deadline for client in self._clients.values()), default=None)
+
+    def overdue(self, now: float) -> list[str]:
+        """The clients that were silent for too long: `gone` is to be called for them."""
+        return [name for name, client in self._clients.items() if client.deadline <= now]
+
+    def gone(self, client: str) -> list[Outcome]:
+        """The client has left: its waiting requests end without an outcome, its groups are ready again."""
+        known = self._clients.pop(client, None)
+        if known is None:
+            return []
+        for ticket in [ticket for ticket in self._puts if ticket[0] == client]:
+            del self._puts[ticket]
+        for ticket in [ticket for ticket in self._gets if ticket[0] == client]:
+            del self._gets[ticket]
+        self._counters.expired += len(known.leases)
+        for uid in known.leases:
+            self._make_ready(self._held[uid])
+        return self._settle()
+
+    def withdraw(self, ticket: Ticket) -> list[Outcome]:
+        """Nobody waits for this request any longer. What a put has stored so far stays."""
+        self._puts.pop(ticket, None)
+        self._gets.pop(ticket, None)
+        return self._settle()
+
+    # Groups; the client of a ticket was touched before
+
+    def put(self, ticket: Ticket, groups: Sequence[QueuedGroup]) -> list[Outcome]:
+        """Store these, in order, as room allows. Raises `GroupTooLarge`, and stores none, if one can never
+        fit."""
+        for group in groups:
+            if group.samples > self.capacity_samples:
+                raise GroupTooLarge(
+                    f"group {group.uid} has {group.samples} samples but the queue holds only "
+                    f"{self.capacity_samples}: raise async.queueCapacity or lower rollout.samplesPerPrompt"
+                )
+        self._puts[ticket] = _WaitingPut(groups)
+        return self._settle()
+
+    def get(self, ticket: Ticket, uids: Sequence[int]) -> list[Outcome]:
+        """Lease exactly these, once all are there. Those that the client has on lease already are handed
+        out again."""
+        for uid in uids:
+            if uid in self._done:
+                return [Impossible(ticket, f"group {uid} is done")]
+        self._gets[ticket] = _WaitingGet(ticket[0], tuple(uids), set(uids))
+        return self._settle()
+
+    def get_oldest(self, ticket: Ticket, count: int) -> list[Outcome]:
+        """Lease the `count` ready groups with the smallest uids, once so many are ready. Requests of this
+        kind are met in order of arrival."""
+        self._gets[ticket] = _WaitingGet(ticket[0], (), set(), count)
+        return self._settle()
+
+    def ack(self, uids: Iterable[int], term: int) -> tuple[list[bool], list[Outcome]]:
+        """These were trained; `term` is that in which they were leased. True for each that was not done
+        before. Raises `WrongTerm`, and records none, when that term is over."""
+        uids = tuple(uids)
+        if term != self.term and uids:
+            self._counters.stale_acknowledgements += len(uids)
+            raise WrongTerm(
+                f"group {uids[0]} was taken in term {term} but the job went back to a checkpoint since (term "
+                f"{self.term}): its training does not count"
+            )
+        fresh = [self._record(uid) for uid in uids]
+        return fresh, [*self._end_gets_of(uids), *self._settle()]
+
+    def release(self, client: str, uids: Iterable[int]) -> tuple[int, list[Outcome]]:
+        """The client gives back what it has on lease of these. Returns how many."""
+        leases = self._clients[client].leases
+        returned = [uid for uid in uids if uid in leases]
+        for uid in returned:
+            leases.discard(uid)
+            self._make_ready(self._held[uid])
+        self._counters.released += len(returned)
+        return len(returned), self._settle()
+
+    def clear(self, uids: Iterable[int], reason: str) -> tuple[int, list[Outcome]]:
+        """Throw away what is held of these, leased or not; they may be put again. Returns how many."""
+        count = 0
+        for uid in uids:
+            held = self._held.pop(uid, None)
+            if held is not None:
+                self._forget(held)
+                count += 1
+        if count:
+            self._counters.cleared[reason] += count
+        return count, self._settle()
+
+    def reset(self, term: int, watermark: int, ahead: Iterable[int]) -> tuple[int, list[Outcome]]:
+        """The groups below `watermark` and those in `ahead` are done.
+
+        A term above the current one means that the job went back to a checkpoint: nothing else is done, what
+        is held is cleared, and no waiting request can be met. The current term adds to what is done. Returns
+        how many groups were cleared; raises `WrongTerm` for an earlier term."""
+        if term < self.term:
+            raise WrongTerm(f"cannot go from term {self.term} back to term {term}")
+        known = Ledger() if term > self.term else self._done
+        below = max(known.watermark, watermark)
+        self._done = Ledger(below, {uid for uid in {*known.ahead, *ahead} if uid >= below})
+        self._done.record(())
+        outcomes: list[Outcome] = []
+        if term > self.term:
+            self.term = term
+            why = "the job went back to a checkpoint"
+            outcomes += [Impossible(ticket, why) for ticket in (*self._puts, *self._gets)]
+            self._puts.clear()
+            self._gets.clear()
+            count, _ = self.clear(list(self._held), "reset")
+            return count, outcomes
+        outcomes += self._end_gets_of(uid for get in self._gets.values() for uid in get.uids)
+        count, met = self.clear([uid for uid in self._held if uid in self._done], "reset")
+        return count, [*outcomes, *met]
+
+    def snapshot(self) -> list[QueuedGroup]:
+        """All ready and leased groups, oldest first."""
+        return [self._held[uid].group for uid in sorted(self._held)]
+
+    def stats(self) -> Stats:
+        counters = self._counters
+        return Stats(
+            capacity_samples=self.capacity_samples,
+            term=self.term,
+            ready=self._ready,
+            leased=len(self._held) - self._ready,
+            held_samples=self._held_samples,
+            waiting_puts=len(self._puts),
+            waiting_gets=len(self._gets),
+            clients=len(self._clients),
+            done=len(self._done),
+            accepted=counters.accepted,
+            duplicates=counters.duplicates,
+            acknowledged=counters.acknowledged,
+            acknowledged_again=counters.acknowledged_again,
+            acknowledged_unseen=counters.acknowledged_unseen,
+            stale_acknowledgements=counters.stale_acknowledgements,
+            released=counters.released,
+            expired=counters.expired,
+            cleared=dict(counters.cleared),
+        )
+
+    # What follows from the operations
+
+    def _settle(self) -> list[Outcome]:
+        """Meet what can be met: first puts, for they may complete a get."""
+        outcomes: list[Outcome] = []
+        while self._puts:
+            ticket, put = next(iter(self._puts.items()))
+            if not self._store(put):
+                break
+            del self._puts[ticket]
+            outcomes.append(Stored(ticket, tuple(put.accepted)))
+        oldest_waits = False
+        for ticket, get in list(self._gets.items()):
+            if get.count and oldest_waits:
+                continue
+            uids = self._pick_oldest(get.count) if get.count else self._pick(get)
+            if uids is not None:
+                del self._gets[ticket]
+                outcomes.append(Granted(ticket, tuple(self._lease(uid, get.client) for uid in uids)))
+            elif get.count:
+                oldest_waits = True
+        return outcomes
+
+    def _store(self, put: _WaitingPut) -> bool:
+        """Store what has room; whether that was all."""
+        held, done, counters = self._held, self._done, self._counters
+        for index in range(len(put.accepted), len(put.groups)):
+            group = put.groups[index]
+            if group.uid in held or group.uid in done:
+                counters.duplicates += 1
+                put.accepted.append(False)
+                continue
+            if self._held_samples + group.samples > self.capacity_samples:
+                return False
+            entry = _Held(group)
+            held[group.uid] = entry
+            self._held_samples += group.samples
+            counters.accepted += 1
+            put.accepted.append(True)
+            self._make_ready(entry)
+        return True
+
+    def _pick(self, get: _WaitingGet) -> tuple[int, ...] | None:
+        """The uids of a get, if all can be leased. One that cannot suffices to say no, so that the puts a
+        get waits for cost it one look each; all are looked at again at the end, for others may have taken
+        some."""
+        while get.unseen:
+            uid = next(iter(get.unseen))
+            if not self._can_lease(uid, get.client):
+                return None
+            get.unseen.discard(uid)
+        get.unseen = {uid for uid in get.uids if not self._can_lease(uid, get.client)}
+        return None if get.unseen else get.uids
+
+    def _pick_oldest(self, count: int) -> tuple[int, ...] | None:
+        if self._ready < count:
+            return None
+        uids: list[int] = []
+        seen: set[int] = set()
+        while len(uids) < count:
+            uid = heapq.heappop(self._oldest)
+            if uid not in seen and self._is_ready(uid):
+                seen.add(uid)
+                uids.append(uid)
+        return tuple(uids)
+
+    def _is_ready(self, uid: int) -> bool:
+        held = self._held.get(uid)
+        return held is not None and held.holder is None
+
+    def _can_lease(self, uid: int, client: str) -> bool:
+        held = self._held.get(uid)
+        return held is not None and held.holder in (None, client)
+
+    def _lease(self, uid: int, client: str) -> QueuedGroup:
+        held = self._held[uid]
+        if held.holder is None:
+            held.holder = client
+            self._ready -= 1
+            self._clients[client].leases.add(uid)
+        return held.group
+
+    def _make_ready(self, held: _Held) -> None:
+        held.holder = None
+        self._ready += 1
+        heapq.heappush(self._oldest, held.group.uid)
+        if len(self._oldest) > 2 * self._ready + _HEAP_SLACK:
+            self._oldest = sorted(uid for uid, entry in self._held.items() if entry.holder is None)
+
+    def _record(self, uid: int) -> bool:
+        """The group is done; whether it was not before."""
+        held = self._held.pop(uid, None)
+        if held is not None:
+            self._forget(held)
+            self._counters.acknowledged += 1
+        elif uid in self._done:
+            self._counters.acknowledged_again += 1
+            return False
+        else:
+            self._counters.acknowledged_unseen += 1
+        self._done.record((uid,))
+        return True
+
+    def _forget(self, held: _Held) -> None:
+        """Take a group that is no longer in `_held` out of all accounts."""
+        self._held_samples -= held.group.samples
+        if held.holder is None:
+            self._ready -= 1
+        else:
+            self._clients[held.holder].leases.discard(held.group.uid)
+
+    def _end_gets_of(self, uids: Iterable[int]) -> list[Outcome]:
+        """End the gets that wait for one of these and can never have it, for it is done."""
+        if not self._gets:
+            return []
+        done = {uid for uid in uids if uid in self._done}
+        outcomes: list[Outcome] = []
+        for ticket, get in list(self._gets.items()):
+            if hits := done.intersection(get.uids):
+                del self._gets[ticket]
+                outcomes.append(Impossible(ticket, f"group {min(hits)} is done"))
+        return outcomes

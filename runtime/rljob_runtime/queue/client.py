@@ -1,0 +1,407 @@
+"""The queue's clients: `AsyncQueueClient` on an asyncio loop, `QueueClient` for blocking code.
+
+Guarantees:
+- every call ends by its deadline: with its result, or one of the errors below, each in one line;
+- a call survives a lost connection, a lost answer and a restart of the server at the same address: it is sent
+  again under the same number until it is answered, and is carried out once;
+- a call that ended without its result leaves no groups on lease;
+- groups stay on lease while the client lives, however long the caller takes.
+"""
+
+import asyncio
+import struct
+import threading
+import uuid
+from collections.abc import Coroutine, Iterable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, TypeVar, cast
+
+import msgspec
+import zmq
+import zmq.asyncio
+
+from rljob_runtime.queue import wire
+from rljob_runtime.queue.auth import ClientKeys, Endpoint, dial
+from rljob_runtime.queue.wire import QueuedGroup, Stats
+
+_T = TypeVar("_T")
+
+_BEATS_PER_LEASE = 5
+_LONGEST_BEAT = 1.0
+_LINKED = zmq.EVENT_HANDSHAKE_SUCCEEDED
+_DENIED = zmq.EVENT_HANDSHAKE_FAILED_AUTH
+_BROKEN = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+
+
+class QueueError(RuntimeError):
+    """A call to the queue did not get its result."""
+
+
+class QueueTimeout(QueueError):
+    """The queue is there, but what was waited for did not happen in time."""
+
+
+class QueueUnavailable(QueueError):
+    """The queue does not answer, or does not let this client in."""
+
+
+class QueueRefused(QueueError):
+    """The queue will not do this, however often it is asked."""
+
+
+@dataclass(eq=False)
+class _Call:
+    message: list[bytes]
+    answer: "asyncio.Future[tuple[wire.Answer, list[bytes]]]"
+    began: float
+
+
+class AsyncQueueClient:
+    """A producer or consumer on an asyncio loop. `open` it before use, or use it as a context manager."""
+
+    def __init__(
+        self, endpoint: Endpoint, keys: ClientKeys, name: str, patience_seconds: float = 30.0
+    ) -> None:
+        """`name` says in the server's books who this is; two clients may share one. A server that is silent
+        for `patience_seconds` (it may be restarting) fails the calls that wait for it."""
+        self._endpoint = endpoint
+        self._keys = keys
+        self._id = f"{name}#{uuid.uuid4().hex[:12]}"
+        self._patience = patience_seconds
+        self._beat_seconds = min(_LONGEST_BEAT, endpoint.lease_seconds / _BEATS_PER_LEASE)
+        self._next = 1
+        self._open: dict[int, _Call] = {}
+        self._abandoned: set[int] = set()
+        self._abandonment_sent = True
+        self._terms: dict[int, int] = {}
+        """Of each group on lease, the term in which it was taken."""
+        self._heard = float("-inf")
+        self._trouble: str | None = None
+        """Why there is no connection, as far as is known."""
+        self._ended: str | None = "it was not opened"
+        self._tasks: list[asyncio.Task[None]] = []
+        self._beat: asyncio.Future[Any] | None = None
+
+    async def open(self) -> None:
+        """Begin to connect."""
+        self._loop = asyncio.get_running_loop()
+        # One context for the process: ending a client's own could block, where it is left to the collector.
+        self._socket = zmq.asyncio.Context.instance().socket(zmq.DEALER)
+        self._monitor = self._socket.get_monitor_socket(_LINKED | _DENIED | _BROKEN)
+        self._token = dial(self._socket, self._endpoint, self._keys)
+        self._ended = None
+        for work in (self._read(), self._watch_connection(), self._keep_alive()):
+            task = asyncio.create_task(work)
+            task.add_done_callback(self._work_ended)
+            self._tasks.append(task)
+
+    async def close(self) -> None:
+        """Leave: groups on lease are ready for others. Calls that wait fail."""
+        if self._ended is not None and not self._tasks:
+            return
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._fail_all(QueueUnavailable(f"{self._where}: this client was closed"))
+        self._ended = "this client was closed"
+        bye = self._send([self._header(self._next, wire.Bye())])
+        # Linger gives the last message to the network; it is lost without a connection.
+        self._socket.set(zmq.LINGER, 500 if bye.done() else 0)
+        self._socket.disable_monitor()
+        self._monitor.close()
+        self._socket.close()
+
+    async def __aenter__(self) -> "AsyncQueueClient":
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def put(self, groups: Sequence[tuple[int, int, bytes]], timeout: float) -> list[bool]:
+        """Store groups (uid, samples, frame), in order, waiting for room.
+
+        Returns for each True, or False where it is a duplicate: the queue has it, or it is done. After an
+        error some may be stored, and putting them again is harmless."""
+        uids = tuple(group[0] for group in groups)
+        frames = [group[2] for group in groups]
+        for uid, _, frame in groups:
+            if len(frame) > wire.MAX_GROUP_BYTES:
+                limit = f"above the limit of {wire.MAX_GROUP_BYTES:,} bytes"
+                raise ValueError(f"{self._where}: group {uid} has {len(frame):,} bytes, {limit}")
+        body = wire.Put(uids, tuple(group[1] for group in groups), tuple(map(len, frames)))
+        answer, _ = await self._call(body, timeout, f"no room for {_groups(uids)}", wire.pack(frames))
+        return list(_expect(answer, wire.Stored).accepted)
+
+    async def get(self, uids: Sequence[int], timeout: float) -> list[bytes]:
+        """Lease exactly these groups, waiting until all are there; their frames, in the order of `uids`."""
+        return [group.frame for group in await self._lease(wire.Get(tuple(uids)), timeout, _groups(uids))]
+
+    async def get_oldest(self, count: int, timeout: float) -> list[QueuedGroup]:
+        """Lease the `count` oldest groups, waiting until so many are ready."""
+        return await self._lease(wire.GetOldest(count), timeout, f"{count} groups")
+
+    async def ack(self, uids: Sequence[int], timeout: float = 60.0) -> list[bool]:
+        """These groups, which this client has on lease, were trained; for each whether it was not done
+        before. Raises `QueueRefused` when the job went back to a checkpoint after they were taken."""
+        missing = [uid for uid in uids if uid not in self._terms]
+        if missing:
+            raise ValueError(f"{_groups(missing)}: not taken by this client")
+        fresh: dict[int, bool] = {}
+        for term in sorted({self._terms[uid] for uid in uids}):
+            part = tuple(uid for uid in uids if self._terms[uid] == term)
+            answer, _ = await self._call(wire.Ack(part, term), timeout, "no answer to an acknowledgement")
+            fresh.update(zip(part, _expect(answer, wire.Acked).fresh, strict=True))
+        self._forget(uids)
+        return [fresh[uid] for uid in uids]
+
+    async def release(self, uids: Sequence[int], timeout: float = 60.0) -> int:
+        """Give groups back untrained. Returns how many this client had on lease."""
+        count = await self._count(wire.Release(tuple(uids)), timeout)
+        self._forget(uids)
+        return count
+
+    async def clear(self, uids: Sequence[int], reason: str, timeout: float = 60.0) -> int:
+        """Throw groups away, whoever has them on lease, and count them under `reason`. Returns how many."""
+        return await self._count(wire.Clear(tuple(uids), reason), timeout)
+
+    async def reset(self, term: int, watermark: int, ahead: Iterable[int], timeout: float = 60.0) -> int:
+        """Say which groups are done: all below `watermark`, and those in `ahead`.
+
+        With a `term` above the queue's the job has gone back to a checkpoint: the queue is emptied, and what
+        was taken before cannot be acknowledged. With the queue's own term this adds to what is done. Returns
+        how many groups were thrown away."""
+        return await self._count(wire.Reset(term, watermark, tuple(ahead)), timeout)
+
+    async def snapshot(self, timeout: float = 60.0) -> list[QueuedGroup]:
+        """All groups that wait or are on lease, oldest first."""
+        answer, frames = await self._call(wire.Snapshot(), timeout, "no answer to a snapshot")
+        groups = _expect(answer, wire.Groups)
+        return list(map(QueuedGroup, groups.uids, groups.samples, frames))
+
+    async def stats(self, timeout: float = 60.0) -> Stats:
+        """The queue's counters."""
+        answer, _ = await self._call(wire.GetStats(), timeout, "no answer to a question for its counters")
+        return _expect(answer, wire.StatsReply).stats
+
+    # Calls
+
+    async def _lease(self, body: wire.Body, timeout: float, what: str) -> list[QueuedGroup]:
+        answer, frames = await self._call(body, timeout, f"{what} not ready")
+        groups = _expect(answer, wire.Groups)
+        self._terms.update(dict.fromkeys(groups.uids, groups.term))
+        return list(map(QueuedGroup, groups.uids, groups.samples, frames))
+
+    async def _count(self, body: wire.Body, timeout: float) -> int:
+        answer, _ = await self._call(body, timeout, f"no answer to a {type(body).__name__.lower()}")
+        return _expect(answer, wire.Counted).count
+
+    def _forget(self, uids: Iterable[int]) -> None:
+        for uid in uids:
+            self._terms.pop(uid, None)
+
+    async def _call(
+        self, body: wire.Body, timeout: float, what: str, frames: Sequence[bytes] = ()
+    ) -> tuple[wire.Answer, list[bytes]]:
+        if self._ended is not None:
+            raise QueueUnavailable(f"{self._where}: {self._ended}")
+        self._send_abandonment()
+        number, self._next = self._next, self._next + 1
+        answer: asyncio.Future[tuple[wire.Answer, list[bytes]]] = self._loop.create_future()
+        call = self._open[number] = _Call([], answer, self._loop.time())
+        call.message = [self._header(number, body), *frames]
+        sending = self._send(call.message)
+        result = None
+        try:
+            async with asyncio.timeout(timeout):
+                result = await answer
+        except TimeoutError:
+            if self._loop.time() - self._heard > 2 * self._beat_seconds:
+                raise QueueUnavailable(f"{self._where}: no answer within {timeout:g} s{self._why}") from None
+            raise QueueTimeout(f"{self._where}: {what} within {timeout:g} s") from None
+        finally:
+            self._open.pop(number, None)
+            if result is None:
+                sending.cancel()
+                self._abandon(number)
+        if isinstance(result[0], wire.Refused):
+            raise QueueRefused(f"{self._where}: {result[0].why}")
+        return result
+
+    def _abandon(self, number: int) -> None:
+        """Tell the server soon, and before anything else, that nobody waits for this answer."""
+        self._abandoned.add(number)
+        if self._abandonment_sent:
+            self._abandonment_sent = False
+            self._loop.call_soon(self._send_abandonment)
+
+    def _send_abandonment(self) -> None:
+        if not self._abandonment_sent and self._ended is None:
+            self._send_beat()
+
+    def _send_beat(self) -> None:
+        self._abandonment_sent = True
+        body = wire.Heartbeat(tuple(self._open), tuple(self._abandoned))
+        self._beat = self._send([self._header(self._next, body)])
+
+    def _send(self, message: list[bytes]) -> "asyncio.Future[Any]":
+        """Messages leave in the order of these calls."""
+        return cast("asyncio.Future[Any]", self._socket.send_multipart(message))
+
+    def _header(self, number: int, body: wire.Body) -> bytes:
+        oldest = min(next(iter(self._open), number), min(self._abandoned, default=number))
+        return wire.encode(wire.Request(self._id, self._token, number, oldest, body))
+
+    # Background work
+
+    async def _read(self) -> None:
+        while True:
+            frames = await self._socket.recv_multipart(copy=False)
+            self._heard = self._loop.time()
+            reply, groups = wire.decode_reply([frame.buffer for frame in frames])
+            if isinstance(reply.body, wire.Alive):
+                self._abandoned.difference_update(reply.body.abandoned)
+                for number in reply.body.unknown:
+                    if number in self._open:
+                        self._send(self._open[number].message)
+            elif isinstance(reply.body, wire.Refused) and (reply.number == 0 or reply.body.kind == "token"):
+                self._fail_all(QueueRefused(f"{self._where}: {reply.body.why}"))
+            elif (call := self._open.get(reply.number)) is not None and not call.answer.done():
+                call.answer.set_result((reply.body, groups))
+
+    async def _watch_connection(self) -> None:
+        while True:
+            frame, _ = await self._monitor.recv_multipart()
+            (event,) = struct.unpack_from("=H", frame)
+            if event == _LINKED:
+                self._trouble = None
+                self._send_beat()
+            elif event == _DENIED:
+                # ZeroMQ does not try again after this.
+                self._ended = "it does not know this client's key"
+                self._fail_all(QueueUnavailable(f"{self._where}: {self._ended}"))
+            else:
+                self._trouble = (
+                    "no agreement on a secure connection: is its public key the one we were given?"
+                )
+
+    async def _keep_alive(self) -> None:
+        while True:
+            if self._beat is None or self._beat.done():
+                self._send_beat()
+            await asyncio.sleep(self._beat_seconds)
+            now = self._loop.time()
+            for call in list(self._open.values()):
+                if now - max(self._heard, call.began) > self._patience and not call.answer.done():
+                    call.answer.set_exception(
+                        QueueUnavailable(f"{self._where}: no answer for {self._patience:g} s{self._why}")
+                    )
+
+    def _work_ended(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled():
+            self._ended = f"the client failed: {task.exception()!r}"
+            self._fail_all(QueueUnavailable(f"{self._where}: {self._ended}"))
+
+    def _fail_all(self, error: QueueError) -> None:
+        for call in self._open.values():
+            if not call.answer.done():
+                call.answer.set_exception(error)
+
+    @property
+    def _where(self) -> str:
+        return f"queue at {self._endpoint.address}"
+
+    @property
+    def _why(self) -> str:
+        return f": {self._trouble}" if self._trouble else ""
+
+
+class QueueClient:
+    """The same for blocking code: its calls may come from any thread, and leases are kept by a thread of its
+    own. Every method is as in `AsyncQueueClient`."""
+
+    def __init__(
+        self, endpoint: Endpoint, keys: ClientKeys, name: str, patience_seconds: float = 30.0
+    ) -> None:
+        self._client = AsyncQueueClient(endpoint, keys, name, patience_seconds)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name=f"queue-client-{name}", daemon=True
+        )
+        self._thread.start()
+        try:
+            self._do(self._client.open())
+        except BaseException:
+            self._end_thread()
+            raise
+
+    def close(self) -> None:
+        if not self._loop.is_closed():
+            self._do(self._client.close())
+            self._end_thread()
+
+    def _end_thread(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def __enter__(self) -> "QueueClient":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def put(self, groups: Sequence[tuple[int, int, bytes]], timeout: float) -> list[bool]:
+        return self._do(self._client.put(groups, timeout))
+
+    def get(self, uids: Sequence[int], timeout: float) -> list[bytes]:
+        return self._do(self._client.get(uids, timeout))
+
+    def get_oldest(self, count: int, timeout: float) -> list[QueuedGroup]:
+        return self._do(self._client.get_oldest(count, timeout))
+
+    def ack(self, uids: Sequence[int], timeout: float = 60.0) -> list[bool]:
+        return self._do(self._client.ack(uids, timeout))
+
+    def release(self, uids: Sequence[int], timeout: float = 60.0) -> int:
+        return self._do(self._client.release(uids, timeout))
+
+    def clear(self, uids: Sequence[int], reason: str, timeout: float = 60.0) -> int:
+        return self._do(self._client.clear(uids, reason, timeout))
+
+    def reset(self, term: int, watermark: int, ahead: Iterable[int], timeout: float = 60.0) -> int:
+        return self._do(self._client.reset(term, watermark, ahead, timeout))
+
+    def snapshot(self, timeout: float = 60.0) -> list[QueuedGroup]:
+        return self._do(self._client.snapshot(timeout))
+
+    def stats(self, timeout: float = 60.0) -> Stats:
+        return self._do(self._client.stats(timeout))
+
+    def _do(self, call: Coroutine[Any, Any, _T]) -> _T:
+        if self._loop.is_closed():
+            call.close()
+            raise QueueUnavailable("this queue client was closed")
+        future = asyncio.run_coroutine_threadsafe(call, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+
+def _expect(answer: wire.Answer, kind: type[_T]) -> _T:
+    if not isinstance(answer, kind):
+        raise msgspec.DecodeError(f"the queue answered with {type(answer).__name__}, not {kind.__name__}")
+    return answer
+
+
+def _groups(uids: Sequence[int]) -> str:
+    few = ", ".join(map(str, uids[:5])) + (", ..." if len(uids) > 5 else "")
+    return f"group {few}" if len(uids) == 1 else f"groups {few}"

@@ -1,0 +1,1 @@
+"""The trainer: one process per accelerator, FSDP2, GRPO."""

@@ -1,0 +1,91 @@
+"""The folder of a job's checkpoints: `step_N` for each, and `latest`, which names the newest.
+
+Guarantees: `step_N` exists only once it is whole and on the disk; whatever moment the writer is killed at,
+`newest` finds a whole checkpoint if there ever was one; the newest `keep` stay.
+"""
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint could not be written or read; the message says why, and what to do."""
+
+
+LATEST = "latest"
+_PARTIAL = ".tmp"
+_NAME = re.compile(r"step_(\d+)")
+
+
+def newest(root: Path) -> Path | None:
+    """The newest whole checkpoint in `root`; None where there is none."""
+    try:
+        named = root / (root / LATEST).read_text().strip()
+    except FileNotFoundError:
+        named = None
+    if named is not None and _NAME.fullmatch(named.name) and named.is_dir():
+        return named
+    return max(_whole(root), key=step_of, default=None)
+
+
+def step_of(folder: Path) -> int:
+    """Steps done when the checkpoint was written."""
+    match = _NAME.fullmatch(folder.name)
+    if match is None:
+        raise ValueError(f"{folder} is not a checkpoint: its name is not step_N")
+    return int(match[1])
+
+
+def begin(root: Path, step: int) -> Path:
+    """A new, empty folder to write the checkpoint of `step` into. Removes what interrupted writers left."""
+    root.mkdir(parents=True, exist_ok=True)
+    for leftover in root.glob(f"step_*{_PARTIAL}"):
+        shutil.rmtree(leftover)
+    partial = root / f"step_{step}{_PARTIAL}"
+    partial.mkdir()
+    return partial
+
+
+def finish(partial: Path, keep: int) -> Path:
+    """Make a written folder the newest checkpoint; remove those above `keep`. Returns its final name."""
+    root = partial.parent
+    for path in [*partial.rglob("*"), partial]:
+        _to_disk(path)
+    folder = root / partial.name.removesuffix(_PARTIAL)
+    if folder.exists():
+        # The same step trained again from an earlier checkpoint: the new one takes its place.
+        folder.rename(folder.with_name(f"{folder.name}.old{_PARTIAL}"))
+    partial.rename(folder)
+    pointer = root / f"{LATEST}{_PARTIAL}"
+    pointer.write_text(f"{folder.name}\n")
+    _to_disk(pointer)
+    pointer.replace(root / LATEST)
+    _to_disk(root)
+    for leftover in root.glob(f"step_*.old{_PARTIAL}"):
+        shutil.rmtree(leftover)
+    others = sorted(
+        (path for path in _whole(root) if path != folder), key=lambda path: path.stat().st_mtime_ns
+    )
+    for surplus in others[: max(0, len(others) + 1 - keep)]:
+        # Renamed first, so that a kill halfway through does not leave half a checkpoint under its name.
+        shutil.rmtree(surplus.rename(surplus.with_name(f"{surplus.name}.old{_PARTIAL}")))
+    return folder
+
+
+def discard(partial: Path) -> None:
+    """Remove what was written of a checkpoint that failed."""
+    shutil.rmtree(partial, ignore_errors=True)
+
+
+def _whole(root: Path) -> list[Path]:
+    return [path for path in root.glob("step_*") if _NAME.fullmatch(path.name) and path.is_dir()]
+
+
+def _to_disk(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

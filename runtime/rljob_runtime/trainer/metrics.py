@@ -1,0 +1,48 @@
+"""What a training step reports."""
+
+import msgspec
+
+
+class StepMetrics(msgspec.Struct, kw_only=True):
+    """Of one step, over all its batches and ranks. Means over tokens weigh every response token the same."""
+
+    step: int
+    loss: float
+    """What was minimised: mean over the step's optimizer updates."""
+    policy_loss: float
+    kl: float
+    """Estimated divergence from the reference model, without its coefficient; 0 without one."""
+    entropy: float
+    """Of the sampling distribution, in nats."""
+    grad_norm: float
+    """Before clipping; mean over the step's updates."""
+    learning_rate: float
+    """Of the step's last update."""
+    clip_fraction: float
+    """Share of tokens whose gradient clipping stopped."""
+    importance_weight_mean: float
+    reward_mean: float
+    """Over responses that have a reward."""
+    reward_std: float
+    tokens: int
+    """Prompt and response tokens that went through the model."""
+    response_tokens: int
+    samples: int
+    """Responses in the step's groups."""
+    failed: int
+    """Those without a reward; they are not trained."""
+    response_length_mean: float
+    response_length_max: int
+    staleness_mean: float
+    """Weight versions between a response's first token and its training."""
+    staleness_max: int
+    staleness_histogram: dict[int, int]
+    """Responses by staleness."""
+    mixed_share: float
+    """Share of responses whose tokens come from more than one weight version."""
+    parity_max: float | None
+    """Largest |engine - trainer| log-probability over tokens that engines drew with the weights that the
+    step began with; None where there are none."""
+    parity_mean: float | None
+    seconds: dict[str, float]
+    """Time in each event, on rank 0."""

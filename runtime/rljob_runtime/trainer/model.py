@@ -1,0 +1,133 @@
+"""Models: writing a random one, and loading one for training.
+
+Guarantees: the same job gives the same random weights, bit for bit; a model that the trainer cannot score
+exactly (other attention, other logits, weights under other names than in its folder) is refused when it is
+loaded, with the reason.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rljob_api import RLJob
+from rljob_runtime.trainer.packing import ATTENTION, register_attention
+from rljob_runtime.trainer.policy import Distribution, Policy
+from rljob_runtime.weights.manifest import TIED_HEAD, Shapes, tensor_shapes
+
+_VOCABULARY_MULTIPLE = 32
+_LAYER_TYPES = {"full_attention", "sliding_attention"}
+_NEUTRAL_LOGITS = {"final_logit_softcapping": None, "logit_scale": 1.0, "logits_scaling": 1.0}
+
+
+class UnsupportedModel(ValueError):
+    """The model cannot be trained; the message says why."""
+
+
+def save_initial_model(
+    job: RLJob, tokenizer_vocabulary: int, pad_id: int | None, bos_id: int | None, eos_id: int, folder: Path
+) -> None:
+    """Write the job's random model to `folder` (config.json, model.safetensors), in float32.
+
+    Raises `UnsupportedModel` for a shape that its family cannot have.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    shape = job.spec.training.model.random
+    if shape is None:
+        raise ValueError("the job's model is a folder, not a random one")
+    if shape.architecture == "qwen2" and shape.hidden_size != shape.attention_heads * shape.head_dim:
+        raise UnsupportedModel(
+            f"model.random.hiddenSize ({shape.hidden_size}) must be attentionHeads * headDim "
+            f"({shape.attention_heads * shape.head_dim}) for qwen2"
+        )
+    multiple = _VOCABULARY_MULTIPLE
+    config = AutoConfig.for_model(
+        shape.architecture,
+        vocab_size=shape.vocabulary_size or -(-tokenizer_vocabulary // multiple) * multiple,
+        hidden_size=shape.hidden_size,
+        intermediate_size=shape.intermediate_size,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.attention_heads,
+        num_key_value_heads=shape.key_value_heads,
+        head_dim=shape.head_dim,
+        max_position_embeddings=shape.max_position_embeddings,
+        tie_word_embeddings=shape.tie_word_embeddings,
+        pad_token_id=pad_id,
+        bos_token_id=bos_id,
+        eos_token_id=eos_id,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(job.spec.training.seed)
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    with _without_progress_bars():
+        model.save_pretrained(folder)
+
+
+def load_policy(
+    folder: Path, distribution: Distribution, dtype: torch.dtype, gradient_checkpointing: bool = False
+) -> Policy:
+    """The model in a Hugging Face folder, on the CPU, with weights in `dtype`. Raises `UnsupportedModel`."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(folder)
+    _check_config(folder, config)
+    register_attention()
+    with _without_progress_bars():
+        model = AutoModelForCausalLM.from_pretrained(
+            folder, config=config, dtype=dtype, attn_implementation=ATTENTION, local_files_only=True
+        )
+    if not model._supports_attention_backend:
+        raise UnsupportedModel(
+            f"{folder}: {type(model).__name__} has its own attention, which cannot be packed"
+        )
+    _check_names(folder, model)
+    model.train()
+    if gradient_checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    return Policy(model, distribution)
+
+
+@contextmanager
+def _without_progress_bars() -> Iterator[None]:
+    """transformers draws bars on stderr, in the middle of the live view."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def _check_config(folder: Path, config: Any) -> None:
+    text = config.get_text_config()
+    for name, neutral in _NEUTRAL_LOGITS.items():
+        if getattr(text, name, neutral) not in (neutral, None):
+            raise UnsupportedModel(f"{folder}: {name} in config.json is not supported by the trainer")
+    other = set(getattr(text, "layer_types", None) or ()) - _LAYER_TYPES
+    if config.is_encoder_decoder or other:
+        what = f"layers of type {', '.join(sorted(other))}" if other else "an encoder"
+        raise UnsupportedModel(f"{folder}: a model with {what} is not supported by the trainer")
+
+
+def _check_names(folder: Path, model: Any) -> None:
+    """Engines are sent the tensors of the folder, under their names there."""
+    theirs = tensor_shapes(folder)
+    ours = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    if model.config.get_text_config().tie_word_embeddings:
+        theirs.setdefault(TIED_HEAD, ours[TIED_HEAD])
+    for name in sorted(theirs.keys() | ours.keys()):
+        if theirs.get(name) != ours.get(name):
+            raise UnsupportedModel(
+                f"{folder}: {name} is {_shape(theirs, name)} in the *.safetensors, and {_shape(ours, name)} "
+                f"in {type(model).__name__} as it is trained: such a model is not supported"
+            )
+
+
+def _shape(shapes: Shapes, name: str) -> str:
+    return f"of shape {list(shapes[name])}" if name in shapes else "missing"

@@ -1,0 +1,82 @@
+"""AdamW, and the learning rate of each update.
+
+Guarantees: the learning rate is a pure function of the number of updates made, so a restart goes on with
+exactly the rate that would have come next.
+"""
+
+import math
+from collections.abc import Iterable
+from typing import Literal
+
+import torch
+
+from rljob_api.algorithm import Optimizer
+
+Shape = Literal["constant", "linear", "cosine"]
+
+
+def learning_rate_factor(shape: Shape, warmup: int, total: int | None, update: int) -> float:
+    """Share of the peak learning rate at `update` (from 0).
+
+    Rises as (update + 1) / warmup over the first `warmup` updates, then falls from 1 to 0 over the rest of
+    `total`; raises `ValueError` where that is not known and needed.
+    """
+    if update < warmup:
+        return (update + 1) / warmup
+    if shape == "constant":
+        return 1.0
+    if total is None:
+        raise ValueError(
+            f"optimizer.schedule: {shape} needs the job's number of updates: set schedule.totalSteps"
+        )
+    progress = min(1.0, (update - warmup) / max(1, total - warmup))
+    return 1.0 - progress if shape == "linear" else 0.5 * (1.0 + math.cos(math.pi * progress))
+
+
+class ScheduledAdamW:
+    """AdamW (arXiv:1711.05101) with gradient clipping and a learning-rate schedule."""
+
+    def __init__(
+        self, parameters: Iterable[torch.nn.Parameter], settings: Optimizer, total_updates: int | None
+    ) -> None:
+        """`total_updates`: optimizer updates in the whole job."""
+        self.updates = 0
+        """Updates made so far, skipped ones included."""
+        self._settings = settings
+        self._total = total_updates
+        learning_rate_factor(
+            settings.schedule, settings.warmup_updates, total_updates, settings.warmup_updates
+        )
+        self._parameters = list(parameters)
+        self.adamw = torch.optim.AdamW(
+            self._parameters,
+            lr=settings.learning_rate,
+            betas=(settings.beta1, settings.beta2),
+            eps=settings.epsilon,
+            weight_decay=settings.weight_decay,
+        )
+
+    @property
+    def learning_rate(self) -> float:
+        """Of the next update."""
+        settings = self._settings
+        factor = learning_rate_factor(settings.schedule, settings.warmup_updates, self._total, self.updates)
+        return settings.learning_rate * factor
+
+    def clip(self) -> float:
+        """Scale the gradients down to maxGradNorm; their norm before that, over all ranks."""
+        norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._settings.max_grad_norm)
+        whole = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+        return float(whole)
+
+    def step(self) -> None:
+        """Make an update with the gradients, and forget them."""
+        for group in self.adamw.param_groups:
+            group["lr"] = self.learning_rate
+        self.adamw.step()
+        self.skip()
+
+    def skip(self) -> None:
+        """Count an update whose batch had nothing to learn from; the weights stay."""
+        self.adamw.zero_grad(set_to_none=True)
+        self.updates += 1

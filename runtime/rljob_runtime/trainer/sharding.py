@@ -1,0 +1,56 @@
+"""A policy over several accelerators: FSDP2, master weights in float32, forward in the model's format.
+
+Guarantees: gradients are summed over ranks, not averaged, since losses carry the weights of the whole batch;
+one rank in float32 runs without any wrapping.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+
+from rljob_runtime.trainer.policy import Policy
+
+
+def shard(policy: Policy, device: torch.device, dtype: torch.dtype) -> Policy:
+    """Move the policy to `device`, each rank of the process group holding its part; computes in `dtype`."""
+    if dist.get_world_size() == 1 and dtype == next(policy.parameters()).dtype:
+        return policy.to(device)
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
+    if device.type != "cpu":
+        policy = policy.to(device)
+    for module in _blocks(policy.model):
+        fully_shard(module, mesh=mesh, mp_policy=precision)
+    fully_shard(policy, mesh=mesh, mp_policy=precision)
+    for module in policy.modules():
+        if isinstance(module, FSDPModule):
+            # gloo can only sum; a factor of 1 leaves the sum as it is.
+            module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)
+    return policy
+
+
+def whole_weights(
+    policy: Policy, names: Mapping[str, Any], dtype: torch.dtype
+) -> Iterator[tuple[str, Tensor]]:
+    """The model's tensors named in `names`, in that order, whole, in `dtype`, on the device.
+
+    All ranks must run through it together.
+    """
+    weights = policy.model.state_dict()
+    for name in names:
+        weight = weights[name]
+        whole = weight.full_tensor() if hasattr(weight, "full_tensor") else weight
+        # A copy: tied weights must not share memory where they are written under both names.
+        yield name, whole.detach().to(dtype if whole.is_floating_point() else whole.dtype, copy=True)
+
+
+def _blocks(model: Any) -> list[torch.nn.Module]:
+    """The decoder's layers: what is gathered at a time."""
+    kinds = set(model._no_split_modules or ())
+    return [module for module in model.modules() if type(module).__name__ in kinds]

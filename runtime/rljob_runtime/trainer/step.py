@@ -1,0 +1,223 @@
+"""One training step: plan, forward, loss, backward, update.
+
+Guarantees:
+- loss and update are those of the whole batch at once, however many micro-batches and ranks share it;
+- every rank makes the same forward and backward passes in number, as sharded models need;
+- log-probabilities under the step's first weights (for decoupled_clip) and under the reference model are
+  computed before any update of the step;
+- a gradient that is not finite never reaches the weights: `TrainingDiverged`.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from rljob_api import RLJob
+from rljob_runtime.parallel.microbatch import MicroBatch, plan_micro_batches
+from rljob_runtime.samples import Group
+from rljob_runtime.trainer.batch import Response, describe, responses_of
+from rljob_runtime.trainer.loss import Tokens, token_loss, token_weights
+from rljob_runtime.trainer.metrics import StepMetrics
+from rljob_runtime.trainer.optim import ScheduledAdamW
+from rljob_runtime.trainer.packing import Packed, pack
+from rljob_runtime.trainer.phases import Phases
+from rljob_runtime.trainer.policy import Policy
+
+_SUMS = ("loss", "policy_loss", "kl", "entropy", "clipped", "importance", "response_tokens", "tokens",
+         "parity", "parity_tokens")  # fmt: skip
+
+
+class TrainingDiverged(RuntimeError):
+    """The gradient is not finite."""
+
+
+@dataclass
+class MicroBatchWork:
+    """What a rank does in one forward and backward pass."""
+
+    packed: Packed
+    engine: Tensor
+    advantages: Tensor
+    weights: Tensor
+    """Of each token in the batch's mean."""
+    current: Tensor
+    """Which tokens were drawn with the weights that the step begins with."""
+    real: bool
+    """False where the rank has nothing to do and only takes part."""
+    proximal: Tensor | None = None
+    reference: Tensor | None = None
+
+
+@dataclass
+class _Tally:
+    """Sums over a rank's micro-batches."""
+
+    sums: dict[str, float] = field(default_factory=lambda: dict.fromkeys(_SUMS, 0.0))
+    parity_max: float = -1.0
+    updates: int = 0
+    grad_norm: float = 0.0
+
+    def over_ranks(self) -> None:
+        """Make the sums those of all ranks."""
+        if dist.get_world_size() == 1:
+            return
+        sums = torch.tensor([self.sums[name] for name in _SUMS], dtype=torch.float64)
+        largest = torch.tensor([self.parity_max], dtype=torch.float64)
+        dist.all_reduce(sums)
+        dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+        self.sums = dict(zip(_SUMS, sums.tolist(), strict=True))
+        self.parity_max = float(largest)
+
+
+class StepRunner:
+    """Trains steps on one rank; all ranks call it with the same arguments."""
+
+    def __init__(
+        self,
+        job: RLJob,
+        policy: Policy,
+        reference: Policy | None,
+        optimizer: ScheduledAdamW,
+        device: torch.device,
+        phases: Phases,
+    ) -> None:
+        """`reference` is there where the algorithm has a KL penalty."""
+        self._training = job.spec.training
+        self._policy = policy
+        self._reference = reference
+        self._optimizer = optimizer
+        self._device = device
+        self._phases = phases
+
+    def run(self, step: int, version: int, groups: Sequence[Group]) -> StepMetrics:
+        """Train `groups`, sorted by uid, with the weights of `version` (or later ones, between versions)."""
+        fresh = step % self._training.async_.steps_per_version == 0
+        size = self._training.schedule.prompts_per_batch
+        batches = [
+            responses_of(
+                groups[start : start + size],
+                self._training.algorithm.normalize_by_std,
+                version if fresh and start == 0 else None,
+            )
+            for start in range(0, len(groups), size)
+        ]
+        work = [self._plan(batch) for batch in batches]
+        self._score_before_updates(step, work)
+        tally = _Tally()
+        learning_rate = 0.0
+        for batch in work:
+            learning_rate = self._optimizer.learning_rate
+            if batch:
+                self._update(step, batch, tally)
+            else:
+                self._optimizer.skip()
+        tally.over_ranks()
+        return _metrics(step, learning_rate, tally, describe(groups, version), self._phases.take())
+
+    def _plan(self, batch: Sequence[Response]) -> list[MicroBatchWork]:
+        """This rank's micro-batches; none where the batch has nothing to train."""
+        if not batch:
+            return []
+        cap = self._training.parallel.max_tokens_per_micro_batch
+        plan = plan_micro_batches([response.item for response in batch], cap, dist.get_world_size())
+        tokens = sum(len(response.tokens) for response in batch)
+        return [self._prepare(batch, micro_batch, tokens) for micro_batch in plan[dist.get_rank()]]
+
+    def _prepare(self, batch: Sequence[Response], indices: MicroBatch, batch_tokens: int) -> MicroBatchWork:
+        members = [batch[index] for index in indices] or [min(batch, key=lambda each: each.item.tokens)]
+        packed = pack([each.prompt for each in members], [each.tokens for each in members], self._device)
+        engine = torch.cat([torch.from_numpy(each.log_probs.copy()) for each in members])
+        advantages = torch.tensor([each.advantage for each in members], device=self._device)
+        current = torch.cat([torch.from_numpy(each.current) for each in members])
+        weights = token_weights(
+            self._training.algorithm.aggregation, packed.lengths, batch_tokens, len(batch)
+        )
+        return MicroBatchWork(
+            packed=packed,
+            engine=engine.to(self._device),
+            advantages=advantages[packed.responses],
+            weights=weights if indices else torch.zeros_like(weights),
+            current=current.to(self._device),
+            real=bool(indices),
+        )
+
+    @torch.no_grad()
+    def _score_before_updates(self, step: int, work: Sequence[Sequence[MicroBatchWork]]) -> None:
+        """The first batch needs no proximal log-probabilities: it is trained under those weights."""
+        if self._training.algorithm.policy_loss.decoupled_clip is not None:
+            for micro_batch in (each for batch in work[1:] for each in batch):
+                with self._phases.span("forward", step, tokens=micro_batch.packed.size, why="proximal"):
+                    micro_batch.proximal, _ = self._policy(micro_batch.packed)
+        if self._reference is not None:
+            for micro_batch in (each for batch in work for each in batch):
+                with self._phases.span("reference_forward", step, tokens=micro_batch.packed.size):
+                    micro_batch.reference, _ = self._reference(micro_batch.packed)
+
+    def _update(self, step: int, batch: Sequence[MicroBatchWork], tally: _Tally) -> None:
+        for micro_batch in batch:
+            size = micro_batch.packed.size
+            with self._phases.span("forward", step, tokens=size):
+                loss = self._loss(micro_batch, tally)
+            with self._phases.span("backward", step, tokens=size):
+                loss.backward()  # type: ignore[no-untyped-call]
+        with self._phases.span("optimizer", step):
+            norm = self._optimizer.clip()
+            if not math.isfinite(norm):
+                raise TrainingDiverged(
+                    f"step {step}: the gradient is not finite, so the weights were left as they are: lower "
+                    "optimizer.learningRate or optimizer.maxGradNorm, and go on from the last checkpoint"
+                )
+            self._optimizer.step()
+        tally.updates += 1
+        tally.grad_norm += norm
+
+    def _loss(self, work: MicroBatchWork, tally: _Tally) -> Tensor:
+        """The micro-batch's share of the batch's loss."""
+        new, entropy = self._policy(work.packed)
+        before = work.proximal if work.proximal is not None else new.detach()
+        responses = work.packed.responses
+        tokens = Tokens(new, work.engine, work.advantages, responses, entropy, before, work.reference)
+        each = token_loss(self._training.algorithm, tokens)
+        loss = (each.total * work.weights).sum()
+        if work.real:
+            gap = (new.detach() - work.engine).abs()[work.current]
+            sums = (
+                loss.detach(), (each.policy * work.weights).sum(), each.kl.sum(), entropy.detach().sum(),
+                each.clipped.sum(), each.importance.sum(), gap.sum(),
+                gap.max() if len(gap) else torch.tensor(-1.0, device=gap.device),
+            )  # fmt: skip
+            *values, parity, largest = torch.stack(sums).tolist()
+            counts = (len(new), work.packed.size, parity, len(gap))
+            for name, value in zip(_SUMS, (*values, *counts), strict=True):
+                tally.sums[name] += value
+            tally.parity_max = max(tally.parity_max, largest)
+        return loss
+
+
+def _metrics(
+    step: int, learning_rate: float, tally: _Tally, described: dict[str, object], seconds: dict[str, float]
+) -> StepMetrics:
+    sums, updates = tally.sums, max(1, tally.updates)
+    tokens = max(1.0, sums["response_tokens"])
+    compared = sums["parity_tokens"]
+    return StepMetrics(
+        step=step,
+        loss=sums["loss"] / updates,
+        policy_loss=sums["policy_loss"] / updates,
+        kl=sums["kl"] / tokens,
+        entropy=sums["entropy"] / tokens,
+        grad_norm=tally.grad_norm / updates,
+        learning_rate=learning_rate,
+        clip_fraction=sums["clipped"] / tokens,
+        importance_weight_mean=sums["importance"] / tokens,
+        tokens=int(sums["tokens"]),
+        response_tokens=int(sums["response_tokens"]),
+        parity_max=tally.parity_max if compared else None,
+        parity_mean=sums["parity"] / compared if compared else None,
+        seconds=seconds,
+        **described,  # type: ignore[arg-type]
+    )

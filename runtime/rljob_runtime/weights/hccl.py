@@ -1,0 +1,35 @@
+"""Sending weights from the trainer to all engines at once over HCCL, on Ascend NPUs.
+
+The same as `weights.nccl` with vllm-ascend's communicator and its weight transfer engine "hccl". Written
+against vllm-ascend's source; it has not been run, as no NPU was at hand.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from rljob_runtime.weights.nccl import NcclSender, open_store
+
+if TYPE_CHECKING:
+    import torch
+
+
+class HcclSender(NcclSender):
+    """The trainer's side; used by the trainer's rank 0, whose current NPU holds the tensors."""
+
+    def _join(self, host: str, port: int, world_size: int) -> Any:
+        import torch
+        from vllm_ascend.distributed.device_communicators.pyhccl import (  # type: ignore[import-not-found]
+            PyHcclCommunicator,
+        )
+
+        store = open_store(host, port, world_size)
+        return PyHcclCommunicator(store, device=torch.accelerator.current_device_index())
+
+    def _broadcast(self, tensor: "torch.Tensor") -> None:
+        import torch
+
+        self._group.broadcast(tensor, src=0, stream=torch.accelerator.current_stream())
+
+    def _synchronize(self) -> None:
+        import torch
+
+        torch.accelerator.synchronize()

@@ -1,0 +1,41 @@
+"""What tensors a folder of weights holds, from the headers of its `*.safetensors` alone."""
+
+from pathlib import Path
+from typing import TypeAlias
+
+from safetensors import safe_open
+
+Shapes: TypeAlias = dict[str, tuple[int, ...]]
+
+TIED_HEAD = "lm_head.weight"
+"""Models with tied embeddings come with or without it; engines take the input embedding in its place."""
+
+
+def tensor_shapes(folder: Path) -> Shapes:
+    """Shape of each tensor by name, in order of names: the order in which weights are sent.
+
+    Raises `FileNotFoundError` when there is no such file.
+    """
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise FileNotFoundError(f"{folder}: no *.safetensors in it")
+    shapes: Shapes = {}
+    for file in files:
+        with safe_open(file, framework="numpy") as opened:
+            shapes.update({name: tuple(opened.get_slice(name).get_shape()) for name in opened.keys()})  # noqa: SIM118
+    return dict(sorted(shapes.items()))
+
+
+def check_same_model(expected: Shapes, folder: Path) -> None:
+    """Raise `ValueError` unless `folder` holds the tensors of the model that `expected` describes."""
+    found = tensor_shapes(folder)
+    for name, shape in expected.items():
+        if name not in found:
+            raise ValueError(f"{folder}: not the weights of this model, {name} is missing")
+        if found[name] != shape:
+            raise ValueError(
+                f"{folder}: {name} has shape {list(found[name])}, this model's has {list(shape)}"
+            )
+    unknown = found.keys() - expected.keys() - {TIED_HEAD}
+    if unknown:
+        raise ValueError(f"{folder}: not the weights of this model, it has no {min(unknown)}")

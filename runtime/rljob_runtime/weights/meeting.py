@@ -1,0 +1,38 @@
+"""Where each engine gets a version from.
+
+Guarantees: with shared memory every engine reads the same folder; with a collective transport all engines and
+the trainer get one meeting place and ranks of their own, the same as for the version before as long as the
+engines are the same, so that the group is joined once. Pure.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rljob_runtime.engines.protocol import WeightRef
+from rljob_runtime.weights.nccl import Rendezvous
+
+
+@dataclass
+class Meeting:
+    """Remembers the group that was joined last."""
+
+    address: str = ""
+    members: tuple[object, ...] = field(default=())
+
+    def refs(self, ref: WeightRef, engines: Sequence[object], devices: Sequence[int]) -> list[WeightRef]:
+        """For each of `engines`, which has as many accelerators as `devices` says, its reference.
+
+        The location of a collective `ref` is a free address "host:port" of the trainer's.
+        """
+        if ref.transport == "shm":
+            return [ref] * len(engines)
+        if self.members != tuple(engines):
+            self.address, self.members = ref.location, tuple(engines)
+        host, port = self.address.rsplit(":", 1)
+        world_size, offset, refs = 1 + sum(devices), 1, []
+        for count in devices:
+            refs.append(
+                WeightRef(ref.version, ref.transport, str(Rendezvous(host, int(port), world_size, offset)))
+            )
+            offset += count
+        return refs

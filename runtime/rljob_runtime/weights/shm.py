@@ -1,0 +1,185 @@
+"""Published weights in shared memory: one immutable folder for each version, `<root>/v{version}`.
+
+Guarantees:
+- a folder has its name only once it is whole, and never changes afterwards;
+- the newest `keep` published folders stay; an older one goes when nobody reads it (`reading`);
+- the store's folder goes when the store is closed or its process exits; what a killed process left in shared
+  memory is removed by the first store that opens there an hour later or more.
+"""
+
+import atexit
+import errno
+import fcntl
+import logging
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_log = logging.getLogger(__name__)
+
+SHARED_MEMORY = Path("/dev/shm")
+_PREFIX = "rljob-"
+_OWNER = ".owner"
+_LOCK = ".lock"
+_PARTIAL = ".partial"
+_ABANDONED_SECONDS = 3600.0
+"""A job whose trainer was killed restarts it within this time; its engines read the old store meanwhile."""
+
+
+class WeightsGone(RuntimeError):
+    """The folder was removed; a newer version is published."""
+
+
+class StoreInUse(RuntimeError):
+    """Another process publishes there."""
+
+
+class NoRoom(RuntimeError):
+    """The weights do not fit; the message says where and what to do."""
+
+
+def choose_root(
+    run_id: str, run_folder: Path, copies: int, weight_bytes: int, shared: Path = SHARED_MEMORY
+) -> Path:
+    """Where the job's weights go: shared memory, or the run's folder (with a warning) where that is too small
+    for `copies` of `weight_bytes` each."""
+    needed = copies * weight_bytes
+    free = shutil.disk_usage(shared).free if shared.is_dir() else 0
+    if needed <= free:
+        return shared / f"{_PREFIX}{run_id}"
+    _log.warning(
+        "%s has %.1f GiB free, %d copies of the weights take %.1f GiB: they go through %s, which is slower",
+        shared, free / 2**30, copies, needed / 2**30, run_folder / "weights",
+    )  # fmt: skip
+    return run_folder / "weights"
+
+
+class WeightStore:
+    """The published versions of one job; one process writes to it."""
+
+    def __init__(self, root: Path, keep: int) -> None:
+        """Take over `root`, with what an earlier process of the same job published there. `keep`: versions
+        that stay. Raises `StoreInUse` where another live process holds it."""
+        self.root = root
+        self._keep = keep
+        root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._owner = os.open(root / _OWNER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._owner)
+            raise StoreInUse(
+                f"{root} is in use by another trainer of this run: wait for it, or stop it"
+            ) from None
+        if SHARED_MEMORY in root.parents:
+            sweep(SHARED_MEMORY, time.time())
+        for path in root.glob(f"*{_PARTIAL}"):
+            shutil.rmtree(path)
+        self._published = sorted((path for path in root.glob("v*")), key=lambda path: path.stat().st_mtime_ns)
+        atexit.register(self.close)
+
+    def publish(self, version: int, write: Callable[[Path], None]) -> Path:
+        """Let `write` fill a folder, give it its name and return it; remove what is not kept.
+
+        Raises `NoRoom` where the weights do not fit.
+        """
+        folder = self._free_name(version)
+        partial = folder.with_name(folder.name + _PARTIAL)
+        partial.mkdir()
+        try:
+            write(partial)
+            (partial / _LOCK).touch(mode=0o600)
+        except OSError as error:
+            shutil.rmtree(partial)
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise NoRoom(
+                    f"no room for the weights of version {version} in {self.root} ({error.strerror}): "
+                    "make it larger"
+                ) from error
+            raise
+        partial.rename(folder)
+        self._published.append(folder)
+        self._prune()
+        return folder
+
+    def close(self) -> None:
+        """Remove all that is here."""
+        atexit.unregister(self.close)
+        if self._owner >= 0:
+            shutil.rmtree(self.root, ignore_errors=True)
+            os.close(self._owner)
+            self._owner = -1
+
+    def _free_name(self, version: int) -> Path:
+        """`v{version}`, or one with a suffix: a version is published again after a restart, while engines
+        may still read the earlier folder."""
+        folder, again = self.root / f"v{version}", 1
+        while folder.exists():
+            again += 1
+            folder = self.root / f"v{version}-{again}"
+        return folder
+
+    def _prune(self) -> None:
+        old = self._published[: -self._keep]
+        self._published = [path for path in old if not _remove_unread(path)] + self._published[-self._keep :]
+
+
+@contextmanager
+def reading(folder: Path) -> Iterator[Path]:
+    """Keep a published folder from being removed for the time of the body. Raises `WeightsGone`."""
+    try:
+        lock = os.open(folder / _LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise WeightsGone(f"{folder} was removed: a newer version is published") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        if not (folder / _LOCK).exists():
+            raise WeightsGone(f"{folder} was removed: a newer version is published")
+        yield folder
+    finally:
+        os.close(lock)
+
+
+def _remove_unread(folder: Path) -> bool:
+    """Remove a published folder unless somebody reads it; whether it is gone."""
+    try:
+        lock = os.open(folder / _LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Under another name first: who waits for the lock then sees that the folder is gone.
+        removed = folder.rename(folder.with_name(f"{folder.name}{_PARTIAL}"))
+        shutil.rmtree(removed)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(lock)
+    return True
+
+
+def sweep(shared: Path, now: float) -> None:
+    """Remove the stores of this user whose process ended some time before `now` (seconds since the epoch)."""
+    for root in shared.glob(f"{_PREFIX}*"):
+        try:
+            owners = list(root.rglob(_OWNER))
+            touched = max((owner.parent.stat().st_mtime for owner in owners), default=now)
+            if now - touched > _ABANDONED_SECONDS and not any(_held(owner) for owner in owners):
+                shutil.rmtree(root, ignore_errors=True)
+        except OSError:
+            continue  # Another user's, or being removed at this moment.
+
+
+def _held(owner: Path) -> bool:
+    """Whether a live process holds a store's owner file."""
+    handle = os.open(owner, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False

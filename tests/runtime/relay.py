@@ -1,0 +1,54 @@
+"""A network that can be cut."""
+
+import asyncio
+import contextlib
+
+
+class Relay:
+    """A TCP relay to a port of this machine; `cut` breaks its connections, and so does a byte count."""
+
+    def __init__(self, port, cut_every_bytes=None):
+        self.port = port
+        self.cuts = 0
+        self._cut_every_bytes = cut_every_bytes
+        self._relayed = 0
+        self._writers = set()
+        self._handlers = set()
+
+    async def __aenter__(self):
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        return self
+
+    async def __aexit__(self, *_):
+        self._server.close()
+        self.cut()
+        await asyncio.gather(*self._handlers)
+
+    @property
+    def address(self):
+        return f"tcp://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    def cut(self):
+        """Break every connection; what is on its way is lost."""
+        self.cuts += 1
+        for writer in self._writers:
+            writer.transport.abort()
+
+    async def _accept(self, reader, writer):
+        self._handlers.add(asyncio.current_task())
+        other_reader, other_writer = await asyncio.open_connection("127.0.0.1", self.port)
+        self._writers |= {writer, other_writer}
+        await asyncio.gather(self._pump(reader, other_writer), self._pump(other_reader, writer))
+        self._writers -= {writer, other_writer}
+
+    async def _pump(self, reader, writer):
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                self._relayed += len(data)
+                if self._cut_every_bytes is not None and self._relayed >= self._cut_every_bytes:
+                    self._relayed = 0
+                    writer.write(data[: len(data) // 2])
+                    self.cut()
+                writer.write(data)
+                await writer.drain()
+        writer.close()

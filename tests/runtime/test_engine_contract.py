@@ -1,0 +1,290 @@
+"""What `engines.protocol` promises, held by every engine."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import pytest_asyncio
+from tests.tiny_models import (
+    check_log_probs,
+    perturbed,
+    published,
+    request,
+    tiny_model,
+    vllm_device,
+    weights_at,
+)
+
+from rljob_runtime.engines.protocol import Engine, EngineDied, Request, Sampling
+from rljob_runtime.engines.torch import TorchEngine
+from rljob_runtime.engines.vllm import VllmEngine
+from rljob_runtime.samples import Generation, Span, spans_cover
+from rljob_runtime.weights.shm import WeightsGone
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+
+SLOTS, LENGTH, RESPONSE = 32, 256, 200
+
+
+def torch_engine(folder: Path) -> Engine:
+    return TorchEngine("torch", folder, Sampling(), SLOTS, LENGTH)
+
+
+def vllm_engine(folder: Path) -> Engine:
+    return VllmEngine("vllm", folder, Sampling(), SLOTS, LENGTH, **vllm_device())
+
+
+ENGINES: dict[str, Callable[[Path], Engine]] = {"torch": torch_engine, "vllm": vllm_engine}
+
+
+@dataclass
+class Subject:
+    engine: Engine
+    folder: Path
+    made: int = 0
+
+    def ask(self, max_tokens: int = RESPONSE) -> Request:
+        self.made += 1
+        return request(f"r{self.made}", self.made, max_tokens=max_tokens)
+
+    def asks(self, count: int) -> list[Request]:
+        return [self.ask() for _ in range(count)]
+
+    def launch(self, asked: list[Request]) -> list["asyncio.Task[Generation]"]:
+        return [asyncio.create_task(self.engine.submit(one)) for one in asked]
+
+    async def generated(self) -> int:
+        return (await self.engine.load_snapshot()).generated_tokens
+
+    async def under_way(self, before: int, tokens: int) -> None:
+        """Wait until `tokens` more than `before` were generated."""
+        async with asyncio.timeout(30):
+            while await self.generated() < before + tokens:  # noqa: ASYNC110 - progress is told when asked
+                await asyncio.sleep(0.002)
+
+    def new_weights(self, version: int) -> Path:
+        folder = self.folder.parent / f"v{version}"
+        return folder if folder.exists() else perturbed(self.folder, folder, seed=version)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=list(ENGINES))
+async def subject(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Subject]:
+    folder = tiny_model(tmp_path_factory.mktemp("contract") / "model")
+    engine = ENGINES[request.param](folder)
+    await engine.start(version=3)
+    yield Subject(engine, folder)
+    await engine.close()
+
+
+def check_whole(asked: Request, got: Generation) -> None:
+    assert got.request_id == asked.request_id
+    assert len(got.tokens) == len(got.log_probs) <= asked.max_tokens
+    assert got.tokens.dtype == np.int32
+    assert got.log_probs.dtype == np.float32
+    assert spans_cover(got.spans, len(got.tokens))
+
+
+async def test_start_sets_the_version(subject: Subject) -> None:
+    snapshot = await subject.engine.load_snapshot()
+    assert (snapshot.version, snapshot.running, snapshot.paused) == (3, 0, False)
+
+
+async def test_a_submit_ends_with_a_response_of_the_length_asked_for(subject: Subject) -> None:
+    asked, before = subject.ask(max_tokens=20), await subject.generated()
+    got = await subject.engine.submit(asked)
+    check_whole(asked, got)
+    assert (len(got.tokens), got.finish, got.spans) == (20, "length", (Span(3, 0, 20),))
+    assert await subject.generated() == before + 20
+
+
+async def test_more_requests_than_slots_all_end(subject: Subject) -> None:
+    asked = [subject.ask(max_tokens=5 + count % 7) for count in range(3 * SLOTS)]
+    for one, got in zip(asked, await asyncio.gather(*subject.launch(asked)), strict=True):
+        check_whole(one, got)
+        assert len(got.tokens) == one.max_tokens
+
+
+async def test_abort_returns_what_there_is_and_leaves_the_others_alone(subject: Subject) -> None:
+    asked, before = subject.asks(4), await subject.generated()
+    tasks = subject.launch(asked)
+    await subject.under_way(before, 4 * 5)
+    await subject.engine.abort("unknown")
+    await subject.engine.abort(asked[1].request_id)
+    cut = await tasks[1]
+    check_whole(asked[1], cut)
+    assert cut.finish == "abort"
+    assert 0 < len(cut.tokens) < RESPONSE
+    rest = await asyncio.gather(tasks[0], tasks[2], tasks[3])
+    assert [(got.finish, len(got.tokens)) for got in rest] == [("length", RESPONSE)] * 3
+
+
+async def test_an_aborted_response_continues_in_a_new_request(subject: Subject) -> None:
+    asked, before = subject.ask(), await subject.generated()
+    [task] = subject.launch([asked])
+    await subject.under_way(before, 5)
+    await subject.engine.abort(asked.request_id)
+    first = await task
+    count = len(first.tokens)
+    more = Request(
+        f"{asked.request_id}-more",
+        np.concatenate([asked.tokens, first.tokens]),
+        RESPONSE - count,
+        asked.seed,
+        generated=count,
+    )
+    second = await subject.engine.submit(more)
+    check_whole(more, second)
+    assert (second.finish, count + len(second.tokens)) == ("length", RESPONSE)
+
+
+async def test_pause_keep_stands_still_and_goes_on(subject: Subject) -> None:
+    asked, before = subject.asks(SLOTS), await subject.generated()
+    tasks = subject.launch(asked)
+    await subject.under_way(before, SLOTS * 5)
+    await subject.engine.pause("keep")
+    still = await subject.engine.load_snapshot()
+    await asyncio.sleep(0.1)
+    assert await subject.engine.load_snapshot() == still
+    assert still.paused
+    assert still.running == SLOTS
+    await subject.engine.resume()
+    for one, got in zip(asked, await asyncio.gather(*tasks), strict=True):
+        check_whole(one, got)
+        assert (got.finish, len(got.tokens)) == ("length", RESPONSE)
+
+
+async def test_pause_abort_returns_every_partial_response(subject: Subject) -> None:
+    asked, before = subject.asks(SLOTS + 8), await subject.generated()
+    tasks = subject.launch(asked)
+    await subject.under_way(before, SLOTS * 5)
+    await subject.engine.pause("abort")
+    await asyncio.sleep(0)
+    assert all(task.done() for task in tasks)
+    for one, task in zip(asked, tasks, strict=True):
+        check_whole(one, task.result())
+        assert task.result().finish == "abort"
+    assert sum(len(task.result().tokens) for task in tasks) == await subject.generated() - before
+    assert (await subject.engine.load_snapshot()).running == 0
+    await subject.engine.resume()
+
+
+async def test_pause_wait_lets_running_requests_finish(subject: Subject) -> None:
+    asked, before = subject.asks(8), await subject.generated()
+    tasks = subject.launch(asked)
+    await subject.under_way(before, 8 * 5)
+    await subject.engine.pause("wait")
+    await asyncio.sleep(0)
+    assert [task.done() and task.result().finish for task in tasks] == ["length"] * 8
+    await subject.engine.resume()
+
+
+@pytest.mark.parametrize("mode", ["keep", "abort", "wait"])
+async def test_submits_that_arrive_while_paused_wait_for_resume(subject: Subject, mode: str) -> None:
+    await subject.engine.pause(mode)  # type: ignore[arg-type]
+    asked = [subject.ask(max_tokens=5) for _ in range(3)]
+    tasks = subject.launch(asked)
+    await asyncio.sleep(0.05)
+    assert not any(task.done() for task in tasks)
+    assert (await subject.engine.load_snapshot()).running == 3
+    await subject.engine.abort(asked[1].request_id)
+    dropped = await tasks[1]
+    assert (dropped.finish, len(dropped.tokens), dropped.spans) == ("abort", 0, ())
+    await subject.engine.resume()
+    assert [(await tasks[index]).finish for index in (0, 2)] == ["length", "length"]
+
+
+async def test_a_submit_that_is_cancelled_leaves_nothing_behind(subject: Subject) -> None:
+    before = await subject.generated()
+    tasks = subject.launch(subject.asks(3))
+    await subject.under_way(before, 3)
+    tasks[0].cancel()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert isinstance(results[0], asyncio.CancelledError)
+    assert (await subject.engine.load_snapshot()).running == 0
+
+
+async def test_load_is_refused_unless_paused(subject: Subject) -> None:
+    with pytest.raises(RuntimeError, match="load while not paused"):
+        await subject.engine.load(weights_at(9, subject.folder))
+
+
+async def test_every_token_carries_the_version_it_was_sampled_from(subject: Subject) -> None:
+    """Two loads in mid-flight: the label counts agree with the tokens generated at each barrier, and each
+    token's log-probability is that of a trainer with the weights of its label."""
+    asked, before = subject.asks(SLOTS), await subject.generated()
+    tasks, counts = subject.launch(asked), []
+    for version in (10, 11):
+        await subject.under_way(before + sum(counts), SLOTS * 10)
+        await subject.engine.pause("keep")
+        counts.append(await subject.generated() - before - sum(counts))
+        await subject.engine.load(weights_at(version, subject.new_weights(version)))
+        await subject.engine.resume()
+    results = await asyncio.gather(*tasks)
+    labelled = dict.fromkeys((3, 10, 11), 0)
+    for one, got in zip(asked, results, strict=True):
+        check_whole(one, got)
+        assert (got.finish, len(got.tokens)) == ("length", RESPONSE)
+        for span in got.spans:
+            labelled[span.version] += span.end - span.start
+    assert labelled == {3: counts[0], 10: counts[1], 11: SLOTS * RESPONSE - sum(counts)}
+    assert (await subject.engine.load_snapshot()).version == 11
+    folders = {3: subject.folder, 10: subject.new_weights(10), 11: subject.new_weights(11)}
+    check_log_probs(subject.folder, folders, zip(asked, results, strict=True))
+
+
+async def test_wrong_weights_are_refused_and_the_old_ones_stay(subject: Subject, tmp_path: Path) -> None:
+    published(tmp_path / "empty")
+    other = published(tiny_model(tmp_path / "other", "llama"))
+    version = (await subject.engine.load_snapshot()).version
+    await subject.engine.pause("keep")
+    with pytest.raises(WeightsGone, match="removed: a newer version is published"):
+        await subject.engine.load(weights_at(20, tmp_path / "gone"))
+    with pytest.raises(FileNotFoundError, match=r"no \*.safetensors"):
+        await subject.engine.load(weights_at(20, tmp_path / "empty"))
+    with pytest.raises(ValueError, match=r"k_norm\.weight is missing"):
+        await subject.engine.load(weights_at(20, other))
+    await subject.engine.resume()
+    got = await subject.engine.submit(subject.ask(max_tokens=5))
+    assert got.spans == (Span(version, 0, 5),)
+
+
+@pytest.mark.parametrize(
+    ("length", "max_tokens", "message"),
+    [
+        (0, 5, "0 tokens"),
+        (LENGTH, 5, f"{LENGTH} tokens; the engine takes 1 to {LENGTH - 1}"),
+        (5, 0, "max_tokens is 0"),
+    ],
+)
+async def test_impossible_requests_are_refused(
+    subject: Subject, length: int, max_tokens: int, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        await subject.engine.submit(request("impossible", length=length, max_tokens=max_tokens))
+    assert (await subject.engine.load_snapshot()).running == 0
+
+
+async def test_a_response_ends_where_the_engine_is_full(subject: Subject) -> None:
+    got = await subject.engine.submit(request("long", length=LENGTH - 3, max_tokens=50))
+    assert (len(got.tokens), got.finish) == (3, "length")
+
+
+async def test_close_ends_running_and_waiting_submits(subject: Subject) -> None:
+    """The last test of each engine: it is closed afterwards."""
+    before = await subject.generated()
+    running = subject.launch(subject.asks(4))
+    await subject.under_way(before, 4)
+    await subject.engine.pause("keep")
+    waiting = subject.launch(subject.asks(2))
+    await asyncio.sleep(0.02)
+    await subject.engine.close()
+    results = await asyncio.gather(*running, *waiting, return_exceptions=True)
+    assert [type(result) for result in results] == [EngineDied] * 6
+    for call in (subject.engine.submit(subject.ask()), subject.engine.pause("keep"), subject.engine.resume()):
+        with pytest.raises(EngineDied, match="closed"):
+            await call

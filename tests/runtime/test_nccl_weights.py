@@ -1,0 +1,113 @@
+"""Weights broadcast over NCCL to vLLM engines. Needs two NVIDIA accelerators."""
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.tiny_models import VLLM_TOLERANCE, Reference, perturbed, request, tiny_model, vllm_device
+
+from rljob_runtime.engines.protocol import Sampling, WeightRef
+from rljob_runtime.engines.vllm import VllmEngine
+from rljob_runtime.weights.nccl import Rendezvous
+
+pytestmark = [
+    pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two NVIDIA accelerators"),
+    pytest.mark.timeout(300),
+]
+
+SENDER = """
+import sys
+from pathlib import Path
+from safetensors.torch import load_file
+from rljob_runtime.weights.manifest import tensor_shapes
+from rljob_runtime.weights.nccl import NcclSender
+
+address, base, folders = sys.argv[1], Path(sys.argv[2]), [Path(name) for name in sys.argv[3:]]
+sender = NcclSender()
+sender.init(2, address)
+for version, folder in enumerate(folders, start=1):
+    weights = sorted(load_file(folder / "model.safetensors", device="cuda").items())
+    sender.send(version, weights, tensor_shapes(base))
+    print("sent", version, flush=True)
+sender.close()
+"""
+
+
+@pytest.fixture
+def second_accelerator() -> Iterator[None]:
+    """Engines started meanwhile run on the second accelerator; senders take the first."""
+    before = os.environ.get("CUDA_VISIBLE_DEVICES")
+    os.environ["CUDA_VISIBLE_DEVICES"] = "1"
+    yield
+    if before is None:
+        del os.environ["CUDA_VISIBLE_DEVICES"]
+    else:
+        os.environ["CUDA_VISIBLE_DEVICES"] = before
+
+
+def free_port() -> int:
+    with socket.socket() as opened:
+        opened.bind(("127.0.0.1", 0))
+        return int(opened.getsockname()[1])
+
+
+def start_sender(meeting: Rendezvous, base: Path, folders: list[Path]) -> "subprocess.Popen[bytes]":
+    (script := base.parent / "sender.py").write_text(SENDER)
+    return subprocess.Popen(
+        [sys.executable, script, f"{meeting.host}:{meeting.port}", base, *folders],
+        env={
+            **os.environ,
+            "CUDA_VISIBLE_DEVICES": "0",
+            "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
+        },
+    )
+
+
+@pytest.mark.parametrize("tied", [False, True])
+async def test_every_broadcast_version_agrees_with_the_trainer(
+    tmp_path: Path, tied: bool, second_accelerator: None
+) -> None:
+    base = tiny_model(tmp_path / "model", tied=tied)
+    folders = [perturbed(base, tmp_path / f"v{version}", version) for version in (1, 2, 3)]
+    engine = VllmEngine("nccl", base, Sampling(), 16, 128, **vllm_device())
+    await engine.start(0)
+    meeting = Rendezvous("127.0.0.1", free_port(), 2, 1)
+    sender = start_sender(meeting, base, folders)
+    for version, folder in enumerate(folders, start=1):
+        await engine.pause("keep")
+        async with asyncio.timeout(120):
+            await engine.load(WeightRef(version, "nccl", str(meeting)))
+        await engine.resume()
+        reference = Reference(base).use(folder)
+        asked = [request(f"{version}-{seed}", seed) for seed in range(8)]
+        for one, got in zip(asked, await asyncio.gather(*map(engine.submit, asked)), strict=True):
+            np.testing.assert_allclose(
+                got.log_probs, reference.log_probs(one, got), atol=VLLM_TOLERANCE, rtol=0
+            )
+    assert await asyncio.to_thread(sender.wait, 30) == 0
+    await engine.close()
+
+
+async def test_a_folder_is_loaded_by_both_ranks_of_an_engine(tmp_path: Path) -> None:
+    base = tiny_model(tmp_path / "model", tied=True)
+    engine = VllmEngine("two", base, Sampling(), 16, 128, tensor_parallel=2, **vllm_device())
+    await engine.start(0)
+    for version in (1, 2):
+        folder = perturbed(base, tmp_path / f"v{version}", version)
+        await engine.pause("keep")
+        await engine.load(WeightRef(version, "shm", str(folder)))
+        await engine.resume()
+        reference = Reference(base).use(folder)
+        asked = [request(f"{version}-{seed}", seed) for seed in range(8)]
+        for one, got in zip(asked, await asyncio.gather(*map(engine.submit, asked)), strict=True):
+            np.testing.assert_allclose(
+                got.log_probs, reference.log_probs(one, got), atol=VLLM_TOLERANCE, rtol=0
+            )
+    await engine.close()

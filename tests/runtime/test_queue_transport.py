@@ -1,0 +1,567 @@
+"""Queue clients and servers over real sockets, through everything that can happen to a connection."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import msgspec
+import pytest
+import zmq
+import zmq.asyncio
+from tests.runtime.relay import Relay
+
+from rljob_runtime.queue import wire
+from rljob_runtime.queue.auth import AddressError, Endpoint, dial, new_keys
+from rljob_runtime.queue.broker import Broker
+from rljob_runtime.queue.client import (
+    AsyncQueueClient,
+    QueueClient,
+    QueueRefused,
+    QueueTimeout,
+    QueueUnavailable,
+)
+from rljob_runtime.queue.server import QueueServer
+
+SOON = 20.0
+"""Longer than anything here takes."""
+SERVER_KEYS, CLIENT_KEYS = new_keys()
+
+
+class Site:
+    """A queue at one address, whose server can be stopped and started."""
+
+    def __init__(self, address, capacity=64, lease_seconds=30.0, **options):
+        self.address, self.capacity, self.lease_seconds, self.options = (
+            address,
+            capacity,
+            lease_seconds,
+            options,
+        )
+        self.server = None
+        self.start()
+
+    def start(self):
+        broker = Broker(self.capacity, self.lease_seconds)
+        self.server = QueueServer(broker, self.address, SERVER_KEYS, **self.options)
+        self.server.start()
+        self.address = self.server.endpoint.address
+
+    def stop(self):
+        self.server.stop()
+        assert self.server.failure is None
+
+    @property
+    def endpoint(self):
+        return self.server.endpoint
+
+    def client(self, name="client", **options):
+        return AsyncQueueClient(self.endpoint, options.pop("keys", CLIENT_KEYS), name, **options)
+
+    def blocking(self, name="client"):
+        return QueueClient(self.endpoint, CLIENT_KEYS, name)
+
+
+@pytest.fixture(params=["ipc", "tcp"])
+def address(request, tmp_path):
+    return f"ipc://{tmp_path}/private/queue" if request.param == "ipc" else "tcp://127.0.0.1:0"
+
+
+@pytest.fixture
+def make_site():
+    sites = []
+
+    def make(address="tcp://127.0.0.1:0", **options):
+        sites.append(Site(address, **options))
+        return sites[-1]
+
+    yield make
+    for site in sites:
+        site.stop()
+
+
+def content(uid, size=100):
+    return uid.to_bytes(4, "little") * (size // 4)
+
+
+def groups(*uids, samples=4, size=100):
+    return [(uid, samples, content(uid, size)) for uid in uids]
+
+
+async def until(condition):
+    """Wait for what only a question can find out."""
+    async with asyncio.timeout(SOON):
+        while not await condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+# What a client can do
+
+
+async def test_groups_pass_through(make_site, address):
+    site = make_site(address)
+    async with site.client("driver") as driver, site.client("trainer") as trainer:
+        assert await driver.put(groups(1, 2, 3), SOON) == [True, True, True]
+        assert await driver.put(groups(2, 4), SOON) == [False, True]
+        assert await trainer.get([3, 1], SOON) == [content(3), content(1)]
+        assert await trainer.get_oldest(1, SOON) == groups(2)
+        assert await driver.snapshot() == groups(1, 2, 3, 4)
+        assert await trainer.ack([1, 3]) == [True, True]
+        assert await trainer.release([2]) == 1
+        assert await driver.clear([4, 9], "too old") == 1
+        stats = await driver.stats()
+    assert (stats.accepted, stats.acknowledged, stats.ready, stats.leased) == (4, 2, 1, 0)
+    assert (stats.cleared, stats.released, stats.refused) == ({"too old": 1}, 1, {})
+
+
+def test_the_blocking_client_does_the_same_from_any_thread(make_site, address):
+    site = make_site(address, capacity=16)
+    with site.blocking("driver") as driver, site.blocking("trainer") as trainer:
+        done = []
+
+        def train():
+            for uid in range(50):
+                assert trainer.get([uid], SOON) == [content(uid)]
+                done.extend(trainer.ack([uid]))
+
+        thread = threading.Thread(target=train)
+        thread.start()
+        for uid in range(50):
+            assert driver.put(groups(uid), SOON) == [True]
+        thread.join(SOON)
+        assert done == [True] * 50
+        assert driver.get_oldest.__doc__ is None and driver.snapshot() == []
+        assert driver.stats().acknowledged == 50
+        assert driver.reset(1, 60, [70]) == 0 and driver.clear([1], "test") == 0 and trainer.release([1]) == 0
+        assert driver.put(groups(59, 60, 70), SOON) == [False, True, False]
+    with pytest.raises(QueueUnavailable, match="was closed"):
+        driver.stats()
+
+
+@pytest.mark.parametrize("size", [0, 1, wire.FRAME_BYTES - 1, wire.FRAME_BYTES, 3_000_000])
+async def test_groups_of_any_size(make_site, address, size):
+    site = make_site(address)
+    async with site.client() as client:
+        sent = [(0, 1, b""), (1, 1, os.urandom(size)), (2, 1, b"x"), (3, 1, os.urandom(size)), (4, 1, b"")]
+        assert all(await client.put(sent, SOON))
+        assert await client.get_oldest(5, SOON) == sent
+
+
+async def test_a_full_queue_holds_the_producer_until_something_is_trained(make_site, address):
+    site = make_site(address, capacity=8)
+    async with site.client() as driver, site.client() as trainer:
+        await driver.put(groups(0, 1), SOON)
+        put = asyncio.create_task(driver.put(groups(2), SOON))
+        await trainer.get([0], SOON)
+        await until(lambda: is_waiting(driver, puts=1))
+        assert not put.done()
+        await trainer.ack([0])
+        assert await put == [True]
+
+
+async def is_waiting(client, puts=0, gets=0):
+    stats = await client.stats()
+    return (stats.waiting_puts, stats.waiting_gets) == (puts, gets)
+
+
+async def test_a_wait_ends_at_its_deadline_and_leaves_nothing_behind(make_site, address):
+    site = make_site(address, capacity=8)
+    async with site.client() as client:
+        await client.put(groups(0, 1), SOON)
+        for call, why in (
+            (client.put(groups(2), 0.2), "no room for group 2 within 0.2 s"),
+            (client.get([0, 5, 6], 0.2), "groups 0, 5, 6 not ready within 0.2 s"),
+            (client.get_oldest(3, 0.2), "3 groups not ready within 0.2 s"),
+        ):
+            began = time.monotonic()
+            with pytest.raises(QueueTimeout, match=why) as error:
+                await call
+            assert 0.15 < time.monotonic() - began < 2
+            assert site.address in str(error.value) and "\n" not in str(error.value)
+        stats = await client.stats()
+        assert (stats.waiting_puts, stats.waiting_gets, stats.leased) == (0, 0, 0)
+        await client.clear([0, 1], "test")
+        assert await client.snapshot() == [], "the put that was given up is not stored later"
+
+
+async def test_gets_that_end_just_as_they_are_met_leave_no_lease(make_site, address):
+    site = make_site(address, capacity=1000)
+    taken = []
+    async with site.client() as driver, site.client() as trainer:
+
+        async def take(patience):
+            try:
+                taken.extend(group.uid for group in await trainer.get_oldest(1, patience))
+            except QueueTimeout:
+                return
+
+        for uid in range(150):
+            takers = [asyncio.create_task(take((uid % 10) * 2e-4 + 1e-5)) for _ in range(2)]
+            cancelled = asyncio.create_task(trainer.get_oldest(1, SOON))
+            await driver.put(groups(uid), SOON)
+            cancelled.cancel()
+            results = await asyncio.gather(*takers, cancelled, return_exceptions=True)
+            if isinstance(results[-1], list):
+                taken += [group.uid for group in results[-1]]
+        stats = await trainer.stats()
+        assert stats.leased == len(taken) == len(set(taken))
+        rest = await trainer.get_oldest(150 - len(taken), SOON) if len(taken) < 150 else []
+        assert {*taken, *(group.uid for group in rest)} == set(range(150))
+
+
+async def test_impossible_wishes_are_refused_at_once(make_site, address):
+    site = make_site(address, capacity=8)
+    async with site.client() as client:
+        with pytest.raises(QueueRefused, match="group 7 has 9 samples but the queue holds only 8"):
+            await client.put(groups(7, samples=9), SOON)
+        await client.put(groups(1), SOON)
+        await client.get([1], SOON)
+        await client.ack([1])
+        with pytest.raises(QueueRefused, match="group 1 is done"):
+            await client.get([1], SOON)
+        with pytest.raises(ValueError, match="group 5: not taken by this client"):
+            await client.ack([5])
+
+
+async def test_what_was_trained_before_the_job_went_back_does_not_count(make_site, address):
+    site = make_site(address)
+    async with site.client() as driver, site.client() as trainer:
+        await driver.put(groups(0, 1), SOON)
+        await trainer.get([0, 1], SOON)
+        assert await driver.reset(1, 0, []) == 2
+        with pytest.raises(QueueRefused, match="its training does not count"):
+            await trainer.ack([0, 1])
+        assert await driver.put(groups(0), SOON) == [True]
+        await trainer.get([0], SOON)
+        assert await trainer.ack([0]) == [True]
+        with pytest.raises(QueueRefused, match="back to term 0"):
+            await driver.reset(0, 0, [])
+
+
+# Clients that live, leave and die
+
+
+async def test_a_lease_lasts_as_long_as_its_client(make_site, address):
+    site = make_site(address, lease_seconds=0.5)
+    async with site.client() as trainer, site.client() as other:
+        await trainer.put(groups(1), SOON)
+        await trainer.get([1], SOON)
+        with pytest.raises(QueueTimeout):
+            await other.get([1], 3 * site.lease_seconds)
+        took = asyncio.create_task(other.get([1], SOON))
+        await trainer.close()
+        began = time.monotonic()
+        assert await took == [content(1)]
+        assert time.monotonic() - began < site.lease_seconds
+
+
+CONSUMER = """
+import sys, msgspec
+from rljob_runtime.queue.auth import ClientKeys, Endpoint
+from rljob_runtime.queue.client import QueueClient
+endpoint = msgspec.json.decode(sys.argv[1], type=Endpoint)
+client = QueueClient(endpoint, msgspec.json.decode(sys.argv[2], type=ClientKeys), "trainer")
+print(client.get([1], 10.0)[0].hex(), flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def consumer(make_site, address):
+    """A site, and a process that has taken group 1 from it."""
+    site = make_site(address, lease_seconds=1.0)
+    with site.blocking() as driver:
+        driver.put(groups(1), SOON)
+        arguments = [msgspec.json.encode(site.endpoint).decode(), msgspec.json.encode(CLIENT_KEYS).decode()]
+        process = subprocess.Popen(
+            [sys.executable, "-c", CONSUMER, *arguments], stdout=subprocess.PIPE, stdin=subprocess.PIPE
+        )
+        try:
+            assert process.stdout.readline().strip().decode() == content(1).hex()
+            assert driver.stats().leased == 1
+            yield process, driver
+        finally:
+            process.kill()
+            process.wait(SOON)
+            process.stdout.close()
+            process.stdin.close()
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP])
+def test_what_a_dead_consumer_held_goes_to_another(consumer, end):
+    process, driver = consumer
+    process.send_signal(end)
+    assert driver.get([1], SOON) == [content(1)]
+    assert driver.stats().expired == 1
+
+
+def test_a_process_ends_without_closing_its_client(consumer):
+    process, _ = consumer
+    process.stdin.close()
+    assert process.wait(SOON) == 0
+
+
+# Servers that go and come back
+
+
+async def test_calls_outlive_the_server(make_site, address):
+    site = make_site(address)
+    async with site.client() as driver, site.client() as trainer:
+        await driver.put(groups(0, 1), SOON)
+        await trainer.get([0], SOON)
+        waiting = asyncio.create_task(trainer.get([5], SOON))
+        await until(lambda: is_waiting(driver, gets=1))
+        site.stop()
+        meanwhile = asyncio.create_task(driver.put(groups(2), SOON))
+        await asyncio.sleep(0.3)
+        site.start()
+        assert await meanwhile == [True]
+        assert await trainer.ack([0]) == [True], "taken from the old server, known to the new one"
+        assert await driver.put(groups(0, 1, 5), SOON) == [False, True, True]
+        assert await waiting == [content(5)]
+        stats = await driver.stats()
+        assert stats.acknowledged_unseen == 1 and stats.accepted == 3
+
+
+async def test_a_silent_server_is_named_in_time(make_site, address):
+    site = make_site(address)
+    async with site.client(patience_seconds=1.0) as client:
+        await client.stats()
+        site.stop()
+        try:
+            for call, seconds in ((client.get([1], 600), 1.0), (client.put(groups(1), 600), 1.0)):
+                began = time.monotonic()
+                with pytest.raises(QueueUnavailable, match=f"queue at {site.address}: no answer for 1 s"):
+                    await call
+                assert seconds - 0.1 < time.monotonic() - began < seconds + 3
+            with pytest.raises(QueueUnavailable, match=r"no answer within 0\.5 s"):
+                await client.stats(0.5)
+        finally:
+            site.start()
+        assert (await client.stats()).leased == 0, "the get that was given up left no lease"
+
+
+async def test_nobody_there_at_all():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    endpoint = Endpoint(f"tcp://127.0.0.1:{port}", SERVER_KEYS.public)
+    async with AsyncQueueClient(endpoint, CLIENT_KEYS, "client", patience_seconds=0.5) as client:
+        with pytest.raises(QueueUnavailable, match=r"no answer for 0\.5 s"):
+            await client.put(groups(1), 60)
+
+
+async def test_closing_ends_calls_that_wait(make_site, address):
+    site = make_site(address)
+    client = site.client()
+    await client.open()
+    waiting = asyncio.create_task(client.get([1], SOON))
+    await asyncio.sleep(0.05)
+    await client.close()
+    with pytest.raises(QueueUnavailable, match="was closed"):
+        await waiting
+    with pytest.raises(QueueUnavailable, match="was closed"):
+        await client.stats()
+    await client.close()
+
+
+async def test_cut_connections_lose_and_double_nothing(make_site):
+    """Both clients talk through a network that is cut again and again, in the middle of messages."""
+    site = make_site(capacity=40)
+    total = 400
+    async with Relay(int(site.address.rsplit(":", 1)[1]), cut_every_bytes=900_000) as relay:
+        endpoint = Endpoint(relay.address, SERVER_KEYS.public)
+
+        async def produce(driver, uids):
+            for uid in uids:
+                await driver.put(groups(uid, size=20_000), SOON)
+
+        async def consume(trainer):
+            for uid in range(0, total, 4):
+                uids = range(uid, uid + 4)
+                assert await trainer.get(uids, SOON) == [content(each, 20_000) for each in uids]
+                assert all(await trainer.ack(uids, SOON))
+
+        async with (
+            AsyncQueueClient(endpoint, CLIENT_KEYS, "driver") as driver,
+            AsyncQueueClient(endpoint, CLIENT_KEYS, "trainer") as trainer,
+        ):
+            async with asyncio.timeout(60):
+                uids = iter(range(total))
+                await asyncio.gather(*(produce(driver, uids) for _ in range(4)), consume(trainer))
+        assert relay.cuts > 10
+    async with site.client() as auditor:
+        stats = await auditor.stats()
+    assert stats.accepted == stats.acknowledged == total
+    assert (
+        stats.duplicates == stats.acknowledged_again == stats.acknowledged_unseen == stats.held_samples == 0
+    )
+
+
+# Strangers and nonsense
+
+
+async def test_a_wrong_token_is_refused(make_site, tmp_path):
+    site = make_site(f"ipc://{tmp_path}/private/queue")
+    _, strange = new_keys()
+    async with site.client(keys=strange) as stranger:
+        with pytest.raises(QueueRefused, match="the token does not fit this queue"):
+            await stranger.put(groups(1), SOON)
+    async with site.client() as client:
+        stats = await client.stats()
+        assert stats.refused["token"] >= 1 and stats.accepted == 0 and stats.clients == 1
+
+
+async def test_a_wrong_client_key_is_refused(make_site):
+    site = make_site()
+    _, strange = new_keys()
+    async with site.client(keys=strange) as stranger:
+        for _ in range(2):
+            began = time.monotonic()
+            with pytest.raises(QueueUnavailable, match="it does not know this client's key"):
+                await stranger.put(groups(1), SOON)
+            assert time.monotonic() - began < 5
+    async with site.client() as client:
+        stats = await client.stats()
+        assert stats.refused == {"key": 1} and stats.accepted == 0 and stats.clients == 1
+
+
+async def test_a_wrong_server_key_is_noticed(make_site):
+    site = make_site()
+    impostor, _ = new_keys()
+    endpoint = Endpoint(site.address, impostor.public)
+    async with AsyncQueueClient(endpoint, CLIENT_KEYS, "client", patience_seconds=1.0) as client:
+        with pytest.raises(QueueUnavailable, match="is its public key the one we were given"):
+            await client.stats()
+
+
+async def test_a_client_without_keys_gets_nowhere(make_site):
+    site = make_site()
+    with zmq.asyncio.Context() as context, context.socket(zmq.DEALER) as dealer:
+        dealer.connect(site.address)
+        await dealer.send(wire.encode(wire.Request("x", "", 1, 1, wire.GetStats())))
+        assert not await dealer.poll(500)
+    async with site.client() as client:
+        assert (await client.stats()).clients == 1
+
+
+def request(body, number=1):
+    return wire.encode(wire.Request("x", CLIENT_KEYS.token, number, 1, body))
+
+
+GOOD = request(wire.Put((1,), (1,), (3,)))
+NONSENSE = {
+    "nothing": [b""],
+    "not MessagePack": [b"\xc1\xc1"],
+    "cut off": [GOOD[:-2], b"abc"],
+    "more than a header": [GOOD + b"x", b"abc"],
+    "another type": [msgspec.msgpack.encode({"client": "x"})],
+    "an unknown verb": [msgspec.msgpack.encode(["x", CLIENT_KEYS.token, 1, 1, ["steal", 5]])],
+    "a negative uid": [msgspec.msgpack.encode(["x", CLIENT_KEYS.token, 1, 1, ["get", [-1]]])],
+    "no samples": [msgspec.msgpack.encode(["x", CLIENT_KEYS.token, 1, 1, ["put", [1], [0], [3]]]), b"abc"],
+    "too many fields": [msgspec.msgpack.encode(["x", CLIENT_KEYS.token, 1, 1, ["stats", 1]])],
+    "a nameless client": [msgspec.msgpack.encode(["", CLIENT_KEYS.token, 1, 1, ["stats"]])],
+    "a uid twice": [request(wire.Put((1, 1), (1, 1), (1, 1))), b"ab"],
+    "fewer samples than uids": [request(wire.Put((1, 2), (1,), (1, 1))), b"ab"],
+    "a missing payload": [GOOD],
+    "a short payload": [GOOD, b"ab"],
+    "a long payload": [GOOD, b"abcd"],
+    "another payload": [GOOD, b"abc", b""],
+    "a payload where none belongs": [request(wire.GetStats()), b"abc"],
+}
+
+
+@pytest.fixture(scope="module")
+def busy_site(tmp_path_factory):
+    site = Site(f"ipc://{tmp_path_factory.mktemp('queue')}/private/queue")
+    yield site
+    site.stop()
+
+
+async def answer_to(site, frames):
+    with zmq.asyncio.Context() as context, context.socket(zmq.DEALER) as dealer:
+        dial(dealer, site.endpoint, CLIENT_KEYS)
+        await dealer.send_multipart(frames)
+        async with asyncio.timeout(SOON):
+            reply, _ = wire.decode_reply(await dealer.recv_multipart())
+            return reply.body
+
+
+@pytest.mark.parametrize("name", NONSENSE)
+async def test_nonsense_is_answered_and_counted(busy_site, name):
+    async with busy_site.client() as client:
+        before = (await client.stats()).refused.get("malformed", 0)
+        answer = await answer_to(busy_site, NONSENSE[name])
+        assert isinstance(answer, wire.Refused) and answer.kind == "malformed"
+        assert "unreadable message" in answer.why
+        stats = await client.stats()
+        assert stats.refused["malformed"] == before + 1 and stats.accepted == 0
+
+
+async def test_a_group_that_is_too_large_is_refused(make_site, address, monkeypatch):
+    site = make_site(address, max_group_bytes=200_000)
+    async with site.client() as client:
+        with pytest.raises(
+            QueueRefused, match="a group of 200,004 bytes is above the limit of 200,000 bytes"
+        ):
+            await client.put(groups(1, 2, size=200_004), SOON)
+        assert await client.put(groups(3, size=200_000), SOON) == [True]
+        stats = await client.stats()
+        assert stats.accepted == 1 and stats.refused == {"too_large": 1}
+        monkeypatch.setattr(wire, "MAX_GROUP_BYTES", 500)
+        with pytest.raises(ValueError, match="group 4 has 504 bytes, above the limit of 500 bytes"):
+            await client.put(groups(4, size=504), SOON)
+
+
+# Addresses
+
+
+def test_a_taken_port_is_named(make_site):
+    site = make_site()
+    port = site.address.rsplit(":", 1)[1]
+    with pytest.raises(
+        AddressError, match=f"port {port} is in use. Stop the process that holds it, or use port 0"
+    ):
+        Site(site.address)
+
+
+def test_a_taken_path_is_named_and_a_stale_one_is_taken_over(tmp_path):
+    address = f"ipc://{tmp_path}/private/queue"
+    site = Site(address)
+    with pytest.raises(AddressError, match="another process listens there"):
+        Site(address)
+    with site.blocking() as client:
+        assert client.stats().clients == 1, "the first is not disturbed"
+    site.stop()
+    (tmp_path / "private" / "queue").touch()
+    Site(address).stop()
+
+
+def test_a_folder_that_others_can_enter_is_refused(tmp_path):
+    (tmp_path / "open").mkdir(mode=0o755)
+    with pytest.raises(AddressError, match=f"chmod 700 {tmp_path}/open"):
+        Site(f"ipc://{tmp_path}/open/queue")
+
+
+@pytest.mark.parametrize(
+    "address, why",
+    [
+        ("ipc:///tmp/" + "x" * 120 + "/queue", "longer than 107 bytes"),
+        ("tcp://192.0.2.1:0", "cannot listen on tcp://192.0.2.1:0: "),
+        ("tcp://127.0.0.1", "cannot listen on tcp://127.0.0.1: "),
+        ("smoke://signals", "cannot listen on smoke://signals: "),
+    ],
+)
+def test_an_impossible_address_is_named(address, why):
+    with pytest.raises(AddressError, match=why):
+        Site(address)
+
+
+def test_keys_do_not_show():
+    server, client = new_keys()
+    for keys in (server, client):
+        for text in (repr(keys), str(keys), f"{[keys]}"):
+            assert keys.secret not in text and keys.token not in text

@@ -1,0 +1,113 @@
+"""Trainer ranks as Ray actors, fed by a real queue."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import ray
+from safetensors.torch import load_file
+
+from rljob_runtime.engines.protocol import WeightRef
+from rljob_runtime.queue.auth import ClientKeys, Endpoint, new_keys
+from rljob_runtime.queue.broker import Broker
+from rljob_runtime.queue.client import QueueClient
+from rljob_runtime.queue.server import QueueServer
+from rljob_runtime.samples import encode
+from rljob_runtime.trainer.actor import TrainerActor, TrainerSpec
+from rljob_runtime.trainer.metrics import StepMetrics
+from tests.trainer_ranks import groups, model_folder, trainer_job, worker
+
+_SECONDS = 100.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture
+def queue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Endpoint, ClientKeys]]:
+    folder = tmp_path_factory.mktemp("q")
+    folder.chmod(0o700)
+    server_keys, client_keys = new_keys()
+    server = QueueServer(Broker(1000, 30.0), f"ipc://{folder}/queue", server_keys)
+    server.start()
+    yield server.endpoint, client_keys
+    server.stop()
+
+
+def start_ranks(
+    count: int, folder: Path, queue: tuple[Endpoint, ClientKeys], root: Path, total: int = 10
+) -> list[Any]:
+    job = trainer_job().model_dump_json(by_alias=True, exclude_none=True)
+    specs = [
+        TrainerSpec(
+            job, str(folder), str(root / "checkpoints"), str(root / "weights"), str(root / "events"), rank, count,
+            total, 2, *queue,
+        )
+        for rank in range(count)
+    ]  # fmt: skip
+    remote = ray.remote(num_cpus=0)(TrainerActor)
+    ranks = [remote.remote(msgspec.msgpack.encode(spec)) for spec in specs]
+    address = ray.get(ranks[0].address.remote(), timeout=_SECONDS)
+    on_all(ranks, "setup", address)
+    return ranks
+
+
+def on_all(ranks: list[Any], method: str, *arguments: Any) -> list[Any]:
+    return ray.get([getattr(rank, method).remote(*arguments) for rank in ranks], timeout=_SECONDS)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_trains_what_the_queue_holds(
+    cluster: None, queue: tuple[Endpoint, ClientKeys], tmp_path: Path, count: int
+) -> None:
+    """Two steps, a publication, a checkpoint, and a restart from it; losses are those of a worker alone."""
+    job = trainer_job()
+    folder = model_folder(job, tmp_path / "model")
+    made = groups(8)
+    with QueueClient(*queue, "producer") as client:
+        client.put([(group.uid, len(group.samples), encode(group)) for group in made], 10)
+        ranks = start_ranks(count, folder, queue, tmp_path)
+        results = on_all(ranks, "step", 0, 0, [6, 2, 1, 3])
+        ref = msgspec.msgpack.decode(on_all(ranks, "publish", 1)[0], type=WeightRef)
+        published = load_file(Path(ref.location) / "model.safetensors")
+        on_all(ranks, "save", 1, b"state")
+        assert client.stats().acked == 4
+        on_all(ranks, "close")
+        assert not Path(ref.location).exists()
+        for rank in ranks:
+            ray.kill(rank)
+
+        ranks = start_ranks(count, folder, queue, tmp_path)
+        assert on_all(ranks, "load")[0] == b"state"
+        results += on_all(ranks, "step", 1, 1, [0, 4, 5, 7])
+        assert client.stats().acked == 8
+        on_all(ranks, "close")
+    losses = [msgspec.msgpack.decode(result, type=StepMetrics).loss for result in results]
+    with worker(job, folder) as alone:
+        first = alone.train_step(0, 0, [made[uid] for uid in (1, 2, 3, 6)]).loss
+        for name, tensor in alone.weights():
+            assert (published[name] - tensor).abs().max() < 1e-5
+        second = alone.train_step(1, 1, [made[uid] for uid in (0, 4, 5, 7)]).loss
+    assert losses == pytest.approx([first] * count + [second] * count, abs=1e-5)
+    assert (tmp_path / "events" / "step_0" / "worker_1.jsonl").exists()
+
+
+def test_a_dead_rank_does_not_hang_the_others(
+    cluster: None, queue: tuple[Endpoint, ClientKeys], tmp_path: Path
+) -> None:
+    folder = model_folder(trainer_job(), tmp_path / "model")
+    ranks = start_ranks(2, folder, queue, tmp_path)
+    with QueueClient(*queue, "producer") as client:
+        client.put([(group.uid, len(group.samples), encode(group)) for group in groups(4)], 10)
+        step = ranks[0].step.remote(0, 0, [0, 1, 2, 3])
+        ray.kill(ranks[1])
+        with pytest.raises(ray.exceptions.RayTaskError):
+            ray.get(step, timeout=60)
+        assert client.stats().acked == 0
+        ray.kill(ranks[0])

@@ -1,0 +1,164 @@
+"""The packed forward pass against Hugging Face's own, one sample at a time."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
+
+from rljob_runtime.trainer.model import UnsupportedModel, load_policy, save_initial_model
+from rljob_runtime.trainer.packing import pack
+from rljob_runtime.trainer.policy import Distribution, Policy, restrict
+from tests.tiny_models import VOCABULARY, Family, tiny_model
+from tests.trainer_ranks import trainer_job
+
+CPU = torch.device("cpu")
+PLAIN = Distribution()
+
+
+def samples(
+    lengths: list[tuple[int, int]], seed: int = 0
+) -> tuple[list[NDArray[np.int32]], list[NDArray[np.int32]]]:
+    """Random prompts and responses of these lengths."""
+    rng = np.random.default_rng(seed)
+    drawn = [[rng.integers(0, VOCABULARY, n).astype(np.int32) for n in pair] for pair in lengths]
+    return [pair[0] for pair in drawn], [pair[1] for pair in drawn]
+
+
+def one_by_one(
+    folder: Path,
+    prompts: list[NDArray[np.int32]],
+    responses: list[NDArray[np.int32]],
+    temperature: float = 1.0,
+) -> tuple[list[float], list[float]]:
+    """Log-probabilities and entropies by Hugging Face's model with its eager attention."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
+    log_probs, entropies = [], []
+    for prompt, response in zip(prompts, responses, strict=True):
+        tokens = torch.from_numpy(np.concatenate([prompt, response])).long()
+        with torch.no_grad():
+            logits = model(tokens[None]).logits[0, len(prompt) - 1 : -1].double() / temperature
+        distribution = torch.distributions.Categorical(logits=logits)
+        log_probs += distribution.log_prob(tokens[len(prompt) :]).tolist()
+        entropies += distribution.entropy().tolist()
+    return log_probs, entropies
+
+
+MIXED = [(1, 1), (5, 30), (100, 150), (3, 1), (12, 70), (2, 2), (60, 5), (100, 151)]
+
+
+@pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
+@pytest.mark.parametrize("family", ["qwen3", "qwen2", "llama"])
+def test_packed_is_alone(tmp_path: Path, family: Family, tied: bool) -> None:
+    folder = tiny_model(tmp_path / "model", family, tied)
+    prompts, responses = samples(MIXED)
+    policy = load_policy(folder, Distribution(temperature=0.7), torch.float32)
+    log_probs, entropies = policy(pack(prompts, responses, CPU))
+    expected = one_by_one(folder, prompts, responses, temperature=0.7)
+    np.testing.assert_allclose(log_probs.detach().numpy(), expected[0], atol=2e-5)
+    np.testing.assert_allclose(entropies.detach().numpy(), expected[1], atol=2e-5)
+
+
+def test_sliding_window(tmp_path: Path) -> None:
+    folder = tiny_model(tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}
+    config["layer_types"] = ["full_attention", "sliding_attention"]
+    (folder / "config.json").write_text(json.dumps(config))
+    prompts, responses = samples([(5, 30), (2, 3), (20, 40)])
+    log_probs, _ = load_policy(folder, PLAIN, torch.float32)(pack(prompts, responses, CPU))
+    np.testing.assert_allclose(
+        log_probs.detach().numpy(), one_by_one(folder, prompts, responses)[0], atol=2e-5
+    )
+
+
+def test_gradients_are_the_same_in_chunks_with_recomputation_and_at_once(tmp_path: Path) -> None:
+    folder = tiny_model(tmp_path / "model")
+    packed = pack(*samples([(3, 20), (5, 31)]), CPU)
+
+    def gradients(logits: int, recompute: bool) -> dict[str, torch.Tensor]:
+        model = load_policy(folder, PLAIN, torch.float32, recompute).model
+        policy = Policy(model, PLAIN, logits)
+        log_probs, entropy = policy(packed)
+        (log_probs.square().sum() + 0.3 * entropy.sum()).backward()
+        return {
+            name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None
+        }
+
+    whole = gradients(10**9, False)
+    for other in (gradients(7 * VOCABULARY, False), gradients(10**9, True)):
+        assert other.keys() == whole.keys()
+        for name, gradient in whole.items():
+            torch.testing.assert_close(other[name], gradient, rtol=1e-4, atol=1e-5)
+
+
+RESTRICTED = [
+    # top-k, top-p, drawn token, tokens that stay; probabilities 0.4, 0.3, 0.2, 0.1
+    (0, 1.0, 3, {0, 1, 2, 3}),
+    (2, 1.0, 0, {0, 1}),
+    (2, 1.0, 3, {0, 1, 3}),
+    (0, 0.4, 0, {0}),
+    (0, 0.41, 0, {0, 1}),
+    (0, 0.65, 3, {0, 1, 3}),
+    (0, 0.71, 1, {0, 1, 2}),
+    (3, 0.75, 0, {0, 1}),  # 0.4 and 0.3 are 7/9 of the three highest
+    (4, 1.0, 0, {0, 1, 2, 3}),
+]
+
+
+@pytest.mark.parametrize(("top_k", "top_p", "drawn", "stay"), RESTRICTED)
+def test_restrict(top_k: int, top_p: float, drawn: int, stay: set[int]) -> None:
+    logits = torch.tensor([[0.4, 0.3, 0.2, 0.1]]).log()
+    found = restrict(logits, Distribution(1.0, top_k, top_p), torch.tensor([drawn]))
+    probabilities = found.softmax(-1)[0]
+    assert set(probabilities.nonzero()[:, 0].tolist()) == stay
+    kept = torch.tensor([0.4, 0.3, 0.2, 0.1])[sorted(stay)]
+    torch.testing.assert_close(probabilities[sorted(stay)], kept / kept.sum())
+
+
+def test_restricted_policy_is_finite_and_has_a_gradient(tmp_path: Path) -> None:
+    policy = load_policy(tiny_model(tmp_path / "model"), Distribution(0.8, 5, 0.9), torch.float32)
+    log_probs, entropy = policy(pack(*samples([(3, 40), (4, 20)]), CPU))
+    (log_probs.sum() + entropy.sum()).backward()
+    assert log_probs.isfinite().all()
+    assert (entropy <= np.log(6) + 1e-5).all()
+    gradients = [parameter.grad for parameter in policy.parameters() if parameter.grad is not None]
+    assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+def test_random_model_depends_on_the_seed_alone(tmp_path: Path) -> None:
+    def weights(name: str, seed: int) -> dict[str, torch.Tensor]:
+        save_initial_model(trainer_job(seed=seed), 40, 0, 1, 2, tmp_path / name)
+        return load_file(tmp_path / name / "model.safetensors")
+
+    first, torch_draw = weights("a", 7), torch.rand(3)
+    again, other = weights("b", 7), weights("c", 8)
+    assert first.keys() == again.keys()
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not torch.equal(first["lm_head.weight"], other["lm_head.weight"])
+    assert not torch.equal(torch_draw, torch.rand(3))
+    config = json.loads((tmp_path / "a" / "config.json").read_text())
+    assert (config["vocab_size"], config["pad_token_id"], config["eos_token_id"]) == (64, 0, 2)
+
+
+def test_models_that_cannot_be_trained_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedModel, match=r"hiddenSize \(32\) must be attentionHeads \* headDim \(64\)"):
+        save_initial_model(trainer_job(model={"architecture": "qwen2"}), 32, 0, 1, 2, tmp_path / "qwen2")
+    folder = tiny_model(tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    weights = load_file(folder / "model.safetensors")
+
+    (folder / "config.json").write_text(json.dumps(config | {"final_logit_softcapping": 30.0}))
+    with pytest.raises(UnsupportedModel, match="final_logit_softcapping in config.json"):
+        load_policy(folder, PLAIN, torch.float32)
+    (folder / "config.json").write_text(json.dumps(config))
+
+    save_file(weights | {"model.extra.weight": torch.ones(3)}, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(
+        UnsupportedModel, match=r"model\.extra\.weight is of shape \[3\] in the \*\.safetensors, and missing"
+    ):
+        load_policy(folder, PLAIN, torch.float32)

@@ -1,0 +1,249 @@
+"""Training steps on one rank and on two: what is learned must not depend on how the work is shared."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from rljob_runtime.parallel.microbatch import SampleTooLong
+from rljob_runtime.samples import Group, Span
+from rljob_runtime.trainer.metrics import StepMetrics
+from rljob_runtime.trainer.step import TrainingDiverged
+from tests.trainer_ranks import groups, model_folder, on_ranks, trainer_job, worker
+
+Weights = dict[str, np.ndarray]
+ALGORITHMS: dict[str, dict[str, Any]] = {
+    "clip and kl": {"kl": {"coefficient": 0.1}, "entropyCoefficient": 0.01},
+    "decoupled, sequence-mean": {
+        "policyLoss": {"decoupledClip": {"level": "sequence"}},
+        "aggregation": "sequence-mean",
+    },
+    "reinforce": {"policyLoss": {"truncatedReinforce": {}}, "normalizeByStd": False},
+}
+
+
+def train(
+    rank: int, world_size: int, store: Path | None, folder: Path, changes: dict[str, Any], steps: int = 2
+) -> tuple[list[StepMetrics], Weights]:
+    """Train some steps of six groups; metrics, and on rank 0 the weights that engines would get."""
+    with worker(trainer_job(**changes), folder, rank, world_size, store) as trainer:
+        metrics = [
+            trainer.train_step(step, step, groups(6, seed=step, version=step)) for step in range(steps)
+        ]
+        ref = trainer.publish(steps)
+        weights = load_file(Path(ref.location) / "model.safetensors") if ref is not None else {}
+        return metrics, {name: value.float().numpy() for name, value in weights.items()}
+
+
+def settings(algorithm: dict[str, Any], cap: int, **more: Any) -> dict[str, Any]:
+    schedule = {"promptsPerBatch": 3, "batchesPerStep": 2}
+    return {"algorithm": algorithm, "parallel": {"maxTokensPerMicroBatch": cap}, "schedule": schedule, **more}
+
+
+def assert_same(left: tuple[list[StepMetrics], Weights], right: tuple[list[StepMetrics], Weights]) -> None:
+    for one, other in zip(left[0], right[0], strict=True):
+        for name in ("loss", "policy_loss", "kl", "entropy", "grad_norm", "clip_fraction", "parity_max"):
+            assert getattr(one, name) == pytest.approx(getattr(other, name), rel=1e-4, abs=1e-5), name
+        for name in ("tokens", "response_tokens", "samples", "failed", "reward_mean", "staleness_histogram"):
+            assert getattr(one, name) == getattr(other, name), name
+    assert left[1].keys() == right[1].keys()
+    for name, value in left[1].items():
+        np.testing.assert_allclose(value, right[1][name], atol=2e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_any_number_of_ranks_and_micro_batches(tmp_path: Path, name: str) -> None:
+    folder = model_folder(trainer_job(), tmp_path / "model")
+    whole = train(0, 1, None, folder, settings(ALGORITHMS[name], 4096))
+    assert_same(whole, train(0, 1, None, folder, settings(ALGORITHMS[name], 64)))
+    assert_same(whole, on_ranks(2, train, folder, settings(ALGORITHMS[name], 64))[0])
+
+
+def test_two_ranks_in_bfloat16_with_tied_embeddings_and_recomputation(tmp_path: Path) -> None:
+    model = {"model": {"tieWordEmbeddings": True}}
+    folder = model_folder(trainer_job(**model), tmp_path / "model")
+    half = model | {"policy": {"dtype": "bfloat16", "gradientCheckpointing": True}}
+    exact = train(0, 1, None, folder, settings({"kl": {}}, 64, **model))
+    alone = train(0, 1, None, folder, settings({"kl": {}}, 64, **half))
+    shared = on_ranks(2, train, folder, settings({"kl": {}}, 64, **half))[0]
+    for other in (alone, shared):
+        assert other[0][1].loss == pytest.approx(exact[0][1].loss, abs=0.03)
+        assert other[1].keys() == exact[1].keys()
+        for name, value in exact[1].items():
+            np.testing.assert_allclose(other[1][name], value, atol=0.02, err_msg=name)
+
+
+def test_a_rank_without_work_takes_part(tmp_path: Path) -> None:
+    """One group with one response, for two ranks."""
+    folder = model_folder(trainer_job(), tmp_path / "model")
+    alone = _one_response(0, 1, None, folder)
+    shared = on_ranks(2, _one_response, folder)
+    assert shared[0].loss == pytest.approx(alone.loss, abs=1e-6)
+    assert shared[0].grad_norm == pytest.approx(alone.grad_norm, rel=1e-4)
+    assert shared[0].tokens == alone.tokens
+
+
+def _one_response(rank: int, world_size: int, store: Path | None, folder: Path) -> StepMetrics:
+    with worker(trainer_job(), folder, rank, world_size, store) as trainer:
+        metrics: StepMetrics = trainer.train_step(0, 0, groups(1, samples=1))
+        return metrics
+
+
+def test_the_same_groups_give_the_same_bits(tmp_path: Path) -> None:
+    folder = model_folder(trainer_job(), tmp_path / "model")
+    runs = [train(0, 1, None, folder, settings({"kl": {}}, 64), steps=4) for _ in range(2)]
+    losses = [[metrics.loss for metrics in run[0]] for run in runs]
+    assert losses[0] == losses[1]
+    assert all(np.array_equal(runs[0][1][name], runs[1][1][name]) for name in runs[0][1])
+
+
+def test_decoupled_clip_uses_the_weights_of_the_steps_beginning(tmp_path: Path) -> None:
+    """With the engines' log-probabilities equal to the trainer's, importance weights are 1 in every batch of
+    the step, although the first update has moved the policy when the second batch is trained."""
+    common: dict[str, Any] = {
+        "schedule": {"promptsPerBatch": 2, "batchesPerStep": 2}, "optimizer": {"learningRate": 0.02}
+    }  # fmt: skip
+    job = trainer_job({"policyLoss": {"decoupledClip": {}}}, **common)
+    with worker(job, model_folder(job, tmp_path / "model")) as trainer:
+        exact = scored(trainer, groups(4))
+        metrics = trainer.train_step(0, 0, exact)
+        assert metrics.importance_weight_mean == pytest.approx(1.0, abs=1e-5)
+        assert metrics.parity_max < 1e-5
+    with worker(trainer_job(**common), tmp_path / "model") as trainer:
+        metrics = trainer.train_step(0, 0, exact)
+        assert metrics.parity_max < 1e-5
+        assert abs(metrics.importance_weight_mean - 1.0) > 1e-4
+
+
+def scored(trainer: Any, made: list[Group]) -> list[Group]:
+    """Groups whose log-probabilities are the trainer's own."""
+    from msgspec.structs import replace
+
+    from rljob_runtime.trainer.packing import pack
+
+    def exact(group: Group) -> Group:
+        packed = pack(
+            [group.prompt] * len(group.samples), [s.tokens for s in group.samples], torch.device("cpu")
+        )
+        with torch.no_grad():
+            log_probs, _ = trainer._policy(packed)
+        parts = np.split(log_probs.numpy(), np.cumsum([len(s.tokens) for s in group.samples])[:-1])
+        pairs = zip(group.samples, parts, strict=True)
+        return replace(group, samples=tuple(replace(sample, log_probs=part) for sample, part in pairs))
+
+    return [exact(group) for group in made]
+
+
+def test_staleness_and_spans_are_counted(tmp_path: Path) -> None:
+    from msgspec.structs import replace
+
+    job = trainer_job(**{"async": {"stepsPerVersion": 2, "maxStaleness": 2.0}})
+    first, second = groups(2, samples=2, version=3)
+    spans = (Span(1, 0, 1), Span(3, 1, len(first.samples[0].tokens)))
+    first = replace(first, samples=(replace(first.samples[0], spans=spans), first.samples[1]))
+    with worker(job, model_folder(job, tmp_path / "model")) as trainer:
+        fresh = trainer.train_step(6, 3, [first, second])
+        later = trainer.train_step(7, 3, [first, second])
+    assert fresh.staleness_histogram == {0: 2, 2: 1}
+    assert (fresh.staleness_max, fresh.staleness_mean) == (2, pytest.approx(2 / 3))
+    assert fresh.mixed_share == pytest.approx(1 / 3)
+    assert (fresh.samples, fresh.failed) == (4, 1)
+    assert fresh.parity_max is not None
+    assert later.parity_max is None, "the weights have moved on since version 3 was published"
+
+
+def test_a_step_without_anything_to_learn_leaves_the_weights(tmp_path: Path) -> None:
+    from msgspec.structs import replace
+
+    job = trainer_job(optimizer={"schedule": "linear"})
+    failed = [
+        replace(group, samples=tuple(replace(sample, failure="error") for sample in group.samples))
+        for group in groups(2)
+    ]
+    with worker(job, model_folder(job, tmp_path / "model")) as trainer:
+        before = {name: tensor.clone() for name, tensor in trainer.weights()}
+        metrics = trainer.train_step(0, 0, failed)
+        assert all(torch.equal(before[name], tensor) for name, tensor in trainer.weights())
+        assert (metrics.failed, metrics.response_tokens, metrics.loss) == (8, 0, 0.0)
+        assert trainer.train_step(1, 1, groups(2)).learning_rate == pytest.approx(0.9e-3)
+
+
+def test_a_gradient_that_is_not_finite_never_reaches_the_weights(tmp_path: Path) -> None:
+    from msgspec.structs import replace
+
+    job = trainer_job()
+    broken = [
+        replace(group, samples=tuple(replace(sample, reward=float("inf")) for sample in group.samples))
+        for group in groups(2)
+    ]
+    with worker(job, model_folder(job, tmp_path / "model")) as trainer:
+        before = {name: tensor.clone() for name, tensor in trainer.weights()}
+        with (
+            np.errstate(invalid="ignore"),
+            pytest.raises(TrainingDiverged, match="step 3: the gradient is not finite"),
+        ):
+            trainer.train_step(3, 3, broken)
+        assert all(torch.equal(before[name], tensor) for name, tensor in trainer.weights())
+
+
+def test_a_sample_above_the_cap_is_an_error(tmp_path: Path) -> None:
+    job = trainer_job()
+    with (
+        worker(job, model_folder(job, tmp_path / "model")) as trainer,
+        pytest.raises(SampleTooLong, match="sample 0 of prompt 0 has"),
+    ):
+        trainer.train_step(0, 0, groups(1, longest=400, seed=2))
+
+
+def test_events_cover_the_step(tmp_path: Path) -> None:
+    import json
+    import time
+
+    job = trainer_job({"kl": {}})
+    with worker(job, model_folder(job, tmp_path / "model"), events=tmp_path / "events") as trainer:
+        trainer.train_step(0, 0, groups(8))
+        began = time.time()
+        metrics = trainer.train_step(1, 1, groups(8))
+        took = time.time() - began
+        trainer.publish(1)
+        trainer._phases._events.flush()
+    lines = (tmp_path / "events" / "step_1" / "worker_0.jsonl").read_text().splitlines()
+    events = [json.loads(line) for line in lines]
+    assert {event["event"] for event in events} == {
+        "forward", "backward", "optimizer", "reference_forward", "weight_publish",
+    }  # fmt: skip
+    recorded = sum(event["duration"] for event in events if event["event"] != "weight_publish")
+    assert recorded == pytest.approx(sum(metrics.seconds.values()), abs=1e-3)
+    assert 0.5 * took < recorded <= took
+
+
+def preference(trainer: Any) -> float:
+    """How much likelier, in nats, tokens 1, 5, 9, ... are than others."""
+    samples = [sample for group in scored(trainer, groups(4, seed=99)) for sample in group.samples]
+    tokens = np.concatenate([sample.tokens for sample in samples])
+    log_probs = np.concatenate([sample.log_probs for sample in samples])
+    return float(log_probs[tokens % 4 == 1].mean() - log_probs[tokens % 4 != 1].mean())
+
+
+def test_learns_what_is_rewarded(tmp_path: Path) -> None:
+    """A response is rewarded for its share of some tokens: they become likelier than the others."""
+    from msgspec.structs import replace
+
+    def rewarded(group: Group) -> Group:
+        shares = [float((sample.tokens % 4 == 1).mean()) for sample in group.samples]
+        pairs = zip(group.samples, shares, strict=True)
+        return replace(
+            group, samples=tuple(replace(sample, failure=None, reward=share) for sample, share in pairs)
+        )
+
+    job = trainer_job(optimizer={"learningRate": 5e-3}, schedule={"totalSteps": 30, "promptsPerBatch": 4})
+    with worker(job, model_folder(job, tmp_path / "model"), total_updates=30) as trainer:
+        before = preference(trainer)
+        for step in range(30):
+            made = groups(4, seed=step, samples=8, longest=12, version=step)
+            trainer.train_step(step, step, scored(trainer, [rewarded(group) for group in made]))
+        assert abs(before) < 0.2
+        assert preference(trainer) > 0.5

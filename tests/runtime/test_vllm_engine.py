@@ -1,0 +1,202 @@
+"""The vLLM engine beyond the contract: its processes, tied embeddings, families, sampling, older versions."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import pytest_asyncio
+from tests.tiny_models import (
+    PLAIN,
+    Family,
+    check_log_probs,
+    perturbed,
+    request,
+    tiny_model,
+    vllm_device,
+    weights_at,
+)
+
+from rljob_runtime.engines.protocol import EngineDied, Sampling
+from rljob_runtime.engines.vllm import VllmEngine
+from rljob_runtime.samples import Generation
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+
+RULES = Sampling(temperature=0.7, top_p=0.9, top_k=20, stop_token_ids=(1, 2, 3))
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_model(tmp_path_factory.mktemp("vllm") / "model", tied=True)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def engine(base: Path) -> AsyncIterator[VllmEngine]:
+    engine = VllmEngine("vllm", base, RULES, 32, 256, **vllm_device())
+    await engine.start(0)
+    yield engine
+    await engine.close()
+
+
+async def load(engine: VllmEngine, version: int, folder: Path) -> None:
+    await engine.pause("abort")
+    await engine.load(weights_at(version, folder))
+    await engine.resume()
+
+
+async def check_engine(
+    engine: VllmEngine, base: Path, folder: Path, rules: Sampling = PLAIN
+) -> list[Generation]:
+    """Responses of an engine, whose log-probabilities are those of a trainer with the weights in `folder`."""
+    asked = [request(f"{folder.name}-{seed}", seed, length=5 + seed, max_tokens=60) for seed in range(16)]
+    results = await asyncio.gather(*[engine.submit(one) for one in asked])
+    check_log_probs(base, {engine.version: folder}, zip(asked, results, strict=True), rules)
+    return results
+
+
+async def test_a_tied_model_agrees_with_the_trainer_after_every_load(
+    engine: VllmEngine, base: Path, tmp_path: Path
+) -> None:
+    results = await check_engine(engine, base, base, RULES)
+    for version in range(1, 5):
+        folder = perturbed(base, tmp_path / f"v{version}", version)
+        await load(engine, version, folder)
+        results += await check_engine(engine, base, folder, RULES)
+    stopped = [got for got in results if got.finish == "stop"]
+    assert stopped, "no response met a stop token"
+    assert all(got.tokens[-1] in RULES.stop_token_ids for got in stopped)
+    assert not any(np.isin(got.tokens[:-1], RULES.stop_token_ids).any() for got in results)
+
+
+async def test_versions_are_exact_where_vllm_does_not_report_them(
+    engine: VllmEngine, base: Path, tmp_path: Path
+) -> None:
+    """The way of vLLM 0.22: tokens are counted inside the pause barrier. Each token must have the
+    log-probability of the weights of its label, and vLLM's own count of tokens per barrier must agree."""
+    start = engine.version
+    folders = {start: perturbed(base, tmp_path / "start", 99)}
+    await load(engine, start, folders[start])
+    engine._live_core().reports_versions = False
+    asked = [request(f"counted{seed}", seed, max_tokens=240) for seed in range(32)]
+    tasks = [asyncio.create_task(engine.submit(one)) for one in asked]
+    try:
+        for version in (start + 1, start + 2, start + 3):
+            folders[version] = perturbed(base, tmp_path / f"counted{version}", version)
+            await asyncio.sleep(0.05)
+            await engine.pause("keep")
+            await engine.load(weights_at(version, folders[version]))
+            await engine.resume()
+        results = await asyncio.gather(*tasks)
+    finally:
+        engine._live_core().reports_versions = True
+    assert max(len(got.spans) for got in results) > 1
+    check_log_probs(base, folders, zip(asked, results, strict=True), RULES)
+    await engine._guarded(engine._live_core().label(engine.version))
+
+
+async def test_a_killed_engine_core_ends_every_submit_at_once(base: Path) -> None:
+    engine = VllmEngine("killed", base, Sampling(), 32, 512, **vllm_device())
+    await engine.start(0)
+    tasks = [asyncio.create_task(engine.submit(request(f"r{i}", i, max_tokens=400))) for i in range(32)]
+    while (await engine.load_snapshot()).generated_tokens < 100:  # noqa: ASYNC110 - progress is told when asked
+        await asyncio.sleep(0.005)
+    [process] = engine._live_core().processes
+    began = time.monotonic()
+    os.kill(process.pid, signal.SIGKILL)
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert time.monotonic() - began < 2
+    assert [type(result) for result in results] == [EngineDied] * 32
+    assert f"engine killed: its engine core (process {process.pid}) ended with exit code -9" in str(
+        results[0]
+    )
+    for call in (engine.pause("keep"), engine.load_snapshot(), engine.submit(request("late"))):
+        with pytest.raises(EngineDied, match="exit code -9"):
+            await call
+    await engine.close()
+    assert gone(process.pid, within=0.1)
+
+
+HOST = """
+import asyncio, sys
+from rljob_runtime.engines.protocol import Sampling
+from rljob_runtime.engines.vllm import VllmEngine
+from tests.tiny_models import vllm_device
+
+async def main():
+    engine = VllmEngine("host", sys.argv[1], Sampling(), 8, 256, **vllm_device())
+    await engine.start(0)
+    print("started", engine._live_core().processes[0].pid, flush=True)
+    {then}
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
+
+
+def host(then: str, base: Path, folder: Path) -> tuple["subprocess.Popen[str]", int]:
+    """A process that starts an engine and goes on with `then`; and its engine core's id."""
+    script = folder / "host.py"
+    script.write_text(HOST.format(then=then))
+    process = subprocess.Popen(
+        [sys.executable, str(script), str(base)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
+    )
+    assert process.stdout is not None
+    line = next((line for line in process.stdout if line.startswith("started")), "")
+    assert line, f"the host ended with {process.wait()}"
+    return process, int(line.split()[1])
+
+
+def gone(pid: int, within: float) -> bool:
+    """Whether a process ends in time; one that nobody has reaped yet counts."""
+    deadline = time.monotonic() + within
+    while time.monotonic() < deadline:
+        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+async def test_the_engine_core_ends_when_its_host_is_killed(base: Path, tmp_path: Path) -> None:
+    process, core = host("await asyncio.Event().wait()", base, tmp_path)
+    assert psutil.pid_exists(core)
+    process.kill()
+    process.wait()
+    assert gone(core, within=2)
+
+
+async def test_close_leaves_no_process_behind(base: Path, tmp_path: Path) -> None:
+    process, core = host("await engine.close()", base, tmp_path)
+    assert process.wait(timeout=30) == 0
+    assert gone(core, within=0.1)
+
+
+@pytest.mark.parametrize(("family", "tied"), [("qwen2", False), ("llama", True)])
+async def test_other_families_agree_with_the_trainer(tmp_path: Path, family: Family, tied: bool) -> None:
+    base = tiny_model(tmp_path / "model", family, tied)
+    engine = VllmEngine(family, base, Sampling(), 16, 128, **vllm_device())
+    await engine.start(0)
+    for version in (1, 2):
+        folder = perturbed(base, tmp_path / f"v{version}", version)
+        await load(engine, version, folder)
+        await check_engine(engine, base, folder)
+    await engine.close()
+
+
+async def test_a_model_that_vllm_cannot_run_is_an_error_of_one_line(tmp_path: Path) -> None:
+    base = tiny_model(tmp_path / "model")
+    (base / "config.json").write_text("{}")
+    with pytest.raises(EngineDied, match="engine broken: vLLM did not start") as caught:
+        await VllmEngine("broken", base, Sampling(), 4, 64, **vllm_device()).start(0)
+    assert "\n" not in str(caught.value)

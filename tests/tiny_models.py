@@ -1,0 +1,126 @@
+"""Tiny random models on disk, and what their log-probabilities must be."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import transformers
+from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
+
+from rljob_api.rollout import VllmEngine as VllmOptions
+from rljob_runtime.engines.protocol import Request, Sampling, WeightRef
+from rljob_runtime.engines.torch_sampling import restrict
+from rljob_runtime.samples import Generation
+
+Family = Literal["qwen3", "qwen2", "llama"]
+VOCABULARY = 64
+PLAIN = Sampling()
+VLLM_TOLERANCE = 2e-3 if torch.cuda.is_available() else 1e-4
+"""Log-probabilities of a vLLM engine may differ from a trainer's by this much, in float32. On NVIDIA
+accelerators attention multiplies in TF32 (10 bits of mantissa)."""
+
+
+def tiny_model(folder: Path, family: Family = "qwen3", tied: bool = False, seed: int = 0) -> Path:
+    """A model of two layers and 0.1 M parameters that every engine can run; returns `folder`."""
+    shape: dict[str, Any] = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 128 if family == "qwen2" else 64,
+        "intermediate_size": 192,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 512,
+        "tie_word_embeddings": tied,
+    }
+    if family != "qwen2":
+        shape["head_dim"] = 32
+    names = {"qwen3": "Qwen3", "qwen2": "Qwen2", "llama": "Llama"}
+    config = getattr(transformers, f"{names[family]}Config")(**shape)
+    torch.manual_seed(seed)
+    getattr(transformers, f"{names[family]}ForCausalLM")(config).float().save_pretrained(folder)
+    return folder
+
+
+def perturbed(base: Path, folder: Path, seed: int, scale: float = 0.1) -> Path:
+    """Weights of `base` plus noise, published in `folder` as a trainer's store would; returns `folder`."""
+    generator = torch.Generator().manual_seed(seed)
+    weights = load_file(base / "model.safetensors")
+    noisy = {
+        name: value + scale * torch.randn(value.shape, generator=generator)
+        for name, value in sorted(weights.items())
+    }
+    published(folder)
+    save_file(noisy, folder / "model.safetensors")
+    return folder
+
+
+def published(folder: Path) -> Path:
+    """Make `folder` one that engines take weights from."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / ".lock").touch()
+    return folder
+
+
+def weights_at(version: int, folder: Path) -> WeightRef:
+    return WeightRef(version, "shm", str(folder))
+
+
+def request(name: str, seed: int = 0, length: int = 10, max_tokens: int = 50) -> Request:
+    """A request with a random prompt of `length` tokens."""
+    tokens = np.random.default_rng([seed, length]).integers(0, VOCABULARY, length).astype(np.int32)
+    return Request(name, tokens, max_tokens, seed)
+
+
+def vllm_device() -> dict[str, Any]:
+    """Arguments that make a vLLM engine run a tiny model on what this machine has."""
+    if not torch.cuda.is_available():
+        return {"accelerator": "cpu"}
+    return {"accelerator": "nvidia", "options": VllmOptions(gpuMemoryUtilization=0.1, enforceEager=True)}
+
+
+class Reference:
+    """A model in plain Hugging Face form."""
+
+    def __init__(self, base: Path) -> None:
+        self._model = transformers.AutoModelForCausalLM.from_pretrained(base).eval()
+
+    def use(self, folder: Path) -> "Reference":
+        """Take the weights in `folder`."""
+        self._model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
+        self._model.tie_weights()
+        return self
+
+    @torch.inference_mode()
+    def log_probs(self, asked: Request, got: Generation, sampling: Sampling = PLAIN) -> NDArray[np.float32]:
+        """What each token's log-probability must be, shape (response length,)."""
+        prompt = len(asked.tokens)
+        tokens = torch.from_numpy(np.concatenate([asked.tokens, got.tokens]).astype(np.int64))
+        logits = self._model(tokens[None]).logits[0, prompt - 1 : -1].float() / sampling.temperature
+        chosen = restrict(logits, sampling).log_softmax(-1).gather(1, tokens[prompt:, None])
+        return chosen[:, 0].numpy()
+
+
+def check_log_probs(
+    base: Path,
+    folders: dict[int, Path],
+    pairs: Iterable[tuple[Request, Generation]],
+    sampling: Sampling = PLAIN,
+    tolerance: float = VLLM_TOLERANCE,
+) -> None:
+    """Each token's log-probability is that of a model with the weights of the token's version.
+
+    `folders` has the weights of each version; `base` the model they belong to.
+    """
+    pairs = list(pairs)
+    assert {span.version for _, got in pairs for span in got.spans} <= folders.keys()
+    reference = Reference(base)
+    for version, folder in folders.items():
+        reference.use(folder)
+        for asked, got in pairs:
+            for span in (span for span in got.spans if span.version == version):
+                part = slice(span.start, span.end)
+                expected = reference.log_probs(asked, got, sampling)[part]
+                np.testing.assert_allclose(got.log_probs[part], expected, atol=tolerance, rtol=0)

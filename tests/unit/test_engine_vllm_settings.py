@@ -1,0 +1,67 @@
+"""How a job's settings become vLLM's."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rljob_api.rollout import VllmEngine
+from rljob_runtime.engines.protocol import Sampling
+from rljob_runtime.engines.vllm_compat import Accelerator, VllmShape, arguments, environment
+
+
+def shape(accelerator: Accelerator = "cpu", tensor_parallel: int = 1, **options: Any) -> VllmShape:
+    return VllmShape(
+        Path("/model"),
+        Sampling(),
+        64,
+        256,
+        "float32",
+        VllmEngine(**options),
+        accelerator,
+        tensor_parallel,
+        2,
+        7,
+    )
+
+
+@pytest.mark.parametrize(
+    ("built", "expected"),
+    [
+        (
+            shape(),
+            {"max_num_seqs": 64, "max_model_len": 256, "seed": 7, "logprobs_mode": "processed_logprobs"},
+        ),
+        (shape(), {"enforce_eager": True, "kv_cache_memory_bytes": 2**30, "gpu_memory_utilization": None}),
+        (shape(kvCacheGiB=0.5), {"kv_cache_memory_bytes": 2**29}),
+        (
+            shape("nvidia"),
+            {"enforce_eager": False, "gpu_memory_utilization": 0.85, "kv_cache_memory_bytes": None},
+        ),
+        (shape("nvidia", enforceEager=True), {"enforce_eager": True}),
+        (shape("nvidia"), {"additional_config": {}, "distributed_executor_backend": None}),
+        (shape("nvidia", 4), {"tensor_parallel_size": 4}),
+        (shape(tensor_parallel=2), {"tensor_parallel_size": 2, "distributed_executor_backend": None}),
+        (shape("ascend"), {"additional_config": {"rl_config": {"enabled": True}}}),
+        (
+            shape("ascend", additionalConfig={"x": 1}),
+            {"additional_config": {"x": 1, "rl_config": {"enabled": True}}},
+        ),
+        (shape("ascend", additionalConfig={"rl_config": {}}), {"additional_config": {"rl_config": {}}}),
+        (shape(), {"max_num_batched_tokens": None, "enable_prefix_caching": True}),
+        (shape(maxBatchedTokens=2048, prefixCaching=False), {"max_num_batched_tokens": 2048}),
+        (shape(prefixCaching=False), {"enable_prefix_caching": False}),
+    ],
+)
+def test_arguments(built: VllmShape, expected: dict[str, object]) -> None:
+    chosen = arguments(built)
+    assert {name: chosen.get(name) for name in expected} == expected
+
+
+def test_environment_binds_threads_on_cpus_only() -> None:
+    on_cpu, on_gpu = environment(shape("cpu"), 42), environment(shape("nvidia"), 42)
+    assert on_cpu.items() - on_gpu.items() == {
+        ("VLLM_CPU_OMP_THREADS_BIND", "nobind"),
+        ("OMP_NUM_THREADS", "2"),
+    }
+    assert on_gpu["RLJOB_ENGINE_HOST"] == "42"
