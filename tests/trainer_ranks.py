@@ -19,7 +19,7 @@ _SECONDS = 100.0
 
 
 def trainer_job(algorithm: dict[str, Any] | None = None, **changes: Any) -> RLJob:
-    """A job with a tiny random model on CPUs. `changes` to `training`, YAML names; `model` to the random model."""
+    """A job with a tiny random model on CPUs. `changes` are to `training`, `model` to the random model."""
     model = {"random": {"hiddenSize": 32, "intermediateSize": 64, "headDim": 16} | changes.pop("model", {})}
     training = {
         "model": model | changes.pop("policy", {}),
@@ -110,7 +110,7 @@ def model_folder(job: RLJob, folder: Path) -> Path:
 
 
 def on_ranks(world_size: int, work: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """`work(rank, world_size, store, *arguments)` in `world_size` new processes; its results in order of rank."""
+    """`work(rank, world_size, store, *arguments)` in `world_size` new processes; results in order of rank."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["transformers.modeling_utils", "rljob_runtime.trainer.worker"])
     with tempfile.TemporaryDirectory(prefix="trainer-test-") as folder:
@@ -146,6 +146,6 @@ def _run(
 def _receive(pipe: Any) -> Any:
     if not pipe.poll(_SECONDS):
         raise TimeoutError(f"a rank gave no result in {_SECONDS:g} s")
-    done, value = pickle.loads(pipe.recv_bytes())
+    done, value = pickle.loads(pipe.recv_bytes())  # noqa: S301 - from a process of this test
     assert done, value
     return value

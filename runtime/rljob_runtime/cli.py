@@ -42,6 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     again.add_argument("--resume", action="store_true", help="go on from the folder's newest checkpoint")
     again.add_argument("--restart", action="store_true", help="begin anew; an earlier run is kept as DIR.1")
     run.add_argument("--no-live", action="store_true", help="plain log lines, also on a terminal")
+    run.add_argument("--share", action="store_true", help="let workers share this machine's accelerators")
     run.set_defaults(command=_run)
 
     validate = commands.add_parser("validate", help="check manifests and all that they refer to")
@@ -61,7 +62,7 @@ def _run(options: argparse.Namespace) -> int:
     try:
         manifest = _checked(options.file)
         folder: Path = options.output or Path("runs") / manifest.job.metadata.name
-        _check_machine(manifest, folder)
+        _check_machine(manifest, folder, options.share)
         with held(folder, options.file, resume=options.resume, restart=options.restart) as run_folder:
             from rljob_runtime.driver import run
 
@@ -72,6 +73,7 @@ def _run(options: argparse.Namespace) -> int:
                     manifest_folder=manifest.folder,
                     resume=options.resume,
                     live=not options.no_live,
+                    share=options.share,
                 ),
             )
     except ManifestError as error:
@@ -123,7 +125,7 @@ def _checked(file: Path) -> Manifest:
     return manifest
 
 
-def _check_machine(manifest: Manifest, folder: Path) -> None:
+def _check_machine(manifest: Manifest, folder: Path, share: bool) -> None:
     """Raise `ManifestError` when the job does not fit this machine."""
     from rljob_runtime.checks import model_parameters
     from rljob_runtime.preflight import measure, preflight
@@ -132,7 +134,7 @@ def _check_machine(manifest: Manifest, folder: Path) -> None:
     path = job.spec.training.checkpoint.path
     checkpoints = manifest.folder / path if path is not None else folder.absolute()
     parameters = model_parameters(job, manifest.folder)
-    problems = preflight(job, parameters, measure(job, checkpoints))
+    problems = preflight(job, parameters, measure(job, checkpoints, share))
     if problems:
         raise ManifestError(manifest.find(problem) for problem in problems)
 

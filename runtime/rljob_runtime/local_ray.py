@@ -62,3 +62,11 @@ def _resources(job: RLJob) -> dict[str, float]:
         "heavy_rollout": pools.heavy_rollout.replicas,
     }
     return {name: float(count) for name, count in units.items() if count}
+
+
+def devices() -> int:
+    """Accelerators that Ray found on this machine."""
+    import ray
+
+    found = ray.cluster_resources()
+    return int(found.get("GPU", 0) + found.get("NPU", 0))

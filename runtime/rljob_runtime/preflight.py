@@ -45,6 +45,8 @@ class Machine:
     """Free bytes where checkpoints go."""
     vllm: bool
     """Whether vLLM is installed."""
+    shared: bool = False
+    """Whether workers may share a device."""
 
 
 def preflight(job: RLJob, parameters: int, machine: Machine) -> list[Problem]:
@@ -59,8 +61,9 @@ def preflight(job: RLJob, parameters: int, machine: Machine) -> list[Problem]:
     ]
 
 
-def measure(job: RLJob, checkpoints: Path) -> Machine:
-    """What this machine has for the job; `checkpoints` is where its checkpoints will be (may not exist)."""
+def measure(job: RLJob, checkpoints: Path, shared: bool = False) -> Machine:
+    """What this machine has for the job; `checkpoints` is where its checkpoints will be (may not exist);
+    `shared`: whether workers may share a device."""
     return Machine(
         cores=len(os.sched_getaffinity(0)),
         accelerators=_count_accelerators(job.spec.accelerator),
@@ -70,6 +73,7 @@ def measure(job: RLJob, checkpoints: Path) -> Machine:
             next(path for path in [checkpoints, *checkpoints.parents] if path.exists())
         ).free,
         vllm=importlib.util.find_spec("vllm") is not None,
+        shared=shared,
     )
 
 
@@ -127,7 +131,8 @@ def _accelerators(job: RLJob, machine: Machine) -> Iterator[Problem]:
         return
     wanted = {name: replicas * each for name, replicas, each in _pools(job)}
     there = str(machine.accelerators) if machine.accelerators else "none"
-    if sum(wanted.values()) <= machine.accelerators:
+    enough = machine.accelerators > 0 if machine.shared else sum(wanted.values()) <= machine.accelerators
+    if enough:
         return
     cure = "set accelerator: cpu, or run it in a cluster"
     over = {name: count for name, count in wanted.items() if count > machine.accelerators}

@@ -54,7 +54,10 @@ class RayTrainer:
         queue: QueueService,
         events_folder: Path | None,
         weights_root: Path,
+        device_share: float,
     ) -> None:
+        """`device_share`: the part of its accelerator that a rank asks for."""
+        self._device_share = device_share
         self._job = job
         self._plan = plan
         self._model_folder = model_folder
@@ -150,9 +153,9 @@ class RayTrainer:
             "runtime_env": {"env_vars": {"OMP_NUM_THREADS": str(trainer.cpus_per_worker)}},
         }
         if kind.ray_resource == "GPU":
-            options["num_gpus"] = 1
+            options["num_gpus"] = self._device_share
         elif kind.ray_resource is not None:
-            options["resources"][kind.ray_resource] = 1
+            options["resources"][kind.ray_resource] = self._device_share
         return ray.remote(**options)(TrainerActor).remote(msgspec.msgpack.encode(spec))
 
     async def _call(self, method: str, *arguments: Any, deadline: float, ranks: Any = None) -> list[Any]:

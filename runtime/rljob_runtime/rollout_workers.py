@@ -27,7 +27,9 @@ _FACTORY = "rljob_runtime.engines.factory:make"
 class RolloutWorkers:
     """Starts workers; each start of a seat is a new process with the job's initial weights."""
 
-    def __init__(self, job: RLJob, model_folder: Path, tokenizer: TextTokenizer) -> None:
+    def __init__(self, job: RLJob, model_folder: Path, tokenizer: TextTokenizer, device_share: float) -> None:
+        """`device_share`: the part of each accelerator that a worker asks for."""
+        self._device_share = device_share
         self._job = job
         self._json = job.model_dump_json(by_alias=True, exclude_none=True)
         self._model_folder = model_folder
@@ -90,7 +92,7 @@ class RolloutWorkers:
             "max_concurrency": 1000,
         }
         if kind.ray_resource == "GPU":
-            options["num_gpus"] = pool.accelerators_per_worker
+            options["num_gpus"] = pool.accelerators_per_worker * self._device_share
         elif kind.ray_resource is not None:
-            options["resources"][kind.ray_resource] = pool.accelerators_per_worker
+            options["resources"][kind.ray_resource] = pool.accelerators_per_worker * self._device_share
         return options

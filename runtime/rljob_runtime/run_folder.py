@@ -33,6 +33,8 @@ class RunOptions:
     """Go on from the newest checkpoint in the folder."""
     live: bool
     """Show the live view, where the output is a terminal."""
+    share: bool = False
+    """Let workers share this machine's accelerators, each taking a part of one."""
 
 
 @contextmanager

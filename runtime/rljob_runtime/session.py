@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from rljob_api import RLJob
+from rljob_runtime import local_ray
 from rljob_runtime.data.prompts import PromptSource
 from rljob_runtime.data.tokenizer import TextTokenizer
+from rljob_runtime.device_share import device_share
 from rljob_runtime.engine_pool import EnginePool, EngineSlot
 from rljob_runtime.fleet import Fleet
 from rljob_runtime.job_plan import JobPlan
@@ -134,15 +136,16 @@ class Session:
             self.events,
         )  # fmt: skip
         weights_root = self._weights_root(model_folder)
+        share = device_share(self.job, local_ray.devices(), self._options.share)
         self._trainer = RayTrainer(
-            self.job, plan, model_folder, self._options, self._queue, self._events_folder, weights_root
+            self.job, plan, model_folder, self._options, self._queue, self._events_folder, weights_root, share
         )
         self._trainer_budget = RestartBudget("the trainer")
         stack.push_async_callback(self._trainer.close)
         sync = EngineSync(self.pool, _SYNC_SECONDS, _DRAIN_SECONDS)
         self._weights = Push(sync, plan.in_flight) if plan.in_flight else Pull(sync, self._spawn)
         self._may_join = asyncio.Event()
-        workers = RolloutWorkers(self.job, model_folder, self._tokenizer)
+        workers = RolloutWorkers(self.job, model_folder, self._tokenizer, share)
         stack.callback(workers.close)
         self._fleet = Fleet(
             workers.seats(self._events_folder, first_rank=1 + plan.trainer_ranks), workers.make, self.pool,

@@ -31,6 +31,8 @@ class AnyHistory(RuleBasedStateMachine):
         """Accepted and not ended: the group."""
         self.holders = {}
         """On lease: the client."""
+        self.ever = set()
+        """Accepted at some time: what was a duplicate may be cleared before its put ends."""
         self.done = set()
         self.ended = Counter()
         self.accepted = 0
@@ -45,7 +47,7 @@ class AnyHistory(RuleBasedStateMachine):
             match outcome:
                 case Stored(ticket, verdicts):
                     for group, verdict in zip(self.waiting_puts.pop(ticket), verdicts, strict=True):
-                        known = group.uid in self.inside or group.uid in self.done
+                        known = group.uid in self.ever or group.uid in self.done
                         assert verdict or known, "a new group was taken for a duplicate"
                 case Granted(ticket, groups):
                     wanted = self.waiting_gets.pop(ticket)
@@ -168,6 +170,7 @@ class AnyHistory(RuleBasedStateMachine):
         for uid in set(held) - set(self.inside):
             assert uid not in self.done
             self.accepted += 1
+            self.ever.add(uid)
         self.inside = held
         self.note(outcomes)
 

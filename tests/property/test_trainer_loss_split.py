@@ -1,5 +1,6 @@
 """The loss of a batch and its gradient do not depend on how the batch is split."""
 
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -52,8 +53,6 @@ def test_any_split_into_micro_batches(
 
     bounds = [0, *sorted(cut for cut in cuts if cut < len(lengths)), len(lengths)]
     whole, gradient = part(0, len(lengths))
-    losses, gradients = zip(
-        *(part(first, last) for first, last in zip(bounds, bounds[1:], strict=False)), strict=True
-    )
+    losses, gradients = zip(*(part(first, last) for first, last in pairwise(bounds)), strict=True)
     torch.testing.assert_close(torch.stack(losses).sum(), whole, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(torch.cat(gradients), gradient, rtol=1e-5, atol=1e-6)

@@ -180,7 +180,7 @@ async def test_a_wait_ends_at_its_deadline_and_leaves_nothing_behind(make_site, 
             began = time.monotonic()
             with pytest.raises(QueueTimeout, match=why) as error:
                 await call
-            assert 0.15 < time.monotonic() - began < 2
+            assert 0.15 < time.monotonic() - began < 10
             assert site.address in str(error.value) and "\n" not in str(error.value)
         stats = await client.stats()
         assert (stats.waiting_puts, stats.waiting_gets, stats.leased) == (0, 0, 0)
@@ -246,12 +246,12 @@ async def test_what_was_trained_before_the_job_went_back_does_not_count(make_sit
 
 
 async def test_a_lease_lasts_as_long_as_its_client(make_site, address):
-    site = make_site(address, lease_seconds=0.5)
+    site = make_site(address, lease_seconds=1.0)
     async with site.client() as trainer, site.client() as other:
         await trainer.put(groups(1), SOON)
         await trainer.get([1], SOON)
         with pytest.raises(QueueTimeout):
-            await other.get([1], 3 * site.lease_seconds)
+            await other.get([1], 2 * site.lease_seconds)
         took = asyncio.create_task(other.get([1], SOON))
         await trainer.close()
         began = time.monotonic()
@@ -337,7 +337,7 @@ async def test_a_silent_server_is_named_in_time(make_site, address):
                 began = time.monotonic()
                 with pytest.raises(QueueUnavailable, match=f"queue at {site.address}: no answer for 1 s"):
                     await call
-                assert seconds - 0.1 < time.monotonic() - began < seconds + 3
+                assert seconds - 0.1 < time.monotonic() - began < seconds + 10
             with pytest.raises(QueueUnavailable, match=r"no answer within 0\.5 s"):
                 await client.stats(0.5)
         finally:

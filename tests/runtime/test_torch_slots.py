@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.tiny_models import tiny_model
 
-SLOTS, LENGTH = 5, 24
-
 from rljob_runtime.engines.torch_model import SlotModel
+
+SLOTS, LENGTH = 5, 24
 
 
 @pytest.fixture(scope="module")

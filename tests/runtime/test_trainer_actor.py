@@ -8,6 +8,7 @@ import msgspec
 import pytest
 import ray
 from safetensors.torch import load_file
+from tests.trainer_ranks import groups, model_folder, trainer_job, worker
 
 from rljob_runtime.engines.protocol import WeightRef
 from rljob_runtime.queue.auth import ClientKeys, Endpoint, new_keys
@@ -17,7 +18,6 @@ from rljob_runtime.queue.server import QueueServer
 from rljob_runtime.samples import encode
 from rljob_runtime.trainer.actor import TrainerActor, TrainerSpec
 from rljob_runtime.trainer.metrics import StepMetrics
-from tests.trainer_ranks import groups, model_folder, trainer_job, worker
 
 _SECONDS = 100.0
 
@@ -46,8 +46,8 @@ def start_ranks(
     job = trainer_job().model_dump_json(by_alias=True, exclude_none=True)
     specs = [
         TrainerSpec(
-            job, str(folder), str(root / "checkpoints"), str(root / "weights"), str(root / "events"), rank, count,
-            total, 2, *queue,
+            job, str(folder), str(root / "checkpoints"), str(root / "weights"), str(root / "events"), rank,
+            count, total, 2, *queue,
         )
         for rank in range(count)
     ]  # fmt: skip
@@ -77,7 +77,7 @@ def test_trains_what_the_queue_holds(
         ref = msgspec.msgpack.decode(on_all(ranks, "publish", 1)[0], type=WeightRef)
         published = load_file(Path(ref.location) / "model.safetensors")
         on_all(ranks, "save", 1, b"state")
-        assert client.stats().acked == 4
+        assert client.stats().done == 4
         on_all(ranks, "close")
         assert not Path(ref.location).exists()
         for rank in ranks:
@@ -86,7 +86,7 @@ def test_trains_what_the_queue_holds(
         ranks = start_ranks(count, folder, queue, tmp_path)
         assert on_all(ranks, "load")[0] == b"state"
         results += on_all(ranks, "step", 1, 1, [0, 4, 5, 7])
-        assert client.stats().acked == 8
+        assert client.stats().done == 8
         on_all(ranks, "close")
     losses = [msgspec.msgpack.decode(result, type=StepMetrics).loss for result in results]
     with worker(job, folder) as alone:
@@ -109,5 +109,5 @@ def test_a_dead_rank_does_not_hang_the_others(
         ray.kill(ranks[1])
         with pytest.raises(ray.exceptions.RayTaskError):
             ray.get(step, timeout=60)
-        assert client.stats().acked == 0
+        assert client.stats().done == 0
         ray.kill(ranks[0])

@@ -9,12 +9,12 @@ import torch
 import transformers
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
+from tests.tiny_models import VOCABULARY, Family, tiny_model
+from tests.trainer_ranks import trainer_job
 
 from rljob_runtime.trainer.model import UnsupportedModel, load_policy, save_initial_model
 from rljob_runtime.trainer.packing import pack
 from rljob_runtime.trainer.policy import Distribution, Policy, restrict
-from tests.tiny_models import VOCABULARY, Family, tiny_model
-from tests.trainer_ranks import trainer_job
 
 CPU = torch.device("cpu")
 PLAIN = Distribution()
@@ -153,7 +153,7 @@ def test_models_that_cannot_be_trained_are_refused(tmp_path: Path) -> None:
     weights = load_file(folder / "model.safetensors")
 
     (folder / "config.json").write_text(json.dumps(config | {"final_logit_softcapping": 30.0}))
-    with pytest.raises(UnsupportedModel, match="final_logit_softcapping in config.json"):
+    with pytest.raises(UnsupportedModel, match=r"final_logit_softcapping in config\.json"):
         load_policy(folder, PLAIN, torch.float32)
     (folder / "config.json").write_text(json.dumps(config))
 

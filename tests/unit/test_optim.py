@@ -40,7 +40,7 @@ def test_a_falling_rate_needs_an_end() -> None:
 
 
 def test_first_update_of_adamw() -> None:
-    """The first step of AdamW is lr * sign(gradient) beside lr * decay * weight, whatever the gradient's size."""
+    """The first step is lr * sign(gradient) beside lr * decay * weight, whatever the gradient's size."""
     weight = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
     optimizer = ScheduledAdamW(
         [weight], Optimizer(learning_rate=0.1, weight_decay=0.5, max_grad_norm=1.0), None

@@ -1,0 +1,18 @@
+"""How much of an accelerator a worker is given where workers share a machine's devices. Pure."""
+
+import math
+
+from rljob_api import RLJob
+
+
+def device_share(job: RLJob, available: int, share: bool) -> float:
+    """The part of each accelerator that a worker asks for: 1, or less where `share` is allowed and the job
+    asks for more than the `available` ones. Rounded down to hundredths, so that the parts add up."""
+    pools = job.spec.pools
+    asked = sum(
+        pool.replicas * pool.accelerators_per_worker
+        for pool in (pools.trainer, pools.fast_rollout, pools.heavy_rollout)
+    )
+    if not share or asked <= available:
+        return 1.0
+    return math.floor(100 * available / asked) / 100

@@ -1,0 +1,122 @@
+"""The whole loop on one GPU: a random model of the 0.5 B class, trainer and vLLM engine sharing the device.
+
+Measures response tokens and samples per second over the steady steps, the idle shares of trainer and engine,
+and the time of a weight update. The baseline is the same job with maxStaleness 0, in the same run.
+
+    python -m tests.bench.gpu_loop [--steps 12]
+"""
+
+import argparse
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rljob_runtime.metrics import read_metrics
+from rljob_runtime.trace.events import EVENTS_FOLDER
+from rljob_runtime.trace.read import Tally, read_steps
+from tests.bench.figures import Figure, record
+
+SKIPPED = 3
+"""First steps, which fill the pipeline and warm kernels up."""
+
+
+def manifest(steps: int, max_staleness: float) -> dict[str, Any]:
+    return {
+        "apiVersion": "rljob.dev/v1alpha1",
+        "kind": "RLJob",
+        "metadata": {"name": "gpu-loop"},
+        "spec": {
+            "accelerator": "nvidia",
+            "training": {
+                "model": {
+                    "random": {
+                        "hiddenSize": 1024, "intermediateSize": 3072, "layers": 16, "attentionHeads": 16,
+                        "keyValueHeads": 8, "headDim": 128, "maxPositionEmbeddings": 2048,
+                        "vocabularySize": 151936,
+                    },
+                    "dtype": "bfloat16",
+                },
+                "tokenizer": {"characters": {}},
+                "data": {
+                    "generated": {"task": "copy", "minLength": 8, "maxLength": 64, "letters": 26},
+                    "maxPromptTokens": 128,
+                },
+                "reward": {"function": "rljob_runtime.rewards.tasks:copy"},
+                "rollout": {
+                    "engine": {"vllm": {"gpuMemoryUtilization": 0.35}},
+                    "samplesPerPrompt": 8, "maxResponseTokens": 512, "maxRunningRequests": 512,
+                },
+                "optimizer": {"learningRate": 1e-6},
+                "schedule": {"totalSteps": steps, "promptsPerBatch": 64},
+                "async": {"maxStaleness": max_staleness},
+                "parallel": {"maxTokensPerMicroBatch": 32768},
+                "checkpoint": {"everySteps": 1000},
+            },
+        },
+    }  # fmt: skip
+
+
+def run(folder: Path, steps: int, max_staleness: float) -> Path:
+    """The run's folder."""
+    folder.mkdir()
+    file = folder / "job.yaml"
+    file.write_text(yaml.safe_dump(manifest(steps, max_staleness)))
+    command = [sys.executable, "-m", "rljob_runtime.cli", "run", str(file), "--share", "--output"]
+    subprocess.run([*command, str(folder / "run")], check=True, timeout=500)
+    return folder / "run"
+
+
+def steady(run_folder: Path) -> dict[str, float]:
+    """Rates and idle shares over the steady steps."""
+    rows = read_metrics(run_folder / "metrics.jsonl").rows
+    first, last, counted = rows[SKIPPED - 1]["time"], rows[-1]["time"], rows[SKIPPED:]
+    elapsed = last - first
+    idle: dict[str, float] = {}
+    loads = []
+    for event in (one for _, found in read_steps(run_folder / EVENTS_FOLDER, Tally()) for one in found):
+        overlap = min(event.end, last) - max(event.start, first)
+        if event.event == "idle" and overlap > 0 and event.pool in ("trainer", "fast"):
+            idle[event.pool] = idle.get(event.pool, 0.0) + overlap
+        if event.event in ("weight_pause", "weight_load", "weight_resume") and overlap > 0:
+            loads.append((event.event, event.duration))
+    update = sum(
+        statistics.median(seconds for name, seconds in loads if name == event)
+        for event in {name for name, _ in loads}
+    )
+    parity = [row["parity_mean"] for row in counted if row["parity_mean"] is not None]
+    return {
+        "tokens": sum(row["response_tokens"] for row in counted) / elapsed,
+        "samples": sum(row["samples"] for row in counted) / elapsed,
+        "trainer": idle.get("trainer", 0.0) / elapsed,
+        "fast": idle.get("fast", 0.0) / elapsed,
+        "update": update,
+        "parity": statistics.mean(parity) if parity else float("nan"),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        sync = steady(run(Path(scratch) / "sync", options.steps, 0))
+        bound1 = steady(run(Path(scratch) / "async", options.steps, 1))
+    figures = [
+        Figure("response tokens trained, bound 1", bound1["tokens"], "tokens/s", sync["tokens"]),
+        Figure("samples trained, bound 1", bound1["samples"], "samples/s", sync["samples"]),
+        Figure("trainer idle, bound 1", bound1["trainer"], "share", sync["trainer"]),
+        Figure("engine without requests, bound 1", bound1["fast"], "share", sync["fast"]),
+        Figure("weight update of the engine, bound 1", bound1["update"], "s", sync["update"]),
+        Figure("mean |engine - trainer| log-probability, bf16", bound1["parity"], "nats", sync["parity"]),
+    ]
+    record("gpu_loop", figures, **({"folder": options.out} if options.out else {}))
+
+
+if __name__ == "__main__":
+    main()
