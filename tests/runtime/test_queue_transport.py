@@ -458,6 +458,7 @@ NONSENSE = {
     "not MessagePack": [b"\xc1\xc1"],
     "cut off": [GOOD[:-2], b"abc"],
     "more than a header": [GOOD + b"x", b"abc"],
+    "no text": [GOOD.replace(b"put", b"\xff\xff\xff"), b"abc"],
     "another type": [msgspec.msgpack.encode({"client": "x"})],
     "an unknown verb": [msgspec.msgpack.encode(["x", CLIENT_KEYS.token, 1, 1, ["steal", 5]])],
     "a negative uid": [msgspec.msgpack.encode(["x", CLIENT_KEYS.token, 1, 1, ["get", [-1]]])],

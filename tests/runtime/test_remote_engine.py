@@ -239,7 +239,7 @@ async def test_strangers_and_nonsense_are_refused(tmp_path):
     endpoint = await site.actor.open.remote()
     good = channel.encode_message(channel.ToWorker(site.client_keys.token, channel.Received(())))
     stranger = channel.encode_message(channel.ToWorker("guess", channel.Submit((request("x", 1),))))
-    for frames in ([b""], [b"\xc1"], [good, b"more"], [good[:-3]]):
+    for frames in ([b""], [b"\xc1"], [good, b"more"], [good[:-3]], [good.replace(b"token", b"\xffoken")]):
         answer = await exchange(endpoint, site.client_keys, frames)
         assert "unreadable message" in answer.why
     assert "token does not fit" in (await exchange(endpoint, site.client_keys, [stranger])).why

@@ -114,11 +114,9 @@ async def test_a_killed_engine_core_ends_every_submit_at_once(base: Path) -> Non
     results = await asyncio.gather(*tasks, return_exceptions=True)
     assert time.monotonic() - began < 2
     assert [type(result) for result in results] == [EngineDied] * 32
-    assert f"engine killed: its engine core (process {process.pid}) ended with exit code -9" in str(
-        results[0]
-    )
+    assert f"engine killed: its engine core (process {process.pid}) ended" in str(results[0])
     for call in (engine.pause("keep"), engine.load_snapshot(), engine.submit(request("late"))):
-        with pytest.raises(EngineDied, match="exit code -9"):
+        with pytest.raises(EngineDied, match=r"engine core .* ended"):
             await call
     await engine.close()
     assert gone(process.pid, within=0.1)

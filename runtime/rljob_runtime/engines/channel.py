@@ -9,6 +9,7 @@ from typing import TypeAlias
 import msgspec
 
 from rljob_runtime.engines.protocol import Request
+from rljob_runtime.queue.wire import decode_typed
 from rljob_runtime.samples import Generation, decoder, encode
 
 MAX_MESSAGE_BYTES = 256 * 2**20
@@ -75,13 +76,13 @@ def encode_message(message: ToWorker | FromWorker) -> bytes:
 
 def decode_to_worker(frames: list[bytes]) -> ToWorker:
     """A message to the worker; raises `msgspec.DecodeError` for anything else."""
-    message: ToWorker = _to_worker.decode(_only(frames))
+    message: ToWorker = decode_typed(_to_worker, _only(frames))
     return message
 
 
 def decode_from_worker(frames: list[bytes]) -> FromWorker:
     """A message from the worker; raises `msgspec.DecodeError` for anything else."""
-    message: FromWorker = _from_worker.decode(_only(frames))
+    message: FromWorker = decode_typed(_from_worker, _only(frames))
     return message
 
 

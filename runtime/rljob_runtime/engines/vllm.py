@@ -267,7 +267,11 @@ class VllmEngine:
 
     def _on_exit(self, process: Any) -> None:
         asyncio.get_running_loop().remove_reader(process.sentinel)
-        self._die(f"its engine core (process {process.pid}) ended with exit code {process.exitcode}")
+        # The code is known a moment after the end itself, which is not worth waiting for.
+        code = "" if process.exitcode is None else f" with exit code {process.exitcode}"
+        self._die(f"its engine core (process {process.pid}) ended{code}")
+        if self._core is not None:
+            self._core.stop_outputs()
 
     def _die(self, reason: str) -> None:
         if self._dead is None:

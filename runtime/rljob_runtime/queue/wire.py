@@ -11,7 +11,7 @@ the server answers a number that it knows with the first answer, and does nothin
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -22,7 +22,7 @@ MAX_GROUPS = 100_000
 FRAME_BYTES = 128 * 1024
 """Groups are put together into payload frames up to this size."""
 
-Uid: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+Uid: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Uids: TypeAlias = Annotated[tuple[Uid, ...], msgspec.Meta(max_length=MAX_GROUPS)]
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=MAX_GROUPS)]
 Sizes: TypeAlias = Annotated[
@@ -33,6 +33,7 @@ Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
 
 Buffer: TypeAlias = bytes | memoryview
+_T = TypeVar("_T")
 
 
 class QueuedGroup(NamedTuple):
@@ -249,10 +250,18 @@ def encode(message: Request | Reply) -> bytes:
     return _encoder.encode(message)
 
 
+def decode_typed(decoder: "msgspec.msgpack.Decoder[_T]", data: Buffer) -> _T:
+    """What `decoder` makes of it; raises `msgspec.DecodeError` for whatever is wrong with it."""
+    try:
+        return decoder.decode(data)
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise msgspec.DecodeError(str(error)) from None
+
+
 def decode_request(frames: Sequence[Buffer]) -> tuple[Request, list[bytes]]:
     """A request and the groups that came with it."""
     header, *payload = frames or (b"",)
-    request = _request_decoder.decode(header)
+    request = decode_typed(_request_decoder, header)
     body = request.body
     if not isinstance(body, Put):
         return request, unpack((), payload)
@@ -264,7 +273,7 @@ def decode_request(frames: Sequence[Buffer]) -> tuple[Request, list[bytes]]:
 def decode_reply(frames: Sequence[Buffer]) -> tuple[Reply, list[bytes]]:
     """A reply and the groups that came with it."""
     header, *payload = frames or (b"",)
-    reply = _reply_decoder.decode(header)
+    reply = decode_typed(_reply_decoder, header)
     body = reply.body
     if not isinstance(body, Groups):
         return reply, unpack((), payload)
