@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from tests.bench.figures import Figure, record
 
 from rljob_runtime.metrics import read_metrics
 from rljob_runtime.trace.events import EVENTS_FOLDER
 from rljob_runtime.trace.read import Tally, read_steps
-from tests.bench.figures import Figure, record
 
 SKIPPED = 3
 """First steps, which fill the pipeline and warm kernels up."""

@@ -5,101 +5,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
-import msgspec
-import psutil
 import pytest
-import yaml
+from tests.runs import PROMPTS, Run, manifest, running
 
-STEPS, PROMPTS = 24, 4
-
-
-def manifest(folder: Path, steps: int = STEPS, **training) -> Path:
-    """A job that takes seconds: torch engines, a tiny model, one pass over the data."""
-    spec = {
-        "accelerator": "cpu",
-        "pools": {"fastRollout": {"replicas": 1}, "heavyRollout": {"replicas": 1}},
-        "training": {
-            "model": {"random": {}},
-            "tokenizer": {"characters": {}},
-            "data": {"generated": {"task": "copy", "rows": steps * PROMPTS}, "maxPromptTokens": 8},
-            "reward": {"function": "rljob_runtime.rewards.tasks:copy"},
-            "rollout": {
-                "engine": {"torch": {}},
-                "samplesPerPrompt": 2,
-                "maxResponseTokens": 32,
-                "maxRunningRequests": 8,
-            },
-            "schedule": {"epochs": 1, "promptsPerBatch": PROMPTS},
-            "checkpoint": {"everySteps": 3},
-            **training,
-        },
-    }
-    job = {"apiVersion": "rljob.dev/v1alpha1", "kind": "RLJob", "metadata": {"name": "faults"}, "spec": spec}
-    path = folder / "job.yaml"
-    path.write_text(yaml.safe_dump(job))
-    return path
-
-
-class Run:
-    """An `rljob run` in a process of its own."""
-
-    def __init__(self, file: Path, *options: str) -> None:
-        self.folder = file.parent / "run"
-        command = [sys.executable, "-m", "rljob_runtime.cli", "run", str(file), "--output", str(self.folder)]
-        self.log = file.parent / "out.log"
-        with self.log.open("a") as log:
-            self.process = subprocess.Popen([*command, *options], stdout=log, stderr=subprocess.STDOUT)
-
-    def trained(self) -> dict[int, list[int]]:
-        """Prompts by step, as the run recorded them; later lines of a step supersede earlier ones."""
-        steps: dict[int, list[int]] = {}
-        path = self.folder / "metrics.jsonl"
-        for line in path.read_bytes().splitlines() if path.exists() else []:
-            row = msgspec.json.decode(line)
-            if "resumed" in row:
-                steps = {step: uids for step, uids in steps.items() if step < row["resumed"]}
-            else:
-                steps[row["step"]] = row["uids"]
-        return steps
-
-    def wait_for_step(self, step: int, seconds: float = 120) -> None:
-        """Until `step` steps are recorded."""
-        self.wait(lambda: len(self.trained()) >= step, f"step {step}", seconds)
-
-    def wait(self, condition: Callable[[], bool], what: str, seconds: float = 120) -> None:
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert self.process.poll() is None, f"ended with {self.process.returncode}: {self.log.read_text()}"
-            assert time.monotonic() < deadline, f"no {what} in {seconds} s: {self.log.read_text()}"
-            time.sleep(0.05)
-
-    def actor(self, name: str) -> psutil.Process:
-        """A living actor process of this run."""
-        found = [
-            process
-            for process in psutil.Process(self.process.pid).children(recursive=True)
-            if process.name().startswith(f"ray::{name}") or f"ray::{name}" in " ".join(process.cmdline()[:1])
-        ]
-        assert found, f"no {name}"
-        return found[0]
-
-    def end(self, seconds: float = 120) -> int:
-        return self.process.wait(seconds)
-
-
-@contextmanager
-def running(file: Path, *options: str) -> Iterator[Run]:
-    run = Run(file, *options)
-    try:
-        yield run
-    finally:
-        if run.process.poll() is None:
-            run.process.kill()
-            run.process.wait(30)
+STEPS = 24
 
 
 def assert_every_prompt_once(run: Run, steps: int = STEPS) -> None:
@@ -110,9 +20,10 @@ def assert_every_prompt_once(run: Run, steps: int = STEPS) -> None:
 
 @pytest.mark.timeout(300)
 def test_lost_processes_cost_no_prompt(tmp_path):
-    with running(manifest(tmp_path)) as run:
+    with running(manifest(tmp_path, STEPS)[0]) as run:
         run.wait_for_step(2)
-        for step, name in ((4, "RolloutWorker"), (8, "QueueHost"), (12, "TrainerActor"), (16, "RolloutWorker")):
+        faults = {4: "RolloutWorker", 8: "QueueHost", 12: "TrainerActor", 16: "RolloutWorker"}
+        for step, name in faults.items():
             run.wait_for_step(step)
             os.kill(run.actor(name).pid, signal.SIGKILL)
         assert run.end() == 0, run.log.read_text()
@@ -126,7 +37,7 @@ def test_lost_processes_cost_no_prompt(tmp_path):
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("delay", [0.0, 0.3, 0.9])
 def test_killed_as_a_whole_it_goes_on_where_it_was(tmp_path, delay):
-    file = manifest(tmp_path, steps=12)
+    file, _ = manifest(tmp_path, steps=12)
     with running(file) as run:
         run.wait_for_step(5)
         time.sleep(delay)
@@ -144,7 +55,7 @@ def test_killed_as_a_whole_it_goes_on_where_it_was(tmp_path, delay):
 
 @pytest.mark.timeout(300)
 def test_ctrl_c_stops_with_a_checkpoint_and_resume_goes_on(tmp_path):
-    file = manifest(tmp_path, steps=12)
+    file, _ = manifest(tmp_path, steps=12)
     with running(file) as run:
         run.wait_for_step(4)
         run.process.send_signal(signal.SIGINT)
@@ -155,3 +66,21 @@ def test_ctrl_c_stops_with_a_checkpoint_and_resume_goes_on(tmp_path):
     with running(file, "--resume") as run:
         assert run.end() == 0, run.log.read_text()
         assert_every_prompt_once(run, steps=12)
+
+
+@pytest.mark.timeout(300)
+def test_another_ray_on_the_machine_does_not_matter(tmp_path, monkeypatch):
+    other = (
+        "import ray, time; ray.init(address='local', num_cpus=1); print('up', flush=True); time.sleep(600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", other], stdout=subprocess.PIPE, text=True) as ray:
+        try:
+            assert ray.stdout is not None
+            assert ray.stdout.readline().strip() == "up"
+            monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+            file, _ = manifest(tmp_path, steps=2)
+            with running(file) as run:
+                assert run.end(200) == 0, run.log.read_text()
+                assert_every_prompt_once(run, steps=2)
+        finally:
+            ray.kill()

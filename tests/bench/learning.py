@@ -1,0 +1,47 @@
+"""Does it learn? The copy example to its end, and shorter runs of two more model families.
+
+python -m tests.bench.learning
+"""
+
+import statistics
+import tempfile
+from pathlib import Path
+
+from tests.bench.figures import Figure, record
+from tests.bench.real_runs import run_example
+
+SHORT_STEPS = 160
+WINDOW = 10
+
+
+def ends(rows: list[dict[str, float]]) -> tuple[float, float]:
+    """Mean reward of the first and of the last steps."""
+    rewards = [row["reward_mean"] for row in rows]
+    return statistics.mean(rewards[:WINDOW]), statistics.mean(rewards[-WINDOW:])
+
+
+def main() -> None:
+    figures = []
+    with tempfile.TemporaryDirectory() as scratch:
+        first, last = ends(run_example(Path(scratch) / "qwen3", {}))
+        figures.append(
+            Figure("copy, Qwen3-shaped, 320 steps: mean reward of the last 10", last, "reward", goal="≥ 0.9")
+        )
+        figures.append(Figure("copy, Qwen3-shaped, 320 steps: mean reward of the first 10", first, "reward"))
+        for family in ("llama", "qwen2"):
+            # Qwen2's heads are as wide as its residual stream divided by their number.
+            shape = {"architecture": family, "hiddenSize": 128, "attentionHeads": 4, "headDim": 32}
+            rows = run_example(
+                Path(scratch) / family,
+                {"model": {"random": shape}, "schedule": {"totalSteps": SHORT_STEPS, "promptsPerBatch": 32}},
+            )
+            first, last = ends(rows)
+            name = f"copy, {family.capitalize()}-shaped, {SHORT_STEPS} steps: mean reward of the last 10"
+            figures.append(Figure(name, last, "reward", goal="rises"))
+            name = f"copy, {family.capitalize()}-shaped, {SHORT_STEPS} steps: mean reward of the first 10"
+            figures.append(Figure(name, first, "reward"))
+    record("learning", figures)
+
+
+if __name__ == "__main__":
+    main()
