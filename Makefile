@@ -15,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
 help:
 	@sed -n 's/^# //p' Makefile
 	@echo "make lint | test-unit | test-property | test-runtime | crds | constraints | clean"
-	@echo "make $(addprefix bench-,$(notdir $(basename $(wildcard tests/bench/bench_*.py))))"
+	@echo "make $(addprefix bench-,$(filter-out figures real_runs,$(notdir $(basename $(wildcard tests/bench/*.py)))))"
 
 run: environment
 	$(BIN)/rljob run examples/copy.yaml --restart
@@ -50,7 +50,7 @@ test-unit test-property test-runtime: test-%: environment
 	$(PYTEST) tests/$* -ra
 
 bench-%: environment
-	$(BIN)/python tests/bench/bench_$*.py
+	$(BIN)/python -m tests.bench.$*
 
 crds: environment
 	$(BIN)/rljob crd > crds/rljobs.rljob.dev.yaml

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from rljob_api import RLJob
-from rljob_runtime.devices import Devices
+from rljob_runtime.devices import DeviceMissing, Devices
 from rljob_runtime.engines.protocol import WeightRef
 from rljob_runtime.job_plan import JobPlan
 from rljob_runtime.model_folder import checkpoint_root
@@ -26,6 +26,7 @@ from rljob_runtime.trainer.actor import TrainerActor, TrainerSpec
 from rljob_runtime.trainer.checkpoint import CheckpointError
 from rljob_runtime.trainer.metrics import StepMetrics
 from rljob_runtime.training_loop import JobState
+from rljob_runtime.weights.shm import NoRoom
 
 Transport = Literal["shm", "nccl", "hccl"]
 
@@ -34,7 +35,7 @@ log = logging.getLogger(__name__)
 _START_SECONDS = 900.0
 _STEP_SECONDS = 6 * 3600.0
 _CLOSE_SECONDS = 20.0
-_FOR_PEOPLE = (CheckpointError, SampleTooLong)
+_FOR_PEOPLE = (CheckpointError, DeviceMissing, NoRoom, SampleTooLong)
 """Errors that a restart would only meet again."""
 
 

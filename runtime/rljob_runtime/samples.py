@@ -1,7 +1,7 @@
 """The data that moves through a job, and its wire format.
 
 Guarantees: token ids are int32 arrays and log-probabilities float32 arrays, never lists of boxed numbers;
-what `decode_*` returns was checked against its type (a malformed frame raises `msgspec.DecodeError`);
+what `decode_group` returns was checked against its type (a malformed frame raises `msgspec.DecodeError`);
 nothing is ever unpickled.
 """
 
@@ -119,7 +119,10 @@ def encode(value: msgspec.Struct) -> bytes:
 
 def decode_group(frame: bytes | memoryview) -> Group:
     """A `Group` from its wire form; raises `msgspec.DecodeError` for anything else."""
-    group = _group_decoder.decode(frame)
+    try:
+        group = _group_decoder.decode(frame)
+    except UnicodeDecodeError as error:
+        raise msgspec.DecodeError(f"a text is not UTF-8: {error}") from error
     _check_arrays(group)
     return group
 

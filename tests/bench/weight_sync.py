@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 from tests.bench.figures import Figure, record
-from tests.tiny_models import Reference, perturbed, request, tiny_model, weights_at
+from tests.tiny_models import Reference, perturbed, request, tiny_model, vllm_device, weights_at
 
 from rljob_runtime.engines.protocol import PauseMode, Request, Sampling
 from rljob_runtime.engines.vllm import VllmEngine
@@ -123,7 +123,7 @@ async def timed(call: Coroutine[Any, Any, None]) -> float:
 
 async def measure(root: Path) -> None:
     base = tiny_model(root / "model")
-    bench = Bench(VllmEngine("bench", base, Sampling(), IN_FLIGHT, 256), base, {0: base})
+    bench = Bench(VllmEngine("bench", base, Sampling(), IN_FLIGHT, 256, **vllm_device()), base, {0: base})
     await bench.engine.start(0)
     streams = [asyncio.create_task(bench.stream()) for _ in range(IN_FLIGHT)]
     results: dict[PauseMode, list[Sync]] = {"keep": [], "abort": []}

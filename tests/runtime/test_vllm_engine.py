@@ -18,6 +18,7 @@ from tests.tiny_models import (
     Family,
     check_log_probs,
     perturbed,
+    published,
     request,
     tiny_model,
     vllm_device,
@@ -27,6 +28,7 @@ from tests.tiny_models import (
 from rljob_runtime.engines.protocol import EngineDied, Sampling
 from rljob_runtime.engines.vllm import VllmEngine
 from rljob_runtime.samples import Generation
+from rljob_runtime.weights.manifest import tensor_shapes
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
@@ -126,6 +128,7 @@ HOST = """
 import asyncio, sys
 from rljob_runtime.engines.protocol import Sampling
 from rljob_runtime.engines.vllm import VllmEngine
+from rljob_runtime.weights.manifest import tensor_shapes
 from tests.tiny_models import vllm_device
 
 async def main():
@@ -190,6 +193,22 @@ async def test_other_families_agree_with_the_trainer(tmp_path: Path, family: Fam
         await load(engine, version, folder)
         await check_engine(engine, base, folder)
     await engine.close()
+
+
+async def test_a_load_that_fails_half_way_ends_the_engine(base: Path, tmp_path: Path) -> None:
+    engine = VllmEngine("torn", base, Sampling(), 8, 128, **vllm_device())
+    await engine.start(0)
+    waiting = asyncio.create_task(engine.submit(request("waiting", max_tokens=100)))
+    while (await engine.load_snapshot()).generated_tokens == 0:  # noqa: ASYNC110 - progress is told when asked
+        await asyncio.sleep(0.001)
+    await engine.pause("keep")
+    folder = published(tiny_model(tmp_path / "torn", "qwen2"))
+    engine._tensors = tensor_shapes(folder)  # so that nothing but the core finds out
+    with pytest.raises(EngineDied, match=r"engine torn: loading version 1 from .* failed"):
+        await engine.load(weights_at(1, folder))
+    with pytest.raises(EngineDied, match="engine torn: loading version 1"):
+        await waiting
+    assert all(gone(process.pid, within=0.1) for process in engine._core.processes if process.pid)  # type: ignore[union-attr]
 
 
 async def test_a_model_that_vllm_cannot_run_is_an_error_of_one_line(tmp_path: Path) -> None:

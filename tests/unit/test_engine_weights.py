@@ -31,6 +31,13 @@ def test_a_folder_without_weights_is_named(tmp_path: Path) -> None:
         tensor_shapes(tmp_path)
 
 
+def test_a_file_that_is_cut_short_is_named(tmp_path: Path) -> None:
+    file = folder_with(tmp_path, MODEL) / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-4])
+    with pytest.raises(ValueError, match=f"{file}: damaged"):
+        tensor_shapes(tmp_path)
+
+
 @pytest.mark.parametrize("found", [MODEL, MODEL | {"lm_head.weight": (4, 4)}])
 def test_the_same_model_passes_with_or_without_its_tied_head(
     tmp_path: Path, found: dict[str, tuple[int, ...]]

@@ -77,7 +77,11 @@ class FakeEngine:
         rest = min(request.max_tokens, max(0, self._length_of(request) - request.generated))
         self._waiting[request.request_id] = _Running(request, rest, future)
         self._changed.set()
-        return await future
+        try:
+            return await future
+        finally:
+            if future.cancelled():
+                await self.abort(request.request_id)
 
     async def abort(self, request_id: str) -> None:
         running = self._running.pop(request_id, None) or self._waiting.pop(request_id, None)

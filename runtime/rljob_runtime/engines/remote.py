@@ -8,6 +8,7 @@ engine counts as dead.
 """
 
 import asyncio
+import logging
 import struct
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from rljob_runtime.engines.protocol import EngineDied, LoadSnapshot, PauseMode, 
 from rljob_runtime.queue.auth import ClientKeys, Endpoint, dial
 from rljob_runtime.samples import Generation
 
+_log = logging.getLogger(__name__)
 _LINKED = zmq.EVENT_HANDSHAKE_SUCCEEDED
 _CUT = zmq.EVENT_DISCONNECTED
 _DENIED = zmq.EVENT_HANDSHAKE_FAILED_AUTH
@@ -163,9 +165,9 @@ class RemoteEngine:
             self._die(self._actor_died(error))
 
     def _actor_died(self, error: Exception) -> str:
-        """Ray's report, on one line."""
-        detail = next((line.strip() for line in str(error).splitlines() if "SYSTEM_ERROR" in line), "")
-        return f"engine {self.name}: its process has ended" + (f" ({detail})" if detail else "")
+        """What a person is told; Ray's own report is long and goes to the log."""
+        _log.info("engine %s: %s", self.name, error)
+        return f"engine {self.name}: its process has ended"
 
     def _die(self, why: str) -> EngineDied:
         """The engine is gone; returns what its callers get. The first reason stays."""

@@ -173,7 +173,8 @@ class VllmEngine:
         except EngineDied:
             raise
         except Exception as error:  # noqa: BLE001 - whatever went wrong in the core, half-loaded weights must not generate
-            await self._shut(f"loading version {ref.version} from {ref.location} failed: {error}")
+            cause = " ".join(str(error).split())
+            await self._shut(f"loading version {ref.version} from {ref.location} failed: {cause}")
             self._check_alive()
 
     async def resume(self) -> None:
@@ -194,22 +195,27 @@ class VllmEngine:
 
     async def _run(self, ticket: _Ticket) -> Any:
         """The ticket's final output."""
-        core, request_id = self._live_core(), ticket.request.request_id
+        core = self._live_core()
+        try:
+            collector = await self._enter(ticket, core)
+            if ticket.aborted:
+                await self._guarded(core.abort(ticket.request.request_id))
+            output = await self._guarded(collector.get())
+        except asyncio.CancelledError:
+            await core.abort(ticket.request.request_id)
+            raise
+        return output.outputs[0]
+
+    async def _enter(self, ticket: _Ticket, core: VllmCore) -> Any:
+        """Hand the ticket's request to the core; `pause` waits for those that are half-way in."""
         self._entering += 1
         try:
             collector = await self._guarded(core.add(ticket.request))
             ticket.spans = SpanRecorder(self.version)
+            return collector
         finally:
             self._entering -= 1
             self._entered.set()
-        try:
-            if ticket.aborted:
-                await self._guarded(core.abort(request_id))
-            output = await self._guarded(collector.get())
-        except asyncio.CancelledError:
-            await core.abort(request_id)
-            raise
-        return output.outputs[0]
 
     def _generation(self, ticket: _Ticket, output: Any) -> Generation:
         count = len(output.token_ids) if output is not None else 0

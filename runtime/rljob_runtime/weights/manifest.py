@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TypeAlias
 
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 Shapes: TypeAlias = dict[str, tuple[int, ...]]
 
@@ -14,15 +14,19 @@ TIED_HEAD = "lm_head.weight"
 def tensor_shapes(folder: Path) -> Shapes:
     """Shape of each tensor by name, in order of names: the order in which weights are sent.
 
-    Raises `FileNotFoundError` when there is no such file.
+    Raises `FileNotFoundError` when there is no such file, `ValueError` when one is damaged or cut short.
     """
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise FileNotFoundError(f"{folder}: no *.safetensors in it")
     shapes: Shapes = {}
     for file in files:
-        with safe_open(file, framework="numpy") as opened:
-            shapes.update({name: tuple(opened.get_slice(name).get_shape()) for name in opened.keys()})  # noqa: SIM118
+        try:
+            with safe_open(file, framework="numpy") as opened:
+                for name in opened.keys():  # noqa: SIM118
+                    shapes[name] = tuple(opened.get_slice(name).get_shape())
+        except SafetensorError as error:
+            raise ValueError(f"{file}: damaged ({error})") from None
     return dict(sorted(shapes.items()))
 
 
