@@ -16,7 +16,6 @@ from rljob_runtime.engine_pool import EnginePool, EngineSlot
 from rljob_runtime.engines.protocol import EngineDied, PauseMode, WeightRef
 from rljob_runtime.weights.meeting import Meeting
 
-
 Transmit = Callable[[WeightRef], Awaitable[None]]
 """Sends a version to the engines that load it, given the reference of any one of them."""
 
