@@ -64,6 +64,7 @@ class _Running:
         self._job = job
         self._options = options
         self._view = view
+        self._began = time.time()
 
     async def main(self) -> int:
         job, options = self._job, self._options
@@ -85,7 +86,7 @@ class _Running:
 
         with local_ray.started(job):
             self.session = Session(job, options, plan, tokenizer, prompts, self._view.message)
-            _on_signals(self.session, self._view)
+            self._on_signals(self.session)
             try:
                 await self.session.run(track, self._show)
             finally:
@@ -97,25 +98,24 @@ class _Running:
         if self.tracker is not None:
             self._view.update(self.tracker.progress)
 
+    def _on_signals(self, session: Session) -> None:
+        """The first signal stops the session, the second ends the process."""
+        asked = False
 
-def _on_signals(session: Session, view: View) -> None:
-    """The first signal stops the session, the second ends the process's work at once."""
-    loop = asyncio.get_running_loop()
-    main = asyncio.current_task()
-    asked = False
+        def stop() -> None:
+            nonlocal asked
+            if asked:
+                hint = f"The last checkpoint is whole. {_HINT}"
+                seconds = time.time() - self._began
+                self._view.finish(Summary(session.steps_done, seconds, outcome="stopped at once", hint=hint))
+                # Ray's processes and the engines watch this one and end with it.
+                os._exit(ExitCode.STOPPED)
+            asked = True
+            self._view.message("stopping after this step, with a checkpoint (again: at once)")
+            session.stop()
 
-    def stop() -> None:
-        nonlocal asked
-        if asked and main is not None:
-            view.message("stopping at once; the last checkpoint is whole")
-            main.cancel()
-            return
-        asked = True
-        view.message("stopping after this step, with a checkpoint (again: at once)")
-        session.stop()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stop)
 
 
 def _summary(running: _Running, options: RunOptions, outcome: str, seconds: float) -> Summary:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 from tests.runs import PROMPTS, Run, manifest, running
 
@@ -66,6 +67,22 @@ def test_ctrl_c_stops_with_a_checkpoint_and_resume_goes_on(tmp_path):
     with running(file, "--resume") as run:
         assert run.end() == 0, run.log.read_text()
         assert_every_prompt_once(run, steps=12)
+
+
+@pytest.mark.timeout(300)
+def test_ctrl_c_twice_stops_at_once_and_leaves_no_process(tmp_path):
+    file, _ = manifest(tmp_path, steps=200)
+    with running(file) as run:
+        run.wait_for_step(4)
+        started = [run.actor(name) for name in ("RolloutWorker", "TrainerActor", "QueueHost")]
+        for _ in range(2):
+            run.process.send_signal(signal.SIGINT)
+            time.sleep(0.1)
+        assert run.end(10) == 130, run.log.read_text()
+        assert "stopped at once" in run.log.read_text()
+        _, alive = psutil.wait_procs(started, timeout=30)
+        assert not alive
+        assert (run.folder / "checkpoints" / "latest").exists()
 
 
 @pytest.mark.timeout(300)

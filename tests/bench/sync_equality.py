@@ -1,0 +1,37 @@
+"""Bound 0 through the whole runtime against a straight synchronous loop: losses that differ, over 20 steps.
+
+python -m tests.bench.sync_equality
+"""
+
+import tempfile
+from pathlib import Path
+
+from tests.bench.figures import Figure, record
+from tests.reference_sync import synchronous_losses
+from tests.runs import manifest, running
+
+from rljob_api import RLJob
+from rljob_runtime.metrics import read_metrics
+
+STEPS = 20
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        training = {"async": {"maxStaleness": 0}, "optimizer": {"learningRate": 0.001}}
+        file, document = manifest(folder, STEPS, **training)
+        with running(file) as run:
+            if run.end(600) != 0:
+                raise SystemExit(run.log.read_text())
+        losses = [row["loss"] for row in read_metrics(run.folder / "metrics.jsonl").rows]
+        straight = synchronous_losses(RLJob.model_validate(document), run.folder / "model", folder, STEPS)
+    different = sum(ours != theirs for ours, theirs in zip(losses, straight, strict=True))
+    record(
+        "sync_equality",
+        [Figure(f"steps of {STEPS} whose loss differs in any bit", different, "steps", goal="0")],
+    )
+
+
+if __name__ == "__main__":
+    main()
