@@ -208,13 +208,17 @@ class Session:
 
     async def _recover(self, error: TrainerDied) -> int:
         """Bring the trainer back from the newest checkpoint; the engines stay up. Returns its step."""
-        self._trainer_budget.failed(str(error))
         await self._rollouter.cancel_groups("trainer restarted")
-        await self._trainer.restart()
-        state = await self._trainer.load() or _BEGINNING
-        self._say(f"{error}; the trainer goes on from step {state.step}")
-        await self._restore(state, publish=True)
-        return state.step
+        while True:
+            self._trainer_budget.failed(str(error))
+            try:
+                await self._trainer.restart()
+                state = await self._trainer.load() or _BEGINNING
+                self._say(f"{error}; the trainer goes on from step {state.step}")
+                await self._restore(state, publish=True)
+                return state.step
+            except TrainerDied as again:
+                error = again
 
     def _step_done(self, result: StepMetrics, uids: tuple[int, ...], seconds: float) -> None:
         version = min((slot.version for slot in self.pool.slots), default=0)
