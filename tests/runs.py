@@ -16,11 +16,13 @@ PROMPTS = 4
 """In a step."""
 
 
-def manifest(folder: Path, steps: int, **training: Any) -> tuple[Path, dict[str, Any]]:
+def manifest(
+    folder: Path, steps: int, pools: dict[str, Any] | None = None, **training: Any
+) -> tuple[Path, dict[str, Any]]:
     """A job that takes seconds: torch engines, a tiny model, one pass over the data. Its file and content."""
     spec = {
         "accelerator": "cpu",
-        "pools": {"fastRollout": {"replicas": 1}, "heavyRollout": {"replicas": 1}},
+        "pools": pools or {"fastRollout": {"replicas": 1}, "heavyRollout": {"replicas": 1}},
         "training": {
             "model": {"random": {}},
             "tokenizer": {"characters": {}},

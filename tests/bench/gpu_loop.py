@@ -1,9 +1,9 @@
-"""The whole loop on one GPU: a random model of the 0.5 B class, trainer and vLLM engine sharing the device.
+"""The whole loop on GPUs: a random model of the 0.5 B class; on one GPU trainer and engine share the device.
 
 Measures response tokens and samples per second over the steady steps, the idle shares of trainer and engine,
 and the time of a weight update. The baseline is the same job with maxStaleness 0, in the same run.
 
-    python -m tests.bench.gpu_loop [--steps 12]
+    python -m tests.bench.gpu_loop [--steps 12] [--transport nccl]      (nccl: two GPUs)
 """
 
 import argparse
@@ -26,7 +26,7 @@ SKIPPED = 3
 """First steps, which fill the pipeline and warm kernels up."""
 
 
-def manifest(steps: int, max_staleness: float) -> dict[str, Any]:
+def manifest(steps: int, max_staleness: float, transport: str) -> dict[str, Any]:
     return {
         "apiVersion": "rljob.dev/v1alpha1",
         "kind": "RLJob",
@@ -54,7 +54,9 @@ def manifest(steps: int, max_staleness: float) -> dict[str, Any]:
                 },
                 "optimizer": {"learningRate": 1e-6},
                 "schedule": {"totalSteps": steps, "promptsPerBatch": 64},
-                "async": {"maxStaleness": max_staleness},
+                "async": {
+                    "maxStaleness": max_staleness, "weightSync": {"push": {}, "transport": transport},
+                },
                 "parallel": {"maxTokensPerMicroBatch": 32768},
                 "checkpoint": {"everySteps": 1000},
             },
@@ -62,11 +64,11 @@ def manifest(steps: int, max_staleness: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def run(folder: Path, steps: int, max_staleness: float) -> Path:
+def run(folder: Path, steps: int, max_staleness: float, transport: str) -> Path:
     """The run's folder."""
     folder.mkdir()
     file = folder / "job.yaml"
-    file.write_text(yaml.safe_dump(manifest(steps, max_staleness)))
+    file.write_text(yaml.safe_dump(manifest(steps, max_staleness, transport)))
     command = [sys.executable, "-m", "rljob_runtime.cli", "run", str(file), "--share", "--output"]
     subprocess.run([*command, str(folder / "run")], check=True, timeout=500)
     return folder / "run"
@@ -103,11 +105,12 @@ def steady(run_folder: Path) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--transport", choices=["auto", "nccl"], default="auto")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        sync = steady(run(Path(scratch) / "sync", options.steps, 0))
-        bound1 = steady(run(Path(scratch) / "async", options.steps, 1))
+        sync = steady(run(Path(scratch) / "sync", options.steps, 0, options.transport))
+        bound1 = steady(run(Path(scratch) / "async", options.steps, 1, options.transport))
     figures = [
         Figure("response tokens trained, bound 1", bound1["tokens"], "tokens/s", sync["tokens"]),
         Figure("samples trained, bound 1", bound1["samples"], "samples/s", sync["samples"]),

@@ -65,7 +65,7 @@ SECTIONS = {
 
 TAIL = """## Two H200s, NCCL
 
-One run of the same job on 2 x NVIDIA H200 (trainer on one, engine on the other), `transport: nccl`, bound 1, 2026-11-21, `rljob run`: 45,700 response tokens/s over the steady steps, trainer busy 96 %, engine busy 82 %. An update of the engine's 1.1 GB took 9 ms to pause, 99 to 133 ms to load, 5 ms to resume. Largest |engine - trainer| log-probability at the first step, bf16: 0.035; mean 0.006. No script under `tests/bench/` repeats this run.
+One run of the same job on 2 x NVIDIA H200 (trainer on one, engine on the other), `transport: nccl`, bound 1, 2026-11-21, `rljob run`: 45,700 response tokens/s over the steady steps, trainer busy 96 %, engine busy 82 %. An update of the engine's 1.1 GB took 9 ms to pause, 99 to 133 ms to load, 5 ms to resume. Largest |engine - trainer| log-probability at the first step, bf16: 0.035; mean 0.006. The job was started by hand; `python -m tests.bench.gpu_loop --transport nccl` repeats it beside its baseline and has not been run in that form.
 
 ## Not run
 
