@@ -5,7 +5,9 @@ what it held is put again; a host that keeps failing ends the job (`GivenUp`).
 """
 
 import asyncio
+import logging
 import tempfile
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,11 @@ from rljob_runtime.queue.host import start_host
 from rljob_runtime.restarts import RestartBudget
 
 _START_SECONDS = 120.0
+_STOP_SECONDS = 10.0
+_SETTLED_SECONDS = 60.0
+"""A host that lived this long did its work: its next loss is not one in a row."""
+
+log = logging.getLogger(__name__)
 
 
 class QueueService:
@@ -60,8 +67,17 @@ class QueueService:
         if self._watching is not None:
             self._watching.cancel()
             await self.client.close()
-            await self._host.stop.remote()
+            await self._stop_host()
         self._folder.cleanup()
+
+    async def _stop_host(self) -> None:
+        from ray.exceptions import RayError
+
+        try:
+            async with asyncio.timeout(_STOP_SECONDS):
+                await self._host.stop.remote()
+        except (RayError, TimeoutError) as error:
+            log.info("the queue host was gone, or did not stop in time: %s", error)
 
     async def _start_host(self) -> None:
         self._host = start_host(self._server_keys, self._capacity, self._address, term=self._term)
@@ -72,11 +88,13 @@ class QueueService:
         from ray.exceptions import RayError
 
         while True:
+            began = time.monotonic()
             try:
                 why = await self._host.wait_stopped.remote() or "it stopped"
             except RayError as error:
                 why = str(error).splitlines()[0]
+            if time.monotonic() - began > _SETTLED_SECONDS:
+                self._budget.worked()
             self._budget.failed(why)
             await self._start_host()
             await self._on_back()
-            self._budget.worked()

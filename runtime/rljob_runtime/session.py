@@ -135,6 +135,7 @@ class Session:
             plan.rollout, self.pool, self._controller, self._prompts.prompt, iter(()), scorer, self._outbox,
             self.events,
         )  # fmt: skip
+        stack.callback(lambda: log.info("at the end: %s", self._rollouter.counters))
         weights_root = self._weights_root(model_folder)
         share = device_share(self.job, local_ray.devices(), self._options.share)
         self._trainer = RayTrainer(

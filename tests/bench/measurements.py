@@ -45,9 +45,9 @@ SECTIONS = {
         "Sample queue",
         "8 KB groups, put, get and acknowledgement, producer, server and consumer on two cores. Goals: 30,000/s "
         "and 100 x a Ray actor queue with one call per put and get. The rate is met; the ratio is missed because "
-        "the baseline is faster here than where the goal was set (759/s against 165/s). A server-side copy less, "
-        "larger socket buffers and another allocator setting were tried and changed nothing that would close it; "
-        "what would: a server outside of Python.",
+        "the baseline is faster here than where the goal was set (759/s against 165/s). A server-side copy less "
+        "and larger socket buffers made no difference; allocator settings gave about 1.3 x in one comparison on a "
+        "loaded machine and were left out. What would change it: a server outside of Python.",
     ),
     "weight_sync": (
         "Weight update of one engine",
@@ -59,13 +59,15 @@ SECTIONS = {
         "One H200: the whole loop",
         "A random Qwen3-shaped model of 0.56 B parameters in bf16, 64 prompts of 8 responses of 512 tokens per step; "
         "trainer and vLLM 0.22.1 engine share the GPU (`--share`), weights go through shared memory. With bound 1 "
-        "the trainer is the bottleneck.",
+        "the trainer is the bottleneck. The machine's GPU was added to its description, and the output option taken "
+        "from the command, by hand after the run; its comparison of log-probabilities under bound 1 was not a "
+        "number (no token of the counted steps came from the version that was trained) and is left out.",
     ),
 }
 
 TAIL = """## Two H200s, NCCL
 
-One run of the same job on 2 x NVIDIA H200 (trainer on one, engine on the other), `transport: nccl`, bound 1, 2026-11-21, `rljob run`: 45,700 response tokens/s over the steady steps, trainer busy 96 %, engine busy 82 %. An update of the engine's 1.1 GB took 9 ms to pause, 99 to 133 ms to load, 5 ms to resume. Largest |engine - trainer| log-probability at the first step, bf16: 0.035; mean 0.006. The job was started by hand; `python -m tests.bench.gpu_loop --transport nccl` repeats it beside its baseline and has not been run in that form.
+One run of the same job on 2 x NVIDIA H200 (trainer on one, engine on the other), `transport: nccl`, bound 1, 2026-11-21, `rljob run`: 45,700 response tokens/s over the steady steps, trainer busy 96 %, engine busy 82 %. An update of the engine's 1.1 GB took 9 ms to pause, 99 to 133 ms to load, 5 ms to resume. Largest |engine - trainer| log-probability at the first step, bf16: 0.035; mean 0.006 - before any update: later steps had no token of their own version, so weights that arrived over NCCL were not compared in this run. The job was started by hand; `python -m tests.bench.gpu_loop --transport nccl` repeats it beside its baseline and has not been run in that form.
 
 ## Not run
 
