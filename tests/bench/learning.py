@@ -23,11 +23,19 @@ def ends(rows: list[dict[str, float]]) -> tuple[float, float]:
 def main() -> None:
     figures = []
     with tempfile.TemporaryDirectory() as scratch:
-        first, last = ends(run_example(Path(scratch) / "qwen3", {}))
+        rows = run_example(Path(scratch) / "qwen3", {})
+        first, last = ends(rows)
         figures.append(
-            Figure("copy, Qwen3-shaped, 320 steps: mean reward of the last 10", last, "reward", goal="≥ 0.9")
+            Figure(
+                f"copy, Qwen3-shaped, {len(rows)} steps: mean reward of the last 10",
+                last,
+                "reward",
+                goal="≥ 0.9",
+            )
         )
-        figures.append(Figure("copy, Qwen3-shaped, 320 steps: mean reward of the first 10", first, "reward"))
+        figures.append(
+            Figure(f"copy, Qwen3-shaped, {len(rows)} steps: mean reward of the first 10", first, "reward")
+        )
         for family in ("llama", "qwen2"):
             # Qwen2's heads are as wide as its residual stream divided by their number.
             shape = {"architecture": family, "hiddenSize": 128, "attentionHeads": 4, "headDim": 32}
