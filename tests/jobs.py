@@ -76,10 +76,45 @@ GOOD: dict[str, dict[str, Any]] = {
 }
 """Jobs that are valid: what they show, and the changes that make them."""
 
+GOOD |= {
+    "eight chips of a module": {
+        "accelerator": "ascend",
+        "acceleratorType": "module",
+        "pools.trainer.acceleratorsPerWorker": 8,
+    },
+    "a resource name of the cluster's own": {
+        "accelerator": "nvidia",
+        "resourceName": "nvidia.com/mig-1g.10gb",
+    },
+    "quantities": {
+        "pools.head.resources": {"requests": {"cpu": 4, "memory": "16Gi"}, "limits": {"cpu": "4.5"}}
+    },
+    "a volume and a policy": {
+        "storage.volume": {"persistentVolumeClaim": {"claimName": "runs"}},
+        "runPolicy": {"backoffLimit": 0, "ttlSecondsAfterFinished": 0, "activeDeadlineSeconds": 60},
+    },
+    "a template": {"pools.trainer.template": {"spec": {"nodeSelector": {"zone": "a"}}}},
+}
+
 _POOLS = "spec.pools"
 _TRAINING = "spec.training"
 
 BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
+    "three chips of a module": (
+        {"accelerator": "ascend", "acceleratorType": "module", "pools.trainer.acceleratorsPerWorker": 3},
+        f"{_POOLS}.trainer.acceleratorsPerWorker",
+        "must fit acceleratorType (module: 1, 2, 4, 8;",
+    ),
+    "an Ascend node type on nvidia": (
+        {"accelerator": "nvidia", "acceleratorType": "card"},
+        "spec.acceleratorType",
+        "acceleratorType is for accelerator: ascend",
+    ),
+    "a device resource on CPUs": (
+        {"resourceName": "nvidia.com/gpu"},
+        "spec.resourceName",
+        "resourceName is for accelerator: nvidia and ascend",
+    ),
     "above maxReplicas": (
         {"pools.fastRollout": {"replicas": 20, "maxReplicas": 16}},
         f"{_POOLS}.fastRollout.replicas",

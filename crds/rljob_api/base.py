@@ -28,6 +28,18 @@ class Rule:
     """Dotted YAML names of the fields it is about; the first is the one that an error points at."""
 
 
+@dataclass(frozen=True)
+class Transition:
+    """One condition on a change of an object; only the API server sees both sides of a change."""
+
+    message: str
+    """What is demanded, for people: one line."""
+    cel: str
+    """The condition as a CEL expression over `self` and `oldSelf`, in YAML names, defaults filled in."""
+    field: str
+    """Dotted YAML name of the field that an error points at."""
+
+
 class Model(BaseModel):
     """An immutable object of the RLJob API."""
 
@@ -43,6 +55,7 @@ class Model(BaseModel):
     )
 
     rules: ClassVar[tuple[Rule, ...]] = ()
+    transitions: ClassVar[tuple[Transition, ...]] = ()
 
     @classmethod
     def all_rules(cls) -> tuple[Rule, ...]:

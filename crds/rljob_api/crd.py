@@ -12,9 +12,10 @@ from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from rljob_api.base import Model, Rule
+from rljob_api.base import Model
 from rljob_api.errors import unwrap, yaml_fields
 from rljob_api.job import GROUP, KIND, VERSION, Metadata, Spec
+from rljob_api.kubernetes import holds_quantities
 from rljob_api.status import Status
 
 Schema = dict[str, Any]
@@ -28,13 +29,15 @@ _SCALARS: dict[type, Schema] = {
 
 PRINTER_COLUMNS: list[Schema] = [
     {"name": "Phase", "type": "string", "jsonPath": ".status.phase"},
-    {"name": "Trainer", "type": "integer", "jsonPath": ".spec.pools.trainer.replicas"},
-    {"name": "Fast", "type": "integer", "jsonPath": ".spec.pools.fastRollout.replicas"},
-    {"name": "Heavy", "type": "integer", "jsonPath": ".spec.pools.heavyRollout.replicas"},
-    {"name": "Step", "type": "integer", "jsonPath": ".status.training.step"},
-    {"name": "Steps", "type": "integer", "jsonPath": ".status.training.totalSteps"},
+    *(
+        {"name": title, "type": "string", "jsonPath": f'.status.pools[?(@.name=="{pool}")].summary'}
+        for title, pool in (("Trainer", "trainer"), ("Fast", "fastRollout"), ("Heavy", "heavyRollout"))
+    ),
+    {"name": "Step", "type": "string", "jsonPath": ".status.training.progress"},
     {"name": "Reward", "type": "number", "jsonPath": ".status.training.reward"},
+    {"name": "Restarts", "type": "integer", "jsonPath": ".status.restarts"},
     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+    {"name": "Cluster", "type": "string", "jsonPath": ".status.clusterName", "priority": 1},
     {"name": "Version", "type": "integer", "jsonPath": ".status.training.weightVersion", "priority": 1},
     {"name": "Staleness", "type": "number", "jsonPath": ".status.training.staleness.mean", "priority": 1},
     {"name": "Queue", "type": "integer", "jsonPath": ".status.training.queueDepth", "priority": 1},
@@ -119,15 +122,17 @@ def object_schema(model: type[Model]) -> Schema:
     required = [name for name, field in fields.items() if field.is_required()]
     if required:
         schema["required"] = required
-    if rules := model.all_rules():
-        schema["x-kubernetes-validations"] = [_validation(rule) for rule in rules]
+    validations = [_validation(rule.cel, rule.message, rule.fields[0]) for rule in model.all_rules()]
+    validations += [_validation(change.cel, change.message, change.field) for change in model.transitions]
+    if validations:
+        schema["x-kubernetes-validations"] = validations
     return schema
 
 
-def _validation(rule: Rule) -> Schema:
-    validation = {"rule": rule.cel, "message": rule.message, "reason": "FieldValueInvalid"}
-    if rule.fields[0]:
-        validation["fieldPath"] = f".{rule.fields[0]}"
+def _validation(cel: str, message: str, field: str) -> Schema:
+    validation = {"rule": cel, "message": message, "reason": "FieldValueInvalid"}
+    if field:
+        validation["fieldPath"] = f".{field}"
     return validation
 
 
@@ -164,7 +169,15 @@ def _type_schema(annotation: Any, metadata: list[Any]) -> Schema:
         return {**_SCALARS[type(values[0])], "enum": values}
     if origin is list:
         bounds = {_LIST_BOUNDS[key]: value for key, value in _bounds(metadata).items()}
-        return {"type": "array", "items": _type_schema(get_args(annotation)[0], []), **bounds}
+        item = get_args(annotation)[0]
+        key = getattr(item, "list_key", None)
+        keys = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]} if key else {}
+        below = _type_schema(item, [])
+        if isinstance(item, type) and item.__doc__:
+            below |= {"description": " ".join(item.__doc__.split())}
+        return {"type": "array", "items": below, **keys, **bounds}
+    if holds_quantities(metadata):
+        return {"type": "object", "maxProperties": 64, "additionalProperties": _QUANTITY}
     if origin is dict and get_args(annotation)[1] is Any:
         return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     if annotation in _SCALARS:
@@ -172,6 +185,10 @@ def _type_schema(annotation: Any, metadata: list[Any]) -> Schema:
     raise TypeError(f"the CRD has no form for {annotation}")
 
 
+_QUANTITY: Schema = {
+    "anyOf": [{"type": "integer"}, {"type": "string"}],
+    "x-kubernetes-int-or-string": True,
+}
 _LIST_BOUNDS: Mapping[str, str] = {"minLength": "minItems", "maxLength": "maxItems"}
 
 

@@ -5,7 +5,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from rljob_api.base import Model, Rule, value_at
+from rljob_api.base import Model, Rule, Transition, value_at
+from rljob_api.kubernetes import ImagePullPolicy, ManagedBy, RunPolicy, Storage
 from rljob_api.pools import Pools
 from rljob_api.status import Status
 from rljob_api.training import Training
@@ -60,12 +61,82 @@ def _head_dim_fits(spec: "Spec") -> bool:
     return not on_cpu or training.model.random is None or training.model.random.head_dim in CPU_HEAD_DIMS
 
 
+ASCEND_CHIPS: dict[str, tuple[int, ...]] = {
+    "module": (1, 2, 4, 8),
+    "half": (1, 2, 4),
+    "card": (1, 2),
+    "card-910b-2": (1, 2),
+    "module-910b-8": tuple(range(1, 9)),
+    "module-910b-16": tuple(range(1, 17)),
+}
+"""Chips that one pod may ask for, by the `accelerator-type` of its node (MindCluster's affinity rules: a pod
+that needs less than a node stays in one ring of four)."""
+
+
+_CHIPS = "; ".join(f"{kind}: {', '.join(map(str, counts))}" for kind, counts in ASCEND_CHIPS.items())
+
+
+def _chips_fit(pool: str) -> Rule:
+    path = f"pools.{pool}.acceleratorsPerWorker"
+
+    def holds(spec: "Spec") -> bool:
+        kind = spec.accelerator_type
+        return kind is None or value_at(spec, path) in ASCEND_CHIPS[kind]
+
+    table = {kind: list(counts) for kind, counts in ASCEND_CHIPS.items()}
+    return Rule(
+        f"{path} must fit acceleratorType ({_CHIPS})",
+        f"!has(self.acceleratorType) || self.{path} in {table}[self.acceleratorType]",
+        holds,
+        (path, "acceleratorType"),
+    )
+
+
+_WHILE_SUSPENDED = "can change only while the job is suspended (spec.suspend: true)"
+
+
+def _fixed(path: str, optional: bool = False) -> Transition:
+    """The field at `path` keeps its value while the job is not suspended."""
+    same = f"self.{path} == oldSelf.{path}"
+    if optional:
+        same = f"has(self.{path}) == has(oldSelf.{path}) && (!has(self.{path}) || {same})"
+    return Transition(f"{path} {_WHILE_SUSPENDED}", f"oldSelf.suspend || ({same})", path)
+
+
 class Spec(Model):
     """What a user asks for."""
 
+    suspend: bool = False
+    """The job holds no pods while this is true. Set on a running job, a checkpoint is written first, and the
+    job goes on from there when this is false again."""
+    managed_by: ManagedBy = "rljob.dev/operator"
+    """The controller that is responsible for the job; all others leave it alone. Cannot change."""
+    image: str | None = Field(default=None, min_length=1, max_length=512)
+    """Container image of all pods; it holds the runtime. Must be set in a cluster, unless every template
+    names one. Unused on one machine."""
+    image_pull_policy: ImagePullPolicy = "IfNotPresent"
+    """When the image is fetched."""
+    ray_version: str = Field(default="2.60.0", max_length=32, pattern=r"^[0-9]+\.[0-9]+\.[0-9]+")
+    """Version of Ray in the image."""
+    storage: Storage = Storage()
+    """Where the run folder lies, in a cluster."""
+    run_policy: RunPolicy = RunPolicy()
+    """When the job is given up, started again, and removed, in a cluster."""
     accelerator: Literal["nvidia", "ascend", "cpu"] = "nvidia"
     """Kind of device of all three pools: decides resource names, visible-device variables and the
     communication backend."""
+    accelerator_type: (
+        Literal["module", "half", "card", "card-910b-2", "module-910b-8", "module-910b-16"] | None
+    ) = None
+    """Node label `accelerator-type` of MindCluster, with `accelerator: ascend`: pods go to such nodes only,
+    and their number of chips is checked. Default: any node that has the resource."""
+    resource_name: str | None = Field(
+        default=None,
+        max_length=253,
+        pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
+    )
+    """Kubernetes resource of one accelerator, where the cluster's device plugin names it otherwise. Default:
+    `nvidia.com/gpu` for nvidia, `huawei.com/Ascend910` for ascend."""
     pools: Pools = Pools()
     """Who trains and who generates."""
     training: Training
@@ -96,6 +167,35 @@ class Spec(Model):
             f" || self.training.model.random.headDim in {list(CPU_HEAD_DIMS)}",
             holds=_head_dim_fits,
             fields=("training.model.random.headDim",),
+        ),
+        Rule(
+            message="acceleratorType is for accelerator: ascend",
+            cel="!has(self.acceleratorType) || self.accelerator == 'ascend'",
+            holds=lambda self: self.accelerator_type is None or self.accelerator == "ascend",
+            fields=("acceleratorType", "accelerator"),
+        ),
+        Rule(
+            message="resourceName is for accelerator: nvidia and ascend",
+            cel="!has(self.resourceName) || self.accelerator != 'cpu'",
+            holds=lambda self: self.resource_name is None or self.accelerator != "cpu",
+            fields=("resourceName", "accelerator"),
+        ),
+        *(_chips_fit(pool) for pool in ("trainer", "fastRollout", "heavyRollout")),
+    )
+    transitions: ClassVar[tuple[Transition, ...]] = (
+        Transition("managedBy cannot change", "self.managedBy == oldSelf.managedBy", "managedBy"),
+        *(_fixed(path) for path in ("accelerator", "imagePullPolicy", "rayVersion", "storage", "training")),
+        *(_fixed(path, optional=True) for path in ("image", "acceleratorType", "resourceName")),
+        _fixed("pools.head"),
+        *(
+            _fixed(f"pools.{pool}.{field}")
+            for pool in ("trainer", "fastRollout", "heavyRollout")
+            for field in ("acceleratorsPerWorker", "cpusPerWorker", "resources")
+        ),
+        *(
+            _fixed(f"pools.{pool}.{field}", optional=True)
+            for pool in ("fastRollout", "heavyRollout")
+            for field in ("minReplicas", "maxReplicas")
         ),
     )
 

@@ -5,9 +5,25 @@ from typing import ClassVar
 from pydantic import Field
 
 from rljob_api.base import Model, Rule
+from rljob_api.kubernetes import FreeForm, Resources
 
 
-class Pool(Model):
+class PodShape(Model):
+    """What a pod of a cluster gets."""
+
+    resources: Resources = Resources()
+    """CPU and memory of the pod's main container."""
+    template: FreeForm = Field(default_factory=dict)
+    """A PodTemplateSpec that is merged over the one made for the job: node selectors, tolerations, volumes,
+    environment, image pull secrets, priority class. Lists whose items have names are merged by name. The main
+    container is named `ray-head` or `ray-worker`, the driver's `driver`."""
+
+
+class Head(PodShape):
+    """The pod that holds Ray's head and the driver."""
+
+
+class Pool(PodShape):
     """A set of equal workers; each worker is one pod in a cluster and one process on one machine."""
 
     replicas: int = Field(default=1, ge=0, le=4096)
@@ -29,9 +45,9 @@ class RolloutPool(Pool):
     """A pool of inference engines, one engine for each worker."""
 
     min_replicas: int | None = Field(default=None, ge=0, le=4096)
-    """Fewest workers that the pool may be scaled to. Default: `replicas`."""
+    """Fewest workers that the pool may be scaled to. Default: 0."""
     max_replicas: int | None = Field(default=None, ge=1, le=4096)
-    """Most workers that the pool may be scaled to. Default: `replicas`."""
+    """Most workers that the pool may be scaled to. Default: 4096."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -57,6 +73,8 @@ class HeavyRolloutPool(RolloutPool):
 class Pools(Model):
     """Who trains and who generates."""
 
+    head: Head = Head()
+    """The pod of Ray's head and the driver; only in a cluster."""
     trainer: TrainerPool = TrainerPool()
     """Workers that hold and update the policy."""
     fast_rollout: RolloutPool = RolloutPool()

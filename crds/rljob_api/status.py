@@ -1,8 +1,15 @@
 """What an RLJob reports about itself."""
 
+from typing import ClassVar, Literal
+
 from pydantic import Field
 
 from rljob_api.base import Model
+
+ConditionType = Literal["Accepted", "PodsReady", "Running", "Degraded", "Suspended", "Complete", "Failed"]
+Phase = Literal[
+    "Pending", "Starting", "Running", "Suspending", "Suspended", "Restarting", "Complete", "Failed"
+]
 
 
 class StalenessStatus(Model):
@@ -14,9 +21,22 @@ class StalenessStatus(Model):
     """Largest."""
 
 
-class TrainingStatus(Model):
-    """Progress, as the runtime reports it."""
+class CheckpointStatus(Model):
+    """The newest checkpoint."""
 
+    step: int
+    """Steps that it holds."""
+    path: str
+    """Its folder, as the pods see it."""
+
+
+class TrainingStatus(Model):
+    """Progress, and answers to what the spec asks of the runtime; written by the driver alone."""
+
+    attempt: int = 1
+    """The attempt whose driver wrote this."""
+    observed_generation: int = 0
+    """Newest metadata.generation that the driver has acted on."""
     step: int
     """Steps done."""
     total_steps: int
@@ -31,8 +51,69 @@ class TrainingStatus(Model):
     """Response tokens trained per second, over the last minute."""
     queue_depth: int = 0
     """Samples that wait in the queue."""
-    checkpoint_step: int | None = None
-    """Step of the newest checkpoint."""
+    progress: str = ""
+    """`step/totalSteps`, for the printer column."""
+    checkpoint: CheckpointStatus | None = None
+    """The newest checkpoint."""
+    released: list[str] = Field(default_factory=list, max_length=4096)
+    """Rollout pods that are drained, in answer to a pool that is to be smaller: they hold no request and get
+    none. They may be removed."""
+    trainer_stopped_for: int | None = None
+    """The trainer wrote a checkpoint, stopped, and waits for the pool to have this many workers."""
+    suspended_at_step: int | None = None
+    """In answer to `suspend`: the checkpoint of this step is written and nothing is trained any more."""
+    time: str | None = None
+    """When this was written, RFC 3339."""
+
+
+class Condition(Model):
+    """One aspect of the job's state, as in the Kubernetes API conventions."""
+
+    list_key: ClassVar[str] = "type"
+
+    type: ConditionType
+    """Which aspect."""
+    status: Literal["True", "False", "Unknown"]
+    """Whether it holds."""
+    reason: str = Field(max_length=128)
+    """Why, in one CamelCase word for programs."""
+    message: str = Field(default="", max_length=1024)
+    """Why, for people."""
+    last_transition_time: str
+    """When `status` changed last, RFC 3339."""
+    observed_generation: int = 0
+    """metadata.generation that it speaks of."""
+
+
+class PoolStatus(Model):
+    """The pods of one pool."""
+
+    list_key: ClassVar[str] = "name"
+
+    name: Literal["trainer", "fastRollout", "heavyRollout"]
+    """Which pool."""
+    desired: int = 0
+    """Workers that the spec asks for."""
+    current: int = 0
+    """Workers whose pods exist."""
+    ready: int = 0
+    """Workers whose pods are ready."""
+    summary: str = "0/0"
+    """`ready/desired`, for the printer column."""
+
+
+class ScaleDown(Model):
+    """A pool that is being made smaller: kept until every pod in `victims` is gone, whatever happens to the
+    operator meanwhile."""
+
+    list_key: ClassVar[str] = "pool"
+
+    pool: Literal["trainer", "fastRollout", "heavyRollout"]
+    """Which pool."""
+    victims: list[str] = Field(default_factory=list, max_length=4096)
+    """Pods that are being removed."""
+    replicas: int
+    """Workers that the pool has once they are gone."""
 
 
 class Status(Model):
@@ -40,8 +121,32 @@ class Status(Model):
 
     observed_generation: int | None = None
     """metadata.generation that this status speaks of."""
-    phase: str | None = None
+    phase: Phase | None = None
     """One word for people; derived from the conditions."""
+    conditions: list[Condition] = Field(default_factory=list, max_length=16)
+    """The state, aspect by aspect."""
+    attempt: int = Field(default=0, ge=0)
+    """Number of the cluster that runs, or ran last, for the job; 0 before the first."""
+    failures: int = Field(default=0, ge=0)
+    """Attempts that the job's own failures ended; counted against backoffLimit."""
+    restarts: int = Field(default=0, ge=0)
+    """Attempts after the first since the job was last resumed, for whatever reason."""
+    cluster_name: str | None = None
+    """The RayCluster of the attempt."""
+    head_pod: str | None = None
+    """UID of the attempt's head pod; another one means that the head was lost."""
+    start_time: str | None = None
+    """When the job was started or last resumed, RFC 3339."""
+    attempt_time: str | None = None
+    """When the attempt's cluster was asked for, RFC 3339."""
+    suspend_time: str | None = None
+    """When the newest request to suspend was seen, RFC 3339."""
+    completion_time: str | None = None
+    """When the job became Complete or Failed, RFC 3339."""
+    pools: list[PoolStatus] = Field(default_factory=list, max_length=3)
+    """The pods, pool by pool."""
+    scale_downs: list[ScaleDown] = Field(default_factory=list, max_length=3)
+    """Pools that are being made smaller."""
     fast_rollout_replicas: int = Field(default=0, ge=0)
     """Fast-rollout workers that exist; for the scale subresource."""
     fast_rollout_selector: str | None = None

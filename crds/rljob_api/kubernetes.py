@@ -1,0 +1,86 @@
+"""The parts of a Kubernetes pod that an RLJob names itself, and those that it passes on."""
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from rljob_api.base import Model
+
+_QUANTITY = re.compile(r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti|P|Pi|E|Ei)?$")
+
+
+class _IsQuantity:
+    """Marks the values of a mapping as quantities, for the CRD."""
+
+
+def _quantities(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {name: _quantity(name, amount) for name, amount in value.items()}
+
+
+def _quantity(name: Any, amount: Any) -> str:
+    text = str(amount) if isinstance(amount, int) and not isinstance(amount, bool) else amount
+    if not isinstance(text, str) or not _QUANTITY.match(text):
+        raise ValueError(f"{name}: {amount} is not a quantity: write 4, '500m', '0.5' (quoted) or '16Gi'")
+    return text
+
+
+Quantities = Annotated[dict[str, str], BeforeValidator(_quantities), _IsQuantity()]
+"""Amounts by resource name, as Kubernetes writes them: `{cpu: 4, memory: 16Gi}`."""
+
+FreeForm = dict[str, Any]
+"""Passed on as it is; Kubernetes checks it where it is used."""
+
+
+def holds_quantities(metadata: list[Any]) -> bool:
+    """Whether a field's metadata marks it as `Quantities`."""
+    return any(isinstance(entry, _IsQuantity) for entry in metadata)
+
+
+class Resources(Model):
+    """CPU, memory and other resources of the main container of a pod. The accelerators come from
+    `acceleratorsPerWorker` and need not be named."""
+
+    requests: Quantities = Field(default_factory=dict)
+    """What the scheduler sets aside, such as `{cpu: 8, memory: 64Gi}`."""
+    limits: Quantities = Field(default_factory=dict)
+    """What the container may use at most."""
+
+
+class Storage(Model):
+    """Where the job's run folder lies: checkpoints, metrics, events, the report and the trained model. All
+    pods mount it at the same place."""
+
+    volume: FreeForm = Field(default_factory=dict)
+    """A Kubernetes volume source, such as `{persistentVolumeClaim: {claimName: runs}}`, that all pods can
+    mount. Default: an emptyDir of each pod, which loses its checkpoints with the head pod."""
+    mount_path: str = Field(default="/rljob", min_length=2, max_length=255, pattern=r"^/[^:]+$")
+    """Folder in the pods where the volume is mounted. Relative paths of the RLJob are relative to it; the
+    job's own folder is `runs/NAMESPACE/NAME` in it."""
+
+
+class RunPolicy(Model):
+    """When a job in a cluster is given up, started again, and removed."""
+
+    backoff_limit: int = Field(default=3, ge=0, le=1000)
+    """Attempts after the first that the job's own failures may cost: an exit code of the driver or a lost
+    head or trainer. Lost rollout pods, lost nodes and pre-emption do not count."""
+    active_deadline_seconds: int | None = Field(default=None, ge=1)
+    """Longest time from the start, in seconds, over all attempts; afterwards the job fails. A suspended job's
+    clock stands still and begins anew when it resumes."""
+    start_deadline_seconds: int = Field(default=1800, ge=1)
+    """Longest time, in seconds, from the creation of an attempt's pods to the first time that all are ready;
+    afterwards the job fails."""
+    ttl_seconds_after_finished: int | None = Field(default=None, ge=0)
+    """The RLJob is deleted this many seconds after it is Complete or Failed. Default: never."""
+    suspend_grace_seconds: int = Field(default=300, ge=0)
+    """Longest time, in seconds, that the runtime has to write a checkpoint when the job is suspended."""
+    drain_grace_seconds: int = Field(default=300, ge=0)
+    """Longest time, in seconds, that the runtime has to move the requests away from rollout workers, or to
+    checkpoint before the trainer is resized; afterwards the pods go without its answer."""
+
+
+ImagePullPolicy = Literal["Always", "IfNotPresent", "Never"]
+ManagedBy = Literal["rljob.dev/operator", "kueue.x-k8s.io/multikueue"]
