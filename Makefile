@@ -11,10 +11,11 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.rljob-$(shell cat pyproject.toml constraints/cpu.txt | cksum | cut -d' ' -f1)
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
 
-.PHONY: help run test lint test-unit test-property test-runtime bench crds constraints environment clean
+.PHONY: help run test lint test-unit test-property test-runtime test-apiserver cluster-up cluster-down bench crds constraints environment clean
 help:
 	@sed -n 's/^# //p' Makefile
-	@echo "make lint | test-unit | test-property | test-runtime | crds | constraints | clean"
+	@echo "make lint | test-unit | test-property | test-runtime | test-apiserver | crds | constraints | clean"
+	@echo "make cluster-up [KUBERAY=1.6.2] [NODES=4] [NPU_NODES=2] | cluster-down    a local Kubernetes, built with Go"
 	@echo "make $(addprefix bench-,$(filter-out figures real_runs,$(notdir $(basename $(wildcard tests/bench/*.py)))))"
 
 run: environment
@@ -46,8 +47,14 @@ lint: environment
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test-unit test-property test-runtime: test-%: environment
+test-unit test-property test-runtime test-apiserver: test-%: environment
 	$(PYTEST) tests/$* -ra
+
+cluster-up: environment
+	$(BIN)/python -m tests.cluster up $(if $(KUBERAY),--kuberay=$(KUBERAY)) $(if $(NODES),--nodes=$(NODES)) $(if $(NPU_NODES),--npu-nodes=$(NPU_NODES))
+
+cluster-down: environment
+	$(BIN)/python -m tests.cluster down
 
 bench-%: environment
 	$(BIN)/python -m tests.bench.$*

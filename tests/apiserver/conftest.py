@@ -1,0 +1,124 @@
+"""The local Kubernetes as fixtures; `tests.cluster` shows their use.
+
+Programs that are missing are built once the tests are collected, so that no test's time limit holds for it.
+If they cannot be, every test here is skipped and says what is missing. Where CI is set, that is an error.
+"""
+
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import KUBERAY_VERSIONS, ApiError, CannotBuild, Cluster, ProcessFailed, prepare
+
+HERE = Path(__file__).parent
+CHOSEN = pytest.StashKey[str]()
+PROBLEM = pytest.StashKey[Exception]()
+TIMINGS = pytest.StashKey[str]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    # Known to pytest only if this folder is named on its command line; RLJOB_KUBERAY works always.
+    parser.addoption("--kuberay", metavar="VERSION", help=f"KubeRay: {', '.join(KUBERAY_VERSIONS)}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "every_kuberay: the test runs once under each version of KubeRay")
+    version = config.getoption("--kuberay", default=None) or os.environ.get("RLJOB_KUBERAY")
+    if version and version not in KUBERAY_VERSIONS:
+        raise pytest.UsageError(f"no KubeRay {version}: choose one of {', '.join(KUBERAY_VERSIONS)}")
+    config.stash[CHOSEN] = version or KUBERAY_VERSIONS[0]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if metafunc.definition.get_closest_marker("every_kuberay"):
+        if "kuberay" not in metafunc.fixturenames:
+            metafunc.fixturenames.append("kuberay")
+        metafunc.parametrize("kuberay", KUBERAY_VERSIONS, indirect=True, scope="module")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    config = session.config
+    items = [
+        each for each in session.items if HERE in each.path.parents and isinstance(each, pytest.Function)
+    ]
+    if not items or config.option.collectonly:
+        return
+    versions = {_kuberay_of(each) for each in items}
+    capture = config.pluginmanager.getplugin("capturemanager")
+    try:
+        with capture.global_and_fixture_disabled():
+            prepare(sorted(versions), lambda line: print(line, flush=True))
+    except (CannotBuild, ProcessFailed, ApiError, TimeoutError) as error:
+        config.stash[PROBLEM] = error
+
+
+def _kuberay_of(item: pytest.Item) -> str:
+    """The version of KubeRay that a test wants."""
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    return str(parameters.get("kuberay", item.config.stash[CHOSEN]))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if line := config.stash.get(TIMINGS, None):
+        terminalreporter.write_line(line)
+
+
+@pytest.fixture(scope="session")
+def programs(pytestconfig: pytest.Config) -> None:
+    """The programs of a cluster are built."""
+    if problem := pytestconfig.stash.get(PROBLEM, None):
+        if isinstance(problem, CannotBuild) and not os.environ.get("CI"):
+            pytest.skip(str(problem))
+        pytest.fail(str(problem), pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def cluster(programs: None, pytestconfig: pytest.Config) -> Iterator[Cluster]:
+    """A cluster that all tests share, with fake GPU and NPU nodes and an audit log."""
+    with Cluster(kuberay=pytestconfig.stash[CHOSEN], audit=True) as started:
+        parts = ", ".join(f"{part} {seconds:.1f}" for part, seconds in started.timings.items())
+        total = sum(started.timings.values())
+        pytestconfig.stash[TIMINGS] = f"cluster started in {total:.1f} s ({parts})"
+        yield started
+
+
+@pytest.fixture(scope="module")
+def kuberay(request: pytest.FixtureRequest) -> str:
+    """The version of KubeRay for a test: each in turn if it is marked `every_kuberay`."""
+    # Of module scope only so that pytest groups a module's tests by version: another version takes seconds.
+    version: str = getattr(request, "param", request.config.stash[CHOSEN])
+    return version
+
+
+@pytest.fixture(autouse=True)
+def whole(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Before a test, its version of KubeRay runs. After it, what it stopped is started again.
+
+    Fails if a component ended by itself.
+    """
+    if "cluster" not in request.fixturenames:
+        yield
+        return
+    shared: Cluster = request.getfixturevalue("cluster")
+    shared.start_kuberay(_kuberay_of(request.node))
+    yield
+    shared.repair()
+
+
+@pytest.fixture
+def namespace(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[str]:
+    """The name of a namespace that is new, and is deleted in the end. Pods can be made in it."""
+    words = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")[:40].strip("-")
+    name = f"{words}-{secrets.token_hex(3)}"
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    cluster.api.request("POST", "/api/v1/namespaces", body)
+    # Before the controller has made it, the API server refuses every pod.
+    accounts = f"/api/v1/namespaces/{name}/serviceaccounts"
+    cluster.wait(accounts, bool, f"a default service account in {name}")
+    yield name
+    cluster.repair()
+    cluster.api.request("DELETE", f"/api/v1/namespaces/{name}")

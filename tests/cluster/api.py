@@ -1,0 +1,159 @@
+"""A small client of the API server for tests: requests, server-side apply, and waits that events wake."""
+
+import http.client
+import json
+import ssl
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+Object = dict[str, Any]
+RETRY_SECONDS = 0.1
+FIELD_MANAGER = "rljob-cluster"
+
+
+class ApiError(Exception):
+    """The API server refused a request. `status` is the HTTP code, `reason` Kubernetes' word for it."""
+
+    def __init__(self, method: str, path: str, status: int, body: bytes):
+        try:
+            answer = json.loads(body)
+        except ValueError:
+            answer = {}
+        self.status, self.reason = status, str(answer.get("reason", ""))
+        self.message = str(answer.get("message") or body.decode(errors="replace")[:500])
+        super().__init__(f"{method} {path}: {status} {self.reason}: {self.message}")
+
+
+class Api:
+    """Requests to one API server as one user. Safe for use by several threads.
+
+    `check` is called when the server cannot be reached during a wait; it raises when waiting is in vain.
+    """
+
+    def __init__(self, url: str, token: str, authority: Path, check: Callable[[], None] = lambda: None):
+        self.url, self.token, self._authority, self.check = url, token, authority, check
+        self._tls: ssl.SSLContext | None = None
+
+    def request(self, method: str, path: str, body: Any = None, *, seconds: float = 30.0) -> Any:
+        """The answer's JSON, or its text if it is none. `body` is sent as JSON. ApiError, OSError."""
+        content = None if body is None else json.dumps(body).encode()
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        return self._send(method, path, content, kind, seconds)
+
+    def apply(self, path: str, document: Object | bytes) -> Object:
+        """Server-side apply, with force, of an object (or its YAML) to its path. ApiError, OSError."""
+        content = document if isinstance(document, bytes) else json.dumps(document).encode()
+        query = urlencode({"fieldManager": FIELD_MANAGER, "force": "true"})
+        applied: Object = self._send(
+            "PATCH", f"{path}?{query}", content, "application/apply-patch+yaml", 30.0
+        )
+        return applied
+
+    def items(self, path: str, query: Mapping[str, str] | None = None) -> list[Object]:
+        """The objects of a collection."""
+        found: list[Object] = self.request("GET", _with_query(path, query))["items"]
+        return found
+
+    def wait(
+        self,
+        path: str,
+        done: Callable[[list[Object]], bool],
+        what: str,
+        *,
+        seconds: float = 30.0,
+        query: Mapping[str, str] | None = None,
+    ) -> list[Object]:
+        """Watches the collection at `path` until `done(its objects)`, and returns them then.
+
+        A server that goes away meanwhile is waited for. TimeoutError after `seconds`, naming `what` and what
+        was there instead; ApiError.
+        """
+        deadline = time.monotonic() + seconds
+        seen: list[Object] = []
+        while (left := deadline - time.monotonic()) > 0:
+            try:
+                for seen in self._snapshots(path, query or {}, left):
+                    if done(seen):
+                        return seen
+                    if time.monotonic() > deadline:
+                        break
+            except (OSError, http.client.HTTPException):
+                self.check()
+                time.sleep(min(RETRY_SECONDS, left))  # a port that refuses connections gives no event
+        raise TimeoutError(f"after {seconds:g} s still not: {what}. {path} has {_summary(seen)}")
+
+    def _snapshots(self, path: str, query: Mapping[str, str], seconds: float) -> Iterator[list[Object]]:
+        """The collection now, and after each change of it for `seconds`."""
+        listed = self.request("GET", _with_query(path, query), seconds=seconds)
+        objects = {item["metadata"]["uid"]: item for item in listed["items"]}
+        yield list(objects.values())
+        watch = {**query, "watch": "1", "resourceVersion": listed["metadata"]["resourceVersion"]}
+        connection, answer = self._open("GET", _with_query(path, watch), None, "", seconds)
+        try:
+            while line := answer.readline():
+                event = json.loads(line)
+                if event["type"] == "ERROR":  # the version is too old: the caller lists again
+                    return
+                uid = event["object"]["metadata"]["uid"]
+                if event["type"] == "DELETED":
+                    objects.pop(uid, None)
+                else:
+                    objects[uid] = event["object"]
+                yield list(objects.values())
+        except TimeoutError:
+            return
+        finally:
+            connection.close()
+
+    def _send(self, method: str, path: str, content: bytes | None, kind: str, seconds: float) -> Any:
+        connection, answer = self._open(method, path, content, kind, seconds)
+        try:
+            text = answer.read()
+        finally:
+            connection.close()
+        if "json" in answer.headers.get("Content-Type", ""):
+            return json.loads(text)
+        return text.decode()
+
+    def _open(
+        self, method: str, path: str, content: bytes | None, kind: str, seconds: float
+    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+        """An answer whose body is yet to be read. `seconds` bounds each wait for bytes."""
+        if self._tls is None:  # the server writes its certificate only when it starts
+            self._tls = ssl.create_default_context(cafile=str(self._authority))
+        connection = http.client.HTTPSConnection(
+            urlsplit(self.url).netloc, timeout=seconds, context=self._tls
+        )
+        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": kind}
+        try:
+            connection.request(method, path, content, headers)
+            answer = connection.getresponse()
+            if answer.status >= 400:
+                raise ApiError(method, path, answer.status, answer.read())
+        except BaseException:
+            connection.close()
+            raise
+        return connection, answer
+
+
+def holds(item: Object, condition: str) -> bool:
+    """Whether the object's status has the condition with status True."""
+    conditions = item.get("status", {}).get("conditions") or []
+    return any(each["type"] == condition and each["status"] == "True" for each in conditions)
+
+
+def _with_query(path: str, query: Mapping[str, str] | None) -> str:
+    return f"{path}?{urlencode(query)}" if query else path
+
+
+def _summary(objects: list[Object]) -> str:
+    shown = [
+        f"{each['metadata']['name']} ({status.get('phase') or status.get('state') or 'no phase'})"
+        for each in objects[:10]
+        for status in [each.get("status", {})]
+    ]
+    more = f" and {len(objects) - len(shown)} more" if len(objects) > len(shown) else ""
+    return (", ".join(shown) or "nothing") + more
