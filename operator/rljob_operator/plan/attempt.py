@@ -1,0 +1,102 @@
+"""The attempt that runs a job, seen as one thing: its RayCluster, its head, its workers.
+
+Guarantees: objects of another RLJob of the same name, of other attempts, and of a RayCluster that was made
+anew never pass for the attempt's own.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rljob_operator.plan.observed import POOLS, Cluster, Observed, Pod, Pool
+
+
+def dead(pod: Pod) -> bool:
+    """Whether the pod's work has ended: no pod here is restarted in place."""
+    return pod.phase in ("Failed", "Succeeded") or pod.main is not None
+
+
+def alive(pod: Pod) -> bool:
+    """Whether the pod is there to stay: neither dead nor being deleted."""
+    return pod.deleting is None and not dead(pod)
+
+
+def cluster_name(job: str, attempt: int) -> str:
+    """Name of an attempt's RayCluster."""
+    return f"{job}-{attempt}"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What exists of the attempt that `status.clusterName` names."""
+
+    number: int
+    name: str
+    """Of its RayCluster."""
+    cluster: Cluster | None
+    """None: it does not exist yet, or not any more."""
+    head: Pod | None
+    """The head pod on record or, while none is, the one to put on record."""
+    head_on_record: bool
+    """Whether the status names the head pod."""
+    last_head: Pod | None
+    """The head pod on record as it was last seen, where it is gone."""
+    pods: int
+    """Pods of the attempt, the head included."""
+    workers: dict[Pool, tuple[Pod, ...]]
+    """By pool, every pod that exists."""
+
+    @property
+    def driver_runs(self) -> bool:
+        """Whether there is a driver that can answer."""
+        return self.head is not None and self.head.phase == "Running" and not head_ended(self.head)
+
+
+def head_ended(head: Pod) -> bool:
+    """Whether the head's work is over: its driver or Ray ended."""
+    return head.driver is not None or dead(head)
+
+
+def attempt_of(observed: Observed) -> Attempt | None:
+    """The attempt that runs the job; None before the first, between two, and after the last."""
+    status = observed.job.status
+    name = status.cluster_name
+    if name is None:
+        return None
+    cluster = next((cluster for cluster in own_clusters(observed) if cluster.name == name), None)
+    pods = [
+        pod
+        for pod in observed.pods
+        if pod.cluster == name
+        and pod.attempt == status.attempt
+        and (cluster is None or pod.cluster_uid == cluster.uid)
+    ]
+    return Attempt(
+        number=status.attempt,
+        name=name,
+        cluster=cluster,
+        head=_head(pods, status.head_pod, cluster),
+        head_on_record=status.head_pod is not None,
+        last_head=next((pod for pod in observed.lost_heads if pod.uid == status.head_pod), None),
+        pods=len(pods),
+        workers={pool: tuple(pod for pod in pods if pod.role == pool) for pool in POOLS},
+    )
+
+
+def _head(pods: Iterable[Pod], recorded: str | None, cluster: Cluster | None) -> Pod | None:
+    heads = [pod for pod in pods if pod.role == "head"]
+    if recorded is not None:
+        return next((pod for pod in heads if pod.uid == recorded), None)
+    if cluster is None:
+        return None
+    return max(heads, key=lambda pod: (pod.created, pod.name), default=None)
+
+
+def own_clusters(observed: Observed) -> tuple[Cluster, ...]:
+    """RayClusters that this very RLJob owns."""
+    return tuple(cluster for cluster in observed.clusters if cluster.owner == observed.job.uid)
+
+
+def own_pods(observed: Observed) -> tuple[Pod, ...]:
+    """Pods of the job, of whatever attempt; those of another owner's RayCluster are left out."""
+    foreign = {cluster.uid for cluster in observed.clusters if cluster.owner != observed.job.uid}
+    return tuple(pod for pod in observed.pods if pod.cluster_uid not in foreign)

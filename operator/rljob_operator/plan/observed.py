@@ -1,0 +1,150 @@
+"""What the operator sees of one RLJob: the only input of its decisions, besides the time.
+
+Guarantees: values only, small enough for 10,000 pods; nothing here reads a cluster.
+
+What whoever fills it in promises:
+- the job (spec and status from one read) is not older than the last status that was written for it, and the
+  RayClusters are not older than the last change that the operator made to them;
+- pods may be stale, and all may be stale against each other, but nothing goes back in time, and a new leader
+  reads everything anew before it decides: what an earlier decision rested on has been seen by the next one;
+- all times are aware datetimes in UTC.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from rljob_api.job import Spec
+from rljob_api.kubernetes import ManagedBy
+from rljob_api.status import Status
+
+Pool = Literal["trainer", "fastRollout", "heavyRollout"]
+"""A pool of workers, by its name in the RLJob."""
+Role = Literal["head", "trainer", "fastRollout", "heavyRollout"]
+"""Value of the label `rljob.dev/pool` of a pod."""
+POOLS: tuple[Pool, ...] = ("trainer", "fastRollout", "heavyRollout")
+"""In the order of the RayCluster's worker groups."""
+GROUPS: dict[Pool, str] = {
+    "trainer": "trainer",
+    "fastRollout": "fast-rollout",
+    "heavyRollout": "heavy-rollout",
+}
+"""Name of each pool's worker group in the RayCluster; people read it too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The RLJob."""
+
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    created: datetime
+    deleting: bool
+    """Whether it has a deletionTimestamp."""
+    managed_by: ManagedBy
+    """`spec.managedBy`, readable even where the spec is not."""
+    spec: Spec | None
+    """What is asked for; None where it cannot be parsed."""
+    invalid: str | None
+    """Why nothing can be made of the spec, for people: it cannot be parsed, or not rendered. None: it can."""
+    status: Status
+    """As last written, with the runtime's `training`; the empty Status before the first write."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerEnd:
+    """How a container ended (`state.terminated`)."""
+
+    exit_code: int
+    reason: str
+    """Kubernetes' word for it, such as Completed, Error or OOMKilled."""
+    message: str
+    """The termination message: what the container wrote, or its last lines of log."""
+    finished: datetime
+    """When."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod that carries the label `rljob.dev/job` of this job."""
+
+    name: str
+    uid: str
+    role: Role
+    attempt: int
+    """Label `rljob.dev/attempt`."""
+    cluster: str
+    """Name of its RayCluster (label `ray.io/cluster`)."""
+    cluster_uid: str
+    """UID of its RayCluster (controlling owner reference)."""
+    created: datetime
+    phase: Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"]
+    ready: bool
+    """Condition Ready."""
+    deleting: datetime | None = None
+    """metadata.deletionTimestamp: by when the pod is to be gone. None: it is not being deleted."""
+    deletion_grace: int = 0
+    """metadata.deletionGracePeriodSeconds: `deleting` is that many seconds after the deletion was asked
+    for."""
+    node: str | None = None
+    """Name of the node that it is bound to; None before it is scheduled."""
+    unschedulable: str | None = None
+    """Message of the scheduler, while there is no room for the pod."""
+    waiting: str | None = None
+    """Why a container does not start: its reason and message, such as `ImagePullBackOff: ...`. None for the
+    ordinary PodInitializing and ContainerCreating."""
+    disrupted: str | None = None
+    """Why the cluster, not the pod, ends it: reason of the condition DisruptionTarget, Evicted, NodeLost,
+    Preempting, Shutdown. None: nothing of the kind."""
+    driver: ContainerEnd | None = None
+    """How the container `driver` of the head ended; None while it has not."""
+    main: ContainerEnd | None = None
+    """How Ray's container ended; None while it has not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A worker group of a RayCluster, as its spec has it."""
+
+    pool: Pool
+    replicas: int
+    workers_to_delete: tuple[str, ...] = ()
+    """`scaleStrategy.workersToDelete`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A RayCluster that carries the label `rljob.dev/job` of this job."""
+
+    name: str
+    uid: str
+    owner: str | None
+    """UID of its controlling owner: another one than the job's belongs to a job of the same name that is
+    gone. None: it has no controlling owner."""
+    attempt: int
+    created: datetime
+    deleting: bool
+    groups: tuple[Group, ...]
+    status_seen: bool
+    """Whether KubeRay has written its status: it has taken notice of the RayCluster."""
+    refusal: str | None = None
+    """Message of KubeRay's newest warning Event that the spec is invalid; it gives no other sign of that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Everything that a decision about one job rests on."""
+
+    job: Job
+    clusters: tuple[Cluster, ...]
+    pods: tuple[Pod, ...]
+    lost_heads: tuple[Pod, ...] = ()
+    """Head pods that are gone, as they were last seen: tells why. Remembered as long as is convenient; may be
+    empty, as it is after a restart of the operator."""
+    kuberay: Literal["ready", "missing", "unsupported"] = "ready"
+    """Whether the cluster serves RayClusters: missing, it has no such kind; unsupported, not with the fields
+    that are needed."""
+    kuberay_detail: str = ""
+    """What is unsupported, for people."""

@@ -1,0 +1,53 @@
+"""Labels, annotations and owner references of what is made for a job.
+
+Guarantees: every object and pod of a job is found by `rljob.dev/job`; no key here is one that KubeRay sets.
+"""
+
+from typing import Any
+
+from rljob_api import GROUP, KIND, VERSION
+from rljob_operator.plan.observed import Role
+from rljob_operator.render.names import JobKey
+
+JOB = f"{GROUP}/job"
+ATTEMPT = f"{GROUP}/attempt"
+POOL = f"{GROUP}/pool"
+
+
+def object_labels(key: JobKey) -> dict[str, str]:
+    """Labels of the objects that last as long as the job."""
+    return {"app.kubernetes.io/name": "rljob", **_common(key)}
+
+
+def cluster_labels(key: JobKey, attempt: int) -> dict[str, str]:
+    """Labels of an attempt's RayCluster."""
+    return {**object_labels(key), ATTEMPT: str(attempt)}
+
+
+def pod_labels(key: JobKey, attempt: int, role: Role) -> dict[str, str]:
+    """Labels of a pod. `app.kubernetes.io/name` is KubeRay's on pods: its head service selects by it."""
+    component = {"app.kubernetes.io/component": "head" if role == "head" else "worker"}
+    return {**_common(key), **component, ATTEMPT: str(attempt), POOL: role}
+
+
+def owner_references(key: JobKey) -> list[dict[str, Any]]:
+    """The RLJob as controlling owner: what it owns goes when it goes."""
+    return [
+        {
+            "apiVersion": f"{GROUP}/{VERSION}",
+            "kind": KIND,
+            "name": key.name,
+            "uid": key.uid,
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+    ]
+
+
+def _common(key: JobKey) -> dict[str, str]:
+    return {
+        "app.kubernetes.io/instance": key.name,
+        "app.kubernetes.io/part-of": "rljob",
+        "app.kubernetes.io/managed-by": "rljob-operator",
+        JOB: key.name,
+    }

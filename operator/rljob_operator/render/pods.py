@@ -1,0 +1,174 @@
+"""Pod templates of the head and of the workers.
+
+Guarantees: what the job's own templates say is merged last; Ray's container is the first; the driver has
+Ray's image; containers that a template adds are as restricted as ours unless it says otherwise.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rljob_api import Spec
+from rljob_api.pools import Pool as PoolSpec
+from rljob_operator.plan.observed import Pool
+from rljob_operator.render import access, storage
+from rljob_operator.render.accelerators import accelerator, devices
+from rljob_operator.render.labels import pod_labels
+from rljob_operator.render.merge import Template, merge
+from rljob_operator.render.names import DRIVER_CONTAINER, HEAD_CONTAINER, WORKER_CONTAINER, JobKey
+from rljob_operator.render.resources import DRIVER_REQUESTS, HEAD_REQUESTS, container_resources
+from rljob_operator.render.security import container_security, pod_security
+
+DRIVER_COMMAND = ("rljob", "drive")
+_SHORTEST_GRACE_SECONDS = 30
+_TRAINER_DRAIN_SECONDS = 30
+"""How long the ranks of a trainer pod that is deleted may go on: a job that is deleted with all its pods has
+that long for the driver's last checkpoint."""
+_RAY_ENV = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Ray turns authentication on by itself where it finds a token, which other pods might not have. The
+    # NetworkPolicy keeps others out.
+    "RAY_AUTH_MODE": "disabled",
+    # Actors that ask Ray for no device keep the variables that say which they may see.
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+_DRAIN = "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"
+"""How long a Ray that is told to end waits for its actors, in seconds."""
+
+
+def head_template(key: JobKey, spec: Spec, attempt: int) -> Template:
+    """The pod of Ray's head and the driver.
+
+    No probe of ours: KubeRay gives Ray's container its own. The driver's exit code says how it ended, and a
+    liveness probe would end a driver that waits for a slow step.
+    """
+    head = spec.pools.head
+    hidden = accelerator(spec).hidden()
+    ray = _container(spec, HEAD_CONTAINER, _env({**_RAY_ENV, _DRAIN: "0"}, hidden=hidden))
+    ray["resources"] = container_resources(head.resources, HEAD_REQUESTS, {})
+    ray["lifecycle"] = {
+        "preStop": {"exec": {"command": ["/bin/bash", "-c", wait_script(DRIVER_COMMAND[-1])]}}
+    }
+    driver = _container(spec, DRIVER_CONTAINER, _driver_env(key, spec, attempt, hidden))
+    driver["command"] = list(DRIVER_COMMAND)
+    driver["resources"] = {"requests": dict(DRIVER_REQUESTS)}
+    driver["volumeMounts"].append(access.token_mount())
+    pod = _pod(spec, [ray, driver])
+    pod["volumes"].append(access.token_volume())
+    pod |= {
+        "serviceAccountName": key.driver_account,
+        # Ray's client finds the Ray of its machine by looking at the processes.
+        "shareProcessNamespace": True,
+        "terminationGracePeriodSeconds": max(_SHORTEST_GRACE_SECONDS, spec.run_policy.suspend_grace_seconds),
+    }
+    ours = {"metadata": {"labels": pod_labels(key, attempt, "head")}, "spec": pod}
+    merged = merge(_restrict_others(ours, head.template), head.template)
+    return _with_driver_image(merged)
+
+
+def worker_template(key: JobKey, spec: Spec, attempt: int, name: Pool, pool: PoolSpec) -> Template:
+    """A pod of one of the worker pools. A rollout pod that is to go was drained by the runtime, and ends at
+    once."""
+    drain = _TRAINER_DRAIN_SECONDS if name == "trainer" else 0
+    ray = _container(spec, WORKER_CONTAINER, _env({**_RAY_ENV, _DRAIN: str(drain)}))
+    ray["resources"] = container_resources(
+        pool.resources, {"cpu": str(pool.cpus_per_worker)}, devices(spec, pool.accelerators_per_worker)
+    )
+    pod = _pod(spec, [ray])
+    pod["terminationGracePeriodSeconds"] = _SHORTEST_GRACE_SECONDS + drain
+    ours = {"metadata": {"labels": pod_labels(key, attempt, name)}, "spec": pod}
+    with_devices = merge(ours, accelerator(spec).worker(spec))
+    return merge(_restrict_others(with_devices, pool.template), pool.template)
+
+
+def head_account(key: JobKey, spec: Spec) -> str:
+    """ServiceAccount of the head pod: the driver's own, or the one that the head's template names."""
+    pod = spec.pools.head.template.get("spec", {})
+    return str(pod.get("serviceAccountName", key.driver_account) or "default")
+
+
+def wait_script(argument: str) -> str:
+    """Shell script that ends when no process of the pod has `argument` as an argument of its own.
+
+    Run before Ray's container in the head is stopped: all containers of a pod are stopped at the same time,
+    and the driver needs Ray for its last checkpoint. The brackets keep grep from finding itself.
+    """
+    pattern = f"[{argument[0]}]{argument[1:]}"
+    return f"while grep -qszx '{pattern}' /proc/[0-9]*/cmdline; do sleep 0.5; done"
+
+
+def _pod(spec: Spec, containers: list[Template]) -> Template:
+    """What all pods of a job have; Ray's container is the first."""
+    memory = containers[0]["resources"].get("limits", {}).get("memory")
+    return {
+        "containers": containers,
+        "volumes": storage.volumes(spec.storage, memory),
+        # A finished driver must not start again, and KubeRay replaces lost workers by new pods.
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": pod_security(),
+    }
+
+
+def _container(spec: Spec, name: str, env: list[dict[str, Any]]) -> Template:
+    """What all containers of a job have."""
+    image = {"image": spec.image} if spec.image is not None else {}
+    return {
+        "name": name,
+        **image,
+        "imagePullPolicy": spec.image_pull_policy,
+        "workingDir": spec.storage.mount_path,
+        "env": env,
+        "volumeMounts": storage.mounts(spec.storage),
+        "securityContext": container_security(),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+
+
+def _env(
+    values: Mapping[str, str],
+    fields: Mapping[str, str] | None = None,
+    hidden: list[dict[str, str]] | None = None,
+) -> list[dict[str, Any]]:
+    """Environment of a container. A user without an entry in the image's /etc/passwd has no name and no home
+    folder; caches are looked for by both."""
+    common = {"HOME": storage.SCRATCH_PATH, "USER": "rljob"}
+    from_pod = {"RLJOB_POD": "metadata.name", **(fields or {})}
+    return [
+        *({"name": name, "value": value} for name, value in {**common, **values}.items()),
+        *(hidden or ()),
+        *({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in from_pod.items()),
+    ]
+
+
+def _driver_env(key: JobKey, spec: Spec, attempt: int, hidden: list[dict[str, str]]) -> list[dict[str, Any]]:
+    values = {
+        **_RAY_ENV,
+        "PYTHONUNBUFFERED": "1",
+        "RLJOB_NAME": key.name,
+        "RLJOB_ATTEMPT": str(attempt),
+        "RLJOB_RUN_FOLDER": storage.run_folder(key, spec.storage),
+    }
+    return _env(values, {"RLJOB_NAMESPACE": "metadata.namespace", "RLJOB_POD_IP": "status.podIP"}, hidden)
+
+
+def _restrict_others(ours: Template, template: Template) -> Template:
+    """`ours` with a security context for each container that only the template has."""
+    own = {container["name"] for container in ours["spec"]["containers"]}
+    pod = dict(ours["spec"])
+    for kind in ("containers", "initContainers"):
+        others = [
+            item["name"] for item in template.get("spec", {}).get(kind) or () if item["name"] not in own
+        ]
+        added = [{"name": name, "securityContext": container_security()} for name in others]
+        if added:
+            pod[kind] = [*pod.get(kind, []), *added]
+    return {**ours, "spec": pod}
+
+
+def _with_driver_image(template: Template) -> Template:
+    """The template with Ray's image for the driver, unless it has one of its own."""
+    ray, driver, *others = template["spec"]["containers"]
+    if "image" not in driver and "image" in ray:
+        driver = {**driver, "image": ray["image"]}
+    return {**template, "spec": {**template["spec"], "containers": [ray, driver, *others]}}

@@ -1,0 +1,113 @@
+"""What is wrong with a spec that the CRD's rules cannot say: free-form parts, and what they do together.
+
+Guarantees: pure; every problem names its field and what to do; a spec without problems gives objects that the
+API server and every supported KubeRay accept, as far as can be told without the cluster. KubeRay says in an
+Event alone that it refuses a RayCluster, or that a pod cannot be created.
+"""
+
+import posixpath
+from collections.abc import Iterator
+
+from rljob_api import Spec
+from rljob_api.errors import Path, Problem
+from rljob_api.kubernetes import Resources
+from rljob_api.pools import PodShape
+from rljob_operator.render.accelerators import device_resource
+from rljob_operator.render.names import DRIVER_CONTAINER, HEAD_CONTAINER, WORKER_CONTAINER
+from rljob_operator.render.quantities import amount
+from rljob_operator.render.resources import overcommitted
+from rljob_operator.render.template_refusals import Names, template_containers, template_problems
+
+_TAKEN_PATHS = ("/tmp", "/dev", "/proc", "/sys", "/var/run", "/run")
+"""Folders of the system or of other volumes of the pods."""
+
+
+def refusals(spec: Spec) -> list[Problem]:
+    """Everything that is wrong, in the order of the fields; empty where the job can be rendered."""
+    pools = spec.pools
+    shapes: list[tuple[str, PodShape, tuple[str, ...], int]] = [
+        ("head", pools.head, (HEAD_CONTAINER, DRIVER_CONTAINER), 0),
+        ("trainer", pools.trainer, (WORKER_CONTAINER,), pools.trainer.accelerators_per_worker),
+        ("fastRollout", pools.fast_rollout, (WORKER_CONTAINER,), pools.fast_rollout.accelerators_per_worker),
+        (
+            "heavyRollout",
+            pools.heavy_rollout,
+            (WORKER_CONTAINER,),
+            pools.heavy_rollout.accelerators_per_worker,
+        ),
+    ]
+    found = list(_storage(spec))
+    imageless = []
+    for name, shape, own, devices in shapes:
+        path: Path = ("spec", "pools", name)
+        found += _resources(shape.resources, device_resource(spec), devices, (*path, "resources"))
+        found += template_problems(shape.template, Names(own, spec.storage.mount_path), (*path, "template"))
+        if not _has_image(spec, shape, own[0]):
+            imageless.append(name)
+    return [_no_image(imageless), *found] if imageless else found
+
+
+def _has_image(spec: Spec, shape: PodShape, container: str) -> bool:
+    named = [item for item in template_containers(shape.template) if item.get("name") == container]
+    return bool(named[0].get("image", spec.image) if named else spec.image)
+
+
+def _no_image(pools: list[str]) -> Problem:
+    where = ", ".join(f"pools.{name}" for name in pools)
+    return Problem(
+        ("spec", "image"),
+        f"must be set to an image that holds the runtime, or the templates must name one for Ray's container "
+        f"(missing for {where})",
+    )
+
+
+def _storage(spec: Spec) -> Iterator[Problem]:
+    volume, mount = spec.storage.volume, spec.storage.mount_path
+    at: Path = ("spec", "storage")
+    if "name" in volume:
+        yield Problem((*at, "volume", "name"), "must not be set: the volume's name is the operator's")
+    sources = [key for key in volume if key != "name"]
+    if volume and len(sources) != 1:
+        said = " and ".join(sources) or "none"
+        yield Problem((*at, "volume"), f"must be one volume source (found {said})")
+    if posixpath.normpath(mount) != mount or mount.startswith("//"):
+        yield Problem(
+            (*at, "mountPath"),
+            f"must be a plain absolute path without '.', '..' or doubled slashes (found {mount})",
+        )
+    else:
+        overlap = [path for path in _TAKEN_PATHS if _inside(mount, path) or _inside(path, mount)]
+        if overlap:
+            yield Problem((*at, "mountPath"), f"must not overlap with {overlap[0]} (found {mount})")
+
+
+def _inside(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(f"{folder}/")
+
+
+def _resources(resources: Resources, device: str | None, devices: int, at: Path) -> Iterator[Problem]:
+    why = "by acceleratorsPerWorker" if devices else "the head has no accelerators"
+    for side, amounts in (("requests", resources.requests), ("limits", resources.limits)):
+        for name, quantity in amounts.items():
+            if name == device:
+                if amount(quantity) != devices:
+                    yield Problem(
+                        (*at, side, name), f"must be {devices} ({why}), or be left out (found {quantity})"
+                    )
+            elif "/" not in name and not overcommitted(name) and not name.startswith("hugepages-"):
+                yield Problem(
+                    (*at, side, name),
+                    "is no resource of Kubernetes: write cpu, memory, ephemeral-storage, hugepages-SIZE, or "
+                    "a device plugin's resource such as vendor.com/name",
+                )
+    for name in sorted(resources.requests.keys() & resources.limits.keys()):
+        asked, allowed = resources.requests[name], resources.limits[name]
+        if amount(asked) > amount(allowed):
+            yield Problem(
+                (*at, "requests", name), f"must not be above the limit of {allowed} (found {asked})"
+            )
+        elif not overcommitted(name) and amount(asked) != amount(allowed):
+            yield Problem(
+                (*at, "requests", name),
+                f"must equal the limit of {allowed}, or be left out: no overcommitting (found {asked})",
+            )
