@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tests.bench.figures import Figure, record
-from tests.tiny_models import Reference, perturbed, request, tiny_model, vllm_device, weights_at
 
-from rljob_runtime.engines.protocol import PauseMode, Request, Sampling
+from rljob_runtime.engines.protocol import PauseMode, Request
 from rljob_runtime.engines.vllm import VllmEngine
 from rljob_runtime.samples import Generation, join_spans
+from tests.bench.figures import Figure, record
+from tests.engines import vllm_engine
+from tests.tiny_models import Reference, perturbed, request, tiny_model, weights_at
 
 IN_FLIGHT, RESPONSE, SYNCS = 32, 240, 40
 
@@ -123,7 +124,7 @@ async def timed(call: Coroutine[Any, Any, None]) -> float:
 
 async def measure(root: Path) -> None:
     base = tiny_model(root / "model")
-    bench = Bench(VllmEngine("bench", base, Sampling(), IN_FLIGHT, 256, **vllm_device()), base, {0: base})
+    bench = Bench(vllm_engine(base, "bench", slots=IN_FLIGHT, length=256), base, {0: base})
     await bench.engine.start(0)
     streams = [asyncio.create_task(bench.stream()) for _ in range(IN_FLIGHT)]
     results: dict[PauseMode, list[Sync]] = {"keep": [], "abort": []}

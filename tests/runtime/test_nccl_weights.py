@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.tiny_models import check_log_probs, perturbed, request, tiny_model, vllm_device
 
-from rljob_runtime.engines.protocol import Sampling, WeightRef
-from rljob_runtime.engines.vllm import VllmEngine
+from rljob_runtime.engines.protocol import Engine, WeightRef
 from rljob_runtime.weights.nccl import Rendezvous
+from tests.engines import started, vllm_engine
+from tests.tiny_models import check_log_probs, perturbed, request, tiny_model
 
 pytestmark = [
     pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two NVIDIA accelerators"),
@@ -75,32 +75,28 @@ async def test_every_broadcast_version_agrees_with_the_trainer(
 ) -> None:
     base = tiny_model(tmp_path / "model", tied=tied)
     folders = [perturbed(base, tmp_path / f"v{version}", version) for version in (1, 2, 3)]
-    engine = VllmEngine("nccl", base, Sampling(), 16, 128, **vllm_device())
-    await engine.start(0)
     meeting = Rendezvous("127.0.0.1", free_port(), 2, 1)
-    sender = start_sender(meeting, base, folders)
-    for version, folder in enumerate(folders, start=1):
-        await engine.pause("keep")
-        async with asyncio.timeout(120):
-            await engine.load(WeightRef(version, "nccl", str(meeting)))
-        await engine.resume()
-        asked = [request(f"{version}-{seed}", seed) for seed in range(8)]
-        results = await asyncio.gather(*map(engine.submit, asked))
-        check_log_probs(base, {version: folder}, zip(asked, results, strict=True))
-    assert await asyncio.to_thread(sender.wait, 30) == 0
-    await engine.close()
+    async with started(vllm_engine(base, "nccl")) as engine:
+        sender = start_sender(meeting, base, folders)
+        for version, folder in enumerate(folders, start=1):
+            await check_load(engine, base, folder, WeightRef(version, "nccl", str(meeting)))
+        assert await asyncio.to_thread(sender.wait, 30) == 0
 
 
 async def test_a_folder_is_loaded_by_both_ranks_of_an_engine(tmp_path: Path) -> None:
     base = tiny_model(tmp_path / "model", tied=True)
-    engine = VllmEngine("two", base, Sampling(), 16, 128, tensor_parallel=2, **vllm_device())
-    await engine.start(0)
-    for version in (1, 2):
-        folder = perturbed(base, tmp_path / f"v{version}", version)
-        await engine.pause("keep")
-        await engine.load(WeightRef(version, "shm", str(folder)))
-        await engine.resume()
-        asked = [request(f"{version}-{seed}", seed) for seed in range(8)]
-        results = await asyncio.gather(*map(engine.submit, asked))
-        check_log_probs(base, {version: folder}, zip(asked, results, strict=True))
-    await engine.close()
+    async with started(vllm_engine(base, "two", tensor_parallel=2)) as engine:
+        for version in (1, 2):
+            folder = perturbed(base, tmp_path / f"v{version}", version)
+            await check_load(engine, base, folder, WeightRef(version, "shm", str(folder)))
+
+
+async def check_load(engine: Engine, base: Path, folder: Path, ref: WeightRef) -> None:
+    """After a load of `ref` an engine's log-probabilities are those of the weights in `folder`."""
+    await engine.pause("keep")
+    async with asyncio.timeout(120):
+        await engine.load(ref)
+    await engine.resume()
+    asked = [request(f"{ref.version}-{seed}", seed) for seed in range(8)]
+    results = await asyncio.gather(*map(engine.submit, asked))
+    check_log_probs(base, {ref.version: folder}, zip(asked, results, strict=True))

@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import pytest_asyncio
-from tests.tiny_models import Family, Reference, perturbed, published, request, tiny_model, weights_at
 
-from rljob_runtime.engines.protocol import EngineDied, Request, Sampling
+from rljob_runtime.engines.protocol import EngineDied, Request, Sampling, WeightRef
 from rljob_runtime.engines.torch import TorchEngine
 from rljob_runtime.samples import Generation
+from tests.engines import load, started, torch_engine
+from tests.tiny_models import Family, check_log_probs, perturbed, published, request, tiny_model, weights_at
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -25,10 +26,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine(model: Path) -> AsyncIterator[TorchEngine]:
-    engine = TorchEngine("torch", model, Sampling(), SLOTS, LENGTH)
-    await engine.start(0)
-    yield engine
-    await engine.close()
+    async with started(torch_engine(model, slots=SLOTS, length=LENGTH)) as engine:
+        yield engine
 
 
 def same(left: Generation, right: Generation) -> bool:
@@ -58,17 +57,15 @@ async def test_a_response_is_the_same_in_one_piece_or_continued_elsewhere(
 ) -> None:
     asked = request("whole", seed=3)
     whole = await engine.submit(asked)
-    elsewhere = TorchEngine("elsewhere", model, Sampling(), SLOTS + 3, LENGTH)
-    await elsewhere.start(0)
-    for cut in (1, 17, 49):
-        first = await engine.submit(Request(f"first{cut}", asked.tokens, cut, 3))
-        more = rest_of(asked, f"more{cut}", first)
-        second, third = await asyncio.gather(engine.submit(more), elsewhere.submit(more))
-        assert np.array_equal(np.concatenate([first.tokens, second.tokens]), whole.tokens)
-        assert np.array_equal(np.concatenate([first.log_probs, second.log_probs]), whole.log_probs)
-        assert np.array_equal(third.tokens, second.tokens)
-        np.testing.assert_allclose(third.log_probs, second.log_probs, atol=1e-5)
-    await elsewhere.close()
+    async with started(torch_engine(model, "elsewhere", slots=SLOTS + 3, length=LENGTH)) as elsewhere:
+        for cut in (1, 17, 49):
+            first = await engine.submit(Request(f"first{cut}", asked.tokens, cut, 3))
+            more = rest_of(asked, f"more{cut}", first)
+            second, third = await asyncio.gather(engine.submit(more), elsewhere.submit(more))
+            assert np.array_equal(np.concatenate([first.tokens, second.tokens]), whole.tokens)
+            assert np.array_equal(np.concatenate([first.log_probs, second.log_probs]), whole.log_probs)
+            assert np.array_equal(third.tokens, second.tokens)
+            np.testing.assert_allclose(third.log_probs, second.log_probs, atol=1e-5)
 
 
 async def test_pausing_and_loading_the_same_weights_changes_nothing(engine: TorchEngine, model: Path) -> None:
@@ -99,34 +96,26 @@ async def test_log_probabilities_agree_with_the_trainer_after_loads(
 ) -> None:
     base = tiny_model(tmp_path / "model", family, tied)
     rules = Sampling(temperature=0.7, top_k=20, top_p=0.9)
-    engine = TorchEngine(family, base, rules, 4, 64)
-    await engine.start(0)
-    reference = Reference(base)
-    for version in (1, 2):
-        folder = perturbed(base, tmp_path / f"v{version}", version)
-        await engine.pause("abort")
-        await engine.load(weights_at(version, folder))
-        await engine.resume()
-        asked = [request(f"{version}-{i}", seed=i, max_tokens=40) for i in range(4)]
-        for one, got in zip(asked, await asyncio.gather(*[engine.submit(a) for a in asked]), strict=True):
-            expected = reference.use(folder).log_probs(one, got, rules)
-            np.testing.assert_allclose(got.log_probs, expected, atol=1e-4, rtol=0)
-    await engine.close()
+    async with started(torch_engine(base, family, rules, slots=4)) as engine:
+        for version in (1, 2):
+            folder = perturbed(base, tmp_path / f"v{version}", version)
+            await load(engine, version, folder)
+            asked = [request(f"{version}-{i}", seed=i, max_tokens=40) for i in range(4)]
+            results = await asyncio.gather(*map(engine.submit, asked))
+            check_log_probs(base, {version: folder}, zip(asked, results, strict=True), rules, 1e-4)
 
 
 async def test_a_stop_token_ends_a_response_and_is_part_of_it(model: Path) -> None:
     stops = tuple(range(0, 64, 2))
-    engine = TorchEngine("stops", model, Sampling(stop_token_ids=stops), 4, 64)
-    await engine.start(0)
-    for got in await asyncio.gather(*[engine.submit(request(f"s{i}", seed=i)) for i in range(12)]):
-        assert got.finish == "stop"
-        assert got.tokens[-1] % 2 == 0
-        assert (got.tokens[:-1] % 2 == 1).all()
-    await engine.close()
+    async with started(torch_engine(model, "stops", Sampling(stop_token_ids=stops), slots=4)) as engine:
+        for got in await asyncio.gather(*[engine.submit(request(f"s{i}", seed=i)) for i in range(12)]):
+            assert got.finish == "stop"
+            assert got.tokens[-1] % 2 == 0
+            assert (got.tokens[:-1] % 2 == 1).all()
 
 
 async def test_a_step_that_fails_ends_the_engine_with_the_reason(model: Path) -> None:
-    engine = TorchEngine("fails", model, Sampling(), 2, 64)
+    engine = torch_engine(model, "fails", slots=2)
     await engine.start(0)
     outside = Request("outside", np.array([5, 1000], np.int32), 5, 0)
     good = asyncio.create_task(engine.submit(request("good")))
@@ -141,12 +130,10 @@ async def test_a_step_that_fails_ends_the_engine_with_the_reason(model: Path) ->
 
 async def test_sequences_longer_than_the_model_takes_are_refused_at_start(model: Path) -> None:
     with pytest.raises(ValueError, match="sequences of 1000 tokens asked for, the model takes 512"):
-        await TorchEngine("long", model, Sampling(), 2, 1000).start(0)
+        await torch_engine(model, "long", length=1000).start(0)
 
 
 async def test_other_transports_are_refused(engine: TorchEngine) -> None:
-    from rljob_runtime.engines.protocol import WeightRef
-
     await engine.pause("keep")
     with pytest.raises(ValueError, match="takes weights by shm, not nccl"):
         await engine.load(WeightRef(1, "nccl", "host:1/2/1"))

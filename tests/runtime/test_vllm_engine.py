@@ -13,6 +13,12 @@ import numpy as np
 import psutil
 import pytest
 import pytest_asyncio
+
+from rljob_runtime.engines.protocol import EngineDied, Sampling
+from rljob_runtime.engines.vllm import VllmEngine
+from rljob_runtime.samples import Generation
+from rljob_runtime.weights.manifest import tensor_shapes
+from tests.engines import load, started, vllm_engine
 from tests.tiny_models import (
     PLAIN,
     Family,
@@ -21,14 +27,8 @@ from tests.tiny_models import (
     published,
     request,
     tiny_model,
-    vllm_device,
     weights_at,
 )
-
-from rljob_runtime.engines.protocol import EngineDied, Sampling
-from rljob_runtime.engines.vllm import VllmEngine
-from rljob_runtime.samples import Generation
-from rljob_runtime.weights.manifest import tensor_shapes
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
@@ -42,16 +42,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine(base: Path) -> AsyncIterator[VllmEngine]:
-    engine = VllmEngine("vllm", base, RULES, 32, 256, **vllm_device())
-    await engine.start(0)
-    yield engine
-    await engine.close()
-
-
-async def load(engine: VllmEngine, version: int, folder: Path) -> None:
-    await engine.pause("abort")
-    await engine.load(weights_at(version, folder))
-    await engine.resume()
+    async with started(vllm_engine(base, sampling=RULES, slots=32, length=256)) as engine:
+        yield engine
 
 
 async def check_engine(
@@ -62,6 +54,14 @@ async def check_engine(
     results = await asyncio.gather(*[engine.submit(one) for one in asked])
     check_log_probs(base, {engine.version: folder}, zip(asked, results, strict=True), rules)
     return results
+
+
+async def more_tokens(engine: VllmEngine) -> None:
+    """Return when more tokens have been generated than now."""
+    before = (await engine.load_snapshot()).generated_tokens
+    async with asyncio.timeout(30):
+        while (await engine.load_snapshot()).generated_tokens <= before:  # noqa: ASYNC110 - progress is told when asked
+            await asyncio.sleep(0.005)
 
 
 async def test_a_tied_model_agrees_with_the_trainer_after_every_load(
@@ -86,26 +86,27 @@ async def test_versions_are_exact_where_vllm_does_not_report_them(
     start = engine.version
     folders = {start: perturbed(base, tmp_path / "start", 99)}
     await load(engine, start, folders[start])
-    engine._live_core().reports_versions = False
+    core = engine._live_core()
+    reported, core.reports_versions = core.reports_versions, False
     asked = [request(f"counted{seed}", seed, max_tokens=240) for seed in range(32)]
     tasks = [asyncio.create_task(engine.submit(one)) for one in asked]
     try:
         for version in (start + 1, start + 2, start + 3):
             folders[version] = perturbed(base, tmp_path / f"counted{version}", version)
-            await asyncio.sleep(0.05)
+            await more_tokens(engine)
             await engine.pause("keep")
             await engine.load(weights_at(version, folders[version]))
             await engine.resume()
         results = await asyncio.gather(*tasks)
     finally:
-        engine._live_core().reports_versions = True
+        core.reports_versions = reported
     assert max(len(got.spans) for got in results) > 1
     check_log_probs(base, folders, zip(asked, results, strict=True), RULES)
-    await engine._guarded(engine._live_core().label(engine.version))
+    await engine._guarded(core.label(engine.version))
 
 
 async def test_a_killed_engine_core_ends_every_submit_at_once(base: Path) -> None:
-    engine = VllmEngine("killed", base, Sampling(), 32, 512, **vllm_device())
+    engine = vllm_engine(base, "killed", slots=32, length=512)
     await engine.start(0)
     tasks = [asyncio.create_task(engine.submit(request(f"r{i}", i, max_tokens=400))) for i in range(32)]
     while (await engine.load_snapshot()).generated_tokens < 100:  # noqa: ASYNC110 - progress is told when asked
@@ -126,13 +127,11 @@ async def test_a_killed_engine_core_ends_every_submit_at_once(base: Path) -> Non
 
 HOST = """
 import asyncio, sys
-from rljob_runtime.engines.protocol import Sampling
-from rljob_runtime.engines.vllm import VllmEngine
-from rljob_runtime.weights.manifest import tensor_shapes
-from tests.tiny_models import vllm_device
+from pathlib import Path
+from tests.engines import vllm_engine
 
 async def main():
-    engine = VllmEngine("host", sys.argv[1], Sampling(), 8, 256, **vllm_device())
+    engine = vllm_engine(Path(sys.argv[1]), "host")
     await engine.start(0)
     print("started", engine._live_core().processes[0].pid, flush=True)
     {then}
@@ -186,17 +185,15 @@ async def test_close_leaves_no_process_behind(base: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize(("family", "tied"), [("qwen2", False), ("llama", True)])
 async def test_other_families_agree_with_the_trainer(tmp_path: Path, family: Family, tied: bool) -> None:
     base = tiny_model(tmp_path / "model", family, tied)
-    engine = VllmEngine(family, base, Sampling(), 16, 128, **vllm_device())
-    await engine.start(0)
-    for version in (1, 2):
-        folder = perturbed(base, tmp_path / f"v{version}", version)
-        await load(engine, version, folder)
-        await check_engine(engine, base, folder)
-    await engine.close()
+    async with started(vllm_engine(base, family)) as engine:
+        for version in (1, 2):
+            folder = perturbed(base, tmp_path / f"v{version}", version)
+            await load(engine, version, folder)
+            await check_engine(engine, base, folder)
 
 
 async def test_a_load_that_fails_half_way_ends_the_engine(base: Path, tmp_path: Path) -> None:
-    engine = VllmEngine("torn", base, Sampling(), 8, 128, **vllm_device())
+    engine = vllm_engine(base, "torn")
     await engine.start(0)
     waiting = asyncio.create_task(engine.submit(request("waiting", max_tokens=100)))
     while (await engine.load_snapshot()).generated_tokens == 0:  # noqa: ASYNC110 - progress is told when asked
@@ -215,5 +212,5 @@ async def test_a_model_that_vllm_cannot_run_is_an_error_of_one_line(tmp_path: Pa
     base = tiny_model(tmp_path / "model")
     (base / "config.json").write_text("{}")
     with pytest.raises(EngineDied, match="engine broken: vLLM did not start") as caught:
-        await VllmEngine("broken", base, Sampling(), 4, 64, **vllm_device()).start(0)
+        await vllm_engine(base, "broken").start(0)
     assert "\n" not in str(caught.value)

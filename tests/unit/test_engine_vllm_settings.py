@@ -1,5 +1,6 @@
 """How a job's settings become vLLM's."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,3 +66,9 @@ def test_environment_binds_threads_on_cpus_only() -> None:
         ("OMP_NUM_THREADS", "2"),
     }
     assert on_gpu["RLJOB_ENGINE_HOST"] == "42"
+
+
+def test_float32_attention_on_nvidia_does_not_multiply_in_tf32() -> None:
+    halves = replace(shape("nvidia"), dtype="bfloat16")
+    assert environment(shape("nvidia"), 42)["TRITON_F32_DEFAULT"] == "ieee"
+    assert "TRITON_F32_DEFAULT" not in environment(halves, 42) | environment(shape("cpu"), 42)

@@ -39,7 +39,7 @@ def make(name: str, spec: bytes) -> Engine:
         from rljob_runtime.engines.torch import TorchEngine
 
         return TorchEngine(
-            name, folder, built.sampling, limit, max_length, options.torch.threads, training.model.dtype
+            name, folder, built.sampling, limit, max_length, pool.cpus_per_worker, training.model.dtype
         )
     from rljob_runtime.engines.vllm import VllmEngine
 

@@ -4,18 +4,36 @@ Guarantees the protocol's contract under any asyncio clock, virtual or real. One
 for each running request and takes `step_seconds + sequence_seconds * running`; a request's prompt costs
 `prefill_seconds` per token once per admission and after each recomputation of its KV cache. At most
 `max_running` requests run; later ones wait in order of arrival.
+
+Nothing ticks: the engine computes what was generated up to now whenever somebody looks or interferes, and a
+timer wakes it when the next request ends. So what it tells is exact at any time, however far a virtual clock
+jumps.
 """
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
-from rljob_runtime.engines.protocol import EngineDied, LoadSnapshot, PauseMode, Request, WeightRef
-from rljob_runtime.samples import Generation, Span, join_spans
+from rljob_runtime.engines.protocol import (
+    EngineDied,
+    LoadSnapshot,
+    PauseMode,
+    Request,
+    WeightRef,
+    check_request,
+)
+from rljob_runtime.engines.spans import SpanRecorder
+from rljob_runtime.samples import Generation
+from rljob_runtime.weights.manifest import check_same_model, tensor_shapes
+from rljob_runtime.weights.shm import reading
 
 FAKE_TOKEN = 5
+_UNLIMITED = 2**31
+_ROUNDING = 1e-9
+"""Part of a step that may be missing from a whole one: sums of seconds are not exact."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +50,10 @@ class FakeTiming:
 class _Running:
     request: Request
     length: int
+    """Tokens that it generates unless it is aborted."""
     future: "asyncio.Future[Generation]"
+    spans: SpanRecorder
     done: int = 0
-    spans: tuple[Span, ...] = ()
     prefill_left: float = 0.0
 
 
@@ -47,36 +66,47 @@ class FakeEngine:
         length_of: Callable[[Request], int],
         max_running: int = 64,
         timing: FakeTiming = FakeTiming(),
+        max_length: int = _UNLIMITED,
+        model_folder: str | Path | None = None,
     ) -> None:
         """`length_of` gives the length of the whole response that a request belongs to, in tokens; a
-        continuation generates what is left of it."""
+        continuation generates what is left of it. `max_length` is the most tokens of prompt and response
+        together. With a `model_folder` it takes weights of that model alone, as an engine that runs the model
+        does; else it takes any version without a look at the weights."""
         self.name = name
         self.version = 0
         self._length_of = length_of
         self._max_running = max_running
         self._timing = timing
+        self._max_length = max_length
+        self._tensors = None if model_folder is None else tensor_shapes(Path(model_folder))
         self._running: dict[str, _Running] = {}
         self._waiting: dict[str, _Running] = {}
-        self._paused = False
-        self._draining = False
-        self._closed: str | None = None
-        self._changed = asyncio.Event()
+        self._started = self._paused = self._draining = False
+        self._dead: str | None = None
         self._drained = asyncio.Event()
         self._generated = 0
-        self._carry = 0.0
-        self._loop_task: asyncio.Task[None] | None = None
+        self._begun = 0.0
+        """When the step under way began, or its prefill."""
+        self._paused_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._turn_due = False
 
     async def start(self, version: int) -> None:
         self.version = version
-        self._loop_task = asyncio.create_task(self._run(), name=f"fake-engine-{self.name}")
+        self._started = True
 
     async def submit(self, request: Request) -> Generation:
-        if self._closed:
-            raise EngineDied(self._closed)
+        self._check_alive()
+        if not self._started:
+            raise RuntimeError(f"engine {self.name}: submit before start")
+        known = request.request_id in self._running or request.request_id in self._waiting
+        check_request(request, self._max_length, known)
         future: asyncio.Future[Generation] = asyncio.get_running_loop().create_future()
-        rest = min(request.max_tokens, max(0, self._length_of(request) - request.generated))
-        self._waiting[request.request_id] = _Running(request, rest, future)
-        self._changed.set()
+        rest = max(0, self._length_of(request) - request.generated)
+        length = min(rest, request.max_tokens, self._max_length - len(request.tokens))
+        self._waiting[request.request_id] = _Running(request, length, future, SpanRecorder(self.version))
+        self._change()
         try:
             return await future
         finally:
@@ -84,22 +114,26 @@ class FakeEngine:
                 await self.abort(request.request_id)
 
     async def abort(self, request_id: str) -> None:
+        self._settle()
         running = self._running.pop(request_id, None) or self._waiting.pop(request_id, None)
         if running is not None:
             self._finish(running, aborted=True)
-            self._changed.set()
+            self._change()
+        if not self._running:
+            self._drained.set()
 
     async def pause(self, mode: PauseMode) -> None:
         self._check_alive()
+        self._settle()
         if mode == "wait":
             self._draining = True
-            self._changed.set()
             while self._running:
                 self._drained.clear()
                 await self._drained.wait()
                 self._check_alive()
-        self._paused = True
-        self._changed.set()
+        if not self._paused:
+            self._paused = True
+            self._paused_at = asyncio.get_running_loop().time()
         if mode == "abort":
             for request_id in [*self._running, *self._waiting]:
                 await self.abort(request_id)
@@ -108,18 +142,27 @@ class FakeEngine:
         self._check_alive()
         if not self._paused:
             raise RuntimeError(f"engine {self.name}: load while not paused")
+        if self._tensors is not None:
+            with reading(Path(ref.location)) as folder:
+                check_same_model(self._tensors, folder)
         await asyncio.sleep(self._timing.load_seconds)
+        self._check_alive()
         self.version = ref.version
+        for running in [*self._running.values(), *self._waiting.values()]:
+            running.spans.mark(ref.version, running.done)
 
     async def resume(self) -> None:
         self._check_alive()
-        for running in self._running.values():
-            running.prefill_left = self._prefill(running)
+        if self._paused:
+            self._begun += asyncio.get_running_loop().time() - self._paused_at
+            for running in self._running.values():
+                running.prefill_left = self._prefill(running)
         self._paused = self._draining = False
-        self._changed.set()
+        self._change()
 
     async def load_snapshot(self) -> LoadSnapshot:
         self._check_alive()
+        self._settle()
         count = len(self._running) + len(self._waiting)
         return LoadSnapshot(self.version, count, self._paused, self._generated)
 
@@ -127,35 +170,36 @@ class FakeEngine:
         self.die("closed")
 
     def die(self, reason: str) -> None:
-        """End at once, as a killed process would."""
-        self._closed = f"engine {self.name}: {reason}"
+        """End at once, as a killed process would. The first reason stays."""
+        if self._dead is None:
+            self._dead = f"engine {self.name}: {reason}"
         for running in [*self._running.values(), *self._waiting.values()]:
             if not running.future.done():
-                running.future.set_exception(EngineDied(self._closed))
+                running.future.set_exception(EngineDied(self._dead))
         self._running.clear()
         self._waiting.clear()
         self._drained.set()
-        if self._loop_task is not None:
-            self._loop_task.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
 
-    async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            self._changed.clear()
-            self._admit()
-            if self._paused or not self._running:
-                await self._changed.wait()
-                continue
-            prefill = max(running.prefill_left for running in self._running.values())
-            step = self._timing.step_seconds + self._timing.sequence_seconds * len(self._running)
-            steps = min(running.length - running.done for running in self._running.values())
-            began = loop.time()
-            try:
-                await asyncio.wait_for(self._changed.wait(), max(0.0, prefill + steps * step - self._carry))
-                elapsed = loop.time() - began + self._carry
-            except TimeoutError:
-                elapsed = prefill + steps * step
-            self._carry = self._advance(elapsed, prefill, step, steps)
+    def _change(self) -> None:
+        """Who runs changes: see to it once for all that happens in this turn of the loop."""
+        if not self._turn_due:
+            self._turn_due = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        """Admit who can run, and set the timer for the next request that ends."""
+        self._turn_due = False
+        self._settle()
+        self._admit()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._running and not self._paused:
+            prefill, step, steps = self._ahead()
+            when = self._begun + prefill + steps * step
+            self._timer = asyncio.get_running_loop().call_at(when, self._turn)
 
     def _admit(self) -> None:
         if self._paused or self._draining:
@@ -172,25 +216,41 @@ class FakeEngine:
     def _prefill(self, running: _Running) -> float:
         return self._timing.prefill_seconds * (len(running.request.tokens) + running.done)
 
-    def _advance(self, elapsed: float, prefill: float, step: float, steps: int) -> float:
-        """Credit what `elapsed` seconds brought; returns the seconds already spent on an unfinished step."""
-        if elapsed < prefill:
+    def _ahead(self) -> tuple[float, float, int]:
+        """Until the next running request ends: seconds of prefill, seconds for a step, and steps."""
+        prefill = max(running.prefill_left for running in self._running.values())
+        step = self._timing.step_seconds + self._timing.sequence_seconds * len(self._running)
+        return prefill, step, min(running.length - running.done for running in self._running.values())
+
+    def _settle(self) -> None:
+        """Bring everything up to now: what was generated, and who has ended and who follows."""
+        now = asyncio.get_running_loop().time()
+        while self._running and not self._paused:
+            elapsed = max(0.0, now - self._begun)
+            prefill, step, steps = self._ahead()
+            spent = min(elapsed, prefill)
             for running in self._running.values():
-                running.prefill_left = max(0.0, running.prefill_left - elapsed)
-            return 0.0
-        tokens = steps if step == 0 else min(steps, int((elapsed - prefill) / step + 1e-9))
+                running.prefill_left = max(0.0, running.prefill_left - spent)
+            self._begun += spent
+            tokens = steps if step == 0 else min(steps, int((elapsed - spent) / step + _ROUNDING))
+            if elapsed < prefill or tokens == 0:
+                return
+            self._begun += tokens * step
+            self._credit(tokens)
+            self._admit()
+        if not self._paused:
+            self._begun = now
+
+    def _credit(self, tokens: int) -> None:
+        """Every running request got `tokens`."""
         for request_id, running in list(self._running.items()):
-            running.prefill_left = 0.0
-            if tokens:
-                running.spans = join_spans(running.spans, (Span(self.version, 0, tokens),))
-                running.done += tokens
-                self._generated += tokens
+            running.done += tokens
+            self._generated += tokens
             if running.done == running.length:
                 del self._running[request_id]
                 self._finish(running, aborted=False)
         if not self._running:
             self._drained.set()
-        return max(0.0, elapsed - prefill - tokens * step)
 
     def _finish(self, running: _Running, aborted: bool) -> None:
         if running.future.done():
@@ -201,11 +261,11 @@ class FakeEngine:
                 request_id=running.request.request_id,
                 tokens=np.full(running.done, FAKE_TOKEN, np.int32),
                 log_probs=np.zeros(running.done, np.float32),
-                spans=running.spans,
+                spans=running.spans.spans(running.done),
                 finish="abort" if aborted else "stop" if whole else "length",
             )
         )
 
     def _check_alive(self) -> None:
-        if self._closed:
-            raise EngineDied(self._closed)
+        if self._dead is not None:
+            raise EngineDied(self._dead)

@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rljob_runtime.engines.protocol import EngineDied, LoadSnapshot, PauseMode, Request, Sampling, WeightRef
+from rljob_runtime.engines.protocol import (
+    EngineDied,
+    LoadSnapshot,
+    PauseMode,
+    Request,
+    Sampling,
+    WeightRef,
+    check_request,
+)
 from rljob_runtime.engines.spans import SpanRecorder
 from rljob_runtime.samples import FinishReason, Generation
 from rljob_runtime.weights.shm import reading
@@ -80,7 +88,9 @@ class TorchEngine:
 
     async def submit(self, request: Request) -> Generation:
         self._check_alive()
-        self._check_request(request)
+        if self._loop_task is None:
+            raise RuntimeError(f"engine {self.name}: submit before start")
+        check_request(request, self._max_length, self._knows(request.request_id))
         future: asyncio.Future[Generation] = asyncio.get_running_loop().create_future()
         tokens = [int(token) for token in request.tokens]
         self._waiting[request.request_id] = _Running(request, future, SpanRecorder(self.version), tokens)
@@ -238,18 +248,10 @@ class TorchEngine:
             )
         )
 
-    def _check_request(self, request: Request) -> None:
-        if self._loop_task is None:
-            raise RuntimeError(f"engine {self.name}: submit before start")
-        if not 0 < len(request.tokens) < self._max_length:
-            raise ValueError(
-                f"request {request.request_id}: {len(request.tokens)} tokens; the engine takes 1 to "
-                f"{self._max_length - 1}, so that one more fits"
-            )
-        if request.max_tokens < 1:
-            raise ValueError(
-                f"request {request.request_id}: max_tokens is {request.max_tokens}, at least 1 needed"
-            )
+    def _knows(self, request_id: str) -> bool:
+        return request_id in self._waiting or any(
+            occupant is not None and occupant.request.request_id == request_id for occupant in self._slots
+        )
 
     def _on_loop_end(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and (error := task.exception()) is not None:

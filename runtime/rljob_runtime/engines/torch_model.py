@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM
 from transformers.cache_utils import Cache, CacheLayerMixin
 from transformers.utils import logging as transformers_logging
 
+from rljob_runtime.job_errors import UnsupportedModel
 from rljob_runtime.weights.manifest import check_same_model, tensor_shapes
 
 
@@ -61,7 +62,7 @@ class SlotModel:
     def __init__(self, folder: Path, slots: int, length: int, dtype: str) -> None:
         """Read the model in `folder`; `length` is the most tokens of one sequence.
 
-        Raises `ValueError` where the model cannot hold such sequences.
+        Raises `UnsupportedModel` where the engine cannot run the model or it cannot hold such sequences.
         """
         self.slots = slots
         self.length = length
@@ -72,7 +73,10 @@ class SlotModel:
         _check_length(self._model.config, length, folder)
         self._shapes = tensor_shapes(folder)
         if unknown := self._shapes.keys() - self._model.state_dict().keys():
-            raise ValueError(f"{folder}: the torch engine cannot reload this architecture ({min(unknown)})")
+            raise UnsupportedModel(
+                f"{folder}: the torch engine cannot reload this architecture ({min(unknown)}); "
+                "use the vllm engine"
+            )
         self._dtype = getattr(torch, dtype)
         self._positions = torch.zeros(slots, dtype=torch.int64)
         self._columns = torch.arange(length)
@@ -125,13 +129,13 @@ def read_tensors(folder: Path) -> dict[str, torch.Tensor]:
 
 def _check_length(config: Any, length: int, folder: Path) -> None:
     if length > config.max_position_embeddings:
-        raise ValueError(
+        raise UnsupportedModel(
             f"{folder}: sequences of {length} tokens asked for, "
             f"the model takes {config.max_position_embeddings}"
         )
     window = getattr(config, "sliding_window", None)
     if window and length > window and "sliding_attention" in (getattr(config, "layer_types", None) or ()):
-        raise ValueError(
+        raise UnsupportedModel(
             f"{folder}: the torch engine has no sliding-window attention; sequences of up to {window} tokens "
             "work, or use the vllm engine"
         )

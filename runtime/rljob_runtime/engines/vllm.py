@@ -17,7 +17,15 @@ from typing import Any, TypeVar
 import numpy as np
 
 from rljob_api.rollout import VllmEngine as VllmOptions
-from rljob_runtime.engines.protocol import EngineDied, LoadSnapshot, PauseMode, Request, Sampling, WeightRef
+from rljob_runtime.engines.protocol import (
+    EngineDied,
+    LoadSnapshot,
+    PauseMode,
+    Request,
+    Sampling,
+    WeightRef,
+    check_request,
+)
 from rljob_runtime.engines.spans import SpanRecorder, spans_from_report
 from rljob_runtime.engines.vllm_compat import Accelerator, VllmCore, VllmShape, environment
 from rljob_runtime.samples import FinishReason, Generation
@@ -104,7 +112,8 @@ class VllmEngine:
         self.version = version
 
     async def submit(self, request: Request) -> Generation:
-        self._check_request(request)
+        self._live_core()
+        check_request(request, self._shape.max_length, request.request_id in self._tickets)
         ticket = self._tickets[request.request_id] = _Ticket(request)
         try:
             while self._paused and not ticket.aborted:
@@ -294,17 +303,3 @@ class VllmEngine:
     def _check_alive(self) -> None:
         if self._dead is not None:
             raise EngineDied(self._dead)
-
-    def _check_request(self, request: Request) -> None:
-        self._live_core()
-        if request.request_id in self._tickets:
-            raise ValueError(f"request {request.request_id} is running already; ids are unique per attempt")
-        if not 0 < len(request.tokens) < self._shape.max_length:
-            raise ValueError(
-                f"request {request.request_id}: {len(request.tokens)} tokens; the engine takes 1 to "
-                f"{self._shape.max_length - 1}, so that one more fits"
-            )
-        if request.max_tokens < 1:
-            raise ValueError(
-                f"request {request.request_id}: max_tokens is {request.max_tokens}, at least 1 needed"
-            )

@@ -1,0 +1,12 @@
+"""Errors that end a job because a person must change something: each is one line that says what.
+
+Guarantees: importing this loads no torch, so that the driver knows the errors of its workers.
+"""
+
+
+class UnsupportedModel(ValueError):
+    """The model cannot be trained or run; the message says why. Running the job again changes nothing."""
+
+
+class TrainingDiverged(RuntimeError):
+    """The gradient is not finite; the weights are as before, and a checkpoint may be older and better."""

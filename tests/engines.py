@@ -1,0 +1,54 @@
+"""Engines for tests: each kind on a tiny model, with what a test does to any of them."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rljob_runtime.engines.fake import FakeEngine, FakeTiming
+from rljob_runtime.engines.protocol import Engine, Sampling
+from rljob_runtime.engines.torch import TorchEngine
+from rljob_runtime.engines.vllm import VllmEngine
+from tests.tiny_models import PLAIN, vllm_device, weights_at
+
+E = TypeVar("E", bound=Engine)
+SLOTS, LENGTH = 16, 128
+
+
+def fake_engine(folder: Path, name: str = "fake", slots: int = SLOTS, length: int = LENGTH) -> FakeEngine:
+    """One whose responses end only where they must, in real time: 4 ms for a token."""
+    return FakeEngine(name, lambda request: 2**31, slots, FakeTiming(step_seconds=0.004), length, folder)
+
+
+def torch_engine(
+    folder: Path, name: str = "torch", sampling: Sampling = PLAIN, slots: int = SLOTS, length: int = LENGTH
+) -> TorchEngine:
+    return TorchEngine(name, folder, sampling, slots, length)
+
+
+def vllm_engine(
+    folder: Path,
+    name: str = "vllm",
+    sampling: Sampling = PLAIN,
+    slots: int = SLOTS,
+    length: int = LENGTH,
+    **options: Any,
+) -> VllmEngine:
+    return VllmEngine(name, folder, sampling, slots, length, **vllm_device(), **options)
+
+
+@asynccontextmanager
+async def started(engine: E, version: int = 0) -> AsyncIterator[E]:
+    """The engine, started; closed in the end."""
+    try:
+        await engine.start(version)
+        yield engine
+    finally:
+        await engine.close()
+
+
+async def load(engine: Engine, version: int, folder: Path) -> None:
+    """Bring an engine to the weights in `folder`; what runs is aborted."""
+    await engine.pause("abort")
+    await engine.load(weights_at(version, folder))
+    await engine.resume()
