@@ -1,0 +1,1 @@
+"""`kubectl rljob`: RLJobs for people, from the terminal."""

@@ -1,0 +1,153 @@
+"""The plugin's command line: kubectl finds it by its name, `kubectl-rljob`.
+
+Guarantees: reads only; speaks to the API server that kubectl would speak to; an error is one line.
+"""
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from pydantic import ValidationError
+
+from rljob_api.status import Status
+from rljob_operator.kube.client import ApiClient, ClientSettings
+from rljob_operator.kube.credentials import Credentials, CredentialsError, find_credentials
+from rljob_operator.kube.errors import ApiError, Gone, NotFound
+from rljob_operator.kube.objects import Item
+from rljob_operator.kube.resources import PODS, RLJOBS
+from rljob_operator.kube.transport import Transport
+from rljob_operator.kubectl import text
+from rljob_operator.metrics import OperatorMetrics
+from rljob_operator.plan.conditions import finished
+from rljob_operator.render.labels import ATTEMPT, JOB, POOL
+from rljob_operator.render.names import DRIVER_CONTAINER
+
+_CLEAR = "\x1b[H\x1b[2J"
+
+
+class _Job(Item):
+    status: dict[str, Any] = {}
+
+
+class _Told(Exception):
+    """An error whose message is for people."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        credentials = find_credentials(options.kubeconfig, options.context)
+        command = asyncio.run(_run(options, credentials))
+    except (ApiError, CredentialsError, _Told) as error:
+        print(f"kubectl rljob: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    if command:
+        os.execvp(command[0], command)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    shared = argparse.ArgumentParser(add_help=False)
+    shared.add_argument("name", help="the RLJob")
+    shared.add_argument("-n", "--namespace", help="default: the context's")
+    shared.add_argument("--kubeconfig", type=Path)
+    shared.add_argument("--context")
+    parser = argparse.ArgumentParser(prog="kubectl rljob", description="RLJobs for people.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
+    commands.add_parser("status", parents=[shared], help="where a job stands, and why")
+    logs = commands.add_parser("logs", parents=[shared], help="the driver's log")
+    logs.add_argument("-f", "--follow", action="store_true")
+    commands.add_parser("top", parents=[shared], help="watch the training until it ends")
+    return parser
+
+
+async def _run(options: argparse.Namespace, credentials: Credentials) -> list[str]:
+    """Carry out a command; what is to be run instead of this process, if anything."""
+    namespace: str = options.namespace or credentials.namespace
+    metrics = OperatorMetrics()
+    async with Transport(credentials, metrics, user_agent="kubectl-rljob") as transport:
+        client = ApiClient(transport, metrics, ClientSettings("kubectl-rljob"), Random())
+        try:
+            job = await client.get(RLJOBS, namespace, options.name, _Job)
+        except NotFound:
+            raise _Told(f"there is no RLJob {options.name} in namespace {namespace}") from None
+        if options.command == "status":
+            print("\n".join(text.whole(namespace, options.name, _status(job), datetime.now(UTC))))
+        elif options.command == "top":
+            await _top(client, namespace, job)
+        else:
+            return await _logs(client, namespace, job, options)
+    return []
+
+
+async def _logs(client: ApiClient, namespace: str, job: _Job, options: argparse.Namespace) -> list[str]:
+    """kubectl's own command for the head pod of the newest attempt."""
+    name, attempt = job.metadata.name, _status(job).attempt
+    selector = f"{JOB}={name},{ATTEMPT}={attempt},{POOL}=head"
+    heads = await client.list(PODS, Item, namespace, selector)
+    if not heads:
+        raise _Told(f"RLJob {name} has no head pod now: see `kubectl rljob status {name}`")
+    newest = max(heads, key=lambda pod: pod.metadata.creation_timestamp)
+    command = ["kubectl", "logs", "-n", namespace, newest.metadata.name, "-c", DRIVER_CONTAINER]
+    command += [f"--kubeconfig={options.kubeconfig}"] if options.kubeconfig else []
+    command += [f"--context={options.context}"] if options.context else []
+    return [*command, "-f"] if options.follow else command
+
+
+async def _top(client: ApiClient, namespace: str, job: _Job) -> None:
+    """Print the job anew whenever it changes, in place on a terminal, until it has ended."""
+    in_place = sys.stdout.isatty()
+    async with aclosing(_versions(client, namespace, job)) as versions:
+        async for version in versions:
+            status = _status(version)
+            lines = [text.headline(namespace, version.metadata.name, status)]
+            if in_place:
+                lines = text.whole(namespace, version.metadata.name, status, datetime.now(UTC))
+            elif status.training is not None:
+                lines += text.training(status.training)
+            print((_CLEAR if in_place else "") + "\n".join(lines), flush=True)
+            if finished(status):
+                return
+    raise _Told(f"RLJob {job.metadata.name} was deleted")
+
+
+async def _versions(client: ApiClient, namespace: str, job: _Job) -> AsyncGenerator[_Job, None]:
+    """The job as it is, then each time that it changes, until it is deleted."""
+    while True:
+        yield job
+        version = job.metadata.resource_version
+        selector = f"metadata.name={job.metadata.name}"
+        with suppress(Gone):
+            changes = client.watch(RLJOBS, _Job, version, namespace, field_selector=selector)
+            async with changes as stream:
+                async for change in stream:
+                    if change.kind == "DELETED":
+                        return
+                    if change.item is not None:
+                        job = change.item
+                        yield job
+        try:
+            job = await client.get(RLJOBS, namespace, job.metadata.name, _Job)
+        except NotFound:
+            return
+
+
+def _status(job: _Job) -> Status:
+    try:
+        return Status.model_validate(job.status)
+    except ValidationError as error:
+        raise _Told(f"the status is of another version of rljob: {error.errors()[0]['msg']}") from None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

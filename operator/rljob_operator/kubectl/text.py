@@ -1,0 +1,58 @@
+"""An RLJob in lines for people. Pure.
+
+Guarantees: a job in any state, also one without a status, gives lines; nothing here reads a clock.
+"""
+
+from datetime import datetime
+
+from rljob_api.status import Condition, Status, TrainingStatus
+from rljob_operator.plan.observed import GROUPS
+from rljob_operator.plan.times import moment
+
+_BAR = 30
+
+
+def headline(namespace: str, name: str, status: Status) -> str:
+    """What the job is and where it stands, in one line."""
+    parts = [f"{namespace}/{name}", status.phase or "Pending"]
+    if status.attempt:
+        parts.append(f"attempt {status.attempt}")
+    parts += [f"{GROUPS[pool.name]} {pool.summary}" for pool in status.pools]
+    return "   ".join(parts)
+
+
+def training(progress: TrainingStatus) -> list[str]:
+    """How the training goes."""
+    done = round(_BAR * progress.step / max(1, progress.total_steps))
+    first = [f"step {progress.step}/{progress.total_steps}", "█" * done + "░" * (_BAR - done)]
+    if progress.reward is not None:
+        first.append(f"reward {progress.reward:.3f}")
+    second = [f"version {progress.weight_version}"]
+    if progress.staleness is not None:
+        second.append(f"staleness {progress.staleness.mean:.1f} mean, {progress.staleness.max} max")
+    second += [f"queue {progress.queue_depth}", f"tokens/s {progress.tokens_per_second:,.0f}"]
+    if progress.checkpoint is not None:
+        second.append(f"checkpoint {progress.checkpoint.step}")
+    return ["   ".join(first), "   ".join(second)]
+
+
+def condition(entry: Condition, now: datetime) -> str:
+    """One condition and since when it holds."""
+    since = age((now - moment(entry.last_transition_time)).total_seconds())
+    return f"{entry.type:<10} {entry.status:<8} {since:>5}  {entry.reason}: {entry.message}"
+
+
+def whole(namespace: str, name: str, status: Status, now: datetime) -> list[str]:
+    """Everything: `kubectl rljob status`."""
+    lines = [headline(namespace, name, status)]
+    if status.training is not None:
+        lines += training(status.training)
+    return [*lines, "", *(condition(entry, now) for entry in status.conditions)]
+
+
+def age(seconds: float) -> str:
+    """Like kubectl: 42s, 17m, 3h, 12d."""
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= length:
+            return f"{int(seconds // length)}{unit}"
+    return f"{max(0, int(seconds))}s"

@@ -1,0 +1,59 @@
+"""What `kubectl rljob` prints."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from rljob_api.status import Status
+from rljob_operator.kubectl import text
+
+NOW = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)
+
+
+def status(**fields: object) -> Status:
+    return Status.model_validate(fields)
+
+
+def test_a_job_without_a_status_is_pending():
+    assert text.whole("ml", "math", Status(), NOW) == ["ml/math   Pending", ""]
+
+
+def test_a_running_job():
+    running = status(
+        phase="Running",
+        attempt=2,
+        pools=[{"name": "fastRollout", "desired": 8, "current": 8, "ready": 7, "summary": "7/8"}],
+        training={
+            "step": 30,
+            "totalSteps": 120,
+            "weightVersion": 29,
+            "reward": 0.71,
+            "staleness": {"mean": 0.4, "max": 1},
+            "tokensPerSecond": 91000.0,
+            "queueDepth": 96,
+            "checkpoint": {"step": 20, "path": "/rljob/x"},
+        },
+        conditions=[
+            {
+                "type": "Degraded",
+                "status": "True",
+                "reason": "RolloutWorkerLost",
+                "message": "Waiting for 1 of 8 fast-rollout pods.",
+                "lastTransitionTime": "2026-03-04T11:43:00Z",
+            }
+        ],
+    )
+    assert text.whole("ml", "math", running, NOW) == [
+        "ml/math   Running   attempt 2   fast-rollout 7/8",
+        "step 30/120   ████████░░░░░░░░░░░░░░░░░░░░░░   reward 0.710",
+        "version 29   staleness 0.4 mean, 1 max   queue 96   tokens/s 91,000   checkpoint 20",
+        "",
+        "Degraded   True       17m  RolloutWorkerLost: Waiting for 1 of 8 fast-rollout pods.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(-1, "0s"), (0, "0s"), (59.9, "59s"), (60, "1m"), (7200, "2h"), (1e6, "11d")]
+)
+def test_age(seconds: float, shown: str):
+    assert text.age(seconds) == shown
