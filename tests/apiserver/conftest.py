@@ -7,11 +7,13 @@ If they cannot be, every test here is skipped and says what is missing. Where CI
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
+from rljob_operator.kube.credentials import from_kubeconfig
+from tests.apiserver.kube_site import ProxiedSite, Site, proxied_site, site
 from tests.cluster import KUBERAY_VERSIONS, ApiError, CannotBuild, Cluster, ProcessFailed, prepare
 
 HERE = Path(__file__).parent
@@ -122,3 +124,17 @@ def namespace(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[str]
     yield name
     cluster.repair()
     cluster.api.request("DELETE", f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture
+async def here(cluster: Cluster) -> AsyncIterator[Site]:
+    """The operator's API client, as the administrator."""
+    async with site(from_kubeconfig(cluster.kubeconfig)) as made:
+        yield made
+
+
+@pytest.fixture
+async def there(cluster: Cluster) -> AsyncIterator[ProxiedSite]:
+    """The same through a proxy that does harm on command."""
+    async with proxied_site(cluster.kubeconfig) as made:
+        yield made

@@ -1,0 +1,22 @@
+"""How long to wait after failures in a row: exponential, capped, with jitter. Pure."""
+
+from dataclasses import dataclass
+from random import Random
+
+_MAX_EXPONENT = 64
+
+
+@dataclass(frozen=True)
+class Backoff:
+    """Waits of `base_seconds`, times `factor` for each further failure, at most `cap_seconds`."""
+
+    base_seconds: float
+    cap_seconds: float
+    factor: float = 2.0
+    jitter: float = 0.5
+    """Share of each wait that is drawn at random, so that those who failed together do not retry together."""
+
+    def delay(self, failures: int, random: Random) -> float:
+        """Seconds to wait after the `failures`-th failure in a row, counted from 1."""
+        whole = self.base_seconds * self.factor ** min(failures - 1, _MAX_EXPONENT)
+        return min(whole, self.cap_seconds) * (1.0 - self.jitter * random.random())

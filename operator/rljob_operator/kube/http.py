@@ -1,0 +1,60 @@
+"""Answers the kubelet's probes and Prometheus: /healthz, /readyz, /metrics.
+
+Guarantees: an answer that is not "ok" says why, in one line; nothing else is served.
+"""
+
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Self
+
+from aiohttp import web
+
+from rljob_operator.metrics import OperatorMetrics
+
+Check = Callable[[], str | None]
+"""What is wrong; None when nothing is."""
+
+
+class HealthServer:
+    """An HTTP server on the running loop: one that hangs is not alive. Use as a context manager."""
+
+    def __init__(
+        self, metrics: OperatorMetrics, alive: Check, ready: Check, port: int, host: str | None = None
+    ) -> None:
+        """`alive`: whether a restart of this process would help. `ready`: whether it does its work. `port`: 0
+        for a free one. `host`: None for all addresses."""
+        self._metrics = metrics
+        self._host = host
+        self._port = port
+        application = web.Application()
+        application.router.add_get("/healthz", _probe(alive))
+        application.router.add_get("/readyz", _probe(ready))
+        application.router.add_get("/metrics", self._render)
+        self._runner = web.AppRunner(application, access_log=None)
+
+    async def __aenter__(self) -> Self:
+        await self._runner.setup()
+        await web.TCPSite(self._runner, self._host, self._port).start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._runner.cleanup()
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on."""
+        port: int = self._runner.addresses[0][1]
+        return port
+
+    async def _render(self, _: web.Request) -> web.Response:
+        return web.Response(body=self._metrics.render(), headers={"Content-Type": self._metrics.content_type})
+
+
+def _probe(check: Check) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def answer(_: web.Request) -> web.Response:
+        trouble = check()
+        return web.Response(text=trouble or "ok", status=503 if trouble else 200)
+
+    return answer

@@ -1,0 +1,212 @@
+"""Keeps a small projection of all objects of one type in memory, as they change.
+
+Guarantees:
+- after `synced`, the store is what the API server had at some moment not long ago, and it only moves forward;
+  what happened while there was no connection is found by the next watch or list, deletions included;
+- `on_change(owner)` is called, after the store has changed, for each owner whose projected objects differ;
+- objects are decoded page by page and only in the fields that the projection needs;
+- a dead connection is noticed by its silence; a type that the server does not serve counts as having no
+  objects, and is looked for again.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Generic, TypeVar
+
+from rljob_operator.kube.client import PAGE_SIZE, ApiClient, Change, WatchLimits
+from rljob_operator.kube.errors import ApiError, Gone, NoSuchResource
+from rljob_operator.kube.informer_store import InformerStore, Key, OwnerT, ValueT
+from rljob_operator.kube.objects import Item
+from rljob_operator.kube.resources import Resource
+from rljob_operator.kube.watch_rules import WatchRules
+from rljob_operator.metrics import OperatorMetrics
+
+_log = logging.getLogger(__name__)
+
+ItemT = TypeVar("ItemT", bound=Item)
+
+_WATCH_JITTER = 0.2
+
+
+@dataclass(frozen=True)
+class Selection(Generic[ItemT, OwnerT, ValueT]):
+    """Which objects, and what of them is kept."""
+
+    resource: Resource
+    item: type[ItemT]
+    """The fields that are decoded."""
+    owner_of: Callable[[ItemT], OwnerT | None]
+    """Whom the object belongs to; objects of None are not kept."""
+    project: Callable[[ItemT], ValueT]
+    """What is kept: something small that compares by value. Where it is equal, nothing has changed."""
+    namespace: str | None = None
+    """None: all namespaces."""
+    label_selector: str = ""
+
+
+class Informer(Generic[ItemT, OwnerT, ValueT]):
+    """`run` it in a task of its own."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        selection: Selection[ItemT, OwnerT, ValueT],
+        on_change: Callable[[OwnerT], None],
+        metrics: OperatorMetrics,
+        random: Random,
+        rules: WatchRules | None = None,
+        limits: WatchLimits | None = None,
+        page_size: int = PAGE_SIZE,
+    ) -> None:
+        self._client = client
+        self._selection = selection
+        self._on_change = on_change
+        self._metrics = metrics
+        self._random = random
+        self._rules = rules or WatchRules()
+        self._limits = limits or WatchLimits()
+        self._page_size = page_size
+        self._store: InformerStore[OwnerT, ValueT] = InformerStore()
+        self._plural = selection.resource.plural
+        self.synced = asyncio.Event()
+        """Set once the store is complete, for good."""
+        self.served = True
+        """Whether the API server serves this type, as far as is known."""
+        self.trouble: str | None = None
+        """Why the store may be out of date; None while it is not."""
+
+    def __len__(self) -> int:
+        return len(self._store)
+
+    def of(self, owner: OwnerT) -> Mapping[Key, ValueT]:
+        """The projections of an owner's objects, by namespace and name: to be read before the next await."""
+        return self._store.of(owner)
+
+    def owners(self) -> Iterable[OwnerT]:
+        """All who own an object."""
+        return self._store.owners()
+
+    async def run(self) -> None:
+        """List, watch, and start again where that is needed, until cancelled."""
+        failures = 0
+        while True:
+            version, failures = await self._list_until_done(failures)
+            failures = await self._watch_until_list_needed(version, failures)
+
+    async def _list_until_done(self, failures: int) -> tuple[str, int]:
+        """The list's resourceVersion and the failures in a row so far."""
+        while True:
+            try:
+                return await self._list(), failures
+            except ApiError as error:
+                after = self._rules.after_list(error, failures, self._random)
+                self._list_failed(error, after.wait_seconds)
+            failures = after.failures
+            await asyncio.sleep(after.wait_seconds)
+
+    async def _watch_until_list_needed(self, version: str, failures: int) -> int:
+        """The failures in a row so far."""
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            error: ApiError | None = None
+            try:
+                async with self._watch(version) as changes:
+                    self.trouble = None
+                    async for change in changes:
+                        version = change.version
+                        self._take(change)
+            except ApiError as caught:
+                error = caught
+            after = self._rules.after_watch(error, loop.time() - began, failures, self._random)
+            self._watch_ended(error, after.relist)
+            failures = after.failures
+            await asyncio.sleep(after.wait_seconds)
+            if after.relist:
+                return failures
+
+    async def _list(self) -> str:
+        """Bring the store up to date with a list; its resourceVersion."""
+        chosen = self._selection
+        self._metrics.informer_lists.labels(self._plural).inc()
+        seen: set[Key] = set()
+        version = ""
+        pages = self._client.pages(
+            chosen.resource, chosen.item, chosen.namespace, chosen.label_selector, self._page_size
+        )
+        async for page in pages:
+            version = page.metadata.resource_version
+            for item in page.items:
+                key = _key(item)
+                seen.add(key)
+                self._put(key, item)
+        self._tell(self._store.retain(seen))
+        self._listed(served=True)
+        return version
+
+    def _watch(self, version: str) -> AbstractAsyncContextManager[AsyncIterator[Change[ItemT]]]:
+        # Watches that began together must not end together.
+        shorter = 1.0 - _WATCH_JITTER * self._random.random()
+        limits = replace(self._limits, server_seconds=max(1, int(self._limits.server_seconds * shorter)))
+        chosen = self._selection
+        return self._client.watch(
+            chosen.resource,
+            chosen.item,
+            version,
+            namespace=chosen.namespace,
+            label_selector=chosen.label_selector,
+            limits=limits,
+        )
+
+    def _take(self, change: Change[ItemT]) -> None:
+        if change.item is None:
+            return
+        self._metrics.informer_changes.labels(self._plural).inc()
+        key = _key(change.item)
+        if change.kind == "DELETED":
+            self._tell(self._store.drop(key))
+        else:
+            self._put(key, change.item)
+        self._metrics.informer_objects.labels(self._plural).set(len(self._store))
+
+    def _put(self, key: Key, item: ItemT) -> None:
+        owner = self._selection.owner_of(item)
+        if owner is None:
+            self._tell(self._store.drop(key))
+        else:
+            self._tell(self._store.put(key, owner, self._selection.project(item)))
+
+    def _tell(self, owners: Iterable[OwnerT]) -> None:
+        for owner in owners:
+            self._on_change(owner)
+
+    def _listed(self, served: bool) -> None:
+        self.served = served
+        self.trouble = None
+        self.synced.set()
+        self._metrics.informer_objects.labels(self._plural).set(len(self._store))
+
+    def _list_failed(self, error: ApiError, wait_seconds: float) -> None:
+        if isinstance(error, NoSuchResource):
+            if self.served:
+                _log.warning("%s; looked for again every few seconds", error)
+            self._tell(self._store.retain(set()))
+            self._listed(served=False)
+            return
+        self.trouble = str(error)
+        _log.warning("%s; next try in %.1f s", error, wait_seconds)
+
+    def _watch_ended(self, error: ApiError | None, relist: bool) -> None:
+        cause = "closed" if error is None else "gone" if isinstance(error, Gone) else "failed"
+        self._metrics.informer_watch_ends.labels(self._plural, cause).inc()
+        if error is not None:
+            self.trouble = str(error)
+            _log.info("%s; %s", error, "listing again" if relist else "watching on from there")
+
+
+def _key(item: Item) -> Key:
+    return item.metadata.namespace, item.metadata.name

@@ -1,0 +1,278 @@
+"""Leader election: of all replicas, one writes.
+
+Guarantees:
+- `held` is entered by one replica at a time, and its fence closes before another one can enter, also for a
+  replica that is cut off from the API server, is stopped for a while, or whose loop hangs;
+- when the lease is lost the body is cancelled and `LeaseLost` is raised; what it still tries to write through
+  the fence is refused;
+- a replica that leaves gives the lease back once its writes have ended, and one that waits takes it at once.
+
+The lease is a coordination.k8s.io/v1 Lease, as Kubernetes' own components use it: `kubectl get lease` shows
+the holder. A process that is frozen in the instant between the fence and the network can still send one write
+when it wakes; preconditions on the objects themselves are what catches that.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+from random import Random
+from typing import Any
+
+import msgspec
+
+from rljob_operator.kube.client import ApiClient, ClientSettings
+from rljob_operator.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
+from rljob_operator.kube.fence import Fence, LeaseLost
+from rljob_operator.kube.lease_rules import LeaseRecord, LeaseTiming, Sighting
+from rljob_operator.kube.objects import Item
+from rljob_operator.kube.resources import LEASES
+from rljob_operator.kube.retry import NO_RETRY
+from rljob_operator.kube.transport import Transport
+from rljob_operator.metrics import OperatorMetrics
+
+_log = logging.getLogger(__name__)
+
+_ATTEMPTS_PER_DEADLINE = 3
+
+
+class _LeaseSpec(msgspec.Struct, rename="camel"):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class _Lease(Item):
+    spec: _LeaseSpec = msgspec.field(default_factory=_LeaseSpec)
+
+
+class LeaderElection:
+    """One replica's part in it."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        namespace: str,
+        name: str,
+        identity: str,
+        metrics: OperatorMetrics,
+        random: Random,
+        timing: LeaseTiming | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        today: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """`namespace`, `name`: of the Lease. `identity`: of this process, never used by another, not even by
+        the one that runs after it in the same pod. `clock` is what the fence goes by."""
+        self._timing = timing or LeaseTiming()
+        # Neither other writes nor retries may delay a renewal.
+        settings = ClientSettings(
+            "rljob-operator", self._timing.renew_deadline / _ATTEMPTS_PER_DEADLINE, NO_RETRY
+        )
+        self._client = ApiClient(transport, metrics, settings, random)
+        self._namespace = namespace
+        self._name = name
+        self._identity = identity
+        self._metrics = metrics
+        self._random = random
+        self._clock = clock
+        self._today = today
+        self._seen: Sighting | None = None
+
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[Fence]:
+        """Wait for the lease, keep it while the body runs, give it back. The body's writes go through the
+        fence (`ApiClient.fenced`). Raises `LeaseLost` where the lease was lost meanwhile."""
+        record, fence = await self._acquire()
+        _log.info("%s holds lease %s/%s", self._identity, self._namespace, self._name)
+        self._metrics.leader.set(1)
+        body = asyncio.current_task()
+        assert body is not None
+        cancelled_before = body.cancelling()
+        interrupted = leaving = False
+
+        def interrupt(keeper: "asyncio.Task[None]") -> None:
+            nonlocal interrupted
+            if leaving:
+                return
+            interrupted = True
+            ended = "was cancelled" if keeper.cancelled() else f"failed: {keeper.exception()!r}"
+            fence.close(f"its keeper {ended}")
+            self._metrics.leader.set(0)
+            body.cancel()
+
+        keeper = asyncio.create_task(self._keep(record, fence))
+        keeper.add_done_callback(interrupt)
+        try:
+            yield fence
+        except asyncio.CancelledError:
+            # Somebody else may want the body to end as well: then it is theirs.
+            if interrupted and body.cancelling() == cancelled_before + 1:
+                raise LeaseLost(f"lease {self._namespace}/{self._name}: {fence.closed}") from None
+            raise
+        finally:
+            leaving = True
+            if interrupted:
+                body.uncancel()
+            else:
+                await self._give_back(keeper, fence)
+
+    # Taking
+
+    async def _acquire(self) -> tuple[LeaseRecord, Fence]:
+        while True:
+            try:
+                sent = self._clock()
+                if (record := await self._take_if_free()) is not None:
+                    return record, Fence(sent + self._timing.renew_deadline, self._clock)
+                if await self._await_turn():
+                    continue
+            except (AlreadyExists, Conflict):
+                _log.debug("another replica was quicker")
+            except ApiError as error:
+                _log.warning("%s; the lease is tried again", error)
+            await asyncio.sleep(self._timing.retry * (0.5 + self._random.random()))
+
+    async def _take_if_free(self) -> LeaseRecord | None:
+        """The lease, as this replica's; None while it is another's."""
+        try:
+            record = await self._read()
+        except NotFound:
+            return await self._make()
+        now = self._clock()
+        self._seen = Sighting(record, now) if self._seen is None else self._seen.updated(record, now)
+        if now < self._seen.free_at(self._identity):
+            return None
+        return await self._write(self._client, record, took=True)
+
+    async def _await_turn(self) -> bool:
+        """Whether the lease was given back, was deleted, or has not been renewed for its duration. False when
+        the API server ended the watch before that."""
+        assert self._seen is not None
+        loop = asyncio.get_running_loop()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._until_free(self._seen)) as limit:
+                async with self._client.watch(
+                    LEASES,
+                    _Lease,
+                    self._seen.record.version,
+                    namespace=self._namespace,
+                    field_selector=f"metadata.name={self._name}",
+                ) as changes:
+                    async for change in changes:
+                        if change.item is None:
+                            continue
+                        if change.kind == "DELETED":
+                            return True
+                        self._seen = self._seen.updated(_record(change.item), self._clock())
+                        left = self._until_free(self._seen)
+                        if left <= 0:
+                            return True
+                        limit.reschedule(loop.time() + left)
+                    return False
+        return True
+
+    def _until_free(self, seen: Sighting) -> float:
+        return seen.free_at(self._identity) - self._clock()
+
+    # Keeping
+
+    async def _keep(self, record: LeaseRecord, fence: Fence) -> None:
+        """Renew until the fence is closed."""
+        client = self._client.fenced(fence)
+        while fence.closed is None:
+            await asyncio.sleep(min(self._timing.retry, max(0.0, fence.deadline - self._clock())))
+            sent = self._clock()
+            outcome = "failed"
+            try:
+                record = await self._write(client, record, took=False)
+                fence.extend(sent + self._timing.renew_deadline)
+                outcome = "done"
+            except Conflict:
+                record = await self._reread(fence) or record
+            except NotFound:
+                fence.close("it was deleted")
+            except LeaseLost:
+                outcome = "done"
+            except ApiError as error:
+                left = fence.deadline - self._clock()
+                _log.warning("%s; the lease was not renewed, %.1f s are left", error, left)
+            self._metrics.lease_renewals.labels(outcome).inc()
+
+    async def _reread(self, fence: Fence) -> LeaseRecord | None:
+        """Somebody wrote to the lease: close the fence if they took it. The record, if they did not."""
+        try:
+            async with asyncio.timeout(fence.deadline - self._clock()):
+                record = await self._read()
+        except NotFound:
+            fence.close("it was deleted")
+        except (ApiError, TimeoutError) as error:
+            _log.warning("%s; cannot see who wrote to the lease", error or "no answer in time")
+        else:
+            if record.holder == self._identity:
+                return record
+            fence.close(f"{record.holder or 'nobody'} has it now")
+        return None
+
+    async def _give_back(self, keeper: "asyncio.Task[None]", fence: Fence) -> None:
+        keeper.cancel()
+        await asyncio.gather(keeper, return_exceptions=True)
+        left = fence.deadline - self._clock()
+        fence.close("it was given back")
+        self._metrics.leader.set(0)
+        try:
+            async with asyncio.timeout(left):
+                await fence.drained()
+            record = await self._read()
+            if record.holder == self._identity:
+                await self._patch(self._client, record.version, {"holderIdentity": None})
+        except (ApiError, TimeoutError) as error:
+            _log.warning(
+                "the lease was not given back, it expires by itself: %s", error or "writes are under way"
+            )
+
+    # The object
+
+    async def _read(self) -> LeaseRecord:
+        return _record(await self._client.get(LEASES, self._namespace, self._name, _Lease))
+
+    async def _make(self) -> LeaseRecord:
+        lease = {
+            "apiVersion": LEASES.api_version,
+            "kind": LEASES.kind,
+            "metadata": {"namespace": self._namespace, "name": self._name},
+            "spec": self._spec(transitions=0, took=True),
+        }
+        return _record(msgspec.convert(await self._client.create(lease), _Lease))
+
+    async def _write(self, client: ApiClient, record: LeaseRecord, took: bool) -> LeaseRecord:
+        """Renew, or take from whoever had it; `Conflict` when it is not `record` any more."""
+        handed_over = took and record.holder != self._identity
+        return await self._patch(client, record.version, self._spec(record.transitions + handed_over, took))
+
+    async def _patch(self, client: ApiClient, version: str, spec: dict[str, Any]) -> LeaseRecord:
+        answer = await client.patch(LEASES, self._namespace, self._name, {"spec": spec}, version)
+        return _record(msgspec.convert(answer, _Lease))
+
+    def _spec(self, transitions: int, took: bool) -> dict[str, Any]:
+        now = self._today().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        spec = {
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": self._timing.duration,
+            "renewTime": now,
+            "leaseTransitions": transitions,
+        }
+        return {**spec, "acquireTime": now} if took else spec
+
+
+def _record(lease: _Lease) -> LeaseRecord:
+    spec = lease.spec
+    return LeaseRecord(
+        lease.metadata.resource_version,
+        spec.holder_identity or "",
+        float(spec.lease_duration_seconds or 0),
+        spec.renew_time or "",
+        spec.lease_transitions or 0,
+    )

@@ -1,0 +1,111 @@
+"""What the operator counts and measures: `rljob_*`, in the Prometheus text format.
+
+Guarantees: every series has a bounded number of label values (no object names); each `OperatorMetrics` has a
+registry of its own, so that several can live in one process.
+"""
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+_FAST = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+_SLOW = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
+
+
+class OperatorMetrics:
+    """The operator's metrics."""
+
+    content_type = CONTENT_TYPE_LATEST
+
+    def __init__(self) -> None:
+        # Each counter and histogram would otherwise have a second series with its time of creation.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry = registry = CollectorRegistry()
+
+        self.api_calls = Counter(
+            "rljob_api_calls_total",
+            "Requests to the API server, by HTTP status; code is `none` where no answer came.",
+            ("verb", "resource", "code"),
+            registry=registry,
+        )
+        self.api_call_seconds = Histogram(
+            "rljob_api_call_duration_seconds",
+            "Time from a request to the end of its answer; for a watch, to its beginning.",
+            ("verb",),
+            buckets=_FAST,
+            registry=registry,
+        )
+        self.api_write_wait_seconds = Histogram(
+            "rljob_api_write_wait_seconds",
+            "Time that writes waited for the client-side rate limit.",
+            buckets=_SLOW,
+            registry=registry,
+        )
+
+        self.informer_objects = Gauge(
+            "rljob_informer_objects", "Objects held in memory.", ("resource",), registry=registry
+        )
+        self.informer_lists = Counter(
+            "rljob_informer_lists_total", "Full lists made.", ("resource",), registry=registry
+        )
+        self.informer_changes = Counter(
+            "rljob_informer_changes_total", "Changes received by watches.", ("resource",), registry=registry
+        )
+        self.informer_watch_ends = Counter(
+            "rljob_informer_watch_ends_total",
+            "Ends of watches, by cause: closed (by the server, in time), gone, failed.",
+            ("resource", "cause"),
+            registry=registry,
+        )
+
+        self.queue_depth = Gauge("rljob_queue_depth", "Keys that are ready and wait.", registry=registry)
+        self.queue_delayed = Gauge(
+            "rljob_queue_delayed", "Keys that wait for a time to come.", registry=registry
+        )
+        self.queue_wait_seconds = Histogram(
+            "rljob_queue_wait_seconds",
+            "Time that ready keys waited for a worker.",
+            buckets=_SLOW,
+            registry=registry,
+        )
+        self.reconcile_seconds = Histogram(
+            "rljob_reconcile_duration_seconds",
+            "Time to reconcile a key, by outcome: done, failed, late (over its time limit).",
+            ("outcome",),
+            buckets=_FAST,
+            registry=registry,
+        )
+
+        self.jobs = Gauge("rljob_jobs", "RLJobs, by phase.", ("phase",), registry=registry)
+        self.time_to_running_seconds = Histogram(
+            "rljob_time_to_running_seconds",
+            "Time from the start of a job to the moment that it runs.",
+            buckets=_SLOW,
+            registry=registry,
+        )
+
+        self.leader = Gauge("rljob_leader", "1 while this replica holds the lease.", registry=registry)
+        self.lease_renewals = Counter(
+            "rljob_lease_renewals_total",
+            "Attempts to renew the lease, by outcome: done, failed.",
+            ("outcome",),
+            registry=registry,
+        )
+
+        self.events = Counter(
+            "rljob_events_total",
+            "Events for people, by outcome: created, repeated (counted into one that is there), dropped (too "
+            "many), failed.",
+            ("outcome",),
+            registry=registry,
+        )
+
+    def render(self) -> bytes:
+        """All series, as `content_type`."""
+        return generate_latest(self.registry)

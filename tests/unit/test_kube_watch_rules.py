@@ -1,0 +1,51 @@
+"""What follows a list or a watch that ended."""
+
+from random import Random
+
+import pytest
+
+from rljob_operator.kube.backoff import Backoff
+from rljob_operator.kube.errors import Forbidden, Gone, NoSuchResource, ServerError, Unreachable
+from rljob_operator.kube.watch_rules import Next, WatchRules
+
+RULES = WatchRules(Backoff(1.0, 8.0, jitter=0.0), absent_seconds=15.0)
+CUT, GONE, REFUSED = Unreachable("watch", "cut"), Gone("watch", "too old"), ServerError("watch", "why not")
+
+
+@pytest.mark.parametrize(
+    ("error", "lasted", "failures", "expected"),
+    [
+        # The server ended it in time: watch on at once.
+        (None, 270.0, 0, Next(relist=False, wait_seconds=0.0, failures=0)),
+        (None, 270.0, 5, Next(relist=False, wait_seconds=0.0, failures=0)),
+        # The server ends watches as soon as they begin: do not hammer it.
+        (None, 0.1, 0, Next(relist=False, wait_seconds=1.0, failures=1)),
+        (None, 0.1, 2, Next(relist=False, wait_seconds=4.0, failures=3)),
+        # Cut off: go on from the same point, however long it takes.
+        (CUT, 100.0, 7, Next(relist=False, wait_seconds=1.0, failures=1)),
+        (CUT, 0.1, 1, Next(relist=False, wait_seconds=2.0, failures=2)),
+        (CUT, 0.1, 50, Next(relist=False, wait_seconds=8.0, failures=51)),
+        # The point is too old: list at once, but not in a tight loop.
+        (GONE, 0.1, 0, Next(relist=True, wait_seconds=0.0, failures=1)),
+        (GONE, 0.1, 1, Next(relist=True, wait_seconds=1.0, failures=2)),
+        # Refused again and again: the point may be one that never was.
+        (REFUSED, 0.1, 0, Next(relist=False, wait_seconds=1.0, failures=1)),
+        (REFUSED, 0.1, 2, Next(relist=True, wait_seconds=4.0, failures=3)),
+        # The type was removed: the list finds that out.
+        (NoSuchResource("watch", "no"), 0.1, 0, Next(relist=True, wait_seconds=1.0, failures=1)),
+    ],
+)
+def test_after_a_watch(error, lasted, failures, expected):
+    assert RULES.after_watch(error, lasted, failures, Random(0)) == expected
+
+
+@pytest.mark.parametrize(
+    ("error", "failures", "expected"),
+    [
+        (Unreachable("list", "cut"), 0, Next(True, 1.0, 1)),
+        (Forbidden("list", "no"), 2, Next(True, 4.0, 3)),
+        (NoSuchResource("list", "no"), 0, Next(True, 15.0, 0)),
+    ],
+)
+def test_after_a_list(error, failures, expected):
+    assert RULES.after_list(error, failures, Random(0)) == expected
