@@ -12,25 +12,9 @@ from rljob_runtime.queue.auth import new_keys
 from rljob_runtime.queue.client import AsyncQueueClient
 from rljob_runtime.queue.host import start_host
 
+pytestmark = pytest.mark.usefixtures("cluster")
+
 SOON = 30.0
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cluster():
-    ray.init(
-        num_cpus=2,
-        include_dashboard=False,
-        log_to_driver=False,
-        object_store_memory=80 * 2**20,
-        runtime_env={"env_vars": {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}},
-    )
-    yield
-    ray.shutdown()
-
-
-@pytest.fixture(params=["tcp", "ipc"])
-def address(request, tmp_path):
-    return f"ipc://{tmp_path}/private/queue" if request.param == "ipc" else "tcp://127.0.0.1:0"
 
 
 async def test_a_killed_host_is_replaced_and_nothing_is_lost_or_doubled(address):

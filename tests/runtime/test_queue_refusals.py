@@ -7,23 +7,11 @@ import msgspec
 import pytest
 import zmq
 import zmq.asyncio
-from tests.runtime.queue_site import CLIENT_KEYS, SOON, Site, groups, sites
 
 from rljob_runtime.queue import wire
 from rljob_runtime.queue.auth import AddressError, Endpoint, dial, new_keys
 from rljob_runtime.queue.client import AsyncQueueClient, QueueRefused, QueueUnavailable
-
-
-@pytest.fixture(params=["ipc", "tcp"])
-def address(request, tmp_path):
-    return f"ipc://{tmp_path}/private/queue" if request.param == "ipc" else "tcp://127.0.0.1:0"
-
-
-@pytest.fixture
-def make_site():
-    with sites() as make:
-        yield make
-
+from tests.runtime.queue_site import CLIENT_KEYS, SOON, Site, groups
 
 # Strangers and nonsense
 
@@ -139,6 +127,14 @@ async def test_a_group_that_is_too_large_is_refused(make_site, address, monkeypa
         monkeypatch.setattr(wire, "MAX_GROUP_BYTES", 500)
         with pytest.raises(ValueError, match="group 4 has 504 bytes, above the limit of 500 bytes"):
             await client.put(groups(4, size=504), SOON)
+
+
+async def test_small_groups_share_large_frames_whatever_the_limit_of_one(make_site, address):
+    site = make_site(address, max_group_bytes=1_000, capacity=100_000)
+    async with site.client() as client:
+        sent = groups(*range(4 * wire.FRAME_BYTES // 1_000), size=1_000)
+        assert all(await client.put(sent, SOON))
+        assert await client.get_oldest(len(sent), SOON) == sent
 
 
 # Addresses

@@ -11,23 +11,12 @@ import time
 
 import msgspec
 import pytest
-from tests.runtime.queue_site import CLIENT_KEYS, SERVER_KEYS, SOON, content, groups, sites
-from tests.runtime.relay import Relay
 
 from rljob_runtime.queue import wire
 from rljob_runtime.queue.auth import Endpoint
 from rljob_runtime.queue.client import AsyncQueueClient, QueueRefused, QueueTimeout, QueueUnavailable
-
-
-@pytest.fixture(params=["ipc", "tcp"])
-def address(request, tmp_path):
-    return f"ipc://{tmp_path}/private/queue" if request.param == "ipc" else "tcp://127.0.0.1:0"
-
-
-@pytest.fixture
-def make_site():
-    with sites() as make:
-        yield make
+from tests.runtime.queue_site import CLIENT_KEYS, SERVER_KEYS, SOON, content, groups
+from tests.runtime.relay import Relay
 
 
 async def until(condition):

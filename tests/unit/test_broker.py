@@ -207,6 +207,17 @@ def test_a_late_acknowledgement_counts_once(now_with):
     assert (stats.acknowledged, stats.acknowledged_again, stats.ready, stats.leased) == (1, 1, 0, 0)
 
 
+def test_a_group_named_twice_counts_once():
+    queue = broker()
+    put(queue, 1, 1, 2)
+    get(queue, 1, 1, 2)
+    assert queue.release("trainer", [1, 1])[0] == 1
+    assert queue.ack([2, 2, 7, 7], 0)[0] == [True, False, True, False]
+    stats = queue.stats()
+    assert (stats.acknowledged, stats.acknowledged_unseen, stats.acknowledged_again) == (1, 1, 2)
+    assert (stats.released, stats.ready, stats.leased, stats.held_samples) == (1, 1, 0, 2)
+
+
 def test_what_an_earlier_host_handed_out_can_be_acknowledged():
     queue = broker()
     assert queue.ack([3], 0)[0] == [True]

@@ -13,7 +13,7 @@ Guarantees:
 
 import heapq
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -74,19 +74,6 @@ class _Counters:
         self.cleared: Counter[str] = Counter()
 
 
-@dataclass(slots=True, eq=False)
-class _Held:
-    group: QueuedGroup
-    holder: str | None = None
-    """The client that has it on lease; None when it is ready."""
-
-
-@dataclass(slots=True)
-class _Client:
-    deadline: float
-    leases: set[int] = field(default_factory=set)
-
-
 @dataclass(slots=True)
 class _WaitingPut:
     groups: Sequence[QueuedGroup]
@@ -113,13 +100,15 @@ class Broker:
         self.capacity_samples = capacity_samples
         self.lease_seconds = lease_seconds
         self.term = term
-        self._held: dict[int, _Held] = {}
+        self._held: dict[int, QueuedGroup] = {}
         self._held_samples = 0
-        self._ready = 0
+        self._holders: dict[int, str] = {}
+        """Of each held group that is on lease, the client; the others are ready."""
         self._oldest: list[int] = []
         """Heap of ready uids; entries of groups that are not ready any more are skipped when met."""
         self._done = Ledger()
-        self._clients: dict[str, _Client] = {}
+        self._deadlines: dict[str, float] = {}
+        """When each client is overdue."""
         self._puts: OrderedDict[Ticket, _WaitingPut] = OrderedDict()
         self._gets: OrderedDict[Ticket, _WaitingGet] = OrderedDict()
         self._counters = _Counters()
@@ -128,32 +117,27 @@ class Broker:
 
     def touch(self, client: str, now: float) -> None:
         """The client lives: its leases are good for another lease time."""
-        known = self._clients.get(client)
-        if known is None:
-            self._clients[client] = _Client(now + self.lease_seconds)
-        else:
-            known.deadline = now + self.lease_seconds
+        self._deadlines[client] = now + self.lease_seconds
 
     def next_deadline(self) -> float | None:
         """When the next client is overdue; None without clients."""
-        return min((client.deadline for client in self._clients.values()), default=None)
+        return min(self._deadlines.values(), default=None)
 
     def overdue(self, now: float) -> list[str]:
         """The clients that were silent for too long: `gone` is to be called for them."""
-        return [name for name, client in self._clients.items() if client.deadline <= now]
+        return [client for client, deadline in self._deadlines.items() if deadline <= now]
 
     def gone(self, client: str) -> list[Outcome]:
         """The client has left: its waiting requests end without an outcome, its groups are ready again."""
-        known = self._clients.pop(client, None)
-        if known is None:
+        if self._deadlines.pop(client, None) is None:
             return []
         for ticket in [ticket for ticket in self._puts if ticket[0] == client]:
             del self._puts[ticket]
         for ticket in [ticket for ticket in self._gets if ticket[0] == client]:
             del self._gets[ticket]
-        self._counters.expired += len(known.leases)
-        for uid in known.leases:
-            self._make_ready(self._held[uid])
+        leases = [uid for uid, holder in self._holders.items() if holder == client]
+        self._counters.expired += len(leases)
+        self._return(leases)
         return self._settle()
 
     def withdraw(self, ticket: Ticket) -> list[Outcome]:
@@ -201,26 +185,22 @@ class Broker:
                 f"group {uids[0]} was taken in term {term} but the job went back to a checkpoint since (term "
                 f"{self.term}): its training does not count"
             )
-        fresh = [self._record(uid) for uid in uids]
+        fresh = self._record(uids)
         return fresh, [*self._end_gets_of(uids), *self._settle()]
 
     def release(self, client: str, uids: Iterable[int]) -> tuple[int, list[Outcome]]:
         """The client gives back what it has on lease of these. Returns how many."""
-        leases = self._clients[client].leases
-        returned = [uid for uid in uids if uid in leases]
-        for uid in returned:
-            leases.discard(uid)
-            self._make_ready(self._held[uid])
-        self._counters.released += len(returned)
-        return len(returned), self._settle()
+        leases = {uid for uid in uids if self._holders.get(uid) == client}
+        self._counters.released += len(leases)
+        self._return(leases)
+        return len(leases), self._settle()
 
     def clear(self, uids: Iterable[int], reason: str) -> tuple[int, list[Outcome]]:
         """Throw away what is held of these, leased or not; they may be put again. Returns how many."""
         count = 0
         for uid in uids:
-            held = self._held.pop(uid, None)
-            if held is not None:
-                self._forget(held)
+            if uid in self._held:
+                self._remove(uid)
                 count += 1
         if count:
             self._counters.cleared[reason] += count
@@ -253,7 +233,7 @@ class Broker:
 
     def snapshot(self) -> list[QueuedGroup]:
         """All ready and leased groups, oldest first."""
-        return [self._held[uid].group for uid in sorted(self._held)]
+        return [self._held[uid] for uid in sorted(self._held)]
 
     def stats(self) -> Stats:
         counters = self._counters
@@ -261,11 +241,11 @@ class Broker:
             capacity_samples=self.capacity_samples,
             term=self.term,
             ready=self._ready,
-            leased=len(self._held) - self._ready,
+            leased=len(self._holders),
             held_samples=self._held_samples,
             waiting_puts=len(self._puts),
             waiting_gets=len(self._gets),
-            clients=len(self._clients),
+            clients=len(self._deadlines),
             done=len(self._done),
             accepted=counters.accepted,
             duplicates=counters.duplicates,
@@ -279,6 +259,13 @@ class Broker:
         )
 
     # What follows from the operations
+
+    @property
+    def _ready(self) -> int:
+        return len(self._held) - len(self._holders)
+
+    def _is_ready(self, uid: int) -> bool:
+        return uid in self._held and uid not in self._holders
 
     def _settle(self) -> list[Outcome]:
         """Meet what can be met: first puts, for they may complete a get."""
@@ -296,9 +283,12 @@ class Broker:
             uids = self._pick_oldest(get.count) if get.count else self._pick(get)
             if uids is not None:
                 del self._gets[ticket]
-                outcomes.append(Granted(ticket, tuple(self._lease(uid, get.client) for uid in uids)))
+                self._holders.update(dict.fromkeys(uids, get.client))
+                outcomes.append(Granted(ticket, tuple([self._held[uid] for uid in uids])))
             elif get.count:
                 oldest_waits = True
+        if len(self._oldest) > 2 * self._ready + _HEAP_SLACK:
+            self._oldest = sorted({uid for uid in self._oldest if self._is_ready(uid)})
         return outcomes
 
     def _store(self, put: _WaitingPut) -> bool:
@@ -312,12 +302,11 @@ class Broker:
                 continue
             if self._held_samples + group.samples > self.capacity_samples:
                 return False
-            entry = _Held(group)
-            held[group.uid] = entry
+            held[group.uid] = group
+            heapq.heappush(self._oldest, group.uid)
             self._held_samples += group.samples
             counters.accepted += 1
             put.accepted.append(True)
-            self._make_ready(entry)
         return True
 
     def _pick(self, get: _WaitingGet) -> tuple[int, ...] | None:
@@ -332,62 +321,51 @@ class Broker:
         get.unseen = {uid for uid in get.uids if not self._can_lease(uid, get.client)}
         return None if get.unseen else get.uids
 
-    def _pick_oldest(self, count: int) -> tuple[int, ...] | None:
+    def _pick_oldest(self, count: int) -> list[int] | None:
+        held, holders, oldest = self._held, self._holders, self._oldest
         if self._ready < count:
             return None
         uids: list[int] = []
-        seen: set[int] = set()
         while len(uids) < count:
-            uid = heapq.heappop(self._oldest)
-            if uid not in seen and self._is_ready(uid):
-                seen.add(uid)
+            uid = heapq.heappop(oldest)
+            # One that was leased and returned while its entry was in the heap has two.
+            if uid in held and uid not in holders and (not uids or uid != uids[-1]):
                 uids.append(uid)
-        return tuple(uids)
-
-    def _is_ready(self, uid: int) -> bool:
-        held = self._held.get(uid)
-        return held is not None and held.holder is None
+        return uids
 
     def _can_lease(self, uid: int, client: str) -> bool:
-        held = self._held.get(uid)
-        return held is not None and held.holder in (None, client)
+        return uid in self._held and self._holders.get(uid) in (None, client)
 
-    def _lease(self, uid: int, client: str) -> QueuedGroup:
-        held = self._held[uid]
-        if held.holder is None:
-            held.holder = client
-            self._ready -= 1
-            self._clients[client].leases.add(uid)
-        return held.group
+    def _return(self, uids: Collection[int]) -> None:
+        """These are on lease no longer."""
+        for uid in uids:
+            del self._holders[uid]
+            heapq.heappush(self._oldest, uid)
 
-    def _make_ready(self, held: _Held) -> None:
-        held.holder = None
-        self._ready += 1
-        heapq.heappush(self._oldest, held.group.uid)
-        if len(self._oldest) > 2 * self._ready + _HEAP_SLACK:
-            self._oldest = sorted(uid for uid, entry in self._held.items() if entry.holder is None)
+    def _record(self, uids: Iterable[int]) -> list[bool]:
+        """These are done; for each whether it was not before."""
+        counters, done = self._counters, self._done
+        fresh: list[bool] = []
+        new: set[int] = set()
+        for uid in uids:
+            if uid in self._held:
+                self._remove(uid)
+                counters.acknowledged += 1
+            elif uid in new or uid in done:
+                counters.acknowledged_again += 1
+                fresh.append(False)
+                continue
+            else:
+                counters.acknowledged_unseen += 1
+            new.add(uid)
+            fresh.append(True)
+        done.record(new)
+        return fresh
 
-    def _record(self, uid: int) -> bool:
-        """The group is done; whether it was not before."""
-        held = self._held.pop(uid, None)
-        if held is not None:
-            self._forget(held)
-            self._counters.acknowledged += 1
-        elif uid in self._done:
-            self._counters.acknowledged_again += 1
-            return False
-        else:
-            self._counters.acknowledged_unseen += 1
-        self._done.record((uid,))
-        return True
-
-    def _forget(self, held: _Held) -> None:
-        """Take a group that is no longer in `_held` out of all accounts."""
-        self._held_samples -= held.group.samples
-        if held.holder is None:
-            self._ready -= 1
-        else:
-            self._clients[held.holder].leases.discard(held.group.uid)
+    def _remove(self, uid: int) -> None:
+        """Take a held group out of all accounts."""
+        self._held_samples -= self._held.pop(uid).samples
+        self._holders.pop(uid, None)
 
     def _end_gets_of(self, uids: Iterable[int]) -> list[Outcome]:
         """End the gets that wait for one of these and can never have it, for it is done."""

@@ -23,6 +23,7 @@ import zmq.asyncio
 
 from rljob_runtime.queue import wire
 from rljob_runtime.queue.auth import ClientKeys, Endpoint, dial
+from rljob_runtime.queue.memory import reuse_freed_memory
 from rljob_runtime.queue.wire import QueuedGroup, Stats
 
 _T = TypeVar("_T")
@@ -85,6 +86,7 @@ class AsyncQueueClient:
 
     async def open(self) -> None:
         """Begin to connect."""
+        reuse_freed_memory()
         self._loop = asyncio.get_running_loop()
         # One context for the process: ending a client's own could block, where it is left to the collector.
         self._socket = zmq.asyncio.Context.instance().socket(zmq.DEALER)
@@ -249,8 +251,8 @@ class AsyncQueueClient:
         self._beat = self._send([self._header(self._next, body)])
 
     def _send(self, message: list[bytes]) -> "asyncio.Future[Any]":
-        """Messages leave in the order of these calls."""
-        return cast("asyncio.Future[Any]", self._socket.send_multipart(message))
+        """Messages leave in the order of these calls. Large frames are not copied."""
+        return cast("asyncio.Future[Any]", self._socket.send_multipart(message, copy=False))
 
     def _header(self, number: int, body: wire.Body) -> bytes:
         oldest = min(next(iter(self._open), number), min(self._abandoned, default=number))

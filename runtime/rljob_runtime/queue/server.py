@@ -19,6 +19,7 @@ import zmq
 from rljob_runtime.queue import wire
 from rljob_runtime.queue.auth import Endpoint, Gate, ServerKeys
 from rljob_runtime.queue.broker import Broker, Granted, GroupTooLarge, Impossible, Outcome, Stored, WrongTerm
+from rljob_runtime.queue.memory import reuse_freed_memory
 from rljob_runtime.queue.wire import QueuedGroup
 
 _MESSAGES_PER_TURN = 256
@@ -68,7 +69,8 @@ class QueueServer:
     ) -> None:
         """Listens from here on; `start` begins to serve. Raises `AddressError` where it cannot listen.
 
-        A frame above `max_group_bytes` is refused; one above twice that ends its connection."""
+        A group above `max_group_bytes` is refused; a frame far above it, and above what groups share, ends
+        its connection."""
         self.failure: str | None = None
         """Why the thread ended, if it was not stopped."""
         self._broker = broker
@@ -76,9 +78,10 @@ class QueueServer:
         self._max_group_bytes = max_group_bytes
         self._sessions: dict[str, _Session] = {}
         self._refused: Counter[str] = Counter()
+        reuse_freed_memory()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         try:
-            self._gate = Gate(self._context, address, keys, 2 * max_group_bytes)
+            self._gate = Gate(self._context, address, keys, 2 * max(max_group_bytes, wire.FRAME_BYTES))
         except BaseException:
             self._context.term()
             raise
@@ -278,7 +281,7 @@ class QueueServer:
         if not message:
             return
         try:
-            self._router.send_multipart([identity, *message], zmq.DONTWAIT)
+            self._router.send_multipart([identity, *message], zmq.DONTWAIT, copy=False)
         except zmq.ZMQError as error:
             # The connection is gone: the client asks again when it has another.
             if error.errno != zmq.EHOSTUNREACH:

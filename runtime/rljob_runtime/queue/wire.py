@@ -19,7 +19,7 @@ MAX_GROUP_BYTES = 64 * 2**20
 """Largest frame of a group, unless the server is given another limit."""
 MAX_GROUPS = 100_000
 """Most groups in one request."""
-FRAME_BYTES = 128 * 1024
+FRAME_BYTES = 2**20
 """Groups are put together into payload frames up to this size."""
 
 Uid: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -300,15 +300,15 @@ def unpack(sizes: Sequence[int], frames: Sequence[Buffer]) -> list[bytes]:
     """What was packed; raises `msgspec.DecodeError` where sizes and frames do not fit together."""
     groups: list[bytes] = []
     rest = iter(frames)
-    frame: Buffer = b""
+    frame = memoryview(b"")
     position = 0
     for size in sizes:
         if position == len(frame):
-            frame, position = next(rest, b""), 0
+            frame, position = memoryview(next(rest, b"")), 0
         end = position + size
         if end > len(frame):
             raise msgspec.DecodeError("payload frames are shorter than the groups in them")
-        groups.append(bytes(frame[position:end]))
+        groups.append(frame[position:end].tobytes())
         position = end
     if position != len(frame) or next(rest, None) is not None:
         raise msgspec.DecodeError("payload frames are longer than the groups in them")
