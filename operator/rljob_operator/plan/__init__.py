@@ -1,0 +1,1 @@
+"""What the operator does about an RLJob: pure decisions, one file for each policy."""

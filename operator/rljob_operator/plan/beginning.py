@@ -1,0 +1,99 @@
+"""When the next attempt begins.
+
+Guarantees: an attempt begins only when every RayCluster of the job is gone or was asked to go, when the
+driver before it has ended (or had its time to), and when its own name is free: two attempts never run at
+once. A job that cannot be carried out here begins nothing, and no deadline of it runs.
+"""
+
+from datetime import datetime
+
+from rljob_api.job import Spec
+from rljob_api.status import Status
+from rljob_operator.plan import deadlines, waiting
+from rljob_operator.plan.attempt import cluster_name, own_clusters, own_pods
+from rljob_operator.plan.conditions import RESTART_REASONS, Row, condition, put
+from rljob_operator.plan.observed import Observed
+from rljob_operator.plan.plan import CreateCluster, EnsureAccess
+from rljob_operator.plan.step import Step
+from rljob_operator.plan.suspension import withdrawn
+from rljob_operator.plan.times import moment, stamp
+
+
+def begin(observed: Observed, spec: Spec, status: Status, now: datetime) -> Step:
+    """A job without an attempt that is not suspended: the next attempt, or what it waits for."""
+    hindrance = _hindrance(observed, status, now)
+    if hindrance is not None:
+        row, wake = hindrance
+        rows = (row, _not_running(status), *withdrawn(status), *_not_degraded(status))
+        return Step(put(status, rows, observed.job.generation, now), wakes=(wake,))
+    return _attempt(observed, spec, status, now)
+
+
+def _attempt(observed: Observed, spec: Spec, status: Status, now: datetime) -> Step:
+    job, number = observed.job, status.attempt + 1
+    name = cluster_name(job.name, number)
+    first = status.start_time is None
+    begun = status.model_copy(
+        update={
+            "attempt": number,
+            "cluster_name": name,
+            "head_pod": None,
+            "attempt_time": stamp(now),
+            "start_time": stamp(now) if first else status.start_time,
+            "restarts": 0 if first else status.restarts + 1,
+            "scale_downs": [],
+        }
+    )
+    rows = (
+        Row("Running", "False", "Starting", f"Attempt {number} starts."),
+        *withdrawn(status),
+        *_not_degraded(status),
+    )
+    begun = put(begun, rows, job.generation, now)
+    text = f"Creating RayCluster {name}; start deadline {deadlines.start_text(begun, spec)}."
+    return Step(
+        put(begun, (Row("PodsReady", "False", "CreatingRayCluster", text),), job.generation, now),
+        (EnsureAccess(), CreateCluster(name, number)),
+        (deadlines.start(begun, spec),),
+    )
+
+
+def _hindrance(observed: Observed, status: Status, now: datetime) -> tuple[Row, datetime | None] | None:
+    """Why the next attempt cannot begin, and when time alone ends that."""
+    name = cluster_name(observed.job.name, status.attempt + 1)
+    row = waiting.uncreatable(observed, name)
+    if row is not None:
+        return row, None
+    if status.attempt_time is not None and now < moment(status.attempt_time):
+        text = f"Attempt {status.attempt + 1} begins at {moment(status.attempt_time):%H:%M:%S UTC}."
+        return Row("PodsReady", "False", "BackOff", text), moment(status.attempt_time)
+    if any(pod.cluster == name for pod in observed.pods):
+        text = f"Waiting for what is left of an earlier RayCluster {name} to go."
+        return Row("PodsReady", "False", "NameTaken", text), None
+    return _remains(observed, status, now)
+
+
+def _remains(observed: Observed, status: Status, now: datetime) -> tuple[Row, datetime | None] | None:
+    clusters = own_clusters(observed)
+    heads = [pod for pod in own_pods(observed) if pod.role == "head" and pod.attempt <= status.attempt]
+    names = sorted({cluster.name for cluster in clusters} | {pod.cluster for pod in heads})
+    patience = deadlines.removal(status)
+    stays = any(not cluster.deleting for cluster in clusters)
+    if not names or (not stays and patience is not None and now >= patience):
+        return None
+    text = f"Waiting for RayCluster {', '.join(names)} to be removed."
+    return Row("PodsReady", "False", "WaitingForRemoval", text), None if stays else patience
+
+
+def _not_running(status: Status) -> Row:
+    """Running before the next attempt: it keeps telling how the one before ended."""
+    old = condition(status, "Running")
+    if old is not None and old.status == "False" and old.reason in RESTART_REASONS:
+        return Row("Running", "False", old.reason, old.message)
+    return Row("Running", "False", "Pending", "No attempt runs.")
+
+
+def _not_degraded(status: Status) -> tuple[Row, ...]:
+    if condition(status, "Degraded") is None:
+        return ()
+    return (Row("Degraded", "False", "NotRunning", "No attempt runs."),)

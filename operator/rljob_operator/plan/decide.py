@@ -1,0 +1,72 @@
+"""The one decision: what is to be done about an RLJob, given what is seen of it and the time.
+
+Guarantees: pure; the same input gives the same plan, and a plan that was carried out leaves nothing to do
+until something changes or `requeue_after` is over. An RLJob of another controller is left alone, its status
+too.
+"""
+
+from dataclasses import replace
+from datetime import datetime
+
+from rljob_operator.plan import finish, lifecycle
+from rljob_operator.plan.attempt import own_clusters
+from rljob_operator.plan.conditions import Row, finished, phase, put
+from rljob_operator.plan.events import events
+from rljob_operator.plan.observed import Job, Observed
+from rljob_operator.plan.plan import DeleteCluster, Plan
+from rljob_operator.plan.step import Step
+
+CONTROLLER = "rljob.dev/operator"
+"""Value of `spec.managedBy` that stands for this operator."""
+
+
+def decide(observed: Observed, now: datetime) -> Plan | None:
+    """What is to be done now; None: nothing, and no status either, since another controller manages the job.
+
+    `now` is an aware datetime in UTC.
+    """
+    job = observed.job
+    if job.managed_by != CONTROLLER:
+        return None
+    if job.deleting:
+        return Plan(job.status)  # owner references take everything along
+    step = _step(observed, now)
+    status = step.status.model_copy(update={"phase": phase(step.status)})
+    waits = [(wake - now).total_seconds() for wake in step.wakes if wake is not None and wake > now]
+    return Plan(
+        status=status,
+        actions=(*_superseded(observed, step), *step.actions),
+        events=events(observed, job.spec, status),
+        requeue_after=min(waits, default=None),
+    )
+
+
+def _step(observed: Observed, now: datetime) -> Step:
+    job = observed.job
+    if finished(job.status):
+        return finish.after_finish(observed, job.spec, now)
+    if job.spec is None:
+        return _unreadable(job, now)
+    step = lifecycle.advance(observed, job.spec, now)
+    if not finished(step.status):
+        return step
+    ended = replace(observed, job=replace(job, status=step.status))
+    return finish.after_finish(ended, job.spec, now)
+
+
+def _unreadable(job: Job, now: datetime) -> Step:
+    """A spec that cannot be parsed, such as one of a newer version: what runs goes on."""
+    text = f"{job.invalid or 'The spec cannot be read.'} What runs goes on; nothing new is started."
+    status = job.status.model_copy(update={"observed_generation": job.generation})
+    return Step(put(status, (Row("Accepted", "False", "InvalidSpec", text),), job.generation, now))
+
+
+def _superseded(observed: Observed, step: Step) -> tuple[DeleteCluster, ...]:
+    """Every RayCluster of the job that no attempt needs any more."""
+    if observed.job.spec is None and not finished(observed.job.status):
+        return ()
+    return tuple(
+        DeleteCluster(cluster.name, cluster.uid)
+        for cluster in own_clusters(observed)
+        if cluster.name != step.status.cluster_name and not cluster.deleting
+    )

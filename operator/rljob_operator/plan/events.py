@@ -1,0 +1,148 @@
+"""The Events that tell what happened to a job.
+
+Guarantees: every event follows from the difference between the status on record and the new one, so that what
+happened once is told once, whenever and by whomever it is noticed. Reasons are stable.
+"""
+
+from collections.abc import Iterator
+
+from rljob_api.job import Spec
+from rljob_api.status import Status
+from rljob_operator.plan.attempt import alive, attempt_of
+from rljob_operator.plan.conditions import RESTART_REASONS, clip, condition, holds, reason
+from rljob_operator.plan.observed import GROUPS, POOLS, Observed, Pool
+from rljob_operator.plan.plan import Event
+from rljob_operator.plan.pools import pool_status
+from rljob_operator.plan.times import moment
+from rljob_operator.plan.waiting import loss
+
+_NAMED_PODS = 5
+_MAKING = "CreatingRayCluster"
+_REFUSALS = ("InvalidSpec", "KubeRayMissing", "KubeRayUnsupported", "RayClusterRefused", "NameTaken")
+
+
+def events(observed: Observed, spec: Spec | None, new: Status) -> tuple[Event, ...]:
+    """What is told about the change from the observed status to `new`."""
+    old = observed.job.status
+    told = [*_attempts(old, new), *_suspension(old, new)]
+    if (
+        spec is not None
+        and not spec.suspend
+        and old.cluster_name is not None
+        and old.cluster_name == new.cluster_name
+    ):
+        told += [*_sizes(old, new), *_losses(observed, new)]
+    told += [*_refusals(old, new), *_ends(old, new)]
+    return tuple(told)
+
+
+def _event(kind: str, why: str, message: str) -> Event:
+    return Event("Warning" if kind == "Warning" else "Normal", why, clip(message))
+
+
+def _attempts(old: Status, new: Status) -> Iterator[Event]:
+    name, made = old.cluster_name, reason(new, "PodsReady")
+    asked = name is not None and name == new.cluster_name and reason(old, "PodsReady") == _MAKING
+    if asked and made != _MAKING and made not in _REFUSALS:
+        yield _event("Normal", "CreatedRayCluster", f"Created RayCluster {name}")
+    if holds(new, "Running") and not holds(old, "Running"):
+        training = new.training
+        known = training is not None and training.attempt == new.attempt
+        step = f"; step {training.step} of {training.total_steps}" if known and training is not None else ""
+        yield _event("Normal", "Running", f"All pods are ready{step}")
+    over = name is not None and new.cluster_name is None and reason(new, "Running") in RESTART_REASONS
+    running = condition(new, "Running")
+    if over and running is not None:
+        if running.reason == "HeadLost":
+            yield _event("Warning", "HeadLost", running.message)
+        yield _event(
+            "Warning", "Restarting", f"Attempt {new.attempt} is over. {_next(new)} {running.message}"
+        )
+
+
+def _next(new: Status) -> str:
+    saved = new.training.checkpoint if new.training is not None else None
+    source = "anew" if saved is None else f"from the checkpoint of step {saved.step}"
+    when = "" if new.attempt_time is None else f" at {moment(new.attempt_time):%H:%M:%S UTC}"
+    return f"The next one begins{when}, {source}."
+
+
+def _suspension(old: Status, new: Status) -> Iterator[Event]:
+    before, now = condition(old, "Suspended"), condition(new, "Suspended")
+    if now is None or (before is not None and before.reason == now.reason and before.status == now.status):
+        return
+    if now.reason == "SuspendTimedOut":
+        yield _event("Warning", "SuspendTimedOut", "The runtime did not answer within suspendGraceSeconds")
+    if now.status == "True":
+        yield _event("Normal", "Suspended", now.message)
+    if now.reason == "Resumed":
+        yield _event("Normal", "Resumed", now.message)
+
+
+def _sizes(old: Status, new: Status) -> Iterator[Event]:
+    for pool in POOLS:
+        before, after = pool_status(old, pool).desired, pool_status(new, pool).desired
+        if after > before:
+            yield _event("Normal", "ScaledUp", f"{GROUPS[pool]} {before} → {after}")
+    now = {entry.pool: entry for entry in new.scale_downs}
+    for entry in old.scale_downs:
+        if entry.victims and entry.pool not in now:
+            gone = len(entry.victims)
+            yield _event(
+                "Normal", "ScaledDown", f"{GROUPS[entry.pool]}: {gone} removed, {entry.replicas} wanted"
+            )
+    asked = {entry.pool: entry for entry in old.scale_downs if entry.timed_out}
+    for entry in new.scale_downs:
+        if entry.timed_out and (entry.pool not in asked or asked[entry.pool].asked_time != entry.asked_time):
+            text = (
+                f"{GROUPS[entry.pool]} {pool_status(new, entry.pool).current} → {entry.replicas} without the"
+            )
+            yield _event("Warning", "DrainTimedOut", f"{text} runtime's answer: drainGraceSeconds are over")
+
+
+def _losses(observed: Observed, new: Status) -> Iterator[Event]:
+    old = observed.job.status
+    if not (holds(old, "Running") and holds(new, "Running")):
+        return
+    for pool in POOLS:
+        before, after = pool_status(old, pool), pool_status(new, pool)
+        lost = min(before.current, after.desired) - after.current
+        if lost > 0:
+            kind = "TrainerWorkerLost" if pool == "trainer" else "RolloutWorkerLost"
+            yield _event("Warning", kind, _lost(observed, pool, lost))
+
+
+def _lost(observed: Observed, pool: Pool, lost: int) -> str:
+    attempt = attempt_of(observed)
+    pods = () if attempt is None else attempt.workers[pool]
+    listed = {
+        name for cluster in observed.clusters for group in cluster.groups for name in group.workers_to_delete
+    }
+    gone = sorted(
+        (pod for pod in pods if not alive(pod) and pod.name not in listed), key=lambda pod: pod.name
+    )
+    named = [f"{pod.name} ({loss(pod)})" for pod in gone[:_NAMED_PODS]]
+    more = lost - len(named)
+    if more > 0:
+        named.append(f"{more} more" if named else f"{lost} {GROUPS[pool]} {'pod' if lost == 1 else 'pods'}")
+    return f"Lost {', '.join(named)}"
+
+
+def _refusals(old: Status, new: Status) -> Iterator[Event]:
+    for kind in ("Accepted", "PodsReady"):
+        before, now = condition(old, kind), condition(new, kind)
+        if now is None or now.status == "True" or now.reason not in _REFUSALS:
+            continue
+        if kind == "PodsReady" and now.reason == "InvalidSpec":
+            continue
+        if before is None or before.reason != now.reason:
+            yield _event("Warning", now.reason, now.message)
+
+
+def _ends(old: Status, new: Status) -> Iterator[Event]:
+    for kind in ("Complete", "Failed"):
+        if holds(new, kind) and not holds(old, kind):
+            end = condition(new, kind)
+            if end is not None:
+                words = end.message if kind == "Complete" else f"{end.reason}: {end.message}"
+                yield _event("Normal" if kind == "Complete" else "Warning", kind, words)

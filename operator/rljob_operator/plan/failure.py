@@ -1,0 +1,172 @@
+"""How an attempt ended, and what that costs the job.
+
+Guarantees: only what the job did itself counts against backoffLimit: an exit code 1 of the driver, a head
+that was killed for its memory. What the cluster did to it - a node lost, an eviction, a pre-emption, a pod
+that somebody deleted - starts the next attempt for free. A configuration that the runtime refuses is not
+tried again.
+
+Workers end no attempt: KubeRay replaces their pods, and the runtime restarts its ranks inside the cluster
+within a budget of its own, whose end is an exit code 1 of the driver. That exit code does not count either
+while it is the cluster that took a trainer pod.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum, IntEnum
+
+from rljob_operator.plan.attempt import Attempt
+from rljob_operator.plan.conditions import tail
+from rljob_operator.plan.observed import ContainerEnd, Pod
+
+SHORTEST_BACKOFF = 1.0
+"""So that the end of one attempt and the begin of the next are two decisions: both are told."""
+FIRST_BACKOFF = 10.0
+LONGEST_BACKOFF = 300.0
+LATE_DELETION = timedelta(seconds=30)
+"""A head that still exists so long after it was to be gone is on a node that does not answer."""
+
+
+class DriverExit(IntEnum):
+    """Exit codes of the driver."""
+
+    DONE = 0
+    FAILED = 1
+    REFUSED = 2
+    STOPPED = 130
+
+
+class Kind(Enum):
+    """What the end of an attempt means for the job."""
+
+    COMPLETE = "the training is done"
+    REFUSED = "the runtime refuses the job: no attempt can succeed"
+    FAILED = "the job failed by itself: counts against backoffLimit"
+    DISRUPTED = "the cluster ended the attempt: does not count"
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How an attempt ended."""
+
+    kind: Kind
+    reason: str
+    """`HeadLost` or `AttemptFailed`, where another attempt may follow."""
+    message: str
+    """For people: what happened, with the driver's last words."""
+
+
+def ending(attempt: Attempt, now: datetime) -> Ending | None:
+    """How the attempt ended; None while it goes on, or has no head yet."""
+    head = attempt.head
+    if head is None:
+        return _gone(attempt) if attempt.head_on_record else None
+    by_itself = _ended(head, attempt)
+    if by_itself is not None:
+        return by_itself
+    if head.deleting is None or not _is_late(head, now):
+        return None
+    return Ending(Kind.DISRUPTED, "HeadLost", f"Head pod {head.name} is lost: {_fate(head)}.")
+
+
+def given_up_at(head: Pod) -> datetime | None:
+    """When a head that is being deleted counts as lost although it still exists."""
+    return None if head.deleting is None else head.deleting + LATE_DELETION
+
+
+def _is_late(head: Pod, now: datetime) -> bool:
+    given_up = given_up_at(head)
+    return given_up is not None and now >= given_up
+
+
+def _gone(attempt: Attempt) -> Ending:
+    head = attempt.last_head
+    if head is None:
+        return Ending(Kind.DISRUPTED, "HeadLost", f"The head pod of RayCluster {attempt.name} is gone.")
+    ended = _ended(head, attempt)
+    if ended is not None:
+        return ended
+    return Ending(Kind.DISRUPTED, "HeadLost", f"Head pod {head.name} is gone: {_fate(head)}.")
+
+
+def _ended(head: Pod, attempt: Attempt) -> Ending | None:
+    """What the head's containers tell, whether the pod still exists or not."""
+    if head.driver is not None:
+        return _driver_ended(head, head.driver, attempt)
+    if head.main is not None:
+        text = f"Ray's head in pod {head.name} ended: {_words(head.main)}."
+        return _own(text) if _by_itself(head.main, head) else _lost(text, head)
+    if head.phase in ("Failed", "Succeeded"):
+        text = f"Head pod {head.name} ended"
+        return _lost(f"{text}: {_fate(head)}.", head) if _taken(head) else _own(f"{text}.")
+    return None
+
+
+def _driver_ended(head: Pod, end: ContainerEnd, attempt: Attempt) -> Ending:
+    if end.exit_code == DriverExit.DONE:
+        return Ending(Kind.COMPLETE, "Completed", tail(end.message))
+    if end.exit_code == DriverExit.REFUSED:
+        return Ending(Kind.REFUSED, "InvalidConfiguration", tail(end.message) or _words(end))
+    text = f"The driver ended: {_words(end)}"
+    if head.main is not None and head.main.reason == "OOMKilled":
+        return _own(f"Ray's head was killed for its memory ({_words(head.main)}). {text}")
+    if end.exit_code == DriverExit.STOPPED:
+        return Ending(Kind.DISRUPTED, "HeadLost", f"The driver was stopped ({_fate(head)}).")
+    if not _by_itself(end, head):
+        return _lost(text, head)
+    taken = [pod.name for pod in attempt.workers["trainer"] if pod.disrupted is not None]
+    if end.exit_code == DriverExit.FAILED and taken:
+        return Ending(
+            Kind.DISRUPTED, "AttemptFailed", f"{text} (trainer pod {taken[0]} was taken by the cluster)"
+        )
+    return _own(text)
+
+
+def _own(message: str) -> Ending:
+    return Ending(Kind.FAILED, "AttemptFailed", message)
+
+
+def _lost(message: str, head: Pod) -> Ending:
+    return Ending(Kind.DISRUPTED, "HeadLost", f"{message} ({_fate(head)})")
+
+
+def _by_itself(end: ContainerEnd, pod: Pod) -> bool:
+    """Whether a container ended without the cluster's doing. One that used up its memory always did."""
+    if end.reason == "OOMKilled":
+        return True
+    if pod.disrupted is not None:
+        return False
+    return pod.deleting is None or end.finished < pod.deleting - timedelta(seconds=pod.deletion_grace)
+
+
+def _taken(pod: Pod) -> bool:
+    return pod.disrupted is not None or pod.deleting is not None
+
+
+def _fate(pod: Pod) -> str:
+    where = "" if pod.node is None else f", node {pod.node}"
+    if pod.disrupted is not None:
+        return f"{pod.disrupted}{where}"
+    return f"deleted{where}" if pod.deleting is not None else f"for no reason that the pod names{where}"
+
+
+def _words(end: ContainerEnd) -> str:
+    reason = "" if end.reason in ("", "Error") else f"{end.reason}, "
+    said = tail(end.message)
+    return f"{reason}exit code {end.exit_code}" + (f": {said}" if said else "")
+
+
+def failure_backoff(failures: int) -> float:
+    """Seconds between the end of an attempt that failed by itself and the next: 10, 20, 40 ... 300.
+
+    `failures` counts the newest one too.
+    """
+    return min(LONGEST_BACKOFF, FIRST_BACKOFF * 2.0 ** min(max(failures - 1, 0), 10))
+
+
+def disruption_backoff(lasted: float, restarts: int) -> float:
+    """Seconds between the end of an attempt that the cluster took and the next: one after one that lasted
+    some time, else the longer the more restarts there were, so that heads that vanish at once cost little.
+
+    `lasted` is the length of the attempt in seconds, `restarts` the restarts before this one.
+    """
+    return SHORTEST_BACKOFF if lasted >= LONGEST_BACKOFF else failure_backoff(restarts + 1)

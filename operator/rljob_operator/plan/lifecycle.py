@@ -1,0 +1,226 @@
+"""What becomes of a job that has not finished: the attempt that runs it, from its cluster to its end.
+
+Guarantees: see the policies that it puts together: beginning.py, failure.py, deadlines.py, suspension.py,
+scaling.py, finish.py. An attempt's end is looked for before anything else, so that a result is never lost
+to a deadline or to a suspension that comes at the same moment.
+"""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from rljob_api.job import Spec
+from rljob_api.status import ScaleDown, Status
+from rljob_operator.plan import beginning, deadlines, failure, finish, suspension, waiting
+from rljob_operator.plan.attempt import Attempt, attempt_of
+from rljob_operator.plan.conditions import Row, condition, holds, put
+from rljob_operator.plan.failure import Ending, Kind
+from rljob_operator.plan.observed import GROUPS, POOLS, Observed
+from rljob_operator.plan.plan import Action, CreateCluster, EnsureAccess
+from rljob_operator.plan.pools import count, pool_status, wanted
+from rljob_operator.plan.scaling import answers, resize
+from rljob_operator.plan.step import Step
+from rljob_operator.plan.times import after, clock, moment, stamp
+
+CREATE_AGAIN_SECONDS = 10.0
+
+
+def advance(observed: Observed, spec: Spec, now: datetime) -> Step:
+    """The next step of a job that has not finished and whose spec can be read."""
+    job = observed.job
+    status = put(
+        suspension.noted(count(observed, spec), spec, now), (_accepted(job.invalid),), job.generation, now
+    )
+    attempt = attempt_of(observed)
+    if attempt is None:
+        return _between(observed, spec, status, now)
+    if attempt.head is not None:
+        status = status.model_copy(update={"head_pod": attempt.head.uid})
+    end = failure.ending(attempt, now)
+    if end is not None:
+        return _ended(observed, spec, status, end, now)
+    given_up = _too_long(observed, spec, status, now) or _never_ready(observed, spec, status, attempt, now)
+    if given_up is not None:
+        return Step(given_up)
+    if spec.suspend:
+        return _suspending(observed, spec, status, attempt, now)
+    return _goes_on(observed, spec, status, attempt, now)
+
+
+def _accepted(invalid: str | None) -> Row:
+    if invalid is None:
+        return Row("Accepted", "True", "Accepted", "The spec is valid.")
+    text = f"{invalid} Set spec.suspend to true to be able to change it, or delete the RLJob."
+    return Row("Accepted", "False", "InvalidSpec", text)
+
+
+def _between(observed: Observed, spec: Spec, status: Status, now: datetime) -> Step:
+    if spec.suspend:
+        return suspension.between_attempts(observed, spec, status, now)
+    given_up = _too_long(observed, spec, status, now)
+    if given_up is not None:
+        return Step(given_up)
+    step = beginning.begin(observed, spec, status, now)
+    return replace(step, wakes=(*step.wakes, deadlines.active(step.status, spec)))
+
+
+def _ended(observed: Observed, spec: Spec, status: Status, end: Ending, now: datetime) -> Step:
+    """The attempt is over: the job is, or another attempt follows, or the job is suspended."""
+    generation = observed.job.generation
+    if end.kind is Kind.COMPLETE:
+        return Step(finish.completed(status, generation, end.message, now))
+    if end.kind is Kind.REFUSED:
+        return Step(finish.failed(status, generation, end.reason, end.message, now))
+    failures = status.failures + (end.kind is Kind.FAILED)
+    status = status.model_copy(update={"failures": failures})
+    limit = spec.run_policy.backoff_limit
+    if end.kind is Kind.FAILED and failures > limit:
+        text = f"Attempts that failed: {failures}; backoffLimit is {limit}. {end.message}"
+        return Step(finish.failed(status, generation, "BackoffLimitExceeded", text, now))
+    if spec.suspend:
+        return _between(observed, spec, suspension.released(status, "Suspending", generation, now), now)
+    return _between(observed, spec, _awaiting_restart(status, end, generation, now), now)
+
+
+def _awaiting_restart(status: Status, end: Ending, generation: int, now: datetime) -> Status:
+    if end.kind is Kind.FAILED:
+        delay = failure.failure_backoff(status.failures)
+    else:
+        begun = moment(status.attempt_time) if status.attempt_time is not None else now
+        delay = failure.disruption_backoff((now - begun).total_seconds(), status.restarts)
+    over = status.model_copy(
+        update={
+            "cluster_name": None,
+            "head_pod": None,
+            "scale_downs": [],
+            "attempt_time": stamp(now + timedelta(seconds=delay)),
+        }
+    )
+    return put(over, (Row("Running", "False", end.reason, end.message),), generation, now)
+
+
+def _too_long(observed: Observed, spec: Spec, status: Status, now: datetime) -> Status | None:
+    """The failed status where the job has been active for too long."""
+    deadline = deadlines.active(status, spec)
+    if deadline is None or now < deadline:
+        return None
+    seconds = spec.run_policy.active_deadline_seconds
+    text = f"The job was active for longer than activeDeadlineSeconds ({seconds})."
+    return finish.failed(status, observed.job.generation, "DeadlineExceeded", text, now)
+
+
+def _never_ready(
+    observed: Observed, spec: Spec, status: Status, attempt: Attempt, now: datetime
+) -> Status | None:
+    """The failed status where the attempt's pods have not become ready in time."""
+    deadline = deadlines.start(status, spec)
+    row = waiting.pods_ready(attempt, spec, observed, None)
+    if deadline is None or now < deadline or row.status == "True":
+        return None
+    seconds = spec.run_policy.start_deadline_seconds
+    text = f"Not all pods were ready within startDeadlineSeconds ({seconds}). {row.message}"
+    return finish.failed(status, observed.job.generation, "StartDeadlineExceeded", text, now)
+
+
+def _suspending(observed: Observed, spec: Spec, status: Status, attempt: Attempt, now: datetime) -> Step:
+    generation = observed.job.generation
+    why = suspension.may_release(status, spec, attempt, now)
+    if why is not None:
+        return _between(observed, spec, suspension.released(status, why, generation, now), now)
+    rows = (*_health(observed, spec, status, attempt), suspension.waits(status, spec))
+    wakes = (deadlines.suspend(status, spec), _head_given_up(attempt))
+    return Step(put(status, rows, generation, now), wakes=wakes)
+
+
+def _goes_on(observed: Observed, spec: Spec, status: Status, attempt: Attempt, now: datetime) -> Step:
+    """An attempt that is to run: its cluster exists, and its pools have the size that is wished."""
+    actions: list[Action] = []
+    wakes = [_head_given_up(attempt)]
+    absent = attempt.cluster is None and attempt.pods == 0
+    if absent and waiting.uncreatable(observed, attempt.name) is None:
+        actions += [EnsureAccess(), CreateCluster(attempt.name, attempt.number)]
+        wakes.append(now + timedelta(seconds=CREATE_AGAIN_SECONDS))
+    status, scaling, scaling_wakes = _resized(observed, spec, status, attempt, now)
+    rows = (*_health(observed, spec, status, attempt), *suspension.withdrawn(status))
+    status = put(status, rows, observed.job.generation, now)
+    wakes += [deadlines.active(status, spec), deadlines.start(status, spec), *scaling_wakes]
+    return Step(status, (*actions, *scaling), tuple(wakes))
+
+
+def _resized(
+    observed: Observed, spec: Spec, status: Status, attempt: Attempt, now: datetime
+) -> tuple[Status, list[Action], list[datetime | None]]:
+    """The pools' next steps to the sizes that the spec asks for."""
+    cluster, job = attempt.cluster, observed.job
+    if cluster is None or cluster.deleting:
+        return status, [], []
+    said = answers(status.training, attempt.number, job.generation)
+    entries: list[ScaleDown] = []
+    actions: list[Action] = []
+    wakes: list[datetime | None] = []
+    for group in cluster.groups:
+        old = next((entry for entry in status.scale_downs if entry.pool == group.pool), None)
+        resized = resize(
+            cluster=cluster,
+            group=group,
+            pods=attempt.workers[group.pool],
+            wish=wanted(spec, group.pool),
+            entry=old,
+            said=said,
+            grace=spec.run_policy.drain_grace_seconds,
+            now=now,
+        )
+        entries += [resized.entry] if resized.entry is not None else []
+        actions += [resized.action] if resized.action is not None else []
+        wakes.append(resized.wake)
+    return status.model_copy(update={"scale_downs": entries}), actions, wakes
+
+
+def _health(observed: Observed, spec: Spec, status: Status, attempt: Attempt) -> tuple[Row, ...]:
+    """PodsReady, Running and Degraded of an attempt that runs."""
+    ready = waiting.pods_ready(attempt, spec, observed, deadlines.start_text(status, spec))
+    if ready.status == "False" and not holds(status, "Running"):
+        return ready, Row("Running", "False", "Starting", f"Attempt {attempt.number} starts.")
+    running = Row("Running", "True", "Running", _doing(spec, status, attempt))
+    return ready, running, _degraded(observed, spec, status, attempt)
+
+
+def _doing(spec: Spec, status: Status, attempt: Attempt) -> str:
+    """What goes on in a running job besides training."""
+    if attempt.head is None or attempt.head.deleting is not None or attempt.cluster is None:
+        return f"Attempt {attempt.number} runs; its head pod is about to go."
+    parts = [f"Attempt {attempt.number} runs"]
+    for entry in status.scale_downs:
+        name = GROUPS[entry.pool]
+        if entry.victims:
+            parts.append(f"{name} pods being removed, until {entry.replicas} are left")
+        elif entry.asked_time is not None:
+            asked = moment(entry.asked_time)
+            until = clock(after(entry.asked_time, spec.run_policy.drain_grace_seconds), asked)
+            wish = "to stop for" if entry.pool == "trainer" else "to free pods of"
+            parts.append(f"waiting for the runtime {wish} {name}, to have {entry.replicas}, until {until}")
+    return "; ".join(parts) + "."
+
+
+def _degraded(observed: Observed, spec: Spec, status: Status, attempt: Attempt) -> Row:
+    """Degraded from the moment that a worker is lost until all are ready again; a pool that only grows is
+    not."""
+    before = observed.job.status
+    short = [pool for pool in POOLS if pool_status(status, pool).ready < wanted(spec, pool)]
+    lost = [
+        pool
+        for pool in short
+        if pool_status(status, pool).ready < min(pool_status(before, pool).ready, wanted(spec, pool))
+    ]
+    if not short or not (lost or holds(before, "Degraded")):
+        return Row("Degraded", "False", "AllWorkersReady", "No worker is lost.")
+    old = condition(before, "Degraded")
+    text = f"Waiting for {waiting.missing(attempt, spec)}."
+    if "trainer" in lost or (old is not None and old.reason == "TrainerWorkerLost" and "trainer" in short):
+        return Row(
+            "Degraded", "True", "TrainerWorkerLost", f"{text} Training goes on from the last checkpoint then."
+        )
+    return Row("Degraded", "True", "RolloutWorkerLost", f"{text} Training goes on without them.")
+
+
+def _head_given_up(attempt: Attempt) -> datetime | None:
+    return None if attempt.head is None else failure.given_up_at(attempt.head)

@@ -1,0 +1,252 @@
+"""How a worker group is resized without KubeRay ever choosing a victim.
+
+KubeRay deletes every pod that `workersToDelete` names, whatever `replicas` says, and leaves it out of its
+count; it then creates or deletes - arbitrary - pods until `replicas` remain (v1.4 to v1.7,
+raycluster_controller.go, reconcilePods). Hence the protocol:
+
+(a) one patch lowers `replicas` and names the pods that go; never one without the other;
+(b) a name stays until its pod is gone from the API server: a pod that still terminates and is not named
+    counts;
+(c) a second patch clears the names, and changes nothing else;
+(d) pods are never deleted directly;
+(e) no patch lowers and raises;
+(f) where KubeRay replaced a victim before it saw the patch there is one pod too many: `replicas` goes up
+    again at once, and the wish is then carried out from the start.
+
+Guarantees: a pod goes only if the runtime released it, or it never started, or drainGraceSeconds are over.
+The victims are in `status.scaleDowns` before the patch, written with the resourceVersion that their release
+was read at; a runtime that takes back no pod listed there never loses a request.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from rljob_api.status import ScaleDown, TrainingStatus
+from rljob_operator.plan.attempt import alive
+from rljob_operator.plan.observed import Cluster, Group, Pod
+from rljob_operator.plan.plan import ScaleGroup
+from rljob_operator.plan.times import after, stamp
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What the runtime said about the spec as it is now."""
+
+    released: frozenset[str] = frozenset()
+    """Rollout pods that hold no request and get none."""
+    trainer_stopped_for: int | None = None
+    """The trainer stands still until the pool has this many workers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """What is to be done about one pool."""
+
+    entry: ScaleDown | None
+    """For `status.scaleDowns`; None: nothing is under way."""
+    action: ScaleGroup | None = None
+    wake: datetime | None = None
+    """When time alone changes this."""
+
+
+def answers(training: TrainingStatus | None, attempt: int, generation: int) -> Answers:
+    """The runtime's answers, unless they come from another attempt or to another spec."""
+    if training is None or training.attempt != attempt or training.observed_generation < generation:
+        return Answers()
+    return Answers(frozenset(training.released), training.trainer_stopped_for)
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """A worker group, the pods that exist of it, and the number of workers that is wished."""
+
+    cluster: Cluster
+    group: Group
+    pods: tuple[Pod, ...]
+    wish: int
+
+    @property
+    def replicas(self) -> int:
+        return self.group.replicas
+
+    @property
+    def listed(self) -> tuple[str, ...]:
+        return self.group.workers_to_delete
+
+    @property
+    def unlisted(self) -> list[Pod]:
+        """The pods that KubeRay counts."""
+        return [pod for pod in self.pods if pod.name not in self.listed]
+
+    @property
+    def leaving(self) -> tuple[str, ...]:
+        """Names on the list whose pods still exist."""
+        names = {pod.name for pod in self.pods}
+        return tuple(name for name in self.listed if name in names)
+
+    def patch(self, replicas: int, names: tuple[str, ...], unlisted_at_least: int = 0) -> ScaleGroup:
+        return ScaleGroup(
+            cluster=self.cluster.name,
+            cluster_uid=self.cluster.uid,
+            pool=self.group.pool,
+            seen_replicas=self.replicas,
+            seen_workers_to_delete=self.listed,
+            replicas=replicas,
+            workers_to_delete=names,
+            must_be_gone=tuple(name for name in self.listed if name not in names),
+            unlisted_at_least=unlisted_at_least,
+        )
+
+
+def resize(
+    cluster: Cluster,
+    group: Group,
+    pods: tuple[Pod, ...],
+    wish: int,
+    entry: ScaleDown | None,
+    said: Answers,
+    grace: float,
+    now: datetime,
+) -> Resize:
+    """The next step from what the group is to what is wished.
+
+    `pods` are all pods of the pool in this cluster, `wish` is the number of workers that the spec asks for,
+    `entry` the pool's in the observed status, `grace` is in seconds.
+    """
+    state = _State(cluster, group, pods, wish)
+    entry = _entry(state, entry, now)
+    counted = len(state.unlisted)
+    if counted > state.replicas:
+        return Resize(entry, state.patch(counted, state.listed, unlisted_at_least=counted))
+    trainer = group.pool == "trainer"
+    if wish > state.replicas and not trainer:
+        return Resize(entry, state.patch(wish, state.listed))
+    wake = None
+    if entry is not None and wish != state.replicas:
+        deadline = after(entry.asked_time or stamp(now), grace)
+        late = now >= deadline
+        chosen = _trainer_step(state, said, late) if trainer else _rollout_step(state, said, late)
+        if chosen is not None:
+            return _carried_out(state, entry, chosen)
+        wake = None if late else deadline
+    if state.listed and not state.leaving:
+        return Resize(entry, state.patch(state.replicas, ()), wake)
+    return Resize(entry, None, wake)
+
+
+def _entry(state: _State, entry: ScaleDown | None, now: datetime) -> ScaleDown | None:
+    """The pool's entry in `status.scaleDowns` while nothing new is chosen."""
+    waits = state.wish < state.replicas or (state.group.pool == "trainer" and state.wish != state.replicas)
+    if not waits and not state.listed:
+        return None
+    if entry is None or entry.replicas != state.wish:
+        entry = ScaleDown(pool=state.group.pool, replicas=state.wish, asked_time=stamp(now))
+    return entry.model_copy(update={"victims": sorted(state.listed)})
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A patch that is to be made."""
+
+    replicas: int
+    victims: tuple[Pod, ...] = ()
+    must_not_run: frozenset[str] = frozenset()
+    timed_out: bool = False
+
+
+def _rollout_step(state: _State, said: Answers, late: bool) -> _Step | None:
+    """Fewer rollout workers: as soon as as many are free as are to go.
+
+    Released pods go before pods that have not started, since the runtime does not use the former again.
+    """
+    living = sorted((pod for pod in state.unlisted if alive(pod)), key=_least_loss)
+    return _smaller(
+        state,
+        [pod for pod in living if pod.name in said.released],
+        [pod for pod in living if pod.name not in said.released and _unstarted(pod)],
+        [pod for pod in living if pod.name not in said.released and not _unstarted(pod)],
+        late,
+    )
+
+
+def _trainer_step(state: _State, said: Answers, late: bool) -> _Step | None:
+    """Another number of trainer workers: as soon as the trainer stands still for it, or none has started."""
+    stopped = said.trainer_stopped_for == state.wish
+    idle = all(_unstarted(pod) for pod in state.pods)
+    if not (stopped or idle or late):
+        return None
+    if state.wish > state.replicas:
+        return _Step(state.wish, timed_out=not (stopped or idle))
+    living = sorted((pod for pod in state.unlisted if alive(pod)), key=_least_loss)
+    if stopped:
+        return _smaller(state, living, [], [], late)
+    return _smaller(state, [], living if idle else [], [] if idle else living, late)
+
+
+def _smaller(
+    state: _State, released: list[Pod], unstarted: list[Pod], others: list[Pod], late: bool
+) -> _Step | None:
+    """The step to fewer workers: it takes released pods, then unstarted ones and, when it is late, others.
+
+    While pods are missing, KubeRay is about to make them: lowering `replicas` now could cross with that.
+    """
+    counted, surplus = len(state.unlisted), state.replicas - state.wish
+    free = [*released, *unstarted]
+    if counted == state.replicas and len(free) >= surplus:
+        waiting = unstarted[: max(surplus - len(released), 0)]
+        return _Step(state.wish, tuple(free[:surplus]), frozenset(pod.name for pod in waiting))
+    if not late:
+        return None
+    taken = [*free, *others][: max(counted - state.wish, 0)]
+    replicas = max(state.wish, counted - len(taken))
+    if replicas >= state.replicas:
+        return None
+    return _Step(replicas, tuple(taken), timed_out=len(taken) > len(free))
+
+
+def _carried_out(state: _State, entry: ScaleDown, step: _Step) -> Resize:
+    names = (*state.leaving, *(pod.name for pod in step.victims))
+    patch = replace(
+        state.patch(step.replicas, names if step.victims else state.listed),
+        victims_must_live=tuple((pod.name, pod.uid) for pod in step.victims),
+        must_not_run=step.must_not_run,
+    )
+    update = {
+        "victims": sorted(patch.workers_to_delete),
+        "timed_out": entry.timed_out or step.timed_out,
+    }
+    return Resize(entry.model_copy(update=update), patch)
+
+
+def refusal(action: ScaleGroup, pods: Iterable[Pod]) -> str | None:
+    """Why the patch must not be made, given the group's pods as they are at this moment; None: it may.
+
+    Whatever it finds is no error: the plan was made from what has changed since.
+    """
+    by_name = {pod.name: pod for pod in pods}
+    for name, uid in action.victims_must_live:
+        pod = by_name.get(name)
+        if pod is None or pod.uid != uid or not alive(pod):
+            return f"pod {name} is gone already, and may have been replaced"
+        if name in action.must_not_run and not _unstarted(pod):
+            return f"pod {name} has started meanwhile"
+    for name in action.must_be_gone:
+        if name in by_name:
+            return f"pod {name} still exists"
+    unlisted = sum(name not in action.workers_to_delete for name in by_name)
+    if action.replicas < action.seen_replicas and unlisted > action.replicas:
+        return f"{unlisted} pods would be left, not {action.replicas}"
+    if unlisted < action.unlisted_at_least:
+        return f"there are {unlisted} pods by now, not {action.unlisted_at_least}"
+    return None
+
+
+def _unstarted(pod: Pod) -> bool:
+    """Whether Ray has not started in the pod: it is not part of the Ray cluster and holds no work."""
+    return pod.phase == "Pending" and alive(pod)
+
+
+def _least_loss(pod: Pod) -> tuple[bool, float, str]:
+    """First pods that are not ready, then the youngest."""
+    return (pod.ready, -pod.created.timestamp(), pod.name)

@@ -1,0 +1,120 @@
+"""What a job waits for, in one sentence for people.
+
+Guarantees: a sentence changes only when what it speaks of does: no times that pass, and none of the
+scheduler's counts of nodes.
+"""
+
+import re
+from collections.abc import Iterable
+
+from rljob_api.job import Spec
+from rljob_operator.plan.attempt import Attempt, alive, dead
+from rljob_operator.plan.conditions import Row
+from rljob_operator.plan.observed import GROUPS, POOLS, Observed, Pod
+from rljob_operator.plan.pools import counted, wanted
+
+_CAUSE_LIMIT = 200
+
+
+def uncreatable(observed: Observed, name: str) -> Row | None:
+    """PodsReady where the RayCluster `name` cannot be made here and now; None where it can."""
+    if observed.job.invalid is not None:
+        return Row("PodsReady", "False", "InvalidSpec", f"RayCluster {name} is not created: see Accepted.")
+    if observed.kuberay == "missing":
+        text = "This cluster has no RayClusters (ray.io/v1): install KubeRay 1.4 or newer."
+        return Row("PodsReady", "False", "KubeRayMissing", text)
+    if observed.kuberay == "unsupported":
+        text = f"This cluster's KubeRay is not supported: {observed.kuberay_detail}. Install 1.4 or newer."
+        return Row("PodsReady", "False", "KubeRayUnsupported", text)
+    taken = [cluster.owner for cluster in observed.clusters if cluster.name == name]
+    if any(owner != observed.job.uid for owner in taken):
+        text = f"RayCluster {name} exists and is not this RLJob's: waiting for it to go."
+        return Row("PodsReady", "False", "NameTaken", text)
+    return None
+
+
+def pods_ready(attempt: Attempt, spec: Spec, observed: Observed, deadline: str | None) -> Row:
+    """PodsReady of a running attempt; `deadline` is the start deadline for people, while there is one."""
+    cluster, head = attempt.cluster, attempt.head
+    until = f"; start deadline {deadline}." if deadline is not None else "."
+    if head is not None and head.ready and head.deleting is None and all_ready(attempt, spec):
+        return Row("PodsReady", "True", "AllPodsReady", "All pods are ready.")
+    if cluster is None and attempt.pods == 0:
+        row = uncreatable(observed, attempt.name)
+        if row is not None:
+            return Row("PodsReady", "False", row.reason, row.message.removesuffix(".") + until)
+        text = f"Creating RayCluster {attempt.name}"
+        return Row("PodsReady", "False", "CreatingRayCluster", text + until)
+    if cluster is not None and cluster.refusal is not None:
+        text = f"KubeRay refuses RayCluster {attempt.name}: {cluster.refusal.rstrip('.')[:600]}"
+        return Row("PodsReady", "False", "RayClusterRefused", text + until)
+    if cluster is not None and not cluster.status_seen and attempt.pods == 0:
+        text = f"KubeRay has taken no notice of RayCluster {attempt.name} yet: its operator may be down"
+        return Row("PodsReady", "False", "WaitingForKubeRay", text + until)
+    return Row("PodsReady", "False", "WaitingForPods", f"Waiting for {missing(attempt, spec)}{until}")
+
+
+def all_ready(attempt: Attempt, spec: Spec) -> bool:
+    """Whether every pool has as many ready workers as it should."""
+    return not any(_missing(attempt, spec))
+
+
+def missing(attempt: Attempt, spec: Spec) -> str:
+    """The pods that are not ready, pool by pool, and why."""
+    head, parts = attempt.head, []
+    if head is None:
+        parts.append("the head pod: not created yet")
+    elif not head.ready or head.deleting is not None:
+        parts.append(f"the head pod: {_why([head], 0)}")
+    return "; ".join([*parts, *_missing(attempt, spec)])
+
+
+def _missing(attempt: Attempt, spec: Spec) -> Iterable[str]:
+    for pool in POOLS:
+        pods, desired = attempt.workers[pool], wanted(spec, pool)
+        count = counted(pods, pool, desired)
+        short = desired - count.ready
+        if short > 0:
+            idle = [pod for pod in pods if not (pod.ready and alive(pod))]
+            yield f"{short} of {desired} {GROUPS[pool]} pods: {_why(idle, desired - len(pods))}"
+
+
+def _why(pods: list[Pod], uncreated: int) -> str:
+    """The cause that people can do most about, of the first pod that has it."""
+    causes = sorted((cause_rank(pod), pod.name) for pod in pods)
+    if causes and (uncreated <= 0 or causes[0][0][0] < _STARTS):
+        return causes[0][0][1]
+    return "not created yet"
+
+
+_STARTS = 4
+
+
+def cause_rank(pod: Pod) -> tuple[int, str]:
+    """Why a pod is not ready, and how much that should be told before other pods' causes (0: most)."""
+    if pod.unschedulable is not None:
+        return 0, unschedulable(pod.unschedulable)
+    if pod.waiting is not None:
+        return 1, " ".join(pod.waiting.split())[:_CAUSE_LIMIT]
+    if dead(pod) or pod.disrupted is not None:
+        return 2, loss(pod)
+    if pod.deleting is not None:
+        return 3, "being deleted"
+    return _STARTS, "starting"
+
+
+def loss(pod: Pod) -> str:
+    """Why a pod is lost."""
+    if pod.disrupted is not None:
+        return pod.disrupted if pod.node is None else f"{pod.disrupted} on node {pod.node}"
+    if pod.main is not None:
+        return f"{pod.main.reason}, exit code {pod.main.exit_code}"
+    return "deleted" if pod.deleting is not None else "failed"
+
+
+def unschedulable(message: str) -> str:
+    """The scheduler's reasons without its counts of nodes, which change as other jobs come and go."""
+    text = message.partition("available:")[2] or message
+    text = re.split(r"\. |\.$|preemption:", text.strip())[0]
+    reasons = {re.sub(r"^\d+ ", "", part.strip()) for part in text.split(", ")}
+    return ", ".join(sorted(reasons - {""}))[:_CAUSE_LIMIT]

@@ -1,0 +1,345 @@
+"""Whatever users, nodes, KubeRay, the runtime and the operator's own crashes do, in whatever order."""
+
+from datetime import timedelta
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from rljob_api.job import Spec
+from rljob_api.status import Status
+from rljob_operator.plan.conditions import condition, finished, holds
+from rljob_operator.plan.deadlines import REMOVAL_SECONDS
+from rljob_operator.plan.decide import decide
+from rljob_operator.plan.failure import DriverExit
+from rljob_operator.plan.observed import POOLS, Observed
+from rljob_operator.plan.plan import Plan
+from rljob_operator.plan.times import after
+from tests.observations import NOW, new_job, spec
+from tests.simulated_kuberay import SimulatedKuberay
+from tests.simulated_operator import SimulatedOperator
+
+ENDS = ("Complete", "Failed")
+LEGAL = {
+    None: {"Starting", "Suspended", "Pending"},
+    "Pending": {"Starting", "Suspended", "Suspending", "Failed"},
+    "Starting": {"Running", "Suspending", "Suspended", "Restarting", *ENDS},
+    "Running": {"Suspending", "Suspended", "Restarting", *ENDS},
+    "Suspending": {"Suspended", "Running", "Starting", "Pending", "Restarting", *ENDS},
+    "Suspended": {"Starting", "Pending", "Suspending"},
+    "Restarting": {"Starting", "Suspending", "Suspended", "Failed", "Pending"},
+    "Complete": set(),
+    "Failed": set(),
+}
+"""Phases that may follow each phase within one decision, besides itself."""
+
+CHANCE = st.floats(0, 1, allow_nan=False)
+SIZES = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(0, 2))
+
+
+class Histories(RuleBasedStateMachine):
+    """Drives the simulated cluster, and looks at everything that the operator writes."""
+
+    def start(self, sizes, **changes):
+        policy = {"suspendGraceSeconds": 60, "drainGraceSeconds": 100}
+        of = spec({**{f"runPolicy.{name}": value for name, value in policy.items()}, **changes}, sizes)
+        self.world = SimulatedKuberay(new_job(of), NOW, self.worst)
+        self.operator = SimulatedOperator(self.world)
+        self.end = None
+
+    def worst(self, pods):
+        """KubeRay's arbitrary victim: a busy one, if there is any."""
+        return next((pod for pod in pods if self.world.busy(pod)), pods[0])
+
+    def some(self, chance, things):
+        things = list(things)
+        return things[min(int(chance * len(things)), len(things) - 1)] if things else None
+
+    # Who does something next
+
+    @rule(stop_after=st.sampled_from([None, None, None, 0, 1, 2]))
+    def the_operator_reconciles(self, stop_after):
+        observed = self.operator.observed()
+        plan = self.operator.reconcile(stop_after)
+        if plan is not None:
+            check_plan(observed, plan, self.world.now)
+
+    @rule()
+    def the_operator_sees_all(self):
+        self.operator.see()
+        self.the_operator_reconciles(None)
+
+    @rule(what=st.sampled_from(["see_job", "see_pods", "see_clusters"]))
+    def the_operator_sees_a_part(self, what):
+        getattr(self.operator, what)()
+
+    @rule()
+    def the_operator_restarts(self):
+        self.operator.restart()
+
+    @rule()
+    def kuberay_reconciles(self):
+        self.world.kuberay()
+
+    @rule()
+    def kuberay_watches(self):
+        self.world.kuberay_watches()
+
+    @rule()
+    def everything_moves_on(self):
+        settle(self.world, self.operator, rounds=3)
+
+    @rule(chance=CHANCE)
+    def a_pod_starts(self, chance):
+        pod = self.some(chance, (pod for pod in self.world.pods.values() if pod.phase == "Pending"))
+        if pod is not None:
+            self.world.start_pod(pod.name)
+
+    @rule(chance=CHANCE)
+    def a_pod_is_gone(self, chance):
+        pod = self.some(chance, (pod for pod in self.world.pods.values() if pod.deleting is not None))
+        if pod is not None:
+            self.world.remove_pod(pod.name)
+
+    @rule()
+    def the_runtime_looks(self):
+        self.world.runtime_step()
+
+    @rule(seconds=st.sampled_from([1, 20, 150, 400]))
+    def time_passes(self, seconds):
+        self.world.now += timedelta(seconds=seconds)
+
+    # Users
+
+    @rule(pool=st.sampled_from(POOLS), size=st.integers(0, 5))
+    def a_user_resizes(self, pool, size):
+        sizes = {each: getattr(self.spec.pools, python).replicas for each, python in PYTHON.items()}
+        sizes[pool] = size
+        if sizes["trainer"] > 0 and sizes["fastRollout"] + sizes["heavyRollout"] > 0:
+            self.world.edit(resized(self.spec, sizes))
+
+    # Faults
+
+    @rule(chance=CHANCE, how=st.sampled_from(["OOMKilled", "Error", "Evicted", "node"]))
+    def a_worker_fails(self, chance, how):
+        started = [pod for pod in self.world.pods.values() if pod.phase == "Running" and pod.role != "head"]
+        pod = self.some(chance, started)
+        if pod is None:
+            return
+        if how == "node":
+            self.world.lose_node(pod.name)
+        else:
+            self.world.end_pod(
+                pod.name, "Error" if how == "Evicted" else how, how if how == "Evicted" else None
+            )
+
+    # What always holds
+
+    @property
+    def spec(self) -> Spec:
+        return self.world.job.spec
+
+    @invariant()
+    def only_free_pods_are_removed(self):
+        for killed in self.world.killed:
+            assert killed.late or not killed.busy, f"busy {killed}"
+            assert killed.late or killed.named, f"KubeRay chose {killed}"
+
+    @invariant()
+    def one_cluster_at_a_time(self):
+        assert sum(not cluster.deleting for cluster in self.world.clusters.values()) <= 1
+
+    @invariant()
+    def one_driver_at_a_time(self):
+        for head, began in self.world.overlaps:
+            asked = head.deleting and head.deleting - timedelta(seconds=head.deletion_grace)
+            assert asked and began - asked >= timedelta(seconds=REMOVAL_SECONDS), f"{head.name} still ran"
+
+    @invariant()
+    def failures_are_bounded(self):
+        assert self.world.job.status.failures <= self.spec.run_policy.backoff_limit + 1
+
+    @invariant()
+    def an_end_is_final(self):
+        status = self.world.job.status
+        ends = [condition(status, kind) for kind in ENDS if holds(status, kind)]
+        assert len(ends) <= 1
+        if self.end is not None:
+            assert ends == [self.end]
+        self.end = ends[0] if ends else None
+
+    def teardown(self):
+        if hasattr(self, "world"):
+            settle(self.world, self.operator, rounds=60)
+            check_settled(self.world, self.operator)
+
+
+class AnyHistory(Histories):
+    """From the job's creation on, with every fault there is."""
+
+    @initialize(
+        sizes=SIZES,
+        backoff_limit=st.integers(0, 2),
+        suspended=st.sampled_from([False, False, False, True]),
+        active=st.sampled_from([None, None, 3000]),
+    )
+    def begin(self, sizes, backoff_limit, suspended, active):
+        limits = {} if active is None else {"runPolicy.activeDeadlineSeconds": active}
+        self.start(sizes, suspend=suspended, **{"runPolicy.backoffLimit": backoff_limit}, **limits)
+
+    @precondition(lambda self: not self.spec.suspend)
+    @rule()
+    def a_user_suspends(self):
+        self.world.edit(self.spec.model_copy(update={"suspend": True}))
+
+    @precondition(lambda self: self.spec.suspend)
+    @rule(wait=st.booleans())
+    def a_user_resumes(self, wait):
+        if wait:
+            settle(self.world, self.operator, rounds=5)
+        self.world.edit(self.spec.model_copy(update={"suspend": False}))
+
+    @rule(chance=CHANCE)
+    def a_user_deletes_a_pod(self, chance):
+        pod = self.some(chance, self.world.pods.values())
+        if pod is not None:
+            self.world.delete_pod(pod.name)
+
+    @precondition(lambda self: self.world.clusters)
+    @rule()
+    def a_user_deletes_the_cluster(self):
+        for name in list(self.world.clusters):
+            self.world.delete_cluster(name)
+            self.operator.see_clusters()
+
+    @precondition(lambda self: self.world.runtime is not None)
+    @rule(how=st.sampled_from(["failed", "memory", "deleted"]))
+    def an_attempt_is_lost_and_the_next_one_starts(self, how):
+        head = self.world.driving_head()
+        if how == "memory":
+            self.world.kill_head()
+        elif how == "deleted" and head is not None:
+            self.world.delete_pod(head.name)
+        else:
+            self.world.end_driver(DriverExit.FAILED, "the last words")
+        settle(self.world, self.operator, rounds=8)
+
+    @precondition(lambda self: self.world.runtime is not None)
+    @rule(how=st.sampled_from(["failed", "failed", "stopped", "memory", "node", "refused", "done"]))
+    def the_head_fails(self, how):
+        head = self.world.driving_head()
+        if how == "memory":
+            self.world.kill_head()
+        elif how == "node" and head is not None:
+            self.world.lose_node(head.name)
+        elif how in EXITS:
+            self.world.end_driver(EXITS[how], "the last words")
+
+
+PYTHON = {"trainer": "trainer", "fastRollout": "fast_rollout", "heavyRollout": "heavy_rollout"}
+EXITS = {
+    "failed": DriverExit.FAILED,
+    "stopped": DriverExit.STOPPED,
+    "refused": DriverExit.REFUSED,
+    "done": DriverExit.DONE,
+}
+
+
+def resized(of: Spec, sizes: dict[str, int]) -> Spec:
+    """The spec with other numbers of workers."""
+    pools = {
+        python: getattr(of.pools, python).model_copy(update={"replicas": sizes[pool]})
+        for pool, python in PYTHON.items()
+    }
+    return of.model_copy(update={"pools": of.pools.model_copy(update=pools)})
+
+
+def check_plan(observed: Observed, plan: Plan, now) -> None:
+    """What must hold of every plan, given what it was made from."""
+    old, new = observed.job.status, plan.status
+    assert new.phase == old.phase or new.phase in LEGAL[old.phase], f"{old.phase} -> {new.phase}"
+    assert decide(observed, now) == plan
+    check_conditions(old, new, observed.job.generation)
+    check_suspension(observed, new, now)
+    for entry in new.pools:
+        existing = [pod for pod in observed.pods if pod.role == entry.name]
+        assert entry.current <= len(existing) and entry.ready <= sum(pod.ready for pod in existing)
+    if holds(new, "Suspended"):
+        assert not observed.pods and not observed.clusters
+    for event in plan.events:
+        assert 0 < len(event.message) <= 1024
+
+
+def check_suspension(observed: Observed, new: Status, now) -> None:
+    """Pods of a running driver go for a suspension only when it has answered, or had its time."""
+    old = observed.job.status
+    heads = [pod for pod in observed.pods if pod.uid == observed.job.status.head_pod]
+    released = old.cluster_name is not None and new.cluster_name is None and not finished(new)
+    if not (released and observed.job.spec.suspend and heads):
+        return
+    (head,) = heads
+    gone = head.driver is not None or head.main is not None or head.phase != "Running"
+    late = now >= after(new.suspend_time, observed.job.spec.run_policy.suspend_grace_seconds)
+    lost = head.deleting is not None and now >= head.deleting
+    answered = old.training is not None and old.training.suspended_at_step is not None
+    assert gone or late or lost or answered, "the checkpoint is not written"
+
+
+def check_conditions(old: Status, new: Status, generation: int) -> None:
+    """Conditions are well-formed, and their times tell of flips alone."""
+    kinds = [entry.type for entry in new.conditions]
+    assert len(kinds) == len(set(kinds))
+    for entry in new.conditions:
+        before = condition(old, entry.type)
+        assert entry.reason.isalnum() and entry.reason[0].isupper() and len(entry.message) <= 1024
+        assert entry.observed_generation <= generation
+        flipped = before is None or before.status != entry.status
+        assert flipped or before.last_transition_time == entry.last_transition_time
+
+
+def settle(world: SimulatedKuberay, operator: SimulatedOperator, rounds: int) -> None:
+    """Nothing goes wrong any more; everybody does what there is to do, time and again."""
+    for _ in range(rounds):
+        for pod in list(world.pods.values()):
+            if pod.deleting is not None:
+                world.remove_pod(pod.name)
+        operator.see()
+        observed = operator.observed()
+        plan = operator.reconcile()
+        assert observed is not None and plan is not None
+        check_plan(observed, plan, world.now)
+        world.kuberay_watches()
+        world.kuberay()
+        for name in list(world.pods):
+            world.start_pod(name)
+        world.runtime_step()
+        suspended = world.runtime is not None and world.runtime.suspended_at is not None
+        if suspended:
+            world.end_driver(DriverExit.STOPPED)
+        if plan.requeue_after is not None and holds(world.job.status, "Running") is False:
+            world.now += timedelta(seconds=min(plan.requeue_after, 60))
+
+
+def check_settled(world: SimulatedKuberay, operator: SimulatedOperator) -> None:
+    """A job that is left alone gets where its spec says, and then costs nothing."""
+    operator.see()
+    observed = operator.observed()
+    assert observed is not None
+    plan = decide(observed, world.now)
+    assert plan is not None
+    status = world.job.status
+    assert plan.status == status and not plan.events and not plan.actions, "an idle job plans something"
+    if finished(status) or world.job.spec.suspend:
+        assert not world.clusters and not world.pods
+        assert finished(status) or holds(status, "Suspended")
+        return
+    assert holds(status, "Running") and holds(status, "PodsReady") and not holds(status, "Degraded")
+    assert not status.scale_downs
+    for group in next(iter(world.clusters.values())).groups:
+        wish = getattr(world.job.spec.pools, PYTHON[group.pool]).replicas
+        assert (group.replicas, group.workers_to_delete) == (wish, ())
+        assert len(world.group_pods(next(iter(world.clusters.values())), group.pool)) == wish
+
+
+AnyHistory.TestCase.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
+TestAnyHistory = AnyHistory.TestCase
