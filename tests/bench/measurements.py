@@ -57,6 +57,20 @@ SECTIONS = {
         "Tiny model, vLLM on CPUs, 32 requests in flight. Goals: median below 100 ms, no request lost, engine and "
         "trainer log-probabilities within 1e-4 after every update.",
     ),
+    "operator_scale": (
+        "The operator at size",
+        "A real API server, etcd, scheduler, controller-manager and KubeRay 1.6.2, and fake nodes by KWOK, all on the "
+        "machine named below, which other work shares: a job of ten pods costs the control plane many times what "
+        "it costs the operator. Goals: 1,000 RLJobs created at once have their RayClusters within 60 s (KubeRay's own "
+        "published figure, on a cluster of several machines: 1,000 RayClusters ready after 258 s); p99 of pod event to "
+        "status below 1 s; below 256 MiB; no write without an event; nothing changed by a restart.",
+    ),
+    "scale_down_kuberay": (
+        "Random scale-downs against KubeRay",
+        "Live fast and heavy pools change their sizes at random, often before the last change is done, under each "
+        "supported KubeRay; a simulated runtime knows which pods hold work. Goal: at least 200 each, no busy worker "
+        "killed, no victim that KubeRay chose.",
+    ),
     "event_overhead": ("Events", "Goal: below 1 % of the step's time."),
     "gpu_loop": (
         "One H200: the whole loop",

@@ -108,6 +108,10 @@ class Process:
         self._popen.wait()
         self._popen = None
 
+    def signal(self, number: signal.Signals) -> None:
+        """Sends a signal to the program, which then is expected to run on, or to end by `stop`."""
+        os.kill(self.pid, number)
+
     def tail(self) -> str:
         """The last lines that the program wrote since it was started."""
         with self.log.open("rb") as log:

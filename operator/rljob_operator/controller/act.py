@@ -1,0 +1,157 @@
+"""Carries out the actions of a plan.
+
+Guarantees: each action may be repeated; one that finds its work done, or made pointless, does nothing. An
+action whose precondition does not hold any more raises `Stale`: the job is looked at again.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from rljob_operator.controller.items import PodItem, RayClusterItem
+from rljob_operator.controller.jobs import Entry
+from rljob_operator.controller.kuberay_schema import KubeRaySchema
+from rljob_operator.controller.project import JobRef, pod, pod_job
+from rljob_operator.controller.written import SeenCluster, WrittenClusters, seen_cluster
+from rljob_operator.kube.client import ApiClient
+from rljob_operator.kube.errors import AlreadyExists, Conflict, NotFound
+from rljob_operator.kube.resources import PODS, RAY_CLUSTERS, RLJOBS
+from rljob_operator.plan.observed import GROUPS
+from rljob_operator.plan.plan import (
+    Action,
+    CreateCluster,
+    DeleteCluster,
+    DeleteJob,
+    EnsureAccess,
+    ScaleGroup,
+)
+from rljob_operator.plan.scaling import refusal
+from rljob_operator.render import JobKey, access_objects, ray_cluster
+
+log = logging.getLogger(__name__)
+
+
+class Stale(RuntimeError):
+    """The cluster has moved on since it was observed."""
+
+
+class Taken(RuntimeError):
+    """An object that is not the job's has a name that the job needs."""
+
+
+class Actor:
+    """Writes to the cluster."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        kuberay: KubeRaySchema,
+        written: WrittenClusters,
+        clock: Callable[[], float],
+    ) -> None:
+        """`clock` in seconds; it only moves forward."""
+        self._client = client
+        self._kuberay = kuberay
+        self._written = written
+        self._clock = clock
+
+    async def carry_out(self, ref: JobRef, entry: Entry, actions: tuple[Action, ...]) -> None:
+        """All actions, in order. Raises `ApiError` or `Stale` at the first that cannot be done."""
+        key = JobKey(*ref, entry.job.uid)
+        for action in actions:
+            match action:
+                case EnsureAccess() | CreateCluster():
+                    await self._create(ref, key, entry, action)
+                case DeleteCluster(name, uid):
+                    await self._delete_cluster(ref, name, uid)
+                case ScaleGroup():
+                    await self._scale(ref, action)
+                case DeleteJob(uid):
+                    await self._delete_job(ref, uid)
+
+    async def _create(
+        self, ref: JobRef, key: JobKey, entry: Entry, action: EnsureAccess | CreateCluster
+    ) -> None:
+        spec = entry.job.spec
+        assert spec is not None, "nothing is created for a spec that cannot be read"
+        if isinstance(action, EnsureAccess):
+            for manifest in access_objects(key, spec):
+                await self._apply(ref, manifest)
+            return
+        try:
+            answer = await self._client.create(
+                ray_cluster(key, spec, action.attempt, self._kuberay.capabilities)
+            )
+        except AlreadyExists as error:
+            # Another's, or one that is not seen yet: what it is decides what follows.
+            found = await self._client.get(RAY_CLUSTERS, ref[0], action.name, dict[str, Any])
+            self._written.created(ref, _seen(found), self._clock())
+            raise Stale(f"RayCluster {action.name} is there already") from error
+        self._written.created(ref, _seen(answer), self._clock())
+
+    async def _apply(self, ref: JobRef, manifest: Mapping[str, Any]) -> None:
+        """Without force: an object of that name that somebody else made is not taken over."""
+        try:
+            await self._client.apply(manifest, force=False)
+        except Conflict as error:
+            name = f"{manifest['kind']} {manifest['metadata']['name']}"
+            raise Taken(f"{name} exists and is somebody else's; {ref[1]} needs that name: {error}") from error
+
+    async def _delete_cluster(self, ref: JobRef, name: str, uid: str) -> None:
+        try:
+            await self._client.delete(RAY_CLUSTERS, ref[0], name, uid)
+        except (NotFound, Conflict):
+            log.debug("%s/%s: RayCluster %s is gone", *ref, name)
+
+    async def _delete_job(self, ref: JobRef, uid: str) -> None:
+        try:
+            await self._client.delete(RLJOBS, *ref, uid)
+        except (NotFound, Conflict):
+            log.debug("%s/%s is gone", *ref)
+
+    async def _scale(self, ref: JobRef, action: ScaleGroup) -> None:
+        """See `ScaleGroup`."""
+        found: dict[str, Any] = await self._client.get(RAY_CLUSTERS, ref[0], action.cluster, dict[str, Any])
+        _check_group(found, action)
+        if action.checked:
+            selector = f"ray.io/cluster={action.cluster},ray.io/group={GROUPS[action.pool]}"
+            items = await self._client.list(PODS, PodItem, ref[0], selector)
+            why = refusal(action, [pod(item) for item in items if pod_job(item) == ref])
+            if why is not None:
+                raise Stale(why)
+        groups = [
+            _resized(group, action) if group["groupName"] == GROUPS[action.pool] else group
+            for group in found["spec"]["workerGroupSpecs"]
+        ]
+        version = found["metadata"]["resourceVersion"]
+        changes = {"spec": {"workerGroupSpecs": groups}}
+        try:
+            answer = await self._client.patch(RAY_CLUSTERS, ref[0], action.cluster, changes, version)
+        except Conflict as error:
+            raise Stale(f"RayCluster {action.cluster} was changed meanwhile") from error
+        self._written.changed(ref, _seen(answer))
+
+
+def _seen(answer: Mapping[str, Any]) -> SeenCluster:
+    return seen_cluster(msgspec.convert(answer, RayClusterItem))
+
+
+def _check_group(found: Mapping[str, Any], action: ScaleGroup) -> None:
+    """Raise `Stale` unless the RayCluster's group is what the plan was made from."""
+    now = _seen(found).cluster
+    if now.uid != action.cluster_uid or now.deleting:
+        raise Stale(f"RayCluster {action.cluster} is another one, or is being deleted")
+    group = next((group for group in now.groups if group.pool == action.pool), None)
+    seen = (action.seen_replicas, action.seen_workers_to_delete)
+    if group is None or (group.replicas, group.workers_to_delete) != seen:
+        raise Stale(f"group {GROUPS[action.pool]} of RayCluster {action.cluster} has changed")
+
+
+def _resized(group: Mapping[str, Any], action: ScaleGroup) -> dict[str, Any]:
+    strategy = {**(group.get("scaleStrategy") or {}), "workersToDelete": list(action.workers_to_delete)}
+    if not action.workers_to_delete:
+        del strategy["workersToDelete"]
+    kept = {name: value for name, value in group.items() if name != "scaleStrategy"}
+    return {**kept, "replicas": action.replicas, **({"scaleStrategy": strategy} if strategy else {})}

@@ -1,0 +1,113 @@
+"""The fields of RayClusters, pods and Events that the operator reads, as the API server writes them."""
+
+from typing import Any
+
+import msgspec
+
+from rljob_operator.kube.objects import Item, ObjectMeta
+
+
+class ContainerTerminated(msgspec.Struct, rename="camel", gc=False):
+    """How a container ended."""
+
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+    finished_at: str | None = None
+
+
+class ContainerWaiting(msgspec.Struct, rename="camel", gc=False):
+    """Why a container does not run yet."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class ContainerState(msgspec.Struct, rename="camel", gc=False):
+    """One of several."""
+
+    terminated: ContainerTerminated | None = None
+    waiting: ContainerWaiting | None = None
+
+
+class ContainerStatus(msgspec.Struct, rename="camel", gc=False):
+    """A container of a pod."""
+
+    name: str
+    state: ContainerState = msgspec.field(default_factory=ContainerState)
+
+
+class PodCondition(msgspec.Struct, rename="camel", gc=False):
+    """An aspect of a pod's state."""
+
+    type: str
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class PodStatus(msgspec.Struct, rename="camel", gc=False):
+    """A pod's state."""
+
+    phase: str = "Pending"
+    reason: str = ""
+    conditions: list[PodCondition] = []
+    container_statuses: list[ContainerStatus] = []
+    init_container_statuses: list[ContainerStatus] = []
+
+
+class PodSpec(msgspec.Struct, rename="camel", gc=False):
+    """Where a pod runs."""
+
+    node_name: str | None = None
+
+
+class PodMeta(ObjectMeta, rename="camel", gc=False):
+    """Metadata of a pod."""
+
+    deletion_grace_period_seconds: int | None = None
+
+
+class PodItem(Item, gc=False):
+    """A pod."""
+
+    metadata: PodMeta
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
+
+
+class ScaleStrategy(msgspec.Struct, rename="camel", gc=False):
+    """Which workers go."""
+
+    workers_to_delete: list[str] | None = None
+
+
+class WorkerGroup(msgspec.Struct, rename="camel", gc=False):
+    """A worker group, without its template."""
+
+    group_name: str
+    replicas: int = 0
+    scale_strategy: ScaleStrategy | None = None
+
+
+class RayClusterSpec(msgspec.Struct, rename="camel", gc=False):
+    """The groups."""
+
+    worker_group_specs: list[WorkerGroup] = []
+
+
+class RayClusterItem(Item, gc=False):
+    """A RayCluster."""
+
+    spec: RayClusterSpec = msgspec.field(default_factory=RayClusterSpec)
+    status: dict[str, Any] = {}
+
+
+class CoreEvent(Item, rename="camel", gc=False):
+    """A core/v1 Event."""
+
+    type: str = ""
+    reason: str = ""
+    message: str = ""
+    last_timestamp: str | None = None
+    event_time: str | None = None

@@ -1,0 +1,135 @@
+"""The RLJobs that exist, as values.
+
+Guarantees: a job never goes back to an older version than one that was seen, or written by this process;
+what cannot be parsed keeps its name and says why.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from rljob_api.errors import problems
+from rljob_api.job import Spec
+from rljob_api.status import Status
+from rljob_operator.controller.project import JobRef
+from rljob_operator.plan.observed import Job
+from rljob_operator.plan.times import moment
+from rljob_operator.render import refusals
+
+log = logging.getLogger(__name__)
+
+Object = Mapping[str, Any]
+
+
+class StatusUnreadable(ValueError):
+    """The status is not one that this operator can go on from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A job and the resourceVersion that it was read at."""
+
+    job: Job
+    version: str
+
+
+class JobStore:
+    """Kept up to date by `seen`, `gone` and the answers to status writes."""
+
+    def __init__(self, on_change: Callable[[JobRef], None]) -> None:
+        self._on_change = on_change
+        self._entries: dict[JobRef, Entry] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, ref: JobRef) -> Entry | None:
+        """The job as it was last seen; None where there is none."""
+        return self._entries.get(ref)
+
+    def refs(self) -> list[JobRef]:
+        """All that exist."""
+        return list(self._entries)
+
+    def phases(self) -> dict[str, int]:
+        """How many jobs are in each phase."""
+        counts: dict[str, int] = {}
+        for entry in self._entries.values():
+            phase = entry.job.status.phase or "Pending"
+            counts[phase] = counts.get(phase, 0) + 1
+        return counts
+
+    def seen(self, item: Object) -> None:
+        """The API server has this version of a job."""
+        metadata = item["metadata"]
+        ref, version = (metadata["namespace"], metadata["name"]), metadata["resourceVersion"]
+        known = self._entries.get(ref)
+        if known is not None and known.job.uid == metadata["uid"] and int(version) <= int(known.version):
+            return
+        try:
+            job = parse(item, known.job if known is not None else None)
+        except StatusUnreadable as error:
+            log.error("%s/%s: left alone: %s", *ref, error)
+            return
+        self._entries[ref] = Entry(job, version)
+        if known is None or known.job != job:
+            self._on_change(ref)
+
+    def gone(self, item: Object) -> None:
+        """A job was deleted."""
+        metadata = item["metadata"]
+        ref = (metadata["namespace"], metadata["name"])
+        known = self._entries.get(ref)
+        if known is not None and known.job.uid == metadata["uid"]:
+            del self._entries[ref]
+            self._on_change(ref)
+
+
+def parse(item: Object, known: Job | None = None) -> Job:
+    """An RLJob. `known`: an earlier version, whose parsed spec is used again where it is the same. Raises
+    `StatusUnreadable`."""
+    metadata, raw = item["metadata"], item.get("spec") or {}
+    generation = int(metadata.get("generation", 0))
+    if known is not None and known.uid == metadata["uid"] and known.generation == generation:
+        spec, invalid = known.spec, known.invalid
+    else:
+        spec, invalid = _spec(raw)
+    return Job(
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        uid=metadata["uid"],
+        generation=generation,
+        created=moment(metadata["creationTimestamp"]),
+        deleting=metadata.get("deletionTimestamp") is not None,
+        managed_by=raw.get("managedBy", "rljob.dev/operator"),
+        spec=spec,
+        invalid=invalid,
+        status=_status(item.get("status") or {}),
+    )
+
+
+def _spec(raw: Object) -> tuple[Spec | None, str | None]:
+    """The spec, and why nothing can be made of it."""
+    try:
+        spec = Spec.model_validate(raw)
+    except ValidationError as error:
+        said = "; ".join(f"spec.{problem}" for problem in problems(error, Spec))
+        return None, f"The spec cannot be read: {said}"
+    found = "; ".join(str(problem) for problem in refusals(spec))
+    return spec, found or None
+
+
+def _status(raw: Object) -> Status:
+    """The status; without the runtime's part where that cannot be read."""
+    try:
+        return Status.model_validate(raw)
+    except ValidationError:
+        own = {name: value for name, value in raw.items() if name != "training"}
+    try:
+        return Status.model_validate(own)
+    except ValidationError as error:
+        said = "; ".join(f"status.{problem}" for problem in problems(error, Status))
+        raise StatusUnreadable(said) from None

@@ -1,0 +1,100 @@
+"""kopf's part: it watches the RLJobs, and ends the process on a signal.
+
+Guarantees: kopf writes nothing: no annotation, no finalizer, no Event, no peering object; what it hears of an
+RLJob goes into the store, and nothing else happens in its handlers.
+"""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from typing import Any
+
+import aiohttp
+import kopf
+
+from rljob_api.job import GROUP, VERSION
+from rljob_operator.controller.jobs import JobStore
+from rljob_operator.kube.credentials import Credentials
+
+_REQUEST_SECONDS = 30.0
+_CONNECT_SECONDS = 10.0
+_WATCH_SECONDS = 270
+_SILENCE_SECONDS = 75.0
+
+
+class _Forever:
+    """Seconds between attempts to reach the API server, without an end: kopf would end the process."""
+
+    def __iter__(self) -> Iterator[float]:
+        return itertools.chain((1.0, 1.0, 2.0), itertools.repeat(3.0))
+
+
+async def watch_jobs(
+    jobs: JobStore,
+    credentials: Credentials,
+    namespace: str | None,
+    stop: asyncio.Event,
+    finish: Callable[[], Awaitable[None]],
+) -> None:
+    """Keep the store up to date until `stop` is set or a SIGTERM or SIGINT comes; `finish` is awaited then.
+
+    `finish` must end all other tasks of the loop: kopf waits some seconds for those, and cancels them.
+    """
+    registry = kopf.OperatorRegistry()
+    async with AsyncExitStack() as sessions:
+
+        async def login(**_: Any) -> kopf.AiohttpSession:
+            """Called at the start, and whenever the API server refuses the token: it may have rotated."""
+            session = await sessions.enter_async_context(_session(credentials))
+            return kopf.AiohttpSession(
+                server=credentials.server,
+                aiohttp_session=session,
+                default_namespace=credentials.namespace,
+            )
+
+        async def seen(event: Any, **_: Any) -> None:
+            if event["type"] == "DELETED":
+                jobs.gone(event["object"])
+            else:
+                jobs.seen(event["object"])
+
+        async def cleanup(**_: Any) -> None:
+            stop.set()  # kopf has a task that waits for it
+            await finish()
+
+        kopf.on.login(registry=registry)(login)
+        kopf.on.cleanup(registry=registry)(cleanup)
+        kopf.on.event(GROUP, VERSION, "rljobs", registry=registry)(seen)
+        logging.getLogger("kopf").setLevel(logging.WARNING)
+        await kopf.operator(
+            registry=registry,
+            settings=_settings(),
+            standalone=True,
+            clusterwide=namespace is None,
+            namespaces=[] if namespace is None else [namespace],
+            stop_flag=stop,
+        )
+
+
+def _settings() -> kopf.OperatorSettings:
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.networking.request_timeout = _REQUEST_SECONDS
+    settings.networking.connect_timeout = _CONNECT_SECONDS
+    settings.networking.error_backoffs = _Forever()
+    settings.watching.server_timeout = _WATCH_SECONDS
+    settings.watching.client_timeout = _WATCH_SECONDS + 30
+    settings.watching.inactivity_timeout = _SILENCE_SECONDS
+    settings.queueing.idle_timeout = 0.5
+    settings.queueing.error_delays = (1, 1, 2, 5, 10)
+    return settings
+
+
+def _session(credentials: Credentials) -> aiohttp.ClientSession:
+    token = credentials.token.read() if credentials.token is not None else None
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, ssl=credentials.tls or False),
+        headers={"Authorization": f"Bearer {token}"} if token is not None else {},
+    )

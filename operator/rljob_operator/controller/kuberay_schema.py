@@ -1,0 +1,64 @@
+"""Which fields the cluster's RayClusters have: read from the API server's schema, kept for a while."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+from rljob_operator.kube.errors import NotFound
+from rljob_operator.kube.resources import RAY_CLUSTERS
+from rljob_operator.kube.transport import Call, Transport
+from rljob_operator.render.kuberay import KubeRay, UnsupportedKubeRay
+
+log = logging.getLogger(__name__)
+
+State = tuple[Literal["ready", "missing", "unsupported"], str]
+
+_PATH = f"/openapi/v3/apis/{RAY_CLUSTERS.api_version}"
+_KEPT_SECONDS = 60.0
+_TIMEOUT_SECONDS = 30.0
+
+
+class KubeRaySchema:
+    """Capabilities of the cluster's KubeRay, by its CustomResourceDefinition."""
+
+    def __init__(self, transport: Transport, clock: Callable[[], float]) -> None:
+        self._transport = transport
+        self._clock = clock
+        self._found: KubeRay | str | None = None
+        """Capabilities, or why there are none; None before the first look and while it is missing."""
+        self._until = 0.0
+        self._one_at_a_time = asyncio.Lock()
+
+    async def state(self, served: bool) -> State:
+        """What decisions need to know. `served`: whether the API server serves RayClusters at all. Raises
+        `ApiError`."""
+        if not served:
+            self._found = None
+            return "missing", ""
+        async with self._one_at_a_time:
+            if self._found is None or self._clock() >= self._until:
+                self._found = await self._look()
+                self._until = self._clock() + _KEPT_SECONDS
+        if self._found is None:
+            return "missing", ""
+        return ("unsupported", self._found) if isinstance(self._found, str) else ("ready", "")
+
+    @property
+    def capabilities(self) -> KubeRay:
+        """What can be rendered. Only where `state` said ready."""
+        if not isinstance(self._found, KubeRay):
+            raise UnsupportedKubeRay(self._found or "this cluster has no RayClusters")
+        return self._found
+
+    async def _look(self) -> KubeRay | str | None:
+        try:
+            body = await self._transport.send(Call("get", RAY_CLUSTERS, _PATH), _TIMEOUT_SECONDS)
+        except NotFound:
+            return None
+        try:
+            return KubeRay.of_schema(msgspec.json.decode(body))
+        except UnsupportedKubeRay as error:
+            return str(error)

@@ -1,0 +1,68 @@
+"""`rljob-operator`: the command that the operator's container runs."""
+
+import argparse
+import asyncio
+import errno
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rljob_operator.controller.process import OperatorProcess, Options
+from rljob_operator.kube.credentials import CredentialsError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the operator; the exit code."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(
+        level=options.log_level.upper(),
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+    )
+    try:
+        return asyncio.run(_run(options))
+    except CredentialsError as error:
+        print(f"rljob-operator: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        print(f"rljob-operator: port {options.port} is in use: choose another by --port", file=sys.stderr)
+        return 2
+
+
+async def _run(options: argparse.Namespace) -> int:
+    chosen = Options(
+        kubeconfig=options.kubeconfig,
+        namespace=options.namespace,
+        lease_namespace=options.lease_namespace,
+        port=options.port,
+        host=options.host,
+        workers=options.workers,
+        writes_per_second=options.writes_per_second,
+        burst=options.burst,
+    )
+    code = None
+    while code is None:
+        code = await OperatorProcess(chosen).run()
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    defaults = Options()
+    parser = argparse.ArgumentParser(prog="rljob-operator", description="Runs RLJobs on KubeRay.")
+    parser.add_argument("--kubeconfig", type=Path, help="default: KUBECONFIG, the pod's service account")
+    parser.add_argument("--namespace", help="watch this namespace alone (default: all)")
+    parser.add_argument("--lease-namespace", help="where the Lease is (default: the process's own)")
+    parser.add_argument("--port", type=int, default=defaults.port, help="of /healthz, /readyz, /metrics")
+    parser.add_argument("--host", help="address to listen on (default: all)")
+    parser.add_argument("--workers", type=int, default=defaults.workers, help="jobs reconciled at a time")
+    parser.add_argument("--writes-per-second", type=float, default=defaults.writes_per_second)
+    parser.add_argument("--burst", type=int, default=defaults.burst, help="writes at once")
+    parser.add_argument("--log-level", choices=["debug", "info", "warning", "error"], default="info")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+"""From the API server's objects to the values that decisions rest on. Pure.
+
+Guarantees: an object that lacks the project's labels, or has values there that the operator never writes,
+is nobody's: None.
+"""
+
+from datetime import UTC, datetime
+from typing import get_args
+
+from rljob_operator.controller.items import ContainerStatus, PodItem, RayClusterItem
+from rljob_operator.kube.objects import Item
+from rljob_operator.plan.observed import GROUPS, Cluster, ContainerEnd, Group, Pod, Role
+from rljob_operator.plan.times import moment
+from rljob_operator.render.labels import ATTEMPT, JOB, POOL
+from rljob_operator.render.names import DRIVER_CONTAINER, HEAD_CONTAINER, WORKER_CONTAINER
+
+JobRef = tuple[str, str]
+"""Namespace and name of an RLJob."""
+
+_POOL_OF = {group: pool for pool, group in GROUPS.items()}
+_ROLES: tuple[Role, ...] = get_args(Role)
+_PHASES = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
+_STARTING = ("PodInitializing", "ContainerCreating", "")
+_MAIN = (HEAD_CONTAINER, WORKER_CONTAINER)
+_DISRUPTIONS = ("Evicted", "NodeLost", "Preempting", "Shutdown", "NodeShutdown", "Terminated", "NodeAffinity")
+"""`status.reason` of a pod that the cluster ended, not its own containers."""
+_NO_TIME = datetime.fromtimestamp(0, UTC)
+
+
+def job_of(item: Item) -> JobRef | None:
+    """The RLJob that an object was made for."""
+    name = item.metadata.labels.get(JOB)
+    return (item.metadata.namespace, name) if name else None
+
+
+def cluster_job(item: RayClusterItem) -> JobRef | None:
+    """The RLJob of a RayCluster whose labels and groups are the operator's."""
+    readable = item.metadata.labels.get(ATTEMPT, "").isdecimal()
+    return job_of(item) if readable else None
+
+
+def pod_job(item: PodItem) -> JobRef | None:
+    """The RLJob of a pod whose labels are the operator's."""
+    labels = item.metadata.labels
+    readable = labels.get(ATTEMPT, "").isdecimal() and labels.get(POOL) in _ROLES
+    return job_of(item) if readable else None
+
+
+def cluster(item: RayClusterItem) -> Cluster:
+    """A RayCluster. Groups of names that the operator never gives are left out; the attempt of one that
+    somebody else made is 0."""
+    metadata = item.metadata
+    attempt = metadata.labels.get(ATTEMPT, "")
+    groups = [
+        Group(
+            _POOL_OF[group.group_name],
+            group.replicas,
+            tuple((group.scale_strategy and group.scale_strategy.workers_to_delete) or ()),
+        )
+        for group in item.spec.worker_group_specs
+        if group.group_name in _POOL_OF
+    ]
+    return Cluster(
+        name=metadata.name,
+        uid=metadata.uid,
+        owner=_controller(item),
+        attempt=int(attempt) if attempt.isdecimal() else 0,
+        created=_time(metadata.creation_timestamp),
+        deleting=metadata.deletion_timestamp is not None,
+        groups=tuple(groups),
+        status_seen=bool(item.status),
+        refusal=_failure(item),
+    )
+
+
+def pod(item: PodItem) -> Pod:
+    """A pod."""
+    metadata, status, labels = item.metadata, item.status, item.metadata.labels
+    conditions = {condition.type: condition for condition in status.conditions}
+    ready, scheduled = conditions.get("Ready"), conditions.get("PodScheduled")
+    unschedulable = scheduled is not None and scheduled.status == "False"
+    role: Role = next(role for role in _ROLES if role == labels[POOL])
+    return Pod(
+        name=metadata.name,
+        uid=metadata.uid,
+        role=role,
+        attempt=int(labels[ATTEMPT]),
+        cluster=labels.get("ray.io/cluster", ""),
+        cluster_uid=_controller(item) or "",
+        created=_time(metadata.creation_timestamp),
+        phase=status.phase if status.phase in _PHASES else "Unknown",  # type: ignore[arg-type]
+        ready=ready is not None and ready.status == "True",
+        deleting=_time(metadata.deletion_timestamp) if metadata.deletion_timestamp else None,
+        deletion_grace=metadata.deletion_grace_period_seconds or 0,
+        node=item.spec.node_name,
+        unschedulable=scheduled.message if scheduled is not None and unschedulable else None,
+        waiting=_waiting([*status.init_container_statuses, *status.container_statuses]),
+        disrupted=_disrupted(item),
+        driver=_end(status.container_statuses, (DRIVER_CONTAINER,)),
+        main=_end(status.container_statuses, _MAIN),
+    )
+
+
+def _failure(item: RayClusterItem) -> str | None:
+    """Why KubeRay cannot make the pods, such as a quota that is used up."""
+    for condition in item.status.get("conditions") or ():
+        if condition.get("type") == "ReplicaFailure" and condition.get("status") == "True":
+            return str(condition.get("message") or condition.get("reason"))
+    return None
+
+
+def _controller(item: Item) -> str | None:
+    return next((owner.uid for owner in item.metadata.owner_references if owner.controller), None)
+
+
+def _time(text: str) -> datetime:
+    return moment(text) if text else _NO_TIME
+
+
+def _waiting(containers: list[ContainerStatus]) -> str | None:
+    for container in containers:
+        waiting = container.state.waiting
+        if waiting is not None and waiting.reason not in _STARTING:
+            return f"{waiting.reason}: {waiting.message}" if waiting.message else waiting.reason
+    return None
+
+
+def _disrupted(item: PodItem) -> str | None:
+    for condition in item.status.conditions:
+        if condition.type == "DisruptionTarget" and condition.status == "True":
+            return condition.reason or "DisruptionTarget"
+    return item.status.reason if item.status.reason in _DISRUPTIONS else None
+
+
+def _end(containers: list[ContainerStatus], names: tuple[str, ...]) -> ContainerEnd | None:
+    for container in containers:
+        ended = container.state.terminated
+        if container.name in names and ended is not None:
+            finished = _time(ended.finished_at or "")
+            return ContainerEnd(ended.exit_code, ended.reason, ended.message, finished)
+    return None

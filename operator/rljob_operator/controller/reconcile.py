@@ -1,0 +1,137 @@
+"""One job, once: observe, decide, act.
+
+Guarantees: at most one status write, only where it differs, and before anything is done that rests on it; a
+plan from an observation that has become stale is dropped, and the job looked at again.
+"""
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+from random import Random
+from typing import Any
+
+from rljob_api.job import GROUP, KIND, VERSION
+from rljob_api.status import Status
+from rljob_operator.controller.act import Actor, Stale
+from rljob_operator.controller.jobs import Entry, JobStore
+from rljob_operator.controller.observe import Observer, recheck
+from rljob_operator.controller.project import JobRef
+from rljob_operator.kube.client import ApiClient
+from rljob_operator.kube.errors import Conflict, NotFound
+from rljob_operator.kube.events import EventRecorder, Happening, ObjectReference
+from rljob_operator.kube.resources import RLJOBS
+from rljob_operator.metrics import OperatorMetrics
+from rljob_operator.plan.decide import decide
+from rljob_operator.plan.observed import Job
+from rljob_operator.plan.plan import Event, Plan
+from rljob_operator.plan.times import moment
+
+log = logging.getLogger(__name__)
+
+_STALE_SECONDS = 0.25
+_RESYNC_SECONDS = 600.0
+"""A job is looked at again after this long, give or take, whatever was or was not heard of it."""
+
+
+class Reconciler:
+    """The work queue's handler."""
+
+    def __init__(
+        self,
+        jobs: JobStore,
+        observer: Observer,
+        actor: Actor,
+        client: ApiClient,
+        recorder: EventRecorder,
+        metrics: OperatorMetrics,
+        today: Callable[[], datetime],
+        random: Random,
+    ) -> None:
+        """`today`: aware time in UTC."""
+        self._jobs = jobs
+        self._observer = observer
+        self._actor = actor
+        self._client = client
+        self._recorder = recorder
+        self._metrics = metrics
+        self._today = today
+        self._random = random
+
+    async def reconcile(self, ref: JobRef) -> float | None:
+        """Bring the job one step on; seconds until it is to be looked at again. Raises `ApiError`."""
+        entry = self._jobs.get(ref)
+        if entry is None:
+            self._observer.forget(ref)
+            return None
+        now = self._today()
+        observed = await self._observer.observe(ref, entry, now)
+        plan = decide(observed, now)
+        if plan is None:
+            return None
+        try:
+            entry = await self._write_status(ref, entry, plan)
+            self._post(ref, entry.job, plan.events)
+            await self._actor.carry_out(ref, entry, plan.actions)
+        except NotFound as error:
+            log.info("%s/%s: %s", *ref, error)
+            await self._look_again(ref, entry)
+            return _STALE_SECONDS
+        except (Conflict, Stale) as error:
+            log.debug("%s/%s: looked at again: %s", *ref, error)
+            return _STALE_SECONDS
+        waits = [plan.requeue_after, recheck(observed), self._resync()]
+        return min(wait for wait in waits if wait is not None)
+
+    async def _look_again(self, ref: JobRef, entry: Entry) -> None:
+        """Something that should be there is not: is it the job itself? A deletion while there was no
+        connection is not told by a watch that begins anew."""
+        try:
+            self._jobs.seen(await self._client.get(RLJOBS, *ref, dict[str, Any]))
+        except NotFound:
+            self._jobs.gone({"metadata": {"namespace": ref[0], "name": ref[1], "uid": entry.job.uid}})
+
+    def _resync(self) -> float:
+        return _RESYNC_SECONDS * (0.75 + 0.5 * self._random.random())
+
+    async def _write_status(self, ref: JobRef, entry: Entry, plan: Plan) -> Entry:
+        before = entry.job.status
+        if plan.status == before:
+            return entry
+        answer = await self._client.apply_status(
+            {
+                "apiVersion": f"{GROUP}/{VERSION}",
+                "kind": KIND,
+                "metadata": {
+                    "namespace": ref[0],
+                    "name": ref[1],
+                    "uid": entry.job.uid,
+                    "resourceVersion": entry.version,
+                },
+                "status": own_status(plan.status),
+            }
+        )
+        self._jobs.seen(answer)
+        self._count(entry.job, before, plan.status)
+        return self._jobs.get(ref) or entry
+
+    def _post(self, ref: JobRef, job: Job, events: tuple[Event, ...]) -> None:
+        about = ObjectReference(f"{GROUP}/{VERSION}", KIND, *ref, job.uid)
+        for event in events:
+            log.info("%s/%s: %s: %s", *ref, event.reason, event.message)
+            self._recorder.record(about, Happening(event.type, event.reason, event.reason, event.message))
+
+    def _count(self, job: Job, before: Status, after: Status) -> None:
+        for phase, count in self._jobs.phases().items():
+            self._metrics.jobs.labels(phase).set(count)
+        if after.phase == before.phase:
+            return
+        if before.phase is not None and before.phase not in self._jobs.phases():
+            self._metrics.jobs.labels(before.phase).set(0)
+        if after.phase == "Running" and after.attempt == 1 and after.start_time is not None:
+            waited = self._today() - moment(after.start_time)
+            self._metrics.time_to_running_seconds.observe(waited.total_seconds())
+
+
+def own_status(status: Status) -> dict[str, Any]:
+    """The status as this operator writes it: all but the runtime's part."""
+    return status.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"training"})

@@ -1,0 +1,63 @@
+"""RayClusters that this process has written and not seen come back yet.
+
+Guarantees: what is observed of a RayCluster is never older than the operator's own last write to it. A
+decision from an older view would take a scale-down that is under way for one that has not begun. Pure.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from rljob_operator.controller.items import RayClusterItem
+from rljob_operator.controller.project import JobRef, cluster
+from rljob_operator.plan.observed import Cluster
+
+_EXPECTED_SECONDS = 10.0
+"""A RayCluster that was just created is seen within this time, unless it is gone again."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenCluster:
+    """A RayCluster and the resourceVersion that it was read at, which makes no difference by itself."""
+
+    cluster: Cluster
+    version: int = field(compare=False)
+
+
+def seen_cluster(item: RayClusterItem) -> SeenCluster:
+    """A RayCluster as the API server has it."""
+    return SeenCluster(cluster(item), int(item.metadata.resource_version))
+
+
+class WrittenClusters:
+    """The answers to the operator's own writes, by job and name, until something as new is seen."""
+
+    def __init__(self) -> None:
+        self._written: dict[JobRef, dict[str, tuple[SeenCluster, float]]] = {}
+
+    def created(self, ref: JobRef, answer: SeenCluster, now: float) -> None:
+        """The API server has a new RayCluster. `now` in seconds of a clock that only moves forward."""
+        self._written.setdefault(ref, {})[answer.cluster.name] = (answer, now + _EXPECTED_SECONDS)
+
+    def changed(self, ref: JobRef, answer: SeenCluster) -> None:
+        """A RayCluster that was seen before has been changed."""
+        self._written.setdefault(ref, {})[answer.cluster.name] = (answer, 0.0)
+
+    def forget(self, ref: JobRef) -> None:
+        """The job is gone."""
+        self._written.pop(ref, None)
+
+    def newest(self, ref: JobRef, seen: Iterable[SeenCluster], now: float) -> tuple[Cluster, ...]:
+        """The job's RayClusters: each as it was seen or as it was written, whichever is newer."""
+        return tuple(self._merged(ref, {each.cluster.name: each for each in seen}, now))
+
+    def _merged(self, ref: JobRef, seen: Mapping[str, SeenCluster], now: float) -> Iterator[Cluster]:
+        written = self._written.get(ref, {})
+        for name, (answer, until) in list(written.items()):
+            there = seen.get(name)
+            if now >= until if there is None else there.version >= answer.version:
+                del written[name]
+        if not written:
+            self._written.pop(ref, None)
+        for name, each in seen.items():
+            yield written[name][0].cluster if name in written else each.cluster
+        yield from (answer.cluster for name, (answer, _) in written.items() if name not in seen)

@@ -1,0 +1,271 @@
+"""The operator when it, its network, the API server or KubeRay fails: nothing is lost, nothing done twice."""
+
+import asyncio
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import groupby
+
+import pytest
+
+from rljob_operator.kube.credentials import from_kubeconfig
+from tests.apiserver.operator_site import (
+    SECONDS,
+    Desk,
+    as_operator,
+    running_operator,
+    writes,
+)
+from tests.cluster import Cluster
+from tests.cluster.processes import ended_within
+from tests.fault_proxy import Answer, Cut, CutAfter, Delay, FaultProxy
+
+IDLE_SECONDS = 6.0
+"""Longer than any interval at which the operator would do something by itself."""
+
+
+def reconciled(operator, times=1):
+    """Wait until this process has brought jobs one step on so often."""
+    deadline = time.monotonic() + SECONDS
+    while operator.metric("rljob_reconcile_duration_seconds_count") < times:
+        operator.process.check()
+        assert time.monotonic() < deadline, "the operator reconciles nothing"
+        time.sleep(0.2)  # a metric gives no event
+
+
+class TestRestart:
+    @pytest.fixture
+    def desk(self, cluster, namespace):
+        return Desk(cluster, namespace)
+
+    def test_killed_and_started_again_it_changes_nothing_and_goes_on(self, cluster, desk, tmp_path):
+        with running_operator(cluster, tmp_path, desk.namespace) as operator:
+            desk.create()
+            desk.wait_phase("Running")
+            others = [Desk(cluster, desk.namespace, name) for name in ("suspended", "waiting")]
+            others[0].create({"suspend": True})
+            others[0].wait_phase("Suspended")
+            others[1].create({"accelerator": "nvidia", "pools.trainer.replicas": 99})
+            others[1].wait_condition("PodsReady", "False", "WaitingForPods")
+            others[1].wait_pods(lambda pods: len(pods) > 90, "pods")
+            operator.process.stop(kill=True)
+            before = desk.versions()
+            operator.process.start()
+            reconciled(operator, 3)
+            after = desk.versions()
+            assert {name: version for name, version in after.items() if "waiting" not in name} == {
+                name: version for name, version in before.items() if "waiting" not in name
+            }
+            desk.scale(2)
+            desk.wait(lambda job: job["status"]["pools"][1]["ready"] == 2, "two fast rollout workers")
+            operator.process.stop()  # SIGTERM: in order, within its time
+
+    def test_told_to_end_it_gives_its_lease_back_at_once(self, cluster, desk, tmp_path):
+        with running_operator(cluster, tmp_path, desk.namespace) as operator:
+            desk.create()
+            desk.wait_phase("Running")
+            began = time.monotonic()
+            operator.process.stop()
+            assert time.monotonic() - began < 4.0
+        lease = f"/apis/coordination.k8s.io/v1/namespaces/{desk.namespace}/leases/rljob-operator"
+        assert not cluster.api.request("GET", lease)["spec"].get("holderIdentity")
+
+    def test_an_idle_job_costs_no_write(self, cluster, desk, tmp_path):
+        account = as_operator(cluster, desk.namespace)
+        user = f"system:serviceaccount:{desk.namespace}:the-operator"
+        with running_operator(cluster, tmp_path, desk.namespace, kubeconfig=account):
+            desk.create()
+            desk.wait_phase("Running")
+            desk.wait_event("Running")
+            made = writes(cluster, desk.namespace, user)
+            assert made
+            time.sleep(IDLE_SECONDS)  # nothing is to happen
+            assert writes(cluster, desk.namespace, user)[len(made) :] == []
+
+    def test_a_job_deleted_meanwhile_is_forgotten(self, cluster, desk, tmp_path):
+        with running_operator(cluster, tmp_path, desk.namespace) as operator:
+            desk.create()
+            desk.wait_phase("Running")
+            operator.process.stop(kill=True)
+            cluster.api.request("DELETE", f"{desk.jobs}/test")
+            desk.wait_gone()
+            operator.process.start()
+            desk.create()
+            desk.wait_phase("Running", attempt=1)
+
+
+@pytest.mark.timeout(240)
+def test_an_api_server_that_is_down_for_half_a_minute(cluster, namespace, tmp_path):
+    desk = Desk(cluster, namespace)
+    with running_operator(cluster, tmp_path, namespace) as operator:
+        desk.create()
+        desk.wait_phase("Running")
+        cluster.stop_component("kube-apiserver")
+        assert not ended_within(operator.process.pid, 30), "the operator ended"
+        cluster.start_component("kube-apiserver")
+        desk.scale(3)
+        job = desk.wait(lambda job: job["status"]["pools"][1]["ready"] == 3, "three fast rollout workers")
+        assert (job["status"]["attempt"], job["status"]["failures"]) == (1, 0)
+
+
+class TestKubeRay:
+    @pytest.mark.timeout(240)
+    def test_installed_later(self, programs, tmp_path):
+        nodes = {"nvidia.com/gpu": 2}
+        with Cluster(kuberay=None, nodes=nodes) as cluster, running_operator(cluster, tmp_path, None):
+            desk = Desk(cluster, "default")
+            accounts = "/api/v1/namespaces/default/serviceaccounts"
+            cluster.wait(accounts, bool, "a default service account")
+            desk.create()
+            why = desk.wait_condition("PodsReady", "False", "KubeRayMissing")
+            assert "install KubeRay 1.4 or newer" in why["message"]
+            assert "install KubeRay" in desk.wait_event("KubeRayMissing")
+            cluster.start_kuberay("1.6.2")
+            desk.wait_phase("Running", attempt=1)
+
+    def test_stopped_for_a_while(self, cluster, namespace, tmp_path):
+        desk = Desk(cluster, namespace)
+        with running_operator(cluster, tmp_path, namespace):
+            cluster.stop_kuberay()
+            desk.create()
+            desk.wait_condition("PodsReady", "False", "WaitingForKubeRay")
+            cluster.start_kuberay()
+            desk.wait_phase("Running", attempt=1)
+
+
+class ThreadedProxy:
+    """A fault proxy on a loop and thread of its own, for tests that block."""
+
+    def __init__(self, kubeconfig) -> None:
+        self._kubeconfig = kubeconfig
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+
+    @contextmanager
+    def running(self) -> Iterator[FaultProxy]:
+        credentials = from_kubeconfig(self._kubeconfig)
+        self._thread.start()
+        proxy = FaultProxy(credentials.server, credentials.tls)
+        self.call(proxy.__aenter__())
+        try:
+            yield proxy
+        finally:
+            self.call(proxy.__aexit__(None, None, None))
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(10)
+
+    def call(self, work):
+        """Run a coroutine on the proxy's loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+
+
+FAULTS = {
+    "conflicts": (Answer(409, reason="Conflict"), "PATCH"),
+    "overload": (Answer(429, reason="TooManyRequests", retry_after=1), ""),
+    "server errors": (Answer(500, reason="InternalError"), ""),
+    "lists expired": (Answer(410, reason="Expired"), "GET"),
+    "answers lost": (Cut(carried_out=True), "PATCH"),
+    "creations whose answers are lost": (Cut(carried_out=True), "POST"),
+    "requests lost": (Cut(), ""),
+    "answers cut": (CutAfter(300), "GET"),
+    "delays": (Delay(1.0), "PATCH"),
+}
+"""What the proxy does to the next requests of a method (empty: any)."""
+
+
+@pytest.fixture(scope="class")
+def proxied(cluster, tmp_path_factory):
+    """A proxy, and an operator behind it."""
+    threaded = ThreadedProxy(cluster.kubeconfig)
+    folder = tmp_path_factory.mktemp("proxied")
+    with threaded.running() as proxy, running_operator(cluster, folder, None, server=proxy.url):
+        yield threaded, proxy
+
+
+class TestNetwork:
+    @pytest.fixture
+    def desk(self, cluster, namespace, proxied):
+        return Desk(cluster, namespace)
+
+    @pytest.mark.parametrize(("fault", "method"), FAULTS.values(), ids=FAULTS.keys())
+    def test_a_job_lives_through(self, desk, proxied, fault, method):
+        _, proxy = proxied
+        jobs = f"/namespaces/{desk.namespace}/"
+        proxy.inject(fault, 2, method, jobs)
+        desk.create()
+        desk.wait_phase("Running", attempt=1)
+        proxy.inject(fault, 2, method, jobs)
+        desk.scale(2)
+        desk.wait(lambda job: job["status"]["pools"][1]["ready"] == 2, "two fast rollout workers")
+        desk.patch({"suspend": True})
+        desk.wait_phase("Suspending")
+        desk.report(suspendedAtStep=3)
+        job = desk.wait_phase("Suspended")
+        assert (job["status"]["attempt"], job["status"]["failures"]) == (1, 0)
+        assert desk.pods() == []
+
+    def test_watches_that_break_and_expire(self, desk, proxied):
+        threaded, proxy = proxied
+        desk.create()
+        desk.wait_phase("Running")
+        threaded.call(_cut(proxy))
+        desk.scale(2)
+        desk.wait(lambda job: job["status"]["pools"][1]["ready"] == 2, "two fast rollout workers")
+        threaded.call(proxy.expire_watches())
+        desk.scale(3)
+        desk.wait(lambda job: job["status"]["pools"][1]["ready"] == 3, "three fast rollout workers")
+
+    def test_a_job_deleted_while_nothing_is_heard(self, desk, proxied):
+        """The watch that begins anew does not tell of it."""
+        _, proxy = proxied
+        desk.create()
+        desk.wait_phase("Running")
+        with proxy.blackout():
+            desk.cluster.api.request("DELETE", f"{desk.jobs}/test")
+            desk.wait_gone()
+            proxy.cut()
+        desk.create()
+        desk.wait_phase("Running", attempt=1)
+
+
+async def _cut(proxy):
+    proxy.cut()
+
+
+class TestTwoReplicas:
+    @pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP])
+    def test_only_one_writes(self, cluster, namespace, tmp_path, blow):
+        desk, other = Desk(cluster, namespace), Desk(cluster, namespace, "other")
+        with ExitStack() as stack:
+            first, second = (
+                stack.enter_context(
+                    running_operator(
+                        cluster,
+                        tmp_path,
+                        namespace,
+                        name=f"{name}-replica",
+                        kubeconfig=as_operator(cluster, namespace, name),
+                        start=name == "first",
+                    )
+                )
+                for name in ("first", "second")
+            )
+            desk.create()
+            desk.wait_phase("Running")
+            second.process.start()
+            first.process.signal(blow)
+            other.create()
+            other.wait_phase("Running")
+            if blow is signal.SIGSTOP:
+                first.process.signal(signal.SIGCONT)  # it still believes that it leads
+            else:
+                first.process.stop()
+            for fast in (2, 3):
+                desk.scale(fast)
+                ready = f"{fast} fast rollout workers"
+                desk.wait(lambda job, fast=fast: job["status"]["pools"][1]["ready"] == fast, ready)
+        users = [event["user"]["username"].rpartition(":")[2] for event in writes(cluster, namespace)]
+        turns = [user for user, _ in groupby(each for each in users if each in ("first", "second"))]
+        assert turns == ["first", "second"]

@@ -1,0 +1,226 @@
+"""The life of an RLJob on a real API server with the real KubeRay: one operator for all tests of the file."""
+
+import pytest
+
+from tests.apiserver.operator_site import Desk, condition, running_operator
+
+
+@pytest.fixture(scope="module")
+def operator(cluster, tmp_path_factory):
+    cluster.start_kuberay()
+    with running_operator(cluster, tmp_path_factory.mktemp("operator"), None) as started:
+        yield started
+
+
+@pytest.fixture
+def desk(cluster, namespace, operator):
+    desk = Desk(cluster, namespace)
+    written = operator.process.log.stat().st_size
+    yield desk
+    operator.process.check()
+    print(operator.process.log.read_bytes()[written:].decode(errors="replace"))
+
+
+@pytest.fixture
+def running(desk):
+    """A job that runs: one trainer, two fast rollout workers."""
+    desk.create({"pools.fastRollout.replicas": 2, "runPolicy": {"suspendGraceSeconds": 120}})
+    desk.wait_phase("Running")
+    return desk
+
+
+class TestStart:
+    def test_a_job_runs_and_says_so(self, running):
+        running.report(reward=0.5)
+        running.wait(lambda job: job["status"].get("training"), "training")
+        seen = running.columns()
+        age = seen.pop("AGE")
+        assert age.endswith(("s", "m"))
+        assert seen == {
+            "NAME": "test",
+            "PHASE": "Running",
+            "TRAINER": "1/1",
+            "FAST": "2/2",
+            "HEAVY": "0/0",
+            "STEP": "3/4",
+            "REWARD": "0.5",
+            "RESTARTS": "0",
+        }
+        job = running.get()
+        assert "finalizers" not in job["metadata"] and "annotations" not in job["metadata"]
+        assert condition(job, "PodsReady")["status"] == condition(job, "Accepted")["status"] == "True"
+        assert running.wait_event("CreatedRayCluster") == "Created RayCluster test-1"
+        assert running.wait_event("Running").startswith("All pods are ready")
+
+    def test_the_status_has_two_owners(self, running):
+        running.report()
+        managers = {each["manager"]: each for each in running.get()["metadata"]["managedFields"]}
+        assert "f:training" in managers["rljob-runtime"]["fieldsV1"]["f:status"]
+        assert "f:training" not in managers["rljob-operator"]["fieldsV1"]["f:status"]
+
+    def test_another_controllers_job_is_left_alone(self, desk):
+        desk.create({"managedBy": "kueue.x-k8s.io/multikueue"})
+        other = Desk(desk.cluster, desk.namespace, "other")
+        other.create()
+        other.wait_phase("Running")  # the operator has seen the older one by now
+        assert "status" not in desk.get() and desk.pods() == []
+
+    def test_a_gang_that_does_not_fit_ends_at_its_start_deadline(self, desk):
+        large = {
+            "accelerator": "nvidia",
+            "pools.trainer.replicas": 50,
+            "pools.trainer.acceleratorsPerWorker": 8,
+        }
+        desk.create({**large, "runPolicy": {"startDeadlineSeconds": 8}})
+        ended = desk.wait_phase("Failed")
+        why = condition(ended, "Failed")
+        assert why["reason"] == "StartDeadlineExceeded"
+        assert "of 50 trainer pods: Insufficient nvidia.com/gpu" in why["message"]
+        desk.wait_pods(lambda pods: not pods, "no pods")
+
+    def test_pods_that_the_cluster_does_not_admit_are_told(self, desk):
+        """KubeRay makes the RayCluster's pods, and is refused."""
+        quota = {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "1"}}}
+        quotas = f"/api/v1/namespaces/{desk.namespace}/resourcequotas"
+        desk.cluster.api.request("POST", quotas, {"apiVersion": "v1", "kind": "ResourceQuota", **quota})
+        desk.create()
+        why = desk.wait_condition("PodsReady", "False", "RayClusterRefused")
+        assert "exceeded quota: none" in why["message"]
+        desk.cluster.api.request("DELETE", f"{quotas}/none")
+        desk.wait_phase("Running", attempt=1)
+
+    def test_what_kuberay_refuses_is_told(self, desk):
+        """KubeRay's word for it is an Event about the RayCluster, which nobody reads."""
+        desk.cluster.stop_kuberay()
+        desk.create()
+        desk.wait_condition("PodsReady", "False", "WaitingForKubeRay")
+        made = desk.cluster.api.request("GET", f"{desk.clusters_path}/test-1")
+        containers = made["spec"]["headGroupSpec"]["template"]["spec"]["containers"]
+        containers[0]["env"].append({"name": "RAY_REDIS_ADDRESS", "value": "redis:6379"})
+        desk.cluster.api.request("PUT", f"{desk.clusters_path}/test-1", made)
+        desk.cluster.start_kuberay()
+        why = desk.wait_condition("PodsReady", "False", "RayClusterRefused")
+        assert "RAY_REDIS_ADDRESS" in why["message"]
+        assert "RAY_REDIS_ADDRESS" in desk.wait_event("RayClusterRefused")
+
+
+class TestSuspend:
+    def test_the_runtime_answers_and_the_pods_go(self, running):
+        running.patch({"suspend": True})
+        running.wait_phase("Suspending")
+        assert len(running.pods()) == 4
+        running.report(suspendedAtStep=3)
+        job = running.wait_phase("Suspended")
+        assert condition(job, "Suspended")["message"].startswith("Checkpoint of step 3 written")
+        assert running.pods() == []
+        running.patch({"suspend": False})
+        assert running.wait_phase("Running", attempt=2)["status"]["restarts"] == 0
+
+    def test_without_an_answer_the_pods_go_after_the_grace(self, desk):
+        desk.create({"runPolicy": {"suspendGraceSeconds": 2}})
+        desk.wait_phase("Running")
+        desk.patch({"suspend": True})
+        desk.wait_phase("Suspended")
+        assert "suspendGraceSeconds" in desk.wait_event("SuspendTimedOut")
+
+    def test_a_driver_that_stopped_for_it_is_no_failure(self, running):
+        running.patch({"suspend": True})
+        running.wait_phase("Suspending")
+        running.end_driver(130)
+        assert running.wait_phase("Suspended")["status"]["failures"] == 0
+
+    def test_created_suspended_nothing_is_made(self, desk):
+        desk.create({"suspend": True})
+        desk.wait_phase("Suspended")
+        assert desk.pods() == [] and desk.cluster.api.items(desk.clusters_path) == []
+        desk.patch({"suspend": False})
+        desk.wait_phase("Running", attempt=1)
+
+
+class TestEnd:
+    def test_done(self, running):
+        running.report(step=4, progress="4/4")
+        running.end_driver(0)
+        job = running.wait_phase("Complete")
+        assert "Trained 4 of 4 steps." in condition(job, "Complete")["message"]
+        running.wait_pods(lambda pods: not pods, "no pods")
+
+    def test_refused(self, running):
+        running.end_driver(2, "spec.training.model.path: no such folder: /models/a")
+        why = condition(running.wait_phase("Failed"), "Failed")
+        assert (why["reason"], why["message"]) == (
+            "InvalidConfiguration",
+            "spec.training.model.path: no such folder: /models/a",
+        )
+
+    def test_failed_again_and_again(self, desk):
+        desk.create({"runPolicy": {"backoffLimit": 1}})
+        desk.wait_phase("Running", attempt=1)
+        desk.end_driver(1, "out of memory")
+        desk.wait_phase("Restarting")
+        again = desk.wait_phase("Running", attempt=2)
+        assert (again["status"]["failures"], again["status"]["restarts"]) == (1, 1)
+        desk.end_driver(1, "out of memory")
+        why = condition(desk.wait_phase("Failed"), "Failed")
+        assert why["reason"] == "BackoffLimitExceeded" and "out of memory" in why["message"]
+
+    def test_it_is_removed_after_its_time(self, desk):
+        desk.create({"runPolicy": {"ttlSecondsAfterFinished": 1}})
+        desk.wait_phase("Running")
+        desk.end_driver(0)
+        desk.wait_gone()
+
+    def test_deleting_leaves_nothing(self, running):
+        running.cluster.kubectl("delete", "rljob", "test", "-n", running.namespace)
+        running.wait_gone()
+
+
+class TestLoss:
+    def test_a_rollout_pod(self, running):
+        [lost, _] = running.pods("fastRollout")
+        running.cluster.stop_kuberay()  # which would make a new pod at once
+        running.fail_pod(lost["metadata"]["name"])
+        assert lost["metadata"]["name"] in running.wait_event("RolloutWorkerLost")
+        running.wait_condition("Degraded", "True", "RolloutWorkerLost")
+        running.cluster.start_kuberay()
+        running.wait_condition("Degraded", "False")
+        job = running.wait_phase("Running", attempt=1)
+        assert job["status"]["failures"] == job["status"]["restarts"] == 0
+
+    def test_a_trainer_pod(self, running):
+        [lost] = running.pods("trainer")
+        running.cluster.stop_kuberay()  # which would make a new pod at once
+        running.fail_pod(lost["metadata"]["name"])
+        assert lost["metadata"]["name"] in running.wait_event("TrainerWorkerLost")
+        running.wait_condition("Degraded", "True", "TrainerWorkerLost")
+        running.cluster.start_kuberay()
+        running.wait_condition("Degraded", "False")
+        assert running.wait_phase("Running", attempt=1)["status"]["failures"] == 0
+
+    def test_the_head(self, running):
+        [head] = running.pods("head")
+        running.delete_pod(head["metadata"]["name"], gracePeriodSeconds=0)
+        job = running.wait_phase("Running", attempt=2)
+        assert (job["status"]["failures"], job["status"]["restarts"]) == (0, 1)
+        assert head["metadata"]["name"] in running.wait_event("HeadLost")
+
+    def test_a_pre_empted_head_costs_no_failure(self, running):
+        [head] = running.pods("head")
+        condition = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+        conditions = [*head["status"]["conditions"], condition]
+        running.fail_pod(head["metadata"]["name"], conditions=conditions)
+        job = running.wait_phase("Running", attempt=2)
+        assert job["status"]["failures"] == 0
+        assert "PreemptionByScheduler" in running.wait_event("HeadLost")
+
+    def test_the_node_of_the_head(self, running):
+        [head] = running.pods("head")
+        node = f"/api/v1/nodes/{head['spec']['nodeName']}"
+        gone = {"key": "rljob.dev/test", "effect": "NoExecute"}
+        running.cluster.api.request("PATCH", node, {"spec": {"taints": [gone]}})
+        try:
+            job = running.wait_phase("Running", attempt=2)
+        finally:
+            running.cluster.api.request("PATCH", node, {"spec": {"taints": None}})
+        assert job["status"]["failures"] == 0
+        assert "DeletionByTaintManager" in running.wait_event("HeadLost")

@@ -1,0 +1,80 @@
+"""Live pools of the real KubeRay change their size, and no worker that holds work is lost."""
+
+import pytest
+
+from tests.apiserver.operator_site import Desk, condition, running_operator
+from tests.apiserver.scaling_site import scale_at_random
+
+JOBS, SCALE_DOWNS = 4, 5
+"""`tests/bench/scale_down_kuberay.py` makes more than 200 under each KubeRay."""
+
+
+@pytest.fixture
+def operator(cluster, namespace, tmp_path):
+    with running_operator(cluster, tmp_path, namespace) as started:
+        yield started
+
+
+@pytest.mark.every_kuberay
+async def test_random_sizes_kill_no_busy_worker(cluster, namespace, operator, kuberay):
+    record = await scale_at_random(cluster, namespace, JOBS, SCALE_DOWNS, seed=1)
+    assert record.scale_downs >= JOBS * SCALE_DOWNS and record.scale_ups > 0
+    assert len(record.gone) > JOBS
+    assert record.busy == []
+    assert record.unnamed == []
+
+
+async def test_a_busy_worker_that_is_killed_is_noticed(cluster, namespace, operator):
+    """Without any time to drain, the operator takes workers that hold work: those that judge see it."""
+    record = await scale_at_random(
+        cluster, namespace, jobs=1, scale_downs=5, seed=2, changes={"runPolicy": {"drainGraceSeconds": 0}}
+    )
+    assert record.busy != [] and record.unnamed == []
+
+
+class TestByHand:
+    @pytest.fixture
+    def desk(self, cluster, namespace, operator):
+        desk = Desk(cluster, namespace)
+        desk.create({"pools.fastRollout.replicas": 3, "runPolicy": {"drainGraceSeconds": 120}})
+        desk.wait_phase("Running")
+        return desk
+
+    def ready(self, desk, pool, count):
+        return desk.wait(lambda job: job["status"]["pools"][pool]["ready"] == count, f"{count} ready workers")
+
+    def test_the_runtime_names_the_pods_that_go(self, desk):
+        names = sorted(pod["metadata"]["name"] for pod in desk.pods("fastRollout"))
+        desk.cluster.kubectl("scale", "rljob", "test", "-n", desk.namespace, "--replicas=1")
+        job = desk.wait(lambda job: job["status"].get("scaleDowns"), "a scale-down")
+        assert "waiting for the runtime to free pods of fast-rollout" in condition(job, "Running")["message"]
+        desk.report(released=[names[0]])
+        desk.wait(lambda job: job["status"]["training"].get("released") == [names[0]], "one released")
+        assert len(desk.pods("fastRollout")) == 3  # one is not enough: both go together
+        desk.report(released=names[:2])
+        job = self.ready(desk, 1, 1)
+        assert [pod["metadata"]["name"] for pod in desk.pods("fastRollout")] == names[2:]
+        assert "2 removed, 1 wanted" in desk.wait_event("ScaledDown")
+        assert job["status"]["fastRolloutReplicas"] == 1
+
+    def test_without_an_answer_pods_go_after_the_grace(self, desk):
+        desk.patch({"runPolicy": {"drainGraceSeconds": 2}})
+        desk.scale(1)
+        self.ready(desk, 1, 1)
+        assert "drainGraceSeconds are over" in desk.wait_event("DrainTimedOut")
+
+    def test_a_trainer_of_another_size(self, desk):
+        desk.patch({"pools": {"trainer": {"replicas": 3}}})
+        job = desk.wait(lambda job: job["status"].get("scaleDowns"), "a resize")
+        assert "to stop for trainer" in condition(job, "Running")["message"]
+        assert len(desk.pods("trainer")) == 1
+        desk.report(trainerStoppedFor=3)
+        self.ready(desk, 0, 3)
+        desk.report()
+        desk.patch({"pools": {"trainer": {"replicas": 2}}})
+        desk.wait(lambda job: job["status"].get("scaleDowns"), "a resize")
+        desk.report(trainerStoppedFor=2)
+        self.ready(desk, 0, 2)
+        job = desk.wait(lambda job: not job["status"].get("scaleDowns"), "no resize any more")
+        assert (job["status"]["attempt"], job["status"]["restarts"]) == (1, 0)
+        assert len(desk.pods("fastRollout")) == 3

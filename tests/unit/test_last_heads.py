@@ -1,0 +1,43 @@
+"""A head pod that is gone is known as it was last, whoever came after it."""
+
+from rljob_operator.controller.observe import LastHeads
+from tests.observations import end, pod
+
+REF = ("default", "math")
+
+
+def head(number, **fields):
+    return pod("head", number, **fields)
+
+
+class TestLastHeads:
+    def test_how_it_ended_is_kept(self):
+        heads = LastHeads()
+        heads.see(REF, [head(0), pod("trainer")])
+        heads.see(REF, [head(0, driver=end(0)), pod("trainer")])
+        heads.see(REF, [pod("trainer")])
+        [lost] = heads.lost(REF, [pod("trainer")])
+        assert lost.driver == end(0)
+
+    def test_a_new_head_does_not_hide_the_old_one(self):
+        heads = LastHeads()
+        heads.see(REF, [head(0, driver=end(2))])
+        heads.see(REF, [head(1)])
+        assert [each.driver for each in heads.lost(REF, [head(1)])] == [end(2)]
+
+    def test_one_that_is_there_is_not_lost(self):
+        heads = LastHeads()
+        heads.see(REF, [head(0)])
+        assert heads.lost(REF, [head(0)]) == ()
+
+    def test_only_the_last_few_are_kept(self):
+        heads = LastHeads()
+        for number in range(9):
+            heads.see(REF, [head(number)])
+        assert [each.name[-1] for each in heads.lost(REF, [])] == ["5", "6", "7", "8"]
+
+    def test_nothing_is_kept_of_a_job_that_is_gone(self):
+        heads = LastHeads()
+        heads.see(REF, [head(0)])
+        heads.forget(REF)
+        assert heads.lost(REF, []) == ()
