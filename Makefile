@@ -39,7 +39,7 @@ $(STAMP):
 	touch $@; \
 	echo "environment ready ($$((SECONDS - start)) s)"
 
-test: lint test-unit test-property test-runtime
+test: lint test-unit test-property test-runtime test-apiserver
 
 lint: environment
 	$(BIN)/ruff check .

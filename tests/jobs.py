@@ -51,6 +51,7 @@ GOOD: dict[str, dict[str, Any]] = {
         "accelerator": "ascend",
         "training.async.weightSync": {"push": {}, "transport": "hccl"},
     },
+    "pull over the network": {"training.async.weightSync": {"pull": {}, "transport": "tcp"}},
     "pull over shared memory": {"training.async.weightSync": {"pull": {}, "transport": "shm"}},
     "several GPUs to an engine": {"accelerator": "nvidia", "pools.fastRollout.acceleratorsPerWorker": 4},
     "any head width on GPUs": {"accelerator": "nvidia", "training.model.random.headDim": 16},
@@ -58,6 +59,7 @@ GOOD: dict[str, dict[str, Any]] = {
         "training.model.random.headDim": 16,
         "training.rollout.engine": {"torch": {}},
     },
+    "a qwen2 model": {"training.model.random": {"architecture": "qwen2", "hiddenSize": 128}},
     "a batch that fills the queue": {"training.async.queueCapacity": 32},
     "dual clip off": {"training.algorithm.policyLoss": {"clip": {"dual": None}}},
     "a vocabulary that just holds the letters": {
@@ -157,7 +159,7 @@ BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
     "nccl with pull": (
         {"accelerator": "nvidia", "training.async.weightSync": {"pull": {}, "transport": "nccl"}},
         f"{_TRAINING}.async.weightSync.transport",
-        "transport must be auto or shm with pull",
+        "transport must be auto, shm or tcp with pull",
     ),
     "neither push nor pull": (
         {"training.async.weightSync": {"transport": "shm"}},
@@ -208,6 +210,12 @@ BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
         {"training.model.random.keyValueHeads": 3},
         f"{_TRAINING}.model.random.keyValueHeads",
         "keyValueHeads must divide attentionHeads (keyValueHeads is 3, attentionHeads is 4)",
+    ),
+    "heads that qwen2 cannot have": (
+        {"training.model.random.architecture": "qwen2"},
+        f"{_TRAINING}.model.random.hiddenSize",
+        "hiddenSize must be attentionHeads times headDim for qwen2 "
+        "(hiddenSize is 64, attentionHeads is 4, headDim is 32)",
     ),
     "head width that vLLM lacks": (
         {"training.model.random.headDim": 16},

@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import psutil
 import yaml
+
+from rljob_runtime.metrics import METRICS_FILE, read_metrics
 
 PROMPTS = 4
 """In a step."""
@@ -57,15 +58,7 @@ class Run:
 
     def trained(self) -> dict[int, list[int]]:
         """Prompts by step, as the run recorded them; later lines of a step supersede earlier ones."""
-        steps: dict[int, list[int]] = {}
-        path = self.folder / "metrics.jsonl"
-        for line in path.read_bytes().splitlines() if path.exists() else []:
-            row = msgspec.json.decode(line)
-            if "resumed" in row:
-                steps = {step: uids for step, uids in steps.items() if step < row["resumed"]}
-            else:
-                steps[row["step"]] = row["uids"]
-        return steps
+        return {row["step"]: row["uids"] for row in read_metrics(self.folder / METRICS_FILE).rows}
 
     def wait_for_step(self, step: int, seconds: float = 120) -> None:
         """Until `step` steps are recorded."""

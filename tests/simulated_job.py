@@ -3,9 +3,11 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
+from rljob_runtime.data.fingerprint import DataFingerprint
 from rljob_runtime.engine_pool import EnginePool, EngineSlot
 from rljob_runtime.engines.fake import FakeEngine, FakeTiming
 from rljob_runtime.engines.protocol import PauseMode, Request, WeightRef
@@ -56,8 +58,15 @@ class Scenario:
 class SimulatedJob:
     """Runs a scenario; afterwards holds what happened."""
 
-    def __init__(self, scenario: Scenario, ledger: Ledger | None = None, first_step: int = 0) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        ledger: Ledger | None = None,
+        first_step: int = 0,
+        events_folder: Path | None = None,
+    ) -> None:
         self.scenario = scenario
+        self.events_folder = events_folder
         self.steps: list[SimulatedStep] = []
         self.groups: dict[int, Group] = {}
         self.trained: list[Group] = []
@@ -65,6 +74,7 @@ class SimulatedJob:
         self.ledger = ledger or Ledger()
         self.first_step = first_step
         self.engines_made = 0
+        self.turn = asyncio.Lock()
 
     def run(self) -> "SimulatedJob":
         run_virtual(self._main())
@@ -80,7 +90,7 @@ class SimulatedJob:
 
     async def _main(self) -> None:
         scenario, loop = self.scenario, asyncio.get_running_loop()
-        self.events = EventLog(None, 0, "driver", "driver", clock=loop.time)
+        self.events = EventLog(self.events_folder, 0, "driver", "driver", clock=loop.time)
         total = scenario.total_groups or scenario.steps * scenario.groups_per_step
         bound = Bound(scenario.max_staleness, scenario.groups_per_step, scenario.steps_per_version)
         self.controller = scenario.controller(bound, total, len(self.ledger), scenario.capacity_groups)
@@ -101,13 +111,19 @@ class SimulatedJob:
                 await self.add_engine(bound.version_at(self.first_step))
             rolling = tasks.create_task(self.rollouter.run())
             self.loop = TrainingLoop(
-                LoopSettings(-(-total // scenario.groups_per_step), checkpoint_every=3, stall_seconds=1e6),
+                LoopSettings(
+                    -(-total // scenario.groups_per_step),
+                    checkpoint_every=3,
+                    data=DataFingerprint("made up", total, "", "", "in order"),
+                    stall_seconds=1e6,
+                ),
                 self, self.rollouter, self.controller, self.plan, self.ledger, self,
                 self.events, tasks.create_task, lambda step, uids, seconds: self.steps.append(step),
             )  # fmt: skip
             faults = scenario.faults(self)
             await self.loop.run(self.first_step)
             rolling.cancel()
+            self.events.flush()
             if faults is not None:
                 faults.cancel()
         for slot in self.pool.slots:
@@ -158,7 +174,10 @@ class SimulatedJob:
     async def publish(self, version: int) -> WeightRef:
         return WeightRef(version, "shm", f"v{version}")
 
-    async def transmit(self, ref: WeightRef) -> None:
+    async def transmit(self, ref: WeightRef) -> bool:
+        raise AssertionError("shm needs no transmit")
+
+    async def break_off(self, ref: WeightRef, why: str) -> None:
         raise AssertionError("shm needs no transmit")
 
     async def save(self, step: int, state: bytes) -> None:

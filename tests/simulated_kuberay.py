@@ -98,8 +98,6 @@ class SimulatedKuberay:
         self.kuberay_sees: dict[str, Cluster] = {}
         self.checkpoint = 0
         """Step of the newest checkpoint in the run folder."""
-        self.overlaps: list[tuple[Pod, datetime]] = []
-        """Heads whose driver ran when another one started, and when that was."""
         self.causal = True
         """Whether KubeRay's view of RayClusters is never older than a pod that it sees gone."""
 
@@ -267,9 +265,6 @@ class SimulatedKuberay:
             return
         self.pods[name] = replace(pod, phase="Running", ready=True, node=f"node-of-{name}")
         if pod.role == "head":
-            others = (other for other in self.pods.values() if other.role == "head" and other.uid != pod.uid)
-            running = (other for other in others if other.phase == "Running" and other.driver is None)
-            self.overlaps += [(other, self.now) for other in running if other.disrupted is None]
             self.runtime = Runtime(pod.attempt, step=self.checkpoint, checkpoint=self.checkpoint)
 
     def remove_pod(self, name: str) -> None:

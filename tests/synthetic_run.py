@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rljob_runtime.group_counts import GroupCounts
 from rljob_runtime.metrics import MetricsLog
 from rljob_runtime.trace.events import EVENTS_FOLDER, EventLog
 
@@ -118,11 +119,11 @@ def _write(folder: Path, job: Job, first: int, last: int, began: float, resumed:
                     part = seconds * split / tokens
                     engines[engine].add(
                         "generate", step, at, part,
-                        uid=uid, request=f"{name}.0", tokens=split, length=split, finish="abort",
+                        uid=uid, request=f"{name}#{2 * uid}", tokens=split, length=split, finish="abort",
                     )  # fmt: skip
                     at, seconds = at + part + 0.05, seconds - part
                 engines[engine].add(
-                    "generate", step, at, seconds, uid=uid, request=f"{name}.{1 if split else 0}",
+                    "generate", step, at, seconds, uid=uid, request=f"{name}#{2 * uid + 1}",
                     tokens=tokens - split, length=tokens, finish=finish,
                 )  # fmt: skip
                 heapq.heappush(state.lanes, (at + seconds, engine, place))
@@ -180,4 +181,18 @@ def _values(job: Job, rng: random.Random, step: int, lengths: list[int], seconds
         "queue_depth": rng.randrange(0, 64),
         "tokens_per_second": sum(lengths) / (seconds + 2),
         "weight_version": step, "step_seconds": seconds, "seconds": {"forward": seconds * 0.4},
+        **_counts(job, step).metrics(),
     }  # fmt: skip
+
+
+def _counts(job: Job, step: int) -> GroupCounts:
+    """A batch is under way; one response in ten steps has no reward; a restart cancels and discards."""
+    counts = GroupCounts(moved_requests=step // 20, rejected={"timeout": step // 10} if step >= 10 else {})
+    counts.dispatched = counts.accepted = (step + 1) * job.groups
+    if job.restart_at is not None and step >= job.restart_at:
+        counts.dispatched += 6 * job.groups
+        counts.accepted += 5 * job.groups
+        counts.cancelled["job resumed"] = job.groups
+        counts.discarded["job resumed"] = 5 * job.groups
+    counts.dispatched, counts.open = counts.dispatched + job.groups, job.groups
+    return counts

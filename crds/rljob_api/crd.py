@@ -173,7 +173,7 @@ def _type_schema(annotation: Any, metadata: list[Any]) -> Schema:
         key = getattr(item, "list_key", None)
         keys = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]} if key else {}
         below = _type_schema(item, [])
-        if isinstance(item, type) and item.__doc__:
+        if isinstance(item, type) and issubclass(item, Model) and item.__doc__:
             below |= {"description": " ".join(item.__doc__.split())}
         return {"type": "array", "items": below, **keys, **bounds}
     if holds_quantities(metadata):

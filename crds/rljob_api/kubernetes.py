@@ -55,7 +55,8 @@ class Storage(Model):
 
     volume: FreeForm = Field(default_factory=dict)
     """A Kubernetes volume source, such as `{persistentVolumeClaim: {claimName: runs}}`, that all pods can
-    mount. Default: an emptyDir of each pod, which loses its checkpoints with the head pod."""
+    mount. Default: an emptyDir of each pod. Then the checkpoints are the trainer pod's own and lost with it,
+    and the trainer can have one worker only."""
     mount_path: str = Field(default="/rljob", min_length=2, max_length=255, pattern=r"^/[^:]+$")
     """Folder in the pods where the volume is mounted. Relative paths of the RLJob are relative to it; the
     job's own folder is `runs/NAMESPACE/NAME` in it."""

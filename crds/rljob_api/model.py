@@ -23,7 +23,8 @@ class RandomModel(Model):
     key_value_heads: int = Field(default=2, ge=1, le=256)
     """Key and value heads per layer; divides attentionHeads."""
     head_dim: int = Field(default=32, ge=8, le=512)
-    """Width of one head. vLLM on CPUs takes 32, 64, 80, 96, 112, 128 and larger."""
+    """Width of one head. vLLM on CPUs takes 32, 64, 80, 96, 112, 128 and larger; a qwen2 model has heads of
+    hiddenSize / attentionHeads."""
     max_position_embeddings: int = Field(default=256, ge=8, le=1048576)
     """Longest sequence (prompt and response), in tokens."""
     tie_word_embeddings: bool = False
@@ -37,6 +38,14 @@ class RandomModel(Model):
             cel="self.attentionHeads % self.keyValueHeads == 0",
             holds=lambda self: self.attention_heads % self.key_value_heads == 0,
             fields=("keyValueHeads", "attentionHeads"),
+        ),
+        Rule(
+            message="hiddenSize must be attentionHeads times headDim for qwen2",
+            cel="self.architecture != 'qwen2' || self.hiddenSize == self.attentionHeads * self.headDim",
+            holds=lambda self: (
+                self.architecture != "qwen2" or self.hidden_size == self.attention_heads * self.head_dim
+            ),
+            fields=("hiddenSize", "attentionHeads", "headDim"),
         ),
     )
 

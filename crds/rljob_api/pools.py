@@ -31,7 +31,8 @@ class Pool(PodShape):
     accelerators_per_worker: int = Field(default=1, ge=1, le=16)
     """Accelerators of one worker, in devices. With `accelerator: cpu` a worker has none: leave it at 1."""
     cpus_per_worker: int = Field(default=1, ge=1, le=512)
-    """CPU threads of one worker: the size of its compute thread pool."""
+    """CPU threads that one process computes with: a trainer rank, a torch engine, a vLLM engine on CPUs. On
+    accelerators, what runs beside them."""
 
 
 class TrainerPool(Pool):

@@ -38,7 +38,8 @@ def _sections(path: str, model: type[Model]) -> Iterator[str]:
     fields = yaml_fields(model)
     members = {yaml for yaml, name in zip(fields, model.model_fields, strict=True) if name in _members(model)}
     about = " ".join((model.__doc__ or "").split())
-    yield f"## {path}\n\n{about}\n\n| field | type | default | allowed | |\n|---|---|---|---|---|"
+    heading = f"## {path}\n\n{about}"
+    yield heading + ("\n\n| field | type | default | allowed | |\n|---|---|---|---|---|" if fields else "")
     for name, field in fields.items():
         mark = " *one of*" if name in members else ""
         cells = [

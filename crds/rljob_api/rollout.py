@@ -26,10 +26,9 @@ class VllmEngine(Model):
 
 
 class TorchEngine(Model):
-    """A small in-process engine on Hugging Face transformers: no compile step, starts in a second."""
-
-    threads: int = Field(default=1, ge=1, le=256)
-    """CPU threads of the engine."""
+    """A small in-process engine on Hugging Face transformers, on CPUs: no compile step, starts in a second.
+    It computes with the cpusPerWorker of its pool; with 1, a response depends on the weights, its prompt and
+    the seed alone, bit for bit."""
 
 
 class Engine(OneOf):

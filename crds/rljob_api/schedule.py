@@ -48,15 +48,16 @@ class WeightSync(OneOf):
     """The trainer pushes."""
     pull: PullSync | None = None
     """The engines pull."""
-    transport: Literal["auto", "shm", "nccl", "hccl"] = "auto"
-    """What carries the weights. shm: shared memory of one host. nccl, hccl: device to device, with push.
-    auto: shm on one host, else the accelerator's."""
+    transport: Literal["auto", "shm", "nccl", "hccl", "tcp"] = "auto"
+    """What carries the weights. shm: shared memory, on one machine only. nccl, hccl: device to device, with
+    push. tcp: over an encrypted network connection, through main memory. auto: shm on one machine; in a
+    cluster nccl for nvidia, hccl for ascend, tcp for cpu and with pull."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            message="transport must be auto or shm with pull: nccl and hccl reach all engines at once",
-            cel="!has(self.pull) || self.transport in ['auto', 'shm']",
-            holds=lambda self: self.pull is None or self.transport in ("auto", "shm"),
+            message="transport must be auto, shm or tcp with pull: nccl and hccl reach all engines at once",
+            cel="!has(self.pull) || self.transport in ['auto', 'shm', 'tcp']",
+            holds=lambda self: self.pull is None or self.transport in ("auto", "shm", "tcp"),
             fields=("transport",),
         ),
     )

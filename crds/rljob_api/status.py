@@ -103,17 +103,21 @@ class PoolStatus(Model):
 
 
 class ScaleDown(Model):
-    """A pool that is being made smaller: kept until every pod in `victims` is gone, whatever happens to the
-    operator meanwhile."""
+    """A pool that is being made smaller, or a trainer that is being resized: kept until every pod in
+    `victims` is gone, whatever happens to the operator meanwhile."""
 
     list_key: ClassVar[str] = "pool"
 
     pool: Literal["trainer", "fastRollout", "heavyRollout"]
     """Which pool."""
     victims: list[str] = Field(default_factory=list, max_length=4096)
-    """Pods that are being removed."""
+    """Pods that are being removed. The runtime takes none of them back."""
     replicas: int
     """Workers that the pool has once they are gone."""
+    asked_time: str | None = None
+    """When the wish for that many workers was first seen, RFC 3339."""
+    timed_out: bool = False
+    """The runtime did not free the pods within drainGraceSeconds: they go without its answer."""
 
 
 class Status(Model):
@@ -132,13 +136,14 @@ class Status(Model):
     restarts: int = Field(default=0, ge=0)
     """Attempts after the first since the job was last resumed, for whatever reason."""
     cluster_name: str | None = None
-    """The RayCluster of the attempt."""
+    """The RayCluster of the attempt; none between two attempts."""
     head_pod: str | None = None
     """UID of the attempt's head pod; another one means that the head was lost."""
     start_time: str | None = None
     """When the job was started or last resumed, RFC 3339."""
     attempt_time: str | None = None
-    """When the attempt's cluster was asked for, RFC 3339."""
+    """When the attempt's cluster was asked for, RFC 3339; between two attempts, when the next one may
+    begin."""
     suspend_time: str | None = None
     """When the newest request to suspend was seen, RFC 3339."""
     completion_time: str | None = None

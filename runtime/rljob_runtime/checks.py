@@ -23,8 +23,12 @@ _MODEL_PATH = (*_TRAINING, "model", "path")
 
 def check(manifest: Manifest) -> list[Finding]:
     """Everything that is wrong with what the manifest refers to."""
-    found = [*_check_reward(manifest.job, manifest.folder), *_check_texts(manifest.job, manifest.folder)]
-    return [manifest.find(problem) for problem in found]
+    return [manifest.find(problem) for problem in check_job(manifest.job, manifest.folder)]
+
+
+def check_job(job: RLJob, folder: Path) -> list[Problem]:
+    """Everything that is wrong with what a job refers to; relative paths are relative to `folder`."""
+    return [*_check_reward(job, folder), *_check_texts(job, folder)]
 
 
 class ModelFolderError(ValueError):

@@ -9,16 +9,22 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from rljob_runtime.commands import CommandMissing, ManifestCommand, add_commands
 from rljob_runtime.exit_codes import ExitCode
 from rljob_runtime.manifest import Manifest, ManifestError, read, render
 from rljob_runtime.run_folder import FolderRefused, RunOptions, held, holds_run
 
+_NO_RUN = "holds no run; give the folder that `rljob run` wrote."
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code. argparse itself exits with 2 for wrong arguments."""
-    options = _parser().parse_args(arguments)
+    arguments = sys.argv[1:] if arguments is None else arguments
     try:
+        options = _parser(arguments[0] if arguments else None).parse_args(arguments)
         code: int = options.command(options)
+    except CommandMissing as error:
+        return _refuse(str(error))
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("rljob"):
             raise
@@ -26,7 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(chosen: str | None) -> argparse.ArgumentParser:
+    """The parser of the built-in commands, and of others as far as `chosen`, the first argument, needs."""
     parser = argparse.ArgumentParser(
         prog="rljob",
         description="Reinforcement learning of language models, from one manifest.",
@@ -45,9 +52,18 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--share", action="store_true", help="let workers share this machine's accelerators")
     run.set_defaults(command=_run)
 
+    drive = commands.add_parser("drive", help="run the RLJob of this pod; the operator starts it")
+    drive.set_defaults(command=_drive)
+
     validate = commands.add_parser("validate", help="check manifests and all that they refer to")
     validate.add_argument("files", type=Path, nargs="+", metavar="FILE", help="RLJob manifests")
     validate.set_defaults(command=_validate)
+
+    export = commands.add_parser("export", help="write a checkpoint of a run as a Hugging Face model")
+    export.add_argument("folder", type=Path, metavar="DIR", help="the run's folder")
+    export.add_argument("destination", type=Path, metavar="MODEL", help="the folder to write")
+    export.add_argument("--step", type=int, metavar="N", help="the checkpoint's step (default: the newest)")
+    export.set_defaults(command=_export)
 
     report = commands.add_parser("report", help="write the HTML report of a run")
     report.add_argument("folder", type=Path, metavar="DIR", help="the run's folder")
@@ -55,6 +71,8 @@ def _parser() -> argparse.ArgumentParser:
 
     crd = commands.add_parser("crd", help="print the CustomResourceDefinition")
     crd.set_defaults(command=_crd)
+
+    add_commands(commands, chosen, _run_command)
     return parser
 
 
@@ -82,6 +100,12 @@ def _run(options: argparse.Namespace) -> int:
         return _refuse(f"rljob: {error}.")
 
 
+def _drive(_: argparse.Namespace) -> int:
+    from rljob_runtime.cluster.drive import drive
+
+    return drive()
+
+
 def _validate(options: argparse.Namespace) -> int:
     findings = []
     for file in options.files:
@@ -96,10 +120,31 @@ def _validate(options: argparse.Namespace) -> int:
 
 def _report(options: argparse.Namespace) -> int:
     if not holds_run(options.folder):
-        return _refuse(f"rljob: {options.folder} holds no run; give the folder that `rljob run` wrote.")
+        return _refuse(f"rljob: {options.folder} {_NO_RUN}")
     from rljob_runtime.trace.report import write_report
 
-    print(write_report(options.folder))
+    try:
+        print(write_report(options.folder))
+    except OSError as error:
+        return _fail(f"rljob: the report cannot be written: {error.filename}: {error.strerror}.")
+    return ExitCode.DONE
+
+
+def _export(options: argparse.Namespace) -> int:
+    if not holds_run(options.folder):
+        return _refuse(f"rljob: {options.folder} {_NO_RUN}")
+    if options.destination.exists():
+        return _refuse(f"rljob: {options.destination} exists already; name a folder that does not.")
+    from rljob_runtime.model_export import ExportRefused, export
+    from rljob_runtime.trainer.checkpoint import CheckpointError
+
+    try:
+        step = export(options.folder, options.destination, options.step)
+    except ExportRefused as error:
+        return _refuse(f"rljob: {error}.")
+    except CheckpointError as error:
+        return _fail(f"rljob: {error}.")
+    print(f"{options.destination}: the model of step {step}")
     return ExitCode.DONE
 
 
@@ -111,6 +156,18 @@ def _crd(_: argparse.Namespace) -> int:
     print(
         yaml.safe_dump(custom_resource_definition(), sort_keys=False, allow_unicode=True, width=110), end=""
     )
+    return ExitCode.DONE
+
+
+def _run_command(command: ManifestCommand, options: argparse.Namespace) -> int:
+    """Run another package's command. What the manifest refers to is in the cluster, and not looked for."""
+    try:
+        manifest = read(options.file)
+        problems = command.run(manifest.job, options)
+        if problems:
+            raise ManifestError(manifest.find(problem) for problem in problems)
+    except ManifestError as error:
+        return _refuse(str(error))
     return ExitCode.DONE
 
 
@@ -142,6 +199,11 @@ def _check_machine(manifest: Manifest, folder: Path, share: bool) -> None:
 def _refuse(message: str) -> int:
     print(message, file=sys.stderr)
     return ExitCode.REFUSED
+
+
+def _fail(message: str) -> int:
+    print(message, file=sys.stderr)
+    return ExitCode.FAILED
 
 
 if __name__ == "__main__":

@@ -30,6 +30,8 @@ class EngineSlot:
     devices: int = 1
     """Accelerators that it spans."""
     joined: bool = False
+    leaving: bool = False
+    """It is to go: it gets no requests any more, whatever else happens to it."""
     alive: bool = True
     places: int = 0
     """Places given out."""
@@ -72,7 +74,10 @@ class EnginePool:
         self.slots.append(slot)
 
     def join(self, slot: EngineSlot) -> None:
-        """Give this engine requests: it is ready and holds the weights of `slot.version`."""
+        """Give this engine requests: it is ready and holds the weights of `slot.version`. One that is
+        leaving gets none."""
+        if slot.leaving:
+            return
         slot.joined = True
         if slot.idle_since is None and slot.places == 0:
             slot.idle_since = self._clock()
@@ -81,6 +86,29 @@ class EnginePool:
     def leave(self, slot: EngineSlot) -> None:
         """Give this engine no further requests; those it runs go on."""
         slot.joined = False
+
+    async def clear(self, slot: EngineSlot) -> None:
+        """Make this engine leave for good; returns when its requests have moved on, with the tokens that
+        they have, or when it died."""
+        slot.leaving, slot.joined = True, False
+        freed = asyncio.Event()
+        self._listeners.append(freed.set)
+        try:
+            await asyncio.gather(*(slot.engine.abort(request_id) for request_id in list(slot.requests)))
+            while slot.places:
+                freed.clear()
+                await freed.wait()
+        except EngineDied as error:
+            self.lost(slot, str(error))
+        finally:
+            self._listeners.remove(freed.set)
+
+    def remove(self, slot: EngineSlot) -> None:
+        """Forget an engine that has left."""
+        if slot.alive:
+            slot.alive = slot.joined = False
+            self.slots.remove(slot)
+            self._changed()
 
     def lost(self, slot: EngineSlot, why: str) -> None:
         """This engine died."""

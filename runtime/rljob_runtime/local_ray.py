@@ -19,13 +19,8 @@ _OBJECT_STORE_BYTES = 100 * 2**20
 @contextmanager
 def started(job: RLJob) -> Iterator[None]:
     """A local Ray with one unit of the pool's resource for each worker of the job."""
-    os.environ.setdefault("RAY_DEDUP_LOGS", "0")
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    # Ray announces on the terminal, at each start, that it authenticates its own processes.
-    logging.getLogger("ray").setLevel(logging.ERROR)
+    prepare()
     import ray
-    from ray._private.ray_logging import global_worker_stdstream_dispatcher
 
     for attempt in range(1, _START_ATTEMPTS + 1):
         try:
@@ -44,12 +39,28 @@ def started(job: RLJob) -> Iterator[None]:
             if "timed out during startup" not in str(error) or attempt == _START_ATTEMPTS:
                 raise
             ray.shutdown()
-    # Ray prints a long report of each lost process; the driver says the same in a line.
-    global_worker_stdstream_dispatcher.remove_handler("ray_print_logs")
+    hush()
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def prepare() -> None:
+    """Set what Ray reads when it is imported and started."""
+    os.environ.setdefault("RAY_DEDUP_LOGS", "0")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    # Ray announces on the terminal, at each start, that it authenticates its own processes.
+    logging.getLogger("ray").setLevel(logging.ERROR)
+
+
+def hush() -> None:
+    """Once Ray is started: keep its long report of each lost process from the terminal; the driver says the
+    same in a line."""
+    from ray._private.ray_logging import global_worker_stdstream_dispatcher
+
+    global_worker_stdstream_dispatcher.remove_handler("ray_print_logs")
 
 
 def _resources(job: RLJob) -> dict[str, float]:
@@ -65,7 +76,7 @@ def _resources(job: RLJob) -> dict[str, float]:
 
 
 def devices() -> int:
-    """Accelerators that Ray found on this machine."""
+    """Accelerators that Ray found."""
     import ray
 
     found = ray.cluster_resources()

@@ -3,12 +3,16 @@
 Guarantees:
 - one whole line per trained step; a line of a step supersedes earlier lines of that step, and a resume at
   step n supersedes every line of steps >= n that stands before it, in the file and in TensorBoard;
-- a value that is not finite is written as null, never as invalid JSON.
+- a value that is not finite is written as null, never as invalid JSON;
+- a line that cannot be written raises; TensorBoard's copy that cannot be written ends with one warning.
 
 A line is {"step": int, "time": s since the epoch, ...values}; a resume is {"resumed": int, "time": s}.
 """
 
+import logging
 import math
+import os
+import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +22,8 @@ from typing import Any
 import msgspec
 
 from rljob_runtime.trace.events import append_line
+
+_log = logging.getLogger(__name__)
 
 METRICS_FILE = "metrics.jsonl"
 TENSORBOARD_FOLDER = "tensorboard"
@@ -72,6 +78,64 @@ class Metrics:
     """Lines that were cut off or are no JSON objects."""
 
 
+class _Board:
+    """A file of TensorBoard's, written as it goes."""
+
+    def __init__(self, folder: Path, clock: Callable[[], float]) -> None:
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        self._clock = clock
+        self._folder = folder
+        self._records: Any = None
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            # TensorBoard reads its files in the order of their names.
+            number = f"{int(time.time()):010d}.{len(os.listdir(folder)):04d}"
+            file = folder / f"events.out.tfevents.{number}.{socket.gethostname()}.{os.getpid()}"
+            self._records = RecordWriter(file.open("xb"))
+        except OSError as error:
+            self._give_up(error)
+        self.add(file_version="brain.Event:2")
+
+    def scalars(self, step: int, found: Mapping[str, float]) -> None:
+        """Add a point to each curve."""
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        values = [Summary.Value(tag=tag, simple_value=value) for tag, value in found.items()]
+        self.add(step=step, summary=Summary(value=values))
+
+    def supersede(self, step: int) -> None:
+        """The run starts again at `step`: TensorBoard drops what it has from there on."""
+        from tensorboard.compat.proto.event_pb2 import SessionLog
+
+        self.add(step=step, session_log=SessionLog(status=SessionLog.START))
+
+    def add(self, **event: Any) -> None:
+        """Write an `Event` of these fields."""
+        from tensorboard.compat.proto.event_pb2 import Event
+
+        if self._records is None:
+            return
+        try:
+            self._records.write(Event(wall_time=self._clock(), **event).SerializeToString())
+            self._records.flush()
+        except OSError as error:
+            self._give_up(error)
+
+    def close(self) -> None:
+        """Everything is written by now."""
+        if self._records is not None:
+            self._records.close()
+            self._records = None
+
+    def _give_up(self, error: OSError) -> None:
+        _log.warning(
+            "nothing more is written for TensorBoard to %s (%s); metrics.jsonl has it all",
+            self._folder, error.strerror,
+        )  # fmt: skip
+        self._records = None
+
+
 class MetricsLog:
     """Writes a run's metrics."""
 
@@ -79,41 +143,23 @@ class MetricsLog:
         self, run_folder: Path, resumed_at: int | None = None, clock: Callable[[], float] = time.time
     ) -> None:
         """`resumed_at`: first step to come when the run goes on from a checkpoint, None for a new run."""
-        from tensorboard.summary.writer.event_file_writer import EventFileWriter
-
         self._path = run_folder / METRICS_FILE
         self._clock = clock
-        self._board = EventFileWriter(str(run_folder / TENSORBOARD_FOLDER))
+        self._board = _Board(run_folder / TENSORBOARD_FOLDER, clock)
         if resumed_at is not None:
-            now = clock()
-            append_line(self._path, msgspec.json.encode({"resumed": resumed_at, "time": now}))
-            self._supersede(resumed_at, now)
+            append_line(self._path, msgspec.json.encode({"resumed": resumed_at, "time": clock()}))
+            self._board.supersede(resumed_at)
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
         """Record a step (from 0). Numbers, texts and dicts are kept; numbers also go to TensorBoard, those
         in a dict as `name/key`."""
-        now = self._clock()
         plain = {name: _finite(value) for name, value in values.items()}
-        append_line(self._path, msgspec.json.encode({**plain, "step": step, "time": now}))
-        self._scalars(step, now, scalars(plain))
+        append_line(self._path, msgspec.json.encode({**plain, "step": step, "time": self._clock()}))
+        self._board.scalars(step, scalars(plain))
 
     def close(self) -> None:
-        """Write out what TensorBoard's writer holds."""
+        """Close TensorBoard's file."""
         self._board.close()
-
-    def _scalars(self, step: int, now: float, found: Mapping[str, float]) -> None:
-        from tensorboard.compat.proto import event_pb2, summary_pb2
-
-        values = [summary_pb2.Summary.Value(tag=tag, simple_value=value) for tag, value in found.items()]
-        summary = summary_pb2.Summary(value=values)
-        self._board.add_event(event_pb2.Event(wall_time=now, step=step, summary=summary))
-
-    def _supersede(self, step: int, now: float) -> None:
-        """Tell TensorBoard that the run starts again at `step`; it drops what it has from there on."""
-        from tensorboard.compat.proto import event_pb2
-
-        start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-        self._board.add_event(event_pb2.Event(wall_time=now, step=step, session_log=start))
 
 
 def scalars(values: Mapping[str, Any]) -> dict[str, float]:

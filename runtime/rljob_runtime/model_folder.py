@@ -1,10 +1,15 @@
-"""The Hugging Face folder that engines and trainer load."""
+"""Where a run's models and checkpoints lie, and the Hugging Face folder that engines and trainer load."""
 
 from pathlib import Path
 
 from rljob_api import RLJob
 from rljob_runtime.data.tokenizer import TextTokenizer
-from rljob_runtime.run_folder import RunOptions
+from rljob_runtime.run_folder import FolderRefused, RunOptions
+from rljob_runtime.trainer.checkpoint import newest
+
+CHECKPOINTS = "checkpoints"
+"""In a run's folder: its checkpoints, or a link to where they are."""
+_INITIAL = "initial_model"
 
 
 def engine_model(job: RLJob, options: RunOptions, tokenizer: TextTokenizer) -> Path:
@@ -12,7 +17,7 @@ def engine_model(job: RLJob, options: RunOptions, tokenizer: TextTokenizer) -> P
     model = job.spec.training.model
     if model.path is not None:
         return options.manifest_folder / model.path
-    folder = options.folder / "model"
+    folder = options.folder / _INITIAL
     if model.random is not None and not (folder / "config.json").exists():
         from transformers.utils.logging import disable_progress_bar
 
@@ -31,4 +36,29 @@ def engine_model(job: RLJob, options: RunOptions, tokenizer: TextTokenizer) -> P
 def checkpoint_root(job: RLJob, run_folder: Path, manifest_folder: Path) -> Path:
     """The folder of the job's checkpoints."""
     path = job.spec.training.checkpoint.path
-    return manifest_folder / path if path is not None else run_folder / "checkpoints"
+    return manifest_folder / path if path is not None else run_folder / CHECKPOINTS
+
+
+def place_checkpoints(job: RLJob, options: RunOptions) -> None:
+    """Make the run's folder lead to its checkpoints, wherever they are. Raises `FolderRefused` where a new
+    run would write among those of another, and where a resumed one would not find its own."""
+    root = checkpoint_root(job, options.folder, options.manifest_folder).absolute()
+    link = options.folder / CHECKPOINTS
+    found, own = newest(root), newest(link)
+    if found is not None and not options.resume:
+        raise FolderRefused(
+            f"{root} (spec.training.checkpoint.path) holds checkpoints of another run, up to {found.name}: "
+            "move them away, or name another folder"
+        )
+    if own is not None and (found is None or found.resolve() != own.resolve()):
+        raise FolderRefused(
+            f"the run's checkpoints are in {link.resolve()}, up to {own.name}, and "
+            f"spec.training.checkpoint.path names {root}: move them there, or set it back"
+        )
+    if root == link:
+        return
+    if link.is_symlink():
+        link.unlink()
+    elif link.is_dir():
+        link.rmdir()
+    link.symlink_to(root, target_is_directory=True)

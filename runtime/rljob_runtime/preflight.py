@@ -192,7 +192,7 @@ def _memory(job: RLJob, parameters: int, machine: Machine) -> Iterator[Problem]:
 
 def _shared_memory(job: RLJob, parameters: int, machine: Machine) -> Iterator[Problem]:
     sync = job.spec.training.async_.weight_sync
-    if sync.transport not in ("auto", "shm"):
+    if sync.transport not in ("auto", "shm", "tcp"):
         return
     copies = sync.pull.keep_versions if sync.pull is not None else 1
     needed = (copies + 1) * parameters * weight_bytes(job)

@@ -1,7 +1,8 @@
 """The job's queue, kept alive: its host, the driver's client, and what others need to reach it.
 
 Guarantees: a lost host is replaced at the same address with the same keys, then `on_back` is called so that
-what it held is put again; a host that keeps failing ends the job (`GivenUp`).
+what it held is put again; a host that keeps failing ends the job (`GivenUp`). The host is on the driver's
+node, and is lost with it.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+from rljob_runtime.cluster.nodes import only_on
 from rljob_runtime.ledger import Ledger
 from rljob_runtime.queue.auth import Endpoint, new_keys
 from rljob_runtime.queue.client import AsyncQueueClient
@@ -35,16 +37,22 @@ class QueueService:
     def __init__(
         self,
         capacity_samples: int,
+        home: str,
+        address: str | None,
         spawn: Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"],
         on_back: Callable[[], Awaitable[None]],
     ) -> None:
-        """`spawn` starts a task whose failure ends the job."""
+        """`home`: id of the driver's Ray node; `address`: its IP address, where others reach the queue from
+        other machines. `spawn` starts a task whose failure ends the job."""
+        self._home = home
         self._server_keys, self.keys = new_keys()
         self._capacity = capacity_samples
         self._spawn = spawn
         self._on_back = on_back
         self._folder = tempfile.TemporaryDirectory(prefix="rljob-")
-        self._address = f"ipc://{Path(self._folder.name) / 'queue'}"
+        self._address = (
+            f"ipc://{Path(self._folder.name) / 'queue'}" if address is None else f"tcp://{address}:0"
+        )
         self._budget = RestartBudget("the queue host")
         self._term = 0
         self._host: Any = None
@@ -80,9 +88,14 @@ class QueueService:
             log.info("the queue host was gone, or did not stop in time: %s", error)
 
     async def _start_host(self) -> None:
-        self._host = start_host(self._server_keys, self._capacity, self._address, term=self._term)
+        self._host = start_host(
+            self._server_keys, self._capacity, self._address, term=self._term,
+            scheduling_strategy=only_on(self._home),
+        )  # fmt: skip
         async with asyncio.timeout(_START_SECONDS):
             self.endpoint = await self._host.endpoint.remote()
+        # A host that replaces it listens where the clients already are.
+        self._address = self.endpoint.address
 
     async def _watch(self) -> None:
         from ray.exceptions import RayError

@@ -1,7 +1,7 @@
 """The trainer's ranks as Ray actors, behind the training loop's `Trainer` protocol.
 
 Guarantees: all ranks make each call together; when one rank dies or fails, the call raises `TrainerDied` (or
-the error that asks a person, such as a full disk) and all ranks are ended; after `restart` they are new
+the error that asks a person, such as a full disk) and all ranks are ended; after `start` they are new
 processes with the job's initial weights.
 """
 
@@ -10,32 +10,37 @@ import logging
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from rljob_api import RLJob
+from rljob_runtime.cluster.nodes import only_on
 from rljob_runtime.devices import DeviceMissing, Devices
 from rljob_runtime.engines.protocol import WeightRef
+from rljob_runtime.job_errors import TrainingDiverged, UnsupportedModel
 from rljob_runtime.job_plan import JobPlan
 from rljob_runtime.model_folder import checkpoint_root
 from rljob_runtime.parallel.microbatch import SampleTooLong
 from rljob_runtime.queue_service import QueueService
 from rljob_runtime.run_folder import RunOptions
+from rljob_runtime.trace.ranks import EventRanks
 from rljob_runtime.trainer.actor import TrainerActor, TrainerSpec
 from rljob_runtime.trainer.checkpoint import CheckpointError
 from rljob_runtime.trainer.metrics import StepMetrics
 from rljob_runtime.training_loop import JobState
+from rljob_runtime.weights.route import WeightRoute
 from rljob_runtime.weights.shm import NoRoom
-
-Transport = Literal["shm", "nccl", "hccl"]
+from rljob_runtime.weights.transport import STORED
 
 log = logging.getLogger(__name__)
 
 _START_SECONDS = 900.0
 _STEP_SECONDS = 6 * 3600.0
 _CLOSE_SECONDS = 20.0
-_FOR_PEOPLE = (CheckpointError, DeviceMissing, NoRoom, SampleTooLong)
+_BESIDE = "beside"
+"""Ray's group of calls that do not wait for the one that a rank is at."""
+_FOR_PEOPLE = (CheckpointError, DeviceMissing, NoRoom, SampleTooLong, TrainingDiverged, UnsupportedModel)
 """Errors that a restart would only meet again."""
 
 
@@ -50,68 +55,39 @@ class RayTrainer:
         self,
         job: RLJob,
         plan: JobPlan,
-        model_folder: Path,
         options: RunOptions,
         queue: QueueService,
         events_folder: Path | None,
-        weights_root: Path,
+        ranks: EventRanks,
+        route: WeightRoute,
         device_share: float,
     ) -> None:
         """`device_share`: the part of its accelerator that a rank asks for."""
         self._device_share = device_share
         self._job = job
         self._plan = plan
-        self._model_folder = model_folder
         self._options = options
         self._queue = queue
         self._events_folder = events_folder
-        self._weights_root = weights_root
-        wanted = job.spec.training.async_.weight_sync.transport
-        self._transport: Transport = "shm" if wanted == "auto" else wanted
+        self._event_ranks = ranks
+        self._route = route
+        self.turn = asyncio.Lock()
+        """Held during a step, a checkpoint and a broadcast: the engines of a broadcast stand still meanwhile,
+        and must not wait for a step."""
         self._starts = 0
         self._ranks: list[Any] = []
 
-    async def start(self) -> None:
-        """Start all ranks; returns when each has its model."""
+    async def start(self, nodes: Sequence[str]) -> None:
+        """Start a rank on each of these Ray nodes, of which one may be named several times; returns when each
+        has its model. What was left of earlier ranks is ended."""
+        self._kill()
         self._starts += 1
-        self._ranks = [self._start_rank(rank) for rank in range(self._plan.trainer_ranks)]
+        self._ranks = [self._start_rank(rank, node, len(nodes)) for rank, node in enumerate(nodes)]
         address = await self._call("address", deadline=_START_SECONDS, ranks=self._ranks[:1])
         await self._call("setup", address[0], deadline=_START_SECONDS)
 
-    async def restart(self) -> None:
-        """End what is left of the ranks and start new ones."""
-        self._kill()
-        await self.start()
-
-    async def step(self, step: int, version: int, uids: Sequence[int]) -> StepMetrics:
-        """Train these groups, taken from the queue by uid, and acknowledge them."""
-        results = await self._call("step", step, version, list(uids), deadline=_STEP_SECONDS)
-        return msgspec.msgpack.decode(results[0], type=StepMetrics)
-
-    async def publish(self, version: int) -> WeightRef:
-        """Make the current weights available as `version`: in shared memory, or, for a collective transport,
-        at a free address where the engines can meet the trainer."""
-        if self._transport != "shm":
-            address = (await self._call("free_address", deadline=_START_SECONDS, ranks=self._ranks[:1]))[0]
-            return WeightRef(version, self._transport, address)
-        results = await self._call("publish", version, deadline=_START_SECONDS)
-        return msgspec.msgpack.decode(results[0], type=WeightRef)
-
-    async def transmit(self, ref: WeightRef) -> None:
-        """Send the weights of a collective `ref`."""
-        await self._call("transmit", msgspec.msgpack.encode(ref), deadline=_START_SECONDS)
-
-    async def save(self, step: int, state: bytes) -> None:
-        """Write a checkpoint after `step` steps."""
-        await self._call("save", step, state, deadline=_STEP_SECONDS)
-
-    async def load(self) -> JobState | None:
-        """Go on from the newest checkpoint, if there is one; returns where the job stood."""
-        results = await self._call("load", deadline=_STEP_SECONDS)
-        return msgspec.msgpack.decode(results[0], type=JobState) if results[0] is not None else None
-
-    async def close(self) -> None:
-        """End all ranks."""
+    async def stop(self) -> None:
+        """End all ranks, leaving everything in order; `start` may follow."""
         from ray.exceptions import RayError
 
         try:
@@ -120,29 +96,81 @@ class RayTrainer:
         except (RayError, TimeoutError):
             log.info("the trainer did not close in time, or was gone")
         self._kill()
+
+    async def sees(self, path: Path) -> list[bool]:
+        """For each rank whether a file is there on its machine."""
+        return await self._call("sees", str(path), deadline=_START_SECONDS)
+
+    async def step(self, step: int, version: int, uids: Sequence[int]) -> StepMetrics:
+        """Train these groups, taken from the queue by uid, and acknowledge them."""
+        async with self.turn:
+            results = await self._call("step", step, version, list(uids), deadline=_STEP_SECONDS)
+        return msgspec.msgpack.decode(results[0], type=StepMetrics)
+
+    async def publish(self, version: int) -> WeightRef:
+        """Make the current weights available as `version`: stored, or, for a collective transport, at a free
+        address where the engines can meet the trainer."""
+        if self._route.transport not in STORED:
+            call = self._call("free_address", deadline=_START_SECONDS, ranks=self._ranks[:1], group=_BESIDE)
+            address = (await call)[0]
+            return WeightRef(version, self._route.transport, address)
+        results = await self._call("publish", version, deadline=_START_SECONDS)
+        return msgspec.msgpack.decode(results[0], type=WeightRef)
+
+    async def transmit(self, ref: WeightRef) -> bool:
+        """Send the weights of a collective `ref`, while holding `turn`; False where that was broken off."""
+        results = await self._call("transmit", msgspec.msgpack.encode(ref), deadline=_START_SECONDS)
+        return bool(results[0])
+
+    async def break_off(self, ref: WeightRef, why: str) -> None:
+        """End the sending of `ref`, of whose engines one is lost."""
+        await self._call(
+            "break_off", msgspec.msgpack.encode(ref), why, deadline=_START_SECONDS, ranks=self._ranks[:1],
+            group=_BESIDE,
+        )  # fmt: skip
+
+    async def save(self, step: int, state: bytes) -> None:
+        """Write a checkpoint after `step` steps."""
+        async with self.turn:
+            await self._call("save", step, state, deadline=_STEP_SECONDS)
+
+    async def load(self) -> JobState | None:
+        """Go on from the newest checkpoint, if there is one; returns where the job stood."""
+        results = await self._call("load", deadline=_STEP_SECONDS)
+        return msgspec.msgpack.decode(results[0], type=JobState) if results[0] is not None else None
+
+    async def close(self) -> None:
+        """End all ranks, and remove what they published on this machine."""
+        await self.stop()
         for start in range(1, self._starts + 1):
-            shutil.rmtree(self._weights_folder(start), ignore_errors=True)
+            if (root := self._weights_folder(start)) is not None:
+                shutil.rmtree(root, ignore_errors=True)
 
-    def _weights_folder(self, start: int) -> Path:
+    def _weights_folder(self, start: int) -> Path | None:
         """Where start number `start` publishes: engines may still read what an earlier one did."""
-        return self._weights_root.with_name(f"{self._weights_root.name}-{start}")
+        root = self._route.root
+        return None if root is None else root.with_name(f"{root.name}-{start}")
 
-    def _start_rank(self, rank: int) -> Any:
+    def _start_rank(self, rank: int, node: str, world_size: int) -> Any:
         import ray
 
         trainer, kind = self._job.spec.pools.trainer, Devices.of(self._job.spec.accelerator)
         schedule = self._job.spec.training.schedule
         push = self._job.spec.training.async_.weight_sync
+        root = self._weights_folder(self._starts)
         spec = TrainerSpec(
             job=self._job.model_dump_json(by_alias=True, exclude_none=True),
-            model_folder=str(self._model_folder),
+            model_folder=str(self._route.model_folder),
+            model=self._route.model,
             checkpoint_root=str(
                 checkpoint_root(self._job, self._options.folder, self._options.manifest_folder)
             ),
-            weights_root=str(self._weights_folder(self._starts)),
+            weights_root=str(root) if root is not None else None,
+            serve=self._route.server_keys if self._route.transport == "tcp" and rank == 0 else None,
             events_folder=str(self._events_folder) if self._events_folder is not None else None,
+            events_rank=self._event_ranks.of(f"trainer-{rank}"),
             rank=rank,
-            world_size=self._plan.trainer_ranks,
+            world_size=world_size,
             total_updates=self._plan.total_steps * schedule.batches_per_step,
             keep_versions=push.pull.keep_versions if push.pull is not None else 2,
             endpoint=self._queue.endpoint,
@@ -151,6 +179,8 @@ class RayTrainer:
         options: dict[str, Any] = {
             "num_cpus": 0,
             "resources": {"trainer": 1},
+            "scheduling_strategy": only_on(node),
+            "concurrency_groups": {_BESIDE: 1},
             "runtime_env": {"env_vars": {"OMP_NUM_THREADS": str(trainer.cpus_per_worker)}},
         }
         if kind.ray_resource == "GPU":
@@ -159,11 +189,19 @@ class RayTrainer:
             options["resources"][kind.ray_resource] = self._device_share
         return ray.remote(**options)(TrainerActor).remote(msgspec.msgpack.encode(spec))
 
-    async def _call(self, method: str, *arguments: Any, deadline: float, ranks: Any = None) -> list[Any]:
-        """Call `method` on all ranks; the results in order of rank."""
+    async def _call(
+        self, method: str, *arguments: Any, deadline: float, ranks: Any = None, group: str | None = None
+    ) -> list[Any]:
+        """Call `method` on all ranks; the results in order of rank. `group`: of Ray's, None for the one in
+        which one call follows the other."""
         from ray.exceptions import RayActorError, RayError, RayTaskError
 
-        calls = [getattr(rank, method).remote(*arguments) for rank in ranks or self._ranks]
+        if not self._ranks:
+            raise TrainerDied(f"the trainer is stopped, and was asked for {method}")
+        methods = [getattr(rank, method) for rank in ranks or self._ranks]
+        if group is not None:
+            methods = [each.options(concurrency_group=group) for each in methods]
+        calls = [each.remote(*arguments) for each in methods]
         try:
             async with asyncio.timeout(deadline):
                 return list(await asyncio.gather(*calls))
@@ -187,3 +225,4 @@ class RayTrainer:
 
         for rank in self._ranks:
             ray.kill(rank)
+        self._ranks = []

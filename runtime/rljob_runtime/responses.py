@@ -36,6 +36,16 @@ class Response:
         self.seconds = now - self.began
 
 
+def request_id(uid: int, index: int, attempt: int) -> str:
+    """Name of one attempt at response `index` of the group `uid`; unique as long as `attempt` is."""
+    return f"{uid}.{index}#{attempt}"
+
+
+def response_of(request: str) -> str:
+    """Name of the response, "uid.index", that a request is an attempt at."""
+    return request.partition("#")[0]
+
+
 def response_seed(job_seed: int, uid: int, index: int) -> int:
     """Seed of a response's sampling, in [0, 2**31): depends on the job's seed and the response alone."""
     digest = hashlib.blake2b(f"{job_seed}/{uid}/{index}".encode(), digest_size=8).digest()

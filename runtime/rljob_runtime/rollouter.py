@@ -10,16 +10,16 @@ Guarantees:
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from rljob_runtime.engine_pool import EnginePool, EngineSlot
 from rljob_runtime.engines.protocol import EngineDied, Request
-from rljob_runtime.responses import Response, response_seed
+from rljob_runtime.group_counts import GroupCounts
+from rljob_runtime.responses import Response, request_id, response_seed
 from rljob_runtime.samples import Group, Prompt, Sample
 from rljob_runtime.staleness import StalenessController
 from rljob_runtime.trace.events import EventLog
@@ -39,21 +39,6 @@ class GroupSink(Protocol):
     """Where finished groups go; waits while it is full."""
 
     async def __call__(self, group: Group) -> None: ...
-
-
-@dataclass
-class RolloutCounters:
-    """Groups: dispatched == put + sum(cancelled) + open."""
-
-    dispatched: int = 0
-    put: int = 0
-    open: int = 0
-    cancelled: Counter[str] = field(default_factory=Counter)
-    moved_requests: int = 0
-    """Requests that lost their engine and went on elsewhere."""
-    continued_requests: int = 0
-    """Requests taken out of an engine with a part of their tokens, and resubmitted."""
-    failed_rewards: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True)
@@ -80,7 +65,7 @@ class Rollouter:
         events: EventLog,
     ) -> None:
         """`todo` yields the uids to dispatch, oldest first."""
-        self.counters = RolloutCounters()
+        self.counts = GroupCounts()
         self.group_ready = asyncio.Event()
         """Set whenever a group was put; whoever waits for groups clears it."""
         self.pool = pool
@@ -127,8 +112,8 @@ class Rollouter:
         tasks = dict(self._groups)
         for uid, task in tasks.items():
             task.cancel()
-            self._close(uid)
-        self.counters.cancelled[reason] += len(tasks)
+            del self._groups[uid]
+        self.counts.cancel(reason, len(tasks))
         await self.pool.abort_all()
         await asyncio.gather(*tasks.values(), return_exceptions=True)
 
@@ -145,13 +130,8 @@ class Rollouter:
         uid = next(self._todo, None)
         if uid is not None:
             self._controller.dispatched(uid, version)
-            self.counters.dispatched += 1
-            self.counters.open += 1
+            self.counts.dispatch()
         return uid
-
-    def _close(self, uid: int) -> None:
-        del self._groups[uid]
-        self.counters.open -= 1
 
     async def _grow(self, uid: int) -> None:
         """One group, from prompt to queue."""
@@ -171,8 +151,8 @@ class Rollouter:
             group = self._assemble(prompt, responses, scores, version)
         with self._events.span("put", self.pool.step, uid=uid):
             await self._sink(group)
-        self._close(uid)
-        self.counters.put += 1
+        del self._groups[uid]
+        self.counts.accept()
         controller.put(uid)
         self.group_ready.set()
         self.poke()
@@ -187,7 +167,7 @@ class Rollouter:
         samples = []
         for response, (reward, failure) in zip(responses, scores, strict=True):
             if failure is not None:
-                self.counters.failed_rewards[failure.split(maxsplit=1)[0].rstrip(":")] += 1
+                self.counts.reject(failure.split(maxsplit=1)[0].rstrip(":"))
             samples.append(
                 Sample(
                     tokens=response.tokens,
@@ -210,7 +190,7 @@ class Rollouter:
             slot = await self.pool.acquire((prompt.uid, index))
             self._attempts += 1
             request = Request(
-                request_id=f"{prompt.uid}.{index}#{self._attempts}",
+                request_id=request_id(prompt.uid, index, self._attempts),
                 tokens=np.concatenate([prompt.tokens, response.tokens]),
                 max_tokens=self._settings.max_response_tokens - len(response.tokens),
                 seed=seed,
@@ -221,12 +201,15 @@ class Rollouter:
 
     async def _attempt(self, slot: EngineSlot, request: Request, response: Response, uid: int) -> bool:
         """One stay on one engine; returns whether the response is complete."""
+        if slot.leaving:
+            self.pool.release(slot)
+            return False
         began = self._events.clock()
         slot.requests.add(request.request_id)
         try:
             generation = await slot.engine.submit(request)
         except EngineDied as error:
-            self.counters.moved_requests += 1
+            self.counts.moved_requests += 1
             self.pool.lost(slot, str(error))
             return False
         finally:
@@ -243,5 +226,5 @@ class Rollouter:
         )  # fmt: skip
         if response.finish != "abort":
             return True
-        self.counters.continued_requests += 1
+        self.counts.continued_requests += 1
         return False

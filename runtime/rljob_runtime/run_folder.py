@@ -21,6 +21,10 @@ class FolderRefused(ValueError):
     """The folder cannot be used; the message says why and what to do."""
 
 
+class FolderBusy(FolderRefused):
+    """Another process holds the folder."""
+
+
 @dataclass(frozen=True)
 class RunOptions:
     """How to run a job; everything else stands in the job itself."""
@@ -90,7 +94,7 @@ def _locked(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise FolderRefused(
+            raise FolderBusy(
                 f"another rljob is running in {folder}: wait for it, or name another folder with --output"
             ) from error
         yield

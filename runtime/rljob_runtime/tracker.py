@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from rljob_runtime.engine_pool import EnginePool
+from rljob_runtime.group_counts import GroupCounts
 from rljob_runtime.metrics import MetricsLog
 from rljob_runtime.trainer.metrics import StepMetrics
 from rljob_runtime.view.progress import Header, Progress
@@ -37,6 +38,8 @@ class Tracker:
         self.progress = Progress(
             header, step=first_step, total_steps=total_steps, queue_capacity=queue_capacity
         )
+        self.counts = GroupCounts()
+        """What became of the job's groups."""
         self._pool = pool
         self._log = log
         self._with_kl = with_kl
@@ -47,9 +50,17 @@ class Tracker:
         self._remember(0)
 
     def step_done(
-        self, metrics: StepMetrics, uids: Sequence[int], queue_depth: int, version: int, seconds: float
+        self,
+        metrics: StepMetrics,
+        uids: Sequence[int],
+        queue_depth: int,
+        version: int,
+        seconds: float,
+        counts: GroupCounts,
     ) -> None:
-        """A step was trained on the groups `uids` in `seconds`; `queue_depth` in samples."""
+        """A step was trained on the groups `uids` in `seconds`; `queue_depth` in samples, `counts` since the
+        job began."""
+        self.counts = counts
         self._trained_seconds += seconds
         self._remember(metrics.response_tokens)
         self._rewards.append(metrics.reward_mean)
@@ -73,7 +84,7 @@ class Tracker:
         )
         values: dict[str, Any] = msgspec.structs.asdict(metrics)
         values |= {"queue_depth": queue_depth, "tokens_per_second": rate, "weight_version": version}
-        values |= {"step_seconds": seconds, "busy": busy, "uids": list(uids)}
+        values |= {"step_seconds": seconds, "busy": busy, "uids": list(uids), **counts.metrics()}
         self._log.write(metrics.step, values)
 
     def recent_reward(self) -> float | None:

@@ -14,12 +14,15 @@ from typing import Any, Protocol
 
 import msgspec
 
+from rljob_runtime.data.fingerprint import DataFingerprint
 from rljob_runtime.engines.protocol import WeightRef
+from rljob_runtime.group_counts import GroupCounts
 from rljob_runtime.ledger import Ledger
 from rljob_runtime.rollouter import Rollouter
 from rljob_runtime.staleness import StalenessController
 from rljob_runtime.trace.events import EventLog
-from rljob_runtime.weights.sync import Transmit, WeightSyncPlan
+from rljob_runtime.weights.sync import Broadcaster, WeightSyncPlan
+from rljob_runtime.weights.transport import STORED
 
 
 class JobState(msgspec.Struct):
@@ -30,9 +33,17 @@ class JobState(msgspec.Struct):
     ledger: Ledger
     waiting: list[bytes]
     """Finished groups that wait to be trained, in wire form."""
+    counts: GroupCounts
+    data: DataFingerprint
+    """Of the prompts that uids stand for."""
+
+    @property
+    def kept(self) -> int:
+        """Groups that are trained, and those that wait."""
+        return len(self.ledger) + len(self.waiting)
 
 
-class Trainer(Protocol):
+class Trainer(Broadcaster, Protocol):
     """The trainer, as the loop sees it."""
 
     async def step(self, step: int, version: int, uids: Sequence[int]) -> Any:
@@ -41,10 +52,6 @@ class Trainer(Protocol):
 
     async def publish(self, version: int) -> WeightRef:
         """Make the current weights available as `version`."""
-        ...
-
-    async def transmit(self, ref: WeightRef) -> None:
-        """Send the weights to the engines that are loading `ref`; for collective transports."""
         ...
 
     async def save(self, step: int, state: bytes) -> None:
@@ -78,6 +85,8 @@ class LoopSettings:
 
     total_steps: int
     checkpoint_every: int
+    data: DataFingerprint
+    """Recorded in checkpoints."""
     stall_seconds: float = 1800.0
     """How long a step may wait for its groups."""
 
@@ -133,6 +142,9 @@ class TrainingLoop:
                 await self._save(step)
         if step != self._saved:
             await self._save(step)
+        if self._pushing is not None:
+            # The trainer may be stopped now, and its weights go with it.
+            await self._pushing
         return step
 
     async def _batch(self, step: int) -> tuple[int, ...] | None:
@@ -175,17 +187,23 @@ class TrainingLoop:
             await self._pushing
         with self._events.span("weight_publish", self._rollouter.pool.step):
             ref = await self._trainer.publish(version)
-        if ref.transport == "shm":
+        if ref.transport in STORED:
             self._pushing = self._spawn(self._push(ref, None))
         else:
-            await self._push(ref, self._trainer.transmit)
+            await self._push(ref, self._trainer)
 
-    async def _push(self, ref: WeightRef, transmit: Transmit | None) -> None:
-        await self._plan.publish(ref, transmit)
+    async def _push(self, ref: WeightRef, broadcaster: Broadcaster | None) -> None:
+        await self._plan.publish(ref, broadcaster)
         self._rollouter.poke()
 
     async def _save(self, step: int) -> None:
-        state = JobState(step, self._ledger.copy(), self._waiting.frames())
+        state = JobState(
+            step,
+            self._ledger.copy(),
+            self._waiting.frames(),
+            self._rollouter.counts.copy(),
+            self._settings.data,
+        )
         with self._events.span("checkpoint", step):
             await self._trainer.save(step, msgspec.msgpack.encode(state))
         self._saved = step

@@ -10,12 +10,12 @@ a fifth of the generation's time. The baseline is the same code with maxStalenes
 import statistics
 
 import numpy as np
-from tests.bench.figures import Figure, record
-from tests.simulated_job import Scenario, SimulatedJob
 
 from rljob_runtime.engines.fake import FakeTiming
 from rljob_runtime.engines.protocol import Request
 from rljob_runtime.staleness import StalenessController
+from tests.bench.figures import Figure, record
+from tests.simulated_job import Scenario, SimulatedJob
 
 MEDIAN_TOKENS = 200
 SIGMA = 0.9

@@ -19,9 +19,9 @@ import time
 from pathlib import Path
 
 import torch
-from tests.bench.figures import Figure, record
 
 from rljob_runtime.trace.events import EventLog
+from tests.bench.figures import Figure, record
 
 PAIRS = 100
 MICRO_BATCHES = 4
@@ -63,7 +63,7 @@ def generate(model: Model, prompts: torch.Tensor, events: EventLog, step: int) -
         for index in range(SAMPLES):
             events.add(
                 "generate", step, began, seconds,
-                uid=uid, request=f"{uid}.{index}.0",
+                uid=uid, request=f"{uid}.{index}#{uid}",
                 tokens=RESPONSE_TOKENS, length=RESPONSE_TOKENS, finish="stop",
             )  # fmt: skip
         for event in ("reward", "group_assembly", "put"):
@@ -101,7 +101,7 @@ def cost_per_event(folder: Path, count: int = 20_000) -> tuple[float, float]:
     began = time.perf_counter()
     for index in range(count):
         log.add(
-            "generate", index // 1000, 1.8e9, 0.5, uid=7, request="7.1.0", tokens=9, length=9, finish="stop"
+            "generate", index // 1000, 1.8e9, 0.5, uid=7, request="7.1#9", tokens=9, length=9, finish="stop"
         )
     log.flush()
     added = time.perf_counter()

@@ -119,9 +119,7 @@ def main() -> None:
         Figure("trainer idle, bound 1", bound1["trainer"], "share", sync["trainer"]),
         Figure("engine without requests, bound 1", bound1["fast"], "share", sync["fast"]),
         Figure("weight update of the engine, bound 1", bound1["update"], "s", sync["update"]),
-        Figure(
-            "mean |engine - trainer| log-probability after updates, bf16", sync["parity"], "nats"
-        ),
+        Figure("mean |engine - trainer| log-probability after updates, bf16", sync["parity"], "nats"),
     ]
     name = "gpu_loop" if options.transport == "auto" else f"gpu_loop_{options.transport}"
     record(name, figures, **({"folder": options.out} if options.out else {}))

@@ -6,12 +6,11 @@ python -m tests.bench.sync_equality
 import tempfile
 from pathlib import Path
 
+from rljob_api import RLJob
+from rljob_runtime.metrics import read_metrics
 from tests.bench.figures import Figure, record
 from tests.reference_sync import synchronous_losses
 from tests.runs import manifest, running
-
-from rljob_api import RLJob
-from rljob_runtime.metrics import read_metrics
 
 STEPS = 20
 
@@ -25,7 +24,9 @@ def main() -> None:
             if run.end(600) != 0:
                 raise SystemExit(run.log.read_text())
         losses = [row["loss"] for row in read_metrics(run.folder / "metrics.jsonl").rows]
-        straight = synchronous_losses(RLJob.model_validate(document), run.folder / "model", folder, STEPS)
+        straight = synchronous_losses(
+            RLJob.model_validate(document), run.folder / "initial_model", folder, STEPS
+        )
     different = sum(ours != theirs for ours, theirs in zip(losses, straight, strict=True))
     record(
         "sync_equality",

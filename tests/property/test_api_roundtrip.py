@@ -8,11 +8,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from tests.jobs import GOOD, job
 
 from rljob_api import RLJob
 from rljob_api.errors import problems
 from rljob_runtime.yaml_source import YamlError, parse
+from tests.jobs import GOOD, job
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Cn"]))
 SCALARS = st.one_of(

@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from rljob_api.job import Spec
 from rljob_api.status import Status
+from rljob_operator.plan import deadlines
 from rljob_operator.plan.conditions import condition, finished, holds
 from rljob_operator.plan.deadlines import REMOVAL_SECONDS
 from rljob_operator.plan.decide import decide
@@ -34,15 +35,28 @@ LEGAL = {
 """Phases that may follow each phase within one decision, besides itself."""
 
 CHANCE = st.floats(0, 1, allow_nan=False)
+MOVERS = (
+    *("see_job", "see_pods", "see_clusters", "restart"),
+    *("kuberay", "kuberay", "kuberay_watches", "runtime_step"),
+    *("a pod starts", "a pod is gone"),
+)
 SIZES = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(0, 2))
 
 
-class Histories(RuleBasedStateMachine):
+class AnyHistory(RuleBasedStateMachine):
     """Drives the simulated cluster, and looks at everything that the operator writes."""
 
-    def start(self, sizes, **changes):
-        policy = {"suspendGraceSeconds": 60, "drainGraceSeconds": 100}
-        of = spec({**{f"runPolicy.{name}": value for name, value in policy.items()}, **changes}, sizes)
+    @initialize(
+        sizes=SIZES,
+        backoff_limit=st.integers(0, 2),
+        suspended=st.sampled_from([False, False, False, True]),
+        active=st.sampled_from([None, None, 700]),
+    )
+    def begin(self, sizes, backoff_limit, suspended, active):
+        policy = {"suspendGraceSeconds": 60, "drainGraceSeconds": 100, "backoffLimit": backoff_limit}
+        if active is not None:
+            policy["activeDeadlineSeconds"] = active
+        of = spec({"runPolicy": policy, "suspend": suspended}, sizes)
         self.world = SimulatedKuberay(new_job(of), NOW, self.worst)
         self.operator = SimulatedOperator(self.world)
         self.end = None
@@ -69,41 +83,26 @@ class Histories(RuleBasedStateMachine):
         self.operator.see()
         self.the_operator_reconciles(None)
 
-    @rule(what=st.sampled_from(["see_job", "see_pods", "see_clusters"]))
-    def the_operator_sees_a_part(self, what):
-        getattr(self.operator, what)()
-
-    @rule()
-    def the_operator_restarts(self):
-        self.operator.restart()
-
-    @rule()
-    def kuberay_reconciles(self):
-        self.world.kuberay()
-
-    @rule()
-    def kuberay_watches(self):
-        self.world.kuberay_watches()
+    @rule(who=st.sampled_from(MOVERS), chance=CHANCE)
+    def somebody_moves(self, who, chance):
+        world, pods = self.world, self.world.pods.values()
+        match who:
+            case "see_job" | "see_pods" | "see_clusters" | "restart":
+                getattr(self.operator, who)()
+            case "kuberay" | "kuberay_watches" | "runtime_step":
+                getattr(world, who)()
+            case "a pod starts":
+                pod = self.some(chance, (pod for pod in pods if pod.phase == "Pending"))
+                if pod is not None:
+                    world.start_pod(pod.name)
+            case "a pod is gone":
+                pod = self.some(chance, (pod for pod in pods if pod.deleting is not None))
+                if pod is not None:
+                    world.remove_pod(pod.name)
 
     @rule()
     def everything_moves_on(self):
-        settle(self.world, self.operator, rounds=3)
-
-    @rule(chance=CHANCE)
-    def a_pod_starts(self, chance):
-        pod = self.some(chance, (pod for pod in self.world.pods.values() if pod.phase == "Pending"))
-        if pod is not None:
-            self.world.start_pod(pod.name)
-
-    @rule(chance=CHANCE)
-    def a_pod_is_gone(self, chance):
-        pod = self.some(chance, (pod for pod in self.world.pods.values() if pod.deleting is not None))
-        if pod is not None:
-            self.world.remove_pod(pod.name)
-
-    @rule()
-    def the_runtime_looks(self):
-        self.world.runtime_step()
+        settle(self.world, self.operator, rounds=5)
 
     @rule(seconds=st.sampled_from([1, 20, 150, 400]))
     def time_passes(self, seconds):
@@ -117,6 +116,31 @@ class Histories(RuleBasedStateMachine):
         sizes[pool] = size
         if sizes["trainer"] > 0 and sizes["fastRollout"] + sizes["heavyRollout"] > 0:
             self.world.edit(resized(self.spec, sizes))
+
+    @rule(then=st.sampled_from(["stay", "resume", "wait", "wait", "late"]))
+    def a_user_suspends_or_resumes(self, then):
+        self.world.edit(self.spec.model_copy(update={"suspend": not self.spec.suspend}))
+        if then == "late":
+            self.the_operator_sees_all()
+            self.world.now += timedelta(seconds=self.spec.run_policy.suspend_grace_seconds)
+            self.the_operator_sees_all()
+        if then == "wait":
+            settle(self.world, self.operator, rounds=5)
+        if then != "stay":
+            self.world.edit(self.spec.model_copy(update={"suspend": False}))
+        if then == "late":
+            self.the_operator_sees_all()
+
+    @rule(chance=CHANCE, what=st.sampled_from(["pod", "pod", "cluster"]))
+    def a_user_deletes_something(self, chance, what):
+        if what == "pod":
+            pod = self.some(chance, self.world.pods.values())
+            if pod is not None:
+                self.world.delete_pod(pod.name)
+            return
+        for name in list(self.world.clusters):
+            self.world.delete_cluster(name)
+            self.operator.see_clusters()
 
     # Faults
 
@@ -132,6 +156,29 @@ class Histories(RuleBasedStateMachine):
             self.world.end_pod(
                 pod.name, "Error" if how == "Evicted" else how, how if how == "Evicted" else None
             )
+
+    @precondition(lambda self: self.world.runtime is not None)
+    @rule(how=st.sampled_from(["failed", "memory", "deleted"]))
+    def an_attempt_is_lost_and_the_next_one_starts(self, how):
+        head = self.world.driving_head()
+        if how == "memory":
+            self.world.kill_head()
+        elif how == "deleted" and head is not None:
+            self.world.delete_pod(head.name)
+        else:
+            self.world.end_driver(DriverExit.FAILED, "the last words")
+        settle(self.world, self.operator, rounds=8)
+
+    @precondition(lambda self: self.world.runtime is not None)
+    @rule(how=st.sampled_from(["failed", "stopped", "memory", "node", "done", "refused"]))
+    def the_head_ends(self, how):
+        head = self.world.driving_head()
+        if how == "memory":
+            self.world.kill_head()
+        elif how == "node" and head is not None:
+            self.world.lose_node(head.name)
+        elif how in EXITS:
+            self.world.end_driver(EXITS[how], "the last words")
 
     # What always holds
 
@@ -150,12 +197,6 @@ class Histories(RuleBasedStateMachine):
         assert sum(not cluster.deleting for cluster in self.world.clusters.values()) <= 1
 
     @invariant()
-    def one_driver_at_a_time(self):
-        for head, began in self.world.overlaps:
-            asked = head.deleting and head.deleting - timedelta(seconds=head.deletion_grace)
-            assert asked and began - asked >= timedelta(seconds=REMOVAL_SECONDS), f"{head.name} still ran"
-
-    @invariant()
     def failures_are_bounded(self):
         assert self.world.job.status.failures <= self.spec.run_policy.backoff_limit + 1
 
@@ -164,76 +205,15 @@ class Histories(RuleBasedStateMachine):
         status = self.world.job.status
         ends = [condition(status, kind) for kind in ENDS if holds(status, kind)]
         assert len(ends) <= 1
+        kept = status.attempt, status.failures, status.restarts, status.completion_time, status.cluster_name
         if self.end is not None:
-            assert ends == [self.end]
-        self.end = ends[0] if ends else None
+            assert (ends, kept) == self.end
+        self.end = (ends, kept) if ends else None
 
     def teardown(self):
         if hasattr(self, "world"):
             settle(self.world, self.operator, rounds=60)
             check_settled(self.world, self.operator)
-
-
-class AnyHistory(Histories):
-    """From the job's creation on, with every fault there is."""
-
-    @initialize(
-        sizes=SIZES,
-        backoff_limit=st.integers(0, 2),
-        suspended=st.sampled_from([False, False, False, True]),
-        active=st.sampled_from([None, None, 3000]),
-    )
-    def begin(self, sizes, backoff_limit, suspended, active):
-        limits = {} if active is None else {"runPolicy.activeDeadlineSeconds": active}
-        self.start(sizes, suspend=suspended, **{"runPolicy.backoffLimit": backoff_limit}, **limits)
-
-    @precondition(lambda self: not self.spec.suspend)
-    @rule()
-    def a_user_suspends(self):
-        self.world.edit(self.spec.model_copy(update={"suspend": True}))
-
-    @precondition(lambda self: self.spec.suspend)
-    @rule(wait=st.booleans())
-    def a_user_resumes(self, wait):
-        if wait:
-            settle(self.world, self.operator, rounds=5)
-        self.world.edit(self.spec.model_copy(update={"suspend": False}))
-
-    @rule(chance=CHANCE)
-    def a_user_deletes_a_pod(self, chance):
-        pod = self.some(chance, self.world.pods.values())
-        if pod is not None:
-            self.world.delete_pod(pod.name)
-
-    @precondition(lambda self: self.world.clusters)
-    @rule()
-    def a_user_deletes_the_cluster(self):
-        for name in list(self.world.clusters):
-            self.world.delete_cluster(name)
-            self.operator.see_clusters()
-
-    @precondition(lambda self: self.world.runtime is not None)
-    @rule(how=st.sampled_from(["failed", "memory", "deleted"]))
-    def an_attempt_is_lost_and_the_next_one_starts(self, how):
-        head = self.world.driving_head()
-        if how == "memory":
-            self.world.kill_head()
-        elif how == "deleted" and head is not None:
-            self.world.delete_pod(head.name)
-        else:
-            self.world.end_driver(DriverExit.FAILED, "the last words")
-        settle(self.world, self.operator, rounds=8)
-
-    @precondition(lambda self: self.world.runtime is not None)
-    @rule(how=st.sampled_from(["failed", "failed", "stopped", "memory", "node", "refused", "done"]))
-    def the_head_fails(self, how):
-        head = self.world.driving_head()
-        if how == "memory":
-            self.world.kill_head()
-        elif how == "node" and head is not None:
-            self.world.lose_node(head.name)
-        elif how in EXITS:
-            self.world.end_driver(EXITS[how], "the last words")
 
 
 PYTHON = {"trainer": "trainer", "fastRollout": "fast_rollout", "heavyRollout": "heavy_rollout"}
@@ -261,6 +241,7 @@ def check_plan(observed: Observed, plan: Plan, now) -> None:
     assert decide(observed, now) == plan
     check_conditions(old, new, observed.job.generation)
     check_suspension(observed, new, now)
+    check_beginning(observed, plan, now)
     for entry in new.pools:
         existing = [pod for pod in observed.pods if pod.role == entry.name]
         assert entry.current <= len(existing) and entry.ready <= sum(pod.ready for pod in existing)
@@ -283,6 +264,17 @@ def check_suspension(observed: Observed, new: Status, now) -> None:
     lost = head.deleting is not None and now >= head.deleting
     answered = old.training is not None and old.training.suspended_at_step is not None
     assert gone or late or lost or answered, "the checkpoint is not written"
+
+
+def check_beginning(observed: Observed, plan: Plan, now) -> None:
+    """An attempt begins when no driver can run any more, as far as is seen."""
+    if plan.status.attempt == observed.job.status.attempt:
+        return
+    assert not [cluster for cluster in observed.clusters if not cluster.deleting]
+    for head in observed.pods:
+        if head.role == "head" and head.phase == "Running" and head.driver is None and head.main is None:
+            asked = head.deleting and head.deleting - timedelta(seconds=head.deletion_grace)
+            assert asked and now - asked >= timedelta(seconds=REMOVAL_SECONDS), f"{head.name} may still run"
 
 
 def check_conditions(old: Status, new: Status, generation: int) -> None:
@@ -333,7 +325,11 @@ def check_settled(world: SimulatedKuberay, operator: SimulatedOperator) -> None:
         assert not world.clusters and not world.pods
         assert finished(status) or holds(status, "Suspended")
         return
+    deadline = deadlines.active(status, world.job.spec)
+    assert deadline is None or world.now < deadline
     assert holds(status, "Running") and holds(status, "PodsReady") and not holds(status, "Degraded")
+    head = world.driving_head()
+    assert head is not None and (head.uid, head.attempt) == (status.head_pod, status.attempt)
     assert not status.scale_downs
     for group in next(iter(world.clusters.values())).groups:
         wish = getattr(world.job.spec.pools, PYTHON[group.pool]).replicas

@@ -5,9 +5,9 @@ import random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.simulated_job import Scenario, SimulatedJob
 
 from rljob_runtime.samples import spans_cover
+from tests.simulated_job import Scenario, SimulatedJob
 
 
 def killer(seed: int, every: float):
@@ -61,9 +61,9 @@ def test_every_prompt_is_trained_once_within_the_bound(scenario, partial_last, t
     assert job.ledger.watermark == scenario.total_groups and not job.ledger.ahead
     for step in job.steps:
         assert step.staleness_max <= job.controller.bound.versions
-    counters = job.rollouter.counters
-    assert counters.dispatched == counters.put + sum(counters.cancelled.values()) + counters.open
-    assert counters.open == 0
+    counts = job.rollouter.counts
+    assert counts.dispatched == counts.accepted == scenario.total_groups
+    assert (counts.open, counts.cancelled, counts.discarded) == (0, {}, {})
     for group in job.trained:
         for sample in group.samples:
             assert spans_cover(sample.spans, len(sample.tokens))

@@ -13,7 +13,7 @@ from rljob_runtime.engines.fake import FakeEngine
 from rljob_runtime.engines.protocol import Engine, EngineDied, Request
 from rljob_runtime.samples import Generation, Span, spans_cover
 from rljob_runtime.weights.shm import WeightsGone
-from tests.engines import fake_engine, started, torch_engine, vllm_engine
+from tests.engines import fake_engine, fed_engine, started, torch_engine, vllm_engine
 from tests.tiny_models import (
     check_log_probs,
     perturbed,
@@ -31,6 +31,7 @@ SLOTS, LENGTH, RESPONSE = 32, 256, 200
 ENGINES: dict[str, Callable[..., Engine]] = {
     "fake": fake_engine,
     "torch": torch_engine,
+    "torch, fed over tcp": fed_engine,
     "vllm": vllm_engine,
 }
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from rljob_runtime.engines.protocol import Engine, WeightRef
-from rljob_runtime.weights.nccl import Rendezvous
+from rljob_runtime.weights.collective import Rendezvous
 from tests.engines import started, vllm_engine
 from tests.tiny_models import check_log_probs, perturbed, request, tiny_model
 

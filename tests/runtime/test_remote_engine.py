@@ -12,7 +12,6 @@ import psutil
 import pytest
 import ray
 import zmq
-from tests.runtime.relay import Relay
 
 from rljob_runtime.engines import channel
 from rljob_runtime.engines.fake import FAKE_TOKEN, FakeTiming
@@ -20,28 +19,13 @@ from rljob_runtime.engines.protocol import EngineDied, Request, WeightRef
 from rljob_runtime.engines.remote import RemoteEngine
 from rljob_runtime.engines.worker import load_factory, start_worker
 from rljob_runtime.queue.auth import Endpoint, dial, new_keys
+from tests.runtime.relay import Relay
+
+pytestmark = pytest.mark.usefixtures("cluster")
 
 STEP = 0.01
 LONG = 100_000
 DEADLINE = 20.0
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cluster():
-    ray.init(
-        num_cpus=2,
-        include_dashboard=False,
-        log_to_driver=False,
-        object_store_memory=80 * 2**20,
-        runtime_env={"env_vars": {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}},
-    )
-    yield
-    ray.shutdown()
-
-
-@pytest.fixture(params=["tcp", "ipc"])
-def address(request, tmp_path):
-    return f"ipc://{tmp_path}/private/engine" if request.param == "ipc" else "tcp://127.0.0.1:0"
 
 
 class Site:

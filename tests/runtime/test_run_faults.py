@@ -1,6 +1,7 @@
 """A real run loses its processes one after the other: no prompt is lost, none is trained twice."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -8,6 +9,10 @@ import time
 
 import psutil
 import pytest
+from safetensors import safe_open
+
+from rljob_runtime.group_counts import counts_in, lost
+from rljob_runtime.metrics import METRICS_FILE, read_metrics
 from tests.runs import PROMPTS, Run, manifest, running
 
 STEPS = 24
@@ -33,6 +38,56 @@ def test_lost_processes_cost_no_prompt(tmp_path):
         assert "a replacement starts" in text
         assert "the queue host was lost and is back" in text
         assert "the trainer goes on from step" in text
+        assert_counts_sum(run)
+
+
+def assert_counts_sum(run: Run) -> None:
+    """After every step each group that was begun is accounted for, at the end each is trained, and the
+    closing line says what was lost."""
+    rows = read_metrics(run.folder / METRICS_FILE).rows
+    for row in rows:
+        counts = counts_in(row)
+        assert counts is not None
+        assert counts.dispatched == counts.accepted + sum(counts.cancelled.values()) + counts.open
+    assert counts.accepted == sum(len(row["uids"]) for row in rows) + sum(counts.discarded.values())
+    told = re.findall(r"Lost: .*?\.", run.log.read_text())
+    assert told == [sentence] if (sentence := lost(counts)) else not told
+
+
+@pytest.mark.timeout(400)
+def test_a_killed_engine_core_costs_no_prompt(tmp_path):
+    """The process below the rollout worker dies while it generates: the worker lives, and tells."""
+    steps = 8
+    file, _ = manifest(
+        tmp_path,
+        steps,
+        pools={"fastRollout": {"replicas": 1}},
+        rollout={
+            "engine": {"vllm": {"kvCacheGiB": 0.1}},
+            "samplesPerPrompt": 2,
+            "maxResponseTokens": 200,
+            "maxRunningRequests": 32,
+        },
+        # Three batches may be on their way: the engine always has something to generate.
+        **{"async": {"maxStaleness": 2}},
+    )
+    with running(file) as run:
+        run.wait_for_step(2, 300)
+        [core] = [
+            process
+            for process in run.actor("RolloutWorker").children(recursive=True)
+            if "EngineCore" in " ".join([process.name(), *process.cmdline()])
+        ]
+        core.kill()
+        assert run.end(300) == 0, run.log.read_text()
+        assert_every_prompt_once(run, steps)
+        told = re.search(
+            rf"engine core \(process {core.pid}\) ended.*; (\d+) requests move, a replacement starts",
+            run.log.read_text(),
+        )
+        assert told, run.log.read_text()
+        assert int(told[1]) > 0
+        assert "rollout worker fast-0 is back" in run.log.read_text()
 
 
 @pytest.mark.timeout(600)
@@ -64,6 +119,8 @@ def test_ctrl_c_stops_with_a_checkpoint_and_resume_goes_on(tmp_path):
         assert "--resume" in run.log.read_text()
         done = len(run.trained())
         assert (run.folder / "checkpoints" / "latest").read_text().strip() == f"step_{done}"
+        with safe_open(run.folder / "model" / "model.safetensors", "numpy") as model:
+            assert model.metadata()["step"] == str(done)
     with running(file, "--resume") as run:
         assert run.end() == 0, run.log.read_text()
         assert_every_prompt_once(run, steps=12)

@@ -3,14 +3,16 @@
 from typing import Any
 
 import pytest
-from tests.runs import PROMPTS, manifest, running
 
 from rljob_runtime.metrics import read_metrics
+from tests.runs import PROMPTS, manifest, running
 
 STEPS = 6
 
 MODES: dict[str, dict[str, Any]] = {
     "pull": {"async": {"maxStaleness": 1, "weightSync": {"pull": {}}}},
+    "push over tcp": {"async": {"maxStaleness": 1, "weightSync": {"push": {}, "transport": "tcp"}}},
+    "pull over tcp": {"async": {"maxStaleness": 1, "weightSync": {"pull": {}, "transport": "tcp"}}},
     "abort and resubmit": {"async": {"maxStaleness": 2, "weightSync": {"push": {"inFlight": "abort"}}}},
     "wait, in verl's terms": {
         "async": {

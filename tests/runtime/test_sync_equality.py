@@ -1,11 +1,11 @@
 """Bound 0 is synchronous training, bit for bit."""
 
 import pytest
-from tests.reference_sync import synchronous_losses
-from tests.runs import manifest, running
 
 from rljob_api import RLJob
 from rljob_runtime.metrics import read_metrics
+from tests.reference_sync import synchronous_losses
+from tests.runs import manifest, running
 
 STEPS = 20
 
@@ -21,5 +21,5 @@ def test_bound_zero_equals_the_straight_loop(tmp_path):
         assert run.end(300) == 0, run.log.read_text()
     losses = [row["loss"] for row in read_metrics(run.folder / "metrics.jsonl").rows]
     job = RLJob.model_validate(document)
-    assert losses == synchronous_losses(job, run.folder / "model", tmp_path, STEPS)
+    assert losses == synchronous_losses(job, run.folder / "initial_model", tmp_path, STEPS)
     assert len(set(losses)) > STEPS // 2, "losses that do not change prove nothing"

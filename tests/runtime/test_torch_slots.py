@@ -5,9 +5,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.tiny_models import tiny_model
 
 from rljob_runtime.engines.torch_model import SlotModel
+from tests.tiny_models import tiny_model
 
 SLOTS, LENGTH = 5, 24
 

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 import ray
 from safetensors.torch import load_file
-from tests.trainer_ranks import groups, model_folder, trainer_job, worker
 
 from rljob_runtime.engines.protocol import WeightRef
 from rljob_runtime.queue.auth import ClientKeys, Endpoint, new_keys
@@ -18,18 +17,12 @@ from rljob_runtime.queue.server import QueueServer
 from rljob_runtime.samples import encode
 from rljob_runtime.trainer.actor import TrainerActor, TrainerSpec
 from rljob_runtime.trainer.metrics import StepMetrics
+from tests.trainer_ranks import groups, model_folder, trainer_job, worker
 
 _SECONDS = 200.0
 
 pytestmark = pytest.mark.timeout(600)
 """Each of up to four processes imports torch and transformers."""
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[None]:
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    yield
-    ray.shutdown()
 
 
 @pytest.fixture
@@ -49,8 +42,8 @@ def start_ranks(
     job = trainer_job().model_dump_json(by_alias=True, exclude_none=True)
     specs = [
         TrainerSpec(
-            job, str(folder), str(root / "checkpoints"), str(root / "weights"), str(root / "events"), rank,
-            count, total, 2, *queue,
+            job, str(folder), None, str(root / "checkpoints"), str(root / "weights"), None,
+            str(root / "events"), 1 + rank, rank, count, total, 2, *queue,
         )
         for rank in range(count)
     ]  # fmt: skip

@@ -6,16 +6,16 @@ import random
 import resource
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from tests.trainer_ranks import groups, model_folder, on_ranks, trainer_job, worker
 
 from rljob_runtime.trainer.checkpoint import CheckpointError, newest, step_of
+from tests.disks import fill, small_disk
+from tests.trainer_ranks import groups, model_folder, on_ranks, trainer_job, worker
 
 TIED: dict[str, Any] = {"model": {"tieWordEmbeddings": True}}
 
@@ -89,40 +89,26 @@ def test_the_newest_are_kept(tmp_path: Path) -> None:
     assert sorted(path.name for path in root.iterdir()) == ["latest", "step_2", "step_3"]
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 2 MiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    if os.geteuid() != 0:
-        pytest.skip("mounting takes root")
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(folder)], capture_output=True
-    )
-    if mounted.returncode:
-        pytest.skip(f"cannot mount: {mounted.stderr.decode().strip()}")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-
-
-def test_a_full_disk_leaves_the_last_checkpoint(tmp_path: Path, small_disk: Path) -> None:
+def test_a_full_disk_leaves_the_last_checkpoint(tmp_path: Path) -> None:
     """One checkpoint of this model takes 0.5 MB."""
     job = trainer_job(checkpoint={"keep": 5})
-    with worker(job, model_folder(job, tmp_path / "model")) as trainer:
+    with (
+        small_disk(tmp_path / "disk", megabytes=2) as disk,
+        worker(job, model_folder(job, tmp_path / "model")) as trainer,
+    ):
         steps(trainer, 0, 1)
-        trainer.save_checkpoint(small_disk, 1, b"first")
-        free = os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_frsize
-        (small_disk / "ballast").write_bytes(bytes(free - 100_000))
+        trainer.save_checkpoint(disk, 1, b"first")
+        ballast = fill(disk, left=100_000)
         with pytest.raises(CheckpointError) as caught:
-            trainer.save_checkpoint(small_disk, 2, b"second")
-        (small_disk / "ballast").unlink()
+            trainer.save_checkpoint(disk, 2, b"second")
+        ballast.unlink()
         message = str(caught.value)
-        assert message.startswith(f"the checkpoint of step 2 could not be written to {small_disk} (")
+        assert message.startswith(f"the checkpoint of step 2 could not be written to {disk} (")
         assert "step_1 before it is whole: make room, or set checkpoint.path to a larger disk" in message
         assert "\n" not in message
-        assert sorted(path.name for path in small_disk.iterdir()) == ["latest", "step_1"]
-        assert trainer.load_checkpoint(small_disk / "step_1") == b"first"
-        assert trainer.save_checkpoint(small_disk, 2, b"second") == newest(small_disk)
+        assert sorted(path.name for path in disk.iterdir()) == ["latest", "step_1"]
+        assert trainer.load_checkpoint(disk / "step_1") == b"first"
+        assert trainer.save_checkpoint(disk, 2, b"second") == newest(disk)
 
 
 def save_with_a_limit(rank: int, world_size: int, store: Path | None, folder: Path, root: Path) -> str:

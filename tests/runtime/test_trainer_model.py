@@ -9,12 +9,13 @@ import torch
 import transformers
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
-from tests.tiny_models import VOCABULARY, Family, tiny_model
-from tests.trainer_ranks import trainer_job
 
-from rljob_runtime.trainer.model import UnsupportedModel, load_policy, save_initial_model
+from rljob_runtime.job_errors import UnsupportedModel
+from rljob_runtime.trainer.model import load_policy, save_initial_model
 from rljob_runtime.trainer.packing import pack
 from rljob_runtime.trainer.policy import Distribution, Policy, restrict
+from tests.tiny_models import VOCABULARY, Family, tiny_model
+from tests.trainer_ranks import trainer_job
 
 CPU = torch.device("cpu")
 PLAIN = Distribution()
@@ -146,8 +147,6 @@ def test_random_model_depends_on_the_seed_alone(tmp_path: Path) -> None:
 
 
 def test_models_that_cannot_be_trained_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedModel, match=r"hiddenSize \(32\) must be attentionHeads \* headDim \(64\)"):
-        save_initial_model(trainer_job(model={"architecture": "qwen2"}), 32, 0, 1, 2, tmp_path / "qwen2")
     folder = tiny_model(tmp_path / "model")
     config = json.loads((folder / "config.json").read_text())
     weights = load_file(folder / "model.safetensors")

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.trainer_ranks import groups, model_folder, on_ranks, trainer_job, worker
 
+from rljob_runtime.job_errors import TrainingDiverged
 from rljob_runtime.parallel.microbatch import SampleTooLong
 from rljob_runtime.samples import Group, Span
 from rljob_runtime.trainer.metrics import StepMetrics
-from rljob_runtime.trainer.step import TrainingDiverged
+from tests.trainer_ranks import groups, model_folder, on_ranks, trainer_job, worker
 
 Weights = dict[str, np.ndarray]
 ALGORITHMS: dict[str, dict[str, Any]] = {

@@ -3,10 +3,11 @@
 from pathlib import Path
 
 import pytest
-from tests.synthetic_run import Job, write_run
 
 from rljob_runtime.trace.analyse import analyse_run
 from rljob_runtime.trace.evidence import evidence_of
+from tests.simulated_job import Scenario, SimulatedJob
+from tests.synthetic_run import Job, write_run
 
 
 def test_a_run_is_accounted_for(tmp_path: Path) -> None:
@@ -74,6 +75,19 @@ def test_without_metrics_the_events_tell_the_steps(tmp_path: Path) -> None:
 def test_an_empty_folder_has_an_empty_analysis(tmp_path: Path) -> None:
     analysis = analyse_run(tmp_path)
     assert (analysis.windows, analysis.pools, analysis.details, analysis.seconds) == ([], [], [], 0)
+
+
+def test_the_responses_of_a_rollout_are_told_apart_and_their_attempts_joined(tmp_path: Path) -> None:
+    """By the names that the real rollout loop gives its requests."""
+    scenario = Scenario(steps=6, in_flight="abort")
+    job = SimulatedJob(scenario, events_folder=tmp_path / "events").run()
+    requests = analyse_run(tmp_path).requests
+    samples = [sample for group in job.trained for sample in group.samples]
+    assert requests.seconds.count == len(samples) == 6 * 8 * 4
+    assert requests.lengths.total == sum(len(sample.tokens) for sample in samples)
+    assert sum(sketch.count for attempts, sketch in requests.by_attempts.items() if attempts > 1) > 0
+    names = {request.name for request in requests.slowest()}
+    assert names <= {f"{group.uid}.{index}" for group in job.trained for index in range(4)}
 
 
 def test_evidence_of_a_slow_engine(tmp_path: Path) -> None:

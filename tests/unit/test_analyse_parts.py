@@ -157,8 +157,8 @@ def test_chosen_steps_fit_the_limit_and_hold_first_last_and_the_oddest(
 
 def test_attempts_become_one_request_across_engines_and_steps() -> None:
     book = RequestBook()
-    first = generated("7.2.0", 10.0, 12.0, "abort", "fast-0", tokens=20)
-    second = generated("7.2.1", 13.0, 14.0, "length", "heavy-0", tokens=5)
+    first = generated("7.2#0", 10.0, 12.0, "abort", "fast-0", tokens=20)
+    second = generated("7.2#9", 13.0, 14.0, "length", "heavy-0", tokens=5)
     assert book.add_step(0, [first]) == []
     (request,) = book.add_step(1, [second])
     assert (request.name, request.uid, request.step, request.finish) == ("7.2", 7, 1, "length")
@@ -169,7 +169,7 @@ def test_attempts_become_one_request_across_engines_and_steps() -> None:
 
 def test_a_slow_request_knows_what_its_group_went_through() -> None:
     book = RequestBook()
-    book.add_step(0, [generated("3.0.0", 0.0, 5.0)])
+    book.add_step(0, [generated("3.0#1", 0.0, 5.0)])
     after = [event("reward", 5.0, 5.5, "driver", uid=3), event("queue_wait", 6.0, 9.0, "driver", uid=3)]
     book.add_step(1, [*after, event("reward", 5.0, 9.0, "driver", uid=4)])
     assert book.slowest()[0].stages == {"reward": 0.5, "queue_wait": 3.0}
@@ -179,7 +179,7 @@ def test_only_the_slowest_are_kept() -> None:
     book, rng = RequestBook(), random.Random(0)
     durations = [rng.random() for _ in range(500)]
     for index, seconds in enumerate(durations):
-        book.add_step(0, [generated(f"{index}.0.0", 0.0, seconds)])
+        book.add_step(0, [generated(f"{index}.0#1", 0.0, seconds)])
     kept = [request.seconds for request in book.slowest()]
     assert kept == pytest.approx(sorted(durations, reverse=True)[:SLOWEST])
     assert book.seconds.count == 500
@@ -203,22 +203,21 @@ def test_a_workers_time_is_split_without_rest(
     events: list[tuple[str, float, float]], split: dict[str, float]
 ) -> None:
     use = WorkerUse("fast-0", "fast", first=0.0)
-    for name, start, end in events:
-        use.add(event(name, start, end))
+    use.add([event(name, start, end) for name, start, end in events])
     assert use.split(0.0, 10.0) == pytest.approx(dict.fromkeys(KINDS, 0.0) | split)
 
 
 def test_a_worker_that_joins_late_is_not_idle_before() -> None:
     use = WorkerUse("fast-1", "fast")
-    use.add(event("generate", 8.0, 10.0))
+    use.add([event("generate", 8.0, 10.0)])
     assert use.split(0.0, 10.0)["idle"] == 0.0
     assert sum(use.split(0.0, 5.0).values()) == 0.0
 
 
 def test_pools_know_their_roles_and_shares() -> None:
     trainer, engine = WorkerUse("trainer-0", "trainer"), WorkerUse("fast-0", "fast")
-    trainer.add(event("optimizer", 0.0, 1.0, "trainer-0"))
-    engine.add(event("generate", 0.0, 3.0))
+    trainer.add([event("optimizer", 0.0, 1.0, "trainer-0")])
+    engine.add([event("generate", 0.0, 3.0)])
     pools = pool_uses([engine, trainer], windows(2.0, 2.0))
     assert [(pool.pool, pool.role) for pool in pools] == [("trainer", "trainer"), ("fast", "engine")]
     assert [pool.overall["work"] for pool in pools] == pytest.approx([0.25, 0.75])

@@ -17,6 +17,7 @@ MANIFESTS = [
     for number, text in enumerate(
         re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
     )
+    if "kind: RLJob" in text
 ]
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 from pydantic import ValidationError
-from tests.jobs import REMOVED, job
 
 from rljob_api import RLJob
 from rljob_api.errors import dotted, nearest, problems
+from tests.jobs import REMOVED, job
 
 
 @pytest.mark.parametrize(

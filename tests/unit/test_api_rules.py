@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 from pydantic import ValidationError
-from tests.jobs import BROKEN_RULES, GOOD, job
 
 from rljob_api import RLJob, Spec
 from rljob_api.base import Model, Rule
 from rljob_api.errors import dotted, problems, unwrap
+from tests.jobs import BROKEN_RULES, GOOD, job
 
 
 @pytest.mark.parametrize("changes", GOOD.values(), ids=GOOD.keys())

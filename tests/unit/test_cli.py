@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.jobs import job
 
 from rljob_runtime.cli import main
 from rljob_runtime.run_folder import FolderRefused, held, holds_run
+from tests.jobs import job
 
 
 def test_validate_names_every_mistake_of_every_file(tmp_path, capsys):

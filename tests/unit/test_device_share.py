@@ -1,10 +1,10 @@
 """Parts of accelerators."""
 
 import pytest
-from tests.jobs import job
 
 from rljob_api import RLJob
 from rljob_runtime.device_share import device_share
+from tests.jobs import job
 
 
 @pytest.mark.parametrize(

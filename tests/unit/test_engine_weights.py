@@ -8,8 +8,8 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
+from rljob_runtime.weights.collective import CollectiveSender, Rendezvous
 from rljob_runtime.weights.manifest import check_same_model, tensor_shapes
-from rljob_runtime.weights.nccl import NcclSender, Rendezvous
 
 MODEL = {"a.weight": (2, 3), "b.weight": (4,)}
 
@@ -70,10 +70,13 @@ def test_a_malformed_rendezvous_is_refused(text: str) -> None:
         Rendezvous.parse(text)
 
 
-class Recording(NcclSender):
+class Recording(CollectiveSender):
     """A sender whose group is a list: what would be broadcast, in order."""
 
-    def _join(self, host: str, port: int, world_size: int) -> list[torch.Tensor]:
+    def _device(self) -> None:
+        pass
+
+    def _join(self, host: str, port: int, world_size: int, device: None) -> list[torch.Tensor]:
         self.joined = (host, port, world_size)
         return []
 
@@ -83,6 +86,9 @@ class Recording(NcclSender):
 
     def _synchronize(self) -> None:
         self.sent = len(self._group)
+
+    def _abort(self, group: list[torch.Tensor]) -> None:
+        group.clear()
 
 
 def tensors(shapes: dict[str, tuple[int, ...]]) -> Iterator[tuple[str, torch.Tensor]]:
@@ -115,4 +121,4 @@ def test_a_sender_refuses_what_was_not_announced(sent: dict[str, tuple[int, ...]
 
 def test_a_sender_must_be_in_a_group() -> None:
     with pytest.raises(RuntimeError, match="send before init"):
-        NcclSender().send(0, tensors(MODEL), MODEL)
+        Recording().send(0, tensors(MODEL), MODEL)

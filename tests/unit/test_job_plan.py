@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-from tests.jobs import job
 
 from rljob_api import RLJob
 from rljob_runtime.job_plan import JobPlan, plan_job
+from tests.jobs import job
 
 
 def plan(schedule: dict[str, Any], **fields: Any) -> JobPlan:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.jobs import job
 
 from rljob_runtime.checks import (
     ModelFolderError,
@@ -18,6 +17,7 @@ from rljob_runtime.checks import (
     random_parameters,
 )
 from rljob_runtime.manifest import read
+from tests.jobs import job
 
 
 @pytest.mark.parametrize(

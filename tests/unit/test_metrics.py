@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rljob_runtime.metrics import METRICS_FILE, TENSORBOARD_FOLDER, MetricsLog, Resume, read_metrics, scalars
+from tests.disks import fill, small_disk
 
 
 def write(
@@ -81,6 +82,21 @@ def test_torn_lines_are_counted_and_left_out(tmp_path: Path) -> None:
     metrics = read_metrics(tmp_path / METRICS_FILE)
     assert [row["step"] for row in metrics.rows] == [0, 1, 2]
     assert metrics.unreadable == 1
+
+
+def test_a_full_disk_ends_tensorboard_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """TensorBoard's folder is on a disk without room, metrics.jsonl is not."""
+    with small_disk(tmp_path / TENSORBOARD_FOLDER, megabytes=1) as disk:
+        log = MetricsLog(tmp_path)
+        log.write(0, {"loss": 0.5})
+        fill(disk, left=0)
+        for step in range(1, 200):
+            log.write(step, {f"loss_{index}": 0.5 for index in range(20)})
+        log.close()
+        assert len(read_metrics(tmp_path / METRICS_FILE).rows) == 200
+        assert board(tmp_path)["train/loss"] == [(0, 0.5)]
+    (record,) = caplog.records
+    assert "nothing more is written for TensorBoard" in record.getMessage()
 
 
 def test_no_file_is_no_metrics(tmp_path: Path) -> None:

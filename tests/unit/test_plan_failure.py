@@ -6,7 +6,7 @@ import pytest
 
 from rljob_operator.plan.attempt import attempt_of
 from rljob_operator.plan.failure import Kind, disruption_backoff, ending, failure_backoff
-from tests.observations import at, end, planned, pod, running, said_of, told, with_pods
+from tests.observations import at, cluster, end, planned, pod, running, said_of, told, with_pods
 from tests.observations import observe as observe_after
 
 HEAD = "math-1-head-0"
@@ -168,10 +168,37 @@ def test_the_next_attempt_begins_when_the_wait_is_over_and_the_old_one_is_gone()
     assert [type(action).__name__ for action in over.actions] == ["DeleteCluster"]
     waiting = observe_after(observed, over, clusters=(), pods=())
     assert planned(waiting, 129).status.attempt == 1
-    leftover = replace(waiting, pods=(replace(pod("head"), deleting=at(150)),))
-    assert said_of(planned(leftover, 130), "PodsReady")[1] == "WaitingForRemoval"
-    assert planned(leftover, 130).requeue_after == 120
-    assert planned(leftover, 250).status.attempt == 2
     begun = planned(waiting, 130)
     assert (begun.status.attempt, begun.status.cluster_name, begun.status.restarts) == (2, "math-2", 1)
     assert begun.status.phase == "Starting"
+
+
+LEFTOVERS = {
+    # what is left at second 130 of an attempt that ended at 120: how long it is waited for at most
+    "a head that is being deleted": ({"pods": (replace(pod("head"), **DELETED),)}, 220),
+    "a head that nobody deletes": ({"pods": (pod("head"),)}, 250),
+    "a head whose driver has ended": ({"pods": (replace(pod("head"), driver=end(1)),)}, None),
+    "workers": ({"pods": (pod("trainer"), pod("fastRollout"))}, None),
+    "a RayCluster that is being deleted": ({"clusters": (cluster(deleting=True),)}, 250),
+}
+
+
+@pytest.mark.parametrize(("left", "until"), LEFTOVERS.values(), ids=LEFTOVERS)
+def test_what_is_left_of_an_attempt_is_waited_for_but_not_for_ever(left, until):
+    observed = with_pods(running(), replace(pod("head"), driver=end(1, "boom")))
+    over = observe_after(observed, planned(observed, 120), **{"clusters": (), "pods": (), **left})
+    plan = planned(over, 130)
+    if until is None:
+        assert plan.status.attempt == 2
+        return
+    assert said_of(plan, "PodsReady")[1] == "WaitingForRemoval" and plan.requeue_after == until - 130
+    assert planned(over, until - 1).status.attempt == 1
+    assert planned(over, until).status.attempt == 2
+
+
+def test_a_cluster_that_is_not_even_being_deleted_is_waited_for():
+    observed = with_pods(running(), replace(pod("head"), driver=end(1, "boom")))
+    over = observe_after(observed, planned(observed, 120), pods=())
+    late = planned(over, 9000)
+    assert late.status.attempt == 1
+    assert [type(action).__name__ for action in late.actions] == ["DeleteCluster"]

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from tests.jobs import job
 
 from rljob_api import RLJob
 from rljob_api.errors import dotted
 from rljob_runtime.preflight import GIB, Machine, available_memory, measure, memory_needed, preflight
+from tests.jobs import job
 
 AMPLE = Machine(cores=8, accelerators=8, memory=64 * GIB, shm=16 * GIB, disk=100 * GIB, vllm=True)
 MILLION = 1_000_000

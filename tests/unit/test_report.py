@@ -5,10 +5,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from tests.synthetic_run import Job, write_run
 
 from rljob_runtime.trace.charts import POINTS, Series, curve_chart, line_chart, stacked_chart, ticks
 from rljob_runtime.trace.report import write_report
+from tests.synthetic_run import Job, write_run
 
 VOID = {"meta"}
 
@@ -61,10 +61,14 @@ def test_the_report_answers_the_questions(tmp_path: Path) -> None:
         "Time of pool trainer",
         "Time of pool fast", "Life of a sample", "Steps that stand out", "Single steps", "Slowest requests",
         "Lengths of responses, cumulative", "Durations of requests, cumulative", "How responses ended",
-        "Attempts per response", "Age when trained", "Engines",
+        "Attempts per response", "Age when trained", "Engines", "Was anything lost?",
     ):  # fmt: skip
         assert heading in text, heading
     assert "The run was restarted and went on at step 25" in text
+    assert (
+        "Lost: 8 groups cancelled (job resumed), 40 groups thrown away and made again (job resumed), "
+        "3 responses without a reward (timeout)." in text
+    )
     assert "184.0" in text, "the request that hung"
     assert "step 23: took" in text
     assert 20 <= page.count('<section class="step"') <= 24

@@ -4,10 +4,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.synthetic_run import MANIFEST
 
 from rljob_runtime.manifest import read
 from rljob_runtime.trace.advice import Evidence, advise
+from tests.synthetic_run import MANIFEST
 
 
 def settings(evidence: Evidence) -> list[str]:

@@ -122,12 +122,18 @@ def test_messages_stay_and_the_end_says_where_things_are() -> None:
     view.start(PROGRESS)
     view.message("engine fast-0 lost; 3 requests moved")
     view.update(replace(PROGRESS, step=319))
-    view.finish(Summary(320, 234.2, 0.997, report="runs/x/report.html", checkpoint="runs/x/checkpoints/320"))
+    view.finish(
+        Summary(
+            320, 234.2, 0.997, lost="Lost: 3 groups cancelled (x).", report="runs/x/report.html",
+            checkpoint="runs/x/checkpoints/320", model="runs/x/model",
+        )
+    )  # fmt: skip
     text = text_of(console)
     assert "engine fast-0 lost; 3 requests moved" in text
     assert "step 319/320" in text
     assert "done: 320 steps, reward 0.997, 234 s." in text
     assert "Report: runs/x/report.html" in text and "Checkpoint: runs/x/checkpoints/320" in text
+    assert "Lost: 3 groups cancelled (x)." in text and "Model: runs/x/model" in text
     assert text.count("\x1b[?25h") == 1, "the cursor is back"
 
 

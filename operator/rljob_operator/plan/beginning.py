@@ -10,9 +10,9 @@ from datetime import datetime
 from rljob_api.job import Spec
 from rljob_api.status import Status
 from rljob_operator.plan import deadlines, waiting
-from rljob_operator.plan.attempt import cluster_name, own_clusters, own_pods
+from rljob_operator.plan.attempt import cluster_name, head_ended, own_clusters, own_pods
 from rljob_operator.plan.conditions import RESTART_REASONS, Row, condition, put
-from rljob_operator.plan.observed import Observed
+from rljob_operator.plan.observed import Cluster, Observed
 from rljob_operator.plan.plan import CreateCluster, EnsureAccess
 from rljob_operator.plan.step import Step
 from rljob_operator.plan.suspension import withdrawn
@@ -74,15 +74,23 @@ def _hindrance(observed: Observed, status: Status, now: datetime) -> tuple[Row, 
 
 
 def _remains(observed: Observed, status: Status, now: datetime) -> tuple[Row, datetime | None] | None:
-    clusters = own_clusters(observed)
-    heads = [pod for pod in own_pods(observed) if pod.role == "head" and pod.attempt <= status.attempt]
-    names = sorted({cluster.name for cluster in clusters} | {pod.cluster for pod in heads})
-    patience = deadlines.removal(status)
-    stays = any(not cluster.deleting for cluster in clusters)
-    if not names or (not stays and patience is not None and now >= patience):
+    """What is left of earlier attempts that must go first: RayClusters, and heads whose driver may still
+    run."""
+    waits = {cluster.name: _cluster_gone(cluster, status) for cluster in own_clusters(observed)}
+    for pod in own_pods(observed):
+        if pod.role == "head" and pod.attempt <= status.attempt and not head_ended(pod):
+            waits[pod.cluster] = deadlines.removal(status, pod)
+    left = {name: until for name, until in waits.items() if until is None or now < until}
+    if not left:
         return None
-    text = f"Waiting for RayCluster {', '.join(names)} to be removed."
-    return Row("PodsReady", "False", "WaitingForRemoval", text), None if stays else patience
+    text = f"Waiting for RayCluster {', '.join(sorted(left))} to be removed."
+    wake = min((until for until in left.values() if until is not None), default=None)
+    return Row("PodsReady", "False", "WaitingForRemoval", text), wake
+
+
+def _cluster_gone(cluster: Cluster, status: Status) -> datetime | None:
+    """Until when the RayCluster is waited for; None: until it is gone."""
+    return deadlines.removal(status, None) if cluster.deleting else None
 
 
 def _not_running(status: Status) -> Row:

@@ -4,11 +4,12 @@ Guarantees: every deadline is a fixed time that follows from the status and the 
 suspended has none but that of the suspension itself.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from rljob_api.job import Spec
 from rljob_api.status import Status
 from rljob_operator.plan.conditions import holds
+from rljob_operator.plan.observed import Pod
 from rljob_operator.plan.times import after, clock, moment
 
 REMOVAL_SECONDS = 120.0
@@ -46,6 +47,9 @@ def suspend(status: Status, spec: Spec) -> datetime | None:
     return after(status.suspend_time, spec.run_policy.suspend_grace_seconds)
 
 
-def removal(status: Status) -> datetime | None:
-    """When the next attempt begins whatever is left of the one before."""
+def removal(status: Status, head: Pod | None) -> datetime | None:
+    """When the next attempt begins although an earlier one's `head` still exists, or its RayCluster where
+    that is None: counted from the deletion or, where that is not known, from the end of the attempt."""
+    if head is not None and head.deleting is not None:
+        return head.deleting + timedelta(seconds=REMOVAL_SECONDS - head.deletion_grace)
     return None if status.attempt_time is None else after(status.attempt_time, REMOVAL_SECONDS)

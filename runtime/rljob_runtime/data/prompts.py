@@ -4,16 +4,19 @@ Guarantees: `prompt(uid)` is a pure function of the data, the seed and the uid; 
 [e * rows, (e + 1) * rows)) has every usable row exactly once.
 """
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from rljob_api.data import Data
 from rljob_runtime.data.errors import DataError
+from rljob_runtime.data.fingerprint import DataFingerprint
 from rljob_runtime.data.shuffle import permutation
-from rljob_runtime.data.sources import PromptText, Source, open_source
+from rljob_runtime.data.sources import PromptText, Row, Source, open_source
 from rljob_runtime.data.tokenizer import TextTokenizer
 from rljob_runtime.samples import Prompt, Tokens
 
@@ -21,6 +24,7 @@ _SCAN_ROWS = 1024
 """Rows tokenized at a time when lengths are checked."""
 _WHOLE_BELOW = 16 << 20
 _CHECKED_ROWS = 1000
+_DIGEST_BYTES = 16
 
 
 class PromptSource:
@@ -36,11 +40,19 @@ class PromptSource:
         self._tokenizer = tokenizer
         self._seed = seed
         self._shuffle = data.shuffle
-        self._kept = _usable_rows(self._source, tokenizer, data)
+        content = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+        self._kept = _usable_rows(self._source, tokenizer, data, content.update)
         self.rows = len(self._source) if self._kept is None else len(self._kept)
         """Prompts of one epoch."""
         self.skipped = len(self._source) - self.rows
         """Rows left out because their prompt is too long."""
+        self.fingerprint = DataFingerprint(
+            self._source.name,
+            len(self._source),
+            content.hexdigest(),
+            "" if self._kept is None else _digest(self._kept.tobytes()),
+            f"shuffled with seed {seed}" if data.shuffle else "in order",
+        )
 
     def prompt(self, uid: int) -> Prompt:
         """Prompt number `uid`, from 0."""
@@ -69,12 +81,18 @@ def check_data(data: Data, tokenizer: TextTokenizer, seed: int, base: Path) -> N
     _usable_rows(source, tokenizer, data)
 
 
-def _usable_rows(source: Source, tokenizer: TextTokenizer, data: Data) -> NDArray[np.int64] | None:
-    """Rows whose prompt is not too long; None for all."""
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).hexdigest()
+
+
+def _usable_rows(
+    source: Source, tokenizer: TextTokenizer, data: Data, take: Callable[[bytes], object] | None = None
+) -> NDArray[np.int64] | None:
+    """Rows whose prompt is not too long; None for all. `take` is given the content of all rows in order."""
     if len(source) == 0:
         raise DataError(f"{source.name}: no prompts in it")
     limit = data.max_prompt_tokens
-    lengths = np.concatenate(list(_lengths(source, tokenizer)))
+    lengths = np.concatenate(list(_lengths(source, tokenizer, take)))
     long = np.flatnonzero(lengths > limit)
     if len(long) == 0:
         return None
@@ -94,27 +112,34 @@ def _usable_rows(source: Source, tokenizer: TextTokenizer, data: Data) -> NDArra
     return kept
 
 
-def _lengths(source: Source, tokenizer: TextTokenizer) -> Iterator[NDArray[np.int64]]:
+def _lengths(
+    source: Source, tokenizer: TextTokenizer, take: Callable[[bytes], object] | None
+) -> Iterator[NDArray[np.int64]]:
     for start in range(0, len(source), _SCAN_ROWS):
-        rows = range(start, min(start + _SCAN_ROWS, len(source)))
-        yield np.array([len(tokens) for tokens in _encode_rows(source, tokenizer, rows)], dtype=np.int64)
+        numbers = range(start, min(start + _SCAN_ROWS, len(source)))
+        rows = [source.row(number) for number in numbers]
+        if take is not None:
+            take(msgspec.msgpack.encode(rows))
+        encoded = _encode_rows(source, tokenizer, numbers, rows)
+        yield np.array([len(tokens) for tokens in encoded], dtype=np.int64)
 
 
-def _encode_rows(source: Source, tokenizer: TextTokenizer, rows: range) -> list[Tokens]:
+def _encode_rows(
+    source: Source, tokenizer: TextTokenizer, numbers: range, rows: Sequence[Row]
+) -> list[Tokens]:
     """Tokens of some rows, in one call for each kind of prompt; an error names the row."""
     try:
-        texts = [_render(source.row(row).prompt, tokenizer) for row in rows]
+        texts = [_render(row.prompt, tokenizer) for row in rows]
         plain = iter(tokenizer.encode_many([text for text, rendered in texts if not rendered]))
         chats = iter(tokenizer.encode_many([text for text, rendered in texts if rendered], rendered=True))
         return [next(chats if rendered else plain) for _, rendered in texts]
     except DataError:
-        for row in rows:
-            prompt = source.row(row).prompt
+        for number, row in zip(numbers, rows, strict=True):
             try:
-                text, rendered = _render(prompt, tokenizer)
+                text, rendered = _render(row.prompt, tokenizer)
                 tokenizer.encode(text, rendered=rendered)
             except DataError as error:
-                raise DataError(f"{source.where(row)}: {error}") from error
+                raise DataError(f"{source.where(number)}: {error}") from error
         raise
 
 

@@ -13,8 +13,8 @@ from typing import Any, Literal
 from rljob_api.rollout import VllmEngine as VllmOptions
 from rljob_runtime.engines.protocol import PauseMode, Request, Sampling
 from rljob_runtime.engines.vllm_extension import HOST_VARIABLE
+from rljob_runtime.weights.collective import Rendezvous
 from rljob_runtime.weights.manifest import Shapes
-from rljob_runtime.weights.nccl import Rendezvous
 
 Accelerator = Literal["nvidia", "ascend", "cpu"]
 

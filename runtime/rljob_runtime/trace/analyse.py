@@ -41,10 +41,10 @@ class EventUse:
     by_step: dict[int, tuple[int, float]] = field(default_factory=dict)
     """Count and total seconds of each step."""
 
-    def add(self, step: int, duration: float) -> None:
-        self.seconds.add(duration)
-        count, total = self.by_step.get(step, (0, 0.0))
-        self.by_step[step] = (count + 1, total + duration)
+    def add(self, step: int, durations: Sequence[float]) -> None:
+        """Count one step's events."""
+        self.seconds.extend(durations)
+        self.by_step[step] = (len(durations), sum(durations))
 
     def mean_at(self, step: int) -> float:
         """Mean seconds of the step's events; 0 without any."""
@@ -115,18 +115,23 @@ def analyse(
     uses: dict[tuple[str, str], EventUse] = {}
     thrown_away = 0
     for step, everything in steps:
-        events = [event for event in everything if not superseded(metrics.resumes, event.step, event.end)]
+        events = sorted(everything, key=lambda event: event.start + event.duration)
+        if metrics.resumes:
+            events = [event for event in events if not superseded(metrics.resumes, event.step, event.end)]
         thrown_away += len(everything) - len(events)
-        events.sort(key=lambda event: event.end)
+        by_worker: dict[tuple[str, str], list[Event]] = {}
+        durations: dict[tuple[str, str], list[float]] = {}
         for event in events:
-            name = (event.pool, event.worker)
-            if name not in workers:
-                workers[name] = WorkerUse(event.worker, event.pool)
-            workers[name].add(event)
-            key = (event.pool, event.event)
-            if key not in uses:
-                uses[key] = EventUse(event.event, event.pool)
-            uses[key].add(step, event.duration)
+            by_worker.setdefault((event.pool, event.worker), []).append(event)
+            durations.setdefault((event.pool, event.event), []).append(event.duration)
+        for (pool, worker), own in by_worker.items():
+            if (pool, worker) not in workers:
+                workers[pool, worker] = WorkerUse(worker, pool)
+            workers[pool, worker].add(own)
+        for (pool, name), seconds in durations.items():
+            if (pool, name) not in uses:
+                uses[pool, name] = EventUse(name, pool)
+            uses[pool, name].add(step, seconds)
         details.add_step(step, events, book.add_step(step, events))
     return Analysis(
         metrics=metrics,

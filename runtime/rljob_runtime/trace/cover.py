@@ -24,6 +24,11 @@ class Cover:
     def add(self, start: float, end: float) -> None:
         """Cover [start, end] too."""
         starts, ends = self._starts, self._ends
+        if starts and starts[-1] <= start <= ends[-1] + GAP:
+            # The common case: it begins within the newest one.
+            if end > ends[-1]:
+                ends[-1] = end
+            return
         after: list[tuple[float, float]] = []
         while starts and starts[-1] > end + GAP:
             after.append((starts.pop(), ends.pop()))

@@ -67,13 +67,19 @@ class DetailBook:
 
     def add_step(self, step: int, events: Sequence[Event], ended: Sequence[Request]) -> None:
         """Take one step's events, and the requests that ended in it."""
+        if step in self._index:
+            self._requests[self._index[step]].extend(ended)
+        if not events:
+            return
+        earliest, latest = min(event.start for event in events), max(event.end for event in events)
+        first = bisect_left(self._ends, earliest)
+        if first == len(self._windows) or self._windows[first].start >= latest:
+            return
         for event in events:
             index = bisect_left(self._ends, event.start)
             while index < len(self._windows) and self._windows[index].start < event.end:
                 self._events[index].append(event)
                 index += 1
-        if step in self._index:
-            self._requests[self._index[step]].extend(ended)
 
     def details(self) -> list[StepDetail]:
         """The chosen steps, in order."""

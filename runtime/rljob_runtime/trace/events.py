@@ -2,7 +2,7 @@
 
 Guarantees:
 - an event is written once, after it ended; lines are appended whole, in one write per file and flush, so that
-  a kill at any moment leaves whole lines; the reader skips what a full disk cut off;
+  a kill or a full disk cuts off the last line at most, which the reader skips;
 - what is buffered reaches the file with `flush`, or with the first event `flush_seconds` later;
 - a file that cannot be written ends the recording with one warning, never the work that is recorded;
 - threads may share a log.
@@ -189,7 +189,10 @@ def append_line(path: Path, text: bytes) -> None:
         size = os.fstat(handle).st_size
         torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
         data = b"%b%b\n" % (b"\n" if torn else b"", text)
-        written = os.write(handle, data)
+        try:
+            written = os.write(handle, data)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(path)) from None
         if written < len(data):
             raise OSError(28, f"only {written} of {len(data)} bytes fit", str(path))
     finally:

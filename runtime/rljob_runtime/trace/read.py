@@ -4,6 +4,7 @@ Guarantees: holds the events of one step at a time; a line that is cut off or is
 out, the others of its file are kept.
 """
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,8 +29,9 @@ def read_steps(events: Path, tally: Tally) -> Iterator[tuple[int, list[Event]]]:
     """Every step's events, in order of steps; nothing where the folder does not exist."""
     for step, folder in sorted(_step_folders(events)):
         found: list[Event] = []
-        for file in sorted(folder.glob("worker_*.jsonl")):
-            found.extend(parse(file.read_bytes(), tally))
+        for name in sorted(os.listdir(folder)):
+            if name.startswith("worker_") and name.endswith(".jsonl"):
+                found.extend(parse((folder / name).read_bytes(), tally))
         yield step, found
 
 

@@ -18,6 +18,7 @@ from rljob_runtime.trace.analyse import Analysis, analyse_run
 from rljob_runtime.trace.evidence import evidence_of
 from rljob_runtime.trace.html import number, percent, seconds, tile
 from rljob_runtime.trace.section_learning import column, learning, staleness, summary_numbers
+from rljob_runtime.trace.section_lost import losses
 from rljob_runtime.trace.section_tail import long_tail, tail_sentence
 from rljob_runtime.trace.section_time import time_spent
 
@@ -56,6 +57,7 @@ def render(analysis: Analysis, job: RLJob | None, name: str) -> str:
             f"<p>{tail_sentence(analysis)}</p>" + long_tail(analysis),
         ),
         ("stale", "How old were the samples?", staleness(analysis)),
+        ("lost", "Was anything lost?", losses(analysis)),
     ]
     links = "".join(f'<a href="#{key}">{escape(title)}</a>' for key, title, _ in sections)
     body = "".join(f'<h2 id="{key}">{escape(title)}</h2>{content}' for key, title, content in sections)

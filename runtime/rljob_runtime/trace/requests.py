@@ -9,6 +9,9 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
+from rljob_runtime.responses import response_of
 from rljob_runtime.trace.events import Event
 from rljob_runtime.trace.sketch import Sketch
 
@@ -18,8 +21,7 @@ GROUP_STAGES = ("reward", "group_assembly", "put", "queue_wait")
 """What a group goes through after its responses."""
 
 
-@dataclass(frozen=True)
-class Attempt:
+class Attempt(msgspec.Struct, frozen=True, gc=False):
     """One stay on one engine."""
 
     worker: str
@@ -33,8 +35,7 @@ class Attempt:
         return self.start + self.seconds
 
 
-@dataclass
-class Request:
+class Request(msgspec.Struct):
     """A response from its first submission to its last token."""
 
     uid: int
@@ -45,7 +46,7 @@ class Request:
     attempts: list[Attempt]
     length: int
     """Tokens."""
-    stages: dict[str, float] = field(default_factory=dict)
+    stages: dict[str, float] = msgspec.field(default_factory=dict)
     """Seconds of what its group went through afterwards."""
 
     @property
@@ -54,11 +55,13 @@ class Request:
 
     @property
     def seconds(self) -> float:
-        return self.attempts[-1].end - self.start
+        return self.attempts[-1].end - self.attempts[0].start
 
     @property
     def generating(self) -> float:
         """Seconds on engines."""
+        if len(self.attempts) == 1:
+            return self.attempts[0].seconds
         return sum(attempt.seconds for attempt in self.attempts)
 
     @property
@@ -75,16 +78,10 @@ class StepRequests:
     finishes: Counter[str] = field(default_factory=Counter)
     attempts: Counter[int] = field(default_factory=Counter)
     """Requests by number of attempts."""
+    longest: float = -1.0
+    """Seconds of the longest request."""
     slowest: str = ""
-    """Name of the longest request, and its engine."""
-
-    def add(self, request: Request) -> None:
-        if request.seconds > self.seconds.largest:
-            self.slowest = f"{request.name} on {request.attempts[-1].worker}"
-        self.seconds.add(request.seconds)
-        self.lengths.add(request.length)
-        self.finishes[request.finish] += 1
-        self.attempts[len(request.attempts)] += 1
+    """Its name, and its engine."""
 
 
 class RequestBook:
@@ -109,17 +106,17 @@ class RequestBook:
         self._count = 0
 
     def add_step(self, step: int, events: Sequence[Event]) -> list[Request]:
-        """Take one step's events; the requests that ended in it."""
-        generated = [event for event in events if event.event == "generate"]
+        """Take one step's events, in order of their ends; the requests that ended in it."""
         ended = [
             request
-            for event in sorted(generated, key=lambda event: event.end)
-            if (request := self._attempt(step, event)) is not None
+            for event in events
+            if event.event == "generate" and (request := self._attempt(step, event)) is not None
         ]
+        self._ended(step, ended)
         for event in events:
-            uid = event.extra.get("uid")
-            if event.event in GROUP_STAGES and isinstance(uid, int) and uid in self._by_uid:
-                for request in self._by_uid[uid]:
+            if event.event in GROUP_STAGES:
+                uid = event.extra.get("uid")
+                for request in self._by_uid.get(uid, ()) if isinstance(uid, int) else ():
                     request.stages[event.event] = event.duration
         return ended
 
@@ -130,34 +127,50 @@ class RequestBook:
     def _attempt(self, step: int, event: Event) -> Request | None:
         extra = event.extra
         identity = str(extra.get("request", ""))
-        name = identity.rpartition(".")[0] or identity or f"{event.worker}@{event.start:.3f}"
+        name = response_of(identity) or f"{event.worker}@{event.start:.3f}"
         tokens, finish = int(extra.get("tokens", 0)), str(extra.get("finish", "stop"))
-        attempts = self._open.setdefault(name, [])
+        attempts = self._open.pop(name, None) or []
         attempts.append(Attempt(event.worker, event.start, event.duration, tokens, finish))
         self.of_attempt[len(attempts)].add(event.duration)
         if finish == "abort":
+            self._open[name] = attempts
             return None
-        del self._open[name]
-        length = int(extra.get("length", sum(attempt.tokens for attempt in attempts)))
-        request = Request(int(extra.get("uid", -1)), name, step, attempts, length)
-        self._ended(request)
-        return request
+        length = int(extra.get("length", 0)) or sum(attempt.tokens for attempt in attempts)
+        return Request(int(extra.get("uid", -1)), name, step, attempts, length)
 
-    def _ended(self, request: Request) -> None:
-        self.seconds.add(request.seconds)
-        self.lengths.add(request.length)
-        self.finishes[request.finish] += 1
-        self.seconds_by_finish[request.finish] += request.generating
-        self.by_worker[request.attempts[-1].worker].add(request.seconds)
-        self.by_attempts[len(request.attempts)].add(request.seconds)
-        self.by_step.setdefault(request.step, StepRequests()).add(request)
+    def _ended(self, step: int, requests: Sequence[Request]) -> None:
+        """Count the requests that ended in a step."""
+        if not requests:
+            return
+        if step not in self.by_step:
+            self.by_step[step] = StepRequests()
+        found = self.by_step[step]
+        seconds, lengths = [each.seconds for each in requests], [each.length for each in requests]
+        for sketch in (self.seconds, found.seconds):
+            sketch.extend(seconds)
+        for sketch in (self.lengths, found.lengths):
+            sketch.extend(lengths)
+        for request, took in zip(requests, seconds, strict=True):
+            last = request.attempts[-1]
+            found.finishes[last.finish] += 1
+            found.attempts[len(request.attempts)] += 1
+            self.seconds_by_finish[last.finish] += request.generating
+            self.by_worker[last.worker].add(took)
+            self.by_attempts[len(request.attempts)].add(took)
+            if len(self._slowest) < SLOWEST or took >= self._slowest[0][0]:
+                self._remember(request, took)
+            self.finishes[last.finish] += 1
+        if (most := max(seconds)) > found.longest:
+            slowest = requests[seconds.index(most)]
+            found.longest, found.slowest = most, f"{slowest.name} on {slowest.attempts[-1].worker}"
+
+    def _remember(self, request: Request, seconds: float) -> None:
+        """Take it among the slowest, in place of the least slow of them."""
         self._count += 1
+        if len(self._slowest) == SLOWEST:
+            self._forget(heapq.heappop(self._slowest)[2])
+        heapq.heappush(self._slowest, (seconds, self._count, request))
         self._by_uid[request.uid].append(request)
-        entry = (request.seconds, self._count, request)
-        if len(self._slowest) < SLOWEST:
-            heapq.heappush(self._slowest, entry)
-        else:
-            self._forget(heapq.heappushpop(self._slowest, entry)[2])
 
     def _forget(self, request: Request) -> None:
         others = self._by_uid[request.uid]

@@ -6,7 +6,7 @@ of these). Where kinds overlap the first in that order counts, so that an engine
 weight update is not counted as generating.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from rljob_runtime.trace.cover import Cover
@@ -24,13 +24,10 @@ _KIND_OF = {
     "prompt_fetch": "move", "get": "move", "put": "move",
 }  # fmt: skip
 _PRECEDENCE = ("sync", "work", "save", "move")
+_COVERS = {event: _PRECEDENCE[_PRECEDENCE.index(kind) :] for event, kind in _KIND_OF.items()}
+"""Kinds whose covers an event is part of: its own and those after it."""
 
 TRAINER_EVENTS = ("forward", "backward", "optimizer")
-
-
-def kind_of(event: str) -> str | None:
-    """The kind of use that an event is, or None for waiting and for what runs beside the work."""
-    return _KIND_OF.get(event)
 
 
 @dataclass
@@ -49,15 +46,18 @@ class WorkerUse:
     covers: dict[str, Cover] = field(default_factory=lambda: {kind: Cover() for kind in _PRECEDENCE})
     """For each kind, what it and the kinds before it cover."""
 
-    def add(self, event: Event) -> None:
-        """Count one event."""
-        self.first = min(self.first, event.start)
-        self.last = max(self.last, event.end)
-        self.events.add(event.event)
-        kind = kind_of(event.event)
-        if kind is not None:
-            for name in _PRECEDENCE[_PRECEDENCE.index(kind) :]:
-                self.covers[name].add(event.start, event.end)
+    def add(self, events: Iterable[Event]) -> None:
+        """Count some of its events, best in order of their ends."""
+        for event in events:
+            start = event.start
+            end = start + event.duration
+            if start < self.first:
+                self.first = start
+            if end > self.last:
+                self.last = end
+            self.events.add(event.event)
+            for kind in _COVERS.get(event.event, ()):
+                self.covers[kind].add(start, end)
 
     def split(self, start: float, end: float) -> dict[str, float]:
         """Seconds of each kind within [start, end]; time before its first event is not counted."""

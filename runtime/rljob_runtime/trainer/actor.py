@@ -6,6 +6,7 @@ rank raises `GroupsMissing`. The driver makes each call on all ranks.
 """
 
 import logging
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,12 +16,15 @@ import msgspec
 from rljob_api import RLJob
 from rljob_runtime.devices import Devices
 from rljob_runtime.engines.protocol import WeightRef
-from rljob_runtime.queue.auth import ClientKeys, Endpoint
+from rljob_runtime.queue.auth import ClientKeys, Endpoint, ServerKeys
 from rljob_runtime.queue.client import QueueClient, QueueError
 from rljob_runtime.samples import Group, decode_group
 from rljob_runtime.trace.events import EventLog
 from rljob_runtime.trainer.checkpoint import newest
-from rljob_runtime.weights.nccl import NcclSender, Rendezvous
+from rljob_runtime.weights.collective import CollectiveSender, EngineGroup, Rendezvous
+from rljob_runtime.weights.model_source import ModelSource, local_copy
+from rljob_runtime.weights.shm import choose_root
+from rljob_runtime.weights.tcp_server import FolderServer
 
 if TYPE_CHECKING:
     from rljob_runtime.trainer.worker import TrainerWorker
@@ -28,6 +32,10 @@ if TYPE_CHECKING:
 _GET_SECONDS = 600.0
 """Groups are asked for once they are ready; this is for a queue host that is being replaced."""
 _JOIN_SECONDS = 600.0
+_BREAK_SECONDS = 20.0
+"""How long a broadcast that lost an engine may take to end; afterwards the trainer is started again."""
+_COPIES = 3
+"""Versions that take room at a time: those that are kept, and the one being written."""
 
 log = logging.getLogger(__name__)
 
@@ -42,9 +50,15 @@ class TrainerSpec(msgspec.Struct, frozen=True):
     job: str
     """The RLJob, as JSON."""
     model_folder: str
+    model: ModelSource | None
+    """Where the model comes from when `model_folder` may not be on this machine."""
     checkpoint_root: str
-    weights_root: str
+    weights_root: str | None
+    """Where versions are published; None: chosen on this machine."""
+    serve: ServerKeys | None
+    """Keys of the server that gives published versions to other machines; None: there is none."""
     events_folder: str | None
+    events_rank: int
     rank: int
     world_size: int
     total_updates: int
@@ -65,8 +79,8 @@ class TrainerActor:
         self._store: Any = None
         self._worker: TrainerWorker | None = None
         self._queue: QueueClient | None = None
-        self._sender: NcclSender | None = None
-        self._sender_address = ""
+        self._engines = EngineGroup(_sender)
+        self._server: FolderServer | None = None
 
     def address(self) -> str:
         """Where the ranks meet, host:port; for rank 0, which opens it."""
@@ -102,14 +116,17 @@ class TrainerActor:
             self._store = TCPStore(host, int(port), spec.world_size, timeout=timedelta(seconds=_JOIN_SECONDS))
         folder = Path(spec.events_folder) if spec.events_folder is not None else None
         devices = Devices.of(self._job.spec.accelerator)
-        # Rank 0 of the events is the driver.
-        self._events = EventLog(folder, 1 + spec.rank, f"trainer-{spec.rank}", "trainer", devices.synchronize)
+        self._events = EventLog(
+            folder, spec.events_rank, f"trainer-{spec.rank}", "trainer", devices.synchronize
+        )
+        model_folder = local_copy(spec.model) if spec.model is not None else Path(spec.model_folder)
+        self._weights_root = self._choose_root(model_folder)
         worker = TrainerWorker(
             self._job,
-            Path(spec.model_folder),
+            model_folder,
             spec.rank,
             spec.world_size,
-            Path(spec.weights_root),
+            self._weights_root,
             spec.keep_versions,
             self._events,
             spec.total_updates,
@@ -137,18 +154,34 @@ class TrainerActor:
     def publish(self, version: int) -> bytes | None:
         """Write the weights where engines load them; on rank 0 a `WeightRef` in msgpack."""
         ref = self._ready.publish(version)
-        return msgspec.msgpack.encode(ref) if ref is not None else None
+        if ref is None:
+            return None
+        if self._spec.serve is not None:
+            ref = WeightRef(version, "tcp", f"{self._serve(self._spec.serve)}/{Path(ref.location).name}")
+        return msgspec.msgpack.encode(ref)
 
-    def transmit(self, ref: bytes) -> None:
+    def sees(self, path: str) -> bool:
+        """Whether a file is there, as seen from this rank's machine."""
+        return Path(path).exists()
+
+    def transmit(self, ref: bytes) -> bool:
         """Send the weights to all engines at the rendezvous of `ref` (a `WeightRef` in msgpack, of any one of
-        them); returns when they have them."""
+        them); returns when they have them, or on rank 0 False where that was broken off."""
         worker, where = self._ready, msgspec.msgpack.decode(ref, type=WeightRef)
-        weights = worker.weights()
-        if self._spec.rank != 0:
-            for _ in weights:  # Takes part in gathering the shards.
-                pass
-            return
-        self._join_engines(where).send(where.version, weights, worker.shapes)
+        weights, sent = worker.weights(), True
+        if self._spec.rank == 0:
+            meeting = Rendezvous.parse(where.location)
+            sent = self._engines.send(where.transport, meeting, where.version, weights, worker.shapes)
+        # All ranks gather the shards together, also of what is not sent.
+        for _ in weights:
+            pass
+        return sent
+
+    def break_off(self, ref: bytes, why: str) -> None:
+        """An engine that `transmit` of `ref` sends to is lost. To be called beside it; returns when it has
+        ended, and raises `TimeoutError` where it does not come to its end."""
+        where = msgspec.msgpack.decode(ref, type=WeightRef)
+        self._engines.break_off(Rendezvous.parse(where.location).address, why, _BREAK_SECONDS)
 
     def save(self, step: int, state: bytes) -> None:
         """Write the checkpoint of `step` steps, with the driver's `state`."""
@@ -162,11 +195,31 @@ class TrainerActor:
 
     def close(self) -> None:
         """Leave the queue and the other ranks; remove what was published."""
+        if self._server is not None:
+            self._server.close()
+        self._engines.close()
         if self._queue is not None:
             self._queue.close()
         if self._worker is not None:
             self._worker.close()
             self._events.flush()
+
+    def _choose_root(self, model_folder: Path) -> Path:
+        """Where versions are published: on this machine the same for every start."""
+        if self._spec.weights_root is not None:
+            return Path(self._spec.weights_root)
+        name = f"{self._job.metadata.namespace}-{self._job.metadata.name}"
+        size = sum(path.stat().st_size for path in model_folder.glob("*.safetensors"))
+        return choose_root(name, Path(tempfile.gettempdir()) / f"rljob-{name}", _COPIES, size)
+
+    def _serve(self, keys: ServerKeys) -> str:
+        """Address of the server that gives away what is published here."""
+        if self._server is None:
+            import ray
+
+            address = f"tcp://{ray.util.get_node_ip_address()}:0"
+            self._server = FolderServer(address, keys, lambda name: self._weights_root / name)
+        return self._server.endpoint.address
 
     @property
     def _ready(self) -> "TrainerWorker":
@@ -190,21 +243,12 @@ class TrainerActor:
             raise GroupsMissing("rank 0 did not get the step's groups")
         return [decode_group(frame) for frame in frames]
 
-    def _join_engines(self, ref: WeightRef) -> NcclSender:
-        """A sender to the engines of `ref`, made anew where they meet elsewhere than before."""
-        meeting = Rendezvous.parse(ref.location)
-        address = f"{meeting.host}:{meeting.port}"
-        if self._sender is None or self._sender_address != address:
-            if self._sender is not None:
-                self._sender.close()
-            self._sender, self._sender_address = _sender(ref), address
-            self._sender.init(meeting.world_size, address)
-        return self._sender
 
-
-def _sender(ref: WeightRef) -> NcclSender:
-    if ref.transport == "hccl":
+def _sender(transport: str) -> CollectiveSender:
+    if transport == "hccl":
         from rljob_runtime.weights.hccl import HcclSender
 
         return HcclSender()
+    from rljob_runtime.weights.nccl import NcclSender
+
     return NcclSender()

@@ -9,6 +9,8 @@ import re
 import shutil
 from pathlib import Path
 
+import msgspec
+
 
 class CheckpointError(RuntimeError):
     """A checkpoint could not be written or read; the message says why, and what to do."""
@@ -16,7 +18,18 @@ class CheckpointError(RuntimeError):
 
 LATEST = "latest"
 _PARTIAL = ".tmp"
+_EXTRA = "extra.bin"
+_HEAD = "trainer.msgpack"
+_FORMAT = 2
 _NAME = re.compile(r"step_(\d+)")
+
+
+class Head(msgspec.Struct):
+    """What a checkpoint says of itself."""
+
+    updates: int
+    """Optimizer updates done."""
+    format: int = _FORMAT
 
 
 def newest(root: Path) -> Path | None:
@@ -38,6 +51,49 @@ def step_of(folder: Path) -> int:
     return int(match[1])
 
 
+def folder_of(root: Path, step: int) -> Path:
+    """Where the checkpoint of `step` steps is, once it is whole."""
+    return root / f"step_{step}"
+
+
+def steps(root: Path) -> list[int]:
+    """Of all whole checkpoints in `root`, ascending."""
+    return sorted(map(step_of, _whole(root)))
+
+
+def write_head(partial: Path, head: Head, extra: bytes) -> None:
+    """Write what is not tensors: the head, and the driver's `extra`."""
+    (partial / _EXTRA).write_bytes(extra)
+    (partial / _HEAD).write_bytes(msgspec.msgpack.encode(head))
+
+
+def read_head(folder: Path) -> tuple[Head, bytes]:
+    """The head and the driver's `extra`. Raises `CheckpointError`."""
+    try:
+        head = msgspec.msgpack.decode((folder / _HEAD).read_bytes(), type=Head)
+        extra = (folder / _EXTRA).read_bytes()
+    except (OSError, msgspec.DecodeError) as error:
+        raise damaged(folder, error) from error
+    if head.format != _FORMAT:
+        raise CheckpointError(f"{folder} has format {head.format}, this version of rljob reads {_FORMAT}")
+    return head, extra
+
+
+def damaged(folder: Path, error: BaseException) -> CheckpointError:
+    """What is said of a checkpoint that cannot be read because of `error`."""
+    return CheckpointError(
+        f"{folder} cannot be loaded ({reason(error)}): it is damaged, or of another model; remove it to go "
+        "on from the one before it"
+    )
+
+
+def reason(error: BaseException) -> str:
+    """An error in a few words."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
 def begin(root: Path, step: int) -> Path:
     """A new, empty folder to write the checkpoint of `step` into. Removes what interrupted writers left."""
     root.mkdir(parents=True, exist_ok=True)
@@ -51,8 +107,7 @@ def begin(root: Path, step: int) -> Path:
 def finish(partial: Path, keep: int) -> Path:
     """Make a written folder the newest checkpoint; remove those above `keep`. Returns its final name."""
     root = partial.parent
-    for path in [*partial.rglob("*"), partial]:
-        _to_disk(path)
+    all_to_disk(partial)
     folder = root / partial.name.removesuffix(_PARTIAL)
     if folder.exists():
         # The same step trained again from an earlier checkpoint: the new one takes its place.
@@ -81,6 +136,12 @@ def discard(partial: Path) -> None:
 
 def _whole(root: Path) -> list[Path]:
     return [path for path in root.glob("step_*") if _NAME.fullmatch(path.name) and path.is_dir()]
+
+
+def all_to_disk(folder: Path) -> None:
+    """Wait until the folder and all that is in it is on the disk."""
+    for path in [*folder.rglob("*"), folder]:
+        _to_disk(path)
 
 
 def _to_disk(path: Path) -> None:

@@ -6,11 +6,14 @@ earlier ones as they were and raises `CheckpointError` on every rank; any number
 Tensors are in torch.distributed.checkpoint's format, sharded; the rest is msgpack.
 """
 
+import pickle
 import random
 import shutil
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -18,25 +21,18 @@ import torch
 import torch.distributed as dist
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.checkpoint.state_dict_loader import load as load_tensors
 from torch.distributed.checkpoint.state_dict_saver import save as save_tensors
 
 from rljob_runtime.devices import Devices
 from rljob_runtime.trainer import checkpoint
-from rljob_runtime.trainer.checkpoint import CheckpointError
+from rljob_runtime.trainer.checkpoint import CheckpointError, Head
 from rljob_runtime.trainer.optim import ScheduledAdamW
 
-_EXTRA = "extra.bin"
-_STATE = "trainer.msgpack"
-_FORMAT = 1
-
-
-class _TrainerState(msgspec.Struct):
-    """What a checkpoint holds beside tensors and `extra`; the same for all ranks."""
-
-    format: int
-    updates: int
+_POLICY = "model"
+_OPTIMIZER = "optimizer"
 
 
 class _Generators(msgspec.Struct):
@@ -62,13 +58,12 @@ def save(
     def write() -> None:
         weights, moments = get_state_dict(model, optimizer.adamw)
         save_tensors(
-            {"model": weights, "optimizer": moments},
+            {_POLICY: weights, _OPTIMIZER: moments},
             storage_writer=FileSystemWriter(partial, sync_files=True),
         )
         (partial / f"generators_{rank}.msgpack").write_bytes(msgspec.msgpack.encode(_generators(devices)))
         if rank == 0:
-            (partial / _EXTRA).write_bytes(extra)
-            (partial / _STATE).write_bytes(msgspec.msgpack.encode(_TrainerState(_FORMAT, optimizer.updates)))
+            checkpoint.write_head(partial, Head(optimizer.updates), extra)
 
     def first(work: Callable[[], Any]) -> Callable[[], Any]:
         return work if rank == 0 else lambda: None
@@ -89,27 +84,63 @@ def load(folder: Path, model: Any, optimizer: ScheduledAdamW, devices: Devices) 
 
     All ranks together; their number may differ from the writer's. Raises `CheckpointError`.
     """
-    try:
-        state = msgspec.msgpack.decode((folder / _STATE).read_bytes(), type=_TrainerState)
-        extra = (folder / _EXTRA).read_bytes()
+    head, extra = checkpoint.read_head(folder)
+    with _readable(folder):
         weights, moments = get_state_dict(model, optimizer.adamw)
-        tensors: dict[str, Any] = {"model": weights, "optimizer": moments}
+        tensors: dict[str, Any] = {_POLICY: weights, _OPTIMIZER: moments}
         load_tensors(tensors, storage_reader=FileSystemReader(folder))
-    except (OSError, msgspec.DecodeError, CheckpointException, RuntimeError, KeyError) as error:
-        raise CheckpointError(
-            f"{folder} cannot be loaded ({_reason(error)}): it is damaged, or of another model; "
-            "remove it to go on from the one before it"
-        ) from error
-    if state.format != _FORMAT:
-        raise CheckpointError(f"{folder} has format {state.format}, this version of rljob reads {_FORMAT}")
     set_state_dict(
-        model, optimizer.adamw, model_state_dict=tensors["model"], optim_state_dict=tensors["optimizer"]
+        model, optimizer.adamw, model_state_dict=tensors[_POLICY], optim_state_dict=tensors[_OPTIMIZER]
     )
-    optimizer.updates = state.updates
+    optimizer.updates = head.updates
     generators = folder / f"generators_{dist.get_rank()}.msgpack"
     if generators.exists():
         _set_generators(msgspec.msgpack.decode(generators.read_bytes(), type=_Generators), devices)
     return extra
+
+
+class TensorLayout(NamedTuple):
+    """What is known of a tensor without reading it."""
+
+    size: torch.Size
+    dtype: torch.dtype
+
+
+class SavedPolicy:
+    """The policy in a checkpoint, read tensor by tensor, whole, in one process without the others."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises `CheckpointError`."""
+        self._folder = folder
+        with _readable(folder):
+            saved = FileSystemReader(folder).read_metadata().state_dict_metadata
+        self.layout = {
+            name.removeprefix(f"{_POLICY}."): TensorLayout(each.size, each.properties.dtype)
+            for name, each in sorted(saved.items())
+            if name.startswith(f"{_POLICY}.") and isinstance(each, TensorStorageMetadata)
+        }
+        """By name in the model, in ascending order."""
+
+    def tensors(self, names: Sequence[str]) -> dict[str, torch.Tensor]:
+        """The tensors of these names. Raises `CheckpointError`."""
+        found = {
+            f"{_POLICY}.{name}": torch.empty(self.layout[name].size, dtype=self.layout[name].dtype)
+            for name in names
+        }
+        # One process is what is meant.
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+        with _readable(self._folder):
+            load_tensors(found, storage_reader=FileSystemReader(self._folder), no_dist=True)
+        return {name.removeprefix(f"{_POLICY}."): tensor for name, tensor in found.items()}
+
+
+@contextmanager
+def _readable(folder: Path) -> Iterator[None]:
+    """What goes wrong while the checkpoint is read is a `CheckpointError`."""
+    try:
+        yield
+    except (OSError, CheckpointException, RuntimeError, KeyError, pickle.UnpicklingError, EOFError) as error:
+        raise checkpoint.damaged(folder, _root_of(error)) from error
 
 
 class _Failed(Exception):
@@ -122,20 +153,18 @@ def _together(work: Callable[[], Any]) -> None:
     try:
         work()
     except (OSError, CheckpointException) as error:
-        reason = _reason(error)
+        reason = checkpoint.reason(_root_of(error))
     failed = torch.tensor([int(bool(reason))])
     dist.all_reduce(failed, op=dist.ReduceOp.MAX)
     if failed.item():
         raise _Failed(reason or "another rank could not write its part")
 
 
-def _reason(error: BaseException) -> str:
+def _root_of(error: BaseException) -> BaseException:
+    """The first rank's error in one of torch.distributed.checkpoint's."""
     if isinstance(error, CheckpointException):
-        inner = next(iter(error.failures.values()))[0]
-        return _reason(inner)
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return f"{type(error).__name__}: {error}".splitlines()[0]
+        return _root_of(next(iter(error.failures.values()))[0])
+    return error
 
 
 def _explain(root: Path, step: int, reason: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from rljob_api import RLJob
+from rljob_runtime.job_errors import UnsupportedModel
 from rljob_runtime.trainer.packing import ATTENTION, register_attention
 from rljob_runtime.trainer.policy import Distribution, Policy
 from rljob_runtime.weights.manifest import TIED_HEAD, Shapes, tensor_shapes
@@ -22,27 +23,15 @@ _LAYER_TYPES = {"full_attention", "sliding_attention"}
 _NEUTRAL_LOGITS = {"final_logit_softcapping": None, "logit_scale": 1.0, "logits_scaling": 1.0}
 
 
-class UnsupportedModel(ValueError):
-    """The model cannot be trained; the message says why."""
-
-
 def save_initial_model(
     job: RLJob, tokenizer_vocabulary: int, pad_id: int | None, bos_id: int | None, eos_id: int, folder: Path
 ) -> None:
-    """Write the job's random model to `folder` (config.json, model.safetensors), in float32.
-
-    Raises `UnsupportedModel` for a shape that its family cannot have.
-    """
+    """Write the job's random model to `folder` (config.json, model.safetensors), in float32."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     shape = job.spec.training.model.random
     if shape is None:
         raise ValueError("the job's model is a folder, not a random one")
-    if shape.architecture == "qwen2" and shape.hidden_size != shape.attention_heads * shape.head_dim:
-        raise UnsupportedModel(
-            f"model.random.hiddenSize ({shape.hidden_size}) must be attentionHeads * headDim "
-            f"({shape.attention_heads * shape.head_dim}) for qwen2"
-        )
     multiple = _VOCABULARY_MULTIPLE
     config = AutoConfig.for_model(
         shape.architecture,

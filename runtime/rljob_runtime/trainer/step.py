@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from rljob_api import RLJob
+from rljob_runtime.job_errors import TrainingDiverged
 from rljob_runtime.parallel.microbatch import MicroBatch, plan_micro_batches
 from rljob_runtime.samples import Group
 from rljob_runtime.trainer.batch import Response, describe, responses_of
@@ -29,10 +30,6 @@ from rljob_runtime.trainer.policy import Policy
 
 _SUMS = ("loss", "policy_loss", "kl", "entropy", "clipped", "importance", "response_tokens", "tokens",
          "parity", "parity_tokens")  # fmt: skip
-
-
-class TrainingDiverged(RuntimeError):
-    """The gradient is not finite."""
 
 
 @dataclass

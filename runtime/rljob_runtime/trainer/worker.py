@@ -119,7 +119,9 @@ class TrainerWorker:
             whole = {name: tensor for name, tensor in weights.items() if tensor is not None}
             if self._store is None:
                 self._store = WeightStore(self._weights_root, self._keep_versions)
-            folder = self._store.publish(version, lambda path: write_weights(whole, path))
+            folder = self._store.publish(
+                version, lambda path: write_weights(whole, path / "model.safetensors")
+            )
             return WeightRef(version, "shm", str(folder))
 
     def save_checkpoint(self, root: Path, step: int, extra: bytes) -> Path:

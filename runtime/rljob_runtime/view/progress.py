@@ -62,8 +62,11 @@ class Summary:
     reward: float | None = None
     outcome: str = "done"
     """"done", "stopped" or "failed"."""
+    lost: str | None = None
+    """What was lost on the way, in a sentence."""
     report: str | None = None
     checkpoint: str | None = None
+    model: str | None = None
     hint: str | None = None
     """How to go on."""
 
@@ -162,7 +165,10 @@ def ending(summary: Summary) -> list[str]:
     if summary.reward is not None:
         sentences[0] += f", reward {decimal(summary.reward)}"
     sentences[0] += f", {summary.seconds:.0f} s."
-    for name, value in (("Report", summary.report), ("Checkpoint", summary.checkpoint)):
+    if summary.lost is not None:
+        sentences.append(summary.lost)
+    files = (("Report", summary.report), ("Checkpoint", summary.checkpoint), ("Model", summary.model))
+    for name, value in files:
         if value is not None:
             sentences.append(f"{name}: {value}")
     if summary.hint is not None:

@@ -15,14 +15,19 @@ if TYPE_CHECKING:
 class HcclSender(NcclSender):
     """The trainer's side; used by the trainer's rank 0, whose current NPU holds the tensors."""
 
-    def _join(self, host: str, port: int, world_size: int) -> Any:
+    def _device(self) -> Any:
+        import torch
+
+        return torch.accelerator.current_device_index()
+
+    def _join(self, host: str, port: int, world_size: int, device: Any) -> Any:
         import torch
         from vllm_ascend.distributed.device_communicators.pyhccl import (  # type: ignore[import-not-found]
             PyHcclCommunicator,
         )
 
-        store = open_store(host, port, world_size)
-        return PyHcclCommunicator(store, device=torch.accelerator.current_device_index())
+        torch.accelerator.set_device_index(device)
+        return PyHcclCommunicator(open_store(host, port, world_size), device=device)
 
     def _broadcast(self, tensor: "torch.Tensor") -> None:
         import torch
@@ -33,3 +38,7 @@ class HcclSender(NcclSender):
         import torch
 
         torch.accelerator.synchronize()
+
+    def _abort(self, group: Any) -> None:
+        """Nothing: vllm-ascend offers no abort. Where the device waits for the lost member too, the trainer
+        does not come out of the sending in time, and is started again from its checkpoint."""

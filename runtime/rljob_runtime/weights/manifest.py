@@ -1,8 +1,10 @@
-"""What tensors a folder of weights holds, from the headers of its `*.safetensors` alone."""
+"""What a folder of weights holds: its tensors, from the headers of its `*.safetensors` alone; its files."""
 
+import hashlib
 from pathlib import Path
 from typing import TypeAlias
 
+import msgspec
 from safetensors import SafetensorError, safe_open
 
 Shapes: TypeAlias = dict[str, tuple[int, ...]]
@@ -43,3 +45,31 @@ def check_same_model(expected: Shapes, folder: Path) -> None:
     unknown = found.keys() - expected.keys() - {TIED_HEAD}
     if unknown:
         raise ValueError(f"{folder}: not the weights of this model, it has no {min(unknown)}")
+
+
+class FileEntry(msgspec.Struct, frozen=True):
+    """One file of a folder."""
+
+    name: str
+    size: int
+    """Bytes."""
+    modified: int
+    """When it was last written, in whole seconds since the epoch: the same wherever storage is shared."""
+    sha256: str = ""
+    """Of the content, in hexadecimal; empty where it was not asked for."""
+
+
+def folder_files(folder: Path, checksums: bool) -> tuple[FileEntry, ...]:
+    """The files directly in a folder, without hidden ones, in order of names; raises `OSError`."""
+    paths = [path for path in sorted(folder.iterdir()) if path.is_file() and not path.name.startswith(".")]
+    return tuple(_entry(path, checksums) for path in paths)
+
+
+def _entry(path: Path, checksum: bool) -> FileEntry:
+    status = path.stat()
+    return FileEntry(path.name, status.st_size, int(status.st_mtime), _sha256(path) if checksum else "")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,15 +1,16 @@
 """Where each engine gets a version from.
 
-Guarantees: with shared memory every engine reads the same folder; with a collective transport all engines and
-the trainer get one meeting place and ranks of their own, the same as for the version before as long as the
-engines are the same, so that the group is joined once. Pure.
+Guarantees: where versions are stored every engine gets the same reference; with a collective transport all
+engines and the trainer get one meeting place and ranks of their own, the same as for the version before as
+long as the engines are the same, so that the group is joined once. Pure.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rljob_runtime.engines.protocol import WeightRef
-from rljob_runtime.weights.nccl import Rendezvous
+from rljob_runtime.weights.collective import Rendezvous
+from rljob_runtime.weights.transport import STORED
 
 
 @dataclass
@@ -24,8 +25,10 @@ class Meeting:
 
         The location of a collective `ref` is a free address "host:port" of the trainer's.
         """
-        if ref.transport == "shm":
+        if ref.transport in STORED:
             return [ref] * len(engines)
+        if not engines:
+            return []
         if self.members != tuple(engines):
             self.address, self.members = ref.location, tuple(engines)
         host, port = self.address.rsplit(":", 1)
@@ -36,3 +39,7 @@ class Meeting:
             )
             offset += count
         return refs
+
+    def forget(self) -> None:
+        """The group is of no use any more: the next version is sent in a new one."""
+        self.address, self.members = "", ()

@@ -92,9 +92,9 @@ class WeightStore:
         try:
             write(partial)
             (partial / _LOCK).touch(mode=0o600)
-        except OSError as error:
-            shutil.rmtree(partial)
-            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        except BaseException as error:
+            shutil.rmtree(partial, ignore_errors=True)
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 raise NoRoom(
                     f"no room for the weights of version {version} in {self.root} ({error.strerror}): "
                     "make it larger"
@@ -104,6 +104,11 @@ class WeightStore:
         self._published.append(folder)
         self._prune()
         return folder
+
+    def drop(self, folder: Path) -> None:
+        """Remove a published folder now, unless somebody reads it."""
+        if _remove_unread(folder):
+            self._published.remove(folder)
 
     def close(self) -> None:
         """Remove all that is here."""

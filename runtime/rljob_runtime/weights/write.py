@@ -1,4 +1,4 @@
-"""Writing weights to a folder that engines load."""
+"""Writing weights to a file that engines and Hugging Face load."""
 
 import errno
 import os
@@ -10,13 +10,15 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def write_weights(weights: "Mapping[str, Tensor]", folder: Path) -> None:
-    """Write `model.safetensors`; raises `OSError` where that fails."""
+def write_weights(
+    weights: "Mapping[str, Tensor]", file: Path, metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write a *.safetensors, with `metadata` in its head; raises `OSError` where that fails."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     try:
-        save_file(dict(weights), folder / "model.safetensors", metadata={"format": "pt"})
+        save_file(dict(weights), file, metadata={"format": "pt", **(metadata or {})})
     except SafetensorError as error:
         code = errno.ENOSPC if f"os error {errno.ENOSPC}" in str(error) else errno.EIO
-        raise OSError(code, os.strerror(code), str(folder)) from error
+        raise OSError(code, os.strerror(code), str(file)) from error

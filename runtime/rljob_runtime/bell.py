@@ -1,0 +1,37 @@
+"""Wakes whoever waits for something to change.
+
+Guarantees: a ring between a check and the wait that follows it in the same turn of the loop is not missed;
+every wait for a condition has a deadline.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+
+class Bell:
+    """Rung whenever something has changed; what, its listeners look up themselves."""
+
+    def __init__(self) -> None:
+        self._waiters: set[asyncio.Future[None]] = set()
+
+    def ring(self) -> None:
+        """Wake all who wait now."""
+        waiters, self._waiters = self._waiters, set()
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def wait(self) -> None:
+        """Wait for the next ring."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.add(waiter)
+        try:
+            await waiter
+        finally:
+            self._waiters.discard(waiter)
+
+    async def until(self, condition: Callable[[], bool], seconds: float) -> None:
+        """Wait until `condition` holds, which is looked at after each ring. Raises `TimeoutError`."""
+        async with asyncio.timeout(seconds):
+            while not condition():
+                await self.wait()

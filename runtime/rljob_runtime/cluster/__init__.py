@@ -1,0 +1,1 @@
+"""A job in a Kubernetes cluster: its RLJob, its status, its pods."""

@@ -1,0 +1,87 @@
+"""What the driver has to say in `status.training`: the newest state of each field.
+
+Guarantees: setting a field to what it is changes nothing; whoever writes the status learns whether what has
+changed is an answer that somebody waits for, or progress that may wait.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from rljob_api.status import CheckpointStatus, StalenessStatus, TrainingStatus
+from rljob_runtime.view.progress import Progress
+
+
+class Board:
+    """See the module's guarantees."""
+
+    def __init__(self, attempt: int, step: int = 0, total_steps: int = 0) -> None:
+        self._training = TrainingStatus(attempt=attempt, step=step, total_steps=total_steps, weight_version=0)
+        self.changed = asyncio.Event()
+        """Set while there is something that nobody has taken."""
+        self.urgent = asyncio.Event()
+        """Set while an answer is among it."""
+        self.changed.set()
+
+    @property
+    def training(self) -> dict[str, Any]:
+        """`status.training` in YAML's names, without `time`."""
+        return self._training.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+    def take(self) -> dict[str, Any]:
+        """`training`, to be written."""
+        self.changed.clear()
+        self.urgent.clear()
+        return self.training
+
+    def progress(self, progress: Progress) -> None:
+        """Where the training stands."""
+        staleness = None
+        if progress.staleness_mean is not None:
+            staleness = StalenessStatus(
+                mean=round(progress.staleness_mean, 3), max=progress.staleness_max or 0
+            )
+        total = progress.total_steps or 0
+        self._set(
+            step=progress.step,
+            total_steps=total,
+            progress=f"{progress.step}/{total}",
+            weight_version=progress.version,
+            reward=None if progress.reward is None else round(progress.reward, 6),
+            staleness=staleness,
+            tokens_per_second=round(progress.tokens_per_second, 1),
+            queue_depth=progress.queue_depth,
+        )
+
+    def checkpoint(self, step: int, path: str) -> None:
+        """The checkpoint of `step` steps is whole."""
+        self._set(checkpoint=CheckpointStatus(step=step, path=path))
+
+    def acted_on(self, generation: int) -> None:
+        """The driver does what this generation of the spec asks for, or has begun to."""
+        self._answer(observed_generation=generation)
+
+    def released(self, pods: Iterable[str]) -> None:
+        """These rollout pods, and no others, may be removed."""
+        self._answer(released=sorted(pods))
+
+    def trainer_stopped_for(self, workers: int | None) -> None:
+        """The trainer is stopped until its pool has so many workers; None once it runs again."""
+        self._answer(trainer_stopped_for=workers)
+
+    def suspended_at(self, step: int) -> None:
+        """The job is stopped with the checkpoint of this step."""
+        self._answer(suspended_at_step=step)
+
+    def _answer(self, **fields: Any) -> None:
+        if self._set(**fields):
+            self.urgent.set()
+
+    def _set(self, **fields: Any) -> bool:
+        """Whether anything is new."""
+        changed = self._training.model_copy(update=fields)
+        if changed == self._training:
+            return False
+        self._training = changed
+        self.changed.set()
+        return True

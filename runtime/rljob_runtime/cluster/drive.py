@@ -1,0 +1,150 @@
+"""`rljob drive`: runs the RLJob of the pod that it is started in, from the API server to an exit code.
+
+Guarantees: the exit code says what became of the job (`exit_codes.py`), and the reason of a failure is left,
+in one line, where Kubernetes shows it; a run that has a checkpoint is gone on with; a SIGTERM at any moment
+ends it as a stop.
+"""
+
+import asyncio
+import logging
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from rljob_api import RLJob
+from rljob_api.errors import Problem, problems
+from rljob_runtime.checks import check_job
+from rljob_runtime.cluster.api import ApiClient, ApiRefused, ApiUnavailable
+from rljob_runtime.cluster.credentials import Credentials, CredentialsError, from_kubeconfig, in_pod
+from rljob_runtime.cluster.own_job import Identity, JobGone, read_job
+from rljob_runtime.cluster.settings import TERMINATION_LOG, Settings, SettingsError, read_settings
+from rljob_runtime.cluster.site import cluster_site
+from rljob_runtime.cluster.wish import Wish, wish_of
+from rljob_runtime.driver import Outcome, carry_out
+from rljob_runtime.exit_codes import ExitCode
+from rljob_runtime.run_folder import FolderBusy, FolderRefused, RunOptions, held, holds_run
+from rljob_runtime.site import Site
+
+log = logging.getLogger(__name__)
+
+_READ_SECONDS = 300.0
+_BUSY_SECONDS = 600.0
+"""An earlier attempt's driver writes a checkpoint before it lets go of the run's folder."""
+_RETRY_SECONDS = 2.0
+_MESSAGE_CHARACTERS = 1000
+"""What fits into a condition's message."""
+
+
+class Refused(ValueError):
+    """The job cannot run as it is; the message says why."""
+
+
+def drive(environment: Mapping[str, str] = os.environ) -> int:
+    """Run the job that the environment names; returns an exit code."""
+    signal.signal(signal.SIGTERM, _stop)
+    termination_log = Path(environment.get("RLJOB_TERMINATION_LOG") or TERMINATION_LOG)
+    try:
+        outcome = _drive(read_settings(environment), environment)
+    except (Refused, FolderRefused, SettingsError, CredentialsError) as error:
+        code = ExitCode.FAILED if isinstance(error, FolderBusy) else ExitCode.REFUSED
+        outcome = Outcome(code, str(error))
+    except (ApiUnavailable, ApiRefused, JobGone) as error:
+        outcome = Outcome(ExitCode.FAILED, str(error))
+    if outcome.why is not None:
+        print(f"rljob: {outcome.why}", file=sys.stderr)
+        _leave(termination_log, outcome.why)
+    return outcome.code
+
+
+def _drive(settings: Settings, environment: Mapping[str, str]) -> Outcome:
+    # What is logged before the run has a folder; `carry_out` sets this anew.
+    logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    credentials = from_kubeconfig(settings.kubeconfig) if settings.kubeconfig else in_pod(environment)
+    found = asyncio.run(_read(credentials, settings.identity))
+    job, folder = parse(found), Path.cwd()
+    if wrong := check_job(job, folder):
+        raise Refused(_told(wrong))
+    uid, wish = found["metadata"]["uid"], _wish(found)
+    with _held(settings.run_folder, job) as (run_folder, resume):
+        options = RunOptions(run_folder, manifest_folder=folder, resume=resume, live=False)
+        return carry_out(job, options, lambda _: _place(settings, credentials, uid, wish))
+
+
+@asynccontextmanager
+async def _place(settings: Settings, credentials: Credentials, uid: str, wish: Wish) -> AsyncIterator[Site]:
+    """The cluster, with warnings among what the driver prints."""
+    printed = logging.StreamHandler(sys.stdout)
+    printed.setLevel(logging.WARNING)
+    printed.setFormatter(logging.Formatter("%(asctime)s  %(levelname)s %(message)s", "%H:%M:%S"))
+    logging.getLogger().addHandler(printed)
+    async with cluster_site(settings, credentials, uid, wish) as site:
+        yield site
+
+
+async def _read(credentials: Credentials, identity: Identity) -> dict[str, Any]:
+    async with ApiClient(credentials) as client:
+        return await read_job(client, identity, _READ_SECONDS, random.Random())
+
+
+def parse(found: Mapping[str, Any]) -> RLJob:
+    """The RLJob as the API server returns it, without its status. Raises `Refused`."""
+    try:
+        return RLJob.model_validate({key: value for key, value in found.items() if key != "status"})
+    except ValidationError as error:
+        raise Refused(_told(problems(error, RLJob))) from None
+
+
+def _wish(found: Mapping[str, Any]) -> Wish:
+    try:
+        return wish_of(found)
+    except ValueError as error:
+        raise Refused(str(error)) from None
+
+
+@contextmanager
+def _held(folder: Path, job: RLJob) -> Iterator[tuple[Path, bool]]:
+    """Hold the run's folder; yields it, and whether a run in it is gone on with. Raises `FolderRefused`."""
+    deadline = time.monotonic() + _BUSY_SECONDS
+    resume = holds_run(folder)
+    with tempfile.TemporaryDirectory(prefix="rljob-") as temporary, ExitStack() as stack:
+        manifest = Path(temporary) / "job.yaml"
+        document = job.model_dump(mode="json", by_alias=True, exclude_none=True)
+        manifest.write_text(yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
+        while True:
+            try:
+                stack.enter_context(held(folder, manifest, resume=resume, restart=False))
+                break
+            except FolderBusy:
+                if time.monotonic() > deadline:
+                    raise
+                # A lock that another host holds gives no event.
+                time.sleep(_RETRY_SECONDS)
+        yield folder.absolute(), resume
+
+
+def _told(found: list[Problem]) -> str:
+    """Problems in one line."""
+    return "; ".join(map(str, found))
+
+
+def _leave(termination_log: Path, why: str) -> None:
+    """Leave the reason where Kubernetes shows it."""
+    try:
+        termination_log.write_text(why[:_MESSAGE_CHARACTERS])
+    except OSError as error:
+        log.warning("%s: the reason is not left there: %s", termination_log, error.strerror)
+
+
+def _stop(number: int, frame: object) -> None:
+    """SIGTERM before the job runs, which then has a handler of its own."""
+    sys.exit(ExitCode.STOPPED)

@@ -1,0 +1,115 @@
+"""Writes `status.training` of the RLJob.
+
+Guarantees: never blocks the training; writes only what has changed, answers at once and progress at most
+every `PROGRESS_SECONDS`; tries again for as long as the server cannot take it, with the newest state. Other
+fields of the status stay as they are: server-side apply with a field manager of its own.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from rljob_api import GROUP, KIND, VERSION
+from rljob_runtime.cluster.api import ApiClient, ApiRefused, ApiUnavailable
+from rljob_runtime.cluster.back_off import BackOff
+from rljob_runtime.cluster.board import Board
+from rljob_runtime.cluster.own_job import Identity
+
+log = logging.getLogger(__name__)
+
+FIELD_MANAGER = "rljob-runtime"
+PROGRESS_SECONDS = 5.0
+
+
+class Reporter:
+    """See the module's guarantees."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        identity: Identity,
+        uid: str,
+        board: Board,
+        rng: random.Random,
+        clock: Callable[[], float],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """`uid`: metadata.uid of the RLJob, so that a later one of the same name is left alone. `clock` is in
+        seconds and never goes back."""
+        self._client = client
+        self._identity = identity
+        self._uid = uid
+        self._board = board
+        self._back_off = BackOff(rng)
+        self._clock = clock
+        self._sleep = sleep
+        self._written: dict[str, Any] | None = None
+        self._written_at = float("-inf")
+        self._wrote = asyncio.Event()
+
+    async def run(self) -> None:
+        """Write whatever is new, until cancelled."""
+        while True:
+            await self._board.changed.wait()
+            await self._pause()
+            await self._write_newest()
+
+    async def flush(self, seconds: float) -> bool:
+        """Wait until everything is written, at most `seconds`, while `run` runs; whether it is."""
+        self._board.urgent.set()
+        try:
+            async with asyncio.timeout(seconds):
+                while self._written != self._board.training:
+                    self._wrote.clear()
+                    await self._wrote.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _pause(self) -> None:
+        """Let time pass since the last write, unless somebody waits for an answer."""
+        left = self._written_at + PROGRESS_SECONDS - self._clock()
+        if left <= 0:
+            return
+        hurried = asyncio.ensure_future(self._board.urgent.wait())
+        resting = asyncio.ensure_future(self._sleep(left))
+        try:
+            await asyncio.wait((hurried, resting), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            hurried.cancel()
+            resting.cancel()
+
+    async def _write_newest(self) -> None:
+        """Write the newest state; tries until it is written."""
+        while True:
+            training = self._board.take()
+            if training == self._written:
+                break
+            try:
+                await self._client.apply(f"{self._identity.path}/status", FIELD_MANAGER, self._body(training))
+            except ApiUnavailable as error:
+                log.info("the status cannot be written now: %s", error)
+            except ApiRefused as error:
+                log.warning("the status is refused: %s", error)
+            else:
+                self._back_off.worked()
+                self._written, self._written_at = training, self._clock()
+                break
+            await self._sleep(self._back_off.failed())
+        self._wrote.set()
+
+    def _body(self, training: dict[str, Any]) -> dict[str, Any]:
+        written = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return {
+            "apiVersion": f"{GROUP}/{VERSION}",
+            "kind": KIND,
+            "metadata": {
+                "name": self._identity.name,
+                "namespace": self._identity.namespace,
+                "uid": self._uid,
+            },
+            "status": {"training": {**training, "time": written}},
+        }

@@ -1,0 +1,94 @@
+"""What the RLJob asks of a running job: the fields that may change while it runs.
+
+Pure.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from rljob_api import RLJob
+
+
+@dataclass(frozen=True)
+class Wish:
+    """The newest state of the fields that a running job follows."""
+
+    generation: int
+    """metadata.generation that it stands for; 0 on one machine."""
+    trainer: int
+    """Workers of the pool; the next two alike."""
+    fast: int
+    heavy: int
+    suspend: bool = False
+    deleted: bool = False
+    """The RLJob is gone, or about to go."""
+    doomed: frozenset[str] = frozenset()
+    """Pods that the operator has begun to remove; none of them comes back."""
+
+    @classmethod
+    def of(cls, job: RLJob) -> "Wish":
+        """What a manifest asks for, on one machine."""
+        pools = job.spec.pools
+        return cls(0, pools.trainer.replicas, pools.fast_rollout.replicas, pools.heavy_rollout.replicas)
+
+    def workers(self, pool: str) -> int:
+        """Workers that `pool` ("fast" or "heavy") is to have."""
+        return self.fast if pool == "fast" else self.heavy
+
+
+class _Pool(msgspec.Struct):
+    replicas: int
+
+
+class _Pools(msgspec.Struct, rename="camel"):
+    trainer: _Pool
+    fast_rollout: _Pool
+    heavy_rollout: _Pool
+
+
+class _Spec(msgspec.Struct):
+    pools: _Pools
+    suspend: bool = False
+
+
+class _ScaleDown(msgspec.Struct):
+    victims: list[str] = []
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    scale_downs: list[_ScaleDown] = []
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    generation: int
+    deletion_timestamp: str | None = None
+
+
+class _Object(msgspec.Struct):
+    metadata: _Metadata
+    spec: _Spec
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+def wish_of(found: Mapping[str, Any]) -> Wish:
+    """The wish in an RLJob as the API server returns it. Raises `ValueError` where it is not understood.
+
+    Only what a running job follows is read, so that a newer version of the definition does no harm.
+    """
+    try:
+        job = msgspec.convert(found, _Object)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"an RLJob that this runtime does not understand: {error}") from None
+    pools = job.spec.pools
+    return Wish(
+        generation=job.metadata.generation,
+        trainer=pools.trainer.replicas,
+        fast=pools.fast_rollout.replicas,
+        heavy=pools.heavy_rollout.replicas,
+        suspend=job.spec.suspend,
+        deleted=job.metadata.deletion_timestamp is not None,
+        doomed=frozenset(victim for each in job.status.scale_downs for victim in each.victims),
+    )

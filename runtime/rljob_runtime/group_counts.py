@@ -1,0 +1,135 @@
+"""What became of a job's groups and responses, counted since the job began.
+
+Guarantees: every group that was dispatched is counted once: dispatched == accepted + sum(cancelled) + open;
+every group that was accepted is trained, waits to be trained, or was discarded with a reason. Pure.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+
+class GroupCounts(msgspec.Struct):
+    """Kept by the rollouter, saved in checkpoints, shown in metrics, report and closing line."""
+
+    dispatched: int = 0
+    """Groups whose responses were begun."""
+    accepted: int = 0
+    """Groups that were completed and put into the queue."""
+    open: int = 0
+    """Groups under way."""
+    cancelled: dict[str, int] = msgspec.field(default_factory=dict)
+    """Groups ended before they were complete, by reason; their prompts are dispatched again."""
+    discarded: dict[str, int] = msgspec.field(default_factory=dict)
+    """Groups thrown away after they were accepted, some of them trained, by reason; their prompts are
+    dispatched again."""
+    rejected: dict[str, int] = msgspec.field(default_factory=dict)
+    """Responses without a reward, which are not trained, by what went wrong: timeout, error, ..."""
+    moved_requests: int = 0
+    """Requests that lost their engine and went on elsewhere."""
+    continued_requests: int = 0
+    """Requests taken out of an engine with a part of their tokens, and resubmitted."""
+
+    def dispatch(self) -> None:
+        """A group is under way."""
+        self.dispatched += 1
+        self.open += 1
+
+    def accept(self) -> None:
+        """A group under way is in the queue."""
+        self.open -= 1
+        self.accepted += 1
+
+    def cancel(self, reason: str, groups: int) -> None:
+        """Groups under way were ended."""
+        self.open -= groups
+        _add(self.cancelled, reason, groups)
+
+    def reject(self, reason: str) -> None:
+        """A response has no reward."""
+        _add(self.rejected, reason, 1)
+
+    def went_back(self, kept: int, reason: str) -> None:
+        """The job went back to a checkpoint that holds `kept` groups, trained and waiting. What was under way
+        is cancelled, what was accepted and is not kept is discarded; a group that the checkpoint holds
+        without its being accepted yet, since its put had not ended, is."""
+        held = self.accepted - sum(self.discarded.values())
+        unaccepted = max(0, kept - held)
+        self.accepted += unaccepted
+        _add(self.cancelled, reason, self.open - unaccepted)
+        self.open = 0
+        _add(self.discarded, reason, max(0, held - kept))
+
+    def copy(self) -> "GroupCounts":
+        """An independent copy."""
+        return msgspec.structs.replace(
+            self,
+            cancelled=dict(self.cancelled),
+            discarded=dict(self.discarded),
+            rejected=dict(self.rejected),
+        )
+
+    def metrics(self) -> dict[str, dict[str, int]]:
+        """The counts as they stand in a line of metrics."""
+        return {
+            "groups": {
+                "dispatched": self.dispatched,
+                "accepted": self.accepted,
+                "open": self.open,
+                "cancelled": sum(self.cancelled.values()),
+                "discarded": sum(self.discarded.values()),
+            },
+            "requests": {"moved": self.moved_requests, "continued": self.continued_requests},
+            "cancelled": dict(self.cancelled),
+            "discarded": dict(self.discarded),
+            "rejected": dict(self.rejected),
+        }
+
+
+def lost(counts: GroupCounts) -> str | None:
+    """What was lost, in one sentence; None where nothing was."""
+    parts = [
+        f"{_count(sum(reasons.values()), noun)} {what} ({_reasons(reasons)})"
+        for reasons, noun, what in (
+            (counts.cancelled, "group", "cancelled"),
+            (counts.discarded, "group", "thrown away and made again"),
+            (counts.rejected, "response", "without a reward"),
+        )
+        if sum(reasons.values())
+    ]
+    return f"Lost: {', '.join(parts)}." if parts else None
+
+
+def counts_in(row: Mapping[str, Any]) -> GroupCounts | None:
+    """The counts in a line of metrics; None where it has none."""
+    groups, requests = row.get("groups"), row.get("requests")
+    if not isinstance(groups, Mapping) or not isinstance(requests, Mapping):
+        return None
+    fields = {name: row.get(name) or {} for name in ("cancelled", "discarded", "rejected")}
+    fields |= {name: groups.get(name, 0) for name in ("dispatched", "accepted", "open")}
+    fields |= {f"{name}_requests": requests.get(name, 0) for name in ("moved", "continued")}
+    try:
+        return msgspec.convert(fields, GroupCounts)
+    except msgspec.ValidationError:
+        return None
+
+
+def _add(counts: dict[str, int], reason: str, number: int) -> None:
+    total = counts.get(reason, 0) + number
+    if total:
+        counts[reason] = total
+    else:
+        counts.pop(reason, None)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _reasons(reasons: Mapping[str, int]) -> str:
+    """ "timeout", or "timeout 3, error 1" where there are several."""
+    if len(reasons) == 1:
+        return next(iter(reasons))
+    ordered = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{reason} {number:,}" for reason, number in ordered)

@@ -1,0 +1,253 @@
+"""Sending weights from the trainer to all engines at once, in a group of their own.
+
+The trainer is rank 0 of the group, every accelerator of every engine is one more rank; each tensor is
+broadcast in the order of names. The group is joined once and serves all versions.
+
+Guarantees: a group that has lost a member is of no use any more, and whoever learns of the loss can say so
+from another thread (`break_off`): what the sender is doing, be it waiting for members that never come, ends
+at once with `BrokenOff`, and the next group is made anew. What the communication library raises ends it the
+same way. All calls of the library are made in a thread of the sender's own, which is left behind where a
+call does not return.
+"""
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+
+if TYPE_CHECKING:
+    import torch
+
+T = TypeVar("T")
+
+_CALL_SECONDS = 600.0
+"""Longest that one call of the library may take: the meeting of all members, or the last of the tensors."""
+_TURN_SECONDS = 1.0
+"""How long a call of the library is given to return before its group is aborted under it."""
+
+log = logging.getLogger(__name__)
+
+
+class BrokenOff(RuntimeError):
+    """The group is of no use any more; the message says why."""
+
+
+class Rendezvous(NamedTuple):
+    """Where sender and engines meet; `WeightRef.location` is its text form, one for each engine."""
+
+    host: str
+    port: int
+    world_size: int
+    """The sender and all accelerators of all engines."""
+    rank_offset: int
+    """Rank of the engine's first accelerator; the sender's is 0."""
+
+    @classmethod
+    def parse(cls, location: str) -> Self:
+        """Read "host:port/world_size/rank_offset"; raises `ValueError`."""
+        try:
+            address, world_size, rank_offset = location.split("/")
+            host, port = address.rsplit(":", 1)
+            rendezvous = cls(host, int(port), int(world_size), int(rank_offset))
+        except ValueError:
+            raise ValueError(f"{location!r} is not host:port/world_size/rank_offset") from None
+        if not 1 <= rendezvous.rank_offset < rendezvous.world_size:
+            raise ValueError(f"{location!r}: rank_offset must be at least 1 and below world_size")
+        return rendezvous
+
+    @property
+    def address(self) -> str:
+        """host:port, the same for all who meet."""
+        return f"{self.host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"{self.address}/{self.world_size}/{self.rank_offset}"
+
+
+class CollectiveSender:
+    """The trainer's side of one group; used by the trainer's rank 0. A library's class adds the calls."""
+
+    def __init__(self) -> None:
+        self._group: Any = None
+        self._broken: Future[str] = Future()
+        """Why the group is of no use any more."""
+        self._work: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
+        self._turn = threading.Lock()
+        """Held during a call of the library."""
+        self._ending = threading.Lock()
+        """Held for a moment by who ends the group, of whom there may be several."""
+        threading.Thread(target=self._serve, name="engine-group", daemon=True).start()
+
+    def init(self, world_size: int, address: str) -> None:
+        """Open the group at `address` ("host:port" of this machine); returns when every engine has joined.
+        Raises `BrokenOff`."""
+        host, port = address.rsplit(":", 1)
+        device = self._device()
+
+        def join() -> None:
+            self._group = self._join(host, int(port), world_size, device)
+
+        self._run(join)
+
+    def send(
+        self, version: int, tensors: "Iterable[tuple[str, torch.Tensor]]", metadata: Mapping[str, Any]
+    ) -> None:
+        """Broadcast the weights of `version`; returns when they are sent. Raises `BrokenOff`.
+
+        `metadata` is `manifest.tensor_shapes` of the model's folder, from which the engines know what
+        follows; `tensors` must yield those names in that order, whole (not sharded), on the accelerator,
+        in the engines' number format. Raises `ValueError` at the first that differs.
+        """
+        if self._group is None and not self._broken.done():
+            raise RuntimeError("send before init")
+        expected = iter(metadata.items())
+        for name, tensor in tensors:
+            want = next(expected, None)
+            if want != (name, tuple(tensor.shape)):
+                raise ValueError(
+                    f"weights of version {version}: got {name} {tuple(tensor.shape)}, announced {want}"
+                )
+            self._run(partial(self._broadcast, tensor.contiguous()))
+        if (missing := next(expected, None)) is not None:
+            raise ValueError(f"weights of version {version}: {missing[0]} was announced and not sent")
+        self._run(self._synchronize)
+
+    def break_off(self, why: str) -> None:
+        """A member is lost: end what the sender is doing, and whatever it is asked for later."""
+        with self._ending:
+            if not self._broken.done():
+                self._broken.set_result(why)
+        # Not between two calls, which would go on with a group that is gone; but under a call that waits for
+        # the lost member.
+        turn = self._turn.acquire(timeout=_TURN_SECONDS)
+        try:
+            with self._ending:
+                group, self._group = self._group, None
+            if group is not None:
+                self._abort(group)
+        finally:
+            if turn:
+                self._turn.release()
+
+    def close(self) -> None:
+        """Leave the group."""
+        self.break_off("closed")
+        self._work.put(None)
+
+    def _run(self, work: Callable[[], T]) -> T:
+        """Have the sender's thread do something; waits for it unless the group breaks."""
+        done: Future[T] = Future()
+        self._work.put((work, done))
+        either: tuple[Future[Any], ...] = (done, self._broken)
+        wait(either, timeout=_CALL_SECONDS, return_when=FIRST_COMPLETED)
+        if not self._broken.done():
+            if not done.done():
+                self.break_off(f"a call took longer than {_CALL_SECONDS:g} s")
+            elif (error := done.exception()) is not None:
+                self.break_off(f"{type(error).__name__}: {error}".splitlines()[0])
+            else:
+                return done.result()
+        raise BrokenOff(self._broken.result())
+
+    def _serve(self) -> None:
+        """The sender's thread."""
+        while (item := self._work.get()) is not None:
+            work, done = item
+            with self._turn:
+                if self._broken.done():
+                    return
+                try:
+                    done.set_result(work())
+                except Exception as error:  # noqa: BLE001 - whoever asked for the work learns of it
+                    done.set_exception(error)
+            if self._broken.done():
+                # Broken off while it joined: nobody else knows of the group.
+                self.break_off(self._broken.result())
+
+    def _device(self) -> Any:
+        """This thread's current accelerator."""
+        raise NotImplementedError
+
+    def _join(self, host: str, port: int, world_size: int, device: Any) -> Any:
+        """Open the group and wait for its members, in another thread than `device` is current in."""
+        raise NotImplementedError
+
+    def _broadcast(self, tensor: "torch.Tensor") -> None:
+        raise NotImplementedError
+
+    def _synchronize(self) -> None:
+        """Return when all that was broadcast has been sent."""
+        raise NotImplementedError
+
+    def _abort(self, group: Any) -> None:
+        """Free the group without its members; a call that waits in it returns."""
+        raise NotImplementedError
+
+
+class EngineGroup:
+    """The group of the engines as they are now, made anew where they meet elsewhere than before."""
+
+    def __init__(self, make: Callable[[str], CollectiveSender]) -> None:
+        """`make` is given the transport."""
+        self._make = make
+        self._sender: CollectiveSender | None = None
+        self._address = ""
+        self._broken_address = ""
+        self._lock = threading.Lock()
+        self._idle = threading.Event()
+        self._idle.set()
+
+    def send(
+        self,
+        transport: str,
+        meeting: Rendezvous,
+        version: int,
+        tensors: "Iterable[tuple[str, torch.Tensor]]",
+        metadata: Mapping[str, Any],
+    ) -> bool:
+        """Send the weights of `version` (see `CollectiveSender.send`) to the engines that come to `meeting`;
+        whether they were sent to all, and not broken off."""
+        with self._lock:
+            if meeting.address == self._broken_address:
+                return False
+            self._idle.clear()
+            sender, new = self._sender, self._address != meeting.address
+            if sender is None or new:
+                if sender is not None:
+                    sender.close()
+                self._sender = sender = self._make(transport)
+                self._address, new = meeting.address, True
+        try:
+            if new:
+                sender.init(meeting.world_size, meeting.address)
+            sender.send(version, tensors, metadata)
+            return True
+        except BrokenOff as error:
+            log.warning("version %d was not sent to all engines: %s", version, error)
+            with self._lock:
+                sender.close()
+                self._sender, self._address = None, ""
+            return False
+        finally:
+            self._idle.set()
+
+    def break_off(self, address: str, why: str, seconds: float) -> None:
+        """A member of the group that meets at `address` is lost: end the sending to it, now or when it
+        begins. Returns when it has ended; raises `TimeoutError` where that takes longer than `seconds`."""
+        with self._lock:
+            self._broken_address = address
+            sender = self._sender if self._address == address else None
+        if sender is not None:
+            sender.break_off(why)
+            if not self._idle.wait(seconds):
+                raise TimeoutError(f"the sending of weights did not end within {seconds:g} s")
+
+    def close(self) -> None:
+        """Leave the group."""
+        with self._lock:
+            if self._sender is not None:
+                self._sender.close()
+                self._sender, self._address = None, ""

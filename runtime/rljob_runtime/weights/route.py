@@ -1,0 +1,66 @@
+"""How weights reach the engines of one job: the transport, and what each side needs for it.
+
+Guarantees: on one machine the model's folder and shared memory are enough, and nothing listens on the
+network unless the job asks for it; in a cluster no process needs storage that it shares with another.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from rljob_api import RLJob
+from rljob_runtime.queue.auth import ClientKeys, ServerKeys, new_keys
+from rljob_runtime.weights.model_source import MODEL, ModelSource
+from rljob_runtime.weights.shm import choose_root
+from rljob_runtime.weights.tcp_server import FolderServer
+from rljob_runtime.weights.transport import Transport, choose
+
+_COPIES = 4
+"""Versions in shared memory at a time: those that are kept, the one being written, one that is still read."""
+
+
+@dataclass(frozen=True)
+class WeightRoute:
+    """See the module's guarantees."""
+
+    transport: Transport
+    model_folder: Path
+    """Of the initial weights, as the driver sees it."""
+    root: Path | None
+    """Where the trainer publishes stored versions; None: its process chooses, on its own machine."""
+    server_keys: ServerKeys
+    """Of the trainer's server, for transport tcp."""
+    client_keys: ClientKeys
+    """Of those who fetch from it."""
+    model: ModelSource | None
+    """Where processes on other machines get the initial model."""
+    server: FolderServer | None
+    """Gives it to them."""
+
+    @property
+    def fetches(self) -> bool:
+        """Whether engines get anything over the network."""
+        return self.transport == "tcp" or self.model is not None
+
+    def close(self) -> None:
+        """Stop serving the model."""
+        if self.server is not None:
+            self.server.close()
+
+
+def open_route(job: RLJob, model_folder: Path, run_folder: Path, address: str | None) -> WeightRoute:
+    """The route of a job. `address`: IP address of this machine in a cluster, None for one machine.
+
+    Raises `TransportError`."""
+    sync, name = job.spec.training.async_.weight_sync, job.metadata.name
+    transport = choose(sync.transport, job.spec.accelerator, sync.pull is not None, address is None)
+    server_keys, client_keys = new_keys()
+    if address is None:
+        size = sum(path.stat().st_size for path in model_folder.glob("*.safetensors"))
+        root = choose_root(f"{name}-{os.getpid()}", run_folder, _COPIES, size)
+        return WeightRoute(transport, model_folder, root, server_keys, client_keys, None, None)
+    model_keys, reader_keys = new_keys()
+    server = FolderServer(f"tcp://{address}:0", model_keys, lambda _: model_folder)
+    copy = f"rljob-{job.metadata.namespace}-{name}-{MODEL}"
+    model = ModelSource(str(model_folder), copy, server.endpoint, reader_keys)
+    return WeightRoute(transport, model_folder, None, server_keys, client_keys, model, server)

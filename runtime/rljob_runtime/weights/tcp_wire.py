@@ -1,0 +1,99 @@
+"""What a server of folders and those who fetch from it say to each other: one header frame, for a chunk a
+second one with its bytes.
+
+Guarantees: what the decoders return was checked against its type and bounds; anything else raises
+`msgspec.DecodeError`. Nothing is unpickled.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from rljob_runtime.weights.manifest import FileEntry
+
+CHUNK_BYTES = 2**20
+"""Of a file, in one message."""
+MAX_REQUEST_BYTES = 4096
+MAX_FILES = 10_000
+"""In one folder."""
+
+_Name: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*$", max_length=255)]
+"""Of a folder or a file: one part of a path, and not a hidden one."""
+
+
+class Describe(msgspec.Struct, frozen=True, tag="describe"):
+    """Which files are in the folder?"""
+
+    checksums: bool
+    """With the checksum of each."""
+
+
+class Read(msgspec.Struct, frozen=True, tag="read"):
+    """The bytes of a file from `offset` on, `CHUNK_BYTES` or what is left."""
+
+    file: _Name
+    offset: Annotated[int, Meta(ge=0)]
+
+
+class Request(msgspec.Struct, frozen=True):
+    """A question about one folder."""
+
+    token: str
+    """The shared token where the transport does not authenticate; else empty."""
+    number: Annotated[int, Meta(ge=0)]
+    """Comes back with the answer."""
+    folder: _Name
+    body: Describe | Read
+
+
+class Files(msgspec.Struct, frozen=True, tag="files"):
+    """The folder's files."""
+
+    files: Annotated[tuple[FileEntry, ...], Meta(max_length=MAX_FILES)]
+
+
+class Chunk(msgspec.Struct, frozen=True, tag="chunk"):
+    """The second frame holds the bytes."""
+
+
+class Gone(msgspec.Struct, frozen=True, tag="gone"):
+    """There is no such folder, or no such file in it, any more."""
+
+    why: str
+
+
+class Refused(msgspec.Struct, frozen=True, tag="refused"):
+    """The request was not read, or its sender is not let in."""
+
+    why: str
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What the server says."""
+
+    number: int
+    body: Files | Chunk | Gone | Refused
+
+
+_request = msgspec.msgpack.Decoder(Request)
+_answer = msgspec.msgpack.Decoder(Answer)
+encode = msgspec.msgpack.Encoder().encode
+
+
+def decode_request(frames: Sequence[bytes]) -> Request:
+    """A request; raises `msgspec.DecodeError` for anything else."""
+    if len(frames) != 1:
+        raise msgspec.DecodeError(f"{len(frames)} frames, not 1")
+    return _request.decode(frames[0])
+
+
+def decode_answer(frames: Sequence[bytes]) -> tuple[Answer, bytes]:
+    """An answer and the bytes of its chunk; raises `msgspec.DecodeError` for anything else."""
+    if not frames:
+        raise msgspec.DecodeError("no frame")
+    answer = _answer.decode(frames[0])
+    if len(frames) != (2 if isinstance(answer.body, Chunk) else 1):
+        raise msgspec.DecodeError(f"{len(frames)} frames with {type(answer.body).__name__}")
+    return answer, frames[-1]

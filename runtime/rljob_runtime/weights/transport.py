@@ -1,0 +1,31 @@
+"""What carries weights from the trainer to the engines. Pure."""
+
+from typing import Literal, TypeAlias
+
+Wanted: TypeAlias = Literal["auto", "shm", "nccl", "hccl", "tcp"]
+Transport: TypeAlias = Literal["shm", "nccl", "hccl", "tcp"]
+
+STORED: frozenset[Transport] = frozenset({"shm", "tcp"})
+"""Versions are kept for whoever comes: each engine gets one when it is ready. With the others the trainer
+sends a version to all engines at once, in one group."""
+
+_OF_ACCELERATOR: dict[str, Transport] = {"cpu": "tcp", "nvidia": "nccl", "ascend": "hccl"}
+
+
+class TransportError(ValueError):
+    """The transport that was asked for cannot work here; the message says what can."""
+
+
+def choose(wanted: Wanted, accelerator: str, pull: bool, one_machine: bool) -> Transport:
+    """The transport of a job. `pull`: engines fetch versions; `one_machine`: all processes share its memory.
+
+    Raises `TransportError` for shared memory in a cluster."""
+    if wanted == "shm" and not one_machine:
+        raise TransportError(
+            "training.async.weightSync.transport: shm reaches one machine only; use auto in a cluster"
+        )
+    if wanted != "auto":
+        return wanted
+    if one_machine:
+        return "shm"
+    return "tcp" if pull else _OF_ACCELERATOR[accelerator]

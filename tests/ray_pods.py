@@ -1,0 +1,56 @@
+"""A real Ray cluster on this machine whose nodes stand for a job's pods: each can come, and be killed."""
+
+import itertools
+import os
+from types import TracebackType
+from typing import Any, Self
+
+from ray.cluster_utils import Cluster
+
+_OBJECT_STORE_BYTES = 80 * 2**20
+RESOURCES = {"trainer": "trainer", "fast": "fast_rollout", "heavy": "heavy_rollout"}
+
+
+class RayPods:
+    """The head, and one Ray node for each pod; a context manager. This process itself does not connect."""
+
+    def __init__(self) -> None:
+        os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+        self._cluster = Cluster(
+            initialize_head=True,
+            head_node_args={
+                "num_cpus": 0, "include_dashboard": False, "object_store_memory": _OBJECT_STORE_BYTES,
+            },
+        )  # fmt: skip
+        self._nodes: dict[str, Any] = {}
+        self._numbers = itertools.count()
+
+    @property
+    def address(self) -> str:
+        """host:port of the head."""
+        return str(self._cluster.address)
+
+    def add(self, pool: str) -> str:
+        """A new pod of a pool ("trainer", "fast", "heavy"); its name."""
+        name = f"{pool}-pod-{next(self._numbers)}"
+        self._nodes[name] = self._cluster.add_node(
+            wait=False, num_cpus=1, resources={RESOURCES[pool]: 1}, object_store_memory=_OBJECT_STORE_BYTES,
+            env_vars={"RLJOB_POD": name},
+        )  # fmt: skip
+        return name
+
+    def remove(self, name: str) -> None:
+        """Kill a pod with all its processes."""
+        self._cluster.remove_node(self._nodes.pop(name), allow_graceful=False)
+
+    def pods(self, pool: str) -> list[str]:
+        """The pods of a pool."""
+        return [name for name in self._nodes if name.startswith(f"{pool}-")]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._cluster.shutdown()

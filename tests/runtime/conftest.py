@@ -1,0 +1,38 @@
+"""What several runtime tests start: a Ray of their own, addresses, and queues."""
+
+import os
+
+import pytest
+
+from tests.runtime.queue_site import sites
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A local Ray whose processes find what this one finds."""
+    import ray
+
+    ray.init(
+        address="local",
+        num_cpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="ERROR",
+        object_store_memory=80 * 2**20,
+        runtime_env={"env_vars": {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}},
+    )
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture(params=["tcp", "ipc"])
+def address(request, tmp_path):
+    """Where to listen, by each transport."""
+    return f"ipc://{tmp_path}/private/server" if request.param == "ipc" else "tcp://127.0.0.1:0"
+
+
+@pytest.fixture
+def make_site():
+    """Makes queues, and stops them in the end."""
+    with sites() as make:
+        yield make

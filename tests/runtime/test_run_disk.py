@@ -1,0 +1,88 @@
+"""A whole run whose disk is full, or whose data is not what it was: one line says so, nothing is lost."""
+
+from pathlib import Path
+
+import pytest
+
+from rljob_runtime.trainer.checkpoint import newest
+from tests.disks import fill, small_disk
+from tests.runs import PROMPTS, Run, manifest, running
+
+STEPS = 40
+POOLS = {"fastRollout": {"replicas": 1}}
+
+pytestmark = pytest.mark.timeout(900)
+
+
+def told(run: Run) -> str:
+    """The one line that says why the run ended."""
+    text = run.log.read_text()
+    assert "Traceback" not in text
+    (line,) = [line for line in text.splitlines() if line.startswith("rljob: ")]
+    return line
+
+
+def assert_goes_on_to_the_end(file: Path) -> None:
+    """Every prompt is trained once over the whole job, and the model and the report are there."""
+    with running(file, "--resume") as run:
+        assert run.end(300) == 0, run.log.read_text()
+        uids = sorted(uid for uids in run.trained().values() for uid in uids)
+        assert uids == list(range(STEPS * PROMPTS))
+        assert (run.folder / "model" / "model.safetensors").exists()
+        assert (run.folder / "report.html").exists()
+
+
+def test_a_disk_that_is_full_at_a_checkpoint(tmp_path: Path) -> None:
+    """A checkpoint takes 1.6 MB. The earlier one stays whole, and with room the job goes on from it."""
+    with small_disk(tmp_path / "disk", megabytes=24) as disk:
+        file, _ = manifest(tmp_path, STEPS, POOLS, checkpoint={"everySteps": 3, "path": str(disk)})
+        with running(file) as run:
+            run.wait(lambda: newest(disk) is not None, "checkpoint", 300)
+            ballast = fill(disk, left=400_000)
+            assert run.end(300) == 1, run.log.read_text()
+            kept = newest(disk)
+            assert kept is not None
+            line = told(run)
+            assert f"could not be written to {disk} (" in line
+            assert (
+                f"{kept.name} before it is whole: make room, or set checkpoint.path to a larger disk" in line
+            )
+            assert not list(disk.glob("*.tmp"))
+        run.log.unlink()
+        ballast.unlink()
+        assert_goes_on_to_the_end(file)
+
+
+def test_a_run_folder_on_a_full_disk(tmp_path: Path) -> None:
+    """Also the log, the metrics, the events and the report have no room then."""
+    with small_disk(tmp_path / "run", megabytes=32) as disk:
+        file, _ = manifest(tmp_path, STEPS, POOLS)
+        with running(file) as run:
+            run.wait(lambda: newest(disk / "checkpoints") is not None, "checkpoint", 300)
+            ballast = fill(disk, left=0)
+            assert run.end(300) == 1, run.log.read_text()
+            assert "make room" in told(run)
+            assert newest(disk / "checkpoints") is not None
+        run.log.unlink()
+        ballast.unlink()
+        assert_goes_on_to_the_end(file)
+
+
+def test_other_data_is_refused_before_anything_is_started(tmp_path: Path) -> None:
+    rows = [f'{{"prompt": "{"abcdefgh"[index % 8]}", "answer": "a"}}\n' for index in range(STEPS * PROMPTS)]
+    data = tmp_path / "train.jsonl"
+    data.write_text("".join(rows))
+    file, _ = manifest(tmp_path, STEPS, POOLS, data={"jsonl": {"path": "train.jsonl"}, "maxPromptTokens": 8})
+    with running(file) as run:
+        run.wait(lambda: newest(run.folder / "checkpoints") is not None, "checkpoint", 300)
+        run.process.kill()
+        run.end()
+    data.write_text("".join(rows[1:]))
+    with running(file, "--resume") as run:
+        assert run.end(300) == 2, run.log.read_text()
+        line = told(run)
+        assert f"{data} is not the data that the run began with ({STEPS * PROMPTS} rows then, " in line
+        assert "put the earlier data back to go on with --resume, or begin anew with --restart" in line
+    run.log.unlink()
+    data.write_text("".join(rows))
+    assert_goes_on_to_the_end(file)

@@ -1,0 +1,67 @@
+"""A whole run that a person must act on ends with one line that says why, and the exit code for it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from rljob_runtime.exit_codes import ExitCode
+from tests.runs import manifest, running
+from tests.tiny_models import tiny_model
+
+
+def configured(**changes: Any) -> Callable[[Path], None]:
+    """Changes config.json of the model in a folder."""
+
+    def change(folder: Path) -> None:
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | changes))
+
+    return change
+
+
+def overflowing(folder: Path) -> None:
+    """The same function of the weights, but the gradient's norm is above the largest float32."""
+    weights = load_file(folder / "model.safetensors")
+    weights["model.norm.weight"] *= 1e-25
+    weights["lm_head.weight"] *= 1e25
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+
+ENDINGS: dict[str, tuple[Callable[[Path], None], ExitCode, str]] = {
+    "a model that the trainer does not support": (
+        configured(final_logit_softcapping=30.0),
+        ExitCode.REFUSED,
+        "final_logit_softcapping in config.json is not supported by the trainer",
+    ),
+    "a model that the engine does not support": (
+        configured(
+            use_sliding_window=True, sliding_window=8, layer_types=["full_attention", "sliding_attention"]
+        ),
+        ExitCode.REFUSED,
+        "the torch engine has no sliding-window attention",
+    ),
+    "a gradient that is not finite": (
+        overflowing,
+        ExitCode.FAILED,
+        "step 0: the gradient is not finite, so the weights were left as they are: lower",
+    ),
+}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("case", ENDINGS)
+def test_one_line_and_the_exit_code_for_it(tmp_path: Path, case: str) -> None:
+    prepare, code, words = ENDINGS[case]
+    prepare(tiny_model(tmp_path / "model"))
+    file, _ = manifest(tmp_path, 4, pools={"fastRollout": {"replicas": 1}}, model={"path": "model"})
+    with running(file) as run:
+        assert run.end(250) == code, run.log.read_text()
+        told = [line for line in run.log.read_text().splitlines() if line.startswith("rljob: ")]
+        assert len(told) == 1
+        assert words in told[0]
+        assert "Traceback" not in run.log.read_text()
+        assert run.trained() == {}
