@@ -246,7 +246,7 @@ async def test_the_engine_dying_in_a_living_process_is_told():
         await running(engine, 3)
         await site.actor.close.remote()
         results = await asyncio.gather(*tasks, return_exceptions=True)
-        assert [str(result) for result in results] == ["engine fast-0: closed"] * 3
+        assert [str(result) for result in results] == ["engine fast-0: it was closed"] * 3
 
 
 @pytest.mark.parametrize(

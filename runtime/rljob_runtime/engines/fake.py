@@ -167,7 +167,7 @@ class FakeEngine:
         return LoadSnapshot(self.version, count, self._paused, self._generated)
 
     async def close(self) -> None:
-        self.die("closed")
+        self.die("it was closed")
 
     def die(self, reason: str) -> None:
         """End at once, as a killed process would. The first reason stays."""

@@ -155,7 +155,7 @@ class TorchEngine:
         return LoadSnapshot(self.version, count, self._paused, self._generated)
 
     async def close(self) -> None:
-        self._die("closed")
+        self._die("it was closed")
         if self._loop_task is not None:
             self._loop_task.cancel()
         if self._thread is not None:

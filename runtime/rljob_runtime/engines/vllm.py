@@ -200,7 +200,7 @@ class VllmEngine:
         return LoadSnapshot(self.version, len(self._tickets), self._paused, generated)
 
     async def close(self) -> None:
-        await self._shut("closed")
+        await self._shut("it was closed")
 
     async def _run(self, ticket: _Ticket) -> Any:
         """The ticket's final output."""
