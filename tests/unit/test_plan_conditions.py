@@ -112,8 +112,20 @@ NO_ROOM = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
 MISSING = {
     "no room for one": ({"unschedulable": NO_ROOM}, "1 of 2 fast-rollout pods: Insufficient nvidia.com/gpu"),
     "no image": (
-        {"waiting": "ImagePullBackOff: Back-off pulling image"},
-        "1 of 2 fast-rollout pods: ImagePullBackOff: Back-off pulling image",
+        {"waiting": 'ImagePullBackOff: Back-off pulling image "r/i:1": ErrImagePull: rpc error: not found'},
+        "1 of 2 fast-rollout pods: ImagePullBackOff: cannot pull image r/i:1",
+    ),
+    "no image, tried again": (
+        {"waiting": 'ErrImagePull: failed to pull and unpack image "r/i:1": not found'},
+        "1 of 2 fast-rollout pods: ImagePullBackOff: cannot pull image r/i:1",
+    ),
+    "no image, whichever": (
+        {"waiting": "ErrImagePull: no"},
+        "1 of 2 fast-rollout pods: ImagePullBackOff",
+    ),
+    "no secret": (
+        {"waiting": "CreateContainerConfigError: secret not found"},
+        "1 of 2 fast-rollout pods: CreateContainerConfigError: secret not found",
     ),
     "starting": ({}, "1 of 2 fast-rollout pods: starting"),
     "evicted": (

@@ -104,7 +104,16 @@ TRAINER_STEPS = {
         {},
         (1, [1]),
     ),
-    "fewer: one has not started": ((1, 2, (pod(TRAINER, 0), waiting_pod(TRAINER, 1))), {}, None),
+    "fewer: the one that goes has not started": (
+        (1, 2, (pod(TRAINER, 0), waiting_pod(TRAINER, 1))),
+        {},
+        (1, [1]),
+    ),
+    "fewer: one of two that go has not started": (
+        (1, 3, (*THREE[:2], waiting_pod(TRAINER, 2))),
+        {},
+        None,
+    ),
     "fewer, stopped: one that is not ready goes first": (
         (1, 2, (pod(TRAINER, 0, ready=False), pod(TRAINER, 1))),
         {"stopped_for": 1},

@@ -113,8 +113,10 @@ def _never_ready(
 ) -> Status | None:
     """The failed status where the attempt's pods have not become ready in time."""
     deadline = deadlines.start(status, spec)
+    if deadline is None or now < deadline:
+        return None
     row = waiting.pods_ready(attempt, spec, observed, None)
-    if deadline is None or now < deadline or row.status == "True":
+    if row.status == "True":
         return None
     seconds = spec.run_policy.start_deadline_seconds
     text = f"Not all pods were ready within startDeadlineSeconds ({seconds}). {row.message}"

@@ -171,17 +171,19 @@ def _rollout_step(state: _State, said: Answers, late: bool) -> _Step | None:
 
 
 def _trainer_step(state: _State, said: Answers, late: bool) -> _Step | None:
-    """Another number of trainer workers: as soon as the trainer stands still for it, or none has started."""
+    """Another number of trainer workers: as soon as the trainer stands still for it, or none has started.
+
+    Pods that have not started hold no rank: where they are enough, nobody need stand still for fewer.
+    """
     stopped = said.trainer_stopped_for == state.wish
-    idle = all(_unstarted(pod) for pod in state.pods)
-    if not (stopped or idle or late):
-        return None
     if state.wish > state.replicas:
-        return _Step(state.wish, timed_out=not (stopped or idle))
+        idle = all(_unstarted(pod) for pod in state.pods)
+        return _Step(state.wish, timed_out=not (stopped or idle)) if stopped or idle or late else None
     living = sorted((pod for pod in state.unlisted if alive(pod)), key=_least_loss)
     if stopped:
         return _smaller(state, living, [], [], late)
-    return _smaller(state, [], living if idle else [], [] if idle else living, late)
+    unstarted = [pod for pod in living if _unstarted(pod)]
+    return _smaller(state, [], unstarted, [pod for pod in living if not _unstarted(pod)], late)
 
 
 def _smaller(
@@ -189,7 +191,8 @@ def _smaller(
 ) -> _Step | None:
     """The step to fewer workers: it takes released pods, then unstarted ones and, when it is late, others.
 
-    While pods are missing, KubeRay is about to make them: lowering `replicas` now could cross with that.
+    While pods are missing, KubeRay is about to make them, and those cost least: only what is late does not
+    wait for them.
     """
     counted, surplus = len(state.unlisted), state.replicas - state.wish
     free = [*released, *unstarted]

@@ -14,6 +14,8 @@ from rljob_operator.plan.observed import GROUPS, POOLS, Observed, Pod
 from rljob_operator.plan.pools import counted, wanted
 
 _CAUSE_LIMIT = 200
+_STARTS = 4
+"""Rank of the cause that says least."""
 
 
 def uncreatable(observed: Observed, name: str) -> Row | None:
@@ -81,26 +83,32 @@ def _missing(attempt: Attempt, spec: Spec) -> Iterable[str]:
 
 def _why(pods: list[Pod], uncreated: int) -> str:
     """The cause that people can do most about, of the first pod that has it."""
-    causes = sorted((cause_rank(pod), pod.name) for pod in pods)
+    causes = sorted((_cause(pod), pod.name) for pod in pods)
     if causes and (uncreated <= 0 or causes[0][0][0] < _STARTS):
         return causes[0][0][1]
     return "not created yet"
 
 
-_STARTS = 4
-
-
-def cause_rank(pod: Pod) -> tuple[int, str]:
+def _cause(pod: Pod) -> tuple[int, str]:
     """Why a pod is not ready, and how much that should be told before other pods' causes (0: most)."""
     if pod.unschedulable is not None:
         return 0, unschedulable(pod.unschedulable)
     if pod.waiting is not None:
-        return 1, " ".join(pod.waiting.split())[:_CAUSE_LIMIT]
+        return 1, _not_started(pod.waiting)
     if dead(pod) or pod.disrupted is not None:
         return 2, loss(pod)
     if pod.deleting is not None:
         return 3, "being deleted"
     return _STARTS, "starting"
+
+
+def _not_started(waiting: str) -> str:
+    """The kubelet's reason and message; it says by turns that it cannot pull an image and that it will not
+    try."""
+    if not waiting.startswith(("ErrImagePull", "ImagePullBackOff")):
+        return " ".join(waiting.split())[:_CAUSE_LIMIT]
+    image = re.search(r'image "([^"]+)"', waiting)
+    return f"ImagePullBackOff: cannot pull image {image[1]}" if image else "ImagePullBackOff"
 
 
 def loss(pod: Pod) -> str:
