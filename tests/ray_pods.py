@@ -2,13 +2,30 @@
 
 import itertools
 import os
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
+import psutil
 from ray.cluster_utils import Cluster
 
+_ATTEMPTS = 3
 _OBJECT_STORE_BYTES = 80 * 2**20
 RESOURCES = {"trainer": "trainer", "fast": "fast_rollout", "heavy": "heavy_rollout"}
+
+
+def _patiently(start: Callable[[], Any]) -> Any:
+    """Start a Ray node. Ray gives its processes 30 s, which a busy machine may need twice."""
+    for attempt in range(1, _ATTEMPTS + 1):
+        before = set(psutil.Process().children(recursive=True))
+        try:
+            return start()
+        except Exception as error:
+            for process in set(psutil.Process().children(recursive=True)) - before:
+                process.kill()
+            if "timed out during startup" not in str(error) or attempt == _ATTEMPTS:
+                raise
+    raise AssertionError("unreachable")
 
 
 class RayPods:
@@ -16,12 +33,8 @@ class RayPods:
 
     def __init__(self) -> None:
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-        self._cluster = Cluster(
-            initialize_head=True,
-            head_node_args={
-                "num_cpus": 0, "include_dashboard": False, "object_store_memory": _OBJECT_STORE_BYTES,
-            },
-        )  # fmt: skip
+        head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": _OBJECT_STORE_BYTES}
+        self._cluster: Cluster = _patiently(lambda: Cluster(initialize_head=True, head_node_args=head))
         self._nodes: dict[str, Any] = {}
         self._numbers = itertools.count()
 
@@ -33,10 +46,12 @@ class RayPods:
     def add(self, pool: str) -> str:
         """A new pod of a pool ("trainer", "fast", "heavy"); its name."""
         name = f"{pool}-pod-{next(self._numbers)}"
-        self._nodes[name] = self._cluster.add_node(
-            wait=False, num_cpus=1, resources={RESOURCES[pool]: 1}, object_store_memory=_OBJECT_STORE_BYTES,
-            env_vars={"RLJOB_POD": name},
-        )  # fmt: skip
+        settings = {"resources": {RESOURCES[pool]: 1}, "env_vars": {"RLJOB_POD": name}}
+        self._nodes[name] = _patiently(
+            lambda: self._cluster.add_node(
+                wait=False, num_cpus=1, object_store_memory=_OBJECT_STORE_BYTES, **settings
+            )
+        )
         return name
 
     def remove(self, name: str) -> None:

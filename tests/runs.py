@@ -60,11 +60,11 @@ class Run:
         """Prompts by step, as the run recorded them; later lines of a step supersede earlier ones."""
         return {row["step"]: row["uids"] for row in read_metrics(self.folder / METRICS_FILE).rows}
 
-    def wait_for_step(self, step: int, seconds: float = 120) -> None:
+    def wait_for_step(self, step: int, seconds: float = 240) -> None:
         """Until `step` steps are recorded."""
         self.wait(lambda: len(self.trained()) >= step, f"step {step}", seconds)
 
-    def wait(self, condition: Callable[[], bool], what: str, seconds: float = 120) -> None:
+    def wait(self, condition: Callable[[], bool], what: str, seconds: float = 240) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             assert self.process.poll() is None, (
@@ -83,7 +83,7 @@ class Run:
         assert found, f"no {name}"
         return found[0]
 
-    def end(self, seconds: float = 120) -> int:
+    def end(self, seconds: float = 240) -> int:
         return self.process.wait(seconds)
 
 

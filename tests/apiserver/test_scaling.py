@@ -52,7 +52,8 @@ class TestByHand:
         desk.wait(lambda job: job["status"]["training"].get("released") == [names[0]], "one released")
         assert len(desk.pods("fastRollout")) == 3  # one is not enough: both go together
         desk.report(released=names[:2])
-        job = self.ready(desk, 1, 1)
+        self.ready(desk, 1, 1)
+        job = desk.wait(lambda job: not job["status"].get("scaleDowns"), "the scale-down to be over")
         assert [pod["metadata"]["name"] for pod in desk.pods("fastRollout")] == names[2:]
         assert "2 removed, 1 wanted" in desk.wait_event("ScaledDown")
         assert job["status"]["fastRolloutReplicas"] == 1

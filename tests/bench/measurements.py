@@ -70,6 +70,15 @@ SECTIONS = {
         "status below 1 s; below 256 MiB; no write without an event; nothing changed by a restart. Measured so far with "
         "at most 100 jobs, under a load of about 12; the sizes of the goals have not been run.",
     ),
+    "scale_down_model": (
+        "Random scale-downs in a model of KubeRay",
+        "The operator's decisions against a model of KubeRay, the runtime and the kubelet: views of any age, crashes of "
+        "the operator between any two steps, workers lost and replaced at any moment, KubeRay's arbitrary victims the "
+        "busiest. Goal: no busy worker killed, no victim that KubeRay chose. The baselines, with the same seeds, only "
+        "lower `replicas`. The last two figures are what remains where KubeRay hears of a lost and already replaced "
+        "victim before it hears of the older patch that names it: the protocol cannot exclude that with KubeRay as "
+        "it is.",
+    ),
     "scale_down_kuberay": (
         "Random scale-downs against KubeRay",
         "Live fast and heavy pools change their sizes at random, often before the last change is done, under each "
