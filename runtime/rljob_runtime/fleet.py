@@ -121,7 +121,7 @@ class Fleet:
         times: FleetTimes,
         clock: Callable[[], float],
     ) -> None:
-        """`push_again` sends the newest version to all engines; nobody joins before `may_join`; `spawn`
+        """`push_again` sends all engines what the trainer holds; nobody joins before `may_join`; `spawn`
         starts a task whose failure ends the job; `say` tells a person."""
         self._workers = workers
         self._pool = pool

@@ -74,6 +74,8 @@ class RayTrainer:
         self.turn = asyncio.Lock()
         """Held during a step, a checkpoint and a broadcast: the engines of a broadcast stand still meanwhile,
         and must not wait for a step."""
+        self.steps = 0
+        """Steps that the ranks' weights have behind them."""
         self._starts = 0
         self._ranks: list[Any] = []
 
@@ -82,6 +84,7 @@ class RayTrainer:
         has its model. What was left of earlier ranks is ended."""
         self._kill()
         self._starts += 1
+        self.steps = 0
         self._ranks = [self._start_rank(rank, node, len(nodes)) for rank, node in enumerate(nodes)]
         address = await self._call("address", deadline=_START_SECONDS, ranks=self._ranks[:1])
         await self._call("setup", address[0], deadline=_START_SECONDS)
@@ -105,6 +108,7 @@ class RayTrainer:
         """Train these groups, taken from the queue by uid, and acknowledge them."""
         async with self.turn:
             results = await self._call("step", step, version, list(uids), deadline=_STEP_SECONDS)
+            self.steps = step + 1
         return msgspec.msgpack.decode(results[0], type=StepMetrics)
 
     async def publish(self, version: int) -> WeightRef:
@@ -137,7 +141,11 @@ class RayTrainer:
     async def load(self) -> JobState | None:
         """Go on from the newest checkpoint, if there is one; returns where the job stood."""
         results = await self._call("load", deadline=_STEP_SECONDS)
-        return msgspec.msgpack.decode(results[0], type=JobState) if results[0] is not None else None
+        if results[0] is None:
+            return None
+        state = msgspec.msgpack.decode(results[0], type=JobState)
+        self.steps = state.step
+        return state
 
     async def close(self) -> None:
         """End all ranks, and remove what they published on this machine."""

@@ -26,6 +26,7 @@ from rljob_runtime.data.prompts import PromptSource
 from rljob_runtime.data.tokenizer import TextTokenizer
 from rljob_runtime.device_share import device_share
 from rljob_runtime.engine_pool import EnginePool, EngineSlot
+from rljob_runtime.engines.protocol import WeightRef
 from rljob_runtime.fleet import Fleet, FleetTimes
 from rljob_runtime.group_counts import GroupCounts
 from rljob_runtime.job_plan import JobPlan
@@ -253,13 +254,21 @@ class Session:
         await self._weights.publish(ref, None if ref.transport in STORED else self._trainer)
 
     async def _push_again(self) -> None:
-        newest = self._weights.newest
+        """Send engines that have just come what the trainer holds (a collective transport keeps nothing)."""
+        assert isinstance(self._weights, Push)
         try:
-            if newest is not None:
-                await self._push_version(newest.version)
+            await self._weights.again(self._current, self._trainer)
         except TrainerDied as error:
             # The loop meets the same, and sends a version to all engines once the trainer is back.
             log.info("the newest version is not sent again: %s", error)
+
+    async def _current(self) -> WeightRef | None:
+        """The trainer's weights while it stands still. Within a version (of several steps) they are newer
+        than what others hold as that version: newcomers wait for the next, unless nobody else serves."""
+        step, bound = self._trainer.steps, self.plan.bound
+        if step % bound.steps_per_version and any(slot.joined for slot in self.pool.slots):
+            return None
+        return await self._trainer.publish(bound.version_at(step))
 
     async def _start_trainer(self) -> None:
         """Start the trainer's ranks once their pods are there."""

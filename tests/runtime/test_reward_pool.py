@@ -53,8 +53,8 @@ def length(sample):
     if what == "huge":
         return 10**400
     if what == "garbage":
-        for descriptor in range(3, 64):
-            with contextlib.suppress(OSError):
+        for descriptor in map(int, os.listdir("/proc/self/fd")):
+            with contextlib.suppress(OSError):  # the descriptor of the listing itself is closed by now
                 if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
                     os.write(descriptor, bytes([4, 0, 0, 0]) + b"evil")
     if what == "print":

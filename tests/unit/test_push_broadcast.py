@@ -210,3 +210,30 @@ def test_a_job_that_is_taken_down_does_not_wait() -> None:
         assert asyncio.get_running_loop().time() == 0.5
 
     in_virtual_time(main)
+
+
+@pytest.mark.parametrize("now", [True, False], ids=["now", "with the next version"])
+def test_newcomers_get_what_the_trainer_holds_after_the_step_that_it_is_at(now: bool) -> None:
+    """Never the weights of one step under the version of another."""
+
+    async def main() -> None:
+        site = Site([None, None])
+        steps_done = 3
+
+        async def current() -> WeightRef | None:
+            assert site.turn.locked()
+            return WeightRef(steps_done, "nccl", f"host:{steps_done}") if now else None
+
+        for slot in site.pool.slots:
+            await slot.engine.start(slot.version)
+        site.group = Group(1 + len(site.pool.slots))
+        await site.turn.acquire()
+        sending = asyncio.create_task(site.push.again(current, site))
+        await asyncio.sleep(1000)
+        steps_done = 4
+        site.turn.release()
+        await sending
+        assert [slot.version for slot in site.pool.slots] == ([4, 4] if now else [0, 0])
+        assert site.push.newest == (WeightRef(4, "nccl", "host:4") if now else None)
+
+    in_virtual_time(main)

@@ -14,7 +14,7 @@ Guarantees:
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import nullcontext
 from typing import Any, Protocol
 
@@ -124,19 +124,31 @@ class Push:
 
     async def publish(self, ref: WeightRef, broadcaster: Broadcaster | None = None) -> None:
         async with self._one_at_a_time, nullcontext() if broadcaster is None else broadcaster.turn:
-            self.newest = ref
-            self.published.ring()
-            paused = list(self._sync.pool.slots)
-            await asyncio.gather(*(self._sync.pause(slot, self._mode) for slot in paused))
-            slots = [slot for slot in paused if slot.alive]
-            refs = self._meeting.refs(ref, slots, [slot.devices for slot in slots])
-            loads = [self._sync.load(slot, own) for slot, own in zip(slots, refs, strict=True)]
-            if broadcaster is None:
-                await asyncio.gather(*loads)
-            elif refs:
-                loading = {asyncio.ensure_future(load): slot for load, slot in zip(loads, slots, strict=True)}
-                await self._broadcast(broadcaster, refs[0], loading)
-            await asyncio.gather(*(self._sync.resume(slot) for slot in slots))
+            await self._update(ref, broadcaster)
+
+    async def again(
+        self, current: Callable[[], Awaitable[WeightRef | None]], broadcaster: Broadcaster
+    ) -> None:
+        """Send to all engines what the trainer holds, for those that came after the newest version.
+        `current` names it while the trainer stands still; None: this is not the time."""
+        async with self._one_at_a_time, broadcaster.turn:
+            if (ref := await current()) is not None:
+                await self._update(ref, broadcaster)
+
+    async def _update(self, ref: WeightRef, broadcaster: Broadcaster | None) -> None:
+        self.newest = ref
+        self.published.ring()
+        paused = list(self._sync.pool.slots)
+        await asyncio.gather(*(self._sync.pause(slot, self._mode) for slot in paused))
+        slots = [slot for slot in paused if slot.alive]
+        refs = self._meeting.refs(ref, slots, [slot.devices for slot in slots])
+        loads = [self._sync.load(slot, own) for slot, own in zip(slots, refs, strict=True)]
+        if broadcaster is None:
+            await asyncio.gather(*loads)
+        elif refs:
+            loading = {asyncio.ensure_future(load): slot for load, slot in zip(loads, slots, strict=True)}
+            await self._broadcast(broadcaster, refs[0], loading)
+        await asyncio.gather(*(self._sync.resume(slot) for slot in slots))
 
     async def _broadcast(
         self, broadcaster: Broadcaster, ref: WeightRef, loading: Mapping["asyncio.Task[None]", EngineSlot]
