@@ -61,6 +61,13 @@ class Driven:
         """Change the spec, as `kubectl patch --type merge` does."""
         self.cluster.api.request("PATCH", self.path, {"spec": spec})
 
+    def operator_saw(self) -> None:
+        """The operator says that it has acted on the spec as it is now."""
+        generation = self.cluster.api.request("GET", self.path)["metadata"]["generation"]
+        self.cluster.api.request(
+            "PATCH", f"{self.path}/status", {"status": {"observedGeneration": generation}}
+        )
+
     @property
     def training(self) -> Object:
         """status.training now."""

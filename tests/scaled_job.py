@@ -86,6 +86,13 @@ class ScaledJob(SimulatedJob):
         self.wish = replace(self.wish, generation=self.wish.generation + 1, **changes)
         self.bell.ring()
 
+    def status_is_written(self) -> None:
+        """As `cluster.report` does it, of what the board has to say now."""
+        seen = self.wish
+        released = self.board.take()["released"]
+        self.board.written(released, seen.doomed)
+        self.bell.ring()
+
     @property
     def released(self) -> list[str]:
         return list(self.board.training["released"])

@@ -210,10 +210,11 @@ class Fleet:
 
     def _as_place(self, key: str, node: RayNode) -> Place:
         member, released = self._members.get(key), key in self._released
+        offered = node.pod in self._site.board.offered
         if member is None:
-            return Place(key, node.pod, released=released)
+            return Place(key, node.pod, released=released, offered=offered)
         requests = member.slot.places if member.slot is not None else 0
-        return Place(key, node.pod, member.occupant, requests, member.joined_at, released)
+        return Place(key, node.pod, member.occupant, requests, member.joined_at, released, offered)
 
     def _begin(self, key: str, node: RayNode, pool: str) -> None:
         taken = {member.seat.name for member in self._members.values()}

@@ -1,8 +1,9 @@
 """Which Ray nodes the trainer's ranks run on.
 
-Guarantees: the trainer starts only when Ray has exactly as many trainer pods as the RLJob asks for; ranks of
-one pod follow one another; a wait has a deadline, follows the RLJob when it changes meanwhile, and ends when
-the job is to stop.
+Guarantees: the trainer starts only when Ray has exactly as many trainer pods as the RLJob asks for, and none
+that the operator removes or, having been told that the trainer stands still, may yet begin to remove; ranks
+of one pod follow one another; a wait has a deadline, follows the RLJob when it changes meanwhile, and ends
+when the job is to stop.
 """
 
 from collections.abc import Callable
@@ -30,6 +31,8 @@ class TrainerPlaces:
         whether the job is to stop; the site's bell is rung when it is."""
         self.workers = 0
         """Of the newest places; 0 before the first."""
+        self._told = False
+        """Whether the operator was told that the trainer stands still."""
         self._site = site
         self._ranks_per_worker = ranks_per_worker
         self._seconds = seconds
@@ -48,7 +51,8 @@ class TrainerPlaces:
         """The nodes of the ranks, by rank; the trainer is stopped. Raises `NoTrainerPods`, `StopAsked`."""
         while True:
             wanted = self._site.wish().trainer
-            if self.outdated:
+            if self.outdated or self._told:
+                self._told = True
                 self._site.board.trainer_stopped_for(wanted)
             if await self._have(wanted):
                 self.workers = wanted
@@ -56,6 +60,7 @@ class TrainerPlaces:
 
     def confirmed(self) -> None:
         """The ranks run there."""
+        self._told = False
         self._site.board.trainer_stopped_for(None)
 
     async def drop_lost(self) -> None:
@@ -63,12 +68,21 @@ class TrainerPlaces:
         for node in set(self.nodes()) - {self._site.home}:
             await self._site.table.confirm(node)
 
+    def _right(self, ranks: int) -> bool:
+        """Whether the pods are those that `ranks` ranks can stay on."""
+        wish, nodes = self._site.wish(), self._site.table.having(_RESOURCE)
+        return (
+            len(self.nodes()) == ranks
+            and not any(node.pod in wish.doomed for node in nodes)
+            and (wish.settled or not self._told)
+        )
+
     async def _have(self, wanted: int) -> bool:
         """Wait for exactly so many workers; False when another number is wanted meanwhile."""
         ranks, site = wanted * self._ranks_per_worker, self._site
 
         def over() -> bool:
-            return self._stopping() or site.wish().trainer != wanted or len(self.nodes()) == ranks
+            return self._stopping() or site.wish().trainer != wanted or self._right(ranks)
 
         try:
             await site.bell.until(over, self._seconds)

@@ -90,6 +90,13 @@ def test_pools_change_their_size_while_every_prompt_is_trained_once(
         run.ask(pools={"fastRollout": {"replicas": 1}})
         released = run.wait_for(lambda training: training["released"], "a released pod")["released"]
         assert len(released) == 1
+
+        # 2 again before the operator has taken it: it comes back, and goes once more.
+        run.ask(pools={"fastRollout": {"replicas": 2}})
+        run.wait(lambda: run.said.count("serves") == 3, "the engine's return")
+        assert run.training["released"] == []
+        run.ask(pools={"fastRollout": {"replicas": 1}})
+        released = run.wait_for(lambda training: training["released"], "a released pod")["released"]
         pods.remove(released[0])
         run.wait_for(lambda training: not training["released"], "the pod's end")
 
@@ -98,6 +105,7 @@ def test_pools_change_their_size_while_every_prompt_is_trained_once(
         run.wait_for(lambda training: training.get("trainerStoppedFor") == 2, "the trainer's stop")
         stopped_at = len(run.trained())
         pods.add("trainer")
+        run.operator_saw()
         run.wait_for(lambda training: "trainerStoppedFor" not in training, "the trainer's return")
         run.wait_for_step(stopped_at + 2)
 
@@ -105,6 +113,7 @@ def test_pools_change_their_size_while_every_prompt_is_trained_once(
         run.ask(pools={"trainer": {"replicas": 1}})
         run.wait_for(lambda training: training.get("trainerStoppedFor") == 1, "the trainer's second stop")
         pods.remove(pods.pods("trainer")[0])
+        run.operator_saw()
         run.wait_for(lambda training: "trainerStoppedFor" not in training, "the trainer's second return")
         hurry(run)
         assert run.end(300) == 0, run.said

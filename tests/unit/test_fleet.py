@@ -69,9 +69,13 @@ def test_raised_again_before_the_pod_was_taken_it_comes_back():
         job.ask(fast=1)
         await asyncio.sleep(1)
         (released,) = job.released
+        job.status_is_written()
         job.ask(fast=2)
         await asyncio.sleep(5)
         assert job.released == []
+        assert released not in job.serving, "the operator may still take it"
+        job.status_is_written()
+        await asyncio.sleep(5)
         assert released in job.serving
 
     run(script)

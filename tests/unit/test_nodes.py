@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
@@ -126,14 +127,19 @@ class Places:
 
     def __init__(self, ray: Ray, workers: int) -> None:
         self.ray = ray
-        self.wish = Wish(1, workers, 1, 0)
+        self.wish = Wish(1, workers, 1, 0, operator_at=1)
         self.board = Board(attempt=1)
         self.stop = False
         site = Site(False, ray.table, "head", "10.0.0.1", lambda: self.wish, self.board, ray.bell)
         self.places = TrainerPlaces(site, 4, 100.0, lambda: self.stop)
 
     def ask(self, workers: int) -> None:
-        self.wish = Wish(self.wish.generation + 1, workers, 1, 0)
+        self.wish = replace(self.wish, generation=self.wish.generation + 1, trainer=workers)
+        self.ray.bell.ring()
+
+    def operator(self, *doomed: str) -> None:
+        """The operator has seen the newest wish, and begun to remove these pods."""
+        self.wish = replace(self.wish, operator_at=self.wish.generation, doomed=frozenset(doomed))
         self.ray.bell.ring()
 
     @property
@@ -164,6 +170,7 @@ def test_a_resize_waits_for_exactly_so_many_pods(before: int, after: int) -> Non
         finding = asyncio.create_task(trainer.places.find())
         await asyncio.sleep(20)
         assert not finding.done() and trainer.stopped_for == after
+        trainer.operator()
         if after > before:
             ray.add("b", trainer=4.0)
         else:
@@ -187,7 +194,46 @@ def test_while_it_waits_another_size_may_be_asked_for() -> None:
         await asyncio.sleep(90)
         assert trainer.stopped_for == 2
         trainer.ask(1)
+        trainer.operator()
         assert await finding == ["a"] * 4
+
+    with_table(script)
+
+
+def test_ranks_wait_for_a_removal_that_may_still_begin() -> None:
+    """The RLJob asks for one worker, then for two again: the operator may have believed the first."""
+
+    async def script(ray: Ray) -> None:
+        for name in "ab":
+            ray.add(name, trainer=4.0)
+        trainer = Places(ray, 2)
+        await trainer.places.find()
+        trainer.ask(1)
+        finding = asyncio.create_task(trainer.places.find())
+        await asyncio.sleep(5)
+        trainer.ask(2)
+        await asyncio.sleep(20)
+        assert not finding.done() and trainer.stopped_for == 2
+        trainer.operator("pod-b")
+        await asyncio.sleep(20)
+        assert not finding.done()
+        del ray.alive["b"]
+        await asyncio.sleep(20)
+        ray.add("c", trainer=4.0)
+        trainer.operator()
+        assert await finding == ["a"] * 4 + ["c"] * 4
+
+    with_table(script)
+
+
+def test_a_trainer_that_did_not_stop_for_the_operator_does_not_wait_for_it() -> None:
+    async def script(ray: Ray) -> None:
+        ray.add("a", trainer=4.0)
+        trainer = Places(ray, 1)
+        await trainer.places.find()
+        trainer.places.confirmed()
+        trainer.wish = replace(trainer.wish, generation=7, fast=9)
+        assert await trainer.places.find() == ["a"] * 4
 
     with_table(script)
 

@@ -56,6 +56,18 @@ CASES: dict[str, tuple[int, list[Place], set[str], Change]] = {
         set(),
         Change(rejoin=("b",), start=("b",)),
     ),
+    "asked for again, it has no worker while the operator may take it": (
+        2,
+        [serving("a"), free("b", released=True, offered=True)],
+        set(),
+        Change(rejoin=("b",)),
+    ),
+    "a pod whose offer is not withdrawn yet": (
+        2,
+        [serving("a"), free("b", offered=True)],
+        set(),
+        Change(),
+    ),
     "one that still leaves starts anew only when it has left": (
         2,
         [serving("a"), Place("b", "pod-b", "leaving", released=True)],

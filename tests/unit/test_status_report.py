@@ -13,6 +13,7 @@ from rljob_runtime.cluster.api import ApiClient, ApiRefused, ApiUnavailable
 from rljob_runtime.cluster.board import Board
 from rljob_runtime.cluster.own_job import Identity
 from rljob_runtime.cluster.report import PROGRESS_SECONDS, Reporter
+from rljob_runtime.cluster.wish import Wish
 from rljob_runtime.simulate.virtual_loop import run_virtual
 from rljob_runtime.view.progress import Header, Progress
 from tests.api_server import reply, serving
@@ -29,12 +30,26 @@ class Client:
     def __init__(self, *failures: Exception) -> None:
         self.failures = list(failures)
         self.written: list[tuple[float, dict[str, Any]]] = []
+        self.expected: list[str | None] = []
+        """The resourceVersions that writes insisted on."""
+        self.seen = Wish(1, 1, 1, 0, version="1")
+        """The RLJob as the driver last saw it."""
+        self.stored = "1"
+        """Its resourceVersion in the server."""
+        self.took_back_at: list[float] = []
+
+    def took_back(self) -> None:
+        self.took_back_at.append(asyncio.get_running_loop().time())
 
     async def apply(self, path: str, manager: str, body: dict[str, Any]) -> dict[str, Any]:
         assert (path, manager) == ("/apis/rljob.dev/v1alpha1/namespaces/n/rljobs/j/status", "rljob-runtime")
         await asyncio.sleep(0.1)
         if self.failures:
             raise self.failures.pop(0)
+        expected = body["metadata"].get("resourceVersion")
+        if expected not in (None, self.stored):
+            raise ApiUnavailable("409 Conflict: the object has been modified")
+        self.expected.append(expected)
         self.written.append((asyncio.get_running_loop().time(), body["status"]["training"]))
         return {}
 
@@ -45,7 +60,10 @@ def reporting(client: Client, script) -> Board:
     async def main() -> Board:
         board = Board(attempt=2)
         loop = asyncio.get_running_loop()
-        reporter = Reporter(client, Identity("n", "j"), "uid", board, random.Random(0), loop.time)
+        reporter = Reporter(
+            client, Identity("n", "j"), "uid", board, lambda: client.seen, client.took_back,
+            random.Random(0), loop.time,
+        )  # fmt: skip
         running = asyncio.create_task(reporter.run())
         await script(board, reporter)
         running.cancel()
@@ -118,6 +136,44 @@ def test_what_could_not_be_written_is_written_later_in_its_newest_state(error: E
     assert client.written[-1][1]["step"] == 9
 
 
+def test_a_release_is_taken_back_only_from_an_operator_that_has_not_acted_on_it() -> None:
+    async def script(board: Board, reporter: Reporter) -> None:
+        board.released(["a", "b"])
+        await asyncio.sleep(1)
+        assert board.offered == {"a", "b"}
+
+        # The operator's write comes first, and the driver has not seen it: the write must fail.
+        client.stored = "2"
+        board.released([])
+        await asyncio.sleep(20)
+        assert board.offered == {"a", "b"} and client.written[-1][1]["released"] == ["a", "b"]
+
+        # It sees that one of them is being removed: that one stays offered, the other is its own again.
+        client.seen = replace(client.seen, version="2", doomed=frozenset("a"))
+        board.released(["a"])
+        await asyncio.sleep(60)
+        assert client.written[-1][1]["released"] == ["a"]
+        assert board.offered == {"a"}
+        assert len(client.took_back_at) == 1
+        assert client.expected == [None, "2"]
+
+    client = Client()
+    reporting(client, script)
+
+
+def test_a_pod_that_is_being_removed_stays_offered_whatever_is_written() -> None:
+    async def script(board: Board, reporter: Reporter) -> None:
+        board.released(["a"])
+        await asyncio.sleep(1)
+        client.seen = replace(client.seen, doomed=frozenset("a"))
+        board.released([])
+        await asyncio.sleep(1)
+        assert board.offered == {"a"}
+
+    client = Client()
+    reporting(client, script)
+
+
 def test_flushing_gives_up_in_time() -> None:
     async def script(board: Board, reporter: Reporter) -> None:
         board.suspended_at(1)
@@ -143,7 +199,10 @@ def test_the_status_is_one_that_the_api_knows() -> None:
 async def test_what_is_applied_names_the_object_and_its_fields_alone() -> None:
     async with serving(reply()) as server, ApiClient(server.credentials()) as client:
         board = Board(attempt=1)
-        reporter = Reporter(client, Identity("n", "j"), "uid", board, random.Random(0), lambda: 0.0)
+        reporter = Reporter(
+            client, Identity("n", "j"), "uid", board, lambda: Wish(1, 1, 1, 0, version="5"), lambda: None,
+            random.Random(0), lambda: 0.0,
+        )  # fmt: skip
         running = asyncio.create_task(reporter.run())
         assert await reporter.flush(10)
         running.cancel()

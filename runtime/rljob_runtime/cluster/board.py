@@ -1,11 +1,12 @@
 """What the driver has to say in `status.training`: the newest state of each field.
 
 Guarantees: setting a field to what it is changes nothing; whoever writes the status learns whether what has
-changed is an answer that somebody waits for, or progress that may wait.
+changed is an answer that somebody waits for, or progress that may wait; a pod whose release was ever on its
+way to the operator counts as `offered` until it is certain that the operator can no longer act on that.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from rljob_api.status import CheckpointStatus, StalenessStatus, TrainingStatus
@@ -21,6 +22,8 @@ class Board:
         """Set while there is something that nobody has taken."""
         self.urgent = asyncio.Event()
         """Set while an answer is among it."""
+        self.offered: frozenset[str] = frozenset()
+        """Pods that the operator may take for released."""
         self.changed.set()
 
     @property
@@ -32,7 +35,13 @@ class Board:
         """`training`, to be written."""
         self.changed.clear()
         self.urgent.clear()
+        self.offered |= set(self._training.released)
         return self.training
+
+    def written(self, released: Collection[str], doomed: Collection[str]) -> None:
+        """A status with these `released` was written over one in which the operator had begun to remove
+        `doomed`, and no other."""
+        self.offered = frozenset(released) | (self.offered & set(doomed))
 
     def progress(self, progress: Progress) -> None:
         """Where the training stands."""

@@ -148,6 +148,6 @@ class OwnJob:
         self._set(replace(self.wish, deleted=True) if another else wish, changed)
 
     def _set(self, wish: Wish, changed: Callable[[Wish], None]) -> None:
-        if wish != self._wish:
-            self._wish = wish
+        before, self._wish = self._wish, wish
+        if wish != before:
             changed(wish)

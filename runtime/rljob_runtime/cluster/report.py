@@ -2,7 +2,8 @@
 
 Guarantees: never blocks the training; writes only what has changed, answers at once and progress at most
 every `PROGRESS_SECONDS`; tries again for as long as the server cannot take it, with the newest state. Other
-fields of the status stay as they are: server-side apply with a field manager of its own.
+fields of the status stay as they are: server-side apply with a field manager of its own. A write that takes
+back the release of a pod succeeds only if the operator, until then, has not begun to remove it.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from rljob_runtime.cluster.api import ApiClient, ApiRefused, ApiUnavailable
 from rljob_runtime.cluster.back_off import BackOff
 from rljob_runtime.cluster.board import Board
 from rljob_runtime.cluster.own_job import Identity
+from rljob_runtime.cluster.wish import Wish
 
 log = logging.getLogger(__name__)
 
@@ -33,16 +35,21 @@ class Reporter:
         identity: Identity,
         uid: str,
         board: Board,
+        newest: Callable[[], Wish],
+        took_back: Callable[[], None],
         rng: random.Random,
         clock: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`uid`: metadata.uid of the RLJob, so that a later one of the same name is left alone. `clock` is in
+        """`uid`: metadata.uid of the RLJob, so that a later one of the same name is left alone. `newest` is
+        the RLJob as it was last seen; `took_back` is called when fewer pods are `offered`. `clock` is in
         seconds and never goes back."""
         self._client = client
         self._identity = identity
         self._uid = uid
         self._board = board
+        self._newest = newest
+        self._took_back = took_back
         self._back_off = BackOff(rng)
         self._clock = clock
         self._sleep = sleep
@@ -88,8 +95,11 @@ class Reporter:
             training = self._board.take()
             if training == self._written:
                 break
+            seen, released = self._newest(), training["released"]
+            takes_back = bool(self._board.offered - set(released))
+            body = self._body(training, seen.version if takes_back else None)
             try:
-                await self._client.apply(f"{self._identity.path}/status", FIELD_MANAGER, self._body(training))
+                await self._client.apply(f"{self._identity.path}/status", FIELD_MANAGER, body)
             except ApiUnavailable as error:
                 log.info("the status cannot be written now: %s", error)
             except ApiRefused as error:
@@ -97,19 +107,22 @@ class Reporter:
             else:
                 self._back_off.worked()
                 self._written, self._written_at = training, self._clock()
+                if takes_back:
+                    self._board.written(released, seen.doomed)
+                    self._took_back()
                 break
             await self._sleep(self._back_off.failed())
         self._wrote.set()
 
-    def _body(self, training: dict[str, Any]) -> dict[str, Any]:
+    def _body(self, training: dict[str, Any], version: str | None) -> dict[str, Any]:
+        """`version`: the resourceVersion that the object must still have; None: any."""
         written = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        metadata = {"name": self._identity.name, "namespace": self._identity.namespace, "uid": self._uid}
+        if version is not None:
+            metadata["resourceVersion"] = version
         return {
             "apiVersion": f"{GROUP}/{VERSION}",
             "kind": KIND,
-            "metadata": {
-                "name": self._identity.name,
-                "namespace": self._identity.namespace,
-                "uid": self._uid,
-            },
+            "metadata": metadata,
             "status": {"training": {**training, "time": written}},
         }

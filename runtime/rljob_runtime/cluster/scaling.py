@@ -2,7 +2,8 @@
 
 Guarantees: a worker is released only when there are more than were asked for, or when its pod is being
 removed anyway, and then the cheapest go first; there are never fewer than were asked for as long as places
-for them are there; asked again about what it has decided, it decides nothing more. Pure.
+for them are there; a pod that was offered to the operator has no worker before the offer is withdrawn for
+certain; asked again about what it has decided, it decides nothing more. Pure.
 
 A place is one worker's worth of a pool's resource on a Ray node: a pod in a cluster.
 """
@@ -28,6 +29,8 @@ class Place:
     """When its engine began to serve, in seconds."""
     released: bool = False
     """The pod may be removed, or may be once its worker has left."""
+    offered: bool = False
+    """The operator may take the pod for released."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ def decide(desired: int, places: Sequence[Place], doomed: Collection[str]) -> Ch
     return Change(
         release=tuple(place.key for place in release),
         rejoin=tuple(place.key for place in rejoin),
-        start=tuple(place.key for place in kept if place.occupant == "nobody"),
+        start=tuple(place.key for place in kept if place.occupant == "nobody" and not place.offered),
     )
 
 

@@ -35,7 +35,9 @@ async def cluster_site(
     bell, board, rng = Bell(), Board(settings.attempt), random.Random()
     async with connected(settings.ray_address, RAY_SECONDS), ApiClient(credentials) as client:
         own_job = OwnJob(client, settings.identity, uid, wish, rng)
-        reporter = Reporter(client, settings.identity, uid, board, rng, time.monotonic)
+        reporter = Reporter(
+            client, settings.identity, uid, board, lambda: own_job.wish, bell.ring, rng, time.monotonic
+        )
         table = NodeTable(read_nodes, pod_of, tuple(RESOURCES.values()), bell)
         home = await _home()
         address = settings.pod_address or home.address

@@ -4,7 +4,7 @@ Pure.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -27,6 +27,15 @@ class Wish:
     """The RLJob is gone, or about to go."""
     doomed: frozenset[str] = frozenset()
     """Pods that the operator has begun to remove; none of them comes back."""
+    operator_at: int = 0
+    """The newest generation that the operator has acted on."""
+    version: str | None = field(default=None, compare=False)
+    """The object's resourceVersion; None on one machine."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether the operator begins no more removal that an older generation asked for."""
+        return self.operator_at >= self.generation
 
     @classmethod
     def of(cls, job: RLJob) -> "Wish":
@@ -59,11 +68,13 @@ class _ScaleDown(msgspec.Struct):
 
 
 class _Status(msgspec.Struct, rename="camel"):
+    observed_generation: int = 0
     scale_downs: list[_ScaleDown] = []
 
 
 class _Metadata(msgspec.Struct, rename="camel"):
     generation: int
+    resource_version: str | None = None
     deletion_timestamp: str | None = None
 
 
@@ -91,4 +102,6 @@ def wish_of(found: Mapping[str, Any]) -> Wish:
         suspend=job.spec.suspend,
         deleted=job.metadata.deletion_timestamp is not None,
         doomed=frozenset(victim for each in job.status.scale_downs for victim in each.victims),
+        operator_at=job.status.observed_generation,
+        version=job.metadata.resource_version,
     )
