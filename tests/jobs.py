@@ -137,14 +137,10 @@ BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
         f"{_POOLS}.trainer.acceleratorsPerWorker",
         "must be 1 with accelerator: cpu",
     ),
-    "several devices to a torch engine": (
-        {
-            "accelerator": "nvidia",
-            "training.rollout.engine": {"torch": {}},
-            "pools.fastRollout.acceleratorsPerWorker": 2,
-        },
-        f"{_POOLS}.fastRollout.acceleratorsPerWorker",
-        "must be 1 with the torch engine",
+    "a torch engine on accelerators": (
+        {"accelerator": "nvidia", "training.rollout.engine": {"torch": {}}},
+        f"{_TRAINING}.rollout.engine.torch",
+        "needs accelerator: cpu",
     ),
     "nccl on CPUs": (
         {"training.async.weightSync": {"push": {}, "transport": "nccl"}},

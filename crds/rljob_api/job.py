@@ -1,6 +1,5 @@
 """The RLJob: its envelope, spec and status."""
 
-from collections.abc import Callable
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -31,14 +30,18 @@ class Metadata(Model):
     """Namespace in a cluster; unused on one machine."""
 
 
-def _one_accelerator(pool: str, with_what: str, cel: str, applies: Callable[["Spec"], bool]) -> Rule:
-    """`pools.POOL.acceleratorsPerWorker` is 1 where `applies` holds, which `cel` states too."""
+def _one_on_cpus(pool: str) -> Rule:
     path = f"pools.{pool}.acceleratorsPerWorker"
 
     def holds(spec: "Spec") -> bool:
-        return not applies(spec) or value_at(spec, path) == 1
+        return spec.accelerator != "cpu" or value_at(spec, path) == 1
 
-    return Rule(f"{path} must be 1 with {with_what}", f"!({cel}) || self.{path} == 1", holds, (path,))
+    return Rule(
+        f"{path} must be 1 with accelerator: cpu",
+        f"self.accelerator != 'cpu' || self.{path} == 1",
+        holds,
+        (path,),
+    )
 
 
 def _transport_needs(transport: str, accelerator: str) -> Rule:
@@ -143,20 +146,12 @@ class Spec(Model):
     """What is learned."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
-        *(
-            _one_accelerator(
-                pool, "accelerator: cpu", "self.accelerator == 'cpu'", lambda spec: spec.accelerator == "cpu"
-            )
-            for pool in ("trainer", "fastRollout", "heavyRollout")
-        ),
-        *(
-            _one_accelerator(
-                pool,
-                "the torch engine",
-                "has(self.training.rollout.engine.torch)",
-                lambda spec: spec.training.rollout.engine.torch is not None,
-            )
-            for pool in ("fastRollout", "heavyRollout")
+        *(_one_on_cpus(pool) for pool in ("trainer", "fastRollout", "heavyRollout")),
+        Rule(
+            message="training.rollout.engine.torch needs accelerator: cpu, for it computes on CPUs",
+            cel="!has(self.training.rollout.engine.torch) || self.accelerator == 'cpu'",
+            holds=lambda self: self.training.rollout.engine.torch is None or self.accelerator == "cpu",
+            fields=("training.rollout.engine.torch", "accelerator"),
         ),
         _transport_needs("nccl", "nvidia"),
         _transport_needs("hccl", "ascend"),

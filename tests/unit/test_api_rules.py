@@ -40,7 +40,6 @@ def test_every_rule_has_a_case():
         "pools.heavyRollout.acceleratorsPerWorker must fit acceleratorType",
         "pools.fastRollout.acceleratorsPerWorker must be 1 with accelerator: cpu",
         "pools.heavyRollout.acceleratorsPerWorker must be 1 with accelerator: cpu",
-        "pools.heavyRollout.acceleratorsPerWorker must be 1 with the torch engine",
     }
 
 
