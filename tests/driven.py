@@ -1,6 +1,7 @@
 """`rljob drive` as a process of its own: a real API server, a real Ray cluster whose nodes stand for pods."""
 
 import os
+import secrets
 import subprocess
 import sys
 import time
@@ -34,6 +35,8 @@ class Driven:
         self.path = f"/apis/rljob.dev/v1alpha1/namespaces/{namespace}/rljobs/{NAME}"
         self._namespace = namespace
         self._attempt = 0
+        self.key_file = folder / "wire-key"
+        self.key_file.write_text(secrets.token_hex(32))
         document = {**document, "metadata": {"name": NAME, "namespace": namespace}}
         cluster.api.apply(self.path, document)
         _allow(cluster, namespace)
@@ -47,6 +50,7 @@ class Driven:
             "RLJOB_NAMESPACE": self._namespace,
             "RLJOB_ATTEMPT": str(self._attempt),
             "RLJOB_RUN_FOLDER": str(self.run_folder),
+            "RLJOB_KEY_FILE": str(self.key_file),
             "RLJOB_RAY_ADDRESS": self.pods.address,
             "RLJOB_KUBECONFIG": str(self.cluster.kubeconfig_of(self._namespace, f"{NAME}-driver")),
             "RLJOB_TERMINATION_LOG": str(self.termination_log),

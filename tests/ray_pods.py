@@ -43,6 +43,11 @@ class RayPods:
         """host:port of the head."""
         return str(self._cluster.address)
 
+    @property
+    def logs(self) -> str:
+        """Folder of what Ray's processes log."""
+        return str(self._cluster.head_node.get_logs_dir_path())
+
     def add(self, pool: str) -> str:
         """A new pod of a pool ("trainer", "fast", "heavy"); its name."""
         name = f"{pool}-pod-{next(self._numbers)}"

@@ -14,6 +14,7 @@ from rljob_runtime.engine_pool import EngineSlot
 from rljob_runtime.engines.fake import FakeEngine
 from rljob_runtime.engines.protocol import Engine, EngineDied
 from rljob_runtime.fleet import Fleet, FleetTimes, Seat
+from rljob_runtime.queue.keys import Keyring
 from rljob_runtime.site import Site
 from tests.simulated_job import Scenario, SimulatedJob
 
@@ -115,7 +116,7 @@ class ScaledJob(SimulatedJob):
         table = NodeTable(
             self.cluster.read, self.cluster.pod_of, ("fast_rollout", "heavy_rollout"), self.bell
         )
-        site = Site(False, table, "home", "127.0.0.1", lambda: self.wish, self.board, self.bell)
+        site = Site(False, table, "home", "127.0.0.1", lambda: self.wish, self.board, self.bell, Keyring())
         may_join = asyncio.Event()
         may_join.set()
         self.fleet = Fleet(

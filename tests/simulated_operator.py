@@ -4,6 +4,7 @@ Guarantees: keeps what `plan.observed` and `plan.plan` ask of the one who observ
 reads its own writes of the job and of RayClusters, never goes back in time, and may be stopped anywhere.
 """
 
+from rljob_operator.controller.lost_workers import LostWorkers
 from rljob_operator.plan.decide import decide
 from rljob_operator.plan.observed import Cluster, Observed, Pod
 from rljob_operator.plan.plan import (
@@ -18,6 +19,8 @@ from rljob_operator.plan.plan import (
 )
 from rljob_operator.plan.times import after, stamp
 from tests.simulated_kuberay import Conflict, SimulatedKuberay
+
+_REF = ("default", "simulated")
 
 
 class SimulatedOperator:
@@ -34,7 +37,9 @@ class SimulatedOperator:
     def restart(self) -> None:
         """All memory is lost; everything is read anew."""
         self.lost_heads: tuple[Pod, ...] = ()
+        self._workers = LostWorkers()
         self._pods: tuple[Pod, ...] = tuple(self.world.pods.values())
+        self._workers.see(_REF, self._pods)
         self._clusters: tuple[Cluster, ...] = tuple(self.world.clusters.values())
         self.see_job()
 
@@ -50,6 +55,7 @@ class SimulatedOperator:
         gone = [pod for pod in self._pods if pod.role == "head" and pod.name not in names]
         self.lost_heads = (*self.lost_heads, *gone)
         self._pods = tuple(names.values())
+        self._workers.see(_REF, self._pods)
 
     def see(self) -> None:
         """Everything is up to date."""
@@ -60,7 +66,7 @@ class SimulatedOperator:
     def observed(self) -> Observed | None:
         if self._job is None:
             return None
-        return Observed(self._job, self._clusters, self._pods, self.lost_heads)
+        return Observed(self._job, self._clusters, self._pods, self.lost_heads, self._workers.of(_REF))
 
     def reconcile(self, stop_after: int | None = None) -> Plan | None:
         """Decide and carry out; `stop_after` ends it (a crash, an error) after so many parts of the plan: the
@@ -79,6 +85,7 @@ class SimulatedOperator:
                 return plan
             self.see_job()
         self.events += plan.events
+        self._workers.told(_REF, observed.lost_workers)
         for number, action in enumerate(plan.actions, start=1):
             if stop_after is not None and number >= stop_after:
                 break

@@ -115,8 +115,9 @@ class Spec(Model):
     managed_by: ManagedBy = "rljob.dev/operator"
     """The controller that is responsible for the job; all others leave it alone. Cannot change."""
     image: str | None = Field(default=None, min_length=1, max_length=512)
-    """Container image of all pods; it holds the runtime. Must be set in a cluster, unless every template
-    names one. Unused on one machine."""
+    """Container image of all pods; it holds the runtime. Default in a cluster: the operator's for the
+    accelerator (`--runtime-image`); where there is none, every template must name one. Unused on one
+    machine."""
     image_pull_policy: ImagePullPolicy = "IfNotPresent"
     """When the image is fetched."""
     ray_version: str = Field(default="2.60.0", max_length=32, pattern=r"^[0-9]+\.[0-9]+\.[0-9]+")
@@ -191,6 +192,10 @@ class Spec(Model):
             _fixed(f"pools.{pool}.{field}", optional=True)
             for pool in ("fastRollout", "heavyRollout")
             for field in ("minReplicas", "maxReplicas")
+        ),
+        *(
+            _fixed(f"pools.{pool}.sharedMemory", optional=True)
+            for pool in ("trainer", "fastRollout", "heavyRollout")
         ),
     )
 

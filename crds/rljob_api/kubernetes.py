@@ -7,7 +7,8 @@ from pydantic import BeforeValidator, Field
 
 from rljob_api.base import Model
 
-_QUANTITY = re.compile(r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti|P|Pi|E|Ei)?$")
+QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti|P|Pi|E|Ei)?$"
+"""Form of an amount of a resource."""
 
 
 class _IsQuantity:
@@ -22,7 +23,7 @@ def _quantities(value: Any) -> Any:
 
 def _quantity(name: Any, amount: Any) -> str:
     text = str(amount) if isinstance(amount, int) and not isinstance(amount, bool) else amount
-    if not isinstance(text, str) or not _QUANTITY.match(text):
+    if not isinstance(text, str) or not re.match(QUANTITY, text):
         raise ValueError(f"{name}: {amount} is not a quantity: write 4, '500m', '0.5' (quoted) or '16Gi'")
     return text
 

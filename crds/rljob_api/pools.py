@@ -5,14 +5,18 @@ from typing import ClassVar
 from pydantic import Field
 
 from rljob_api.base import Model, Rule
-from rljob_api.kubernetes import FreeForm, Resources
+from rljob_api.kubernetes import QUANTITY, FreeForm, Resources
 
 
 class PodShape(Model):
     """What a pod of a cluster gets."""
 
     resources: Resources = Resources()
-    """CPU and memory of the pod's main container."""
+    """CPU and memory of the pod's main container. Where nothing is said of memory, its limit is 256Gi for
+    each accelerator, 8Gi on CPUs, and 4Gi in the head."""
+    shared_memory: str | None = Field(default=None, max_length=32, pattern=QUANTITY)
+    """Size of /dev/shm, such as 16Gi. What lies there counts towards the memory limit. Default: as large as
+    that."""
     template: FreeForm = Field(default_factory=dict)
     """A PodTemplateSpec that is merged over the one made for the job: node selectors, tolerations, volumes,
     environment, image pull secrets, priority class. Lists whose items have names are merged by name. The main

@@ -4,6 +4,9 @@ Guarantees: every series has a bounded number of label values (no object names);
 registry of its own, so that several can live in one process.
 """
 
+from collections.abc import Callable, Iterable
+from functools import partial
+
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -105,6 +108,11 @@ class OperatorMetrics:
             ("outcome",),
             registry=registry,
         )
+
+    def count_jobs(self, phases: Iterable[str], count: Callable[[str], float]) -> None:
+        """From now on `jobs` has, for each phase, what `count` says at the time."""
+        for phase in phases:
+            self.jobs.labels(phase).set_function(partial(count, phase))
 
     def render(self) -> bytes:
         """All series, as `content_type`."""

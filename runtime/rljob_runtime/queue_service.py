@@ -15,9 +15,10 @@ from typing import Any
 
 from rljob_runtime.cluster.nodes import only_on
 from rljob_runtime.ledger import Ledger
-from rljob_runtime.queue.auth import Endpoint, new_keys
+from rljob_runtime.queue.auth import Endpoint
 from rljob_runtime.queue.client import AsyncQueueClient
 from rljob_runtime.queue.host import start_host
+from rljob_runtime.queue.keys import Keyring, client_keys
 from rljob_runtime.restarts import RestartBudget
 
 _START_SECONDS = 120.0
@@ -39,13 +40,14 @@ class QueueService:
         capacity_samples: int,
         home: str,
         address: str | None,
+        keyring: Keyring,
         spawn: Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"],
         on_back: Callable[[], Awaitable[None]],
     ) -> None:
         """`home`: id of the driver's Ray node; `address`: its IP address, where others reach the queue from
         other machines. `spawn` starts a task whose failure ends the job."""
         self._home = home
-        self._server_keys, self.keys = new_keys()
+        self._server_keys, self.keys = keyring.pair("queue")
         self._capacity = capacity_samples
         self._spawn = spawn
         self._on_back = on_back
@@ -61,7 +63,7 @@ class QueueService:
     async def start(self) -> None:
         """Start the host; `client` and `endpoint` are there afterwards."""
         await self._start_host()
-        self.client = AsyncQueueClient(self.endpoint, self.keys, "driver")
+        self.client = AsyncQueueClient(self.endpoint, client_keys(self.keys), "driver")
         await self.client.open()
         self._watching = self._spawn(self._watch())
 

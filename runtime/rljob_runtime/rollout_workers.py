@@ -18,7 +18,7 @@ from rljob_runtime.engines.remote import RemoteEngine
 from rljob_runtime.engines.worker import start_worker
 from rljob_runtime.fleet import Seat
 from rljob_runtime.job_plan import sampling_of
-from rljob_runtime.queue.auth import new_keys
+from rljob_runtime.queue.keys import Keyring, client_keys, server_keys
 from rljob_runtime.responses import response_seed
 from rljob_runtime.site import RESOURCES
 from rljob_runtime.trace.events import EventLog
@@ -44,6 +44,7 @@ class RolloutWorkers:
         events_folder: Path | None,
         ranks: EventRanks,
         route: WeightRoute,
+        keyring: Keyring,
     ) -> None:
         """`device_share`: the part of each accelerator that a worker asks for."""
         self._device_share = device_share
@@ -54,7 +55,7 @@ class RolloutWorkers:
         self._ranks = ranks
         self._route = route
         self._sampling = sampling_of(job, tokenizer.stop_ids)
-        self._server_keys, self._client_keys = new_keys()
+        self._server_keys, self._client_keys = keyring.pair("engines")
         self._sockets = tempfile.TemporaryDirectory(prefix="rljob-")
         self._starts = itertools.count()
         self._seats: dict[str, Seat] = {}
@@ -81,7 +82,7 @@ class RolloutWorkers:
             factory, arguments, seat.name, address, self._server_keys, **self._options(seat, node)
         )
         try:
-            engine = RemoteEngine(seat.name, actor, self._client_keys)
+            engine = RemoteEngine(seat.name, actor, client_keys(self._client_keys))
             await engine.start(0)
         except RayError as error:
             ray.kill(actor)
@@ -109,7 +110,7 @@ class RolloutWorkers:
         if not route.fetches:
             return _FACTORY, arguments
         run_id = f"{self._job.metadata.name}-{os.getpid()}-{seat.name}-{number}"
-        fetch = FetchSpec(run_id, route.server_keys.public, route.client_keys, route.model)
+        fetch = FetchSpec(run_id, server_keys(route.server_keys).public, route.client_keys, route.model)
         return _FETCHING_FACTORY, {**arguments, "fetch": msgspec.msgpack.encode(fetch)}
 
     def _devices(self, pool: str) -> int:

@@ -176,9 +176,13 @@ class Session:
         await asyncio.to_thread(keep_model_files, model_folder, self._tokenizer, self._options.folder)
         site = self._site
         address = None if site.one_machine else site.address
-        route = await asyncio.to_thread(open_route, self.job, model_folder, self._options.folder, address)
+        route = await asyncio.to_thread(
+            open_route, self.job, model_folder, self._options.folder, address, site.keyring
+        )
         stack.callback(route.close)
-        self._queue = QueueService(plan.capacity_samples, site.home, address, self._spawn, self._queue_lost)
+        self._queue = QueueService(
+            plan.capacity_samples, site.home, address, site.keyring, self._spawn, self._queue_lost
+        )
         stack.push_async_callback(self._queue.close)
         await self._queue.start()
         self._outbox = Outbox(self._queue.client, self.events, _PUT_SECONDS)
@@ -211,8 +215,9 @@ class Session:
         self._weights = Push(sync, plan.in_flight) if plan.in_flight else Pull(sync, self._spawn)
         self._may_join = asyncio.Event()
         workers = RolloutWorkers(
-            self.job, self._tokenizer, share, site.one_machine, self._events_folder, self._ranks, route
-        )
+            self.job, self._tokenizer, share, site.one_machine, self._events_folder, self._ranks, route,
+            site.keyring,
+        )  # fmt: skip
         stack.callback(workers.close)
         stack.callback(self._flush_events)
         self._fleet = Fleet(

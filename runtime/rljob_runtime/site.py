@@ -15,6 +15,7 @@ from rljob_runtime.bell import Bell
 from rljob_runtime.cluster.board import Board
 from rljob_runtime.cluster.nodes import NodeTable, read_nodes
 from rljob_runtime.cluster.wish import Wish
+from rljob_runtime.queue.keys import Keyring
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,8 @@ class Site:
     """What the driver answers."""
     bell: Bell
     """Rung when the table or the wish has changed, or a rollout worker came or went."""
+    keyring: Keyring
+    """Keys of what listens on the network."""
 
 
 @asynccontextmanager
@@ -49,7 +52,7 @@ async def one_machine(job: RLJob) -> AsyncIterator[Site]:
         table = NodeTable(read_nodes, _no_pod, tuple(RESOURCES.values()), bell)
         await table.read_once()
         home = table.nodes[0]
-        yield Site(True, table, home.id, home.address, lambda: wish, Board(attempt=1), bell)
+        yield Site(True, table, home.id, home.address, lambda: wish, Board(attempt=1), bell, Keyring())
 
 
 async def _no_pod(node_id: str) -> str:

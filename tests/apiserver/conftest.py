@@ -120,7 +120,7 @@ def namespace(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[str]
     cluster.api.request("POST", "/api/v1/namespaces", body)
     # Before the controller has made it, the API server refuses every pod.
     accounts = f"/api/v1/namespaces/{name}/serviceaccounts"
-    cluster.wait(accounts, bool, f"a default service account in {name}")
+    cluster.wait(accounts, bool, f"a default service account in {name}", seconds=120)
     yield name
     cluster.repair()
     cluster.api.request("DELETE", f"/api/v1/namespaces/{name}")

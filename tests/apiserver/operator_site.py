@@ -205,7 +205,7 @@ class Desk:
         """Nothing of the job is left."""
         rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{self.namespace}"
         paths = [self.jobs, self.clusters_path, self.pods_path, f"{rbac}/roles", f"{rbac}/rolebindings"]
-        paths += [f"/api/v1/namespaces/{self.namespace}/serviceaccounts"]
+        paths += [f"/api/v1/namespaces/{self.namespace}/{each}" for each in ("serviceaccounts", "secrets")]
         paths += [f"/apis/networking.k8s.io/v1/namespaces/{self.namespace}/networkpolicies"]
 
         def own(items: list[Object]) -> list[str]:

@@ -75,9 +75,12 @@ class Record:
 class SimulatedRuntime:
     """The driver of one job, as far as its rollout pools go."""
 
-    def __init__(self, ref: JobRef, client: ApiClient, record: Record, told: Callable[[], None]) -> None:
-        """`told` is called after each answer."""
+    def __init__(
+        self, ref: JobRef, client: ApiClient, record: Record, told: Callable[[], None], deaf: bool
+    ) -> None:
+        """`told` is called after each answer. `deaf`: it never releases a pod, whatever is asked for."""
         self._ref = ref
+        self._deaf = deaf
         self._told = told
         self._client = client
         self._record = record
@@ -122,6 +125,8 @@ class SimulatedRuntime:
         released, joining = list(self.released), set(self.in_use)
         for pool in ROLLOUTS:
             self._choose(found.spec["pools"][pool]["replicas"], self._nodes(pool), listed, released, joining)
+        if self._deaf:
+            released, joining = [], joining | self.in_use
         said = found.status.get("training", {})
         generation = found.metadata.generation
         if said.get("released", []) != released or said.get("observedGeneration") != generation:
@@ -187,8 +192,8 @@ class SimulatedRuntime:
 class Pools:
     """Jobs of one namespace, their runtimes, and what happens to them."""
 
-    def __init__(self, made: Site, namespace: str, jobs: int, changes: Mapping[str, Any]) -> None:
-        """`changes`: what the jobs have besides."""
+    def __init__(self, made: Site, namespace: str, jobs: int, changes: Mapping[str, Any], deaf: bool) -> None:
+        """`changes`: what the jobs have besides. `deaf`: see `SimulatedRuntime`."""
         self.record = Record()
         self._changes = changes
         self._namespace = namespace
@@ -196,7 +201,7 @@ class Pools:
         self._client = made.client
         runtime = made.other("rljob-runtime")
         self.runtimes = {
-            ref: SimulatedRuntime(ref, runtime, self.record, self._told.set)
+            ref: SimulatedRuntime(ref, runtime, self.record, self._told.set, deaf)
             for ref in ((namespace, f"scaled-{number}") for number in range(jobs))
         }
         self._jobs = self._informer(made, RLJOBS, JobItem, _ref, lambda item: item, self._job_changed)
@@ -331,10 +336,13 @@ async def scale_at_random(
     scale_downs: int,
     seed: int,
     changes: Mapping[str, Any] | None = None,
+    deaf: bool = False,
 ) -> Record:
-    """Play `jobs` jobs side by side, `scale_downs` in each; an operator must run. What happened."""
+    """Play `jobs` jobs side by side, `scale_downs` in each; an operator must run. What happened.
+
+    `changes`: what the jobs have besides. `deaf`: their runtimes release nothing."""
     async with site(from_kubeconfig(kubernetes.kubeconfig)) as made:
-        pools = Pools(made, namespace, jobs, changes or {})
+        pools = Pools(made, namespace, jobs, changes or {}, deaf)
         async with pools.running(), asyncio.TaskGroup() as group:
             for number, ref in enumerate(pools.runtimes):
                 group.create_task(pools.play(ref, scale_downs, Random(seed * 1000 + number)))

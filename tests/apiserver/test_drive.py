@@ -1,5 +1,6 @@
 """`rljob drive` from the API server to its exit code, on a Ray cluster of several nodes."""
 
+import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,6 +70,17 @@ def test_a_job_runs_to_its_end_and_says_so(cluster: Cluster, namespace: str, pod
     assert not run.termination_log.exists()
     assert (run.run_folder / "report.html").exists()
     assert (run.run_folder / "driver.log").exists()
+    assert_key_is_kept(run)
+
+
+def assert_key_is_kept(run: Driven) -> None:
+    """The job's key is in nothing that the run leaves behind, and in none of Ray's logs."""
+    key = run.key_file.read_text().encode()
+    files = [path for path in run.folder.rglob("*") if path.is_file() and path != run.key_file]
+    logs = [path for path in Path(run.pods.logs).rglob("*") if path.is_file()]
+    assert run.log in files and logs
+    assert [path for path in [*files, *logs] if key in path.read_bytes()] == []
+    assert key.decode() not in json.dumps(run.cluster.api.request("GET", run.path))
 
 
 def test_pools_change_their_size_while_every_prompt_is_trained_once(

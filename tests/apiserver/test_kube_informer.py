@@ -24,7 +24,7 @@ from tests.cluster.custom_resources import DEFINITIONS, apply_definitions
 from tests.fault_proxy import Answer
 
 ROOT = Path(__file__).parents[2]
-RULES = WatchRules(Backoff(base_seconds=0.1, cap_seconds=0.5), absent_seconds=0.3)
+RULES = WatchRules(Backoff(base_seconds=0.1, cap_seconds=0.5), absent_seconds=0.3, denial_seconds=0.3)
 PODS_IN_ALL = 10_000
 PEAK_MB = 60.0
 
@@ -227,6 +227,20 @@ async def test_an_api_server_that_restarts_is_waited_for(cluster, there, namespa
         await asyncio.to_thread(cluster.restart_apiserver, kill=True)
         await put("b", "job-2", "2")
         await seen.until({"job-1": {"a": "1"}, "job-2": {"b": "2"}})
+
+
+async def test_a_server_that_denies_the_type_for_a_moment_is_not_believed(there, namespace, put):
+    """As one that has just started, and has not read yet what is defined in it."""
+    await put("a", "job-1", "1")
+    async with informing(there, selection(namespace)) as seen:
+        await seen.until({"job-1": {"a": "1"}})
+        await asyncio.wait_for(there.proxy.watched.wait(), 30)
+        there.proxy.inject(Answer(404), times=2, method="GET", containing="limit=")
+        assert await there.proxy.expire_watches() == 1
+        await put("a", "job-1", "2")
+        await seen.until({"job-1": {"a": "2"}})
+        assert seen.informer.served and seen.woken == ["job-1", "job-1"]
+    assert lists(there) == 4
 
 
 async def test_missing_rights_are_said_and_their_arrival_is_noticed(cluster, here, namespace, put):

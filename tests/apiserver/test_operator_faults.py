@@ -62,6 +62,28 @@ class TestRestart:
             desk.wait(lambda job: job["status"]["pools"][1]["ready"] == 2, "two fast rollout workers")
             operator.process.stop()  # SIGTERM: in order, within its time
 
+    @pytest.mark.every_kuberay
+    def test_how_a_head_ended_meanwhile_is_found_out(self, cluster, desk, tmp_path, kuberay):
+        """KubeRay deletes the pod at once; what it says of it in an Event is all that is left."""
+        with running_operator(cluster, tmp_path, desk.namespace) as operator:
+            desk.create()
+            desk.wait_phase("Running")
+            operator.process.stop()
+            [head] = desk.pods("head")
+            ended = {"exitCode": 137, "reason": "OOMKilled"}
+            statuses = [
+                {**each, "ready": False, "started": False, "state": {"terminated": ended}}
+                for each in head["status"]["containerStatuses"]
+            ]
+            status = {"phase": "Failed", "containerStatuses": statuses}
+            desk.set_pod_status(head["metadata"]["name"], status)
+            uid = head["metadata"]["uid"]
+            desk.wait_pods(lambda pods: uid not in [each["metadata"]["uid"] for each in pods], "no such head")
+            operator.process.start()
+            job = desk.wait_phase("Running", attempt=2)
+            assert job["status"]["failures"] == 1
+            assert "OOMKilled, exit code 137" in desk.wait_event("Restarting")
+
     def test_told_to_end_it_gives_its_lease_back_at_once(self, cluster, desk, tmp_path):
         with running_operator(cluster, tmp_path, desk.namespace) as operator:
             desk.create()
@@ -108,6 +130,10 @@ def test_an_api_server_that_is_down_for_half_a_minute(cluster, namespace, tmp_pa
         desk.scale(3)
         job = desk.wait(lambda job: job["status"]["pools"][1]["ready"] == 3, "three fast rollout workers")
         assert (job["status"]["attempt"], job["status"]["failures"]) == (1, 0)
+        log = operator.process.log.read_text().splitlines()
+        of_lease = [line for line in log if "kube.lease" in line]
+        assert [line for line in of_lease if "too old" in line] == []
+        assert len([line for line in of_lease if "tried again" in line]) <= 5, "the same, time and again"
 
 
 class TestKubeRay:

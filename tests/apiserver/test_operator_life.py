@@ -187,6 +187,16 @@ class TestLoss:
         job = running.wait_phase("Running", attempt=1)
         assert job["status"]["failures"] == job["status"]["restarts"] == 0
 
+    def test_a_rollout_pod_that_is_replaced_at_once(self, running):
+        names = {each["metadata"]["name"] for each in running.pods("fastRollout")}
+        for lost in sorted(names):
+            running.fail_pod(lost)
+        told = running.wait_event("RolloutWorkerLost")
+        assert any(f"{name} (Error, exit code 1)" in told for name in names)
+        running.wait(
+            lambda job: job["status"]["pools"][1]["ready"] == 2, "two fast rollout workers, as it was before"
+        )
+
     def test_a_trainer_pod(self, running):
         [lost] = running.pods("trainer")
         running.cluster.stop_kuberay()  # which would make a new pod at once
@@ -224,3 +234,59 @@ class TestLoss:
             running.cluster.api.request("PATCH", node, {"spec": {"taints": None}})
         assert job["status"]["failures"] == 0
         assert "DeletionByTaintManager" in running.wait_event("HeadLost")
+
+    def test_an_eviction_of_the_head(self, running):
+        """As `kubectl drain` does it."""
+        [head] = running.pods("head")
+        metadata = {"name": head["metadata"]["name"], "namespace": running.namespace}
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
+        path = f"{running.pods_path}/{metadata['name']}/eviction"
+        running.cluster.api.request("POST", path, eviction)
+        job = running.wait_phase("Running", attempt=2)
+        assert job["status"]["failures"] == 0
+        assert "EvictionByEvictionAPI" in running.wait_event("HeadLost")
+
+    @pytest.mark.timeout(300)
+    def test_a_node_that_is_deleted(self, running):
+        """Its pods are removed by the pod garbage collector, which waits for a while."""
+        [head] = running.pods("head")
+        path = f"/api/v1/nodes/{head['spec']['nodeName']}"
+        node = running.cluster.api.request("GET", path)
+        running.cluster.api.request("DELETE", path)
+        try:
+            job = running.wait_phase("Running", attempt=2, seconds=200)
+        finally:
+            kept = ("name", "labels", "annotations")
+            metadata = {key: value for key, value in node["metadata"].items() if key in kept}
+            again = {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {}}
+            running.cluster.api.request("POST", "/api/v1/nodes", {**again, "status": node["status"]})
+        assert job["status"]["failures"] == 0
+        assert "DeletionByPodGC" in running.wait_event("HeadLost")
+
+    def test_a_worker_on_a_node_that_does_not_answer(self, running):
+        """It is deleted and stays; KubeRay would count it for as long as it does."""
+        cluster = running.cluster
+        [lost, _] = running.pods("fastRollout")
+        name = lost["metadata"]["name"]
+        cluster.stop_component("kwok")
+        running.delete_pod(name, gracePeriodSeconds=1)
+        pods = running.wait_pods(
+            lambda pods: (
+                sum(each["metadata"]["labels"]["rljob.dev/pool"] == "fastRollout" for each in pods) == 3
+            ),
+            "another worker",
+        )
+        assert name in [each["metadata"]["name"] for each in pods]
+        assert not running.get()["status"].get("scaleDowns")
+        cluster.start_component("kwok")
+        running.wait(lambda job: job["status"]["pools"][1]["ready"] == 2, "two fast rollout workers")
+
+        def listed(clusters):
+            groups = (group for each in clusters for group in each["spec"]["workerGroupSpecs"])
+            return [group for group in groups if (group.get("scaleStrategy") or {}).get("workersToDelete")]
+
+        cluster.wait(
+            running.clusters_path, lambda clusters: not listed(clusters), "nothing listed", seconds=60
+        )
+        job = running.wait_phase("Running", attempt=1)
+        assert (job["status"]["failures"], len(running.pods("fastRollout"))) == (0, 2)

@@ -152,6 +152,39 @@ def resource_flags(start):
     return [flag for flag in flags if flag != "--num-cpus=0" or "--head" in start]
 
 
+@pytest.mark.parametrize("accelerator", JOBS)
+def test_what_users_add_fulfils_it_too(cluster, namespace, accelerator):
+    """A claim for the runs, a sidecar and an init container, as users add them."""
+    restrict(cluster, namespace)
+    claim = {"persistentVolumeClaim": {"claimName": "runs"}}
+    added = {
+        "volumes": [{"name": "models", **claim}],
+        "containers": [{"name": "log", "image": "b"}],
+        "initContainers": [{"name": "fetch", "image": "c"}],
+    }
+    templates = {f"pools.{name}.template": {"spec": added} for name in ("head", "trainer", "fastRollout")}
+    rendered = create(cluster, namespace, {**JOBS[accelerator], "storage.volume": claim, **templates})
+    apply(cluster, rendered[:-1])
+    for group in (rendered[-1]["spec"]["headGroupSpec"], *rendered[-1]["spec"]["workerGroupSpecs"]):
+        pod = {"apiVersion": "v1", "kind": "Pod", **group["template"]}
+        pod["metadata"] = {**pod["metadata"], "name": "tried", "namespace": namespace}
+        cluster.kubectl("create", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(pod))
+
+
+def test_a_pod_that_asks_for_more_is_refused(cluster, namespace):
+    """That namespaces are really enforced here."""
+    restrict(cluster, namespace)
+    wish = {
+        "containers": [{"name": "ray-worker", "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}}}]
+    }
+    rendered = create(cluster, namespace, {"pools.trainer.template": {"spec": wish}})
+    pod = {"apiVersion": "v1", "kind": "Pod", **rendered[-1]["spec"]["workerGroupSpecs"][0]["template"]}
+    pod["metadata"] = {**pod["metadata"], "name": "tried", "namespace": namespace}
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        cluster.kubectl("create", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(pod))
+    assert 'violates PodSecurity "restricted' in refused.value.__notes__[0]
+
+
 @pytest.mark.every_kuberay
 @pytest.mark.parametrize("accelerator", JOBS)
 def test_a_rich_template_is_accepted_as_it_is(cluster, namespace, kuberay, accelerator):
@@ -266,6 +299,7 @@ def test_everything_goes_with_the_job(cluster, namespace):
         f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings",
         f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles",
         f"/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies",
+        f"/api/v1/namespaces/{namespace}/secrets",
     ):
         cluster.wait(path, lambda left: not left, "nothing", seconds=60)
     accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"

@@ -25,10 +25,10 @@ async def test_random_sizes_kill_no_busy_worker(cluster, namespace, operator, ku
 
 
 async def test_a_busy_worker_that_is_killed_is_noticed(cluster, namespace, operator):
-    """Without any time to drain, the operator takes workers that hold work: those that judge see it."""
-    record = await scale_at_random(
-        cluster, namespace, jobs=1, scale_downs=5, seed=2, changes={"runPolicy": {"drainGraceSeconds": 0}}
-    )
+    """Where the runtime releases nothing, and has no time to, the operator takes workers that hold work:
+    those that judge see it."""
+    grace = {"runPolicy": {"drainGraceSeconds": 0}}
+    record = await scale_at_random(cluster, namespace, 1, 2, seed=2, changes=grace, deaf=True)
     assert record.busy != [] and record.unnamed == []
 
 

@@ -132,7 +132,7 @@ async def create(view: View, namespace: str, jobs: int) -> None:
 
 async def grown(view: View, namespace: str, operator: OperatorSite, jobs: int) -> list[Figure]:
     """All jobs are created, and run."""
-    used, began = cpu_seconds(operator), time.monotonic()
+    used, written, began = cpu_seconds(operator), writes(operator), time.monotonic()
     creating = asyncio.create_task(create(view, namespace, jobs))
     made = await view.until(lambda: len(view.clusters) >= jobs)
     await creating
@@ -149,6 +149,9 @@ async def grown(view: View, namespace: str, operator: OperatorSite, jobs: int) -
             (cpu_seconds(operator) - used) / jobs * 1000,
             "ms",
             goal="linear in the number of jobs, or better",
+        ),
+        Figure(
+            f"{name}: the operator's writes for each, until Running", (writes(operator) - written) / jobs, ""
         ),
     ]
 

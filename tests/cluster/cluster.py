@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.cluster import kubeconfig
+from tests.cluster import kubeconfig, ports
 from tests.cluster.api import Api, Object
 from tests.cluster.binaries import program
 from tests.cluster.control_plane import ControlPlane
@@ -22,6 +22,8 @@ from tests.cluster.custom_resources import apply_definitions
 from tests.cluster.families import KUBE, KUBERAY_VERSIONS
 from tests.cluster.kuberay import KubeRay
 from tests.cluster.kwok import add_nodes, kwok_process
+from tests.cluster.node import Node
+from tests.cluster.node_config import Link
 from tests.cluster.ports import Ports
 from tests.cluster.processes import Process
 from tests.cluster.seed import seed
@@ -35,7 +37,9 @@ class Cluster:
 
     `folder` gets logs, keys and the kubeconfig; without one, a temporary folder that goes with the cluster.
     `kuberay`: a version, or None for no KubeRay. `nodes`: how many fake nodes with 8 of each extended
-    resource; an empty mapping: no KWOK either. `audit`: each request is written to a log (`audit_events`).
+    resource; an empty mapping: no KWOK either. `node`: this machine is a real node, on which pods run (needs
+    root); then there are no fake ones, which would get its pods. `audit`: each request is written to a log
+    (`audit_events`).
     """
 
     def __init__(
@@ -44,31 +48,41 @@ class Cluster:
         *,
         kuberay: str | None = KUBERAY_VERSIONS[0],
         nodes: Mapping[str, int] = NODES,
+        node: bool = False,
         scheduler: bool = True,
         audit: bool = False,
         priority_and_fairness: bool = True,
     ):
+        if node and nodes:
+            raise ValueError("a cluster has fake nodes or a real one: the scheduler does not tell them apart")
         self._temporary = None if folder else tempfile.TemporaryDirectory(prefix="rljob-cluster-")
         self.folder = folder or Path(self._temporary.name if self._temporary else "")
         self._ports = Ports()
+        self.node = Node(self.folder, Link(self._ports.take() - ports.FIRST)) if node else None
+        """The real node."""
         plane = ControlPlane(
             self.folder,
             self._ports,
             seed=seed(kuberay) if kuberay else None,
             audit=audit,
             priority_and_fairness=priority_and_fairness,
+            link=self.node.link if self.node else None,
         )
         self._plane = plane
-        self._kuberay = KubeRay(self.folder, self._ports, plane.kubeconfig, plane.api, kuberay)
+        self._kuberay = KubeRay(
+            self.folder, self._ports, plane.kubeconfig, plane.api, kuberay, real_pods=node
+        )
         self._kuberay_version, self._nodes = kuberay, dict(nodes)
         # The controller-manager comes last: its garbage collector looks for new resources only every 30 s.
         order = [
+            *(self.node.components[:1] if self.node else []),
             plane.etcd,
             plane.apiserver,
             *([plane.scheduler] if scheduler else []),
             *([kwok_process(self.folder, self._ports, plane.kubeconfig)] if nodes else []),
             self._kuberay.process,
             plane.controller_manager,
+            *(self.node.components[1:] if self.node else []),
         ]
         self.components = {process.name: process for process in order}
         """By name, in the order in which they start; stopped in the opposite one."""
@@ -104,6 +118,9 @@ class Cluster:
             raise
 
     def _start(self) -> None:
+        if self.node:
+            with self._measured("namespaces"):
+                self.node.plug_in()
         with self._measured("API server"):
             self._plane.start()
         with self._measured("RLJob definition"):
@@ -112,7 +129,8 @@ class Cluster:
             with self._measured("KubeRay"):
                 self._kuberay.start(self._kuberay_version)
         with self._measured("controllers"):
-            rest = [each for each in self._but_kuberay() if not each.wanted]
+            of_node = self.node.components if self.node else []
+            rest = [each for each in self._but_kuberay() if not each.wanted and each not in of_node]
             for process in rest:
                 process.launch()
             for process in rest:
@@ -120,11 +138,15 @@ class Cluster:
         with self._measured("nodes"):
             for resource, count in self._nodes.items():
                 self.add_nodes(resource, count)
+            if self.node:
+                self.node.start(self._plane)
 
     def stop(self) -> None:
         """Ends all processes, each one before what it depends on, and removes the temporary folder."""
         for process in reversed(self.components.values()):
             process.stop()
+        if self.node:
+            self.node.unplug()
         self._ports.give_back()
         if self._temporary:
             self._temporary.cleanup()

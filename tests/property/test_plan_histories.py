@@ -247,8 +247,13 @@ def check_plan(observed: Observed, plan: Plan, now) -> None:
         assert entry.current <= len(existing) and entry.ready <= sum(pod.ready for pod in existing)
     if holds(new, "Suspended"):
         assert not observed.pods and not observed.clusters
+    leaving = {name for entry in (*old.scale_downs, *new.scale_downs) for name in entry.victims}
     for event in plan.events:
         assert 0 < len(event.message) <= 1024
+        if event.reason in ("RolloutWorkerLost", "TrainerWorkerLost"):
+            assert not [name for name in leaving if f"{name} (" in event.message], (
+                "a pod that goes is told as lost"
+            )
 
 
 def check_suspension(observed: Observed, new: Status, now) -> None:

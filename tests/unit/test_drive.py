@@ -22,6 +22,7 @@ ENVIRONMENT = {
     "RLJOB_NAMESPACE": "team",
     "RLJOB_ATTEMPT": "2",
     "RLJOB_RUN_FOLDER": "/rljob/runs/team/test",
+    "RLJOB_KEY_FILE": "/keys/wire-key",
 }
 
 
@@ -32,8 +33,9 @@ def test_settings_and_their_defaults() -> None:
     assert settings.termination_log == Path("/dev/termination-log")
     more = {"RLJOB_POD_IP": "10.0.0.9", "RLJOB_RAY_ADDRESS": "head:1", "RLJOB_KUBECONFIG": "/k"}
     assert read_settings(ENVIRONMENT | more) == Settings(
-        settings.identity, 2, settings.run_folder, "10.0.0.9", "head:1", Path("/k"), settings.termination_log
-    )
+        settings.identity, 2, settings.run_folder, Path("/keys/wire-key"), "10.0.0.9", "head:1", Path("/k"),
+        settings.termination_log,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

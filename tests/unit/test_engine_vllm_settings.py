@@ -59,11 +59,12 @@ def test_arguments(built: VllmShape, expected: dict[str, object]) -> None:
     assert {name: chosen.get(name) for name in expected} == expected
 
 
-def test_environment_binds_threads_on_cpus_only() -> None:
+def test_environment_on_cpus_binds_threads_and_compiles_nothing() -> None:
     on_cpu, on_gpu = environment(shape("cpu"), 42), environment(shape("nvidia"), 42)
     assert on_cpu.items() - on_gpu.items() == {
         ("VLLM_CPU_OMP_THREADS_BIND", "nobind"),
         ("OMP_NUM_THREADS", "2"),
+        ("TORCH_COMPILE_DISABLE", "1"),
     }
     assert on_gpu["RLJOB_ENGINE_HOST"] == "42"
 

@@ -49,3 +49,15 @@ def test_after_a_watch(error, lasted, failures, expected):
 )
 def test_after_a_list(error, failures, expected):
     assert RULES.after_list(error, failures, Random(0)) == expected
+
+
+@pytest.mark.parametrize(
+    ("denials", "served", "removed"), [(1, False, True), (1, True, False), (2, True, False), (3, True, True)]
+)
+def test_a_type_that_was_served_is_removed_when_it_is_denied_several_times(denials, served, removed):
+    assert RULES.removed(denials, served) == removed
+
+
+def test_a_denial_that_is_not_believed_is_followed_by_another_look():
+    after = RULES.after_list(NoSuchResource("list", "no"), 4, Random(0), removed=False)
+    assert after == Next(True, RULES.denial_seconds, 4)

@@ -51,7 +51,7 @@ class Site:
         return answer
 
     def run(self, adds, until=1000.0):
-        """`adds`: (time, key) or (time, key, delay). Returns the log."""
+        """`adds`: (time, key), then as `WorkQueue.add` has it. Returns the log."""
 
         async def scenario():
             self.queue.start()
@@ -204,3 +204,15 @@ def test_no_add_is_lost(adds, answers, workers, seconds):
         assert begun, f"{key} added at {when} was never handled"
     for time, key in site.log:
         assert any(added == key and when <= time for when, added, _ in adds)
+
+
+def test_what_is_first_goes_before_what_waits_and_costs_nobody_the_turn():
+    site = Site(workers=1)
+    adds = [(0.0, "a"), (0.1, "b"), (0.2, "c"), (0.3, "new", 0.0, True), (0.4, "newer", 0.0, True)]
+    assert [key for _, key in site.run(adds)] == ["a", "new", "newer", "b", "c"]
+
+
+def test_what_is_first_is_handled_once():
+    site = Site(workers=1)
+    adds = [(0.0, "a"), (0.1, "b"), (0.2, "b", 0.0, True), (0.3, "b", 0.0, True)]
+    assert [key for _, key in site.run(adds)] == ["a", "b"]

@@ -30,11 +30,18 @@ class TestLastHeads:
         heads.see(REF, [head(0)])
         assert heads.lost(REF, [head(0)]) == ()
 
-    def test_only_the_last_few_are_kept(self):
+    def test_of_a_cluster_the_first_is_kept(self):
         heads = LastHeads()
         for number in range(9):
             heads.see(REF, [head(number)])
-        assert [each.name[-1] for each in heads.lost(REF, [])] == ["5", "6", "7", "8"]
+        lost = [each.name for each in heads.lost(REF, [])]
+        assert lost[0] == head(0).name and len(lost) == 4
+
+    def test_of_all_clusters_the_last_few_are_kept(self):
+        heads = LastHeads()
+        for attempt in range(1, 10):
+            heads.see(REF, [pod("head", 0, attempt)])
+        assert [each.attempt for each in heads.lost(REF, [])] == [6, 7, 8, 9]
 
     def test_nothing_is_kept_of_a_job_that_is_gone(self):
         heads = LastHeads()

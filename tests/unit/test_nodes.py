@@ -10,6 +10,7 @@ from rljob_runtime.bell import Bell
 from rljob_runtime.cluster.board import Board
 from rljob_runtime.cluster.nodes import POLL_SECONDS, NodeGone, NodeTable, RayNode
 from rljob_runtime.cluster.wish import Wish
+from rljob_runtime.queue.keys import Keyring
 from rljob_runtime.simulate.virtual_loop import run_virtual
 from rljob_runtime.site import Site
 from rljob_runtime.trainer_places import NoTrainerPods, StopAsked, TrainerPlaces
@@ -130,7 +131,7 @@ class Places:
         self.wish = Wish(1, workers, 1, 0, operator_at=1)
         self.board = Board(attempt=1)
         self.stop = False
-        site = Site(False, ray.table, "head", "10.0.0.1", lambda: self.wish, self.board, ray.bell)
+        site = Site(False, ray.table, "head", "10.0.0.1", lambda: self.wish, self.board, ray.bell, Keyring())
         self.places = TrainerPlaces(site, 4, 100.0, lambda: self.stop)
 
     def ask(self, workers: int) -> None:

@@ -6,12 +6,14 @@ import pytest
 
 from rljob_api.status import ScaleDown
 from tests.observations import (
+    at,
     end,
     observe,
     planned,
     pod,
     running,
     said,
+    said_of,
     spec,
     told,
     waiting_pod,
@@ -45,6 +47,50 @@ def test_a_lost_rollout_worker_is_told_once_and_nothing_else_is_done(changed, me
     assert not planned(observe(lost, plan), 101).events
     replaced = with_pods(observe(lost, plan), waiting_pod(FAST, 9), without=(FIRST,))
     assert not planned(replaced, 110).events
+
+
+REPLACED = {
+    "out of memory": (OOM, f"Lost {FIRST} (OOMKilled, exit code 137)"),
+    "evicted": (EVICTED, f"Lost {FIRST} (Evicted on node gpu-14)"),
+    "deleted at once": (pod(FAST), f"Lost {FIRST} (deleted)"),
+}
+
+
+@pytest.mark.parametrize(("last", "message"), REPLACED.values(), ids=REPLACED)
+@pytest.mark.parametrize("ready", [False, True], ids=["starting", "ready"])
+def test_a_lost_worker_that_was_replaced_before_anybody_looked_is_told(last, message, ready):
+    successor = pod(FAST, 9) if ready else waiting_pod(FAST, 9)
+    observed = with_pods(running(), successor, without=(FIRST,))
+    observed = replace(observed, lost_workers=(last,))
+    plan = planned(observed, 100)
+    assert messages(plan) == [("Warning", "RolloutWorkerLost", message)]
+    assert said_of(plan, "Degraded")[:2] == (
+        ("False", "AllWorkersReady") if ready else ("True", "RolloutWorkerLost")
+    )
+    assert not planned(replace(observe(observed, plan), lost_workers=()), 101).events
+
+
+def test_workers_of_other_clusters_are_not_the_attempts():
+    others = (pod(FAST, 0, attempt=2), replace(pod(FAST), cluster_uid="of an earlier one"))
+    assert not planned(replace(running(), lost_workers=others), 100).events
+
+
+@pytest.mark.parametrize("left", [0, 1, 2], ids=["all gone", "one goes", "both go"])
+def test_pods_that_go_for_a_wish_that_was_taken_back_are_not_lost(left):
+    """Fewer were asked for, the pods go, and then more are asked for again."""
+    observed = running((1, 4, 0))
+    names = tuple(pod(FAST, n).name for n in (2, 3))
+    down = ScaleDown(pool=FAST, replicas=2, victims=list(names), asked_time="2026-11-21T14:03:00Z")
+    status = observed.job.status.model_copy(update={"scale_downs": [down]})
+    observed = replace(observed, job=replace(observed.job, status=status))
+    leaving = [replace(pod(FAST, n), deleting=at(130)) for n in (2, 3)]
+    observed = with_pods(observed, *leaving[:left], without=names)
+    observed = with_group(observed, FAST, 2, names)
+    plan = planned(replace(observed, lost_workers=tuple(leaving)), 100)
+    assert not plan.events
+    assert said_of(plan, "Degraded")[0] == "False"
+    [action] = plan.actions
+    assert action.replicas == 4
 
 
 def test_several_losses_are_one_event():

@@ -107,6 +107,37 @@ def test_a_head_that_was_never_recorded_cannot_be_lost():
     assert ending(attempt_of(observed), at(100)) is None
 
 
+UNRECORDED = {
+    # how the first head was lost: (its last state, is a failure counted)
+    "it failed by itself": ({"phase": "Failed", "main": end(137, "", "OOMKilled")}, 1),
+    "its driver failed": ({"driver": end(1, "boom")}, 1),
+    "it was evicted": ({"phase": "Failed", "disrupted": "Evicted"}, 0),
+    "it was deleted": (DELETED, 0),
+}
+
+
+@pytest.mark.parametrize(("fields", "failures"), UNRECORDED.values(), ids=UNRECORDED)
+def test_a_head_that_was_lost_before_the_status_named_it_ends_the_attempt(fields, failures):
+    """As it is when the write that should have named it was refused, and KubeRay was quick."""
+    observed = running()
+    status = observed.job.status.model_copy(update={"head_pod": None})
+    observed = replace(observed, job=replace(observed.job, status=status))
+    lost = replace(pod("head"), ready=False, **fields)
+    observed = replace(with_pods(observed, pod("head", 9), without=(HEAD,)), lost_heads=(lost,))
+    plan = planned(observed, 120)
+    assert (plan.status.failures, plan.status.phase) == (failures, "Restarting")
+    assert planned(observed, 121).status.failures == failures  # that write may be refused, too
+
+
+def test_heads_of_other_clusters_are_not_the_attempts():
+    observed = running()
+    status = observed.job.status.model_copy(update={"head_pod": None})
+    observed = replace(observed, job=replace(observed.job, status=status))
+    others = (pod("head", 7, attempt=2), replace(pod("head", 8), cluster_uid="of an earlier one"))
+    plan = planned(replace(observed, lost_heads=others), 120)
+    assert (plan.status.phase, plan.status.head_pod) == ("Running", pod("head").uid)
+
+
 def test_a_trainer_taken_by_the_cluster_excuses_the_driver():
     observed = with_pods(
         running(),

@@ -45,12 +45,14 @@ def test_a_job_from_creation_to_deletion():
 
     made = observe(new, created, clusters=(cluster(status_seen=False),))
     seen = planned(made, 1)
-    assert seen.actions == () and told(seen) == ["CreatedRayCluster"]
+    assert seen.actions == () and not seen.events and seen.requeue_after == 9
+    assert seen.status == made.job.status, "a write for each job that says nothing new"
 
     starting = observe(
         made, seen, clusters=(cluster(),), pods=(pod("head"), *pods()[1:2], waiting_pod("fastRollout"))
     )
     waits = planned(starting, 20)
+    assert told(waits) == ["CreatedRayCluster"]
     assert waits.status.head_pod == pod("head").uid and waits.status.phase == "Starting"
     assert [entry.summary for entry in waits.status.pools] == ["1/1", "0/2", "0/0"]
     assert (waits.status.fast_rollout_replicas, waits.status.fast_rollout_selector) == (
@@ -285,3 +287,11 @@ def test_ten_thousand_pods_are_few_megabytes_and_one_short_decision():
     began = time.process_time()
     assert planned(observed, 100).status == observed.job.status
     assert megabytes < 10 and time.process_time() - began < 0.5
+
+
+def test_a_kuberay_that_is_silent_is_told_after_its_time():
+    created = planned(NEW, 0)
+    made = observe(NEW, created, clusters=(cluster(status_seen=False),))
+    assert said_of(planned(made, 9), "PodsReady")[1] == "CreatingRayCluster"
+    status, reason, message = said_of(planned(made, 10), "PodsReady")
+    assert (status, reason) == ("False", "WaitingForKubeRay") and "may be down" in message

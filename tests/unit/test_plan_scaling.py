@@ -75,6 +75,14 @@ ROLLOUT_STEPS = {
         (2, [2, 1]),
     ),
     "late: nobody can be named": ((0, 1, (STUCK,)), {"seconds": GRACE}, None),
+    "a pod terminates": ((4, 4, (*FOUR[:3], STUCK)), {"seconds": 59}, None),
+    "a pod does not go: it is named, and replaced": ((4, 4, (*FOUR[:3], STUCK)), {"seconds": 60}, (4, [3])),
+    "it is named already": ((4, 4, (*FOUR[:3], STUCK)), {"names": [3], "seconds": 90}, None),
+    "another one does not go": (
+        (4, 4, (*FOUR[:2], replace(pod(FAST, 2), deleting=at(40)), STUCK)),
+        {"names": [3], "seconds": 90},
+        (4, [3, 2]),
+    ),
     "a pod leaves: its name stays": ((3, 3, FOUR), {"names": [3]}, None),
     "one of two is gone: both names stay": ((2, 2, FOUR[:3]), {"names": [2, 3]}, None),
     "all are gone: the list is cleared": ((3, 3, FOUR[:3]), {"names": [3]}, (3, [])),
@@ -144,6 +152,21 @@ def test_a_wish_is_on_record_from_its_first_sight_to_the_last_pods_end():
     gone = step(2, 2, workers(0, 3), names=[2, 1], entry=chosen.entry, seconds=50)
     assert gone.entry == chosen.entry and gone.action.must_be_gone == (name(2), name(1))
     assert step(2, 2, workers(0, 3), entry=chosen.entry, seconds=60).entry is None
+
+
+@pytest.mark.parametrize("pool", [FAST, TRAINER])
+def test_a_pod_that_does_not_go_is_replaced_without_anybody_waiting_for_it(pool):
+    stuck = replace(pod(pool, 1), deleting=at(30))
+    pods = (pod(pool, 0), stuck)
+    waits = step(2, 2, pods, seconds=50, pool=pool)
+    assert (waits.entry, waits.action, waits.wake) == (None, None, at(60))
+    named = step(2, 2, pods, seconds=60, pool=pool)
+    assert named.entry is None and patched(named) == (2, [1])
+    assert refusal(named.action, pods) is None
+    replaced = step(2, 2, (*pods, pod(pool, 7)), names=[1], seconds=70, pool=pool)
+    assert (replaced.entry, replaced.action) == (None, None)
+    gone = step(2, 2, (pod(pool, 0), pod(pool, 7)), names=[1], seconds=900, pool=pool)
+    assert gone.entry is None and patched(gone) == (2, [])
 
 
 def test_another_wish_gets_its_own_time():

@@ -35,6 +35,14 @@ def test_prints_what_is_applied(tmp_path, capsys, options, attempt, version):
     assert err == ""
 
 
+def test_a_job_without_an_image_is_rendered_with_the_one_that_is_given(tmp_path, capsys):
+    path = write(tmp_path, {"image": None})
+    assert main(["render", path]) == 2
+    assert "--runtime-image cpu=IMAGE" in capsys.readouterr().err
+    assert main(["render", "--runtime-image", "cpu=site/runtime:2", path]) == 0
+    assert capsys.readouterr().out.count("image: site/runtime:2\n") == 5
+
+
 def test_says_what_is_wrong_and_where(tmp_path, capsys):
     wrong = {"pools.trainer.template": {"spec": {"hostNetwork": True}}}
     path = write(tmp_path, wrong)

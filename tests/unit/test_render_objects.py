@@ -6,52 +6,29 @@ from pathlib import Path
 
 import pytest
 
-from rljob_api import RLJob
 from rljob_api.pools import Pool
-from rljob_operator.render import JobKey, KubeRay, access_objects, objects, ray_cluster
+from rljob_operator.render import JobKey, access_objects, objects
 from rljob_operator.render.command import to_yaml
+from rljob_operator.render.keys import FOLDER
 from rljob_operator.render.names import MAX_CLUSTER_NAME
 from rljob_operator.render.raycluster import MAX_REPLICAS
 from rljob_runtime.cluster.settings import read_settings
-from tests.jobs import job
+from tests.rendered import (
+    ASCEND,
+    GROUPS,
+    KEY,
+    NEW,
+    NVIDIA,
+    OLD,
+    cluster,
+    containers,
+    environment,
+    group,
+    pod,
+    spec,
+)
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-KEY = JobKey("research", "math-grpo", "5f1b7a52-7c0f-4a4e-9a55-2f6f4f0c9d11")
-NEW, OLD = KubeRay.of_version("1.6.2"), KubeRay.of_version("1.4.2")
-GROUPS = ["trainer", "fast-rollout", "heavy-rollout"]
-NVIDIA = {
-    "accelerator": "nvidia",
-    "pools.trainer": {"replicas": 2, "acceleratorsPerWorker": 8},
-    "pools.heavyRollout": {"replicas": 1, "acceleratorsPerWorker": 4},
-}
-ASCEND = {"accelerator": "ascend", "pools.trainer.acceleratorsPerWorker": 8}
-
-
-def spec(changes=None):
-    return RLJob.model_validate(job({"image": "rljob/runtime:1", **(changes or {})})).spec
-
-
-def cluster(changes=None, kuberay=NEW, attempt=1):
-    return ray_cluster(KEY, spec(changes), attempt, kuberay)
-
-
-def group(rendered, name):
-    if name == "head":
-        return rendered["spec"]["headGroupSpec"]
-    [found] = [each for each in rendered["spec"]["workerGroupSpecs"] if each["groupName"] == name]
-    return found
-
-
-def pod(rendered, name):
-    return group(rendered, name)["template"]["spec"]
-
-
-def containers(rendered, name="head"):
-    return {each["name"]: each for each in pod(rendered, name)["containers"]}
-
-
-def environment(container):
-    return {each["name"]: each.get("value", each.get("valueFrom")) for each in container["env"]}
 
 
 def offered(group):
@@ -141,42 +118,6 @@ def test_devices_are_requested_and_limited_alike(changes, key, counts):
     assert [each.get("limits", {}).get(key) for each in main] == counts
 
 
-@pytest.mark.parametrize(
-    ("asked", "expected"),
-    [
-        ({}, {"requests": {"cpu": "4"}}),
-        ({"requests": {"cpu": "500m"}}, {"requests": {"cpu": "500m"}}),
-        ({"limits": {"cpu": 2}}, {"limits": {"cpu": "2"}}),
-        (
-            {"requests": {"rdma/hca": 1}, "limits": {"memory": "8Gi", "hugepages-2Mi": "64Mi"}},
-            {
-                "requests": {"rdma/hca": "1", "cpu": "4", "hugepages-2Mi": "64Mi"},
-                "limits": {"memory": "8Gi", "hugepages-2Mi": "64Mi", "rdma/hca": "1"},
-            },
-        ),
-    ],
-)
-def test_resources_of_a_worker(asked, expected):
-    rendered = cluster({"pools.trainer": {"cpusPerWorker": 4, "resources": asked}})
-    assert containers(rendered, "trainer")["ray-worker"]["resources"] == expected
-
-
-def test_shared_memory_is_bounded_by_the_containers_memory():
-    rendered = cluster({"pools.trainer.resources": {"limits": {"memory": "8Gi"}}})
-    shared = {
-        name: volume(rendered, name, "shared-memory")["emptyDir"] for name in ("trainer", "fast-rollout")
-    }
-    assert shared == {
-        "trainer": {"medium": "Memory", "sizeLimit": "8Gi"},
-        "fast-rollout": {"medium": "Memory"},
-    }
-
-
-def volume(rendered, name, called):
-    [found] = [each for each in pod(rendered, name)["volumes"] if each["name"] == called]
-    return found
-
-
 def test_groups_never_stand_in_the_way_of_the_pools():
     rendered = cluster({"pools.fastRollout": {"replicas": 5, "minReplicas": 5, "maxReplicas": 5}})
     groups = rendered["spec"]["workerGroupSpecs"]
@@ -191,7 +132,7 @@ def test_the_driver_shares_with_ray_what_it_needs_to_find_it():
     rendered = cluster()
     ray, driver = containers(rendered)["ray-head"], containers(rendered)["driver"]
     shared = [{mount["mountPath"]: mount["name"] for mount in each["volumeMounts"]} for each in (ray, driver)]
-    assert shared[0] == {"/tmp": "tmp", "/dev/shm": "shared-memory", "/rljob": "storage"}
+    assert shared[0] == {"/tmp": "tmp", "/dev/shm": "shared-memory", "/rljob": "storage", FOLDER: "keys"}
     assert shared[0].items() <= shared[1].items()
     assert pod(rendered, "head")["shareProcessNamespace"] is True
     assert driver["image"] == ray["image"] == "rljob/runtime:1"
@@ -206,6 +147,7 @@ def test_the_driver_is_told_who_it_is():
         "RLJOB_POD": {"fieldRef": {"fieldPath": "metadata.name"}},
         "RLJOB_POD_IP": {"fieldRef": {"fieldPath": "status.podIP"}},
         "RLJOB_RUN_FOLDER": "/rljob/runs/research/math-grpo",
+        "RLJOB_KEY_FILE": f"{FOLDER}/wire-key",
     }
 
 
@@ -219,6 +161,7 @@ def test_the_driver_understands_what_it_is_told():
     assert (settings.identity.namespace, settings.identity.name) == (KEY.namespace, KEY.name)
     assert (settings.attempt, settings.pod_address) == (3, "10.1.2.3")
     assert settings.run_folder == Path("/rljob/runs/research/math-grpo")
+    assert settings.key_file == Path(FOLDER) / "wire-key"
 
 
 def test_every_ray_container_knows_its_pod():

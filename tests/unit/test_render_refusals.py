@@ -246,6 +246,21 @@ REFUSED = {
         f"{TRAINER}.containers[0].volumeMounts[0]",
         "/rljob is where spec.storage.volume is mounted",
     ),
+    "shared memory above the memory": (
+        {"pools.trainer": {"sharedMemory": "3Gi", "resources": {"limits": {"memory": "2Gi"}}}},
+        f"{POOLS}.trainer.sharedMemory",
+        "must not be above the memory limit of 2Gi, towards which it counts",
+    ),
+    "shared memory above the default limit": (
+        {"pools.head": {"sharedMemory": "5Gi"}},
+        f"{POOLS}.head.sharedMemory",
+        "limit of 4Gi",
+    ),
+    "shared memory above that of the devices": (
+        {"accelerator": "nvidia", "pools.trainer": {"acceleratorsPerWorker": 2, "sharedMemory": "1Ti"}},
+        f"{POOLS}.trainer.sharedMemory",
+        "limit of 512Gi",
+    ),
 }
 
 
@@ -279,6 +294,9 @@ ALLOWED = {
         "accelerator": "nvidia",
         "pools.trainer.resources": {"limits": {"nvidia.com/gpu": "1"}},
     },
+    "shared memory without a limit": {
+        "pools.trainer": {"sharedMemory": "64Gi", "resources": {"requests": {"memory": "1Gi"}}}
+    },
     "huge pages": {"pools.trainer.resources": {"limits": {"hugepages-2Mi": "64Mi"}}},
     "a sidecar with a command": container("trainer", "log", image="b", command=["tail"], workingDir="/"),
     "scratch on a volume": template("trainer", volumes=[{"name": "tmp", "ephemeral": {}}]),
@@ -287,6 +305,8 @@ ALLOWED = {
     ),
     "a user of the cluster's choice": template("head", securityContext={"runAsUser": None, "fsGroup": None}),
     "what cannot be an environment": container("head", "driver", env=["A", {"value": 1}]),
+    "what cannot be resources": container("head", "driver", resources=["A"]),
+    "what cannot be requests": container("head", "driver", resources={"requests": "A", "limits": None}),
     "keys that are numbers": {"pools.head.template": {"metadata": {"labels": {1: "a"}}}},
 }
 

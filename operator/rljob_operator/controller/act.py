@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from rljob_operator.controller.access import ensure
 from rljob_operator.controller.items import PodItem, RayClusterItem
 from rljob_operator.controller.jobs import Entry
 from rljob_operator.controller.kuberay_schema import KubeRaySchema
@@ -28,17 +29,13 @@ from rljob_operator.plan.plan import (
     ScaleGroup,
 )
 from rljob_operator.plan.scaling import refusal
-from rljob_operator.render import JobKey, access_objects, ray_cluster
+from rljob_operator.render import JobKey, access_objects, key_secret, ray_cluster
 
 log = logging.getLogger(__name__)
 
 
 class Stale(RuntimeError):
     """The cluster has moved on since it was observed."""
-
-
-class Taken(RuntimeError):
-    """An object that is not the job's has a name that the job needs."""
 
 
 class Actor:
@@ -50,12 +47,14 @@ class Actor:
         kuberay: KubeRaySchema,
         written: WrittenClusters,
         clock: Callable[[], float],
+        random_bytes: Callable[[int], bytes],
     ) -> None:
-        """`clock` in seconds; it only moves forward."""
+        """`clock` in seconds; it only moves forward. `random_bytes`: so many, that nobody can guess."""
         self._client = client
         self._kuberay = kuberay
         self._written = written
         self._clock = clock
+        self._random_bytes = random_bytes
 
     async def carry_out(self, ref: JobRef, entry: Entry, actions: tuple[Action, ...]) -> None:
         """All actions, in order. Raises `ApiError` or `Stale` at the first that cannot be done."""
@@ -77,8 +76,9 @@ class Actor:
         spec = entry.job.spec
         assert spec is not None, "nothing is created for a spec that cannot be read"
         if isinstance(action, EnsureAccess):
-            for manifest in access_objects(key, spec):
-                await self._apply(ref, manifest)
+            new = entry.job.status.attempt <= 1
+            secret = key_secret(key, self._random_bytes)
+            await ensure(self._client, key, secret, access_objects(key, spec), new)
             return
         try:
             answer = await self._client.create(
@@ -90,14 +90,6 @@ class Actor:
             self._written.created(ref, _seen(found), self._clock())
             raise Stale(f"RayCluster {action.name} is there already") from error
         self._written.created(ref, _seen(answer), self._clock())
-
-    async def _apply(self, ref: JobRef, manifest: Mapping[str, Any]) -> None:
-        """Without force: an object of that name that somebody else made is not taken over."""
-        try:
-            await self._client.apply(manifest, force=False)
-        except Conflict as error:
-            name = f"{manifest['kind']} {manifest['metadata']['name']}"
-            raise Taken(f"{name} exists and is somebody else's; {ref[1]} needs that name: {error}") from error
 
     async def _delete_cluster(self, ref: JobRef, name: str, uid: str) -> None:
         try:

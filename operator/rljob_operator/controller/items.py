@@ -103,10 +103,17 @@ class RayClusterItem(Item, gc=False):
     status: dict[str, Any] = {}
 
 
+class Involved(msgspec.Struct, rename="camel", gc=False):
+    """What an Event is about."""
+
+    name: str = ""
+    uid: str = ""
+
+
 class CoreEvent(Item, rename="camel", gc=False):
     """A core/v1 Event."""
 
-    type: str = ""
+    involved_object: Involved = msgspec.field(default_factory=Involved)
     reason: str = ""
     message: str = ""
     last_timestamp: str | None = None

@@ -5,6 +5,7 @@ what cannot be parsed keeps its name and says why.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ from rljob_operator.controller.project import JobRef
 from rljob_operator.plan.observed import Job
 from rljob_operator.plan.times import moment
 from rljob_operator.render import refusals
+from rljob_operator.render.images import RuntimeImages, with_runtime_image
 
 log = logging.getLogger(__name__)
 
@@ -39,9 +41,12 @@ class Entry:
 class JobStore:
     """Kept up to date by `seen`, `gone` and the answers to status writes."""
 
-    def __init__(self, on_change: Callable[[JobRef], None]) -> None:
+    def __init__(self, on_change: Callable[[JobRef], None], images: RuntimeImages) -> None:
+        """`images`: of jobs that name none."""
         self._on_change = on_change
+        self._images = images
         self._entries: dict[JobRef, Entry] = {}
+        self._phases: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -54,13 +59,13 @@ class JobStore:
         """All that exist."""
         return list(self._entries)
 
-    def phases(self) -> dict[str, int]:
-        """How many jobs are in each phase."""
-        counts: dict[str, int] = {}
-        for entry in self._entries.values():
-            phase = entry.job.status.phase or "Pending"
-            counts[phase] = counts.get(phase, 0) + 1
-        return counts
+    def uids(self) -> dict[JobRef, str]:
+        """UIDs of all that exist."""
+        return {ref: entry.job.uid for ref, entry in self._entries.items()}
+
+    def count(self, phase: str) -> int:
+        """How many jobs are in a phase."""
+        return self._phases[phase]
 
     def seen(self, item: Object) -> None:
         """The API server has this version of a job."""
@@ -70,33 +75,48 @@ class JobStore:
         if known is not None and known.job.uid == metadata["uid"] and int(version) <= int(known.version):
             return
         try:
-            job = parse(item, known.job if known is not None else None)
+            job = parse(item, known.job if known is not None else None, self._images)
         except StatusUnreadable as error:
             log.error("%s/%s: left alone: %s", *ref, error)
             return
-        self._entries[ref] = Entry(job, version)
+        self._put(ref, Entry(job, version))
         if known is None or known.job != job:
             self._on_change(ref)
 
     def gone(self, item: Object) -> None:
         """A job was deleted."""
         metadata = item["metadata"]
-        ref = (metadata["namespace"], metadata["name"])
+        self.drop((metadata["namespace"], metadata["name"]), metadata["uid"])
+
+    def drop(self, ref: JobRef, uid: str) -> None:
+        """The job with this UID is not there any more."""
         known = self._entries.get(ref)
-        if known is not None and known.job.uid == metadata["uid"]:
-            del self._entries[ref]
+        if known is not None and known.job.uid == uid:
+            self._put(ref, None)
             self._on_change(ref)
 
+    def _put(self, ref: JobRef, entry: Entry | None) -> None:
+        old = self._entries.pop(ref, None)
+        if old is not None:
+            self._phases[_phase(old)] -= 1
+        if entry is not None:
+            self._phases[_phase(entry)] += 1
+            self._entries[ref] = entry
 
-def parse(item: Object, known: Job | None = None) -> Job:
-    """An RLJob. `known`: an earlier version, whose parsed spec is used again where it is the same. Raises
-    `StatusUnreadable`."""
+
+def _phase(entry: Entry) -> str:
+    return entry.job.status.phase or "Pending"
+
+
+def parse(item: Object, known: Job | None, images: RuntimeImages) -> Job:
+    """An RLJob, with the image of `images` where it names none. `known`: an earlier version, whose parsed
+    spec is used again where it is the same. Raises `StatusUnreadable`."""
     metadata, raw = item["metadata"], item.get("spec") or {}
     generation = int(metadata.get("generation", 0))
     if known is not None and known.uid == metadata["uid"] and known.generation == generation:
         spec, invalid = known.spec, known.invalid
     else:
-        spec, invalid = _spec(raw)
+        spec, invalid = _spec(raw, images)
     return Job(
         namespace=metadata["namespace"],
         name=metadata["name"],
@@ -111,10 +131,10 @@ def parse(item: Object, known: Job | None = None) -> Job:
     )
 
 
-def _spec(raw: Object) -> tuple[Spec | None, str | None]:
+def _spec(raw: Object, images: RuntimeImages) -> tuple[Spec | None, str | None]:
     """The spec, and why nothing can be made of it."""
     try:
-        spec = Spec.model_validate(raw)
+        spec = with_runtime_image(Spec.model_validate(raw), images)
     except ValidationError as error:
         said = "; ".join(f"spec.{problem}" for problem in problems(error, Spec))
         return None, f"The spec cannot be read: {said}"

@@ -13,6 +13,7 @@ from typing import Any
 
 import aiohttp
 import kopf
+from kopf._cogs.clients.errors import APINotFoundError
 
 from rljob_api.job import GROUP, VERSION
 from rljob_operator.controller.jobs import JobStore
@@ -24,11 +25,29 @@ _WATCH_SECONDS = 270
 _SILENCE_SECONDS = 75.0
 
 
+class NotServed(Exception):
+    """The API server serves no RLJobs any more: their definition was deleted."""
+
+
 class _Forever:
     """Seconds between attempts to reach the API server, without an end: kopf would end the process."""
 
     def __iter__(self) -> Iterator[float]:
         return itertools.chain((1.0, 1.0, 2.0), itertools.repeat(3.0))
+
+
+class _NoMemory(kopf.DiffBaseStorage):  # type: ignore[misc]
+    """No handler here asks what has changed since it was called last: kopf need not copy each object, twice
+    for each event, to be able to tell."""
+
+    def build(self, *, body: kopf.Body, extra_fields: Any = None) -> kopf.BodyEssence:
+        return kopf.BodyEssence()
+
+    def fetch(self, *, body: kopf.Body) -> kopf.BodyEssence | None:
+        return None
+
+    def store(self, *, body: kopf.Body, patch: kopf.Patch, essence: kopf.BodyEssence) -> None:
+        raise NotImplementedError("nothing is stored: all handlers are of the kind on.event")
 
 
 async def watch_jobs(
@@ -40,7 +59,8 @@ async def watch_jobs(
 ) -> None:
     """Keep the store up to date until `stop` is set or a SIGTERM or SIGINT comes; `finish` is awaited then.
 
-    `finish` must end all other tasks of the loop: kopf waits some seconds for those, and cancels them.
+    `finish` must end all other tasks of the loop: kopf waits some seconds for those, and cancels them. Raises
+    `NotServed`.
     """
     registry = kopf.OperatorRegistry()
     async with AsyncExitStack() as sessions:
@@ -68,19 +88,27 @@ async def watch_jobs(
         kopf.on.cleanup(registry=registry)(cleanup)
         kopf.on.event(GROUP, VERSION, "rljobs", registry=registry)(seen)
         logging.getLogger("kopf").setLevel(logging.WARNING)
-        await kopf.operator(
-            registry=registry,
-            settings=_settings(),
-            standalone=True,
-            clusterwide=namespace is None,
-            namespaces=[] if namespace is None else [namespace],
-            stop_flag=stop,
-        )
+        try:
+            await kopf.operator(
+                registry=registry,
+                settings=_settings(),
+                standalone=True,
+                clusterwide=namespace is None,
+                namespaces=[] if namespace is None else [namespace],
+                stop_flag=stop,
+                # kopf would make one of the user's name, which a container's user need not have.
+                identity="rljob-operator",
+            )
+        except APINotFoundError as error:
+            raise NotServed(str(error)) from None
 
 
 def _settings() -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
+    # kopf would watch all CustomResourceDefinitions and namespaces, which the operator has no right to.
+    settings.scanning.disabled = True
+    settings.persistence.diffbase_storage = _NoMemory()
     settings.networking.request_timeout = _REQUEST_SECONDS
     settings.networking.connect_timeout = _CONNECT_SECONDS
     settings.networking.error_backoffs = _Forever()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rljob_operator.controller.process import OperatorProcess, Options
 from rljob_operator.kube.credentials import CredentialsError
+from rljob_operator.render.images import add_option
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,6 +43,7 @@ async def _run(options: argparse.Namespace) -> int:
         workers=options.workers,
         writes_per_second=options.writes_per_second,
         burst=options.burst,
+        runtime_images=options.runtime_images,
     )
     code = None
     while code is None:
@@ -60,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--workers", type=int, default=defaults.workers, help="jobs reconciled at a time")
     parser.add_argument("--writes-per-second", type=float, default=defaults.writes_per_second)
     parser.add_argument("--burst", type=int, default=defaults.burst, help="writes at once")
+    add_option(parser)
     parser.add_argument("--log-level", choices=["debug", "info", "warning", "error"], default="info")
     return parser
 

@@ -1,40 +1,36 @@
 """Gathers what a decision about one job rests on.
 
-Guarantees: from memory alone, but for one thing: KubeRay says in an Event only that it refuses a RayCluster,
-so the Events of a RayCluster that has no status after a few seconds are read.
+Guarantees: from memory alone, but for one thing: what Events tell of a head pod that went unseen is read once
+its loss is noticed. KubeRay says in an Event only that it refuses a RayCluster: its warnings count for a
+RayCluster that has no status after a few seconds.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 
-from rljob_operator.controller.items import CoreEvent, PodItem, RayClusterItem
+from rljob_operator.controller.head_trace import head_trace
+from rljob_operator.controller.items import CoreEvent
 from rljob_operator.controller.jobs import Entry
 from rljob_operator.controller.kuberay_schema import KubeRaySchema
-from rljob_operator.controller.project import JobRef
-from rljob_operator.controller.written import SeenCluster, WrittenClusters
+from rljob_operator.controller.lost_workers import LostWorkers
+from rljob_operator.controller.project import ClusterWarning, JobRef
+from rljob_operator.controller.watched import Informers
+from rljob_operator.controller.written import WrittenClusters
 from rljob_operator.kube.client import ApiClient
-from rljob_operator.kube.informer import Informer
 from rljob_operator.kube.resources import CORE_EVENTS
+from rljob_operator.plan.attempt import attempt_of
 from rljob_operator.plan.observed import Cluster, Observed, Pod
 
 _NOTICE = timedelta(seconds=3)
 """KubeRay writes a RayCluster's first status within this time, unless it refuses it or is not there."""
 _HEADS = 4
-"""Head pods that are remembered of a job: that of the attempt, and those that came after it."""
-
-
-@dataclass(frozen=True)
-class Informers:
-    """What is kept in memory of the jobs' objects."""
-
-    clusters: Informer[RayClusterItem, JobRef, SeenCluster]
-    pods: Informer[PodItem, JobRef, Pod]
+"""Head pods that are remembered of a job: those of the newest attempts."""
 
 
 class LastHeads:
     """The jobs' head pods as they were last seen, for when they are gone: how the driver ended may be told by
-    nothing else."""
+    nothing else. Of each RayCluster the first counts: with it the attempt ends."""
 
     def __init__(self) -> None:
         self._heads: dict[JobRef, dict[str, Pod]] = {}
@@ -46,16 +42,24 @@ class LastHeads:
                 known = self._heads.setdefault(ref, {})
                 known[pod.uid] = pod
                 if len(known) > _HEADS:
-                    del known[next(iter(known))]
+                    del known[_least_needed(known)]
 
     def lost(self, ref: JobRef, pods: Iterable[Pod]) -> tuple[Pod, ...]:
-        """Those that are not among `pods`."""
+        """Those that are not among `pods`, in the order in which they were seen first."""
         there = {pod.uid for pod in pods}
         return tuple(pod for uid, pod in self._heads.get(ref, {}).items() if uid not in there)
 
     def forget(self, ref: JobRef) -> None:
         """The job is gone."""
         self._heads.pop(ref, None)
+
+
+def _least_needed(heads: Mapping[str, Pod]) -> str:
+    """UID of the newest successor of another head in its RayCluster or, where there is none, of the oldest
+    head."""
+    firsts: dict[str, str] = {}
+    later = [uid for uid, pod in heads.items() if firsts.setdefault(pod.cluster_uid, uid) != uid]
+    return later[-1] if later else next(iter(heads))
 
 
 class Observer:
@@ -68,6 +72,7 @@ class Observer:
         client: ApiClient,
         written: WrittenClusters,
         heads: LastHeads,
+        workers: LostWorkers,
         clock: Callable[[], float],
     ) -> None:
         """`clock` in seconds; it only moves forward."""
@@ -77,44 +82,70 @@ class Observer:
         self._written = written
         self._clock = clock
         self._heads = heads
+        self._workers = workers
 
     async def observe(self, ref: JobRef, entry: Entry, now: datetime) -> Observed:
         """The job with all that belongs to it. Raises `ApiError`."""
         kuberay, detail = await self._kuberay.state(self._informers.clusters.served)
-        silent = [cluster for cluster in self._clusters(ref) if _silent(cluster, now)]
-        refusals = {cluster.name: await self._refusal(ref, cluster) for cluster in silent}
-        # Read anew: time has passed.
+        warnings = self._informers.warnings.of(ref).values()
         clusters = tuple(
-            replace(cluster, refusal=refusals.get(cluster.name) or cluster.refusal)
-            for cluster in self._clusters(ref)
+            replace(cluster, refusal=_newest(warnings, cluster.uid)) if _silent(cluster, now) else cluster
+            for cluster in self._written.newest(ref, self._informers.clusters.of(ref).values(), self._clock())
         )
         pods = tuple(self._informers.pods.of(ref).values())
-        return Observed(entry.job, clusters, pods, self._heads.lost(ref, pods), kuberay, detail)
+        heads, workers = self._heads.lost(ref, pods), self._workers.of(ref)
+        observed = Observed(entry.job, clusters, pods, heads, workers, kuberay, detail)
+        trace = await self._trace(ref, observed)
+        return observed if trace is None else replace(observed, lost_heads=(*heads, trace))
+
+    async def _trace(self, ref: JobRef, observed: Observed) -> Pod | None:
+        """The head pod on record, where it is gone and was not seen last."""
+        attempt, uid = attempt_of(observed), observed.job.status.head_pod
+        if attempt is None or uid is None or not attempt.head_gone or attempt.last_head is not None:
+            return None
+        cluster = attempt.cluster
+        if cluster is None:
+            return None
+        about_cluster, about_pod = [
+            await self._client.list(CORE_EVENTS, CoreEvent, ref[0], field_selector=selector)
+            for selector in (
+                f"involvedObject.uid={cluster.uid},reason=DeletedHeadPod",
+                f"involvedObject.uid={uid}",
+            )
+        ]
+        return head_trace(attempt, cluster, uid, about_cluster, about_pod)
+
+    def told(self, ref: JobRef, observed: Observed) -> None:
+        """The plan from this observation is on record and told."""
+        self._workers.told(ref, observed.lost_workers)
 
     def forget(self, ref: JobRef) -> None:
         """The job is gone."""
         self._heads.forget(ref)
+        self._workers.forget(ref)
         self._written.forget(ref)
 
-    def _clusters(self, ref: JobRef) -> tuple[Cluster, ...]:
-        return self._written.newest(ref, self._informers.clusters.of(ref).values(), self._clock())
 
-    async def _refusal(self, ref: JobRef, cluster: Cluster) -> str | None:
-        """Message of the newest warning about the RayCluster."""
-        events = await self._client.list(
-            CORE_EVENTS, CoreEvent, ref[0], field_selector=f"involvedObject.uid={cluster.uid},type=Warning"
-        )
-        newest = max(events, key=lambda event: event.last_timestamp or event.event_time or "", default=None)
-        return newest.message if newest is not None else None
+def _newest(warnings: Iterable[ClusterWarning], uid: str) -> str | None:
+    """Message of the newest warning about a RayCluster."""
+    about = [warning for warning in warnings if warning.cluster_uid == uid]
+    newest = max(about, key=lambda warning: warning.time, default=None)
+    return newest.message if newest is not None else None
 
 
 def _silent(cluster: Cluster, now: datetime) -> bool:
     return not cluster.status_seen and not cluster.deleting and now - cluster.created > _NOTICE
 
 
-def recheck(observed: Observed) -> float | None:
-    """Seconds after which to look again at what nothing tells of: Events about a RayCluster that KubeRay is
-    silent on, and whether KubeRay is there by now. None: never."""
-    silent = any(not cluster.status_seen and not cluster.deleting for cluster in observed.clusters)
-    waits = silent or observed.kuberay != "ready"
-    return _NOTICE.total_seconds() + 1.0 if waits else None
+def recheck(observed: Observed, now: datetime) -> float | None:
+    """Seconds after which to look again at what nothing tells of: that KubeRay has had its time to take
+    notice of a RayCluster, and whether KubeRay is there by now. None: never."""
+    waits = [
+        (cluster.created + _NOTICE - now).total_seconds()
+        for cluster in observed.clusters
+        if not cluster.status_seen and not cluster.deleting
+    ]
+    waits = [wait for wait in waits if wait >= 0]
+    if observed.kuberay != "ready":
+        waits.append(_NOTICE.total_seconds())
+    return min(waits) + 1.0 if waits else None

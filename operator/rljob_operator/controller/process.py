@@ -8,41 +8,48 @@ nothing and begins anew; any other failure of a part ends it.
 import asyncio
 import logging
 import os
+import secrets
 import socket
 import time
 import uuid
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, get_args
 
+from rljob_api.status import Phase
 from rljob_operator.controller.act import Actor
-from rljob_operator.controller.items import PodItem, RayClusterItem
+from rljob_operator.controller.definition import Definition
 from rljob_operator.controller.jobs import JobStore
-from rljob_operator.controller.kopf_events import watch_jobs
+from rljob_operator.controller.kopf_events import NotServed, watch_jobs
 from rljob_operator.controller.kuberay_schema import KubeRaySchema
-from rljob_operator.controller.observe import Informers, LastHeads, Observer
-from rljob_operator.controller.project import JobRef, cluster_job, pod, pod_job
+from rljob_operator.controller.lost_workers import LostWorkers
+from rljob_operator.controller.observe import LastHeads, Observer
+from rljob_operator.controller.pacing import gather_seconds
+from rljob_operator.controller.project import JobRef
 from rljob_operator.controller.reconcile import Reconciler
-from rljob_operator.controller.written import WrittenClusters, seen_cluster
+from rljob_operator.controller.sweep import keep_swept
+from rljob_operator.controller.watched import Informers, informers
+from rljob_operator.controller.written import WrittenClusters
 from rljob_operator.kube.client import ApiClient, ClientSettings
 from rljob_operator.kube.credentials import find_credentials
 from rljob_operator.kube.errors import ApiError
 from rljob_operator.kube.events import EventRecorder
 from rljob_operator.kube.fence import Fence, LeaseLost
 from rljob_operator.kube.http import HealthServer
-from rljob_operator.kube.informer import Informer, Selection
 from rljob_operator.kube.lease import LeaderElection
 from rljob_operator.kube.objects import Item
-from rljob_operator.kube.resources import PODS, RAY_CLUSTERS, RLJOBS
+from rljob_operator.kube.resources import RLJOBS
 from rljob_operator.kube.token_bucket import TokenBucket
 from rljob_operator.kube.transport import Transport
 from rljob_operator.kube.work_queue import QueueSettings, WorkQueue
 from rljob_operator.metrics import OperatorMetrics
-from rljob_operator.render.labels import JOB
+from rljob_operator.plan.observed import POOLS
+from rljob_operator.plan.pools import wanted as replicas
+from rljob_operator.render.images import RuntimeImages
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +76,8 @@ class Options:
     """Jobs that are reconciled at a time."""
     writes_per_second: float = 200.0
     burst: int = 400
+    runtime_images: RuntimeImages = field(default_factory=dict)
+    """For jobs that name no image."""
 
 
 class OperatorProcess:
@@ -82,10 +91,13 @@ class OperatorProcess:
         self._stop = asyncio.Event()
         self._failed: BaseException | None = None
         self._queue: WorkQueue[JobRef] | None = None
-        self._jobs = JobStore(self._changed)
+        self._jobs = JobStore(self._changed, options.runtime_images)
         self._informers: Informers | None = None
+        self._definition: Definition | None = None
         self._heads = LastHeads()
+        self._workers = LostWorkers()
         self._leading = False
+        self._metrics.count_jobs(get_args(Phase), lambda phase: self._leading * self._jobs.count(phase))
 
     async def run(self) -> int | None:
         """Until SIGTERM or SIGINT, or a failure; the exit code. None: begin anew, with another instance."""
@@ -100,30 +112,17 @@ class OperatorProcess:
                 self._random,
                 TokenBucket(options.writes_per_second, options.burst),
             )
-            self._informers = Informers(
-                clusters=Informer(
-                    client,
-                    Selection(
-                        RAY_CLUSTERS, RayClusterItem, cluster_job, seen_cluster, options.namespace, JOB
-                    ),
-                    self._changed,
-                    self._metrics,
-                    self._random,
-                ),
-                pods=Informer(
-                    client,
-                    Selection(PODS, PodItem, pod_job, pod, options.namespace, JOB),
-                    self._pods_changed,
-                    self._metrics,
-                    self._random,
-                ),
+            self._informers = informers(
+                client, options.namespace, self._changed, self._pods_changed, self._metrics, self._random
             )
             health = HealthServer(self._metrics, self._alive, self._ready, options.port, options.host)
             await stack.enter_async_context(health)
             log.info("serving /healthz, /readyz and /metrics on port %d", health.port)
             parts = await stack.enter_async_context(AsyncExitStack())
-            self._start(parts, "clusters", self._informers.clusters.run())
-            self._start(parts, "pods", self._informers.pods.run())
+            self._definition = Definition(transport, self._all_changed)
+            self._start(parts, "definition", self._definition.run())
+            for informer in self._informers:
+                self._start(parts, informer.plural, informer.run())
             election = LeaderElection(
                 transport,
                 options.lease_namespace or credentials.namespace,
@@ -132,9 +131,14 @@ class OperatorProcess:
                 self._metrics,
                 self._random,
             )
+            self._start(parts, "sweep", keep_swept(self._jobs, client, options.namespace, self._random))
             self._start(parts, "leader", self._lead(election, transport, client))
             if await self._served(client):
-                await watch_jobs(self._jobs, credentials, options.namespace, self._stop, parts.aclose)
+                try:
+                    await watch_jobs(self._jobs, credentials, options.namespace, self._stop, parts.aclose)
+                except NotServed as error:
+                    log.warning("no RLJobs any more, they are waited for: %s", error)
+                    return None
         if isinstance(self._failed, LeaseLost):
             log.warning("all is read anew: %s", self._failed)
             return None
@@ -160,13 +164,33 @@ class OperatorProcess:
         return False
 
     def _changed(self, ref: JobRef) -> None:
+        entry = self._jobs.get(ref)
+        if entry is None and self._informers is not None and not self._informers.pods.of(ref):
+            self._heads.forget(ref)
+            self._workers.forget(ref)
         if self._queue is not None:
-            self._queue.add(ref)
+            # A job of which nothing was made yet is not to wait for others' counts.
+            self._queue.add(ref, first=entry is not None and entry.job.status.attempt == 0)
+
+    def _all_changed(self) -> None:
+        for ref in self._jobs.refs():
+            self._changed(ref)
 
     def _pods_changed(self, ref: JobRef) -> None:
-        if self._informers is not None:
-            self._heads.see(ref, self._informers.pods.of(ref).values())
-        self._changed(ref)
+        assert self._informers is not None
+        pods = self._informers.pods.of(ref).values()
+        entry = self._jobs.get(ref)
+        if not self._leading:
+            self._workers.forget(ref)  # who was lost before this replica led was told by another one
+        self._heads.see(ref, pods)
+        self._workers.see(ref, pods)
+        if entry is None or entry.job.spec is None:
+            self._changed(ref)
+        elif self._queue is not None:
+            wanted = 1 + sum(replicas(entry.job.spec, pool) for pool in POOLS)
+            ready = sum(pod.ready for pod in pods)
+            starting = self._jobs.count("Starting")
+            self._queue.add(ref, gather_seconds(entry.job.status.phase, ready >= wanted, starting))
 
     def _start(self, stack: AsyncExitStack, name: str, work: Coroutine[Any, Any, None]) -> None:
         """Run a part until the process ends; the process ends when the part fails."""
@@ -192,20 +216,22 @@ class OperatorProcess:
 
     async def _work(self, fence: Fence, transport: Transport, unfenced: ApiClient) -> None:
         """What the holder of the lease does."""
-        informers = self._informers
-        assert informers is not None
-        await informers.clusters.synced.wait()
-        await informers.pods.synced.wait()
+        watched, definition = self._informers, self._definition
+        assert watched is not None and definition is not None
+        await definition.known.wait()
+        for informer in watched:
+            await informer.synced.wait()
         client = unfenced.fenced(fence)
         kuberay = KubeRaySchema(transport, time.monotonic)
         written = WrittenClusters()
         recorder = EventRecorder(self._identity, self._metrics, self._random)
         reconciler = Reconciler(
             self._jobs,
-            Observer(informers, kuberay, client, written, self._heads, time.monotonic),
-            Actor(client, kuberay, written, time.monotonic),
+            Observer(watched, kuberay, client, written, self._heads, self._workers, time.monotonic),
+            Actor(client, kuberay, written, time.monotonic, secrets.token_bytes),
             client,
             recorder,
+            definition,
             self._metrics,
             lambda: datetime.now(UTC),
             self._random,
@@ -214,8 +240,7 @@ class OperatorProcess:
             reconciler.reconcile, self._metrics, self._random, QueueSettings(self._options.workers)
         )
         recorder.start(client)
-        for ref in self._jobs.refs():
-            self._queue.add(ref)
+        self._all_changed()
         self._queue.start()
         self._leading = True
         try:
@@ -230,8 +255,12 @@ class OperatorProcess:
         return None if self._failed is None else str(self._failed)
 
     def _ready(self) -> str | None:
-        informers = self._informers
-        if informers is None or not (informers.clusters.synced.is_set() and informers.pods.synced.is_set()):
-            return "the RayClusters and pods have not been listed yet"
-        trouble = informers.clusters.trouble or informers.pods.trouble
-        return f"no connection to the API server: {trouble}" if trouble else None
+        watched = self._informers
+        if watched is None or not all(informer.synced.is_set() for informer in watched):
+            why = "" if watched is None or watched.trouble is None else f": {watched.trouble}"
+            return f"the RayClusters and pods have not been listed yet{why}"
+        if watched.trouble is not None:
+            return f"no connection to the API server: {watched.trouble}"
+        if self._definition is None or not self._definition.known.is_set():
+            return "the definition of RLJobs has not been looked at yet"
+        return self._definition.trouble

@@ -4,11 +4,13 @@ Guarantees: an object that lacks the project's labels, or has values there that 
 is nobody's: None.
 """
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import get_args
 
-from rljob_operator.controller.items import ContainerStatus, PodItem, RayClusterItem
+from rljob_operator.controller.items import ContainerStatus, CoreEvent, PodItem, RayClusterItem
 from rljob_operator.kube.objects import Item
+from rljob_operator.plan.conditions import clip
 from rljob_operator.plan.observed import GROUPS, Cluster, ContainerEnd, Group, Pod, Role
 from rljob_operator.plan.times import moment
 from rljob_operator.render.labels import ATTEMPT, JOB, POOL
@@ -63,7 +65,7 @@ def cluster(item: RayClusterItem) -> Cluster:
     return Cluster(
         name=metadata.name,
         uid=metadata.uid,
-        owner=_controller(item),
+        owner=controller_uid(item),
         attempt=int(attempt) if attempt.isdecimal() else 0,
         created=_time(metadata.creation_timestamp),
         deleting=metadata.deletion_timestamp is not None,
@@ -86,7 +88,7 @@ def pod(item: PodItem) -> Pod:
         role=role,
         attempt=int(labels[ATTEMPT]),
         cluster=labels.get("ray.io/cluster", ""),
-        cluster_uid=_controller(item) or "",
+        cluster_uid=controller_uid(item) or "",
         created=_time(metadata.creation_timestamp),
         phase=status.phase if status.phase in _PHASES else "Unknown",  # type: ignore[arg-type]
         ready=ready is not None and ready.status == "True",
@@ -101,6 +103,32 @@ def pod(item: PodItem) -> Pod:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class ClusterWarning:
+    """A warning Event about a RayCluster."""
+
+    cluster_uid: str
+    message: str
+    time: str
+    """When it came last, RFC 3339."""
+
+
+def warned_job(item: CoreEvent) -> JobRef | None:
+    """The RLJob whose RayCluster an Event is about, by the name that an attempt's RayCluster has; there may
+    be none of that name."""
+    job, _, attempt = item.involved_object.name.rpartition("-")
+    return (item.metadata.namespace, job) if job and attempt.isdecimal() else None
+
+
+def cluster_warning(item: CoreEvent) -> ClusterWarning:
+    """A warning Event about a RayCluster."""
+    return ClusterWarning(
+        item.involved_object.uid,
+        clip(item.message),
+        item.last_timestamp or item.event_time or item.metadata.creation_timestamp,
+    )
+
+
 def _failure(item: RayClusterItem) -> str | None:
     """Why KubeRay cannot make the pods, such as a quota that is used up."""
     for condition in item.status.get("conditions") or ():
@@ -109,7 +137,8 @@ def _failure(item: RayClusterItem) -> str | None:
     return None
 
 
-def _controller(item: Item) -> str | None:
+def controller_uid(item: Item) -> str | None:
+    """UID of the controlling owner; None where there is none."""
     return next((owner.uid for owner in item.metadata.owner_references if owner.controller), None)
 
 

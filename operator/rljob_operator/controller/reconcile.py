@@ -12,16 +12,19 @@ from typing import Any
 
 from rljob_api.job import GROUP, KIND, VERSION
 from rljob_api.status import Status
+from rljob_operator.controller.access import Taken
 from rljob_operator.controller.act import Actor, Stale
+from rljob_operator.controller.definition import Definition
 from rljob_operator.controller.jobs import Entry, JobStore
 from rljob_operator.controller.observe import Observer, recheck
 from rljob_operator.controller.project import JobRef
 from rljob_operator.kube.client import ApiClient
-from rljob_operator.kube.errors import Conflict, NotFound
+from rljob_operator.kube.errors import Conflict, Forbidden, Invalid, NotFound
 from rljob_operator.kube.events import EventRecorder, Happening, ObjectReference
 from rljob_operator.kube.resources import RLJOBS
 from rljob_operator.metrics import OperatorMetrics
-from rljob_operator.plan.decide import decide
+from rljob_operator.plan.conditions import clip, finished
+from rljob_operator.plan.decide import CONTROLLER, decide
 from rljob_operator.plan.observed import Job
 from rljob_operator.plan.plan import Event, Plan
 from rljob_operator.plan.times import moment
@@ -29,6 +32,8 @@ from rljob_operator.plan.times import moment
 log = logging.getLogger(__name__)
 
 _STALE_SECONDS = 0.25
+_TAKEN_SECONDS = 30.0
+"""Between two attempts to make an object whose name is taken: nothing tells that it is free."""
 _RESYNC_SECONDS = 600.0
 """A job is looked at again after this long, give or take, whatever was or was not heard of it."""
 
@@ -43,6 +48,7 @@ class Reconciler:
         actor: Actor,
         client: ApiClient,
         recorder: EventRecorder,
+        definition: Definition,
         metrics: OperatorMetrics,
         today: Callable[[], datetime],
         random: Random,
@@ -53,6 +59,7 @@ class Reconciler:
         self._actor = actor
         self._client = client
         self._recorder = recorder
+        self._definition = definition
         self._metrics = metrics
         self._today = today
         self._random = random
@@ -63,6 +70,11 @@ class Reconciler:
         if entry is None:
             self._observer.forget(ref)
             return None
+        if self._definition.trouble is not None:
+            if entry.job.managed_by == CONTROLLER and not finished(entry.job.status):
+                outdated = Event("Warning", "DefinitionOutdated", clip(self._definition.trouble))
+                self._post(ref, entry.job, (outdated,))
+            return None
         now = self._today()
         observed = await self._observer.observe(ref, entry, now)
         plan = decide(observed, now)
@@ -71,15 +83,24 @@ class Reconciler:
         try:
             entry = await self._write_status(ref, entry, plan)
             self._post(ref, entry.job, plan.events)
+            self._observer.told(ref, observed)
             await self._actor.carry_out(ref, entry, plan.actions)
         except NotFound as error:
             log.info("%s/%s: %s", *ref, error)
             await self._look_again(ref, entry)
             return _STALE_SECONDS
+        except Forbidden as error:
+            if not error.caused_by("NamespaceTerminating"):
+                raise
+            log.info("%s/%s: goes with its namespace", *ref)
+            return self._resync()
+        except Taken as error:
+            self._post(ref, entry.job, (Event("Warning", "NameTaken", clip(str(error))),))
+            return _TAKEN_SECONDS
         except (Conflict, Stale) as error:
             log.debug("%s/%s: looked at again: %s", *ref, error)
             return _STALE_SECONDS
-        waits = [plan.requeue_after, recheck(observed), self._resync()]
+        waits = [plan.requeue_after, recheck(observed, now), self._resync()]
         return min(wait for wait in waits if wait is not None)
 
     async def _look_again(self, ref: JobRef, entry: Entry) -> None:
@@ -88,7 +109,7 @@ class Reconciler:
         try:
             self._jobs.seen(await self._client.get(RLJOBS, *ref, dict[str, Any]))
         except NotFound:
-            self._jobs.gone({"metadata": {"namespace": ref[0], "name": ref[1], "uid": entry.job.uid}})
+            self._jobs.drop(ref, entry.job.uid)
 
     def _resync(self) -> float:
         return _RESYNC_SECONDS * (0.75 + 0.5 * self._random.random())
@@ -97,21 +118,21 @@ class Reconciler:
         before = entry.job.status
         if plan.status == before:
             return entry
-        answer = await self._client.apply_status(
-            {
-                "apiVersion": f"{GROUP}/{VERSION}",
-                "kind": KIND,
-                "metadata": {
-                    "namespace": ref[0],
-                    "name": ref[1],
-                    "uid": entry.job.uid,
-                    "resourceVersion": entry.version,
-                },
-                "status": own_status(plan.status),
-            }
-        )
+        metadata = {"namespace": ref[0], "name": ref[1]}
+        precondition = {"uid": entry.job.uid, "resourceVersion": entry.version}
+        document = {
+            "apiVersion": f"{GROUP}/{VERSION}",
+            "kind": KIND,
+            "metadata": {**metadata, **precondition},
+            "status": own_status(plan.status),
+        }
+        try:
+            answer = await self._client.apply_status(document)
+        except Invalid:
+            self._definition.doubt()
+            raise
         self._jobs.seen(answer)
-        self._count(entry.job, before, plan.status)
+        self._count(before, plan.status)
         return self._jobs.get(ref) or entry
 
     def _post(self, ref: JobRef, job: Job, events: tuple[Event, ...]) -> None:
@@ -120,14 +141,10 @@ class Reconciler:
             log.info("%s/%s: %s: %s", *ref, event.reason, event.message)
             self._recorder.record(about, Happening(event.type, event.reason, event.reason, event.message))
 
-    def _count(self, job: Job, before: Status, after: Status) -> None:
-        for phase, count in self._jobs.phases().items():
-            self._metrics.jobs.labels(phase).set(count)
-        if after.phase == before.phase:
+    def _count(self, before: Status, after: Status) -> None:
+        if after.phase == before.phase or after.phase != "Running":
             return
-        if before.phase is not None and before.phase not in self._jobs.phases():
-            self._metrics.jobs.labels(before.phase).set(0)
-        if after.phase == "Running" and after.attempt == 1 and after.start_time is not None:
+        if after.attempt == 1 and after.start_time is not None:
             waited = self._today() - moment(after.start_time)
             self._metrics.time_to_running_seconds.observe(waited.total_seconds())
 

@@ -6,7 +6,7 @@ Guarantees:
 - `on_change(owner)` is called, after the store has changed, for each owner whose projected objects differ;
 - objects are decoded page by page and only in the fields that the projection needs;
 - a dead connection is noticed by its silence; a type that the server does not serve counts as having no
-  objects, and is looked for again.
+  objects, and is looked for again; one that it served before must be denied several times for that.
 """
 
 import asyncio
@@ -46,6 +46,7 @@ class Selection(Generic[ItemT, OwnerT, ValueT]):
     namespace: str | None = None
     """None: all namespaces."""
     label_selector: str = ""
+    field_selector: str = ""
 
 
 class Informer(Generic[ItemT, OwnerT, ValueT]):
@@ -71,7 +72,8 @@ class Informer(Generic[ItemT, OwnerT, ValueT]):
         self._limits = limits or WatchLimits()
         self._page_size = page_size
         self._store: InformerStore[OwnerT, ValueT] = InformerStore()
-        self._plural = selection.resource.plural
+        self.plural = selection.resource.plural
+        """What it watches."""
         self.synced = asyncio.Event()
         """Set once the store is complete, for good."""
         self.served = True
@@ -99,12 +101,16 @@ class Informer(Generic[ItemT, OwnerT, ValueT]):
 
     async def _list_until_done(self, failures: int) -> tuple[str, int]:
         """The list's resourceVersion and the failures in a row so far."""
+        denials = 0
         while True:
             try:
                 return await self._list(), failures
             except ApiError as error:
-                after = self._rules.after_list(error, failures, self._random)
-                self._list_failed(error, after.wait_seconds)
+                denials = denials + 1 if isinstance(error, NoSuchResource) else 0
+                served = self.served and self.synced.is_set()
+                removed = denials > 0 and self._rules.removed(denials, served)
+                after = self._rules.after_list(error, failures, self._random, removed)
+                self._list_failed(error, after.wait_seconds, removed)
             failures = after.failures
             await asyncio.sleep(after.wait_seconds)
 
@@ -132,11 +138,16 @@ class Informer(Generic[ItemT, OwnerT, ValueT]):
     async def _list(self) -> str:
         """Bring the store up to date with a list; its resourceVersion."""
         chosen = self._selection
-        self._metrics.informer_lists.labels(self._plural).inc()
+        self._metrics.informer_lists.labels(self.plural).inc()
         seen: set[Key] = set()
         version = ""
         pages = self._client.pages(
-            chosen.resource, chosen.item, chosen.namespace, chosen.label_selector, self._page_size
+            chosen.resource,
+            chosen.item,
+            chosen.namespace,
+            chosen.label_selector,
+            self._page_size,
+            chosen.field_selector,
         )
         async for page in pages:
             version = page.metadata.resource_version
@@ -159,19 +170,20 @@ class Informer(Generic[ItemT, OwnerT, ValueT]):
             version,
             namespace=chosen.namespace,
             label_selector=chosen.label_selector,
+            field_selector=chosen.field_selector,
             limits=limits,
         )
 
     def _take(self, change: Change[ItemT]) -> None:
         if change.item is None:
             return
-        self._metrics.informer_changes.labels(self._plural).inc()
+        self._metrics.informer_changes.labels(self.plural).inc()
         key = _key(change.item)
         if change.kind == "DELETED":
             self._tell(self._store.drop(key))
         else:
             self._put(key, change.item)
-        self._metrics.informer_objects.labels(self._plural).set(len(self._store))
+        self._metrics.informer_objects.labels(self.plural).set(len(self._store))
 
     def _put(self, key: Key, item: ItemT) -> None:
         owner = self._selection.owner_of(item)
@@ -188,10 +200,10 @@ class Informer(Generic[ItemT, OwnerT, ValueT]):
         self.served = served
         self.trouble = None
         self.synced.set()
-        self._metrics.informer_objects.labels(self._plural).set(len(self._store))
+        self._metrics.informer_objects.labels(self.plural).set(len(self._store))
 
-    def _list_failed(self, error: ApiError, wait_seconds: float) -> None:
-        if isinstance(error, NoSuchResource):
+    def _list_failed(self, error: ApiError, wait_seconds: float, removed: bool) -> None:
+        if removed:
             if self.served:
                 _log.warning("%s; looked for again every few seconds", error)
             self._tell(self._store.retain(set()))
@@ -202,7 +214,7 @@ class Informer(Generic[ItemT, OwnerT, ValueT]):
 
     def _watch_ended(self, error: ApiError | None, relist: bool) -> None:
         cause = "closed" if error is None else "gone" if isinstance(error, Gone) else "failed"
-        self._metrics.informer_watch_ends.labels(self._plural, cause).inc()
+        self._metrics.informer_watch_ends.labels(self.plural, cause).inc()
         if error is not None:
             self.trouble = str(error)
             _log.info("%s; %s", error, "listing again" if relist else "watching on from there")

@@ -122,6 +122,7 @@ class LeaderElection:
     # Taking
 
     async def _acquire(self) -> tuple[LeaseRecord, Fence]:
+        said = ""
         while True:
             try:
                 sent = self._clock()
@@ -132,7 +133,10 @@ class LeaderElection:
             except (AlreadyExists, Conflict):
                 _log.debug("another replica was quicker")
             except ApiError as error:
-                _log.warning("%s; the lease is tried again", error)
+                # Once: it is tried every few seconds for as long as the API server is away.
+                level = logging.DEBUG if str(error) == said else logging.WARNING
+                said = str(error)
+                _log.log(level, "%s; the lease is tried again", error)
             await asyncio.sleep(self._timing.retry * (0.5 + self._random.random()))
 
     async def _take_if_free(self) -> LeaseRecord | None:
@@ -154,10 +158,12 @@ class LeaderElection:
         loop = asyncio.get_running_loop()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._until_free(self._seen)) as limit:
+                # From the present on, and beginning with it: the lease's own version may be older than
+                # what an API server that has just started remembers.
                 async with self._client.watch(
                     LEASES,
                     _Lease,
-                    self._seen.record.version,
+                    "",
                     namespace=self._namespace,
                     field_selector=f"metadata.name={self._name}",
                 ) as changes:

@@ -43,6 +43,7 @@ RLJOBS = Resource("rljob.dev", "v1alpha1", "RLJob", "rljobs")
 RAY_CLUSTERS = Resource("ray.io", "v1", "RayCluster", "rayclusters")
 PODS = Resource("", "v1", "Pod", "pods")
 CONFIG_MAPS = Resource("", "v1", "ConfigMap", "configmaps")
+SECRETS = Resource("", "v1", "Secret", "secrets")
 SERVICE_ACCOUNTS = Resource("", "v1", "ServiceAccount", "serviceaccounts")
 ROLES = Resource("rbac.authorization.k8s.io", "v1", "Role", "roles")
 ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings")
@@ -58,6 +59,7 @@ _KNOWN = {
         RAY_CLUSTERS,
         PODS,
         CONFIG_MAPS,
+        SECRETS,
         SERVICE_ACCOUNTS,
         ROLES,
         ROLE_BINDINGS,

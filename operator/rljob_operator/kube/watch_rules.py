@@ -29,9 +29,21 @@ class WatchRules:
     backoff: Backoff = _BACKOFF
     absent_seconds: float = 15.0
     """Between two looks for a type that the server does not serve."""
+    denials: int = 3
+    """A type that was served before counts as removed when the server denies it so often in a row: one that
+    has just started may not know yet what is defined in it."""
+    denial_seconds: float = 3.0
+    """Between two of those."""
 
-    def after_list(self, error: ApiError, failures: int, random: Random) -> Next:
-        """The list failed."""
+    def removed(self, denials: int, served: bool) -> bool:
+        """Whether a type that the server denied `denials` times in a row is not there. `served`: whether it
+        was there before."""
+        return denials >= (self.denials if served else 1)
+
+    def after_list(self, error: ApiError, failures: int, random: Random, removed: bool = True) -> Next:
+        """The list failed. `removed`: where the server denied the type, whether that is believed."""
+        if isinstance(error, NoSuchResource) and not removed:
+            return Next(True, self.denial_seconds, failures)
         if isinstance(error, NoSuchResource):
             return Next(True, self.absent_seconds * (1.0 - self.backoff.jitter * random.random()), 0)
         return Next(True, self.backoff.delay(failures + 1, random), failures + 1)

@@ -3,7 +3,8 @@
 Guarantees:
 - a key that is added while it waits is handled once; one that is added while it is being handled is handled
   once more afterwards; no key is handled twice at the same time;
-- ready keys are handled in the order in which they became ready, at most `workers` at a time;
+- ready keys are handled in the order in which they became ready, those that were added as `first` before all
+  others, at most `workers` at a time;
 - a handler that fails, or takes too long, is called again after a back-off of its key; other keys do not wait
   for that, and an `add` cuts it short;
 - after `stop` no handler runs.
@@ -56,6 +57,8 @@ class WorkQueue(Generic[KeyT]):
         self._settings = settings or QueueSettings()
         self._ready: dict[KeyT, float] = {}
         """Keys that wait for their turn, in order; since when."""
+        self._first: dict[KeyT, None] = {}
+        """Those of them whose turn comes before that of all others, in order."""
         self._delayed: dict[KeyT, asyncio.TimerHandle] = {}
         self._running: dict[KeyT, asyncio.Task[None]] = {}
         self._again: set[KeyT] = set()
@@ -74,6 +77,7 @@ class WorkQueue(Generic[KeyT]):
         """Begin nothing more. Handlers that run have so long to end, then they are cancelled."""
         self._stopped = True
         self._ready.clear()
+        self._first.clear()
         self._again.clear()
         for timer in self._delayed.values():
             timer.cancel()
@@ -86,8 +90,9 @@ class WorkQueue(Generic[KeyT]):
         await asyncio.gather(*running, return_exceptions=True)
         self._measure()
 
-    def add(self, key: KeyT, delay: float = 0.0) -> None:
-        """The key is due now, or in `delay` seconds. Of several delays the shortest counts."""
+    def add(self, key: KeyT, delay: float = 0.0, first: bool = False) -> None:
+        """The key is due now, or in `delay` seconds. Of several delays the shortest counts. `first`: a key
+        that is due now and waits for its turn goes before others; not for keys that come time and again."""
         if self._stopped:
             return
         if delay > 0:
@@ -96,6 +101,8 @@ class WorkQueue(Generic[KeyT]):
             self._again.add(key)
         else:
             self._ready.setdefault(key, asyncio.get_running_loop().time())
+            if first:
+                self._first.setdefault(key)
             self._begin_soon()
         self._measure()
 
@@ -127,7 +134,8 @@ class WorkQueue(Generic[KeyT]):
         self._beginning = False
         loop = asyncio.get_running_loop()
         while self._ready and len(self._running) < self._settings.workers:
-            key = next(iter(self._ready))
+            key = next(iter(self._first or self._ready))
+            self._first.pop(key, None)
             self._metrics.queue_wait_seconds.observe(loop.time() - self._ready.pop(key))
             if timer := self._delayed.pop(key, None):
                 timer.cancel()

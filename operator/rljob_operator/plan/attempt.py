@@ -35,11 +35,11 @@ class Attempt:
     cluster: Cluster | None
     """None: it does not exist yet, or not any more."""
     head: Pod | None
-    """The head pod on record or, while none is, the one to put on record."""
-    head_on_record: bool
-    """Whether the status names the head pod."""
+    """The attempt's head pod; None while there is none yet, and when it is gone, whoever came after it."""
+    head_gone: bool
+    """Whether there was a head pod that is gone."""
     last_head: Pod | None
-    """The head pod on record as it was last seen, where it is gone."""
+    """The head pod that is gone as it was last seen; None where nothing is known of it."""
     pods: int
     """Pods of the attempt, the head included."""
     workers: dict[Pool, tuple[Pod, ...]]
@@ -70,16 +70,30 @@ def attempt_of(observed: Observed) -> Attempt | None:
         and pod.attempt == status.attempt
         and (cluster is None or pod.cluster_uid == cluster.uid)
     ]
+    recorded = status.head_pod or _first_lost(observed, name, cluster)
+    head = _head(pods, recorded, cluster)
     return Attempt(
         number=status.attempt,
         name=name,
         cluster=cluster,
-        head=_head(pods, status.head_pod, cluster),
-        head_on_record=status.head_pod is not None,
-        last_head=next((pod for pod in observed.lost_heads if pod.uid == status.head_pod), None),
+        head=head,
+        head_gone=recorded is not None and head is None,
+        last_head=next((pod for pod in observed.lost_heads if pod.uid == recorded), None),
         pods=len(pods),
         workers={pool: tuple(pod for pod in pods if pod.role == pool) for pool in POOLS},
     )
+
+
+def _first_lost(observed: Observed, name: str, cluster: Cluster | None) -> str | None:
+    """UID of the head pod that was lost before the status could name it: the write was refused, or had not
+    been made. Without this its successor would pass for the attempt's first, and a failure for nothing."""
+    status = observed.job.status
+    for pod in observed.lost_heads:
+        if (pod.cluster, pod.attempt) == (name, status.attempt) and (
+            cluster is None or pod.cluster_uid == cluster.uid
+        ):
+            return pod.uid
+    return None
 
 
 def _head(pods: Iterable[Pod], recorded: str | None, cluster: Cluster | None) -> Pod | None:
@@ -88,7 +102,7 @@ def _head(pods: Iterable[Pod], recorded: str | None, cluster: Cluster | None) ->
         return next((pod for pod in heads if pod.uid == recorded), None)
     if cluster is None:
         return None
-    return max(heads, key=lambda pod: (pod.created, pod.name), default=None)
+    return min(heads, key=lambda pod: (pod.created, pod.name), default=None)
 
 
 def own_clusters(observed: Observed) -> tuple[Cluster, ...]:

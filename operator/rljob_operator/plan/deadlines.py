@@ -16,6 +16,9 @@ REMOVAL_SECONDS = 120.0
 """How long the next attempt waits for what is left of the one before: two drivers must not write to one run
 folder, but a pod on a node that does not answer may stay for ever."""
 
+LATE_DELETION = timedelta(seconds=30)
+"""A pod that still exists so long after it was to be gone is on a node that does not answer."""
+
 
 def active(status: Status, spec: Spec) -> datetime | None:
     """When the job has run for activeDeadlineSeconds, over all attempts since it last resumed."""

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 
 from rljob_api.job import Spec
 from rljob_api.status import Status
-from rljob_operator.plan.attempt import alive, attempt_of
+from rljob_operator.plan import losses
+from rljob_operator.plan.attempt import alive
 from rljob_operator.plan.conditions import RESTART_REASONS, clip, condition, holds, reason
-from rljob_operator.plan.observed import GROUPS, POOLS, Observed, Pool
+from rljob_operator.plan.observed import GROUPS, POOLS, Observed, Pod, Pool
 from rljob_operator.plan.plan import Event
 from rljob_operator.plan.pools import pool_status
 from rljob_operator.plan.times import moment
@@ -105,23 +106,16 @@ def _losses(observed: Observed, new: Status) -> Iterator[Event]:
     if not (holds(old, "Running") and holds(new, "Running")):
         return
     for pool in POOLS:
-        before, after = pool_status(old, pool), pool_status(new, pool)
-        lost = min(before.current, after.desired) - after.current
+        seen = losses.seen(observed, new, pool)
+        lost = max(losses.unreplaced(observed, new, pool), len(seen))
         if lost > 0:
             kind = "TrainerWorkerLost" if pool == "trainer" else "RolloutWorkerLost"
-            yield _event("Warning", kind, _lost(observed, pool, lost))
+            named = seen or losses.ended(observed, new, pool)
+            yield _event("Warning", kind, _lost(named, pool, lost))
 
 
-def _lost(observed: Observed, pool: Pool, lost: int) -> str:
-    attempt = attempt_of(observed)
-    pods = () if attempt is None else attempt.workers[pool]
-    listed = {
-        name for cluster in observed.clusters for group in cluster.groups for name in group.workers_to_delete
-    }
-    gone = sorted(
-        (pod for pod in pods if not alive(pod) and pod.name not in listed), key=lambda pod: pod.name
-    )
-    named = [f"{pod.name} ({loss(pod)})" for pod in gone[:_NAMED_PODS]]
+def _lost(pods: list[Pod], pool: Pool, lost: int) -> str:
+    named = [f"{pod.name} ({'deleted' if alive(pod) else loss(pod)})" for pod in pods[:_NAMED_PODS]]
     more = lost - len(named)
     if more > 0:
         named.append(f"{more} more" if named else f"{lost} {GROUPS[pool]} {'pod' if lost == 1 else 'pods'}")

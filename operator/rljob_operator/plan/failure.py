@@ -16,14 +16,13 @@ from enum import Enum, IntEnum
 
 from rljob_operator.plan.attempt import Attempt
 from rljob_operator.plan.conditions import tail
+from rljob_operator.plan.deadlines import LATE_DELETION
 from rljob_operator.plan.observed import ContainerEnd, Pod
 
 SHORTEST_BACKOFF = 1.0
 """So that the end of one attempt and the begin of the next are two decisions: both are told."""
 FIRST_BACKOFF = 10.0
 LONGEST_BACKOFF = 300.0
-LATE_DELETION = timedelta(seconds=30)
-"""A head that still exists so long after it was to be gone is on a node that does not answer."""
 
 
 class DriverExit(IntEnum):
@@ -59,7 +58,7 @@ def ending(attempt: Attempt, now: datetime) -> Ending | None:
     """How the attempt ended; None while it goes on, or has no head yet."""
     head = attempt.head
     if head is None:
-        return _gone(attempt) if attempt.head_on_record else None
+        return _gone(attempt) if attempt.head_gone else None
     by_itself = _ended(head, attempt)
     if by_itself is not None:
         return by_itself

@@ -10,11 +10,11 @@ from datetime import datetime, timedelta
 
 from rljob_api.job import Spec
 from rljob_api.status import ScaleDown, Status
-from rljob_operator.plan import beginning, deadlines, failure, finish, suspension, waiting
+from rljob_operator.plan import beginning, deadlines, failure, finish, losses, suspension, waiting
 from rljob_operator.plan.attempt import Attempt, attempt_of
 from rljob_operator.plan.conditions import Row, condition, holds, put
 from rljob_operator.plan.failure import Ending, Kind
-from rljob_operator.plan.observed import GROUPS, POOLS, Observed
+from rljob_operator.plan.observed import GROUPS, POOLS, Observed, Pool
 from rljob_operator.plan.plan import Action, CreateCluster, EnsureAccess
 from rljob_operator.plan.pools import count, pool_status, wanted
 from rljob_operator.plan.scaling import answers, resize
@@ -115,7 +115,7 @@ def _never_ready(
     deadline = deadlines.start(status, spec)
     if deadline is None or now < deadline:
         return None
-    row = waiting.pods_ready(attempt, spec, observed, None)
+    row = waiting.pods_ready(attempt, spec, observed, None, now)
     if row.status == "True":
         return None
     seconds = spec.run_policy.start_deadline_seconds
@@ -128,7 +128,7 @@ def _suspending(observed: Observed, spec: Spec, status: Status, attempt: Attempt
     why = suspension.may_release(status, spec, attempt, now)
     if why is not None:
         return _between(observed, spec, suspension.released(status, why, generation, now), now)
-    rows = (*_health(observed, spec, status, attempt), suspension.waits(status, spec))
+    rows = (*_health(observed, spec, status, attempt, now), suspension.waits(status, spec))
     wakes = (deadlines.suspend(status, spec), _head_given_up(attempt))
     return Step(put(status, rows, generation, now), wakes=wakes)
 
@@ -136,13 +136,13 @@ def _suspending(observed: Observed, spec: Spec, status: Status, attempt: Attempt
 def _goes_on(observed: Observed, spec: Spec, status: Status, attempt: Attempt, now: datetime) -> Step:
     """An attempt that is to run: its cluster exists, and its pools have the size that is wished."""
     actions: list[Action] = []
-    wakes = [_head_given_up(attempt)]
+    wakes = [_head_given_up(attempt), waiting.notice_due(attempt.cluster)]
     absent = attempt.cluster is None and attempt.pods == 0
     if absent and waiting.uncreatable(observed, attempt.name) is None:
         actions += [EnsureAccess(), CreateCluster(attempt.name, attempt.number)]
         wakes.append(now + timedelta(seconds=CREATE_AGAIN_SECONDS))
     status, scaling, scaling_wakes = _resized(observed, spec, status, attempt, now)
-    rows = (*_health(observed, spec, status, attempt), *suspension.withdrawn(status))
+    rows = (*_health(observed, spec, status, attempt, now), *suspension.withdrawn(status))
     status = put(status, rows, observed.job.generation, now)
     wakes += [deadlines.active(status, spec), deadlines.start(status, spec), *scaling_wakes]
     return Step(status, (*actions, *scaling), tuple(wakes))
@@ -177,9 +177,11 @@ def _resized(
     return status.model_copy(update={"scale_downs": entries}), actions, wakes
 
 
-def _health(observed: Observed, spec: Spec, status: Status, attempt: Attempt) -> tuple[Row, ...]:
+def _health(
+    observed: Observed, spec: Spec, status: Status, attempt: Attempt, now: datetime
+) -> tuple[Row, ...]:
     """PodsReady, Running and Degraded of an attempt that runs."""
-    ready = waiting.pods_ready(attempt, spec, observed, deadlines.start_text(status, spec))
+    ready = waiting.pods_ready(attempt, spec, observed, deadlines.start_text(status, spec), now)
     if ready.status == "False" and not holds(status, "Running"):
         return ready, Row("Running", "False", "Starting", f"Attempt {attempt.number} starts.")
     running = Row("Running", "True", "Running", _doing(spec, status, attempt))
@@ -208,11 +210,7 @@ def _degraded(observed: Observed, spec: Spec, status: Status, attempt: Attempt) 
     not."""
     before = observed.job.status
     short = [pool for pool in POOLS if pool_status(status, pool).ready < wanted(spec, pool)]
-    lost = [
-        pool
-        for pool in short
-        if pool_status(status, pool).ready < min(pool_status(before, pool).ready, wanted(spec, pool))
-    ]
+    lost = [pool for pool in short if _lost(observed, spec, status, pool)]
     if not short or not (lost or holds(before, "Degraded")):
         return Row("Degraded", "False", "AllWorkersReady", "No worker is lost.")
     old = condition(before, "Degraded")
@@ -222,6 +220,14 @@ def _degraded(observed: Observed, spec: Spec, status: Status, attempt: Attempt) 
             "Degraded", "True", "TrainerWorkerLost", f"{text} Training goes on from the last checkpoint then."
         )
     return Row("Degraded", "True", "RolloutWorkerLost", f"{text} Training goes on without them.")
+
+
+def _lost(observed: Observed, spec: Spec, status: Status, pool: Pool) -> bool:
+    """Whether the pool has fewer ready workers than before, or was seen to lose one; those that leave are not
+    lost, even where the pool is to be larger again by now."""
+    before = min(pool_status(observed.job.status, pool).ready, wanted(spec, pool))
+    now = pool_status(status, pool).ready + losses.leaving(observed, status, pool)
+    return now < before or bool(losses.seen(observed, status, pool))
 
 
 def _head_given_up(attempt: Attempt) -> datetime | None:

@@ -141,8 +141,12 @@ class Observed:
     clusters: tuple[Cluster, ...]
     pods: tuple[Pod, ...]
     lost_heads: tuple[Pod, ...] = ()
-    """Head pods that are gone, as they were last seen: tells why. Remembered as long as is convenient; may be
-    empty, as it is after a restart of the operator."""
+    """Head pods that are gone, as they were last seen: tells why. In the order in which they were seen first;
+    of each RayCluster at least the first that is remembered. What a restart of the operator made it forget is
+    missing."""
+    lost_workers: tuple[Pod, ...] = ()
+    """Workers that ran and have ended or gone since the last plan was carried out, as they were last seen:
+    KubeRay may have replaced them already. Empty after a restart of the operator."""
     kuberay: Literal["ready", "missing", "unsupported"] = "ready"
     """Whether the cluster serves RayClusters: missing, it has no such kind; unsupported, not with the fields
     that are needed."""

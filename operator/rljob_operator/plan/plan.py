@@ -21,7 +21,7 @@ from rljob_operator.plan.observed import Pool
 
 @dataclass(frozen=True, slots=True)
 class EnsureAccess:
-    """The driver's ServiceAccount, Role and RoleBinding exist as rendered."""
+    """The job's keys exist, and what the driver may do is as rendered."""
 
 
 @dataclass(frozen=True, slots=True)

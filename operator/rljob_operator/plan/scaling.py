@@ -11,7 +11,9 @@ raycluster_controller.go, reconcilePods). Hence the protocol:
 (d) pods are never deleted directly;
 (e) no patch lowers and raises;
 (f) where KubeRay replaced a victim before it saw the patch there is one pod too many: `replicas` goes up
-    again at once, and the wish is then carried out from the start.
+    again at once, and the wish is then carried out from the start;
+(g) a pod that should have been gone for half a minute is on a node that does not answer, and KubeRay does not
+    replace it as long as it counts: it is named, with `replicas` as they are, so that it does not.
 
 Guarantees: a pod goes only if the runtime released it, or it never started, or drainGraceSeconds are over.
 The victims are in `status.scaleDowns` before the patch, written with the resourceVersion that their release
@@ -20,10 +22,11 @@ was read at; a runtime that takes back no pod listed there never loses a request
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 
 from rljob_api.status import ScaleDown, TrainingStatus
 from rljob_operator.plan.attempt import alive
+from rljob_operator.plan.deadlines import LATE_DELETION
 from rljob_operator.plan.observed import Cluster, Group, Pod
 from rljob_operator.plan.plan import ScaleGroup
 from rljob_operator.plan.times import after, stamp
@@ -65,6 +68,7 @@ class _State:
     group: Group
     pods: tuple[Pod, ...]
     wish: int
+    now: datetime
 
     @property
     def replicas(self) -> int:
@@ -84,6 +88,11 @@ class _State:
         """Names on the list whose pods still exist."""
         names = {pod.name for pod in self.pods}
         return tuple(name for name in self.listed if name in names)
+
+    @property
+    def stuck(self) -> list[str]:
+        """Names of the pods that do not go although they should have long ago."""
+        return [pod.name for pod in self.pods if pod.deleting is not None and self.now >= _late(pod.deleting)]
 
     def patch(self, replicas: int, names: tuple[str, ...], unlisted_at_least: int = 0) -> ScaleGroup:
         return ScaleGroup(
@@ -114,8 +123,8 @@ def resize(
     `pods` are all pods of the pool in this cluster, `wish` is the number of workers that the spec asks for,
     `entry` the pool's in the observed status, `grace` is in seconds.
     """
-    state = _State(cluster, group, pods, wish)
-    entry = _entry(state, entry, now)
+    state = _State(cluster, group, pods, wish, now)
+    entry = _entry(state, entry)
     counted = len(state.unlisted)
     if counted > state.replicas:
         return Resize(entry, state.patch(counted, state.listed, unlisted_at_least=counted))
@@ -132,16 +141,34 @@ def resize(
         wake = None if late else deadline
     if state.listed and not state.leaving:
         return Resize(entry, state.patch(state.replicas, ()), wake)
-    return Resize(entry, None, wake)
+    stuck = [name for name in state.stuck if name not in state.listed]
+    if stuck and wish == state.replicas:
+        return Resize(entry, state.patch(state.replicas, (*state.listed, *stuck)), wake)
+    return Resize(entry, None, min((wake, _next_stuck(state)), key=_or_never))
 
 
-def _entry(state: _State, entry: ScaleDown | None, now: datetime) -> ScaleDown | None:
-    """The pool's entry in `status.scaleDowns` while nothing new is chosen."""
+def _late(deleting: datetime) -> datetime:
+    return deleting + LATE_DELETION
+
+
+def _next_stuck(state: _State) -> datetime | None:
+    """When the next pod that is being deleted, and counts, is to be named."""
+    return min((_late(pod.deleting) for pod in state.unlisted if pod.deleting is not None), default=None)
+
+
+def _or_never(time: datetime | None) -> datetime:
+    return datetime.max.replace(tzinfo=UTC) if time is None else time
+
+
+def _entry(state: _State, entry: ScaleDown | None) -> ScaleDown | None:
+    """The pool's entry in `status.scaleDowns` while nothing new is chosen. Pods that are named only because
+    they are stuck need none: whoever waits for the entry to go would wait for their node."""
     waits = state.wish < state.replicas or (state.group.pool == "trainer" and state.wish != state.replicas)
-    if not waits and not state.listed:
+    asked = [name for name in state.leaving if name not in state.stuck]
+    if not waits and (not state.listed or (entry is None and not asked)):
         return None
     if entry is None or entry.replicas != state.wish:
-        entry = ScaleDown(pool=state.group.pool, replicas=state.wish, asked_time=stamp(now))
+        entry = ScaleDown(pool=state.group.pool, replicas=state.wish, asked_time=stamp(state.now))
     return entry.model_copy(update={"victims": sorted(state.listed)})
 
 

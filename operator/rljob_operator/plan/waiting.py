@@ -6,13 +6,16 @@ scheduler's counts of nodes.
 
 import re
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 
 from rljob_api.job import Spec
 from rljob_operator.plan.attempt import Attempt, alive, dead
 from rljob_operator.plan.conditions import Row
-from rljob_operator.plan.observed import GROUPS, POOLS, Observed, Pod
+from rljob_operator.plan.observed import GROUPS, POOLS, Cluster, Observed, Pod
 from rljob_operator.plan.pools import counted, wanted
 
+NOTICE = timedelta(seconds=10)
+"""KubeRay makes the first pod of a RayCluster, or writes its status, within this time: else it is told."""
 _CAUSE_LIMIT = 200
 _STARTS = 4
 """Rank of the cause that says least."""
@@ -35,7 +38,7 @@ def uncreatable(observed: Observed, name: str) -> Row | None:
     return None
 
 
-def pods_ready(attempt: Attempt, spec: Spec, observed: Observed, deadline: str | None) -> Row:
+def pods_ready(attempt: Attempt, spec: Spec, observed: Observed, deadline: str | None, now: datetime) -> Row:
     """PodsReady of a running attempt; `deadline` is the start deadline for people, while there is one."""
     cluster, head = attempt.cluster, attempt.head
     until = f"; start deadline {deadline}." if deadline is not None else "."
@@ -45,15 +48,25 @@ def pods_ready(attempt: Attempt, spec: Spec, observed: Observed, deadline: str |
         row = uncreatable(observed, attempt.name)
         if row is not None:
             return Row("PodsReady", "False", row.reason, row.message.removesuffix(".") + until)
-        text = f"Creating RayCluster {attempt.name}"
-        return Row("PodsReady", "False", "CreatingRayCluster", text + until)
+        return Row("PodsReady", "False", "CreatingRayCluster", _creating(attempt) + until)
     if cluster is not None and cluster.refusal is not None:
         text = f"KubeRay refuses RayCluster {attempt.name}: {cluster.refusal.rstrip('.')[:600]}"
         return Row("PodsReady", "False", "RayClusterRefused", text + until)
     if cluster is not None and not cluster.status_seen and attempt.pods == 0:
+        if now < cluster.created + NOTICE:
+            return Row("PodsReady", "False", "CreatingRayCluster", _creating(attempt) + until)
         text = f"KubeRay has taken no notice of RayCluster {attempt.name} yet: its operator may be down"
         return Row("PodsReady", "False", "WaitingForKubeRay", text + until)
     return Row("PodsReady", "False", "WaitingForPods", f"Waiting for {missing(attempt, spec)}{until}")
+
+
+def notice_due(cluster: Cluster | None) -> datetime | None:
+    """When KubeRay should have taken notice of a RayCluster; None where it has."""
+    return None if cluster is None or cluster.status_seen else cluster.created + NOTICE
+
+
+def _creating(attempt: Attempt) -> str:
+    return f"Creating RayCluster {attempt.name}"
 
 
 def all_ready(attempt: Attempt, spec: Spec) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 from rljob_api import Spec
 from rljob_operator.render import access
+from rljob_operator.render.keys import key_secret
 from rljob_operator.render.kuberay import KubeRay, UnsupportedKubeRay
 from rljob_operator.render.names import JobKey
 from rljob_operator.render.pods import head_account
@@ -19,6 +20,7 @@ __all__ = [
     "KubeRay",
     "UnsupportedKubeRay",
     "access_objects",
+    "key_secret",
     "objects",
     "ray_cluster",
     "refusals",
@@ -26,12 +28,13 @@ __all__ = [
 
 
 def access_objects(key: JobKey, spec: Spec) -> list[dict[str, Any]]:
-    """What lasts as long as the job and its pods need before they start, in the order of creation."""
+    """What lasts as long as the job and its pods need before they start, but for the Secret with its keys; in
+    the order of creation."""
     account = head_account(key, spec)
     own = [access.service_account(key)] if account == key.driver_account else []
     return [*own, access.role(key), access.role_binding(key, account), access.network_policy(key)]
 
 
 def objects(key: JobKey, spec: Spec, attempt: int, kuberay: KubeRay) -> list[dict[str, Any]]:
-    """Everything that an attempt of the job needs, in the order of creation."""
-    return [*access_objects(key, spec), ray_cluster(key, spec, attempt, kuberay)]
+    """Everything that an attempt of the job needs, in the order of creation. The Secret has no values."""
+    return [key_secret(key, None), *access_objects(key, spec), ray_cluster(key, spec, attempt, kuberay)]

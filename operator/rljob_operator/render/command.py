@@ -11,6 +11,7 @@ import yaml
 from rljob_api import RLJob
 from rljob_api.errors import Problem
 from rljob_operator.render import JobKey, KubeRay, UnsupportedKubeRay, objects, refusals
+from rljob_operator.render.images import add_option, with_runtime_image
 
 NEWEST_KUBERAY = "1.6.2"
 NO_UID = "00000000-0000-0000-0000-000000000000"
@@ -34,13 +35,15 @@ class RenderCommand:
             metavar="VERSION",
             help=f"the cluster's KubeRay (default: {NEWEST_KUBERAY})",
         )
+        add_option(parser)
 
     def run(self, job: RLJob, options: argparse.Namespace) -> list[Problem]:
         """Print the objects; or return what is wrong with the job, and print nothing."""
-        found = refusals(job.spec)
+        spec = with_runtime_image(job.spec, options.runtime_images)
+        found = refusals(spec)
         if not found:
             key = JobKey(job.metadata.namespace, job.metadata.name, NO_UID)
-            print(to_yaml(objects(key, job.spec, options.attempt, options.kuberay)), end="")
+            print(to_yaml(objects(key, spec, options.attempt, options.kuberay)), end="")
         return found
 
 

@@ -45,3 +45,8 @@ class JobKey:
     def network_policy(self) -> str:
         """Name of the NetworkPolicy around the job's pods."""
         return f"{self.name}-pods"
+
+    @property
+    def key_secret(self) -> str:
+        """Name of the Secret with the job's keys. The UID tells those of an earlier job of this name."""
+        return f"{self.name}-keys-{self.uid.partition('-')[0]}"

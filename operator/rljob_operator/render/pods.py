@@ -8,15 +8,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from rljob_api import Spec
+from rljob_api.kubernetes import Resources
+from rljob_api.pools import PodShape
 from rljob_api.pools import Pool as PoolSpec
 from rljob_operator.plan.observed import Pool
 from rljob_operator.render import access, storage
 from rljob_operator.render.accelerators import accelerator, devices
+from rljob_operator.render.keys import key_mount, key_volume, ray_environment, runtime_environment
 from rljob_operator.render.labels import pod_labels
 from rljob_operator.render.merge import Template, merge
 from rljob_operator.render.names import DRIVER_CONTAINER, HEAD_CONTAINER, WORKER_CONTAINER, JobKey
-from rljob_operator.render.resources import DRIVER_REQUESTS, HEAD_REQUESTS, container_resources
-from rljob_operator.render.security import container_security, pod_security
+from rljob_operator.render.resources import DRIVER, HEAD, container_resources, worker_defaults
+from rljob_operator.render.security import container_security, own_container_security, pod_security
 
 DRIVER_COMMAND = ("rljob", "drive")
 _SHORTEST_GRACE_SECONDS = 30
@@ -25,9 +28,7 @@ _TRAINER_DRAIN_SECONDS = 30
 that long for the driver's last checkpoint."""
 _RAY_ENV = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    # Ray turns authentication on by itself where it finds a token, which other pods might not have. The
-    # NetworkPolicy keeps others out.
-    "RAY_AUTH_MODE": "disabled",
+    **ray_environment(),
     # Actors that ask Ray for no device keep the variables that say which they may see.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
@@ -44,15 +45,16 @@ def head_template(key: JobKey, spec: Spec, attempt: int) -> Template:
     head = spec.pools.head
     hidden = accelerator(spec).hidden()
     ray = _container(spec, HEAD_CONTAINER, _env({**_RAY_ENV, _DRAIN: "0"}, hidden=hidden))
-    ray["resources"] = container_resources(head.resources, HEAD_REQUESTS, {})
+    ray["resources"] = container_resources(head.resources, HEAD, {})
     ray["lifecycle"] = {
         "preStop": {"exec": {"command": ["/bin/bash", "-c", wait_script(DRIVER_COMMAND[-1])]}}
     }
     driver = _container(spec, DRIVER_CONTAINER, _driver_env(key, spec, attempt, hidden))
     driver["command"] = list(DRIVER_COMMAND)
-    driver["resources"] = {"requests": dict(DRIVER_REQUESTS)}
+    said = _resources_said(head.template, DRIVER_CONTAINER)
+    driver["resources"] = container_resources(Resources(), DRIVER.without(said), {})
     driver["volumeMounts"].append(access.token_mount())
-    pod = _pod(spec, [ray, driver])
+    pod = _pod(key, spec, head, [ray, driver])
     pod["volumes"].append(access.token_volume())
     pod |= {
         "serviceAccountName": key.driver_account,
@@ -70,10 +72,9 @@ def worker_template(key: JobKey, spec: Spec, attempt: int, name: Pool, pool: Poo
     once."""
     drain = _TRAINER_DRAIN_SECONDS if name == "trainer" else 0
     ray = _container(spec, WORKER_CONTAINER, _env({**_RAY_ENV, _DRAIN: str(drain)}))
-    ray["resources"] = container_resources(
-        pool.resources, {"cpu": str(pool.cpus_per_worker)}, devices(spec, pool.accelerators_per_worker)
-    )
-    pod = _pod(spec, [ray])
+    held = devices(spec, pool.accelerators_per_worker)
+    ray["resources"] = container_resources(pool.resources, worker_defaults(pool, bool(held)), held)
+    pod = _pod(key, spec, pool, [ray])
     pod["terminationGracePeriodSeconds"] = _SHORTEST_GRACE_SECONDS + drain
     ours = {"metadata": {"labels": pod_labels(key, attempt, name)}, "spec": pod}
     with_devices = merge(ours, accelerator(spec).worker(spec))
@@ -96,12 +97,12 @@ def wait_script(argument: str) -> str:
     return f"while grep -qszx '{pattern}' /proc/[0-9]*/cmdline; do sleep 0.5; done"
 
 
-def _pod(spec: Spec, containers: list[Template]) -> Template:
+def _pod(key: JobKey, spec: Spec, shape: PodShape, containers: list[Template]) -> Template:
     """What all pods of a job have; Ray's container is the first."""
-    memory = containers[0]["resources"].get("limits", {}).get("memory")
+    shared = shape.shared_memory or containers[0]["resources"].get("limits", {}).get("memory")
     return {
         "containers": containers,
-        "volumes": storage.volumes(spec.storage, memory),
+        "volumes": [*storage.volumes(spec.storage, shared), key_volume(key)],
         # A finished driver must not start again, and KubeRay replaces lost workers by new pods.
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
@@ -119,8 +120,8 @@ def _container(spec: Spec, name: str, env: list[dict[str, Any]]) -> Template:
         "imagePullPolicy": spec.image_pull_policy,
         "workingDir": spec.storage.mount_path,
         "env": env,
-        "volumeMounts": storage.mounts(spec.storage),
-        "securityContext": container_security(),
+        "volumeMounts": [*storage.mounts(spec.storage), key_mount()],
+        "securityContext": own_container_security(),
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
 
@@ -144,6 +145,7 @@ def _env(
 def _driver_env(key: JobKey, spec: Spec, attempt: int, hidden: list[dict[str, str]]) -> list[dict[str, Any]]:
     values = {
         **_RAY_ENV,
+        **runtime_environment(),
         "PYTHONUNBUFFERED": "1",
         "RLJOB_NAME": key.name,
         "RLJOB_ATTEMPT": str(attempt),
@@ -164,6 +166,17 @@ def _restrict_others(ours: Template, template: Template) -> Template:
         if added:
             pod[kind] = [*pod.get(kind, []), *added]
     return {**ours, "spec": pod}
+
+
+def _resources_said(template: Template, name: str) -> set[str]:
+    """Resources of which a template says requests or limits for a container: ours must not contradict."""
+    said: set[str] = set()
+    for container in template.get("spec", {}).get("containers") or ():
+        resources = container.get("resources")
+        if container["name"] == name and isinstance(resources, dict):
+            sides = (resources.get("requests"), resources.get("limits"))
+            said.update(*(side for side in sides if isinstance(side, dict)))
+    return said
 
 
 def _with_driver_image(template: Template) -> Template:

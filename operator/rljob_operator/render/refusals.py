@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from rljob_api import Spec
 from rljob_api.errors import Path, Problem
 from rljob_api.kubernetes import Resources
-from rljob_api.pools import PodShape
+from rljob_api.pools import PodShape, Pool
 from rljob_operator.render.accelerators import device_resource
+from rljob_operator.render.images import OPTION
 from rljob_operator.render.names import DRIVER_CONTAINER, HEAD_CONTAINER, WORKER_CONTAINER
 from rljob_operator.render.quantities import amount
-from rljob_operator.render.resources import overcommitted
+from rljob_operator.render.resources import HEAD, container_resources, overcommitted, worker_defaults
 from rljob_operator.render.template_refusals import Names, template_containers, template_problems
 
 _TAKEN_PATHS = ("/tmp", "/dev", "/proc", "/sys", "/var/run", "/run")
@@ -41,10 +42,11 @@ def refusals(spec: Spec) -> list[Problem]:
     for name, shape, own, devices in shapes:
         path: Path = ("spec", "pools", name)
         found += _resources(shape.resources, device_resource(spec), devices, (*path, "resources"))
+        found += _shared_memory(shape, device_resource(spec) is not None, path)
         found += template_problems(shape.template, Names(own, spec.storage.mount_path), (*path, "template"))
         if not _has_image(spec, shape, own[0]):
             imageless.append(name)
-    return [_no_image(imageless), *found] if imageless else found
+    return [_no_image(spec.accelerator, imageless), *found] if imageless else found
 
 
 def _has_image(spec: Spec, shape: PodShape, container: str) -> bool:
@@ -52,12 +54,13 @@ def _has_image(spec: Spec, shape: PodShape, container: str) -> bool:
     return bool(named[0].get("image", spec.image) if named else spec.image)
 
 
-def _no_image(pools: list[str]) -> Problem:
+def _no_image(accelerator: str, pools: list[str]) -> Problem:
     where = ", ".join(f"pools.{name}" for name in pools)
     return Problem(
         ("spec", "image"),
-        f"must be set to an image that holds the runtime, or the templates must name one for Ray's container "
-        f"(missing for {where})",
+        f"must be set to an image that holds the runtime (missing for {where}), or be given to the operator "
+        f"for all jobs that name none, by {OPTION} {accelerator}=IMAGE; templates may name one for Ray's "
+        "container, too",
     )
 
 
@@ -83,6 +86,18 @@ def _storage(spec: Spec) -> Iterator[Problem]:
 
 def _inside(path: str, folder: str) -> bool:
     return path == folder or path.startswith(f"{folder}/")
+
+
+def _shared_memory(shape: PodShape, has_devices: bool, at: Path) -> Iterator[Problem]:
+    defaults = worker_defaults(shape, has_devices) if isinstance(shape, Pool) else HEAD
+    limit = container_resources(shape.resources, defaults, {}).get("limits", {}).get("memory")
+    size = shape.shared_memory
+    if size is not None and limit is not None and amount(size) > amount(limit):
+        yield Problem(
+            (*at, "sharedMemory"),
+            f"must not be above the memory limit of {limit}, towards which it counts: set "
+            f"resources.limits.memory (found {size})",
+        )
 
 
 def _resources(resources: Resources, device: str | None, devices: int, at: Path) -> Iterator[Problem]:

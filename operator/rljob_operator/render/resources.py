@@ -5,16 +5,36 @@ numbers for Ray are given in the one place that the cluster's KubeRay reads.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from rljob_api.kubernetes import Resources
+from rljob_api.pools import Pool
 from rljob_operator.render.kuberay import KubeRay
 
-HEAD_REQUESTS = {"cpu": "250m", "memory": "1Gi"}
-"""Of the head's Ray container, where the job does not say."""
-DRIVER_REQUESTS = {"cpu": "250m", "memory": "1Gi"}
-"""Of the driver's container, where the head's template does not say."""
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What a container gets of a resource of which the job says neither request nor limit."""
+
+    requests: Mapping[str, str]
+    limits: Mapping[str, str]
+
+    def without(self, names: Collection[str]) -> "Defaults":
+        """Those of other resources."""
+        sides = (self.requests, self.limits)
+        return Defaults(*({name: side[name] for name in side if name not in names} for side in sides))
+
+
+HEAD = Defaults({"cpu": "250m", "memory": "1Gi"}, {"memory": "4Gi"})
+"""Of the head's Ray container."""
+DRIVER = Defaults({"cpu": "250m", "memory": "1Gi"}, {"memory": "16Gi"})
+"""Of the driver's container. It holds prompts, queued samples, and the processes of the reward function."""
+_CPU_MILLIS_PER_THREAD = 250
+_CPU_WORKER_MEMORY = "8Gi"
+_MEMORY_GI_PER_DEVICE = 256
+_WORKER_MEMORY_REQUEST = "1Gi"
 
 _OBJECT_STORE_BYTES = 100 * 2**20
 """Control messages only: samples and weights do not go through Ray's object store, which would else reserve
@@ -26,15 +46,29 @@ def overcommitted(resource: str) -> bool:
     return resource in ("cpu", "memory", "ephemeral-storage")
 
 
+def worker_defaults(pool: Pool, has_devices: bool) -> Defaults:
+    """Of a worker's Ray container.
+
+    Jobs without devices are for trying out, several pods on a small node: a quarter of a CPU for each thread.
+    With devices, the threads beside them are not to wait for a CPU. No CPU has a limit, for being throttled
+    is worse than sharing. The bound on memory is what nodes have for each device, so that one pod does not
+    take down its neighbours; the request only says that it is not nothing."""
+    if not has_devices:
+        cpu, memory = f"{_CPU_MILLIS_PER_THREAD * pool.cpus_per_worker}m", _CPU_WORKER_MEMORY
+    else:
+        cpu, memory = str(pool.cpus_per_worker), f"{_MEMORY_GI_PER_DEVICE * pool.accelerators_per_worker}Gi"
+    return Defaults({"cpu": cpu, "memory": _WORKER_MEMORY_REQUEST}, {"memory": memory})
+
+
 def container_resources(
-    asked: Resources, defaults: Mapping[str, str], devices: Mapping[str, int]
+    asked: Resources, defaults: Defaults, devices: Mapping[str, int]
 ) -> dict[str, dict[str, str]]:
     """`resources` of a container: what is asked for, `defaults` for what is in neither requests nor limits
     (a limit alone is a request too), and the devices."""
     requests, limits = dict(asked.requests), dict(asked.limits)
-    for name, quantity in defaults.items():
-        if name not in requests and name not in limits:
-            requests[name] = quantity
+    missing = defaults.without({*asked.requests, *asked.limits})
+    requests.update(missing.requests)
+    limits.update(missing.limits)
     for name, quantity in [*asked.requests.items(), *asked.limits.items()]:
         if not overcommitted(name):
             requests.setdefault(name, quantity)

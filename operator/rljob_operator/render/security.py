@@ -25,3 +25,8 @@ def pod_security() -> dict[str, Any]:
 def container_security() -> dict[str, Any]:
     """`securityContext` of a container."""
     return {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+
+
+def own_container_security() -> dict[str, Any]:
+    """The same for containers of which it is known that they write to volumes alone."""
+    return {**container_security(), "readOnlyRootFilesystem": True}

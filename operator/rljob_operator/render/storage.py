@@ -16,12 +16,11 @@ RUNS = "storage"
 """The volume of `spec.storage`."""
 
 
-def volumes(storage: Storage, memory: str | None) -> list[dict[str, Any]]:
-    """Volumes of a pod; `memory`: what its main container may use at most. What lies in shared memory counts
-    as memory of the container that wrote it."""
+def volumes(storage: Storage, shared_memory: str | None) -> list[dict[str, Any]]:
+    """Volumes of a pod; `shared_memory`: how much there is, None for as much as Kubernetes gives."""
     shared: dict[str, Any] = {"medium": "Memory"}
-    if memory is not None:
-        shared["sizeLimit"] = memory
+    if shared_memory is not None:
+        shared["sizeLimit"] = shared_memory
     return [
         {"name": SCRATCH, "emptyDir": {}},
         {"name": SHARED_MEMORY, "emptyDir": shared},

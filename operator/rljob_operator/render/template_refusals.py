@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rljob_api.errors import Path, Problem
+from rljob_operator.render import keys
 from rljob_operator.render.access import TOKEN_VOLUME
 from rljob_operator.render.names import HEAD_CONTAINER
 from rljob_operator.render.storage import RUNS, SCRATCH, SCRATCH_PATH, SHARED_MEMORY, SHARED_MEMORY_PATH
@@ -47,12 +48,16 @@ _CONTAINER_FIELDS: dict[str, str] = {
     "workingDir": "it is storage.mountPath, which paths of the job are relative to",
 }
 _OWN_PREFIXES = {"rljob.dev/": "is the operator's", "ray.io/": "is KubeRay's"}
-_KUBERAY_ENV = {
+_SET_BY_OTHERS = {
     "RAY_REDIS_ADDRESS": "Ray's fault tolerance by Redis is not used: a lost head is a new attempt",
     "REDIS_USERNAME": "KubeRay refuses it",
     "RAY_enable_autoscaler_v2": "the operator scales the pools, Ray's autoscaler is off",
     "RAY_ADDRESS": "KubeRay sets it",
     "RAY_PORT": "KubeRay sets it",
+    **dict.fromkeys(
+        ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"),
+        "the job has a token of its own, in all pods",
+    ),
 }
 _NAMED_LISTS = ("containers", "volumes", "initContainers", "imagePullSecrets")
 _OWN_LISTS = ("containers", "volumes")
@@ -60,6 +65,7 @@ _OWN_LISTS = ("containers", "volumes")
 _OWN_VOLUMES = {
     RUNS: "say it in spec.storage.volume",
     TOKEN_VOLUME: "the driver's token is there",
+    keys.VOLUME: "the job's keys are there",
 }
 
 
@@ -177,7 +183,7 @@ def _own_container(container: Mapping[str, Any], names: Names, at: Path) -> Iter
 def _environment(variables: list[Mapping[str, Any]], at: Path) -> Iterator[Problem]:
     for index, variable in enumerate(variables):
         name = str(variable.get("name"))
-        why = "RLJOB_ is the operator's" if name.startswith("RLJOB_") else _KUBERAY_ENV.get(name)
+        why = "RLJOB_ is the operator's" if name.startswith("RLJOB_") else _SET_BY_OTHERS.get(name)
         if why is not None:
             yield Problem((*at, index), f"{name} must not be set: {why}")
 
@@ -188,6 +194,8 @@ def _mounts(mounts: list[Mapping[str, Any]], runs: str, at: Path) -> Iterator[Pr
         path = str(mount.get("mountPath")).rstrip("/")
         if path == runs:
             yield Problem((*at, index), f"{path} is where spec.storage.volume is mounted")
+        elif path == keys.FOLDER:
+            yield Problem((*at, index), f"{path} is where the job's keys are mounted")
         elif path in shared:
             yield Problem(
                 (*at, index),

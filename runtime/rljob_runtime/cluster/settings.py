@@ -23,6 +23,8 @@ class Settings:
     """RLJOB_ATTEMPT: which attempt this is, from 1."""
     run_folder: Path
     """RLJOB_RUN_FOLDER: where the run is kept; made if need be."""
+    key_file: Path
+    """RLJOB_KEY_FILE: the job's key, in each of its pods at the same place (`queue/keys.py`)."""
     pod_address: str | None
     """RLJOB_POD_IP: where other pods reach this one. Default: what Ray uses."""
     ray_address: str
@@ -37,7 +39,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
     """The settings in an environment. Raises `SettingsError`."""
     missing = [
         name
-        for name in ("RLJOB_NAME", "RLJOB_NAMESPACE", "RLJOB_ATTEMPT", "RLJOB_RUN_FOLDER")
+        for name in ("RLJOB_NAME", "RLJOB_NAMESPACE", "RLJOB_ATTEMPT", "RLJOB_RUN_FOLDER", "RLJOB_KEY_FILE")
         if not environment.get(name)
     ]
     if missing:
@@ -56,6 +58,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         identity=Identity(environment["RLJOB_NAMESPACE"], environment["RLJOB_NAME"]),
         attempt=int(attempt),
         run_folder=Path(environment["RLJOB_RUN_FOLDER"]),
+        key_file=Path(environment["RLJOB_KEY_FILE"]),
         pod_address=environment.get("RLJOB_POD_IP") or None,
         ray_address=ray_address,
         kubeconfig=Path(kubeconfig) if kubeconfig else None,

@@ -20,6 +20,7 @@ from rljob_runtime.cluster.own_job import OwnJob
 from rljob_runtime.cluster.report import Reporter
 from rljob_runtime.cluster.settings import Settings
 from rljob_runtime.cluster.wish import Wish
+from rljob_runtime.queue.keys import Keyring
 from rljob_runtime.site import RESOURCES, Site
 
 RAY_SECONDS = 600.0
@@ -31,7 +32,9 @@ _FLUSH_SECONDS = 30.0
 async def cluster_site(
     settings: Settings, credentials: Credentials, uid: str, wish: Wish
 ) -> AsyncIterator[Site]:
-    """The site of the RLJob with this `uid`, which asked for `wish` when it was read. Raises `NoRay`."""
+    """The site of the RLJob with this `uid`, which asked for `wish` when it was read. Raises `NoRay`,
+    `KeyFileError`."""
+    keyring = Keyring(settings.key_file)
     bell, board, rng = Bell(), Board(settings.attempt), random.Random()
     async with connected(settings.ray_address, RAY_SECONDS), ApiClient(credentials) as client:
         own_job = OwnJob(client, settings.identity, uid, wish, rng)
@@ -48,7 +51,7 @@ async def cluster_site(
                 tasks.create_task(table.run(), name="nodes"),
             ]
             try:
-                yield Site(False, table, home.id, address, lambda: own_job.wish, board, bell)
+                yield Site(False, table, home.id, address, lambda: own_job.wish, board, bell, keyring)
             finally:
                 await reporter.flush(_FLUSH_SECONDS)
                 for task in running:

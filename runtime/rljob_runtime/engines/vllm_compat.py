@@ -53,6 +53,8 @@ def environment(shape: VllmShape, host: int) -> dict[str, str]:
     if shape.accelerator == "cpu":
         # Several engines share the machine's cores: the system places their threads, vLLM pins none.
         variables |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": str(shape.threads)}
+        # The sampler would be compiled at the first request, for which an image would need a C++ compiler.
+        variables["TORCH_COMPILE_DISABLE"] = "1"
     if shape.accelerator == "nvidia" and shape.dtype == "float32":
         # Triton's attention would multiply in TF32: log-probabilities 5e-3 off the trainer's instead of 4e-6.
         variables["TRITON_F32_DEFAULT"] = "ieee"

@@ -19,7 +19,8 @@ import zmq.asyncio
 from rljob_runtime.engines import channel
 from rljob_runtime.engines.channel import Failure, encode_message
 from rljob_runtime.engines.protocol import Engine, EngineDied, LoadSnapshot, PauseMode, Request, WeightRef
-from rljob_runtime.queue.auth import Endpoint, Gate, ServerKeys
+from rljob_runtime.queue.auth import Endpoint, Gate
+from rljob_runtime.queue.keys import ServerSide, server_keys
 from rljob_runtime.samples import Generation
 
 _log = logging.getLogger(__name__)
@@ -31,7 +32,7 @@ class RolloutWorker:
     """See the module's guarantees; `start_worker` makes a Ray actor of it."""
 
     def __init__(
-        self, factory: str, arguments: dict[str, Any], name: str, address: str, keys: ServerKeys
+        self, factory: str, arguments: dict[str, Any], name: str, address: str, keys: ServerSide
     ) -> None:
         """`factory` is the import path "module:function" of what makes the engine, called with `name` and
         `arguments`; `address` is where to listen: tcp://HOST:PORT (port 0 takes a free one) or ipc://PATH."""
@@ -40,7 +41,7 @@ class RolloutWorker:
         self._engine = load_factory(factory)(name=name, **arguments)
         self._name = name
         self._address = address
-        self._keys = keys
+        self._keys = server_keys(keys)
         self._running: dict[str, bytes] = {}
         """Requests that have not ended, each with the connection its result goes to."""
         self._results: dict[str, Generation | Failure] = {}
@@ -204,7 +205,7 @@ def load_factory(path: str) -> Callable[..., Engine]:
 
 
 def start_worker(
-    factory: str, arguments: dict[str, Any], name: str, address: str, keys: ServerKeys, **options: Any
+    factory: str, arguments: dict[str, Any], name: str, address: str, keys: ServerSide, **options: Any
 ) -> Any:
     """A handle of an actor with a `RolloutWorker`; `options` are Ray's for actors (resources, ...)."""
     import ray

@@ -30,7 +30,7 @@ class AddressError(ValueError):
     """An address that cannot be listened on; the message says why and what to do."""
 
 
-class ServerKeys(msgspec.Struct, frozen=True):
+class ServerKeys(msgspec.Struct, frozen=True, tag=True):
     """What a server knows: its own key pair (Z85), the public keys of its clients, the token for ipc."""
 
     public: str
@@ -42,7 +42,7 @@ class ServerKeys(msgspec.Struct, frozen=True):
         return f"ServerKeys(public={self.public!r}, ...)"
 
 
-class ClientKeys(msgspec.Struct, frozen=True):
+class ClientKeys(msgspec.Struct, frozen=True, tag=True):
     """What a client knows: its key pair (Z85), and the token for ipc."""
 
     public: str

@@ -6,8 +6,9 @@ that whoever awaits it learns of a failure at once (and of the actor's death fro
 
 from typing import Any
 
-from rljob_runtime.queue.auth import Endpoint, ServerKeys
+from rljob_runtime.queue.auth import Endpoint
 from rljob_runtime.queue.broker import Broker
+from rljob_runtime.queue.keys import ServerSide, server_keys
 from rljob_runtime.queue.server import QueueServer
 
 
@@ -16,15 +17,15 @@ class QueueHost:
 
     def __init__(
         self,
-        keys: ServerKeys,
+        keys: ServerSide,
         capacity_samples: int,
         address: str,
         lease_seconds: float = 30.0,
         term: int = 0,
     ) -> None:
-        """Raises `AddressError` where `address` cannot be listened on. A queue that replaces a lost one is
-        given its address, keys and term."""
-        self._server = QueueServer(Broker(capacity_samples, lease_seconds, term), address, keys)
+        """Raises `KeyFileError`, and `AddressError` where `address` cannot be listened on. A queue that
+        replaces a lost one is given its address, keys and term."""
+        self._server = QueueServer(Broker(capacity_samples, lease_seconds, term), address, server_keys(keys))
         self._server.start()
 
     def endpoint(self) -> Endpoint:
@@ -42,7 +43,7 @@ class QueueHost:
 
 
 def start_host(
-    keys: ServerKeys,
+    keys: ServerSide,
     capacity_samples: int,
     address: str,
     lease_seconds: float = 30.0,

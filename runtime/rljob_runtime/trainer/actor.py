@@ -16,8 +16,9 @@ import msgspec
 from rljob_api import RLJob
 from rljob_runtime.devices import Devices
 from rljob_runtime.engines.protocol import WeightRef
-from rljob_runtime.queue.auth import ClientKeys, Endpoint, ServerKeys
+from rljob_runtime.queue.auth import Endpoint
 from rljob_runtime.queue.client import QueueClient, QueueError
+from rljob_runtime.queue.keys import ClientSide, ServerSide, client_keys, server_keys
 from rljob_runtime.samples import Group, decode_group
 from rljob_runtime.trace.events import EventLog
 from rljob_runtime.trainer.checkpoint import newest
@@ -55,7 +56,7 @@ class TrainerSpec(msgspec.Struct, frozen=True):
     checkpoint_root: str
     weights_root: str | None
     """Where versions are published; None: chosen on this machine."""
-    serve: ServerKeys | None
+    serve: ServerSide | None
     """Keys of the server that gives published versions to other machines; None: there is none."""
     events_folder: str | None
     events_rank: int
@@ -66,7 +67,7 @@ class TrainerSpec(msgspec.Struct, frozen=True):
     keep_versions: int
     endpoint: Endpoint
     """Of the queue."""
-    keys: ClientKeys
+    keys: ClientSide
 
 
 class TrainerActor:
@@ -133,7 +134,7 @@ class TrainerActor:
         )
         worker.setup(self._store)
         if spec.rank == 0:
-            self._queue = QueueClient(spec.endpoint, spec.keys, "trainer")
+            self._queue = QueueClient(spec.endpoint, client_keys(spec.keys), "trainer")
         self._worker = worker
         self._idle_since = self._events.clock()
 
@@ -212,13 +213,13 @@ class TrainerActor:
         size = sum(path.stat().st_size for path in model_folder.glob("*.safetensors"))
         return choose_root(name, Path(tempfile.gettempdir()) / f"rljob-{name}", _COPIES, size)
 
-    def _serve(self, keys: ServerKeys) -> str:
+    def _serve(self, keys: ServerSide) -> str:
         """Address of the server that gives away what is published here."""
         if self._server is None:
             import ray
 
             address = f"tcp://{ray.util.get_node_ip_address()}:0"
-            self._server = FolderServer(address, keys, lambda name: self._weights_root / name)
+            self._server = FolderServer(address, server_keys(keys), lambda name: self._weights_root / name)
         return self._server.endpoint.address
 
     @property

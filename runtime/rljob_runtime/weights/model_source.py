@@ -12,7 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from rljob_runtime.queue.auth import ClientKeys, Endpoint
+from rljob_runtime.queue.auth import Endpoint
+from rljob_runtime.queue.keys import ClientSide, client_keys
 from rljob_runtime.weights.manifest import folder_files
 from rljob_runtime.weights.tcp_fetch import FolderClient
 
@@ -29,12 +30,12 @@ class ModelSource(msgspec.Struct, frozen=True):
     """Name of this machine's copy in its temporary folder."""
     endpoint: Endpoint
     """Of the driver's server."""
-    keys: ClientKeys
+    keys: ClientSide
 
 
 def local_copy(source: ModelSource) -> Path:
     """The model's folder on this machine. Blocking. Raises `WeightsGone`, `Damaged`, `OSError`."""
-    with FolderClient(source.endpoint, source.keys) as client:
+    with FolderClient(source.endpoint, client_keys(source.keys)) as client:
         files = client.describe(MODEL, checksums=False)
         shared = Path(source.folder)
         if shared.is_dir() and folder_files(shared, checksums=False) == files:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rljob_api import RLJob
-from rljob_runtime.queue.auth import ClientKeys, ServerKeys, new_keys
+from rljob_runtime.queue.keys import ClientSide, Keyring, ServerSide, server_keys
 from rljob_runtime.weights.model_source import MODEL, ModelSource
 from rljob_runtime.weights.shm import choose_root
 from rljob_runtime.weights.tcp_server import FolderServer
@@ -28,9 +28,9 @@ class WeightRoute:
     """Of the initial weights, as the driver sees it."""
     root: Path | None
     """Where the trainer publishes stored versions; None: its process chooses, on its own machine."""
-    server_keys: ServerKeys
+    server_keys: ServerSide
     """Of the trainer's server, for transport tcp."""
-    client_keys: ClientKeys
+    client_keys: ClientSide
     """Of those who fetch from it."""
     model: ModelSource | None
     """Where processes on other machines get the initial model."""
@@ -48,19 +48,21 @@ class WeightRoute:
             self.server.close()
 
 
-def open_route(job: RLJob, model_folder: Path, run_folder: Path, address: str | None) -> WeightRoute:
+def open_route(
+    job: RLJob, model_folder: Path, run_folder: Path, address: str | None, keyring: Keyring
+) -> WeightRoute:
     """The route of a job. `address`: IP address of this machine in a cluster, None for one machine.
 
     Raises `TransportError`."""
     sync, name = job.spec.training.async_.weight_sync, job.metadata.name
     transport = choose(sync.transport, job.spec.accelerator, sync.pull is not None, address is None)
-    server_keys, client_keys = new_keys()
+    serving, fetching = keyring.pair("weights")
     if address is None:
         size = sum(path.stat().st_size for path in model_folder.glob("*.safetensors"))
         root = choose_root(f"{name}-{os.getpid()}", run_folder, _COPIES, size)
-        return WeightRoute(transport, model_folder, root, server_keys, client_keys, None, None)
-    model_keys, reader_keys = new_keys()
-    server = FolderServer(f"tcp://{address}:0", model_keys, lambda _: model_folder)
+        return WeightRoute(transport, model_folder, root, serving, fetching, None, None)
+    giving, reading = keyring.pair("model")
+    server = FolderServer(f"tcp://{address}:0", server_keys(giving), lambda _: model_folder)
     copy = f"rljob-{job.metadata.namespace}-{name}-{MODEL}"
-    model = ModelSource(str(model_folder), copy, server.endpoint, reader_keys)
-    return WeightRoute(transport, model_folder, None, server_keys, client_keys, model, server)
+    model = ModelSource(str(model_folder), copy, server.endpoint, reading)
+    return WeightRoute(transport, model_folder, None, serving, fetching, model, server)

@@ -15,7 +15,8 @@ import msgspec
 from rljob_runtime.engines import factory
 from rljob_runtime.engines.factory import EngineSpec
 from rljob_runtime.engines.protocol import Engine, EngineDied, LoadSnapshot, PauseMode, Request, WeightRef
-from rljob_runtime.queue.auth import ClientKeys, Endpoint
+from rljob_runtime.queue.auth import Endpoint
+from rljob_runtime.queue.keys import ClientSide, client_keys
 from rljob_runtime.samples import Generation
 from rljob_runtime.weights.model_source import ModelSource, local_copy
 from rljob_runtime.weights.shm import WeightsGone, WeightStore, choose_root
@@ -29,7 +30,7 @@ class FetchSpec(msgspec.Struct, frozen=True):
     """The engine's own; names its folder in shared memory."""
     server_public: str
     """Public key (Z85) of the trainer's server."""
-    keys: ClientKeys
+    keys: ClientSide
     """What is shown to it."""
     model: ModelSource | None = None
     """Where the initial model comes from; None where its folder is on this machine."""
@@ -126,5 +127,6 @@ class FetchingEngine:
     def _fetch_version(self, ref: WeightRef) -> Path:
         """The folder of a version on this machine."""
         address, _, name = ref.location.rpartition("/")
-        with FolderClient(Endpoint(address, self._fetch.server_public), self._fetch.keys) as client:
+        server = Endpoint(address, self._fetch.server_public)
+        with FolderClient(server, client_keys(self._fetch.keys)) as client:
             return self._open_store.publish(ref.version, lambda folder: client.fetch(name, folder))

@@ -1,0 +1,49 @@
+"""Workers that were there and are not any more, until that was told.
+
+Guarantees: one that ends between two looks at its job, and is replaced before the second, is not missed.
+"""
+
+from collections.abc import Iterable
+
+from rljob_operator.controller.project import JobRef
+from rljob_operator.plan.attempt import alive
+from rljob_operator.plan.observed import Pod
+
+
+class LostWorkers:
+    """By job. What `see` was never told of is not known."""
+
+    def __init__(self) -> None:
+        self._running: dict[JobRef, dict[str, Pod]] = {}
+        """Workers that run, by UID."""
+        self._lost: dict[JobRef, dict[str, Pod]] = {}
+
+    def see(self, ref: JobRef, pods: Iterable[Pod]) -> None:
+        """To be called at each change of a job's pods."""
+        there = {pod.uid: pod for pod in pods if pod.role != "head"}
+        for uid, pod in self._running.get(ref, {}).items():
+            now = there.get(uid, pod)
+            if uid not in there or not alive(now):
+                self._lost.setdefault(ref, {})[uid] = now
+        running = {uid: pod for uid, pod in there.items() if pod.phase == "Running" and alive(pod)}
+        if running:
+            self._running[ref] = running
+        else:
+            self._running.pop(ref, None)
+
+    def of(self, ref: JobRef) -> tuple[Pod, ...]:
+        """A job's lost workers, as they were last seen, that were not told yet."""
+        return tuple(self._lost.get(ref, {}).values())
+
+    def told(self, ref: JobRef, pods: Iterable[Pod]) -> None:
+        """These need not be told any more."""
+        lost = self._lost.get(ref, {})
+        for pod in pods:
+            lost.pop(pod.uid, None)
+        if not lost:
+            self._lost.pop(ref, None)
+
+    def forget(self, ref: JobRef) -> None:
+        """The job is gone."""
+        self._running.pop(ref, None)
+        self._lost.pop(ref, None)

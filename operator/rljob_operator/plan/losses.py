@@ -1,0 +1,60 @@
+"""Which workers a running attempt has lost, and which only leave because their pool is made smaller.
+
+Guarantees: a pod that was listed for a scale-down is never lost, whatever the pool's size is by then.
+"""
+
+from rljob_api.status import Status
+from rljob_operator.plan.attempt import alive, attempt_of
+from rljob_operator.plan.observed import Observed, Pod, Pool
+from rljob_operator.plan.pools import pool_status
+
+
+def unreplaced(observed: Observed, new: Status, pool: Pool) -> int:
+    """How many workers fewer than on record a pool has, but for those that leave and those that are not
+    wanted any more. Tells of losses that nobody saw, such as those while the operator was away."""
+    before, after = pool_status(observed.job.status, pool), pool_status(new, pool)
+    return min(before.current, after.desired) - after.current - leaving(observed, new, pool)
+
+
+def leaving(observed: Observed, new: Status, pool: Pool) -> int:
+    """How many of the pods that go are not counted any more."""
+    attempt = attempt_of(observed)
+    living = {pod.name for pod in attempt.workers[pool] if alive(pod)} if attempt is not None else set()
+    return len(_victims(observed, new, pool) - living)
+
+
+def seen(observed: Observed, new: Status, pool: Pool) -> list[Pod]:
+    """The pool's workers that were seen to be lost since the status was written last, by name."""
+    attempt = attempt_of(observed)
+    if attempt is None:
+        return []
+    gone = _victims(observed, new, pool)
+    return sorted(
+        (
+            pod
+            for pod in observed.lost_workers
+            if pod.role == pool
+            and pod.name not in gone
+            and pod.cluster == attempt.name
+            and pod.attempt == attempt.number
+            and (attempt.cluster is None or pod.cluster_uid == attempt.cluster.uid)
+        ),
+        key=lambda pod: pod.name,
+    )
+
+
+def ended(observed: Observed, new: Status, pool: Pool) -> list[Pod]:
+    """The pool's workers that still exist and have ended, or are being deleted, by name; told before or
+    not."""
+    attempt = attempt_of(observed)
+    gone = _victims(observed, new, pool)
+    pods = attempt.workers[pool] if attempt is not None else ()
+    return sorted((pod for pod in pods if not alive(pod) and pod.name not in gone), key=lambda pod: pod.name)
+
+
+def _victims(observed: Observed, new: Status, pool: Pool) -> set[str]:
+    """Names of the pool's pods that go because it is made smaller."""
+    entries = (*observed.job.status.scale_downs, *new.scale_downs)
+    groups = (group for cluster in observed.clusters for group in cluster.groups)
+    names = [entry.victims for entry in entries if entry.pool == pool]
+    return {name for group in groups if group.pool == pool for name in group.workers_to_delete}.union(*names)

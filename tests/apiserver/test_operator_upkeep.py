@@ -1,0 +1,159 @@
+"""What the operator needs around the jobs: a definition that is new enough, names that are its own; and
+namespaces and jobs that go away."""
+
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+
+from rljob_operator.controller.jobs import JobStore
+from rljob_operator.controller.sweep import sweep
+from tests.apiserver.operator_site import SECONDS, Desk, running_operator
+from tests.cluster import Cluster
+from tests.cluster.cluster import RLJOB_DEFINITION
+from tests.cluster.custom_resources import DEFINITIONS, apply_definitions
+
+NAME = f"{DEFINITIONS}/rljobs.rljob.dev"
+SETTLED_SECONDS = 8.0
+"""Longer than the operator waits between two looks at a definition that is too old."""
+
+
+def until(condition, what):
+    """Wait for what no watch tells of."""
+    deadline = time.monotonic() + SECONDS
+    while not (found := condition()):
+        assert time.monotonic() < deadline, what
+        time.sleep(0.2)
+    return found
+
+
+def readiness(url):
+    """Status and text of /readyz; None while nothing answers."""
+    try:
+        with urllib.request.urlopen(f"{url}/readyz", timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+    except OSError:
+        return None
+
+
+class TestDefinition:
+    @pytest.fixture
+    def old(self, programs):
+        """A cluster whose definition is of a time when there were no `scaleDowns` and no `headPod`."""
+        with Cluster(kuberay=None, nodes={}, scheduler=False) as cluster:
+            definition = cluster.api.request("GET", NAME)
+            [version] = definition["spec"]["versions"]
+            status = version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
+            for field in ("scaleDowns", "headPod"):
+                del status[field]
+            cluster.api.request("PUT", NAME, definition)
+            yield cluster
+
+    @pytest.mark.timeout(240)
+    def test_one_that_is_too_old_is_told_and_nothing_is_tried(self, old, tmp_path):
+        desk = Desk(old, "default")
+        with running_operator(old, tmp_path, None, start=False) as operator:
+            operator.process.launch()
+            until(
+                lambda: (readiness(operator.url) or (0, ""))[1].startswith("The cluster's Custom"), "readyz"
+            )
+            code, text = readiness(operator.url)
+            assert code == 503 and "lacks status.headPod, status.scaleDowns." in text
+            desk.create()
+            assert "older than this operator" in desk.wait_event("DefinitionOutdated")
+            time.sleep(SETTLED_SECONDS)  # nothing is to happen
+            assert "status" not in desk.get()
+            assert operator.metric("rljob_api_calls_total", 'verb="apply"') == 0
+            assert operator.process.log.read_text().count("is older than this operator") <= 2  # and the Event
+            apply_definitions(old.api, [RLJOB_DEFINITION])
+            until(lambda: readiness(operator.url) == (200, "ok"), "readyz")
+            desk.wait_condition("PodsReady", "False", "KubeRayMissing")
+
+
+@pytest.fixture
+def desk(cluster, namespace):
+    return Desk(cluster, namespace)
+
+
+@pytest.fixture
+def operator(cluster, namespace, tmp_path):
+    with running_operator(cluster, tmp_path, namespace) as started:
+        yield started
+
+
+class TestAccess:
+    def account(self, desk, name, **metadata):
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, **metadata}}
+        accounts = f"/api/v1/namespaces/{desk.namespace}/serviceaccounts"
+        desk.cluster.api.request("POST", accounts, account)
+        return f"{accounts}/{name}"
+
+    def test_what_somebody_else_made_is_not_taken_over(self, desk, operator):
+        path = self.account(desk, "test-driver", labels={"app.kubernetes.io/name": "mine"})
+        desk.create()
+        told = desk.wait_event("NameTaken")
+        assert "ServiceAccount test-driver exists and is somebody else's" in told
+        assert desk.cluster.api.items(desk.clusters_path) == []
+        assert desk.cluster.api.request("GET", path)["metadata"]["labels"]["app.kubernetes.io/name"] == "mine"
+        desk.cluster.api.request("DELETE", path)
+        desk.wait_phase("Running", attempt=1)
+
+    def test_what_exists_is_brought_up_to_date(self, desk, operator):
+        """Made for the first attempt, it has another account in the second."""
+        desk.create({"runPolicy": {"suspendGraceSeconds": 0}})
+        desk.wait_phase("Running")
+        self.account(desk, "own-account")
+        desk.patch({"suspend": True})
+        desk.wait_phase("Suspended")
+        template = {"spec": {"serviceAccountName": "own-account"}}
+        desk.patch({"suspend": False, "pools": {"head": {"template": template}}})
+        desk.wait_phase("Running", attempt=2)
+        bindings = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{desk.namespace}/rolebindings"
+        [subject] = desk.cluster.api.request("GET", f"{bindings}/test-driver")["subjects"]
+        assert subject["name"] == "own-account"
+
+
+class TestGone:
+    def test_a_namespace_that_goes_is_let_go(self, cluster, namespace, tmp_path):
+        going = f"{namespace}-going"
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": going}}
+        cluster.api.request("POST", "/api/v1/namespaces", body)
+        cluster.wait(f"/api/v1/namespaces/{going}/serviceaccounts", bool, "a default service account")
+        with running_operator(cluster, tmp_path, None, lease_namespace=namespace) as operator:
+            desk = Desk(cluster, going)
+            desk.create()
+            desk.wait_phase("Running")
+            cluster.api.request("DELETE", f"/api/v1/namespaces/{going}")
+            cluster.wait(desk.pods_path, lambda pods: not pods, "no pods", seconds=SECONDS)
+            cluster.wait(desk.jobs, lambda jobs: not jobs, "no jobs", seconds=SECONDS)
+            lines = operator.process.log.read_text().splitlines()
+            assert [line for line in lines if going in line and "next try" in line] == []
+
+    async def test_a_job_deleted_unseen_is_forgotten(self, here, desk):
+        woken = []
+        jobs = JobStore(woken.append, {})
+        first, second = desk, Desk(desk.cluster, desk.namespace, "second")
+        for each in (first, second):
+            jobs.seen(each.create())
+        refs = [(desk.namespace, "test"), (desk.namespace, "second")]
+        desk.cluster.api.request("DELETE", f"{desk.jobs}/test")
+        await sweep(jobs, here.client, desk.namespace)
+        assert jobs.refs() == refs[1:] and woken == [*refs, refs[0]]
+        assert jobs.count("Pending") == 1
+        jobs.seen(first.create())
+        await sweep(jobs, here.client, desk.namespace)
+        assert set(jobs.refs()) == set(refs)
+
+
+def test_a_successor_leads_at_once(cluster, namespace, tmp_path):
+    """The lease of a predecessor that was told to end does not have to expire."""
+    with running_operator(cluster, tmp_path, namespace) as operator:
+        until(lambda: operator.metric("rljob_leader") == 1, "a leader")
+        operator.process.stop()
+        began = time.monotonic()
+        operator.process.start()
+        until(lambda: operator.metric("rljob_leader") == 1, "a leader")
+        assert time.monotonic() - began < 10.0  # an expiry takes 15 s
