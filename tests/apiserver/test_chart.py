@@ -1,0 +1,259 @@
+"""The chart on a real API server with the real Helm: its life, and whether its rights are those in use.
+
+The operator runs here as a process, with the token of the chart's service account; the Deployment's pods are
+fake.
+"""
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.apiserver.operator_site import Desk, running_operator
+from tests.chart.helm import CHART, NAMESPACE, RELEASE, HelmFailed, helm, of_kind, render
+from tests.cluster import KUBERAY_VERSIONS, Cluster
+from tests.cluster.binaries import program
+from tests.cluster.families import HELM
+
+pytestmark = pytest.mark.timeout(600)
+ACCOUNT = f"system:serviceaccount:{NAMESPACE}:rljob-operator"
+OLD = "0.0.9"
+NOT_SENT = {
+    # Asked for by an admission plug-in that this API server does not have.
+    ("update", "rljob.dev", "rljobs/finalizers"),
+    # Sent where a job was deleted and no watch told of it.
+    ("get", "rljob.dev", "rljobs"),
+}
+"""Rights that no request of this life uses."""
+Right = tuple[str, str, str]
+"""Verb, API group, resource or resource/subresource."""
+
+
+@pytest.fixture(scope="module")
+def chart_cluster(programs, pytestconfig) -> Iterator[Cluster]:
+    """A cluster of this file's own: with KubeRay, and no definition of RLJobs."""
+    program(HELM, "helm")
+    with Cluster(kuberay=KUBERAY_VERSIONS[0], nodes={"nvidia.com/gpu": 2}, audit=True) as cluster:
+        cluster.kubectl("delete", "crd", "rljobs.rljob.dev")
+        yield cluster
+
+
+@pytest.fixture
+def site(chart_cluster):
+    yield chart_cluster
+    if RELEASE in helm("list", "-q", "-n", NAMESPACE, kubeconfig=chart_cluster.kubeconfig):
+        uninstall(chart_cluster)
+    chart_cluster.kubectl("delete", "crd", "rljobs.rljob.dev", "--ignore-not-found")
+
+
+@pytest.fixture
+def old_chart(tmp_path):
+    """A chart of an older version, whose definition lacks a field."""
+    folder = tmp_path / "old"
+    shutil.copytree(CHART, folder)
+    chart = yaml.safe_load((folder / "Chart.yaml").read_text())
+    (folder / "Chart.yaml").write_text(yaml.safe_dump({**chart, "version": OLD, "appVersion": OLD}))
+    path = folder / "files" / "rljobs.rljob.dev.yaml"
+    definition = yaml.safe_load(path.read_text())
+    del run_policy(definition)["ttlSecondsAfterFinished"]
+    text = yaml.safe_dump(definition["spec"])
+    indented = "".join(f"  {line}\n" for line in text.splitlines())
+    head = path.read_text().partition("spec:\n")[0]
+    path.write_text(f"{head}spec:\n{indented}")
+    return folder
+
+
+def run_policy(definition: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of spec.runPolicy that a definition has."""
+    schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    fields: dict[str, Any] = schema["properties"]["spec"]["properties"]["runPolicy"]["properties"]
+    return fields
+
+
+def install(cluster: Cluster, chart=CHART, *options: str, release: str = RELEASE) -> None:
+    """Installs or upgrades a release, and waits until its pods are ready."""
+    helm(
+        *("upgrade", release, str(chart), "--install", f"--namespace={NAMESPACE}", "--create-namespace"),
+        *("--wait", "--timeout=80s", *options),
+        kubeconfig=cluster.kubeconfig,
+    )
+
+
+def uninstall(cluster: Cluster) -> None:
+    helm("uninstall", RELEASE, f"--namespace={NAMESPACE}", "--wait", kubeconfig=cluster.kubeconfig)
+
+
+def definition_of(cluster: Cluster) -> dict[str, Any]:
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/rljobs.rljob.dev"
+    found: dict[str, Any] = cluster.api.request("GET", path)
+    return found
+
+
+def new_namespace(cluster: Cluster, name: str) -> str:
+    cluster.kubectl("create", "namespace", name)
+    return name
+
+
+class TestLife:
+    def test_an_upgrade_brings_the_definition_along(self, site, old_chart):
+        install(site, old_chart)
+        assert "ttlSecondsAfterFinished" not in run_policy(definition_of(site))
+        install(site)
+        assert "ttlSecondsAfterFinished" in run_policy(definition_of(site))
+        listed = helm("list", "-n", NAMESPACE, kubeconfig=site.kubeconfig)
+        assert "deployed" in listed and "rljob-operator-0.1.0" in listed
+
+    def test_jobs_outlive_the_release_and_its_return(self, site):
+        install(site)
+        namespace = new_namespace(site, "outlives")
+        desk = Desk(site, namespace)
+        uid = desk.create()["metadata"]["uid"]
+        uninstall(site)
+        assert desk.get()["metadata"]["uid"] == uid
+        left = site.kubectl(
+            *("get", "all,sa,role,rolebinding,networkpolicy,pdb", "-n", NAMESPACE, "-o", "name"),
+            f"--selector=app.kubernetes.io/instance={RELEASE}",
+        ) + site.kubectl(
+            *("get", "clusterrole,clusterrolebinding", "-o", "name"),
+            f"--selector=app.kubernetes.io/instance={RELEASE}",
+        )
+        assert left == ""
+        install(site)
+        assert desk.get()["metadata"]["uid"] == uid
+        site.kubectl("delete", "namespace", namespace)
+
+    def test_everything_goes_where_that_is_asked_for(self, site):
+        install(site, CHART, "--set=crds.keep=false")
+        uninstall(site)
+        assert "rljobs" not in site.kubectl("get", "crd", "-o", "name")
+
+    def test_a_definition_that_kubectl_made_can_be_taken_over(self, site):
+        site.kubectl("apply", "--server-side", "-f", str(CHART / "files" / "rljobs.rljob.dev.yaml"))
+        with pytest.raises(HelmFailed, match="invalid ownership metadata"):
+            install(site)
+        install(site, CHART, "--take-ownership")
+        assert definition_of(site)["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "Helm"
+
+    def test_the_namespace_may_be_restricted(self, site):
+        site.kubectl(
+            *("label", "--overwrite", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted")
+        )
+        install(site)
+        pods = site.api.items(f"/api/v1/namespaces/{NAMESPACE}/pods")
+        assert len(pods) == 2
+
+
+def test_rights_are_those_that_are_used(site, tmp_path):
+    """As the chart's account, no request of a life with all that the operator does is refused, and each right
+    is used."""
+    install(site)
+    account = site.kubeconfig_of(NAMESPACE, "rljob-operator")
+    before = len(site.audit_events())
+    desk = Desk(site, new_namespace(site, "rights"))
+    with running_operator(
+        site, tmp_path, None, kubeconfig=account, lease_namespace=NAMESPACE, name="first"
+    ) as first:
+        live(desk)
+        with running_operator(
+            site, tmp_path, None, kubeconfig=account, lease_namespace=NAMESPACE, name="second"
+        ):
+            first.process.stop()  # the second has watched the lease, and takes it
+            other = Desk(site, desk.namespace, "other")
+            other.create()
+            other.wait_phase("Running")
+    events = [each for each in site.audit_events()[before:] if each["user"]["username"] == ACCOUNT]
+    refused = [each for each in events if each["responseStatus"]["code"] == 403]
+    assert [(each["verb"], each["requestURI"]) for each in refused] == []
+    used = {right(each) for each in events if "objectRef" in each}
+    assert used <= set(rights())
+    assert set(rights()) - used - NOT_SENT == set()
+
+
+def test_one_namespace_needs_no_rights_elsewhere(site, tmp_path):
+    namespace = new_namespace(site, "alone")
+    install(site, CHART, f"--set=watchNamespace={namespace}")
+    account = site.kubeconfig_of(NAMESPACE, "rljob-operator")
+    before = len(site.audit_events())
+    desk = Desk(site, namespace)
+    with running_operator(
+        site, tmp_path, namespace, kubeconfig=account, lease_namespace=NAMESPACE, name="alone"
+    ):
+        desk.create()
+        desk.wait_phase("Running")
+    events = [each for each in site.audit_events()[before:] if each["user"]["username"] == ACCOUNT]
+    assert [each["requestURI"] for each in events if each["responseStatus"]["code"] == 403] == []
+    assert {each["objectRef"].get("namespace") for each in events if "objectRef" in each} == {
+        namespace,
+        NAMESPACE,
+    }
+
+
+def live(desk: Desk) -> None:
+    """A job that runs, grows, shrinks, is suspended, goes on, loses its head twice, ends and is removed."""
+    policy = {"suspendGraceSeconds": 2, "drainGraceSeconds": 2, "ttlSecondsAfterFinished": 1}
+    desk.create({"pools.fastRollout.replicas": 2, "runPolicy": policy})
+    desk.wait_phase("Running")
+    desk.scale(3)
+    desk.wait_pods(lambda pods: len(pods) == 5, "three fast rollout pods")
+    desk.scale(1)
+    desk.wait_event("DrainTimedOut")
+    desk.wait_pods(lambda pods: len(pods) == 3, "one fast rollout pod")
+    desk.patch({"suspend": True})
+    desk.wait_phase("Suspended")
+    meddle(desk)
+    desk.patch({"suspend": False})
+    desk.wait_phase("Running", attempt=2)
+    for attempt in (2, 3):  # the second event of a kind is counted into the first
+        desk.end_driver(1, "out of memory")
+        desk.wait_phase("Running", attempt=attempt + 1)
+    desk.end_driver(0)
+    desk.wait_gone()
+
+
+def meddle(desk: Desk) -> None:
+    """Somebody changes what belongs to the job. Its next attempt has all as it should be."""
+    changes: dict[str, Any] = {
+        "serviceaccount/test-driver": {"automountServiceAccountToken": True},
+        "role/test-driver": {"rules": []},
+        "rolebinding/test-driver": {
+            "subjects": [{"kind": "ServiceAccount", "name": "other", "namespace": "other"}]
+        },
+        "networkpolicy/test-pods": {"spec": {"ingress": [{"ports": [{"port": 22}]}]}},
+    }
+    for name, change in changes.items():
+        desk.cluster.kubectl("patch", name, "-n", desk.namespace, "--type=merge", "-p", json.dumps(change))
+
+
+def right(event: Mapping[str, Any]) -> Right:
+    """The right that a request needed."""
+    about = event["objectRef"]
+    sub = f"/{about['subresource']}" if about.get("subresource") else ""
+    return event["verb"], about.get("apiGroup", ""), about["resource"] + sub
+
+
+def rights() -> Iterator[Right]:
+    """What the chart's roles let the operator do."""
+    made = render({"rbac.userRoles": False})
+    for role in of_kind(made, "ClusterRole") + of_kind(made, "Role"):
+        for rule in role["rules"]:
+            for group in rule["apiGroups"]:
+                for resource in rule["resources"]:
+                    for verb in rule["verbs"]:
+                        yield verb, group, resource
+
+
+def test_a_definition_that_goes_and_comes_back(site, tmp_path):
+    """The operator has no right to watch definitions, and goes on all the same."""
+    install(site)
+    account = site.kubeconfig_of(NAMESPACE, "rljob-operator")
+    first, second = (Desk(site, new_namespace(site, name)) for name in ("goes", "comes"))
+    with running_operator(site, tmp_path, None, kubeconfig=account, lease_namespace=NAMESPACE):
+        first.create()
+        first.wait_phase("Running")
+        site.kubectl("delete", "crd", "rljobs.rljob.dev")
+        install(site)
+        second.create()
+        second.wait_phase("Running")
