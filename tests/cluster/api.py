@@ -1,13 +1,16 @@
 """A small client of the API server for tests: requests, server-side apply, and waits that events wake."""
 
+import base64
 import http.client
 import json
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlencode, urlsplit
+
+import yaml
 
 Object = dict[str, Any]
 RETRY_SECONDS = 0.1
@@ -36,6 +39,15 @@ class Api:
     def __init__(self, url: str, token: str, authority: Path, check: Callable[[], None] = lambda: None):
         self.url, self.token, self._authority, self.check = url, token, authority, check
         self._tls: ssl.SSLContext | None = None
+
+    @classmethod
+    def of_kubeconfig(cls, file: Path) -> Self:
+        """The server and the user of a kubeconfig of `kubeconfig.write`; its certificate goes beside it."""
+        document = yaml.safe_load(file.read_text())
+        [cluster], [user] = document["clusters"], document["users"]
+        authority = file.with_name(f"{file.name}.crt")
+        authority.write_bytes(base64.b64decode(cluster["cluster"]["certificate-authority-data"]))
+        return cls(cluster["cluster"]["server"], user["user"]["token"], authority)
 
     def request(self, method: str, path: str, body: Any = None, *, seconds: float = 30.0) -> Any:
         """The answer's JSON, or its text if it is none. `body` is sent as JSON. ApiError, OSError."""

@@ -77,7 +77,8 @@ def _is_current(path: Path, stamp: Path, wanted: str) -> bool:
 
 
 def _digest(family: Family, how: str) -> str:
-    parts = [(family.folder / "go.mod").read_text(), (family.folder / "go.sum").read_text(), how]
+    sources = sorted(each for each in family.folder.iterdir() if each.suffix in (".mod", ".sum", ".go"))
+    parts = [*(each.read_text() for each in sources), how]
     return hashlib.sha256("\0".join([*parts, platform.machine()]).encode()).hexdigest()
 
 

@@ -1,7 +1,9 @@
 """etcd, kube-apiserver, kube-controller-manager and kube-scheduler as processes of this machine.
 
-All listen on the loopback address alone. Access needs a token: RBAC decides, and the one token that is made
-here belongs to system:masters. Nothing survives a power failure, since etcd does not wait for the disk.
+All listen on the loopback address alone; only the API server of a cluster with a node listens on the address
+at which pods reach this machine. Access needs a token: RBAC decides. The administrator's belongs to
+system:masters, and each program of a node has one of its own. Nothing survives a power failure, since etcd
+does not wait for the disk.
 """
 
 import secrets
@@ -17,7 +19,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from tests.cluster import kubeconfig
 from tests.cluster.api import Api, ApiError
 from tests.cluster.binaries import program
+from tests.cluster.client_certificate import write_client_certificate
 from tests.cluster.families import ETCD, KUBE
+from tests.cluster.node_config import NODE_NAME, SERVICE_NETWORK, Link
 from tests.cluster.ports import Ports
 from tests.cluster.processes import Process
 
@@ -27,6 +31,17 @@ kind: Policy
 omitStages: [RequestReceived]
 rules: [{level: Metadata}]
 """
+NODE_USERS = {
+    "kubelet": f'system:node:{NODE_NAME},kubelet,"system:nodes"',
+    "kube-proxy": "system:kube-proxy,kube-proxy",
+    "coredns": "rljob-coredns,coredns",
+}
+"""By program: user, uid and groups, as in a token file. Kubernetes itself has roles for the first two."""
+WITHOUT_NODE = (
+    "--authorization-mode=RBAC",
+    # No pod can reach the server, so that the service `kubernetes` gets no endpoint.
+    "--endpoint-reconciler-type=none",
+)
 CLIENT_LIMITS = ("--kube-api-qps=500", "--kube-api-burst=1000")
 """Of controller-manager and scheduler. Their defaults, 20 and 50 a second, are slow for thousands of pods."""
 
@@ -35,6 +50,7 @@ class ControlPlane:
     """The processes of a control plane in `folder`, which must exist; nothing runs until they are started.
 
     `seed` is an etcd data folder to start from. With `audit` each request is a line of JSON in `audit_log`.
+    `link`: how a node reaches this machine; None without a node.
     """
 
     def __init__(
@@ -45,15 +61,20 @@ class ControlPlane:
         seed: Path | None = None,
         audit: bool = False,
         priority_and_fairness: bool = True,
+        link: Link | None = None,
     ):
         self.folder, self.kubeconfig = folder, folder / "kubeconfig"
         self.audit_log = folder / "audit.log"
         self._ports, self._authority = ports, folder / "certificates" / "apiserver.crt"
-        self.url = f"https://127.0.0.1:{ports.take()}"
+        self._address = link.machine if link else "127.0.0.1"
+        self.url = f"https://{self._address}:{ports.take()}"
         self.token = secrets.token_hex(32)
         self.api = Api(self.url, self.token, self._authority)
         self._etcd_url = f"http://127.0.0.1:{ports.take()}"
-        kubeconfig.private_file(folder / "tokens.csv", f"{self.token},admin,admin,system:masters\n")
+        self._node_tokens = {program: secrets.token_hex(32) for program in NODE_USERS} if link else {}
+        tokens = [f"{self.token},admin,admin,system:masters"]
+        tokens += [f"{token},{NODE_USERS[program]}" for program, token in self._node_tokens.items()]
+        kubeconfig.private_file(folder / "tokens.csv", "\n".join([*tokens, ""]))
         _new_service_account_keys(folder / "sa.key", folder / "sa.pub")
         if seed:
             shutil.copytree(seed, folder / "etcd")
@@ -69,6 +90,16 @@ class ControlPlane:
         self.etcd.wait_ready()
         self.apiserver.wait_ready()
         kubeconfig.write(self.kubeconfig, self.url, self.authority, self.token)
+
+    def kubeconfig_of(self, program: str) -> Path:
+        """The kubeconfig of one of `NODE_USERS`. It can be written once the API server has started."""
+        token = self._node_tokens[program]
+        return kubeconfig.write(self.folder / f"kubeconfig-{program}", self.url, self.authority, token)
+
+    @property
+    def kubelet_clients(self) -> Path:
+        """The certificate by which a kubelet knows the API server."""
+        return self.folder / "kubelet-client.crt"
 
     @property
     def authority(self) -> str:
@@ -99,18 +130,17 @@ class ControlPlane:
             str(program(KUBE, "kube-apiserver")),
             f"--etcd-servers={self._etcd_url}",
             f"--cert-dir={self._authority.parent}",
-            "--bind-address=127.0.0.1",
-            # No pod here can reach the server, so that the service `kubernetes` gets no endpoint.
-            "--advertise-address=127.0.0.1",
-            "--endpoint-reconciler-type=none",
+            f"--bind-address={self._address}",
+            f"--advertise-address={self._address}",
+            *(self._for_a_node() if self._node_tokens else WITHOUT_NODE),
             f"--secure-port={self.url.rpartition(':')[2]}",
             f"--service-account-key-file={self.folder / 'sa.pub'}",
             f"--service-account-signing-key-file={self.folder / 'sa.key'}",
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--token-auth-file={self.folder / 'tokens.csv'}",
-            "--authorization-mode=RBAC",
             "--allow-privileged=true",
-            "--service-cluster-ip-range=10.96.0.0/16",
+            "--delete-collection-workers=8",
+            f"--service-cluster-ip-range={SERVICE_NETWORK}",
             f"--enable-priority-and-fairness={str(priority_and_fairness).lower()}",
         ]
         if audit:
@@ -128,6 +158,18 @@ class ControlPlane:
             # Told to end, it would wait up to a minute for its clients' watches.
             stop_seconds=1.0,
         )
+
+    def _for_a_node(self) -> list[str]:
+        """Arguments of an API server that a node's kubelet and pods use."""
+        key = self.folder / "kubelet-client.key"
+        write_client_certificate(self.kubelet_clients, key, "kube-apiserver", "system:masters")
+        return [
+            "--authorization-mode=Node,RBAC",
+            "--enable-admission-plugins=NodeRestriction",
+            f"--kubelet-client-certificate={self.kubelet_clients}",
+            f"--kubelet-client-key={key}",
+            "--kubelet-preferred-address-types=InternalIP",
+        ]
 
     def _apiserver_ready(self) -> bool:
         try:

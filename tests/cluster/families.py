@@ -36,6 +36,8 @@ class Family:
     manifests: tuple[Manifests, ...] = ()
     stamps: Mapping[str, str] = field(default_factory=dict)
     """String variables set at link time; {version}, {major} and {minor} are filled in."""
+    own_version: str = ""
+    """Of a program whose source lies in the module's folder itself."""
 
     @property
     def folder(self) -> Path:
@@ -43,7 +45,9 @@ class Family:
 
     @property
     def version(self) -> str:
-        """The version in go.mod, without its v. ValueError if go.mod does not require `source`."""
+        """`own_version`, or that in go.mod, without its v. ValueError if go.mod does not require `source`."""
+        if self.own_version:
+            return self.own_version
         go_mod = self.folder / "go.mod"
         required = re.compile(rf"^(?:require)?\s*{re.escape(self.source)} v(\S+)", re.MULTILINE)
         found = required.search(go_mod.read_text())
@@ -104,16 +108,39 @@ KWOK = Family(
         ),
     ),
 )
+COREDNS = Family(
+    "coredns", "coredns", "github.com/coredns/coredns", {"coredns": "github.com/coredns/coredns"}
+)
+HELM = Family(
+    "helm",
+    "helm",
+    "helm.sh/helm/v3",
+    {"helm": "helm.sh/helm/v3/cmd/helm"},
+    # Without the last two, `helm template` takes the cluster for a Kubernetes 1.20.
+    stamps={
+        "helm.sh/helm/v3/internal/version.version": "v{version}",
+        "helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor": "1",
+        "helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor": "34",
+    },
+)
+PAUSE = Family("pause", "pause", "rljob.dev/tests/cluster/pause", {"pause": "."}, own_version="1.0.0")
 KUBERAY_VERSIONS = ("1.6.2", "1.5.1", "1.4.2")
 """Newest first; the first is the default."""
 
-FAMILIES = (KUBE, ETCD, KWOK, *map(_kuberay, KUBERAY_VERSIONS))
+FAMILIES = (KUBE, ETCD, KWOK, COREDNS, HELM, PAUSE, *map(_kuberay, KUBERAY_VERSIONS))
 CONTROL_PLANE = (
     (KUBE, ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")),
     (ETCD, ("etcd",)),
     (KWOK, ("kwok",)),
 )
 """What every cluster needs; a KubeRay comes on top."""
+NODE = (
+    (KUBE, ("kubelet", "kube-proxy")),
+    (COREDNS, ("coredns",)),
+    (HELM, ("helm",)),
+    (PAUSE, ("pause",)),
+)
+"""What a cluster with a real node needs besides."""
 
 
 def kuberay(version: str) -> Family:

@@ -20,7 +20,15 @@ class KubeRay:
     `version` is the one whose definitions the cluster has, None without any.
     """
 
-    def __init__(self, folder: Path, ports: Ports, kubeconfig: Path, api: Api, version: str | None):
+    def __init__(
+        self,
+        folder: Path,
+        ports: Ports,
+        kubeconfig: Path,
+        api: Api,
+        version: str | None,
+        real_pods: bool = False,
+    ):
         self._kubeconfig, self._api = kubeconfig, api
         self._metrics, self._probes = ports.take(), ports.take()
         self.version = version
@@ -30,7 +38,7 @@ class KubeRay:
             folder / "kuberay.log",
             answers(f"http://127.0.0.1:{self._probes}/healthz"),
             # Fake pods run no init container that could wait for a head.
-            {"ENABLE_INIT_CONTAINER_INJECTION": "false"},
+            {} if real_pods else {"ENABLE_INIT_CONTAINER_INJECTION": "false"},
         )
 
     def start(self, version: str) -> None:

@@ -3,17 +3,28 @@
 from collections.abc import Callable, Iterable
 
 from tests.cluster.binaries import manifests, program
-from tests.cluster.families import CONTROL_PLANE, kuberay
+from tests.cluster.families import CONTROL_PLANE, NODE, kuberay
+from tests.cluster.packages import ensure_packages
+from tests.cluster.pause import pause_archive
 from tests.cluster.seed import seed
 
 
-def prepare(kuberay_versions: Iterable[str], say: Callable[[str], None] = print) -> None:
-    """Builds all that clusters with these versions of KubeRay need. CannotBuild, ProcessFailed."""
+def prepare(
+    kuberay_versions: Iterable[str], say: Callable[[str], None] = print, *, node: bool = False
+) -> None:
+    """Builds all that clusters with these versions of KubeRay need; with `node` also what a real node does,
+    for which it installs packages. CannotBuild, ProcessFailed."""
     versions = list(kuberay_versions)
-    for family, names in (*CONTROL_PLANE, *((kuberay(version), ("kuberay",)) for version in versions)):
+    families = [*CONTROL_PLANE, *((kuberay(version), ("kuberay",)) for version in versions)]
+    if node:
+        ensure_packages(say=say)
+        families += NODE
+    for family, names in families:
         for name in names:
             program(family, name, say)
         for kind in family.manifests:
             manifests(family, kind.name, say)
     for version in versions:
         seed(version, say)
+    if node:
+        pause_archive(say)

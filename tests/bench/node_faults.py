@@ -1,0 +1,112 @@
+"""What the loss of a pod costs a job that trains in real pods, and how long it takes to its first step.
+
+One job with small torch engines whose steps take about two seconds. Its pods are deleted one after the other,
+without time to say good-bye. Lost time is what passes from the deletion to the first step that had not been
+done before it, beyond a usual step.
+
+    python -m tests.bench.node_faults          (as root)
+"""
+
+import itertools
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rljob_runtime.metrics import METRICS_FILE
+from tests.bench.figures import Figure, record
+from tests.cluster import Cluster
+from tests.cluster.product import NAMESPACE as OPERATOR_NAMESPACE
+from tests.cluster.product import product_cluster
+from tests.node.jobs import NodeJob, assert_every_prompt_once, claim, new_namespace
+
+STEPS = 400
+CHECKPOINT_STEPS = 5
+STEADY_STEPS = 6
+WAIT_SECONDS = 300.0
+START_GOAL = "< 90 s on 2 cores with images present"
+NO_STEP_LOST = "no step lost"
+RESTART_GOAL = f"at most {CHECKPOINT_STEPS} steps and a restart of < 90 s"
+
+
+def steps_done(file: Path) -> list[tuple[int, float]]:
+    """Step and time (s since the epoch) of all lines of a run's metrics, repeated steps included."""
+    rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    return [(row["step"], row["time"]) for row in rows if "step" in row]
+
+
+def usual_seconds(rows: list[tuple[int, float]]) -> float:
+    """The median time between two steps."""
+    times = [at for _, at in rows]
+    return statistics.median(later - sooner for sooner, later in itertools.pairwise(times))
+
+
+def lost_seconds(rows: list[tuple[int, float]], newest: int, killed: float, usual: float) -> float | None:
+    """From `killed` to the first step beyond `newest`, beyond a usual step; None if there is none yet."""
+    later = [at for step, at in rows if step > newest and at > killed]
+    return max(0.0, later[0] - killed - usual) if later else None
+
+
+def wait_for(what: str, done: Callable[[], Any]) -> Any:
+    """Polls a file that another machine would not tell of either, until `done()` is not None."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while (found := done()) is None:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"no {what} in {WAIT_SECONDS:.0f} s")
+        time.sleep(0.25)
+    return found
+
+
+def kill_operator(cluster: Cluster) -> None:
+    cluster.kubectl("delete", "pods", "--all", "-n", OPERATOR_NAMESPACE, "--grace-period=0", "--force")
+
+
+def main() -> None:
+    with product_cluster() as cluster:
+        new_namespace(cluster, "faults")
+        run = NodeJob(cluster, "faults", claim(cluster, "faults"))
+        file = run.run_folder / METRICS_FILE
+        applied = time.time()
+        both = {"fastRollout": {"replicas": 1}, "heavyRollout": {"replicas": 1}}
+        checkpoint = {"everySteps": CHECKPOINT_STEPS}
+        run.apply(STEPS, {"pools": both, "training.checkpoint": checkpoint})
+        first = wait_for("first step", lambda: (steps_done(file) or [None])[0])
+        figures = [Figure("kubectl apply to the first step", first[1] - applied, "s", goal=START_GOAL)]
+        faults: list[tuple[str, Callable[[], object], str]] = [
+            ("operator pods", lambda: kill_operator(cluster), NO_STEP_LOST),
+            ("fast rollout pod", lambda: run.delete_pod("fastRollout"), NO_STEP_LOST),
+            ("heavy rollout pod", lambda: run.delete_pod("heavyRollout"), NO_STEP_LOST),
+            ("trainer pod", lambda: run.delete_pod("trainer"), RESTART_GOAL),
+            ("head pod", lambda: run.delete_pod("head"), RESTART_GOAL),
+        ]
+        for name, kill, goal in faults:
+            figures += measured(file, name, kill, goal)
+        run.hurry()
+        run.wait_phase("Complete", 900)
+        assert_every_prompt_once(run, STEPS)
+        figures.append(Figure("prompts trained more or less than once, over all faults", 0, "", goal="0"))
+    record("node_faults", figures)
+
+
+def measured(file: Path, name: str, kill: Callable[[], object], goal: str) -> list[Figure]:
+    """Some steps of peace, the loss of a pod, and what that cost."""
+    start = len(steps_done(file))
+    calm = wait_for(
+        "steady steps", lambda: rows if len(rows := steps_done(file)[start:]) >= STEADY_STEPS else None
+    )
+    usual = usual_seconds(calm)
+    kill()
+    killed, rows = time.time(), steps_done(file)
+    newest = max(step for step, _ in rows)
+    lost = wait_for(f"step after {name}", lambda: lost_seconds(steps_done(file), newest, killed, usual))
+    again = [step for step, at in steps_done(file) if at > killed and step <= newest]
+    return [
+        Figure(f"lost to a killed {name}", lost, "s", goal=goal),
+        Figure(f"steps done again for it ({name})", len(again), "", goal=goal),
+    ]
+
+
+if __name__ == "__main__":
+    main()

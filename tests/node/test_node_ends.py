@@ -1,0 +1,78 @@
+"""What a node leaves behind when the process that holds its cluster is killed, and that two nodes may run."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import Cluster
+from tests.cluster.cgroups import ROOT as CONTROL_GROUPS
+from tests.cluster.node_shell import STORE_VARIABLE, NodeShell
+from tests.cluster.pause import IMAGE
+
+pytestmark = pytest.mark.timeout(240, func_only=True)
+
+ROOT = Path(__file__).parents[2]
+END_SECONDS = 20.0
+POD = f"""
+apiVersion: v1
+kind: Pod
+metadata: {{name: quiet}}
+spec:
+  containers: [{{name: quiet, image: "{IMAGE}", imagePullPolicy: Never}}]
+  volumes: [{{name: memory, emptyDir: {{medium: Memory}}}}]
+"""
+
+
+def processes_in(namespace: int) -> list[int]:
+    """Processes of a PID namespace."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and (entry / "ns" / "pid").stat().st_ino == namespace:
+                found.append(int(entry.name))
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
+def test_a_second_node_runs_beside_the_first_and_is_gone_when_its_holder_is_killed(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    folder = tmp_path / "cluster"
+    environment = {**os.environ, STORE_VARIABLE: str(tmp_path / "store")}
+
+    def by_hand(command: str, *arguments: str) -> None:
+        call = [sys.executable, "-m", "tests.cluster", command, f"--folder={folder}", *arguments]
+        subprocess.run(call, cwd=ROOT, env=environment, check=True, timeout=120)
+
+    by_hand("up", "--node")
+    kubectl = [str(folder / "bin" / "kubectl"), f"--kubeconfig={folder / 'kubeconfig'}"]
+    subprocess.run([*kubectl, "apply", "-f", "-"], input=POD.encode(), check=True, timeout=60)
+    waiting = ["wait", "--for=condition=Ready", "pod/quiet", "--timeout=60s"]
+    subprocess.run([*kubectl, *waiting], check=True, timeout=90)
+
+    namespace = os.stat(f"/proc/{NodeShell(folder).pid}/ns/pid").st_ino
+    # The pod's containers are in PID namespaces below this one and go with it.
+    assert len(processes_in(namespace)) >= 5
+    link = subprocess.run(["ip", "-brief", "link"], capture_output=True, text=True, check=True).stdout
+    links = {line.split("@")[0] for line in link.splitlines() if line.startswith("rljob")}
+    own = links - {cluster.node.link.interface}
+    assert len(own) == 1
+
+    os.kill(json.loads((folder / "holder.json").read_text())["pid"], signal.SIGKILL)
+    deadline = time.monotonic() + END_SECONDS
+    while processes_in(namespace) or Path("/sys/class/net", *own).exists():
+        assert time.monotonic() < deadline, f"processes {processes_in(namespace)} of a killed node run on"
+        time.sleep(0.1)
+    assert str(tmp_path) not in Path("/proc/mounts").read_text()
+
+    by_hand("down")
+    assert not folder.exists()
+    assert not list(CONTROL_GROUPS.glob(f"**/{next(iter(own))}"))
+    assert cluster.kubectl("get", "nodes", "-o", "name") == "node/rljob-node\n"

@@ -1,0 +1,81 @@
+"""Jobs on a real node from `kubectl apply` to their end."""
+
+import re
+import time
+
+import pytest
+import yaml
+
+from tests.cluster import Cluster
+from tests.cluster.demo import EXAMPLE
+from tests.node.jobs import CLAIM, NodeJob, assert_every_prompt_once
+
+pytestmark = pytest.mark.timeout(600, func_only=True)
+
+GONE_SECONDS = 60.0
+
+
+def test_the_example_learns_with_vllm(run: NodeJob) -> None:
+    """The manifest of `make run`, but shorter, and with a volume that keeps the run folder."""
+    example = yaml.safe_load(EXAMPLE.read_text())
+    name = example["metadata"]["name"]
+    learned = NodeJob(run.cluster, run.namespace, run.volume, name)
+    example["spec"]["training"]["schedule"]["totalSteps"] = 60
+    example["spec"]["storage"] = {"volume": {"persistentVolumeClaim": {"claimName": CLAIM}}}
+    learned.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(example))
+
+    learned.wait_phase("Running", 240)
+    # What the status says is what the driver logs; each worker's log is there.
+    step = learned.wait_step(5)["status"]["training"]["step"]
+    assert re.search(rf"step +{step}/60", learned.logs("head", "driver"))
+    for pool in ("trainer", "fastRollout", "heavyRollout"):
+        assert learned.logs(pool, "ray-worker")
+    first = learned.training["reward"]
+    done = learned.wait_phase("Complete", 300)["status"]
+    assert done["training"]["progress"] == "60/60"
+    assert done["restarts"] == 0
+    assert done["training"]["reward"] > first
+    assert (learned.run_folder / "report.html").exists()
+    assert (learned.run_folder / "model" / "config.json").exists()
+    columns = learned.kubectl("get", "rlj", name).splitlines()[1].split()
+    assert columns[1] == "Complete" and "60/60" in columns
+
+
+def test_a_wrong_reward_fails_at_once_and_says_so(run: NodeJob) -> None:
+    run.apply(4, {"training.reward": {"function": "pace:mistyped"}})
+    failed = run.wait_phase("Failed")
+    [why] = [each for each in failed["status"]["conditions"] if each["type"] == "Failed"]
+    assert why["reason"] == "InvalidConfiguration"
+    assert "pace" in why["message"] and "mistyped" in why["message"]
+    assert failed["status"]["restarts"] == 0
+
+
+def test_two_jobs_at_once_and_one_is_deleted(cluster: Cluster, run: NodeJob) -> None:
+    steps = 30
+    other = NodeJob(cluster, run.namespace, run.volume, "other")
+    run.apply(steps)
+    other.apply(400)
+    for each in (run, other):
+        each.wait_step(2)
+
+    other.kubectl("delete", "rlj", other.name, "--wait=false")
+    deadline = time.monotonic() + GONE_SECONDS
+    left = "pods,services,secrets,rayclusters,serviceaccounts,roles,rolebindings,networkpolicies,leases"
+    while found := other.kubectl("get", f"{left},rlj", "-l", f"rljob.dev/job={other.name}", "-o", "name"):
+        assert time.monotonic() < deadline, f"left after {GONE_SECONDS:.0f} s: {found}"
+        time.sleep(1)
+    names = other.kubectl("get", left, "-o", "name")
+    assert not re.search(r"/other\b", names), names
+
+    run.hurry()
+    run.wait_phase("Complete")
+    assert_every_prompt_once(run, steps)
+
+
+def test_a_job_has_until_its_deadline(run: NodeJob) -> None:
+    run.apply(400, {"runPolicy": {"activeDeadlineSeconds": 30}})
+    failed = run.wait_phase("Failed", 120)
+    [why] = [each for each in failed["status"]["conditions"] if each["type"] == "Failed"]
+    assert why["reason"] == "DeadlineExceeded"
+    path = f"/api/v1/namespaces/{run.namespace}/pods"
+    run.cluster.wait(path, lambda pods: not pods, "no pods", seconds=120)
