@@ -7,6 +7,7 @@ that spans fields is written once, as a `Rule`: the same text refuses a manifest
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -58,6 +59,7 @@ class Model(BaseModel):
     transitions: ClassVar[tuple[Transition, ...]] = ()
 
     @classmethod
+    @cache
     def all_rules(cls) -> tuple[Rule, ...]:
         """The rules of this class and of its bases."""
         return tuple(
@@ -91,6 +93,7 @@ class OneOf(Model):
     one_of: ClassVar[tuple[str, ...]]
 
     @classmethod
+    @cache
     def all_rules(cls) -> tuple[Rule, ...]:
         """The rules of this class and of its bases, first that exactly one member is set."""
         names = [to_camel(name) for name in cls.one_of]
