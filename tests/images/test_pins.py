@@ -105,7 +105,7 @@ def test_ascend_packages_fit_their_base(machine, tmp_path):
     base = tmp_path / "base.txt"
     base.write_text("\n".join(ASCEND_VERSIONS))
     resolved = uv(
-        *("pip", "compile", "--quiet", "--python-version=3.11", "--only-binary=:all:", "--no-header"),
+        *("pip", "compile", "--quiet", "--python-version=3.12", "--only-binary=:all:", "--no-header"),
         *(f"--python-platform={machine}-manylinux_2_35", "--constraint", str(base)),
         "constraints/runtime-ascend.txt",
     )
