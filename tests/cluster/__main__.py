@@ -171,13 +171,19 @@ def _folder(text: str) -> Path:
     return Path(text).absolute()
 
 
+def _program_name(name: str) -> str:
+    """One of the programs there are; `choices` would refuse that none is named."""
+    known = {each for family in FAMILIES for each in family.programs}
+    if name not in known:
+        raise argparse.ArgumentTypeError(f"{name} is none of {', '.join(sorted(known))}")
+    return name
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.cluster", description="A local Kubernetes.")
     commands = parser.add_subparsers(required=True)
     building = commands.add_parser("build", help="build the programs, or only those named")
-    building.add_argument(
-        "programs", nargs="*", choices=sorted({name for family in FAMILIES for name in family.programs})
-    )
+    building.add_argument("programs", nargs="*", type=_program_name, metavar="PROGRAM")
     building.set_defaults(run=build)
     ending = commands.add_parser("down", help="end the cluster")
     ending.add_argument("--folder", type=_folder, default=ROOT / ".cluster")
