@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.rljob-$(shell cat pyproject.toml constraints/cpu.txt | cksum | cut -d' ' -f1)
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
 
-.PHONY: help run test lint test-unit test-property test-runtime test-apiserver test-chart test-images test-node cluster-up cluster-run cluster-down images bench crds constraints environment clean
+.PHONY: help run test prebuild test-python lint test-unit test-property test-runtime test-apiserver test-chart test-images test-node cluster-up cluster-run cluster-down images bench crds constraints environment clean
 help:
 	@sed -n 's/^# //p' Makefile
 	@echo "make lint | test-unit | test-property | test-runtime | test-apiserver | test-chart | test-images | test-node | crds | constraints | clean"
@@ -42,7 +42,20 @@ $(STAMP):
 	touch $@; \
 	echo "environment ready ($$((SECONDS - start)) s)"
 
-test: lint test-unit test-property test-runtime test-apiserver test-chart test-images test-node
+test: environment
+	$(MAKE) -j2 prebuild test-python
+	$(MAKE) test-apiserver test-chart test-images test-node
+
+# What later tiers need is built beside those that need nothing of it. They tell what could not be built.
+prebuild: environment
+	@mkdir -p .cache
+	-nice -n 19 $(BIN)/python -m tests.cluster build > .cache/prebuild.log 2>&1
+
+test-python: environment
+	$(MAKE) lint
+	$(MAKE) test-unit
+	$(MAKE) test-property
+	$(MAKE) test-runtime
 
 lint: environment
 	$(BIN)/ruff check .

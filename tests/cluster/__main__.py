@@ -21,8 +21,10 @@ from tests.cluster import KUBERAY_VERSIONS, NODES, CannotBuild, Cluster, Process
 from tests.cluster.binaries import program
 from tests.cluster.families import FAMILIES, HELM, KUBE
 from tests.cluster.kubeconfig import private_file
+from tests.cluster.node_probe import why_no_node
 from tests.cluster.node_shell import NodeShell
 from tests.cluster.processes import ended_within
+from tests.cluster.product import build_images
 
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 180.0
@@ -124,9 +126,14 @@ def hold(options: argparse.Namespace) -> None:
 
 
 def build(options: argparse.Namespace) -> None:
-    """Builds what a cluster needs, or the programs named, and prints the paths of those."""
+    """Builds all that the tests' clusters need on this machine, or the programs named, whose paths it then
+    prints."""
     if not options.programs:
-        prepare(KUBERAY_VERSIONS)
+        node = why_no_node() is None
+        prepare(KUBERAY_VERSIONS, node=node)
+        program(HELM, "helm", print)
+        if node:
+            build_images()
     for name in options.programs:
         for family in FAMILIES:
             if name in family.programs:
