@@ -4,7 +4,6 @@ asks for, and can be had.
 Those of the images that are not built here are looked up on the package index, for the nodes' platforms.
 """
 
-import os
 import re
 import subprocess
 import sys
@@ -79,13 +78,12 @@ def test_ascend_adds_what_its_base_lacks():
 
 
 def uv(*arguments: str) -> str:
-    """What uv said. The test is skipped where there is no index, but not in CI."""
+    """What uv said. The test is skipped where there is no index."""
     done = subprocess.run(
         [str(UV), "--no-config", *arguments], capture_output=True, text=True, timeout=110, cwd=ROOT
     )
     if done.returncode and re.search(r"dns error|error sending request|Connection refused", done.stderr):
-        reason = f"the package index does not answer: {done.stderr[-300:]}"
-        pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
+        pytest.skip(f"the package index does not answer: {done.stderr[-300:]}")
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout + done.stderr
 
