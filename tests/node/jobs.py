@@ -129,9 +129,17 @@ class NodeJob:
     def run_folder(self) -> Path:
         return self.volume / "runs" / self.namespace / self.name
 
+    def recorded(self) -> list[Object]:
+        """The run's metrics, a row for each step; what a restart trained again counts once."""
+        return read_metrics(self.run_folder / METRICS_FILE).rows
+
     def trained(self) -> dict[int, list[int]]:
-        """Prompts by step, as the run recorded them; what a restart trained again counts once."""
-        return {row["step"]: row["uids"] for row in read_metrics(self.run_folder / METRICS_FILE).rows}
+        """Prompts by step, from 0, as the run recorded them."""
+        return {row["step"]: row["uids"] for row in self.recorded()}
+
+    def rewards(self) -> dict[int, float]:
+        """Mean rewards by the number of steps done, from 1, as the run recorded them."""
+        return {row["step"] + 1: row["reward_mean"] for row in self.recorded()}
 
     def events(self, reason: str) -> list[str]:
         """Messages of the job's Events with a reason."""

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -36,20 +37,28 @@ def processes_in(namespace: int) -> list[int]:
         try:
             if entry.name.isdigit() and (entry / "ns" / "pid").stat().st_ino == namespace:
                 found.append(int(entry.name))
-        except (FileNotFoundError, ProcessLookupError):
+        except (FileNotFoundError, ProcessLookupError, PermissionError):  # it ended, or is the machine's own
             continue
     return found
 
 
-def test_a_second_node_runs_beside_the_first_and_is_gone_when_its_holder_is_killed(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    folder = tmp_path / "cluster"
+@pytest.fixture
+def by_hand(tmp_path: Path) -> Iterator[Callable[..., None]]:
+    """`python -m tests.cluster COMMAND ...` for a cluster in tmp_path, which ends with the test."""
     environment = {**os.environ, STORE_VARIABLE: str(tmp_path / "store")}
 
-    def by_hand(command: str, *arguments: str) -> None:
-        call = [sys.executable, "-m", "tests.cluster", command, f"--folder={folder}", *arguments]
-        subprocess.run(call, cwd=ROOT, env=environment, check=True, timeout=120)
+    def call(command: str, *arguments: str) -> None:
+        words = [sys.executable, "-m", "tests.cluster", command, f"--folder={tmp_path / 'cluster'}"]
+        subprocess.run([*words, *arguments], cwd=ROOT, env=environment, check=True, timeout=120)
+
+    yield call
+    call("down")
+
+
+def test_a_second_node_runs_beside_the_first_and_is_gone_when_its_holder_is_killed(
+    cluster: Cluster, by_hand: Callable[..., None], tmp_path: Path
+) -> None:
+    folder = tmp_path / "cluster"
 
     by_hand("up", "--node")
     kubectl = [str(folder / "bin" / "kubectl"), f"--kubeconfig={folder / 'kubeconfig'}"]
@@ -60,19 +69,17 @@ def test_a_second_node_runs_beside_the_first_and_is_gone_when_its_holder_is_kill
     namespace = os.stat(f"/proc/{NodeShell(folder).pid}/ns/pid").st_ino
     # The pod's containers are in PID namespaces below this one and go with it.
     assert len(processes_in(namespace)) >= 5
-    link = subprocess.run(["ip", "-brief", "link"], capture_output=True, text=True, check=True).stdout
-    links = {line.split("@")[0] for line in link.splitlines() if line.startswith("rljob")}
-    own = links - {cluster.node.link.interface}
-    assert len(own) == 1
+    link = json.loads((folder / "kubelet.yaml").read_text())["cgroupRoot"].removeprefix("/")
+    assert Path("/sys/class/net", link).exists() and list(CONTROL_GROUPS.glob(f"**/{link}"))
 
     os.kill(json.loads((folder / "holder.json").read_text())["pid"], signal.SIGKILL)
     deadline = time.monotonic() + END_SECONDS
-    while processes_in(namespace) or Path("/sys/class/net", *own).exists():
+    while processes_in(namespace) or Path("/sys/class/net", link).exists():
         assert time.monotonic() < deadline, f"processes {processes_in(namespace)} of a killed node run on"
         time.sleep(0.1)
     assert str(tmp_path) not in Path("/proc/mounts").read_text()
 
     by_hand("down")
     assert not folder.exists()
-    assert not list(CONTROL_GROUPS.glob(f"**/{next(iter(own))}"))
+    assert not list(CONTROL_GROUPS.glob(f"**/{link}"))
     assert cluster.kubectl("get", "nodes", "-o", "name") == "node/rljob-node\n"

@@ -13,6 +13,8 @@ from tests.node.jobs import CLAIM, NodeJob, assert_every_prompt_once
 pytestmark = pytest.mark.timeout(600, func_only=True)
 
 GONE_SECONDS = 60.0
+ROUNDED = 1e-5
+"""Of the status."""
 
 
 def test_the_example_learns_with_vllm(run: NodeJob) -> None:
@@ -26,15 +28,18 @@ def test_the_example_learns_with_vllm(run: NodeJob) -> None:
 
     learned.wait_phase("Running", 240)
     # What the status says is what the driver logs; each worker's log is there.
-    step = learned.wait_step(5)["status"]["training"]["step"]
-    assert re.search(rf"step +{step}/60", learned.logs("head", "driver"))
+    told = learned.wait_step(5)["status"]["training"]
+    logged = re.findall(r"step (\d+)/60 +reward (-?[\d.]+)", learned.logs("head", "driver"))
+    rewards = learned.rewards()
+    assert logged and told["reward"] == pytest.approx(rewards[told["step"]], abs=ROUNDED)
+    assert dict(logged) == {step: f"{rewards[int(step)]:.3f}" for step, _ in logged}
     for pool in ("trainer", "fastRollout", "heavyRollout"):
         assert learned.logs(pool, "ray-worker")
-    first = learned.training["reward"]
     done = learned.wait_phase("Complete", 300)["status"]
     assert done["training"]["progress"] == "60/60"
     assert done["restarts"] == 0
-    assert done["training"]["reward"] > first
+    assert done["training"]["reward"] == pytest.approx(learned.rewards()[60], abs=ROUNDED)
+    assert done["training"]["reward"] > rewards[1]
     assert (learned.run_folder / "report.html").exists()
     assert (learned.run_folder / "model" / "config.json").exists()
     columns = learned.kubectl("get", "rlj", name).splitlines()[1].split()
