@@ -48,8 +48,9 @@ def _attempts(old: Status, new: Status) -> Iterator[Event]:
         yield _event("Normal", "CreatedRayCluster", f"Created RayCluster {name}")
     if holds(new, "Running") and not holds(old, "Running"):
         training = new.training
-        known = training is not None and training.attempt == new.attempt
-        step = f"; step {training.step} of {training.total_steps}" if known and training is not None else ""
+        step = ""
+        if training is not None and training.attempt == new.attempt and training.total_steps > 0:
+            step = f"; step {training.step} of {training.total_steps}"
         yield _event("Normal", "Running", f"All pods are ready{step}")
     over = name is not None and new.cluster_name is None and reason(new, "Running") in RESTART_REASONS
     running = condition(new, "Running")

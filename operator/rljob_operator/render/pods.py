@@ -32,6 +32,8 @@ _RAY_ENV = {
     # Actors that ask Ray for no device keep the variables that say which they may see.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
+_LOGS = {"RAY_LOG_TO_STDERR": "1", "RAY_BACKEND_LOG_LEVEL": "warning"}
+"""What actors print is the container's log, and not a file in the pod; of Ray itself its warnings."""
 _DRAIN = "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"
 """How long a Ray that is told to end waits for its actors, in seconds."""
 
@@ -44,7 +46,7 @@ def head_template(key: JobKey, spec: Spec, attempt: int) -> Template:
     """
     head = spec.pools.head
     hidden = accelerator(spec).hidden()
-    ray = _container(spec, HEAD_CONTAINER, _env({**_RAY_ENV, _DRAIN: "0"}, hidden=hidden))
+    ray = _container(spec, HEAD_CONTAINER, _env({**_RAY_ENV, **_LOGS, _DRAIN: "0"}, hidden=hidden))
     ray["resources"] = container_resources(head.resources, HEAD, {})
     ray["lifecycle"] = {
         "preStop": {"exec": {"command": ["/bin/bash", "-c", wait_script(DRIVER_COMMAND[-1])]}}
@@ -71,7 +73,7 @@ def worker_template(key: JobKey, spec: Spec, attempt: int, name: Pool, pool: Poo
     """A pod of one of the worker pools. A rollout pod that is to go was drained by the runtime, and ends at
     once."""
     drain = _TRAINER_DRAIN_SECONDS if name == "trainer" else 0
-    ray = _container(spec, WORKER_CONTAINER, _env({**_RAY_ENV, _DRAIN: str(drain)}))
+    ray = _container(spec, WORKER_CONTAINER, _env({**_RAY_ENV, **_LOGS, _DRAIN: str(drain)}))
     held = devices(spec, pool.accelerators_per_worker)
     ray["resources"] = container_resources(pool.resources, worker_defaults(pool, bool(held)), held)
     pod = _pod(key, spec, pool, [ray])
