@@ -63,8 +63,12 @@ lint: environment
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test-unit test-property test-runtime test-apiserver test-chart test-images test-node: test-%: environment
+test-unit test-property test-apiserver test-chart test-images test-node: test-%: environment
 	$(PYTEST) tests/$* -ra
+
+# Most of a whole run's time is the start of Ray and vLLM, on one core: two tests at a time.
+test-runtime: environment
+	$(PYTEST) tests/runtime -ra -n 2
 
 images: environment
 	$(BIN)/python -m tests.cluster.images
