@@ -174,6 +174,25 @@ def test_a_pod_that_is_being_removed_stays_offered_whatever_is_written() -> None
     reporting(client, script)
 
 
+@pytest.mark.parametrize("reached", [True, False])
+def test_what_never_reached_the_server_was_not_offered(reached: bool) -> None:
+    """A pod that is wanted again while the server is away may be used at once, unless the server may know."""
+
+    async def script(board: Board, reporter: Reporter) -> None:
+        await asyncio.sleep(10)
+        client.failures = [ApiUnavailable("away", without_effect=not reached)] * 3
+        board.released(["a"])
+        await asyncio.sleep(0.2)
+        assert board.offered == ({"a"} if reached else set())
+        assert len(client.took_back_at) == (not reached)
+        board.released([])
+        await asyncio.sleep(60)
+        assert board.offered == set()
+
+    client = Client()
+    reporting(client, script)
+
+
 def test_flushing_gives_up_in_time() -> None:
     async def script(board: Board, reporter: Reporter) -> None:
         board.suspended_at(1)

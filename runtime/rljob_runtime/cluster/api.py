@@ -27,6 +27,11 @@ _MAY_PASS = frozenset({408, 409, 425, 429})
 class ApiUnavailable(RuntimeError):
     """The server could not be reached, or could not answer now; the same request may succeed later."""
 
+    def __init__(self, message: str, *, without_effect: bool = False) -> None:
+        """`without_effect`: it is certain that the request changed nothing."""
+        super().__init__(message)
+        self.without_effect = without_effect
+
 
 class ApiRefused(RuntimeError):
     """The server answered that the request is wrong or not allowed."""
@@ -81,7 +86,8 @@ class ApiClient:
             async with await self._open(method, path, query, body, limits) as answer:
                 return _decoded(await answer.read())
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise ApiUnavailable(f"{method} {path}: {_brief(error)}") from error
+            unsent = isinstance(error, aiohttp.ClientConnectorError)
+            raise ApiUnavailable(f"{method} {path}: {_brief(error)}", without_effect=unsent) from error
 
     async def _open(
         self,
@@ -162,7 +168,9 @@ async def _error(answer: aiohttp.ClientResponse) -> ApiUnavailable | ApiRefused:
     reason = str(status.get("reason") or answer.reason)
     message = str(status.get("message") or text[:200].decode(errors="replace"))
     if answer.status >= 500 or answer.status in _MAY_PASS:
-        return ApiUnavailable(f"{answer.status} {reason}: {message}")
+        return ApiUnavailable(
+            f"{answer.status} {reason}: {message}", without_effect=answer.status in _MAY_PASS
+        )
     return ApiRefused(answer.status, reason, message)
 
 

@@ -38,6 +38,10 @@ class Board:
         self.offered |= set(self._training.released)
         return self.training
 
+    def not_written(self, offered: Collection[str]) -> None:
+        """What was taken last has not reached the server: only these are offered, as before."""
+        self.offered = frozenset(offered)
+
     def written(self, released: Collection[str], doomed: Collection[str]) -> None:
         """A status with these `released` was written over one in which the operator had begun to remove
         `doomed`, and no other."""

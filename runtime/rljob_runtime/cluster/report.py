@@ -92,16 +92,20 @@ class Reporter:
     async def _write_newest(self) -> None:
         """Write the newest state; tries until it is written."""
         while True:
+            offered = self._board.offered
             training = self._board.take()
-            if training == self._written:
-                break
             seen, released = self._newest(), training["released"]
             takes_back = bool(self._board.offered - set(released))
+            if training == self._written and not takes_back:
+                break
             body = self._body(training, seen.version if takes_back else None)
             try:
                 await self._client.apply(f"{self._identity.path}/status", FIELD_MANAGER, body)
             except ApiUnavailable as error:
                 log.info("the status cannot be written now: %s", error)
+                if error.without_effect and offered != self._board.offered:
+                    self._board.not_written(offered)
+                    self._took_back()
             except ApiRefused as error:
                 log.warning("the status is refused: %s", error)
             else:
