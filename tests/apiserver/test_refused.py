@@ -117,6 +117,11 @@ TRANSITIONS = {
         {"pools.heavyRollout.resources": {"requests": {"memory": "1Gi"}}},
         f"pools.heavyRollout.resources {SUSPENDED}",
     ),
+    "shared memory of a worker": (
+        {},
+        {"pools.fastRollout.sharedMemory": "1Gi"},
+        f"pools.fastRollout.sharedMemory {SUSPENDED}",
+    ),
     "a bound of a pool": (
         {"pools.fastRollout.maxReplicas": 4},
         {"pools.fastRollout.maxReplicas": 5},
