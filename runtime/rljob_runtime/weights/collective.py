@@ -13,6 +13,7 @@ call does not return.
 import logging
 import queue
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import partial
@@ -67,7 +68,7 @@ class Rendezvous(NamedTuple):
         return f"{self.address}/{self.world_size}/{self.rank_offset}"
 
 
-class CollectiveSender:
+class CollectiveSender(ABC):
     """The trainer's side of one group; used by the trainer's rank 0. A library's class adds the calls."""
 
     def __init__(self) -> None:
@@ -167,24 +168,25 @@ class CollectiveSender:
                 # Broken off while it joined: nobody else knows of the group.
                 self.break_off(self._broken.result())
 
+    @abstractmethod
     def _device(self) -> Any:
         """This thread's current accelerator."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _join(self, host: str, port: int, world_size: int, device: Any) -> Any:
         """Open the group and wait for its members, in another thread than `device` is current in."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _broadcast(self, tensor: "torch.Tensor") -> None:
-        raise NotImplementedError
+        """Begin to send one tensor from rank 0 to all others."""
 
+    @abstractmethod
     def _synchronize(self) -> None:
         """Return when all that was broadcast has been sent."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _abort(self, group: Any) -> None:
         """Free the group without its members; a call that waits in it returns."""
-        raise NotImplementedError
 
 
 class EngineGroup:
