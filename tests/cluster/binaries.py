@@ -5,7 +5,6 @@ XDG_CACHE_HOME, or below ~/.cache. A program appears there whole or not at all, 
 its module or its build options change. Processes that ask for the same family at the same time build it once.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -14,10 +13,10 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
+from tests.cluster.alone import alone
 from tests.cluster.families import Family, Manifests
 
 BUILD_SECONDS = 3600.0
@@ -58,7 +57,7 @@ def kept(family: Family, name: str, how: str, make: Callable[[Path], None]) -> P
     wanted = _digest(family, how)
     if _is_current(path, stamp, wanted):
         return path
-    with _alone(folder):
+    with alone(folder):
         if _is_current(path, stamp, wanted):
             return path
         with tempfile.TemporaryDirectory(dir=folder, prefix=".new-") as temporary:
@@ -80,15 +79,6 @@ def _digest(family: Family, how: str) -> str:
     sources = sorted(each for each in family.folder.iterdir() if each.suffix in (".mod", ".sum", ".go"))
     parts = [*(each.read_text() for each in sources), how]
     return hashlib.sha256("\0".join([*parts, platform.machine()]).encode()).hexdigest()
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Holds the family's lock. The kernel frees it when its holder ends; no build outlasts BUILD_SECONDS."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _build_command(family: Family, name: str) -> list[str]:

@@ -14,7 +14,6 @@ a minimal Debian that debootstrap makes: that needs no registry. Needs root.
 """
 
 import argparse
-import fcntl
 import json
 import os
 import shutil
@@ -31,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster import image_archive, image_settings
+from tests.cluster.alone import alone
 from tests.cluster.binaries import CannotBuild, cache
 from tests.cluster.image_settings import NAMES, ROOT
 from tests.cluster.node_shell import NodeShell
@@ -47,7 +47,6 @@ IMAGE_PACKAGES: Mapping[str, str] = {
 """A program or file, and the Debian package that has it."""
 BASE_VARIABLE = "RLJOB_BASE_IMAGE"
 DEBIAN = "localhost/debian:bookworm"
-MIRROR = "http://deb.debian.org"
 BUILT_HERE = ("operator", "runtime-cpu")
 """The images that need no base of a vendor's."""
 STEP_SECONDS = 3600.0
@@ -85,7 +84,7 @@ def build(name: str, say: Callable[[str], None] = print) -> Built:
     reference = image_settings.reference(name)
     folder = cache() / "images"
     built, stamp = Built(reference, folder / name), folder / f".{name}.made-from"
-    with _alone(folder):
+    with alone(folder):
         wanted = image_settings.content_key(name, os.environ.get(BASE_VARIABLE, DEBIAN))
         if stamp.exists() and stamp.read_text() == wanted and built.layout.exists():
             return built
@@ -176,10 +175,8 @@ def _base(say: Callable[[str], None]) -> str:
     say("making a base image with debootstrap")
     with tempfile.TemporaryDirectory(dir=cache() / "images", prefix=".debian-") as temporary:
         root, archive = Path(temporary) / "root", Path(temporary) / "root.tar"
-        _run(["debootstrap", "--variant=minbase", "bookworm", str(root), f"{MIRROR}/debian"], STEP_SECONDS)
-        with (root / "etc/apt/sources.list").open("a") as sources:
-            print(f"deb {MIRROR}/debian bookworm-updates main", file=sources)
-            print(f"deb {MIRROR}/debian-security bookworm-security main", file=sources)
+        _run(["debootstrap", "--variant=minbase", "bookworm", str(root)], STEP_SECONDS)
+        _add_updates(root / "etc/apt/sources.list")
         for cached in (root / "var/cache/apt/archives").glob("*.deb"):
             cached.unlink()
         shutil.rmtree(root / "var/lib/apt/lists")
@@ -189,6 +186,14 @@ def _base(say: Callable[[str], None]) -> str:
         buildah("config", "--cmd", "bash", container)
         buildah("commit", "--quiet", "--rm", container, DEBIAN)
     return DEBIAN
+
+
+def _add_updates(sources: Path) -> None:
+    """Let apt find what has been mended since the release, too, where debootstrap found the release."""
+    mirror = sources.read_text().split()[1]
+    with sources.open("a") as file:
+        file.write(f"deb {mirror} bookworm-updates main\n")
+        file.write(f"deb {mirror.rstrip('/')}-security bookworm-security main\n")
 
 
 def _build(name: str, base: str, reference: str) -> None:
@@ -241,15 +246,6 @@ def _run(command: list[str], seconds: float) -> str:
         last = "\n".join((done.stdout + done.stderr).splitlines()[-30:])
         raise CannotBuild(f"`{' '.join(command)}` failed:\n{last}")
     return done.stdout
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Holds the lock of all images. The kernel frees it when its holder ends."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def main() -> None:
