@@ -1,9 +1,13 @@
 """What several runtime tests start: a Ray of their own, addresses, and queues."""
 
 import os
+from collections.abc import Iterator
 
 import pytest
 
+from rljob_runtime.queue.auth import ClientKeys, Endpoint, new_keys
+from rljob_runtime.queue.broker import Broker
+from rljob_runtime.queue.server import QueueServer
 from tests.runtime.queue_site import sites
 
 
@@ -29,6 +33,18 @@ def cluster():
 def address(request, tmp_path):
     """Where to listen, by each transport."""
     return f"ipc://{tmp_path}/private/server" if request.param == "ipc" else "tcp://127.0.0.1:0"
+
+
+@pytest.fixture
+def queue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Endpoint, ClientKeys]]:
+    """A queue of this process that trainer ranks in other processes take from."""
+    folder = tmp_path_factory.mktemp("q")
+    folder.chmod(0o700)
+    server_keys, client_keys = new_keys()
+    server = QueueServer(Broker(1000, 30.0), f"ipc://{folder}/queue", server_keys)
+    server.start()
+    yield server.endpoint, client_keys
+    server.stop()
 
 
 @pytest.fixture

@@ -29,9 +29,7 @@ from rljob_runtime.engines.remote import RemoteEngine
 from rljob_runtime.engines.worker import start_worker
 from rljob_runtime.job_plan import plan_job
 from rljob_runtime.queue.auth import ClientKeys, Endpoint, new_keys
-from rljob_runtime.queue.broker import Broker
 from rljob_runtime.queue.client import QueueClient
-from rljob_runtime.queue.server import QueueServer
 from rljob_runtime.ray_trainer import RayTrainer
 from rljob_runtime.run_folder import RunOptions
 from rljob_runtime.samples import encode
@@ -218,17 +216,6 @@ class Queue:
     def __init__(self, endpoint: Endpoint, keys: ClientKeys) -> None:
         self.endpoint = endpoint
         self.keys = keys
-
-
-@pytest.fixture
-def queue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Endpoint, ClientKeys]]:
-    folder = tmp_path_factory.mktemp("q")
-    folder.chmod(0o700)
-    server_keys, client_keys = new_keys()
-    server = QueueServer(Broker(1000, 30.0), f"ipc://{folder}/queue", server_keys)
-    server.start()
-    yield server.endpoint, client_keys
-    server.stop()
 
 
 @pytest.fixture

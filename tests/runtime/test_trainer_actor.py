@@ -1,6 +1,5 @@
 """Trainer ranks as Ray actors, fed by a real queue."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +9,8 @@ import ray
 from safetensors.torch import load_file
 
 from rljob_runtime.engines.protocol import WeightRef
-from rljob_runtime.queue.auth import ClientKeys, Endpoint, new_keys
-from rljob_runtime.queue.broker import Broker
+from rljob_runtime.queue.auth import ClientKeys, Endpoint
 from rljob_runtime.queue.client import QueueClient
-from rljob_runtime.queue.server import QueueServer
 from rljob_runtime.samples import encode
 from rljob_runtime.trainer.actor import TrainerActor, TrainerSpec
 from rljob_runtime.trainer.metrics import StepMetrics
@@ -23,17 +20,6 @@ _SECONDS = 200.0
 
 pytestmark = pytest.mark.timeout(600)
 """Each of up to four processes imports torch and transformers."""
-
-
-@pytest.fixture
-def queue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Endpoint, ClientKeys]]:
-    folder = tmp_path_factory.mktemp("q")
-    folder.chmod(0o700)
-    server_keys, client_keys = new_keys()
-    server = QueueServer(Broker(1000, 30.0), f"ipc://{folder}/queue", server_keys)
-    server.start()
-    yield server.endpoint, client_keys
-    server.stop()
 
 
 def start_ranks(
