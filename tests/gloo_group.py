@@ -30,7 +30,10 @@ class GlooSender(CollectiveSender):
     def _join(self, host: str, port: int, world_size: int, device: None) -> ProcessGroupGloo:
         return ProcessGroupGloo(TCPStore(host, port, world_size, True, _SECONDS), 0, world_size, _SECONDS)
 
-    def _broadcast(self, tensor: torch.Tensor) -> None:
+    def _stream(self) -> None:
+        pass
+
+    def _broadcast(self, tensor: torch.Tensor, stream: None) -> None:
         self._group.broadcast([tensor]).wait()
 
     def _synchronize(self) -> None:

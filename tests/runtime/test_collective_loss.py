@@ -7,19 +7,14 @@ version gets through. NCCL's own abort takes accelerators.
 import asyncio
 import os
 import signal
-import socket
-import subprocess
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 import ray
-import torch
 from safetensors.torch import load_file
 
 from rljob_api import RLJob
@@ -35,15 +30,13 @@ from rljob_runtime.run_folder import RunOptions
 from rljob_runtime.samples import encode
 from rljob_runtime.trace.events import EventLog
 from rljob_runtime.trace.ranks import EventRanks
-from rljob_runtime.weights.collective import BrokenOff, Rendezvous
 from rljob_runtime.weights.manifest import tensor_shapes
 from rljob_runtime.weights.route import WeightRoute
 from rljob_runtime.weights.sync import EngineSync, Push
 from tests.gloo_group import GlooSender, GlooTrainerActor, digest
 from tests.trainer_ranks import groups, model_folder, trainer_job
+from tests.weight_receivers import LOSSES, LOSSES_IDS, Receiver, check_a_loss
 
-SHAPES = {"a": (64, 1024, 256), "b": (3, 5)}
-"""The first takes 64 MiB, more than sockets hold on the way."""
 SETTLE = 2.0
 SOON = 30.0
 """Seconds, on a busy machine, in the place of the 300 that gloo would wait here and NCCL for ever."""
@@ -52,10 +45,10 @@ pytestmark = pytest.mark.timeout(600)
 
 RECEIVER = """
 import sys, time
+from datetime import timedelta
 from torch.distributed import TCPStore
 from tests.gloo_group import digest, join, receive
 from rljob_runtime.weights.collective import Rendezvous
-from datetime import timedelta
 
 location, until, shapes = sys.argv[1], sys.argv[2], eval(sys.argv[3])
 if until == "store":
@@ -70,85 +63,14 @@ time.sleep(600)
 """
 
 
-def meeting_place() -> Rendezvous:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return Rendezvous("127.0.0.1", probe.getsockname()[1], 2, 1)
+SHAPES = {"a": (64, 1024, 256), "b": (3, 5)}
+"""The first takes 64 MiB, more than sockets hold on the way."""
 
 
-def weights() -> dict[str, torch.Tensor]:
-    return {name: torch.rand(*shape) for name, shape in SHAPES.items()}
-
-
-class Sending(threading.Thread):
-    """A sender that meets one receiver and sends a version."""
-
-    def __init__(self, place: Rendezvous, tensors: dict[str, torch.Tensor]) -> None:
-        super().__init__(daemon=True)
-        self.sender = GlooSender()
-        self.error: Exception | None = None
-        self._place = place
-        self._tensors = tensors
-        self.start()
-
-    def run(self) -> None:
-        try:
-            self.sender.init(2, self._place.address)
-            self.sender.send(1, self._tensors.items(), SHAPES)
-        except Exception as error:  # noqa: BLE001 - looked at by the test
-            self.error = error
-
-
-@pytest.fixture
-def receiver() -> Iterator[Callable[[Rendezvous, str], "subprocess.Popen[str]"]]:
-    """Starts a receiver that goes as far as "store", "group" or "end", and is then silent."""
-    started: list[subprocess.Popen[str]] = []
-
-    def start(place: Rendezvous, until: str) -> "subprocess.Popen[str]":
-        command = [sys.executable, "-c", RECEIVER, str(place), until, repr(SHAPES)]
-        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
-        return started[-1]
-
-    yield start
-    for process in started:
-        process.kill()
-        process.wait(30)
-
-
-@pytest.mark.parametrize(
-    ("until", "killed"),
-    [("nowhere", False), ("store", True), ("store", False), ("group", True), ("group", False)],
-    ids=["never there", "killed at the door", "silent at the door", "killed inside", "silent inside"],
-)
-def test_a_sender_stops_waiting_for_a_lost_receiver(
-    receiver: Callable[[Rendezvous, str], "subprocess.Popen[str]"], until: str, killed: bool
-) -> None:
+@pytest.mark.parametrize("loss", LOSSES, ids=LOSSES_IDS)
+def test_a_sender_stops_waiting_for_a_lost_receiver(loss: tuple[str, bool]) -> None:
     """Wherever it was lost; afterwards a new group gets the weights."""
-    place, tensors = meeting_place(), weights()
-    sending = Sending(place, tensors)
-    if until != "nowhere":
-        process = receiver(place, until)
-        assert process.stdout is not None and process.stdout.readline() == "there\n"
-        sending.join(1.0)
-        assert sending.is_alive(), sending.error
-        if killed:
-            process.kill()
-    began = time.monotonic()
-    sending.sender.break_off("an engine was lost")
-    sending.join(SOON)
-    assert not sending.is_alive()
-    assert time.monotonic() - began < SOON
-    assert isinstance(sending.error, BrokenOff)
-    with pytest.raises(BrokenOff):
-        sending.sender.send(2, tensors.items(), SHAPES)
-
-    again = meeting_place()
-    sending, process = Sending(again, tensors), receiver(again, "end")
-    assert process.stdout is not None and process.stdout.readline() == "there\n"
-    assert process.stdout.readline().strip() == digest(tensors)
-    sending.join(SOON)
-    assert sending.error is None
-    sending.sender.close()
+    check_a_loss(GlooSender, Receiver(RECEIVER, SHAPES), "cpu", loss, SOON)
 
 
 class Site:

@@ -7,7 +7,8 @@ Guarantees: a group that has lost a member is of no use any more, and whoever le
 from another thread (`break_off`): what the sender is doing, be it waiting for members that never come, ends
 at once with `BrokenOff`, and the next group is made anew. What the communication library raises ends it the
 same way. All calls of the library are made in a thread of the sender's own, which is left behind where a
-call does not return.
+call does not return; what it gives the accelerator is in order with what the caller gave it, on the caller's
+stream, so tensors may still be being computed when they are handed over.
 """
 
 import logging
@@ -111,7 +112,7 @@ class CollectiveSender(ABC):
                 raise ValueError(
                     f"weights of version {version}: got {name} {tuple(tensor.shape)}, announced {want}"
                 )
-            self._run(partial(self._broadcast, tensor.contiguous()))
+            self._run(partial(self._broadcast, tensor.contiguous(), self._stream()))
         if (missing := next(expected, None)) is not None:
             raise ValueError(f"weights of version {version}: {missing[0]} was announced and not sent")
         self._run(self._synchronize)
@@ -177,8 +178,12 @@ class CollectiveSender(ABC):
         """Open the group and wait for its members, in another thread than `device` is current in."""
 
     @abstractmethod
-    def _broadcast(self, tensor: "torch.Tensor") -> None:
-        """Begin to send one tensor from rank 0 to all others."""
+    def _stream(self) -> Any:
+        """This thread's current stream of its accelerator, on which it computes tensors."""
+
+    @abstractmethod
+    def _broadcast(self, tensor: "torch.Tensor", stream: Any) -> None:
+        """Begin to send one tensor from rank 0 to all others, in the order of `stream`."""
 
     @abstractmethod
     def _synchronize(self) -> None:

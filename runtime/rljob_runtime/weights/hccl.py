@@ -4,12 +4,9 @@ The same as `weights.nccl` with vllm-ascend's communicator and its weight transf
 against vllm-ascend's source; it has not been run, as no NPU was at hand.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rljob_runtime.weights.nccl import NcclSender, open_store
-
-if TYPE_CHECKING:
-    import torch
 
 
 class HcclSender(NcclSender):
@@ -29,10 +26,11 @@ class HcclSender(NcclSender):
         torch.accelerator.set_device_index(device)
         return PyHcclCommunicator(open_store(host, port, world_size), device=device)
 
-    def _broadcast(self, tensor: "torch.Tensor") -> None:
+    def _stream(self) -> Any:
         import torch
 
-        self._group.broadcast(tensor, src=0, stream=torch.accelerator.current_stream())
+        # The communicator asks for `npu_stream`, which the streams of torch.accelerator do not have.
+        return torch.npu.current_stream()  # type: ignore[attr-defined]
 
     def _synchronize(self) -> None:
         import torch

@@ -27,10 +27,15 @@ class NcclSender(CollectiveSender):
         torch.cuda.set_device(device)
         return PyNcclCommunicator(open_store(host, port, world_size), device=device)
 
-    def _broadcast(self, tensor: "torch.Tensor") -> None:
+    def _stream(self) -> Any:
         import torch
 
-        self._group.broadcast(tensor, src=0, stream=torch.cuda.current_stream())
+        return torch.cuda.current_stream()
+
+    def _broadcast(self, tensor: "torch.Tensor", stream: Any) -> None:
+        # Not on this thread's own stream: vLLM puts a new one in the place of the default stream when a
+        # communicator is made, and that one waits for nothing.
+        self._group.broadcast(tensor, src=0, stream=stream)
 
     def _synchronize(self) -> None:
         import torch
