@@ -67,6 +67,7 @@ def test_a_job_runs_to_its_end_and_says_so(cluster: Cluster, namespace: str, pod
     assert training["progress"] == f"{steps}/{steps}"
     assert training["checkpoint"]["step"] == steps
     assert training["observedGeneration"] == 1
+    assert training["completed"]
     assert not run.termination_log.exists()
     assert (run.run_folder / "report.html").exists()
     assert (run.run_folder / "driver.log").exists()
@@ -147,6 +148,7 @@ def test_a_suspended_job_goes_on_where_it_was(
         assert run.end() == 130, run.said
         training = run.training
         assert training["suspendedAtStep"] == len(run.trained()) == training["checkpoint"]["step"]
+        assert not training.get("completed")
         assert not run.termination_log.exists()
         run.ask(suspend=False)
         hurry(run)

@@ -84,6 +84,22 @@ class TestRestart:
             assert job["status"]["failures"] == 1
             assert "OOMKilled, exit code 137" in desk.wait_event("Restarting")
 
+    def test_a_job_that_was_done_meanwhile_is_not_trained_again(self, cluster, desk, tmp_path):
+        with running_operator(cluster, tmp_path, desk.namespace) as operator:
+            desk.create()
+            desk.wait_phase("Running")
+            operator.process.stop()
+            desk.report(step=4, progress="4/4", completed=True)
+            desk.end_driver(0)
+            [head] = desk.pods("head")
+            path = f"/api/v1/namespaces/{desk.namespace}/pods/{head['metadata']['name']}"
+            desk.cluster.api.request("DELETE", f"{path}?gracePeriodSeconds=0")
+            uid = head["metadata"]["uid"]
+            desk.wait_pods(lambda pods: uid not in [each["metadata"]["uid"] for each in pods], "no such head")
+            operator.process.start()
+            job = desk.wait_phase("Complete")
+            assert job["status"]["attempt"] == 1
+
     def test_told_to_end_it_gives_its_lease_back_at_once(self, cluster, desk, tmp_path):
         with running_operator(cluster, tmp_path, desk.namespace) as operator:
             desk.create()

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from rljob_api.status import TrainingStatus
 from rljob_operator.plan.attempt import attempt_of
 from rljob_operator.plan.failure import Kind, disruption_backoff, ending, failure_backoff
 from tests.observations import at, cluster, end, planned, pod, running, said_of, told, with_pods
@@ -63,6 +64,26 @@ def test_the_heads_last_state_tells_how_the_attempt_ended(fields, kind, reason, 
         observed = with_pods(observed, head)
     ended = ending(attempt_of(observed), at(120))
     assert (ended.kind, ended.reason) == (kind, reason)
+
+
+LEFT = {
+    "nothing": (),
+    "Ray's end": (replace(pod("head"), ready=False, main=end(1)),),
+    "another exit code": (replace(pod("head"), ready=False, driver=end(1)),),
+    "a deleted pod": (replace(pod("head"), deleting=at(50)),),
+}
+
+
+@pytest.mark.parametrize("heads", LEFT.values(), ids=LEFT)
+def test_a_job_is_done_when_its_driver_said_so(heads):
+    """Whatever is left of the pod: nobody may have seen how it ended."""
+    observed = with_pods(running(), *heads, without=(HEAD,))
+    training = TrainingStatus(step=9, total_steps=9, weight_version=9, completed=True)
+    status = observed.job.status.model_copy(update={"training": training})
+    observed = replace(observed, job=replace(observed.job, status=status))
+    plan = planned(observed, 120)
+    assert plan.status.phase == "Complete"
+    assert said_of(plan, "Complete")[2] == "Trained 9 of 9 steps."
 
 
 GOES_ON = {

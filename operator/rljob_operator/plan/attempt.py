@@ -44,6 +44,8 @@ class Attempt:
     """Pods of the attempt, the head included."""
     workers: dict[Pool, tuple[Pod, ...]]
     """By pool, every pod that exists."""
+    completed: bool
+    """Whether the driver has said that the job is done."""
 
     @property
     def driver_runs(self) -> bool:
@@ -81,6 +83,7 @@ def attempt_of(observed: Observed) -> Attempt | None:
         last_head=next((pod for pod in observed.lost_heads if pod.uid == recorded), None),
         pods=len(pods),
         workers={pool: tuple(pod for pod in pods if pod.role == pool) for pool in POOLS},
+        completed=status.training is not None and status.training.completed,
     )
 
 

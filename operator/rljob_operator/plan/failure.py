@@ -3,7 +3,7 @@
 Guarantees: only what the job did itself counts against backoffLimit: an exit code 1 of the driver, a head
 that was killed for its memory. What the cluster did to it - a node lost, an eviction, a pre-emption, a pod
 that somebody deleted - starts the next attempt for free. A configuration that the runtime refuses is not
-tried again.
+tried again. A job whose driver said that it is done is done.
 
 Workers end no attempt: KubeRay replaces their pods, and the runtime restarts its ranks inside the cluster
 within a budget of its own, whose end is an exit code 1 of the driver. That exit code does not count either
@@ -56,6 +56,14 @@ class Ending:
 
 def ending(attempt: Attempt, now: datetime) -> Ending | None:
     """How the attempt ended; None while it goes on, or has no head yet."""
+    ended = _ending(attempt, now)
+    if ended is not None and attempt.completed:
+        # Its pods may have gone before anybody saw how they ended.
+        return ended if ended.kind is Kind.COMPLETE else Ending(Kind.COMPLETE, "Completed", "")
+    return ended
+
+
+def _ending(attempt: Attempt, now: datetime) -> Ending | None:
     head = attempt.head
     if head is None:
         return _gone(attempt) if attempt.head_gone else None

@@ -1,8 +1,9 @@
 """`rljob drive`: runs the RLJob of the pod that it is started in, from the API server to an exit code.
 
 Guarantees: the exit code says what became of the job (`exit_codes.py`), and the reason of a failure is left,
-in one line, where Kubernetes shows it; a run that has a checkpoint is gone on with; a SIGTERM at any moment
-ends it as a stop.
+in one line, where Kubernetes shows it; that the job is done stands in its status before the driver ends,
+unless the server cannot be reached; a run that has a checkpoint is gone on with; a SIGTERM at any moment ends
+it as a stop.
 """
 
 import asyncio
@@ -25,6 +26,7 @@ from rljob_api import RLJob
 from rljob_api.errors import Problem, problems
 from rljob_runtime.checks import check_job
 from rljob_runtime.cluster.api import ApiClient, ApiRefused, ApiUnavailable
+from rljob_runtime.cluster.completed import say_completed
 from rljob_runtime.cluster.credentials import Credentials, CredentialsError, from_kubeconfig, in_pod
 from rljob_runtime.cluster.own_job import Identity, JobGone, read_job
 from rljob_runtime.cluster.settings import TERMINATION_LOG, Settings, SettingsError, read_settings
@@ -77,7 +79,10 @@ def _drive(settings: Settings, environment: Mapping[str, str]) -> Outcome:
     uid, wish = found["metadata"]["uid"], _wish(found)
     with _held(settings.run_folder, job) as (run_folder, resume):
         options = RunOptions(run_folder, manifest_folder=folder, resume=resume, live=False)
-        return carry_out(job, options, lambda _: _place(settings, credentials, uid, wish))
+        outcome = carry_out(job, options, lambda _: _place(settings, credentials, uid, wish))
+        if outcome.code == ExitCode.DONE:
+            asyncio.run(_say_completed(credentials, settings.identity, uid))
+        return outcome
 
 
 @asynccontextmanager
@@ -89,6 +94,11 @@ async def _place(settings: Settings, credentials: Credentials, uid: str, wish: W
     logging.getLogger().addHandler(printed)
     async with cluster_site(settings, credentials, uid, wish) as site:
         yield site
+
+
+async def _say_completed(credentials: Credentials, identity: Identity, uid: str) -> None:
+    async with ApiClient(credentials) as client:
+        await say_completed(client, identity, uid, random.Random())
 
 
 async def _read(credentials: Credentials, identity: Identity) -> dict[str, Any]:
