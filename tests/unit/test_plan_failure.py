@@ -83,7 +83,15 @@ def test_a_job_is_done_when_its_driver_said_so(heads):
     observed = replace(observed, job=replace(observed.job, status=status))
     plan = planned(observed, 120)
     assert plan.status.phase == "Complete"
-    assert said_of(plan, "Complete")[2] == "Trained 9 of 9 steps."
+    assert said_of(plan, "Complete")[2].startswith("Trained 9 of 9 steps.")
+
+
+def test_a_job_that_is_done_tells_where_its_results_are():
+    observed = with_pods(
+        running(changes={"storage.volume": {"emptyDir": {}}}), replace(pod("head"), driver=end(0))
+    )
+    text = said_of(planned(observed, 120), "Complete")[2]
+    assert text.endswith("Model and report are in runs/default/math of the volume.")
 
 
 GOES_ON = {

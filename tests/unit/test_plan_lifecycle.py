@@ -74,7 +74,12 @@ def test_a_job_from_creation_to_deletion():
     complete = planned(done, 3600)
     assert complete.actions == (DeleteCluster("math-1", "cluster-1"),)
     assert complete.status.phase == "Complete" and complete.status.cluster_name is None
-    assert said_of(complete, "Complete") == ("True", "Completed", "Trained 10 of 10 steps. reward 0.9")
+    assert said_of(complete, "Complete") == (
+        "True",
+        "Completed",
+        "Trained 10 of 10 steps. reward 0.9 "
+        "Model and report went with the pods: spec.storage.volume is not set.",
+    )
     assert said_of(complete, "Running")[0] == said_of(complete, "PodsReady")[0] == "False"
     assert told(complete) == ["Complete"] and complete.requeue_after == 100
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from rljob_api.job import Spec
 from rljob_api.status import Status, TrainingStatus
 from rljob_operator.plan.conditions import Row, condition, put
-from rljob_operator.plan.observed import Observed
+from rljob_operator.plan.observed import Job, Observed
 from rljob_operator.plan.plan import DeleteJob
 from rljob_operator.plan.pools import count
 from rljob_operator.plan.step import Step
@@ -17,10 +17,11 @@ from rljob_operator.plan.times import stamp
 from rljob_operator.plan.ttl import expiry
 
 
-def completed(status: Status, generation: int, words: str, now: datetime) -> Status:
+def completed(status: Status, job: Job, spec: Spec, words: str, now: datetime) -> Status:
     """The status of a job whose training is done; `words` are the driver's last."""
-    text = " ".join(part for part in (_trained(status.training, status.attempt), words) if part)
-    return _finished(status, Row("Complete", "True", "Completed", text), generation, now)
+    parts = (_trained(status.training, status.attempt), words, _results(job, spec))
+    text = " ".join(part for part in parts if part)
+    return _finished(status, Row("Complete", "True", "Completed", text), job.generation, now)
 
 
 def failed(status: Status, generation: int, reason: str, message: str, now: datetime) -> Status:
@@ -38,6 +39,12 @@ def _finished(status: Status, row: Row, generation: int, now: datetime) -> Statu
         Row(kind, "False", row.type, text) for kind in ("Degraded", "Suspended") if condition(status, kind)
     ]
     return put(ended, (row, *rows), generation, now)
+
+
+def _results(job: Job, spec: Spec) -> str:
+    if not spec.storage.volume:
+        return "Model and report went with the pods: spec.storage.volume is not set."
+    return f"Model and report are in runs/{job.namespace}/{job.name} of the volume."
 
 
 def _trained(training: TrainingStatus | None, attempt: int) -> str:

@@ -67,7 +67,7 @@ def _ended(observed: Observed, spec: Spec, status: Status, end: Ending, now: dat
     """The attempt is over: the job is, or another attempt follows, or the job is suspended."""
     generation = observed.job.generation
     if end.kind is Kind.COMPLETE:
-        return Step(finish.completed(status, generation, end.message, now))
+        return Step(finish.completed(status, observed.job, spec, end.message, now))
     if end.kind is Kind.REFUSED:
         return Step(finish.failed(status, generation, end.reason, end.message, now))
     failures = status.failures + (end.kind is Kind.FAILED)
