@@ -52,6 +52,7 @@ BUILT_HERE = ("operator", "runtime-cpu")
 STEP_SECONDS = 3600.0
 """For one command. On two busy cores the longest, runtime-cpu from nothing, takes 4 minutes."""
 LOAD_SECONDS = 1200.0
+LOAD_TRIES = 3
 MOST_UNNAMED = 250
 """Intermediate images that are kept; a build after a change of the sources leaves ten."""
 
@@ -109,6 +110,19 @@ def load(built: Built, node: NodeShell) -> bool:
     rows = [line.split() for line in node.ctr("images", "ls").splitlines()]
     if any(row[0] == built.reference and image_archive.digest(built.layout) in row for row in rows):
         return False
+    said = ""
+    for _ in range(LOAD_TRIES):
+        said = _import(built, node)
+        if not said:
+            return True
+        # A layer that was there already may be collected as garbage just when the next one is put onto it.
+        if "does not exist" not in said:
+            break
+    raise ProcessFailed(f"the node did not take {built.reference}: {said}")
+
+
+def _import(built: Built, node: NodeShell) -> str:
+    """One try to load an image; what went wrong, or nothing."""
     known = frozenset(node.ctr("content", "ls", "-q").split())
     command = node.entering(["ctr", "--namespace=k8s.io", "images", "import", "-"])
     with tempfile.TemporaryFile("w+") as errors:
@@ -133,9 +147,7 @@ def load(built: Built, node: NodeShell) -> bool:
         finally:
             limit.cancel()
         errors.seek(0)
-        if code:
-            raise ProcessFailed(f"the node did not take {built.reference}: {errors.read()[-2000:]}")
-    return True
+        return errors.read()[-2000:] or f"exit code {code}" if code else ""
 
 
 def buildah(*arguments: str, seconds: float = STEP_SECONDS) -> str:
