@@ -164,9 +164,8 @@ class SimulatedJob:
 
     async def step(self, step: int, version: int, uids: Sequence[int]) -> SimulatedStep:
         groups = [self.groups.pop(uid) for uid in uids]
-        stale = max(
-            version - sample.spans[0].version for group in groups for sample in group.samples if sample.spans
-        )
+        samples = [sample for group in groups for sample in group.samples if sample.spans]
+        stale = max((version - sample.spans[0].version for sample in samples), default=0)
         self.trained += groups
         await asyncio.sleep(self.scenario.train_seconds)
         return SimulatedStep(step, tuple(uids), stale, asyncio.get_running_loop().time())

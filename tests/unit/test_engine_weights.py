@@ -1,5 +1,6 @@
 """Where engines take weights from: folders on this host, and the meeting point of a broadcast."""
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -80,8 +81,12 @@ class Recording(CollectiveSender):
         self.joined = (host, port, world_size)
         return []
 
-    def _broadcast(self, tensor: torch.Tensor) -> None:
+    def _stream(self) -> str:
+        return threading.current_thread().name
+
+    def _broadcast(self, tensor: torch.Tensor, stream: str) -> None:
         assert tensor.is_contiguous()
+        assert stream == "MainThread", "the stream is that of who computes the tensors"
         self._group.append(tensor)
 
     def _synchronize(self) -> None:
