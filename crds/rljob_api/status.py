@@ -62,8 +62,9 @@ class TrainingStatus(Model):
     """The trainer wrote a checkpoint, stopped, and waits for the pool to have this many workers."""
     suspended_at_step: int | None = None
     """In answer to `suspend`: the checkpoint of this step is written and nothing is trained any more."""
-    completed: bool = False
-    """All steps are trained, model and report are written: the job is done, whatever becomes of its pods."""
+    completed: bool | None = None
+    """True: all steps are trained, model and report are written. The job is done, whatever becomes of its
+    pods."""
     time: str | None = None
     """When this was written, RFC 3339."""
 

@@ -83,7 +83,7 @@ def attempt_of(observed: Observed) -> Attempt | None:
         last_head=next((pod for pod in observed.lost_heads if pod.uid == recorded), None),
         pods=len(pods),
         workers={pool: tuple(pod for pod in pods if pod.role == pool) for pool in POOLS},
-        completed=status.training is not None and status.training.completed,
+        completed=status.training is not None and status.training.completed is True,
     )
 
 
