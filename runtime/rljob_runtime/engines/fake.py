@@ -138,6 +138,9 @@ class FakeEngine:
             for request_id in [*self._running, *self._waiting]:
                 await self.abort(request_id)
 
+    async def prepare(self, ref: WeightRef) -> None:
+        """Nothing: what this engine loads is on its machine."""
+
     async def load(self, ref: WeightRef) -> None:
         self._check_alive()
         if not self._paused:

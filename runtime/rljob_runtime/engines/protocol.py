@@ -111,6 +111,11 @@ class Engine(Protocol):
 
     async def pause(self, mode: PauseMode) -> None: ...
 
+    async def prepare(self, ref: WeightRef) -> None:
+        """Bring the weights to this machine, where they are not yet; what runs goes on. The `load` of the
+        same `ref` then takes less time."""
+        ...
+
     async def load(self, ref: WeightRef) -> None:
         """Replace the weights and set the version; only while paused."""
         ...

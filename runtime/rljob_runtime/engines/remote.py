@@ -114,6 +114,9 @@ class RemoteEngine:
         ended = await self._order("pause", mode, self._begun)
         await self._until(lambda: self._ended >= ended, "results have not arrived")
 
+    async def prepare(self, ref: WeightRef) -> None:
+        await self._order("prepare", ref)
+
     async def load(self, ref: WeightRef) -> None:
         await self._order("load", ref)
 

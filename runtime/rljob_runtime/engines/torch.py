@@ -129,6 +129,9 @@ class TorchEngine:
                 if running is not None:
                     await self.abort(running.request.request_id)
 
+    async def prepare(self, ref: WeightRef) -> None:
+        """Nothing: what this engine loads is on its machine."""
+
     async def load(self, ref: WeightRef) -> None:
         self._check_alive()
         if not self._paused:

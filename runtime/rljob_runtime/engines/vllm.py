@@ -154,6 +154,9 @@ class VllmEngine:
             if ended:
                 await self._guarded(asyncio.wait(ended))
 
+    async def prepare(self, ref: WeightRef) -> None:
+        """Nothing: what this engine loads is on its machine."""
+
     async def load(self, ref: WeightRef) -> None:
         """Raises `WeightsGone`, `ValueError` or `FileNotFoundError`, with the old weights in place, where
         `ref` cannot be right; `EngineDied`, the engine being gone, when it fails half-way."""

@@ -82,6 +82,9 @@ class RolloutWorker:
             await asyncio.wait(running)
         return self._ended
 
+    async def prepare(self, ref: WeightRef) -> None:
+        await self._engine.prepare(ref)
+
     async def load(self, ref: WeightRef) -> None:
         await self._engine.load(ref)
 

@@ -27,8 +27,8 @@ EVENTS_FOLDER = "events"
 
 EVENTS = (
     "prompt_fetch", "admission_wait", "generate", "reward", "group_assembly", "put", "queue_wait", "get",
-    "weight_publish", "weight_pause", "weight_load", "weight_resume", "forward", "backward", "optimizer",
-    "reference_forward", "checkpoint", "idle",
+    "weight_publish", "weight_fetch", "weight_pause", "weight_load", "weight_resume", "forward", "backward",
+    "optimizer", "reference_forward", "checkpoint", "idle",
 )  # fmt: skip
 
 _log = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ _KIND_OF = {
     "generate": "work", "forward": "work", "backward": "work", "optimizer": "work",
     "reference_forward": "work",
     "checkpoint": "save",
-    "prompt_fetch": "move", "get": "move", "put": "move",
+    "prompt_fetch": "move", "get": "move", "put": "move", "weight_fetch": "move",
 }  # fmt: skip
 _PRECEDENCE = ("sync", "work", "save", "move")
 _COVERS = {event: _PRECEDENCE[_PRECEDENCE.index(kind) :] for event, kind in _KIND_OF.items()}

@@ -1,6 +1,7 @@
 """Bringing engines to a new weight version: the push and the pull plan.
 
 Guarantees:
+- a version that must cross the network does so while the engine generates, before its pause barrier;
 - an engine's version changes only inside its pause barrier, and it takes new requests only after that;
 - push: every live engine leaves the barrier with the version that was pushed, or with the one it had when
   that is gone, or is lost;
@@ -15,7 +16,7 @@ Guarantees:
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any, Protocol
 
 from rljob_runtime.bell import Bell
@@ -23,7 +24,7 @@ from rljob_runtime.engine_pool import EnginePool, EngineSlot
 from rljob_runtime.engines.protocol import EngineDied, PauseMode, WeightRef
 from rljob_runtime.weights.meeting import Meeting
 from rljob_runtime.weights.shm import WeightsGone
-from rljob_runtime.weights.transport import STORED
+from rljob_runtime.weights.transport import FETCHED, STORED
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +73,15 @@ class EngineSync:
         self._deadline = deadline
         self._drain_deadline = drain_deadline
 
+    async def prepare(self, slot: EngineSlot, ref: WeightRef) -> None:
+        """Have a version brought to the engine's machine; what comes of one that is gone, `load` decides."""
+        if ref.transport in FETCHED and slot.alive:
+            with suppress(WeightsGone):
+                await self._guarded(slot, "weight_fetch", slot.engine.prepare(ref), self._deadline)
+
     async def pause(self, slot: EngineSlot, mode: PauseMode) -> None:
+        if not slot.alive:
+            return
         self.pool.leave(slot)
         deadline = self._drain_deadline if mode == "wait" else self._deadline
         await self._guarded(slot, "weight_pause", slot.engine.pause(mode), deadline)
@@ -136,6 +145,7 @@ class Push:
                 await self._update(ref, broadcaster)
 
     async def _update(self, ref: WeightRef, broadcaster: Broadcaster | None) -> None:
+        await asyncio.gather(*(self._sync.prepare(slot, ref) for slot in list(self._sync.pool.slots)))
         self.newest = ref
         self.published.ring()
         paused = list(self._sync.pool.slots)
@@ -247,6 +257,7 @@ class Pull:
             # Also back to an older one, with a trainer that went back to its checkpoint.
             while slot.alive and self.newest is not None and slot.version != self.newest.version:
                 wanted = self.newest
+                await self._sync.prepare(slot, wanted)
                 await self._sync.pause(slot, "wait")
                 await self._sync.load(slot, self.newest)
                 await self._sync.resume(slot)

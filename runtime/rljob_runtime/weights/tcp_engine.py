@@ -1,8 +1,8 @@
 """An engine that fetches its model and its weights over the network, around one that loads folders.
 
 Guarantees the engine contract of the one inside. A version is fetched into this machine's shared memory (or
-its disk where that is too small), loaded from there, and removed. A version that cannot be fetched raises
-`WeightsGone`, with the old weights in place.
+its disk where that is too small) while the engine generates, loaded from there, and removed. A version that
+cannot be fetched raises `WeightsGone`, with the old weights in place.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from rljob_runtime.samples import Generation
 from rljob_runtime.weights.model_source import ModelSource, local_copy
 from rljob_runtime.weights.shm import WeightsGone, WeightStore, choose_root
 from rljob_runtime.weights.tcp_fetch import Damaged, FolderClient
+from rljob_runtime.weights.transport import FETCHED
 
 
 class FetchSpec(msgspec.Struct, frozen=True):
@@ -61,6 +62,8 @@ class FetchingEngine:
         self._fetch = fetch
         self._engine: Engine | None = None
         self._store: WeightStore | None = None
+        self._fetched: tuple[WeightRef, Path] | None = None
+        """The version that is on this machine and not loaded yet, and where."""
 
     async def start(self, version: int) -> None:
         folder = self._model_folder
@@ -86,19 +89,20 @@ class FetchingEngine:
     async def pause(self, mode: PauseMode) -> None:
         await self._inner.pause(mode)
 
+    async def prepare(self, ref: WeightRef) -> None:
+        """Raises `WeightsGone`; `EngineDied`, the engine being gone, where what arrives is damaged."""
+        if ref.transport in FETCHED:
+            await self._on_this_machine(ref)
+
     async def load(self, ref: WeightRef) -> None:
-        if ref.transport != "tcp":
+        if ref.transport not in FETCHED:
             await self._inner.load(ref)
             return
-        try:
-            folder = await asyncio.to_thread(self._fetch_version, ref)
-        except (Damaged, OSError) as error:
-            await self.close()
-            raise EngineDied(f"engine {self.name}: version {ref.version}: {error}") from error
+        folder = await self._on_this_machine(ref)
         try:
             await self._inner.load(WeightRef(ref.version, "shm", str(folder)))
         finally:
-            await asyncio.to_thread(self._open_store.drop, folder)
+            await self._drop()
 
     async def resume(self) -> None:
         await self._inner.resume()
@@ -123,6 +127,26 @@ class FetchingEngine:
         if self._store is None:
             raise RuntimeError(f"engine {self.name}: not started")
         return self._store
+
+    async def _on_this_machine(self, ref: WeightRef) -> Path:
+        """The folder of a version, fetched unless it is here; another one goes."""
+        if self._fetched is not None and self._fetched[0] == ref:
+            return self._fetched[1]
+        await self._drop()
+        try:
+            folder = await asyncio.to_thread(self._fetch_version, ref)
+        except (Damaged, OSError) as error:
+            await self.close()
+            raise EngineDied(f"engine {self.name}: version {ref.version}: {error}") from error
+        self._fetched = ref, folder
+        return folder
+
+    async def _drop(self) -> None:
+        """Remove the version that was fetched."""
+        if self._fetched is not None:
+            folder = self._fetched[1]
+            self._fetched = None
+            await asyncio.to_thread(self._open_store.drop, folder)
 
     def _fetch_version(self, ref: WeightRef) -> Path:
         """The folder of a version on this machine."""

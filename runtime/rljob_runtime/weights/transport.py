@@ -9,6 +9,9 @@ STORED: frozenset[Transport] = frozenset({"shm", "tcp"})
 """Versions are kept for whoever comes: each engine gets one when it is ready. With the others the trainer
 sends a version to all engines at once, in one group."""
 
+FETCHED: frozenset[Transport] = frozenset({"tcp"})
+"""An engine brings a version to its machine before it loads it, and can do so while it generates."""
+
 _OF_ACCELERATOR: dict[str, Transport] = {"cpu": "tcp", "nvidia": "nccl", "ascend": "hccl"}
 
 
