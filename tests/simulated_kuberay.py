@@ -7,8 +7,8 @@ taken, and how old the operator's view is. Objects change as the real ones do:
 - KubeRay reconciles as `reconcilePods` of v1.4 to v1.7 with autoscaling off: it deletes dead pods and ends
   the pass; it deletes every pod that workersToDelete names, whatever `replicas` says, and leaves those out
   of its count, but counts other pods that still terminate; it creates what is missing and deletes what is
-  too much, and which pods those are is up to `choose`. Its view of RayClusters may be old, but not older
-  than a pod that is gone;
+  too much, and which pods those are is up to `choose`; it deletes all pods of a RayCluster that is suspended.
+  Its view of RayClusters may be old, but not older than a pod that is gone;
 - the runtime uses every rollout pod that has started, busy from then on, releases as many as the spec asks
   for, and takes one back only by a write that the API server would refuse if the operator had listed the pod
   meanwhile. Its trainer starts when there are as many pods as the spec asks for and the operator is not about
@@ -140,6 +140,8 @@ class SimulatedKuberay:
             False,
             groups,
             False,
+            queue=self.job.queue.name if self.job.queue else None,
+            suspended=self.job.queue is not None,
         )
 
     def delete_cluster(self, name: str, uid: str | None = None) -> None:
@@ -174,6 +176,12 @@ class SimulatedKuberay:
         self.set_group(action.cluster, Group(action.pool, action.replicas, action.workers_to_delete))
         return None
 
+    def suspend_cluster(self, suspended: bool) -> None:
+        """Kueue suspends the RayCluster of a job that it queues, or admits it."""
+        for name, cluster in self.clusters.items():
+            if cluster.queue is not None:
+                self.clusters[name] = replace(cluster, suspended=suspended)
+
     def set_group(self, name: str, group: Group) -> None:
         cluster = self.clusters[name]
         groups = tuple(group if entry.pool == group.pool else entry for entry in cluster.groups)
@@ -198,6 +206,11 @@ class SimulatedKuberay:
     def _reconcile(self, cluster: Cluster) -> None:
         live = self.clusters[cluster.name]
         self.clusters[cluster.name] = replace(live, status_seen=True)
+        if cluster.suspended:
+            for pod in list(self.pods.values()):
+                if pod.cluster_uid == cluster.uid:
+                    self.delete_pod(pod.name)
+            return
         heads = [pod for pod in self.pods.values() if pod.cluster == cluster.name and pod.role == "head"]
         if any(dead(pod) for pod in heads):
             for pod in heads:

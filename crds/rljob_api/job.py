@@ -28,6 +28,9 @@ class Metadata(Model):
     """Name of the job: a DNS label; objects made for the job add their suffixes to it."""
     namespace: str = "default"
     """Namespace in a cluster; unused on one machine."""
+    labels: dict[str, str] = Field(default_factory=dict)
+    """In a cluster Kueue queues the job that has `kueue.x-k8s.io/queue-name`, with the priority that
+    `kueue.x-k8s.io/priority-class` names; unused on one machine."""
 
 
 def _one_on_cpus(pool: str) -> Rule:

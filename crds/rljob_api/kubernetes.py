@@ -71,10 +71,10 @@ class RunPolicy(Model):
     head or trainer. Lost rollout pods, lost nodes and pre-emption do not count."""
     active_deadline_seconds: int | None = Field(default=None, ge=1)
     """Longest time from the start, in seconds, over all attempts; afterwards the job fails. A suspended job's
-    clock stands still and begins anew when it resumes."""
+    clock stands still and begins anew when it resumes, a queued job's with each admission."""
     start_deadline_seconds: int = Field(default=1800, ge=1)
     """Longest time, in seconds, from the creation of an attempt's pods to the first time that all are ready;
-    afterwards the job fails."""
+    afterwards the job fails. Time in a queue does not count."""
     ttl_seconds_after_finished: int | None = Field(default=None, ge=0)
     """The RLJob is deleted this many seconds after it is Complete or Failed. Default: never."""
     suspend_grace_seconds: int = Field(default=300, ge=0)

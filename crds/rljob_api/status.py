@@ -143,10 +143,11 @@ class Status(Model):
     head_pod: str | None = None
     """UID of the attempt's head pod; another one means that the head was lost."""
     start_time: str | None = None
-    """When the job was started or last resumed, RFC 3339."""
+    """When the job was started, last resumed or, in a queue, last admitted, RFC 3339; none while it waits for
+    admission."""
     attempt_time: str | None = None
-    """When the attempt's cluster was asked for, RFC 3339; between two attempts, when the next one may
-    begin."""
+    """When the attempt's cluster was asked for or, in a queue, admitted, RFC 3339; none while it waits for
+    admission; between two attempts, when the next one may begin."""
     suspend_time: str | None = None
     """When the newest request to suspend was seen, RFC 3339."""
     completion_time: str | None = None

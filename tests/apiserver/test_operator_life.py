@@ -1,5 +1,7 @@
 """The life of an RLJob on a real API server with the real KubeRay: one operator for all tests of the file."""
 
+from datetime import datetime
+
 import pytest
 
 from tests.apiserver.operator_site import Desk, condition, running_operator
@@ -135,6 +137,73 @@ class TestSuspend:
         assert desk.pods() == [] and desk.cluster.api.items(desk.clusters_path) == []
         desk.patch({"suspend": False})
         desk.wait_phase("Running", attempt=1)
+
+
+class TestQueue:
+    """The test is Kueue: it changes `spec.suspend` of the RayClusters, and nothing else does."""
+
+    LABELS = {"kueue.x-k8s.io/queue-name": "team-a", "kueue.x-k8s.io/priority-class": "high"}
+
+    def queued(self, desk, name):
+        """The RayCluster waits, and KubeRay has seen that."""
+        message = f"Waiting for Kueue to admit RayCluster {name} to queue team-a."
+        job = desk.wait(
+            lambda job: (condition(job, "PodsReady") or {}).get("message") == message, "WaitingForAdmission"
+        )
+        [made] = desk.cluster.wait(
+            desk.clusters_path,
+            lambda clusters: [each.get("status", {}).get("state") for each in clusters] == ["suspended"],
+            "one RayCluster, suspended",
+            seconds=60,
+        )
+        assert made["metadata"]["name"] == name and made["spec"]["suspend"] is True
+        assert self.LABELS.items() <= made["metadata"]["labels"].items()
+        assert job["status"]["phase"] == "Pending" and not {"attemptTime", "startTime"} & job["status"].keys()
+        assert name not in [each["metadata"]["labels"]["ray.io/cluster"] for each in desk.pods()]
+        return job
+
+    def set_suspend(self, desk, name, value):
+        desk.cluster.api.request("PATCH", f"{desk.clusters_path}/{name}", {"spec": {"suspend": value}})
+
+    @pytest.mark.timeout(300)
+    def test_admitted_evicted_and_queued_again(self, desk):
+        desk.create({"/metadata.labels": self.LABELS})
+        self.queued(desk, "test-1")
+        self.set_suspend(desk, "test-1", False)
+        job = desk.wait_phase("Running", attempt=1)
+        assert job["status"]["attemptTime"] == job["status"]["startTime"]
+        desk.scale(2)
+        desk.wait(lambda job: job["status"]["pools"][1]["ready"] == 2, "two fast rollout workers")
+
+        desk.cluster.stop_component("kwok")  # no pod ends by itself
+        self.set_suspend(desk, "test-1", True)
+        desk.wait_condition("PodsReady", "False", "Evicted")
+        [made] = desk.cluster.api.items(desk.clusters_path)
+        assert (made["metadata"]["name"], desk.get()["status"]["phase"]) == ("test-1", "Running")
+        desk.end_driver(130)
+        told = desk.wait_event("HeadLost")
+        assert told.startswith("Kueue evicted RayCluster test-1. The driver was stopped (deleted")
+        desk.cluster.start_component("kwok")
+        status = self.queued(desk, "test-2")["status"]
+        assert (status["failures"], status["restarts"]) == (0, 1)
+
+        desk.patch({"suspend": True})
+        desk.wait_phase("Suspended")
+        assert desk.cluster.api.items(desk.clusters_path) == []
+        desk.patch({"suspend": False})
+        self.queued(desk, "test-3")
+        self.set_suspend(desk, "test-3", False)
+        assert desk.wait_phase("Running", attempt=3)["status"]["restarts"] == 0
+
+    def test_a_start_deadline_counts_from_the_admission(self, desk):
+        desk.create({"/metadata.labels": self.LABELS, "runPolicy": {"startDeadlineSeconds": 3}})
+        self.queued(desk, "test-1")
+        desk.cluster.stop_component("kwok")  # no pod becomes ready
+        self.set_suspend(desk, "test-1", False)
+        ended = desk.wait_phase("Failed")["status"]
+        assert condition({"status": ended}, "Failed")["reason"] == "StartDeadlineExceeded"
+        lasted = datetime.fromisoformat(ended["completionTime"]) - datetime.fromisoformat(ended["startTime"])
+        assert lasted.total_seconds() >= 3
 
 
 class TestEnd:

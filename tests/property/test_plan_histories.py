@@ -1,4 +1,4 @@
-"""Whatever users, nodes, KubeRay, the runtime and the operator's own crashes do, in whatever order."""
+"""Whatever users, nodes, KubeRay, Kueue, the runtime and the operator's own crashes do, in whatever order."""
 
 from datetime import timedelta
 
@@ -13,7 +13,7 @@ from rljob_operator.plan.conditions import condition, finished, holds
 from rljob_operator.plan.deadlines import REMOVAL_SECONDS
 from rljob_operator.plan.decide import decide
 from rljob_operator.plan.failure import DriverExit
-from rljob_operator.plan.observed import POOLS, Observed
+from rljob_operator.plan.observed import POOLS, Observed, Queue
 from rljob_operator.plan.plan import Plan
 from rljob_operator.plan.times import after
 from tests.observations import NOW, new_job, spec
@@ -23,8 +23,8 @@ from tests.simulated_operator import SimulatedOperator
 ENDS = ("Complete", "Failed")
 LEGAL = {
     None: {"Starting", "Suspended", "Pending"},
-    "Pending": {"Starting", "Suspended", "Suspending", "Failed"},
-    "Starting": {"Running", "Suspending", "Suspended", "Restarting", *ENDS},
+    "Pending": {"Starting", "Running", "Suspended", "Suspending", "Restarting", *ENDS},
+    "Starting": {"Running", "Suspending", "Suspended", "Restarting", "Pending", *ENDS},
     "Running": {"Suspending", "Suspended", "Restarting", *ENDS},
     "Suspending": {"Suspended", "Running", "Starting", "Pending", "Restarting", *ENDS},
     "Suspended": {"Starting", "Pending", "Suspending"},
@@ -38,7 +38,7 @@ CHANCE = st.floats(0, 1, allow_nan=False)
 MOVERS = (
     *("see_job", "see_pods", "see_clusters", "restart"),
     *("kuberay", "kuberay", "kuberay_watches", "runtime_step"),
-    *("a pod starts", "a pod is gone"),
+    *("a pod starts", "a pod is gone", "kueue admits"),
 )
 SIZES = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(0, 2))
 
@@ -51,13 +51,14 @@ class AnyHistory(RuleBasedStateMachine):
         backoff_limit=st.integers(0, 2),
         suspended=st.sampled_from([False, False, False, True]),
         active=st.sampled_from([None, None, 700]),
+        queue=st.sampled_from([None, None, Queue("team-a")]),
     )
-    def begin(self, sizes, backoff_limit, suspended, active):
+    def begin(self, sizes, backoff_limit, suspended, active, queue):
         policy = {"suspendGraceSeconds": 60, "drainGraceSeconds": 100, "backoffLimit": backoff_limit}
         if active is not None:
             policy["activeDeadlineSeconds"] = active
         of = spec({"runPolicy": policy, "suspend": suspended}, sizes)
-        self.world = SimulatedKuberay(new_job(of), NOW, self.worst)
+        self.world = SimulatedKuberay(new_job(of, queue=queue), NOW, self.worst)
         self.operator = SimulatedOperator(self.world)
         self.end = None
 
@@ -91,6 +92,8 @@ class AnyHistory(RuleBasedStateMachine):
                 getattr(self.operator, who)()
             case "kuberay" | "kuberay_watches" | "runtime_step":
                 getattr(world, who)()
+            case "kueue admits":
+                world.suspend_cluster(False)
             case "a pod starts":
                 pod = self.some(chance, (pod for pod in pods if pod.phase == "Pending"))
                 if pod is not None:
@@ -143,6 +146,16 @@ class AnyHistory(RuleBasedStateMachine):
             self.operator.see_clusters()
 
     # Faults
+
+    @rule(then=st.sampled_from(["stay", "wait", "admit"]))
+    def kueue_evicts(self, then):
+        self.world.suspend_cluster(True)
+        if then == "wait":
+            self.world.kuberay_watches()
+            self.world.kuberay()
+            self.the_operator_sees_all()
+        if then == "admit":
+            self.world.suspend_cluster(False)
 
     @rule(chance=CHANCE, how=st.sampled_from(["OOMKilled", "Error", "Evicted", "node"]))
     def a_worker_fails(self, chance, how):
@@ -242,6 +255,7 @@ def check_plan(observed: Observed, plan: Plan, now) -> None:
     check_conditions(old, new, observed.job.generation)
     check_suspension(observed, new, now)
     check_beginning(observed, plan, now)
+    check_queue(observed, new)
     for entry in new.pools:
         existing = [pod for pod in observed.pods if pod.role == entry.name]
         assert entry.current <= len(existing) and entry.ready <= sum(pod.ready for pod in existing)
@@ -282,6 +296,18 @@ def check_beginning(observed: Observed, plan: Plan, now) -> None:
             assert asked and now - asked >= timedelta(seconds=REMOVAL_SECONDS), f"{head.name} may still run"
 
 
+def check_queue(observed: Observed, new: Status) -> None:
+    """A job that waits for its admission is not given up for it, and no clock of it runs."""
+    old = observed.job.status
+    held = [each for each in observed.clusters if each.suspended and each.name == old.cluster_name]
+    if finished(old) or not held or observed.pods or observed.lost_heads or old.head_pod is not None:
+        return
+    assert not finished(new)
+    if not observed.job.spec.suspend:
+        assert (new.attempt_time, new.start_time) == (None, None)
+        assert condition(new, "PodsReady").reason == "WaitingForAdmission"
+
+
 def check_conditions(old: Status, new: Status, generation: int) -> None:
     """Conditions are well-formed, and their times tell of flips alone."""
     kinds = [entry.type for entry in new.conditions]
@@ -305,6 +331,7 @@ def settle(world: SimulatedKuberay, operator: SimulatedOperator, rounds: int) ->
         plan = operator.reconcile()
         assert observed is not None and plan is not None
         check_plan(observed, plan, world.now)
+        world.suspend_cluster(False)
         world.kuberay_watches()
         world.kuberay()
         for name in list(world.pods):

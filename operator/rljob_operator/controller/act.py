@@ -82,7 +82,7 @@ class Actor:
             return
         try:
             answer = await self._client.create(
-                ray_cluster(key, spec, action.attempt, self._kuberay.capabilities)
+                ray_cluster(key, spec, action.attempt, self._kuberay.capabilities, entry.job.queue)
             )
         except AlreadyExists as error:
             # Another's, or one that is not seen yet: what it is decides what follows.

@@ -91,8 +91,9 @@ class WorkerGroup(msgspec.Struct, rename="camel", gc=False):
 
 
 class RayClusterSpec(msgspec.Struct, rename="camel", gc=False):
-    """The groups."""
+    """The groups, and whether there are to be pods."""
 
+    suspend: bool | None = None
     worker_group_specs: list[WorkerGroup] = []
 
 

@@ -20,6 +20,7 @@ from rljob_operator.plan.observed import Job
 from rljob_operator.plan.times import moment
 from rljob_operator.render import refusals
 from rljob_operator.render.images import RuntimeImages, with_runtime_image
+from rljob_operator.render.labels import queue_of
 
 log = logging.getLogger(__name__)
 
@@ -128,6 +129,7 @@ def parse(item: Object, known: Job | None, images: RuntimeImages) -> Job:
         spec=spec,
         invalid=invalid,
         status=_status(item.get("status") or {}),
+        queue=queue_of(metadata.get("labels") or {}),
     )
 
 

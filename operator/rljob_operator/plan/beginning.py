@@ -2,14 +2,15 @@
 
 Guarantees: an attempt begins only when every RayCluster of the job is gone or was asked to go, when the
 driver before it has ended (or had its time to), and when its own name is free: two attempts never run at
-once. A job that cannot be carried out here begins nothing, and no deadline of it runs.
+once. A job that cannot be carried out here begins nothing, and no deadline of it runs; nor does one of an
+attempt that waits in a queue.
 """
 
 from datetime import datetime
 
 from rljob_api.job import Spec
 from rljob_api.status import Status
-from rljob_operator.plan import deadlines, waiting
+from rljob_operator.plan import deadlines, queueing, waiting
 from rljob_operator.plan.attempt import cluster_name, head_ended, own_clusters, own_pods
 from rljob_operator.plan.conditions import RESTART_REASONS, Row, condition, put
 from rljob_operator.plan.observed import Cluster, Observed
@@ -33,26 +34,23 @@ def _attempt(observed: Observed, spec: Spec, status: Status, now: datetime) -> S
     job, number = observed.job, status.attempt + 1
     name = cluster_name(job.name, number)
     first = status.start_time is None
+    begins = stamp(now) if job.queue is None else None
     begun = status.model_copy(
         update={
             "attempt": number,
             "cluster_name": name,
             "head_pod": None,
-            "attempt_time": stamp(now),
-            "start_time": stamp(now) if first else status.start_time,
+            "attempt_time": begins,
+            "start_time": begins if first else status.start_time,
             "restarts": 0 if first else status.restarts + 1,
             "scale_downs": [],
         }
     )
-    rows = (
-        Row("Running", "False", "Starting", f"Attempt {number} starts."),
-        *withdrawn(status),
-        *_not_degraded(status),
-    )
+    rows = (queueing.starting(begun), *withdrawn(status), *_not_degraded(status))
     begun = put(begun, rows, job.generation, now)
-    text = f"Creating RayCluster {name}; start deadline {deadlines.start_text(begun, spec)}."
+    ready = waiting.creating(name, deadlines.start_text(begun, spec))
     return Step(
-        put(begun, (Row("PodsReady", "False", "CreatingRayCluster", text),), job.generation, now),
+        put(begun, (ready,), job.generation, now),
         (EnsureAccess(), CreateCluster(name, number)),
         (deadlines.start(begun, spec),),
     )

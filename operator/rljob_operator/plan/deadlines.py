@@ -21,7 +21,8 @@ LATE_DELETION = timedelta(seconds=30)
 
 
 def active(status: Status, spec: Spec) -> datetime | None:
-    """When the job has run for activeDeadlineSeconds, over all attempts since it last resumed."""
+    """When the job has run for activeDeadlineSeconds, over all attempts since it last resumed; a queued one
+    since it was last admitted."""
     seconds = spec.run_policy.active_deadline_seconds
     if seconds is None or status.start_time is None or spec.suspend:
         return None
@@ -29,7 +30,7 @@ def active(status: Status, spec: Spec) -> datetime | None:
 
 
 def start(status: Status, spec: Spec) -> datetime | None:
-    """When the attempt's pods must all be ready; None once they have been."""
+    """When the attempt's pods must all be ready; None while it waits in a queue, and once they have been."""
     if status.cluster_name is None or status.attempt_time is None or spec.suspend or holds(status, "Running"):
         return None
     return after(status.attempt_time, spec.run_policy.start_deadline_seconds)

@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from rljob_api.job import Spec
 from rljob_api.status import Status
 from rljob_operator.plan import losses
-from rljob_operator.plan.attempt import alive
+from rljob_operator.plan.attempt import alive, attempt_of
 from rljob_operator.plan.conditions import RESTART_REASONS, clip, condition, holds, reason
 from rljob_operator.plan.observed import GROUPS, POOLS, Observed, Pod, Pool
 from rljob_operator.plan.plan import Event
 from rljob_operator.plan.pools import pool_status
+from rljob_operator.plan.queueing import holding
 from rljob_operator.plan.times import moment
 from rljob_operator.plan.waiting import loss
 
@@ -106,6 +107,9 @@ def _losses(observed: Observed, new: Status) -> Iterator[Event]:
     old = observed.job.status
     if not (holds(old, "Running") and holds(new, "Running")):
         return
+    attempt = attempt_of(observed)
+    if attempt is not None and holding(attempt.cluster) is not None:
+        return  # evicted: its workers end before its head
     for pool in POOLS:
         seen = losses.seen(observed, new, pool)
         lost = max(losses.unreplaced(observed, new, pool), len(seen))

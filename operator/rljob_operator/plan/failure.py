@@ -10,7 +10,7 @@ within a budget of its own, whose end is an exit code 1 of the driver. That exit
 while it is the cluster that took a trainer pod.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum, IntEnum
 
@@ -18,6 +18,7 @@ from rljob_operator.plan.attempt import Attempt
 from rljob_operator.plan.conditions import tail
 from rljob_operator.plan.deadlines import LATE_DELETION
 from rljob_operator.plan.observed import ContainerEnd, Pod
+from rljob_operator.plan.queueing import holding
 
 SHORTEST_BACKOFF = 1.0
 """So that the end of one attempt and the begin of the next are two decisions: both are told."""
@@ -60,6 +61,8 @@ def ending(attempt: Attempt, now: datetime) -> Ending | None:
     if ended is not None and attempt.completed:
         # Its pods may have gone before anybody saw how they ended.
         return ended if ended.kind is Kind.COMPLETE else Ending(Kind.COMPLETE, "Completed", "")
+    if ended is not None and ended.reason == "HeadLost" and holding(attempt.cluster) is not None:
+        return replace(ended, message=f"Kueue evicted RayCluster {attempt.name}. {ended.message}")
     return ended
 
 

@@ -1,8 +1,8 @@
 """What becomes of a job that has not finished: the attempt that runs it, from its cluster to its end.
 
-Guarantees: see the policies that it puts together: beginning.py, failure.py, deadlines.py, suspension.py,
-scaling.py, finish.py. An attempt's end is looked for before anything else, so that a result is never lost
-to a deadline or to a suspension that comes at the same moment.
+Guarantees: see the policies that it puts together: beginning.py, queueing.py, failure.py, deadlines.py,
+suspension.py, scaling.py, finish.py. An attempt's end is looked for before anything else, so that a result is
+never lost to a deadline or to a suspension that comes at the same moment.
 """
 
 from dataclasses import replace
@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from rljob_api.job import Spec
 from rljob_api.status import ScaleDown, Status
-from rljob_operator.plan import beginning, deadlines, failure, finish, losses, suspension, waiting
+from rljob_operator.plan import beginning, deadlines, failure, finish, losses, queueing, suspension, waiting
 from rljob_operator.plan.attempt import Attempt, attempt_of
 from rljob_operator.plan.conditions import Row, condition, holds, put
 from rljob_operator.plan.failure import Ending, Kind
@@ -38,6 +38,7 @@ def advance(observed: Observed, spec: Spec, now: datetime) -> Step:
     end = failure.ending(attempt, now)
     if end is not None:
         return _ended(observed, spec, status, end, now)
+    status = queueing.clocked(status, attempt, now)
     given_up = _too_long(observed, spec, status, now) or _never_ready(observed, spec, status, attempt, now)
     if given_up is not None:
         return Step(given_up)
@@ -113,7 +114,7 @@ def _never_ready(
 ) -> Status | None:
     """The failed status where the attempt's pods have not become ready in time."""
     deadline = deadlines.start(status, spec)
-    if deadline is None or now < deadline:
+    if deadline is None or now < deadline or queueing.holding(attempt.cluster) is not None:
         return None
     row = waiting.pods_ready(attempt, spec, observed, None, now)
     if row.status == "True":
@@ -180,11 +181,13 @@ def _resized(
 def _health(
     observed: Observed, spec: Spec, status: Status, attempt: Attempt, now: datetime
 ) -> tuple[Row, ...]:
-    """PodsReady, Running and Degraded of an attempt that runs."""
+    """PodsReady, Running and Degraded of an attempt that runs; no worker of one that is evicted is lost."""
     ready = waiting.pods_ready(attempt, spec, observed, deadlines.start_text(status, spec), now)
     if ready.status == "False" and not holds(status, "Running"):
-        return ready, Row("Running", "False", "Starting", f"Attempt {attempt.number} starts.")
+        return ready, queueing.starting(status)
     running = Row("Running", "True", "Running", _doing(spec, status, attempt))
+    if queueing.holding(attempt.cluster) is not None:
+        return ready, running
     return ready, running, _degraded(observed, spec, status, attempt)
 
 

@@ -33,6 +33,16 @@ GROUPS: dict[Pool, str] = {
 
 
 @dataclass(frozen=True, slots=True)
+class Queue:
+    """Where Kueue queues the job."""
+
+    name: str
+    """Of the LocalQueue, in the job's namespace: label `kueue.x-k8s.io/queue-name`."""
+    priority_class: str | None = None
+    """Of Kueue's WorkloadPriorityClass: label `kueue.x-k8s.io/priority-class`. None: none is named."""
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """The RLJob."""
 
@@ -51,6 +61,8 @@ class Job:
     """Why nothing can be made of the spec, for people: it cannot be parsed, or not rendered. None: it can."""
     status: Status
     """As last written, with the runtime's `training`; the empty Status before the first write."""
+    queue: Queue | None = None
+    """The RayCluster of the next attempt is created suspended, for Kueue to admit. None: no queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +143,10 @@ class Cluster:
     """Whether KubeRay has written its status: it has taken notice of the RayCluster."""
     refusal: str | None = None
     """Message of KubeRay's newest warning Event that the spec is invalid; it gives no other sign of that."""
+    queue: str | None = None
+    """Name of the queue that it was created for. None: none; then nobody suspends it."""
+    suspended: bool = False
+    """`spec.suspend`: KubeRay makes no pods, and deletes those that there are."""
 
 
 @dataclass(frozen=True, slots=True)

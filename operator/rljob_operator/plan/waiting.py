@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from rljob_api.job import Spec
+from rljob_operator.plan import queueing
 from rljob_operator.plan.attempt import Attempt, alive, dead
 from rljob_operator.plan.conditions import Row
 from rljob_operator.plan.observed import GROUPS, POOLS, Cluster, Observed, Pod
@@ -41,20 +42,23 @@ def uncreatable(observed: Observed, name: str) -> Row | None:
 def pods_ready(attempt: Attempt, spec: Spec, observed: Observed, deadline: str | None, now: datetime) -> Row:
     """PodsReady of a running attempt; `deadline` is the start deadline for people, while there is one."""
     cluster, head = attempt.cluster, attempt.head
-    until = f"; start deadline {deadline}." if deadline is not None else "."
+    until = _until(deadline)
     if head is not None and head.ready and head.deleting is None and all_ready(attempt, spec):
         return Row("PodsReady", "True", "AllPodsReady", "All pods are ready.")
     if cluster is None and attempt.pods == 0:
         row = uncreatable(observed, attempt.name)
         if row is not None:
             return Row("PodsReady", "False", row.reason, row.message.removesuffix(".") + until)
-        return Row("PodsReady", "False", "CreatingRayCluster", _creating(attempt) + until)
+        return creating(attempt.name, deadline)
     if cluster is not None and cluster.refusal is not None:
         text = f"KubeRay refuses RayCluster {attempt.name}: {cluster.refusal.rstrip('.')[:600]}"
         return Row("PodsReady", "False", "RayClusterRefused", text + until)
+    held = queueing.pods_ready(attempt)
+    if held is not None:
+        return held
     if cluster is not None and not cluster.status_seen and attempt.pods == 0:
         if now < cluster.created + NOTICE:
-            return Row("PodsReady", "False", "CreatingRayCluster", _creating(attempt) + until)
+            return creating(attempt.name, deadline)
         text = f"KubeRay has taken no notice of RayCluster {attempt.name} yet: its operator may be down"
         return Row("PodsReady", "False", "WaitingForKubeRay", text + until)
     return Row("PodsReady", "False", "WaitingForPods", f"Waiting for {missing(attempt, spec)}{until}")
@@ -65,8 +69,13 @@ def notice_due(cluster: Cluster | None) -> datetime | None:
     return None if cluster is None or cluster.status_seen else cluster.created + NOTICE
 
 
-def _creating(attempt: Attempt) -> str:
-    return f"Creating RayCluster {attempt.name}"
+def creating(name: str, deadline: str | None) -> Row:
+    """PodsReady of an attempt whose RayCluster `name` was asked for; `deadline` as for `pods_ready`."""
+    return Row("PodsReady", "False", "CreatingRayCluster", f"Creating RayCluster {name}{_until(deadline)}")
+
+
+def _until(deadline: str | None) -> str:
+    return f"; start deadline {deadline}." if deadline is not None else "."
 
 
 def all_ready(attempt: Attempt, spec: Spec) -> bool:

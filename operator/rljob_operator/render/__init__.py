@@ -7,6 +7,7 @@ nothing in can be rendered, and nothing that KubeRay would refuse without a word
 from typing import Any
 
 from rljob_api import Spec
+from rljob_operator.plan.observed import Queue
 from rljob_operator.render import access
 from rljob_operator.render.keys import key_secret
 from rljob_operator.render.kuberay import KubeRay, UnsupportedKubeRay
@@ -35,6 +36,9 @@ def access_objects(key: JobKey, spec: Spec) -> list[dict[str, Any]]:
     return [*own, access.role(key), access.role_binding(key, account), access.network_policy(key)]
 
 
-def objects(key: JobKey, spec: Spec, attempt: int, kuberay: KubeRay) -> list[dict[str, Any]]:
+def objects(
+    key: JobKey, spec: Spec, attempt: int, kuberay: KubeRay, queue: Queue | None = None
+) -> list[dict[str, Any]]:
     """Everything that an attempt of the job needs, in the order of creation. The Secret has no values."""
-    return [key_secret(key, None), *access_objects(key, spec), ray_cluster(key, spec, attempt, kuberay)]
+    cluster = ray_cluster(key, spec, attempt, kuberay, queue)
+    return [key_secret(key, None), *access_objects(key, spec), cluster]

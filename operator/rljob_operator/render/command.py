@@ -12,6 +12,7 @@ from rljob_api import RLJob
 from rljob_api.errors import Problem
 from rljob_operator.render import JobKey, KubeRay, UnsupportedKubeRay, objects, refusals
 from rljob_operator.render.images import add_option, with_runtime_image
+from rljob_operator.render.labels import queue_of
 
 NEWEST_KUBERAY = "1.6.2"
 NO_UID = "00000000-0000-0000-0000-000000000000"
@@ -43,7 +44,8 @@ class RenderCommand:
         found = refusals(spec)
         if not found:
             key = JobKey(job.metadata.namespace, job.metadata.name, NO_UID)
-            print(to_yaml(objects(key, spec, options.attempt, options.kuberay)), end="")
+            queue = queue_of(job.metadata.labels)
+            print(to_yaml(objects(key, spec, options.attempt, options.kuberay, queue)), end="")
         return found
 
 

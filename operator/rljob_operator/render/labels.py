@@ -3,15 +3,18 @@
 Guarantees: every object and pod of a job is found by `rljob.dev/job`; no key here is one that KubeRay sets.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from rljob_api import GROUP, KIND, VERSION
-from rljob_operator.plan.observed import Role
+from rljob_operator.plan.observed import Queue, Role
 from rljob_operator.render.names import JobKey
 
 JOB = f"{GROUP}/job"
 ATTEMPT = f"{GROUP}/attempt"
 POOL = f"{GROUP}/pool"
+QUEUE = "kueue.x-k8s.io/queue-name"
+PRIORITY_CLASS = "kueue.x-k8s.io/priority-class"
 
 
 def object_labels(key: JobKey) -> dict[str, str]:
@@ -22,6 +25,18 @@ def object_labels(key: JobKey) -> dict[str, str]:
 def cluster_labels(key: JobKey, attempt: int) -> dict[str, str]:
     """Labels of an attempt's RayCluster."""
     return {**object_labels(key), ATTEMPT: str(attempt)}
+
+
+def queue_of(labels: Mapping[str, str]) -> Queue | None:
+    """The queue that an RLJob's labels name; None where they name none."""
+    name = labels.get(QUEUE)
+    return Queue(name, labels.get(PRIORITY_CLASS)) if name else None
+
+
+def queue_labels(queue: Queue) -> dict[str, str]:
+    """Labels by which Kueue queues a RayCluster."""
+    priority = {PRIORITY_CLASS: queue.priority_class} if queue.priority_class else {}
+    return {QUEUE: queue.name, **priority}
 
 
 def pod_labels(key: JobKey, attempt: int, role: Role) -> dict[str, str]:

@@ -8,10 +8,10 @@ from typing import Any
 
 from rljob_api import Spec
 from rljob_api.pools import Pool as PoolSpec
-from rljob_operator.plan.observed import GROUPS, Pool
+from rljob_operator.plan.observed import GROUPS, Pool, Queue
 from rljob_operator.render.accelerators import ray_devices
 from rljob_operator.render.kuberay import KubeRay
-from rljob_operator.render.labels import cluster_labels, owner_references
+from rljob_operator.render.labels import cluster_labels, owner_references, queue_labels
 from rljob_operator.render.names import JobKey
 from rljob_operator.render.pods import head_template, worker_template
 from rljob_operator.render.resources import ray_start
@@ -23,8 +23,11 @@ ANNOTATIONS = {"ray.io/disable-provisioned-head-restart": "true"}
 new head, which its UID tells."""
 
 
-def ray_cluster(key: JobKey, spec: Spec, attempt: int, kuberay: KubeRay) -> dict[str, Any]:
-    """The RayCluster as it is created; later only replicas and workersToDelete of its groups change."""
+def ray_cluster(
+    key: JobKey, spec: Spec, attempt: int, kuberay: KubeRay, queue: Queue | None = None
+) -> dict[str, Any]:
+    """The RayCluster as it is created; later only replicas and workersToDelete of its groups change. One with
+    a `queue` is created suspended, and `suspend` is Kueue's from then on."""
     pools = spec.pools
     return {
         "apiVersion": "ray.io/v1",
@@ -32,11 +35,12 @@ def ray_cluster(key: JobKey, spec: Spec, attempt: int, kuberay: KubeRay) -> dict
         "metadata": {
             "name": key.cluster(attempt),
             "namespace": key.namespace,
-            "labels": cluster_labels(key, attempt),
+            "labels": {**cluster_labels(key, attempt), **(queue_labels(queue) if queue else {})},
             "annotations": dict(ANNOTATIONS),
             "ownerReferences": owner_references(key),
         },
         "spec": {
+            **({"suspend": True} if queue else {}),
             "rayVersion": spec.ray_version,
             "enableInTreeAutoscaling": False,
             "headGroupSpec": {

@@ -1,0 +1,52 @@
+"""A job that Kueue queues: while it waits for admission, no clock of it runs.
+
+Guarantees: a queued attempt's RayCluster is created suspended, and only Kueue changes that. The start
+deadline and the active deadline count from the attempt's admission, as it was first seen. A RayCluster that
+Kueue suspends again before it has pods waits as if it were new; one that has a head loses it: the attempt
+ends.
+"""
+
+from datetime import datetime
+
+from rljob_api.status import Status
+from rljob_operator.plan.attempt import Attempt
+from rljob_operator.plan.conditions import Row
+from rljob_operator.plan.observed import Cluster
+from rljob_operator.plan.times import stamp
+
+
+def holding(cluster: Cluster | None) -> str | None:
+    """Name of the queue that holds the RayCluster back; None where none does."""
+    return cluster.queue if cluster is not None and cluster.suspended else None
+
+
+def clocked(status: Status, attempt: Attempt, now: datetime) -> Status:
+    """The status of an attempt that goes on: its times begin with its admission."""
+    if attempt.cluster is None:
+        return status
+    if holding(attempt.cluster) is not None:
+        waits = {"attempt_time": None, "start_time": None}
+        return status if attempt.pods else status.model_copy(update=waits)
+    if status.attempt_time is not None:
+        return status
+    begun = {"attempt_time": stamp(now), "start_time": status.start_time or stamp(now)}
+    return status.model_copy(update=begun)
+
+
+def starting(status: Status) -> Row:
+    """Running of an attempt that does not run yet."""
+    if status.attempt_time is None:
+        return Row("Running", "False", "Queued", f"Attempt {status.attempt} waits for admission.")
+    return Row("Running", "False", "Starting", f"Attempt {status.attempt} starts.")
+
+
+def pods_ready(attempt: Attempt) -> Row | None:
+    """PodsReady while a queue holds the attempt's RayCluster back; None where none does."""
+    queue = holding(attempt.cluster)
+    if queue is None:
+        return None
+    if attempt.pods:
+        text = f"Kueue has evicted RayCluster {attempt.name}: waiting for its pods to end."
+        return Row("PodsReady", "False", "Evicted", text)
+    text = f"Waiting for Kueue to admit RayCluster {attempt.name} to queue {queue}."
+    return Row("PodsReady", "False", "WaitingForAdmission", text)
