@@ -92,6 +92,11 @@ SECTIONS = {
         "from the command, by hand after the run; its comparison of log-probabilities under bound 1 was not a "
         "number (no token of the counted steps came from the version that was trained) and is left out.",
     ),
+    "cluster_run": (
+        "A cluster on one machine",
+        "`make cluster-run` where Go programs and images are built: starts Kubernetes with a real node, loads the "
+        "images, installs the chart, trains the example in pods, copies the report. Goal: below 5 minutes.",
+    ),
     "node_overhead": (
         "Pods beside one machine",
         "The example in real pods (a kubelet, containerd, the chart's operator, all on the machine named below), then "
