@@ -37,7 +37,7 @@ $(STAMP):
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV); \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$$(sed -n 's/^uv==//p' constraints/build.txt); \
 	export VIRTUAL_ENV="$$PWD/$(VENV)"; \
-	$(BIN)/uv pip install --quiet --no-deps -r constraints/cpu.txt -r constraints/build.txt; \
+	$(BIN)/uv pip install --quiet --no-deps --compile-bytecode -r constraints/cpu.txt -r constraints/build.txt; \
 	$(BIN)/uv pip install --quiet --no-deps --no-build-isolation --editable .; \
 	touch $@; \
 	echo "environment ready ($$((SECONDS - start)) s)"
