@@ -1,6 +1,8 @@
 """Steps per second of the example in real pods, beside `rljob run` on the same machine, one after the other.
 
-python -m tests.bench.node_overhead [--steps 80]          (as root)
+The cluster's own programs share the machine's cores, so `rljob run` is measured with and without them.
+
+    python -m tests.bench.node_overhead [--steps 120]          (as root)
 """
 
 import argparse
@@ -13,6 +15,7 @@ import yaml
 from rljob_runtime.metrics import METRICS_FILE, read_metrics
 from tests.bench.figures import Figure, record
 from tests.bench.real_runs import EXAMPLE, run_example
+from tests.cluster import Cluster
 from tests.cluster.product import product_cluster
 from tests.node.jobs import CLAIM, NodeJob, claim, new_namespace
 
@@ -26,30 +29,43 @@ def steps_per_second(rows: list[dict[str, Any]]) -> float:
     return (len(times) - 1) / (times[-1] - times[0])
 
 
-def in_pods(schedule: dict[str, Any]) -> list[dict[str, Any]]:
-    """The metrics of the example in a cluster, shortened to a schedule."""
+def in_pods(cluster: Cluster, schedule: dict[str, Any]) -> float:
+    """The example in a cluster, shortened to a schedule."""
     document = yaml.safe_load(EXAMPLE.read_text())
     document["spec"]["training"]["schedule"] = schedule
     document["spec"]["storage"] = {"volume": {"persistentVolumeClaim": {"claimName": CLAIM}}}
-    with product_cluster() as cluster:
-        new_namespace(cluster, "overhead")
-        run = NodeJob(cluster, "overhead", claim(cluster, "overhead"), name=document["metadata"]["name"])
-        run.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(document))
-        run.wait_phase("Complete", 1500)
-        return read_metrics(run.run_folder / METRICS_FILE).rows
+    new_namespace(cluster, "overhead")
+    run = NodeJob(cluster, "overhead", claim(cluster, "overhead"), name=document["metadata"]["name"])
+    run.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(document))
+    run.wait_phase("Complete", 1500)
+    return steps_per_second(read_metrics(run.run_folder / METRICS_FILE).rows)
+
+
+def alone(schedule: dict[str, Any]) -> float:
+    """The same by `rljob run`."""
+    with tempfile.TemporaryDirectory() as folder:
+        return steps_per_second(run_example(Path(folder) / "alone", {"schedule": schedule}))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--steps", type=int, default=80)
+    parser.add_argument("--steps", type=int, default=120)
     schedule = yaml.safe_load(EXAMPLE.read_text())["spec"]["training"]["schedule"]
     schedule["totalSteps"] = parser.parse_args().steps
-    pods = steps_per_second(in_pods(schedule))
-    with tempfile.TemporaryDirectory() as folder:
-        alone = steps_per_second(run_example(Path(folder) / "alone", {"schedule": schedule}))
-    record("node_overhead", [Figure("steps in pods, beside rljob run", pods, "1/s", alone, GOAL)])
+    with product_cluster() as cluster:
+        pods = in_pods(cluster, schedule)
+        beside = alone(schedule)
+    without = alone(schedule)
+    record(
+        "node_overhead",
+        [
+            Figure("steps in pods, beside rljob run", pods, "1/s", without, GOAL),
+            Figure("rljob run with the idle cluster, beside without", beside, "1/s", without),
+            Figure("steps in pods, beside rljob run with the idle cluster", pods, "1/s", beside),
+        ],
+    )
 
 
 if __name__ == "__main__":
