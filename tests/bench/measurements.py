@@ -100,7 +100,10 @@ SECTIONS = {
     "node_overhead": (
         "Pods beside one machine",
         "The example in real pods (a kubelet, containerd, the chart's operator, all on the machine named below), then "
-        "by `rljob run` on the same machine. Goal: at most 5 % fewer steps per second.",
+        "by `rljob run` on the same machine, with the idle cluster still there and without it. Goal: at most 5 % fewer "
+        "steps per second. Pods themselves cost less than that. Against a machine without a cluster more is missing: "
+        "the cluster's own programs (API server, etcd, kubelet, controllers, KubeRay) take their share of two cores "
+        "that the example fills, which more cores, or a control plane elsewhere, would change.",
     ),
     "node_faults": (
         "What a lost pod costs",
@@ -132,13 +135,14 @@ vLLM 0.22.1 against the Hugging Face model, tiny models, 6,400 tokens, one H200,
 | FlexAttention | 4.7e-6 | 5.0e-7 |
 | trainer on the GPU | 3.3e-6 | 5.2e-7 |
 
-With that setting the three tests of `tests/runtime/test_nccl_weights.py` passed on 2 x H200 with a tolerance of 1e-4. With the newer sender its two tests of broadcasts passed again; the third, one engine on two GPUs, did not end within the 70 s that were left.
+With that setting the three tests of `tests/runtime/test_nccl_weights.py` passed on 2 x H200 with a tolerance of 1e-4.
 
 ## Not run
 
 - Ascend hardware: the `ascend` preset, HCCL and vllm-ascend.
 - NCCL between hosts; more than two GPUs; tensor parallelism inside the whole loop.
 - vLLM 0.32 on GPUs.
+- `tests/runtime/test_nccl_weights.py`, and the two loops of `gpu_loop --transport nccl` to their end, with the present sender.
 """
 
 
