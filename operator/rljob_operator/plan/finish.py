@@ -15,6 +15,7 @@ from rljob_operator.plan.pools import count
 from rljob_operator.plan.step import Step
 from rljob_operator.plan.times import stamp
 from rljob_operator.plan.ttl import expiry
+from rljob_operator.plan.volume import path_in_volume
 
 
 def completed(status: Status, job: Job, spec: Spec, words: str, now: datetime) -> Status:
@@ -44,7 +45,7 @@ def _finished(status: Status, row: Row, generation: int, now: datetime) -> Statu
 def _results(job: Job, spec: Spec) -> str:
     if not spec.storage.volume:
         return "Model and report went with the pods: spec.storage.volume is not set."
-    return f"Model and report are in runs/{job.namespace}/{job.name} of the volume."
+    return f"Model and report are in {path_in_volume(job.namespace, job.name)} of the volume."
 
 
 def _trained(training: TrainingStatus | None, attempt: int) -> str:

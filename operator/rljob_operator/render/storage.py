@@ -7,6 +7,7 @@ process may write is on a volume.
 from typing import Any
 
 from rljob_api.kubernetes import Storage
+from rljob_operator.plan.volume import path_in_volume
 from rljob_operator.render.names import JobKey
 
 SCRATCH, SCRATCH_PATH = "tmp", "/tmp"
@@ -39,4 +40,4 @@ def mounts(storage: Storage) -> list[dict[str, Any]]:
 
 def run_folder(key: JobKey, storage: Storage) -> str:
     """The job's own folder, as its pods see it."""
-    return f"{storage.mount_path.rstrip('/')}/runs/{key.namespace}/{key.name}"
+    return f"{storage.mount_path.rstrip('/')}/{path_in_volume(key.namespace, key.name)}"
