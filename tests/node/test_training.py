@@ -15,7 +15,7 @@ pytestmark = pytest.mark.timeout(600, func_only=True)
 GONE_SECONDS = 60.0
 ROUNDED = 1e-5
 """Of the status."""
-SHOWN = 1e-3
+SHOWN = 0.0005 + ROUNDED
 """Of the driver's log, which has three digits."""
 
 
