@@ -117,7 +117,7 @@ SECTIONS = {
 
 TAIL = """## Two H200s, NCCL
 
-The same job on 2 x NVIDIA H200 (trainer on one, engine on the other), `transport: nccl`. The runs were started one by one, not beside each other, on 2026-11-21:
+No script prints what this section and the next one tell: it was read off single runs, and is no measurement. The same job on 2 x NVIDIA H200 (trainer on one, engine on the other), `transport: nccl`. The runs were started one by one, not beside each other, on 2026-11-21:
 
 - bound 1 (`rljob run`): 45,700 response tokens/s over the steady steps, trainer busy 96 %, engine busy 82 %. An update of the engine's 1.1 GB took 9 ms to pause, 99 to 133 ms to load, 5 ms to resume.
 - bound 0 (the baseline of `python -m tests.bench.gpu_loop --transport nccl`): 19,000 response tokens/s. Every token is then drawn with the weights that its step begins with, so each step compares what arrived over NCCL with the trainer: mean |engine - trainer| log-probability 0.0060 and largest 0.034 to 0.040 at each of the 11 steps after an update, as before the first one (0.0060, 0.035). The bound 1 half of that script did not finish within the time that the machine was lent, so there is no ratio from one run.
