@@ -203,10 +203,11 @@ class NodeJob:
         self.cluster.wait(path, there, f"{count} ready pods of {pool}", seconds=seconds, labelSelector=label)
 
     def told(self) -> str:
-        """What a person would look at: the job, its pods, the driver's last lines."""
+        """What a person would look at: the pods, the job's conditions, Events, the driver's last lines."""
         parts = [
-            self.kubectl("describe", "rlj", self.name),
             self.kubectl("get", "pods", "-o", "wide"),
+            yaml.safe_dump(self.get().get("status", {}).get("conditions", [])),
+            self.kubectl("get", "events", "--field-selector=type=Warning"),
         ]
         for pod in self.pods("head"):
             try:

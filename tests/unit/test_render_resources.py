@@ -17,14 +17,14 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize(
     ("asked", "requests", "limits"),
     [
-        ({}, {"cpu": "1000m", "memory": "1Gi"}, {"memory": "8Gi"}),
+        ({}, {"cpu": "400m", "memory": "1Gi"}, {"memory": "8Gi"}),
         ({"requests": {"cpu": "500m"}}, {"cpu": "500m", "memory": "1Gi"}, {"memory": "8Gi"}),
         ({"limits": {"cpu": 2}}, {"memory": "1Gi"}, {"cpu": "2", "memory": "8Gi"}),
-        ({"requests": {"memory": "64Gi"}}, {"cpu": "1000m", "memory": "64Gi"}, {}),
-        ({"limits": {"memory": "512Mi"}}, {"cpu": "1000m"}, {"memory": "512Mi"}),
+        ({"requests": {"memory": "64Gi"}}, {"cpu": "400m", "memory": "64Gi"}, {}),
+        ({"limits": {"memory": "512Mi"}}, {"cpu": "400m"}, {"memory": "512Mi"}),
         (
             {"requests": {"rdma/hca": 1}, "limits": {"memory": "8Gi", "hugepages-2Mi": "64Mi"}},
-            {"rdma/hca": "1", "cpu": "1000m", "hugepages-2Mi": "64Mi"},
+            {"rdma/hca": "1", "cpu": "400m", "hugepages-2Mi": "64Mi"},
             {"memory": "8Gi", "hugepages-2Mi": "64Mi", "rdma/hca": "1"},
         ),
     ],
@@ -47,9 +47,9 @@ def test_workers_with_accelerators_get_whole_cpus_and_memory_for_each_device():
 @pytest.mark.parametrize(
     ("said", "requests", "limits"),
     [
-        ({}, {"cpu": "250m", "memory": "1Gi"}, {"memory": "16Gi"}),
-        ({"requests": {"memory": "32Gi"}}, {"cpu": "250m", "memory": "32Gi"}, {}),
-        ({"limits": {"memory": "512Mi"}}, {"cpu": "250m"}, {"memory": "512Mi"}),
+        ({}, {"cpu": "100m", "memory": "1Gi"}, {"memory": "16Gi"}),
+        ({"requests": {"memory": "32Gi"}}, {"cpu": "100m", "memory": "32Gi"}, {}),
+        ({"limits": {"memory": "512Mi"}}, {"cpu": "100m"}, {"memory": "512Mi"}),
         ({"requests": {"cpu": 4}}, {"cpu": 4, "memory": "1Gi"}, {"memory": "16Gi"}),
     ],
 )
@@ -60,8 +60,13 @@ def test_resources_of_the_driver(said, requests, limits):
     assert (found["requests"], found.get("limits", {})) == (requests, limits)
 
 
-def test_the_example_fits_on_a_small_node():
-    """Two CPUs and 8 GiB, of which half is left to the operator, the cluster's own pods and the kubelet."""
+def test_the_head_of_a_job_with_accelerators_asks_for_more():
+    asked = [each["resources"]["requests"]["cpu"] for each in containers(cluster(NVIDIA)).values()]
+    assert asked == ["250m", "250m"]
+
+
+def test_the_example_fits_twice_on_a_small_node():
+    """Two CPUs and 16 GiB, of which the operator, the cluster's own pods and the kubelet have a part."""
     manifest = parse((ROOT / "examples" / "copy.yaml").read_text()).value
     rendered = ray_cluster(KEY, with_runtime_image(RLJob.model_validate(manifest).spec, {"cpu": "a"}), 1, NEW)
     asked = [
@@ -70,8 +75,8 @@ def test_the_example_fits_on_a_small_node():
         for each in containers(rendered, name).values()
     ]
     assert len(asked) == 5
-    assert sum(amount(each["cpu"]) for each in asked) <= amount("1300m")
-    assert sum(amount(each["memory"]) for each in asked) <= amount("5Gi")
+    assert 2 * sum(amount(each["cpu"]) for each in asked) <= amount("1")
+    assert 2 * sum(amount(each["memory"]) for each in asked) <= amount("10Gi")
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,17 @@ from rljob_api.pools import PodShape
 from rljob_api.pools import Pool as PoolSpec
 from rljob_operator.plan.observed import Pool
 from rljob_operator.render import access, storage
-from rljob_operator.render.accelerators import accelerator, devices
+from rljob_operator.render.accelerators import accelerator, device_resource, devices
 from rljob_operator.render.keys import key_mount, key_volume, ray_environment, runtime_environment
 from rljob_operator.render.labels import pod_labels
 from rljob_operator.render.merge import Template, merge
 from rljob_operator.render.names import DRIVER_CONTAINER, HEAD_CONTAINER, WORKER_CONTAINER, JobKey
-from rljob_operator.render.resources import DRIVER, HEAD, container_resources, worker_defaults
+from rljob_operator.render.resources import (
+    container_resources,
+    driver_defaults,
+    head_defaults,
+    worker_defaults,
+)
 from rljob_operator.render.security import container_security, own_container_security, pod_security
 
 DRIVER_COMMAND = ("rljob", "drive")
@@ -45,16 +50,17 @@ def head_template(key: JobKey, spec: Spec, attempt: int) -> Template:
     liveness probe would end a driver that waits for a slow step.
     """
     head = spec.pools.head
-    hidden = accelerator(spec).hidden()
+    hidden, has_devices = accelerator(spec).hidden(), device_resource(spec) is not None
     ray = _container(spec, HEAD_CONTAINER, _env({**_RAY_ENV, **_LOGS, _DRAIN: "0"}, hidden=hidden))
-    ray["resources"] = container_resources(head.resources, HEAD, {})
+    ray["resources"] = container_resources(head.resources, head_defaults(has_devices), {})
     ray["lifecycle"] = {
         "preStop": {"exec": {"command": ["/bin/bash", "-c", wait_script(DRIVER_COMMAND[-1])]}}
     }
     driver = _container(spec, DRIVER_CONTAINER, _driver_env(key, spec, attempt, hidden))
     driver["command"] = list(DRIVER_COMMAND)
     said = _resources_said(head.template, DRIVER_CONTAINER)
-    driver["resources"] = container_resources(Resources(), DRIVER.without(said), {})
+    defaults = driver_defaults(has_devices).without(said)
+    driver["resources"] = container_resources(Resources(), defaults, {})
     driver["volumeMounts"].append(access.token_mount())
     pod = _pod(key, spec, head, [ray, driver])
     pod["volumes"].append(access.token_volume())

@@ -16,7 +16,12 @@ from rljob_operator.render.accelerators import device_resource
 from rljob_operator.render.images import OPTION
 from rljob_operator.render.names import DRIVER_CONTAINER, HEAD_CONTAINER, WORKER_CONTAINER
 from rljob_operator.render.quantities import amount
-from rljob_operator.render.resources import HEAD, container_resources, overcommitted, worker_defaults
+from rljob_operator.render.resources import (
+    container_resources,
+    head_defaults,
+    overcommitted,
+    worker_defaults,
+)
 from rljob_operator.render.template_refusals import Names, template_containers, template_problems
 
 _TAKEN_PATHS = ("/tmp", "/dev", "/proc", "/sys", "/var/run", "/run")
@@ -89,7 +94,7 @@ def _inside(path: str, folder: str) -> bool:
 
 
 def _shared_memory(shape: PodShape, has_devices: bool, at: Path) -> Iterator[Problem]:
-    defaults = worker_defaults(shape, has_devices) if isinstance(shape, Pool) else HEAD
+    defaults = worker_defaults(shape, has_devices) if isinstance(shape, Pool) else head_defaults(has_devices)
     limit = container_resources(shape.resources, defaults, {}).get("limits", {}).get("memory")
     size = shape.shared_memory
     if size is not None and limit is not None and amount(size) > amount(limit):

@@ -27,14 +27,16 @@ class Defaults:
         return Defaults(*({name: side[name] for name in side if name not in names} for side in sides))
 
 
-HEAD = Defaults({"cpu": "250m", "memory": "1Gi"}, {"memory": "4Gi"})
-"""Of the head's Ray container."""
-DRIVER = Defaults({"cpu": "250m", "memory": "1Gi"}, {"memory": "16Gi"})
-"""Of the driver's container. It holds prompts, queued samples, and the processes of the reward function."""
-_CPU_MILLIS_PER_THREAD = 250
+_MEMORY_REQUEST = "1Gi"
+"""Of each container; it only says that it is not nothing."""
+_HEAD_MEMORY = "4Gi"
+_DRIVER_MEMORY = "16Gi"
 _CPU_WORKER_MEMORY = "8Gi"
 _MEMORY_GI_PER_DEVICE = 256
-_WORKER_MEMORY_REQUEST = "1Gi"
+_TRIAL_MILLIS = 100
+"""For each thread of a job without devices: such jobs are for trying out, several on a small node."""
+_HEAD_MILLIS = 250
+"""For each container of the head beside workers with devices."""
 
 _OBJECT_STORE_BYTES = 100 * 2**20
 """Control messages only: samples and weights do not go through Ray's object store, which would else reserve
@@ -46,18 +48,27 @@ def overcommitted(resource: str) -> bool:
     return resource in ("cpu", "memory", "ephemeral-storage")
 
 
+def head_defaults(has_devices: bool) -> Defaults:
+    """Of the head's Ray container, in a job whose workers have devices or not."""
+    return _beside(has_devices, _HEAD_MEMORY)
+
+
+def driver_defaults(has_devices: bool) -> Defaults:
+    """Of the driver's container, which holds prompts, queued samples, and the reward function's processes."""
+    return _beside(has_devices, _DRIVER_MEMORY)
+
+
 def worker_defaults(pool: Pool, has_devices: bool) -> Defaults:
     """Of a worker's Ray container.
 
-    Jobs without devices are for trying out, several pods on a small node: a quarter of a CPU for each thread.
     With devices, the threads beside them are not to wait for a CPU. No CPU has a limit, for being throttled
     is worse than sharing. The bound on memory is what nodes have for each device, so that one pod does not
-    take down its neighbours; the request only says that it is not nothing."""
+    take down its neighbours."""
     if not has_devices:
-        cpu, memory = f"{_CPU_MILLIS_PER_THREAD * pool.cpus_per_worker}m", _CPU_WORKER_MEMORY
+        cpu, memory = f"{_TRIAL_MILLIS * pool.cpus_per_worker}m", _CPU_WORKER_MEMORY
     else:
         cpu, memory = str(pool.cpus_per_worker), f"{_MEMORY_GI_PER_DEVICE * pool.accelerators_per_worker}Gi"
-    return Defaults({"cpu": cpu, "memory": _WORKER_MEMORY_REQUEST}, {"memory": memory})
+    return _defaults(cpu, memory)
 
 
 def container_resources(
@@ -95,3 +106,11 @@ def ray_start(
         # them, and leaves out the GPUs where that is no JSON.
         started["resources"] = f"'{json.dumps(others)}'"
     return {"rayStartParams": started}
+
+
+def _beside(has_devices: bool, memory: str) -> Defaults:
+    return _defaults(f"{_HEAD_MILLIS if has_devices else _TRIAL_MILLIS}m", memory)
+
+
+def _defaults(cpu: str, memory: str) -> Defaults:
+    return Defaults({"cpu": cpu, "memory": _MEMORY_REQUEST}, {"memory": memory})
