@@ -3,7 +3,7 @@
 Guarantees: the exit code says what became of the job (`exit_codes.py`); every error that ends it is one line
 for a person, with the traceback in the run's driver.log; the first Ctrl-C (or SIGTERM) stops after the step
 that is being trained, with a checkpoint, the second at once; a job that is done or stopped leaves its model,
-and a report is written however it ends.
+and a report is written however it ends, unless a signal comes while it is waited for.
 """
 
 import asyncio
@@ -47,6 +47,7 @@ log = logging.getLogger(__name__)
 
 _REFUSED = (DataError, DeviceMissing, StorageNotShared, TransportError, UnsupportedModel)
 """Errors that the same job would only meet again."""
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _HINT = "Go on with: rljob run … --resume"
 _REPORT_SECONDS = 60.0
 """How long a run that has ended waits for its report."""
@@ -143,6 +144,8 @@ class _Running:
 
     def finish(self, outcome: str, seconds: float) -> None:
         """Say how the job ended."""
+        for number in _SIGNALS:  # the loop, which has ended, has taken its handlers along
+            signal.signal(number, lambda *_: self._report.give_up())
         tracker, report = self._tracker, None
         if tracker is not None:
             report = self._report.finish(_REPORT_SECONDS)
@@ -189,7 +192,7 @@ class _Running:
             self._view.message(f"{what} (again: at once)")
             session.stop()
 
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in _SIGNALS:
             asyncio.get_running_loop().add_signal_handler(number, stop)
 
 

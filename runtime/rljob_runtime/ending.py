@@ -23,10 +23,11 @@ class ReportWriter:
     def __init__(self, run_folder: Path) -> None:
         self._folder = run_folder
         self._process: subprocess.Popen[str] | None = None
+        self._given_up = False
 
     def start(self) -> None:
-        """Begin, unless it has begun; what the run has recorded by now will be in the report."""
-        if self._process is None:
+        """Begin, unless it has begun or was given up; what is recorded by now will be in the report."""
+        if self._process is None and not self._given_up:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "rljob_runtime.cli", "report", str(self._folder)],
                 stdin=subprocess.DEVNULL,
@@ -35,16 +36,27 @@ class ReportWriter:
                 text=True,
             )
 
+    def give_up(self) -> None:
+        """`finish` returns soon, without a report. To be called by a signal's handler, at any moment."""
+        self._given_up = True
+        if self._process is not None:
+            self._process.kill()
+
     def finish(self, seconds: float) -> Path | None:
         """Wait up to `seconds` for the report; its path, None where there is none."""
         self.start()
-        assert self._process is not None
+        if self._given_up:
+            self.give_up()  # again: the signal may have come while the process was being started
+        if self._process is None:
+            return None
         try:
             _, errors = self._process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.communicate()
             log.warning("the report took longer than %g s; rljob report %s writes it", seconds, self._folder)
+            return None
+        if self._given_up:
             return None
         if self._process.returncode:
             log.warning("the report was not written: %s", errors.strip())

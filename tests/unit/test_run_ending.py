@@ -1,6 +1,7 @@
 """Where a run's checkpoints are found, and the report that is written while the run ends."""
 
 import logging
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,18 @@ class TestReport:
         writer.start()
         assert writer.finish(60) == run / "report.html"
         assert "Did it learn?" in (run / "report.html").read_text()
+
+    def test_who_cannot_wait_for_it_does_not(self, tmp_path: Path) -> None:
+        run = write_run(tmp_path / "run", Job(steps=4))
+        early, late = ReportWriter(run), ReportWriter(run)
+        early.give_up()
+        assert early.finish(60) is None
+        late.start()
+        signalled = threading.Timer(0.05, late.give_up)  # before Python has come up in the process
+        signalled.start()
+        assert late.finish(60) is None
+        signalled.join()
+        assert not (run / "report.html").exists()
 
     @pytest.mark.parametrize(
         ("there", "seconds", "words"),
