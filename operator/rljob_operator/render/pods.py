@@ -37,7 +37,7 @@ _RAY_ENV = {
     # Actors that ask Ray for no device keep the variables that say which they may see.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
-_LOGS = {"RAY_LOG_TO_STDERR": "1", "RAY_BACKEND_LOG_LEVEL": "warning"}
+_LOGS = {"RAY_LOG_TO_STDERR": "1", "RAY_BACKEND_LOG_LEVEL": "warning", "RAY_LOGGER_LEVEL": "warning"}
 """What actors print is the container's log, and not a file in the pod; of Ray itself its warnings."""
 _DRAIN = "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"
 """How long a Ray that is told to end waits for its actors, in seconds."""

@@ -8,6 +8,7 @@ dies every request ends with that reason, and so does `wait_closed`.
 import asyncio
 import importlib
 import logging
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -16,6 +17,7 @@ import msgspec
 import zmq
 import zmq.asyncio
 
+from rljob_runtime import process_log
 from rljob_runtime.engines import channel
 from rljob_runtime.engines.channel import Failure, encode_message
 from rljob_runtime.engines.protocol import Engine, EngineDied, LoadSnapshot, PauseMode, Request, WeightRef
@@ -36,6 +38,7 @@ class RolloutWorker:
     ) -> None:
         """`factory` is the import path "module:function" of what makes the engine, called with `name` and
         `arguments`; `address` is where to listen: tcp://HOST:PORT (port 0 takes a free one) or ipc://PATH."""
+        process_log.begin()
         self.refused: Counter[str] = Counter()
         """Messages that were refused, by kind."""
         self._engine = load_factory(factory)(name=name, **arguments)
@@ -68,7 +71,9 @@ class RolloutWorker:
         return Endpoint(self._gate.address, self._keys.public)
 
     async def start(self, version: int) -> None:
+        began = time.monotonic()
         await self._engine.start(version)
+        _log.info("engine %s serves after %.0f s", self._name, time.monotonic() - began)
 
     async def pause(self, mode: PauseMode, begun: int) -> int:
         """Pause once `begun` requests have arrived, counted from the start: those submitted before. Returns
@@ -194,6 +199,7 @@ class RolloutWorker:
 
     def _close(self, why: str) -> None:
         if self._closed is not None and not self._closed.done():
+            _log.info("%s", why)
             self._closed.set_result(why)
 
 

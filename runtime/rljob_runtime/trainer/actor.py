@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rljob_api import RLJob
+from rljob_runtime import process_log
 from rljob_runtime.devices import Devices
 from rljob_runtime.engines.protocol import WeightRef
 from rljob_runtime.queue.auth import Endpoint
@@ -75,6 +76,7 @@ class TrainerActor:
 
     def __init__(self, spec: bytes) -> None:
         """`spec`: a `TrainerSpec` in msgpack."""
+        process_log.begin()
         self._spec = msgspec.msgpack.decode(spec, type=TrainerSpec)
         self._job = RLJob.model_validate_json(self._spec.job)
         self._store: Any = None
@@ -136,6 +138,7 @@ class TrainerActor:
         if spec.rank == 0:
             self._queue = QueueClient(spec.endpoint, client_keys(spec.keys), "trainer")
         self._worker = worker
+        log.info("rank %d of %d has the model", spec.rank, spec.world_size)
         self._idle_since = self._events.clock()
 
     def step(self, step: int, version: int, uids: Sequence[int]) -> bytes:
@@ -187,12 +190,16 @@ class TrainerActor:
     def save(self, step: int, state: bytes) -> None:
         """Write the checkpoint of `step` steps, with the driver's `state`."""
         self._ready.save_checkpoint(Path(self._spec.checkpoint_root), step, state)
+        log.info("rank %d: checkpoint of step %d written", self._spec.rank, step)
         self._events.flush()
 
     def load(self) -> bytes | None:
         """Go on from the newest checkpoint; its `state`, None where there is none."""
         folder = newest(Path(self._spec.checkpoint_root))
-        return self._ready.load_checkpoint(folder) if folder is not None else None
+        if folder is None:
+            return None
+        log.info("rank %d goes on from %s", self._spec.rank, folder.name)
+        return self._ready.load_checkpoint(folder)
 
     def close(self) -> None:
         """Leave the queue and the other ranks; remove what was published."""
