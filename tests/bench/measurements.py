@@ -57,6 +57,10 @@ SECTIONS = {
         "Tiny model, vLLM on CPUs, 32 requests in flight. Goals: median below 100 ms, no request lost, engine and "
         "trainer log-probabilities within 1e-4 after every update.",
     ),
+    "weight_sync_cuda": (
+        "Weight update of one engine on a GPU",
+        "The same with vLLM on CUDA, weights through shared memory.",
+    ),
     "operator_scale": (
         "The operator at size",
         "A real API server, etcd, scheduler, controller-manager and KubeRay 1.6.2, and fake nodes by KWOK, all on the "
@@ -91,6 +95,10 @@ SECTIONS = {
         "the trainer is the bottleneck. The machine's GPU was added to its description, and the output option taken "
         "from the command, by hand after the run; its comparison of log-probabilities under bound 1 was not a "
         "number (no token of the counted steps came from the version that was trained) and is left out.",
+    ),
+    "gpu_loop_nccl": (
+        "Two H200s: the whole loop over NCCL",
+        "The same job, trainer and engine on a GPU each.",
     ),
     "cluster_run": (
         "A cluster on one machine",

@@ -6,6 +6,8 @@ recomputed. The baseline, in the same run on the same engine: abort everything, 
 rest of each response again. Every token of every response is compared with a plain Hugging Face model
 that has the weights of the token's label.
 
+On a machine with NVIDIA GPUs the engine has one of them, and the file is weight_sync_cuda.json.
+
     python -m tests.bench.weight_sync
 """
 
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from rljob_runtime.engines.protocol import PauseMode, Request
 from rljob_runtime.engines.vllm import VllmEngine
@@ -147,7 +150,7 @@ def report(bench: Bench, keep: list[Sync], abort: list[Sync]) -> None:
 
     median = statistics.median
     record(
-        "weight_sync",
+        "weight_sync_cuda" if torch.cuda.is_available() else "weight_sync",
         [
             both("pause, load, resume: median", lambda s: s.total, median, "below 100 ms"),
             both("pause, load, resume: p95", lambda s: s.total, p95),
