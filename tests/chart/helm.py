@@ -49,10 +49,14 @@ def values_options(values: Mapping[str, Any]) -> list[str]:
 
 
 def render(
-    values: Mapping[str, Any] | None = None, *, chart: Path = CHART, release: str = RELEASE
+    values: Mapping[str, Any] | None = None,
+    *,
+    chart: Path = CHART,
+    release: str = RELEASE,
+    namespace: str = NAMESPACE,
 ) -> list[Object]:
     """The objects that the chart makes. HelmFailed."""
-    options = [f"--namespace={NAMESPACE}", "--kube-version=1.34.1", *values_options(values or {})]
+    options = [f"--namespace={namespace}", "--kube-version=1.34.1", *values_options(values or {})]
     text = helm("template", release, str(chart), *options)
     return [each for each in yaml.safe_load_all(text) if each]
 

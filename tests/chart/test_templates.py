@@ -62,6 +62,22 @@ class TestChart:
         made = the(render(release=release), "Deployment")["metadata"]["name"]
         assert made == name and len(f"{made}-metrics") <= 63
 
+    def test_names_may_look_like_numbers(self):
+        named = {"watchNamespace": "42", "serviceAccount.name": "99", "operator.burst": 2_000_000}
+        objects = render(named, release="7", namespace="123")
+        for each in objects:
+            about = [each["metadata"].get("namespace", ""), each["metadata"]["name"]]
+            about += each["metadata"]["labels"].values()
+            assert all(isinstance(text, str) for text in about), each["metadata"]
+        deployment = the(objects, "Deployment")
+        assert deployment["spec"]["selector"]["matchLabels"]["app.kubernetes.io/instance"] == "7"
+        assert pod(objects)["serviceAccountName"] == "99"
+        assert {"--namespace=42", "--lease-namespace=123", "--burst=2000000"} <= set(
+            pod(objects)["containers"][0]["args"]
+        )
+        subjects = [s for each in of_kind(objects, "RoleBinding") for s in each["subjects"]]
+        assert {(s["name"], s["namespace"]) for s in subjects} == {("99", "123")}
+
     def test_every_object_is_labelled_and_in_the_releases_namespace(self):
         cluster_scoped = {"CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding"}
         for each in render(ALL):
