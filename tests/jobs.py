@@ -213,6 +213,11 @@ BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
         "hiddenSize must be attentionHeads times headDim for qwen2 "
         "(hiddenSize is 64, attentionHeads is 4, headDim is 32)",
     ),
+    "head width that has no pairs": (
+        {"training.model.random.headDim": 15, "training.rollout.engine": {"torch": {}}},
+        f"{_TRAINING}.model.random.headDim",
+        "headDim must be even: positions are rotations of pairs (headDim is 15)",
+    ),
     "head width that vLLM lacks": (
         {"training.model.random.headDim": 16},
         f"{_TRAINING}.model.random.headDim",

@@ -1,8 +1,9 @@
 """Base classes of every RLJob model.
 
-Guarantees: Python names are snake_case and YAML names camelCase through one alias generator; unknown
-fields are errors; values are never converted from another type; a parsed object never changes. A rule
-that spans fields is written once, as a `Rule`: the same text refuses a manifest here and in the API server.
+Guarantees: Python names are snake_case and YAML names camelCase through one alias generator; a document has
+YAML names alone; unknown fields are errors; values are never converted from another type; a parsed object
+never changes. A rule that spans fields is written once, as a `Rule`: the same text refuses a manifest here
+and in the API server.
 """
 
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, JsonValue, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
@@ -41,6 +42,11 @@ class Transition:
     """Dotted YAML name of the field that an error points at."""
 
 
+def form(words: str) -> dict[str, JsonValue]:
+    """For a field with a pattern, as its `json_schema_extra`: the pattern in words, after "must be"."""
+    return {"form": words}
+
+
 class Model(BaseModel):
     """An immutable object of the RLJob API."""
 
@@ -57,6 +63,12 @@ class Model(BaseModel):
 
     rules: ClassVar[tuple[Rule, ...]] = ()
     transitions: ClassVar[tuple[Transition, ...]] = ()
+
+    @classmethod
+    def model_validate(cls, obj: Any, **options: Any) -> Self:
+        """The object that a document describes. Python names are for construction: they are no fields of a
+        document, here as in the API server."""
+        return super().model_validate(obj, **{"by_alias": True, "by_name": False, **options})
 
     @classmethod
     @cache

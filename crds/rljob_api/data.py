@@ -4,21 +4,21 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from rljob_api.base import Model, OneOf, Rule
+from rljob_api.base import Model, OneOf, Rule, form
 
 
 class JsonlData(Model):
     """A file with one JSON object per line."""
 
     path: str = Field(min_length=1)
-    """The file, relative to the manifest."""
+    """The file, relative to the manifest's folder, in a cluster to storage.mountPath."""
 
 
 class ParquetData(Model):
     """A parquet file."""
 
     path: str = Field(min_length=1)
-    """The file, relative to the manifest."""
+    """The file, relative to the manifest's folder, in a cluster to storage.mountPath."""
 
 
 class HuggingFaceData(Model):
@@ -100,7 +100,10 @@ class OverlongShaping(Model):
 class Reward(Model):
     """How a response is scored."""
 
-    function: str = Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
+    function: str = Field(
+        pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$",
+        json_schema_extra=form("module:function, such as my_rewards:score"),
+    )
     """Import path `module:function`. The function takes a `rljob_runtime.rewards.RewardInput` and returns a
     number. Built in: rljob_runtime.rewards.tasks:copy (repeat, count, reverse) and
     rljob_runtime.rewards.math:math_answer."""

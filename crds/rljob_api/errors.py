@@ -12,6 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.alias_generators import to_camel
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 Path = tuple[str | int, ...]
@@ -61,6 +62,12 @@ def _explain(details: ErrorDetails, model: type[BaseModel]) -> Iterator[Problem]
     if kind == "rules":
         for field, message in details["ctx"]["broken"]:
             yield Problem((*path, *filter(None, field.split("."))), message)
+    elif kind == "quantities":
+        for name, value in details["ctx"]["broken"]:
+            yield Problem(
+                (*path, name),
+                f"must be a quantity such as 4, 500m, '0.5' (quoted) or 16Gi (found {_show(value)})",
+            )
     elif kind == "extra_forbidden":
         owner = _type_at(model, path[:-1])
         known = list(yaml_fields(owner)) if owner else []
@@ -79,6 +86,9 @@ def _explain(details: ErrorDetails, model: type[BaseModel]) -> Iterator[Problem]
         yield Problem(
             path, f"{_show(details['input'])} is not allowed; it must be {_either(listed)}", suggestion
         )
+    elif kind == "string_pattern_mismatch":
+        words = _form(model, path) or f"of the form {details['ctx']['pattern']}"
+        yield Problem(path, f"must be {words} (found {_show(details['input'])})")
     else:
         yield Problem(path, _sentence(kind, details))
 
@@ -104,7 +114,8 @@ def _sentence(kind: str, details: ErrorDetails) -> str:
     value = _show(details["input"])
     context = details.get("ctx", {})
     if kind in _KINDS:
-        return f"must be {_KINDS[kind]} (found {value})"
+        cure = ": quote it" if kind == "string_type" and isinstance(details["input"], (int, float)) else ""
+        return f"must be {_KINDS[kind]} (found {value}){cure}"
     if kind in _BOUNDS:
         key, words = _BOUNDS[kind]
         return f"{value} is {words} {context[key]}"
@@ -116,8 +127,6 @@ def _sentence(kind: str, details: ErrorDetails) -> str:
         )
     if kind == "string_too_long":
         return f"has more than {context['max_length']} characters"
-    if kind == "string_pattern_mismatch":
-        return f"{value} does not have the form {context['pattern']}"
     message = details["msg"]
     return f"{message[0].lower()}{message[1:]} (found {value})"
 
@@ -143,7 +152,7 @@ def _either(listed: str) -> str:
     return f"one of {listed}" if ", " in listed else listed
 
 
-def yaml_fields(model: type[BaseModel]) -> dict[str, Any]:
+def yaml_fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
     """The fields of a model by their YAML names."""
     return {field.alias or to_camel(name): field for name, field in model.model_fields.items()}
 
@@ -179,8 +188,19 @@ def _literals(model: type[BaseModel], path: Path) -> tuple[Any, ...]:
     return get_args(found) if get_origin(found) is Literal else ()
 
 
-def _describe_field(model: type[BaseModel], path: Path) -> str:
+def _field_at(model: type[BaseModel], path: Path) -> FieldInfo | None:
     owner = _type_at(model, path[:-1])
-    field = yaml_fields(owner).get(str(path[-1])) if owner else None
+    return yaml_fields(owner).get(str(path[-1])) if owner else None
+
+
+def _describe_field(model: type[BaseModel], path: Path) -> str:
+    field = _field_at(model, path)
     text = (field.description or "") if field else ""
     return text.split(". ")[0].rstrip(".").replace("\n", " ")
+
+
+def _form(model: type[BaseModel], path: Path) -> str | None:
+    """The field's pattern in words (`base.form`)."""
+    field = _field_at(model, path)
+    extra = field.json_schema_extra if field else None
+    return str(extra["form"]) if isinstance(extra, dict) and "form" in extra else None

@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from rljob_api.base import Model, Rule, Transition, value_at
+from rljob_api.base import Model, Rule, Transition, form, value_at
 from rljob_api.kubernetes import ImagePullPolicy, ManagedBy, RunPolicy, Storage
 from rljob_api.pools import Pools
 from rljob_api.status import Status
@@ -24,7 +24,12 @@ class Metadata(Model):
 
     model_config = {**Model.model_config, "extra": "ignore"}
 
-    name: str = Field(min_length=1, max_length=40, pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$")
+    name: str = Field(
+        min_length=1,
+        max_length=40,
+        pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$",
+        json_schema_extra=form("a name of a-z, 0-9 and -, with a letter first and no - at the end"),
+    )
     """Name of the job: a DNS label; objects made for the job add their suffixes to it."""
     namespace: str = "default"
     """Namespace in a cluster; unused on one machine."""
@@ -123,7 +128,12 @@ class Spec(Model):
     machine."""
     image_pull_policy: ImagePullPolicy = "IfNotPresent"
     """When the image is fetched."""
-    ray_version: str = Field(default="2.60.0", max_length=32, pattern=r"^[0-9]+\.[0-9]+\.[0-9]+")
+    ray_version: str = Field(
+        default="2.60.0",
+        max_length=32,
+        pattern=r"^[0-9]+\.[0-9]+\.[0-9]+",
+        json_schema_extra=form("a whole version, such as 2.60.0"),
+    )
     """Version of Ray in the image."""
     storage: Storage = Storage()
     """Where the run folder lies, in a cluster."""
@@ -141,6 +151,7 @@ class Spec(Model):
         default=None,
         max_length=253,
         pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
+        json_schema_extra=form("a resource with its vendor, such as nvidia.com/gpu"),
     )
     """Kubernetes resource of one accelerator, where the cluster's device plugin names it otherwise. Default:
     `nvidia.com/gpu` for nvidia, `huawei.com/Ascend910` for ascend."""

@@ -4,8 +4,9 @@ import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
-from rljob_api.base import Model
+from rljob_api.base import Model, form
 
 QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti|P|Pi|E|Ei)?$"
 """Form of an amount of a resource."""
@@ -18,14 +19,17 @@ class _IsQuantity:
 def _quantities(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
-    return {name: _quantity(name, amount) for name, amount in value.items()}
+    found = {name: _quantity(amount) for name, amount in value.items()}
+    broken = [(str(name), value[name]) for name, text in found.items() if text is None]
+    if broken:
+        raise PydanticCustomError("quantities", "not all are quantities", {"broken": broken})
+    return found
 
 
-def _quantity(name: Any, amount: Any) -> str:
+def _quantity(amount: Any) -> str | None:
+    """The amount as text; None where it is no quantity."""
     text = str(amount) if isinstance(amount, int) and not isinstance(amount, bool) else amount
-    if not isinstance(text, str) or not re.match(QUANTITY, text):
-        raise ValueError(f"{name}: {amount} is not a quantity: write 4, '500m', '0.5' (quoted) or '16Gi'")
-    return text
+    return text if isinstance(text, str) and re.fullmatch(QUANTITY, text) else None
 
 
 Quantities = Annotated[dict[str, str], BeforeValidator(_quantities), _IsQuantity()]
@@ -58,28 +62,36 @@ class Storage(Model):
     """A Kubernetes volume source, such as `{persistentVolumeClaim: {claimName: runs}}`, that all pods can
     mount. Default: an emptyDir of each pod. Then the checkpoints are the trainer pod's own and lost with it,
     and the trainer can have one worker only."""
-    mount_path: str = Field(default="/rljob", min_length=2, max_length=255, pattern=r"^/[^:]+$")
+    mount_path: str = Field(
+        default="/rljob", min_length=2, max_length=255, pattern=r"^/[^:]+$",
+        json_schema_extra=form("an absolute path without colons, such as /rljob"),
+    )  # fmt: skip
     """Folder in the pods where the volume is mounted. Relative paths of the RLJob are relative to it; the
     job's own folder is `runs/NAMESPACE/NAME` in it."""
+
+
+_MAX_SECONDS = 2**31 - 1
+"""Of a duration, as in a batch/v1 Job: 68 years."""
 
 
 class RunPolicy(Model):
     """When a job in a cluster is given up, started again, and removed."""
 
     backoff_limit: int = Field(default=3, ge=0, le=1000)
-    """Attempts after the first that the job's own failures may cost: an exit code of the driver or a lost
-    head or trainer. Lost rollout pods, lost nodes and pre-emption do not count."""
-    active_deadline_seconds: int | None = Field(default=None, ge=1)
+    """Attempts after the first that the job's own failures may cost: the driver or Ray's head ends by itself,
+    with exit code 1, in a crash or for its memory. What the cluster takes does not count: pods that are lost,
+    deleted, evicted or pre-empted, lost nodes. Exit code 2 fails the job at once."""
+    active_deadline_seconds: int | None = Field(default=None, ge=1, le=_MAX_SECONDS)
     """Longest time from the start, in seconds, over all attempts; afterwards the job fails. A suspended job's
     clock stands still and begins anew when it resumes, a queued job's with each admission."""
-    start_deadline_seconds: int = Field(default=1800, ge=1)
+    start_deadline_seconds: int = Field(default=1800, ge=1, le=_MAX_SECONDS)
     """Longest time, in seconds, from the creation of an attempt's pods to the first time that all are ready;
     afterwards the job fails. Time in a queue does not count."""
-    ttl_seconds_after_finished: int | None = Field(default=None, ge=0)
+    ttl_seconds_after_finished: int | None = Field(default=None, ge=0, le=_MAX_SECONDS)
     """The RLJob is deleted this many seconds after it is Complete or Failed. Default: never."""
-    suspend_grace_seconds: int = Field(default=300, ge=0)
+    suspend_grace_seconds: int = Field(default=300, ge=0, le=_MAX_SECONDS)
     """Longest time, in seconds, that the runtime has to write a checkpoint when the job is suspended."""
-    drain_grace_seconds: int = Field(default=300, ge=0)
+    drain_grace_seconds: int = Field(default=300, ge=0, le=_MAX_SECONDS)
     """Longest time, in seconds, that the runtime has to move the requests away from rollout workers, or to
     checkpoint before the trainer is resized; afterwards the pods go without its answer."""
 

@@ -23,8 +23,8 @@ class RandomModel(Model):
     key_value_heads: int = Field(default=2, ge=1, le=256)
     """Key and value heads per layer; divides attentionHeads."""
     head_dim: int = Field(default=32, ge=8, le=512)
-    """Width of one head. vLLM on CPUs takes 32, 64, 80, 96, 112, 128 and larger; a qwen2 model has heads of
-    hiddenSize / attentionHeads."""
+    """Width of one head, even. vLLM on CPUs takes 32, 64, 80, 96, 112, 128 and larger; a qwen2 model has
+    heads of hiddenSize / attentionHeads."""
     max_position_embeddings: int = Field(default=256, ge=8, le=1048576)
     """Longest sequence (prompt and response), in tokens."""
     tie_word_embeddings: bool = False
@@ -38,6 +38,12 @@ class RandomModel(Model):
             cel="self.attentionHeads % self.keyValueHeads == 0",
             holds=lambda self: self.attention_heads % self.key_value_heads == 0,
             fields=("keyValueHeads", "attentionHeads"),
+        ),
+        Rule(
+            message="headDim must be even: positions are rotations of pairs",
+            cel="self.headDim % 2 == 0",
+            holds=lambda self: self.head_dim % 2 == 0,
+            fields=("headDim",),
         ),
         Rule(
             message="hiddenSize must be attentionHeads times headDim for qwen2",
@@ -56,7 +62,8 @@ class PolicyModel(OneOf):
     one_of: ClassVar[tuple[str, ...]] = ("path", "random")
 
     path: str | None = Field(default=None, min_length=1)
-    """Folder of a causal language model (config.json and *.safetensors), relative to the manifest."""
+    """Folder of a causal language model (config.json and *.safetensors), relative to the manifest's folder,
+    in a cluster to storage.mountPath."""
     random: RandomModel | None = None
     """Build a model of this shape with random weights (seeded by training.seed)."""
     dtype: Literal["float32", "bfloat16"] = "float32"
@@ -88,6 +95,7 @@ class Tokenizer(OneOf):
     one_of: ClassVar[tuple[str, ...]] = ("path", "characters")
 
     path: str | None = Field(default=None, min_length=1)
-    """Folder with a Hugging Face tokenizer, relative to the manifest."""
+    """Folder with a Hugging Face tokenizer, relative to the manifest's folder, in a cluster to
+    storage.mountPath."""
     characters: CharacterTokenizer | None = None
     """The built-in character tokenizer."""

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from rljob_api.base import Model, Rule
+from rljob_api.base import Model, Rule, form
 from rljob_api.kubernetes import QUANTITY, FreeForm, Resources
 
 
@@ -14,7 +14,12 @@ class PodShape(Model):
     resources: Resources = Resources()
     """CPU and memory of the pod's main container. Where nothing is said of memory, its limit is 256Gi for
     each accelerator, 8Gi on CPUs, and 4Gi in the head."""
-    shared_memory: str | None = Field(default=None, max_length=32, pattern=QUANTITY)
+    shared_memory: str | None = Field(
+        default=None,
+        max_length=32,
+        pattern=QUANTITY,
+        json_schema_extra=form("a quantity such as 512Mi or 16Gi"),
+    )
     """Size of /dev/shm, such as 16Gi. What lies there counts towards the memory limit. Default: as large as
     that."""
     template: FreeForm = Field(default_factory=dict)

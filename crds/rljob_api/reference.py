@@ -23,7 +23,8 @@ _HEAD = f"""# {KIND} reference
 `apiVersion: {GROUP}/{VERSION}`, `kind: {KIND}`. Generated from `crds/rljob_api` by `make crds`.
 
 A field without a default must be set. *one of* marks members of which exactly one is set. Relative paths are
-relative to the manifest's folder. Numbers may be written as `1e-6`.
+relative to the manifest's folder on one machine, and to `storage.mountPath` in a cluster. Numbers may be
+written as `1e-6`.
 """
 
 

@@ -102,4 +102,5 @@ class Profiling(Model):
     """What is recorded about where time goes."""
 
     events: bool = True
-    """Write every event's start and duration (step_N/worker_R.jsonl in the run's folder)."""
+    """Write every event's start and duration (events/step_N/worker_R.jsonl in the run's
+    folder)."""

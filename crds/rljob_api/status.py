@@ -138,6 +138,9 @@ class Status(Model):
     """Attempts that the job's own failures ended; counted against backoffLimit."""
     restarts: int = Field(default=0, ge=0)
     """Attempts after the first since the job was last resumed, for whatever reason."""
+    spec_digest: str | None = Field(default=None, max_length=64)
+    """Of the spec that the attempt's cluster was made from: of the fields that can change only while the job
+    is suspended."""
     cluster_name: str | None = None
     """The RayCluster of the attempt; none between two attempts."""
     head_pod: str | None = None

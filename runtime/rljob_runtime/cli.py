@@ -7,11 +7,12 @@ single lines on standard error; the exit code says whether to try again (`exit_c
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 from rljob_runtime.commands import CommandMissing, ManifestCommand, add_commands
 from rljob_runtime.exit_codes import ExitCode
-from rljob_runtime.manifest import Manifest, ManifestError, read, render
+from rljob_runtime.manifest import Finding, Manifest, ManifestError, read, render
 from rljob_runtime.run_folder import FolderRefused, RunOptions, held, holds_run
 
 _NO_RUN = "holds no run; give the folder that `rljob run` wrote."
@@ -28,7 +29,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("rljob"):
             raise
-        return _refuse(f"rljob: the package {error.name} is not installed: pip install 'rljob[runtime]'.")
+        return _refuse(
+            f"rljob: the package {error.name} is not installed: from the checkout, pip install '.[runtime]'."
+        )
+    except KeyboardInterrupt:
+        print("rljob: interrupted.", file=sys.stderr)
+        return ExitCode.STOPPED
     return code
 
 
@@ -40,6 +46,7 @@ def _parser(chosen: str | None) -> argparse.ArgumentParser:
         epilog="exit codes: 0 done, 1 failed (worth a retry), 2 manifest or machine does not fit, "
         "130 stopped after a checkpoint",
     )
+    parser.add_argument("--version", action="version", version=f"rljob {version('rljob')}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     run = commands.add_parser("run", help="run a job on this machine")
@@ -107,15 +114,25 @@ def _drive(_: argparse.Namespace) -> int:
 
 
 def _validate(options: argparse.Namespace) -> int:
-    findings = []
-    for file in options.files:
-        try:
-            _checked(file)
-        except ManifestError as error:
-            findings.extend(error.findings)
-        else:
-            print(f"{file}: valid")
-    return _refuse(render(findings)) if findings else ExitCode.DONE
+    findings: list[Finding] = []
+    broken: Exception | None = None
+    try:
+        for file in options.files:
+            try:
+                _checked(file)
+            except ManifestError as error:
+                findings.extend(error.findings)
+            except Exception as error:  # noqa: BLE001 - raised again once the other files are checked
+                error.add_note(f"while {file} was checked")
+                broken = broken or error
+            else:
+                print(f"{file}: valid")
+    finally:
+        if findings:
+            print(render(findings), file=sys.stderr)
+    if broken is not None:
+        raise broken
+    return ExitCode.REFUSED if findings else ExitCode.DONE
 
 
 def _report(options: argparse.Namespace) -> int:

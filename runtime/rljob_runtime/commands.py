@@ -74,5 +74,6 @@ def add_commands(
 def _missing(name: str) -> CommandMissing:
     extra = _EXTRAS[name]
     return CommandMissing(
-        f"rljob: {name} is a command of the {extra}, which is not installed: pip install 'rljob[{extra}]'."
+        f"rljob: {name} is a command of the {extra}, which is not installed: from the checkout, "
+        f"pip install '.[{extra}]'."
     )

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from rljob_api import GROUP, KIND, VERSION, RLJob
-from rljob_api.errors import Problem, nearest, problems
+from rljob_api.errors import Problem, nearest, problems, yaml_fields
 from rljob_runtime.yaml_source import YamlError, YamlSource, parse
 
 
@@ -93,7 +93,7 @@ def _check_kind(value: dict[str, Any]) -> list[Problem]:
     found = []
     for field, right in expected.items():
         if field not in value:
-            meant = nearest(field, [key for key in value if key not in RLJob.model_fields])
+            meant = nearest(field, [key for key in value if key not in yaml_fields(RLJob)])
             said = f" (is {meant} a misspelling of it?)" if meant else ""
             found.append(Problem((field,), f"must be {right}, and is not there{said}"))
         elif value[field] != right:

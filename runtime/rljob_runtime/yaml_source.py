@@ -15,6 +15,7 @@ from rljob_api.errors import Path
 
 _MAX_NODES = 100_000
 _MAX_DEPTH = 100
+_TOO_DEEP = f"nested too deeply: more than {_MAX_DEPTH} levels, or a part that holds itself"
 
 
 @dataclass(frozen=True)
@@ -80,20 +81,32 @@ def parse(text: str) -> YamlSource:
     except yaml.reader.ReaderError as error:
         raise YamlError([(text.count("\n", 0, error.position) + 1, f"not text: {error.reason}")]) from error
     try:
-        if not loader.check_node():
-            raise YamlError([(1, "the file is empty")])
-        node = loader.get_node()
-        if loader.check_node():
-            second = loader.get_node()
-            line = second.start_mark.line + 1 if second else 1
-            raise YamlError([(line, "a second document begins here; one file holds one RLJob")])
+        node = _only_document(loader)
+        if not isinstance(node, yaml.MappingNode):
+            raise YamlError([(1, "the file must hold a mapping that begins with apiVersion and kind")])
+        return _Reader(loader).read(node)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         what = error.problem or error.context or "not YAML"
         raise YamlError([(mark.line + 1 if mark else 1, f"not YAML: {what}")]) from error
-    if not isinstance(node, yaml.MappingNode):
-        raise YamlError([(1, "the file must hold a mapping that begins with apiVersion and kind")])
-    return _Reader(loader).read(node)
+    except RecursionError:
+        raise YamlError([(loader.line + 1, _TOO_DEEP)]) from None
+
+
+def _only_document(loader: _Loader) -> yaml.Node:
+    """The one document that holds anything."""
+    found = None
+    while loader.check_node():
+        node = loader.get_node()
+        if node is None or (isinstance(node, yaml.ScalarNode) and not node.value and not node.style):
+            continue
+        if found is not None:
+            line = node.start_mark.line + 1
+            raise YamlError([(line, "a second document begins here; one file holds one RLJob")])
+        found = node
+    if found is None:
+        raise YamlError([(1, "the file is empty")])
+    return found
 
 
 class _Reader:
@@ -113,10 +126,12 @@ class _Reader:
 
     def _value(self, node: yaml.Node, path: Path) -> Any:
         self._nodes += 1
-        if self._nodes > _MAX_NODES or len(path) > _MAX_DEPTH:
+        if self._nodes > _MAX_NODES:
             raise YamlError(
                 [(node.start_mark.line + 1, "too large: aliases repeat without end, or nearly so")]
             )
+        if len(path) > _MAX_DEPTH:
+            raise YamlError([(node.start_mark.line + 1, _TOO_DEEP)])
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
         if isinstance(node, yaml.SequenceNode):
@@ -134,7 +149,12 @@ class _Reader:
 
     def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
         self._refuse_doubled_keys(node)
-        self._loader.flatten_mapping(node)
+        try:
+            self._loader.flatten_mapping(node)
+        except yaml.constructor.ConstructorError as error:
+            mark = error.problem_mark or node.start_mark
+            self._faults.append((mark.line + 1, f"cannot merge this with <<: {error.problem}"))
+            return {}
         result: dict[str, Any] = {}
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1

@@ -13,22 +13,22 @@ PAGE = Path(__file__).parents[2] / "docs" / "measurements.md"
 
 HEAD = """# Measurements
 
-Each figure is printed by a script under `tests/bench/`, beside its baseline from the same run where it has one. The tables are made from `tests/bench/results/*.json` by `python -m tests.bench.measurements`. CPU figures come from a small shared machine: read ratios rather than absolutes.
+The figures of a table that ends with a command are printed by that script under `tests/bench/`, beside a baseline where there is one: from the same run, unless the text names another. These tables are made from `tests/bench/results/*.json` by `python -m tests.bench.measurements`. What is told as an observation, and the sections on two H200s and on log-probabilities, were read off single runs; no script repeats them. CPU figures come from a small shared machine: read ratios rather than absolutes.
 """
 
 SECTIONS = {
     "learning": (
         "Learning",
         "The example of the README to its end through two vLLM engines on CPUs, and shorter runs of two more "
-        "model families. Goal: copy at least 0.9; the others rise. Runs differ, as the order of events does. Without "
-        "an entropy bonus two runs of six lost their entropy early and stayed at a reward below 0.9 (0.876, 0.882 after "
-        "480 steps: every response of a group the same, so no gradient). With `entropyCoefficient: 0.01`, as the example "
-        "has it, runs with different seeds ended at 0.996 to 0.998.",
+        "model families. Goal: copy at least 0.9; the others rise. Runs differ, as the order of events does. Observed in single runs, "
+        "and in no table: without an entropy bonus two of six lost their entropy early and stayed at a reward below 0.9 "
+        "(0.876, 0.882 after 480 steps: every response of a group the same, so no gradient); with "
+        "`entropyCoefficient: 0.01`, as the example has it, runs with different seeds ended at 0.996 to 0.998.",
     ),
     "async_vs_sync": (
         "Asynchronous against synchronous, in virtual time",
         "The runtime's own loops with fake engines under a virtual clock. Goal: at least 2 x the samples per "
-        "second of bound 0 with hard bound 1. **Missed, and not reachable in this regime.** With bound 1 and one "
+        "second of bound 0, the baseline, with hard bound 1. **Missed, and not reachable in this regime.** With bound 1 and one "
         "step per version, groups that are dispatched when version v arrives must be trained by the step of "
         "version v + 1. So two consecutive steps take at least D + T (D: the slowest response of those groups, "
         "T: training and weight update), where synchronous training takes D + T for one: 2 is the supremum for "
@@ -41,13 +41,13 @@ SECTIONS = {
     "async_vs_sync_real": (
         "Asynchronous against synchronous, real engines",
         "vLLM on CPUs: two engines and a trainer share the machine's cores, so overlap gains less than on "
-        "separate devices.",
+        "separate devices. The baseline is the same job with bound 0.",
     ),
     "sync_equality": ("Bound 0 against synchronous", ""),
     "queue_throughput": (
         "Sample queue",
         "8 KB groups, put, get and acknowledgement, producer, server and consumer on two cores. Goals: 30,000/s "
-        "and 100 x a Ray actor queue with one call per put and get. Both are met on an otherwise idle machine over ipc, which one machine uses; over tcp with encryption the rate is. Where "
+        "and 100 x a Ray actor queue with one call per put and get, the baseline. Both are met on an otherwise idle machine over ipc, which one machine uses; over tcp with encryption the rate is. Where "
         "other work takes the cores the ratio falls, for the queue is bound by CPU and suffers more from that than the "
         "baseline, which is bound by latency. Ray's workers run at niceness 0 here, like the queue's processes, not at "
         "Ray's default of 15.",
@@ -55,7 +55,8 @@ SECTIONS = {
     "weight_sync": (
         "Weight update of one engine",
         "Tiny model, vLLM on CPUs, 32 requests in flight. Goals: median below 100 ms, no request lost, engine and "
-        "trainer log-probabilities within 1e-4 after every update.",
+        "trainer log-probabilities within 1e-4 after every update. The baseline, on the same engine: abort all requests, "
+        "load, and submit the rest of each again.",
     ),
     "weight_sync_cuda": (
         "Weight update of one engine on a GPU",
@@ -66,7 +67,7 @@ SECTIONS = {
         "A real API server, etcd, scheduler, controller-manager and KubeRay 1.6.2, and fake nodes by KWOK, all on the "
         "machine named below: a job of ten pods costs the control plane many times what "
         "it costs the operator. Goals: 1,000 RLJobs created at once have their RayClusters within 60 s (KubeRay's own "
-        "published figure, on a cluster of several machines: 1,000 RayClusters ready after 258 s); p99 of pod event to "
+        "published figure, on a cluster of several machines: 1,000 RayClusters ready after 258 s, the baseline in the table); p99 of pod event to "
         "status below 1 s; below 256 MiB; no write in 10 minutes without an event; after a restart nothing changed "
         "and working again within 30 s; CPU for each job that does not grow with their number. All are met. That "
         "all 10,000 pods are ready takes longer than the published figure for 1,000 heads: the scheduler and KWOK "
@@ -87,12 +88,15 @@ SECTIONS = {
         "supported KubeRay; a simulated runtime knows which pods hold work. Goal: at least 200 each, no busy worker "
         "killed, no victim that KubeRay chose.",
     ),
-    "event_overhead": ("Events", "Goal: below 1 % of the step's time."),
+    "event_overhead": (
+        "Events",
+        "Goal: below 1 % of the step's time. The baseline is the same step without events, in turn with it.",
+    ),
     "gpu_loop": (
         "One H200: the whole loop",
         "A random Qwen3-shaped model of 0.56 B parameters in bf16, 64 prompts of 8 responses of 512 tokens per step; "
-        "trainer and vLLM 0.22.1 engine share the GPU (`--share`), weights go through shared memory. With bound 1 "
-        "the trainer is the bottleneck. The machine's GPU was added to its description, and the output option taken "
+        "trainer and vLLM 0.22.1 engine share the GPU (`--share`), weights go through shared memory. The baseline is "
+        "the same job with bound 0. With bound 1 the trainer is the bottleneck. The machine's GPU was added to its description, and the output option taken "
         "from the command, by hand after the run; its comparison of log-probabilities under bound 1 was not a "
         "number (no token of the counted steps came from the version that was trained) and is left out.",
     ),
@@ -109,7 +113,8 @@ SECTIONS = {
         "Pods beside one machine",
         "The example in real pods (a kubelet, containerd, the chart's operator, all on the machine named below), then "
         "by `rljob run` on the same machine, with the idle cluster still there and without it. Goal: at most 5 % fewer "
-        "steps per second. Pods themselves cost less than that. Against a machine without a cluster more is missing: "
+        "steps per second. **Missed** against a machine without a cluster (the first row). Pods themselves stay within "
+        "it (the last row, whose baseline has the idle cluster beside it); the rest is what the second row tells: "
         "the cluster's own programs (API server, etcd, kubelet, controllers, KubeRay) take their share of two cores "
         "that the example fills, which more cores, or a control plane elsewhere, would change.",
     ),
@@ -125,12 +130,12 @@ SECTIONS = {
 
 TAIL = """## Two H200s, NCCL
 
-No script prints what this section and the next one tell: it was read off single runs, and is no measurement. The same job on 2 x NVIDIA H200 (trainer on one, engine on the other), `transport: nccl`. The runs were started one by one, not beside each other, on 2026-11-21:
+The same job on 2 x NVIDIA H200 (trainer on one, engine on the other), `transport: nccl`. The runs were started one by one, not beside each other, on 2026-11-21:
 
 - bound 1 (`rljob run`): 45,700 response tokens/s over the steady steps, trainer busy 96 %, engine busy 82 %. An update of the engine's 1.1 GB took 9 ms to pause, 99 to 133 ms to load, 5 ms to resume.
-- bound 0 (the baseline of `python -m tests.bench.gpu_loop --transport nccl`): 19,000 response tokens/s. Every token is then drawn with the weights that its step begins with, so each step compares what arrived over NCCL with the trainer: mean |engine - trainer| log-probability 0.0060 and largest 0.034 to 0.040 at each of the 11 steps after an update, as before the first one (0.0060, 0.035). The bound 1 half of that script did not finish within the time that the machine was lent, so there is no ratio from one run.
+- bound 0 (the baseline of `python -m tests.bench.gpu_loop --transport nccl`): 19,000 response tokens/s. Every token is then drawn with the weights that its step begins with, so each step compares what arrived over NCCL with the trainer: mean |engine - trainer| log-probability 0.0060 and largest 0.034 to 0.040 at each of the 11 steps after an update, as before the first one (0.0060, 0.035).
 
-The sender's thread and stream are newer than these figures. With them, a job of 42 M parameters at bound 0 (four steps, learning rate 1e-3): mean |engine - trainer| log-probability 0.0018 to 0.0019 after each update over NCCL, 0.0031 before the first (bf16, 2 x H200, 2026-11-21). `tests/runtime/test_nccl_sender.py` passed there, its three cases of the meeting before the stream was the present one: a receiver that is killed or silent, at the meeting or within the broadcast, holds the sender for less than 15 s, and a new group gets the weights; tensors that are still being computed arrive whole. The contract of all engines and `test_vllm_engine.py` passed on one of the GPUs (97 tests).
+The two bounds are of different runs, so no ratio is given. The sender's own thread and stream were not part of either. They were part of a job of 42 M parameters at bound 0 (four steps, learning rate 1e-3; bf16, 2 x H200, 2026-11-21): mean |engine - trainer| log-probability 0.0018 to 0.0019 after each update over NCCL, 0.0031 before the first. `tests/runtime/test_nccl_sender.py` passed there, its three cases of the meeting with the sender's thread alone, on another stream: a receiver that is killed or silent, at the meeting or within the broadcast, holds the sender for less than 15 s, and a new group gets the weights; tensors that are still being computed arrive whole. The contract of all engines and `test_vllm_engine.py` passed on one of the GPUs (97 tests).
 
 ## Log-probabilities of float32 engines on CUDA
 
@@ -143,14 +148,14 @@ vLLM 0.22.1 against the Hugging Face model, tiny models, 6,400 tokens, one H200,
 | FlexAttention | 4.7e-6 | 5.0e-7 |
 | trainer on the GPU | 3.3e-6 | 5.2e-7 |
 
-With that setting the three tests of `tests/runtime/test_nccl_weights.py` passed on 2 x H200 with a tolerance of 1e-4.
+With that setting the three tests of `tests/runtime/test_nccl_weights.py` passed on 2 x H200 with a tolerance of 1e-4, without the sender's own thread and stream.
 
 ## Not run
 
 - Ascend hardware: the `ascend` preset, HCCL and vllm-ascend.
 - NCCL between hosts; more than two GPUs; tensor parallelism inside the whole loop.
 - vLLM 0.32 on GPUs.
-- `tests/runtime/test_nccl_weights.py`, and the two loops of `gpu_loop --transport nccl` to their end, with the present sender.
+- With the sender's own thread and stream: `tests/runtime/test_nccl_weights.py`, the cases of the meeting in `test_nccl_sender.py`, and `python -m tests.bench.gpu_loop --transport nccl`.
 """
 
 

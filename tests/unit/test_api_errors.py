@@ -4,7 +4,9 @@ import pytest
 from pydantic import ValidationError
 
 from rljob_api import RLJob
-from rljob_api.errors import dotted, nearest, problems
+from rljob_api.base import Model
+from rljob_api.errors import dotted, nearest, problems, unwrap, yaml_fields
+from rljob_api.schedule import Schedule
 from tests.jobs import REMOVED, job
 
 
@@ -14,6 +16,15 @@ from tests.jobs import REMOVED, job
         (
             {"training.async.maxStalenes": 1},
             "spec.training.async.maxStalenes: unknown field. Did you mean maxStaleness?",
+        ),
+        (
+            {"training.schedule": {"total_steps": 4}},
+            "spec.training.schedule.total_steps: unknown field. Did you mean totalSteps?",
+        ),
+        ({"training.async_": {}}, "spec.training.async_: unknown field. Did you mean async?"),
+        (
+            {"pools.fast_rollout": {}},
+            "spec.pools.fast_rollout: unknown field. Did you mean fastRollout?",
         ),
         (
             {"training.profiling.zzz": 1},
@@ -70,7 +81,36 @@ from tests.jobs import REMOVED, job
         ({"/metadata.name": "a" * 41}, "metadata.name: has more than 40 characters."),
         (
             {"/metadata.name": "Copy_1"},
-            "metadata.name: 'Copy_1' does not have the form ^[a-z]([-a-z0-9]*[a-z0-9])?$.",
+            "metadata.name: must be a name of a-z, 0-9 and -, with a letter first and no - at the end "
+            "(found 'Copy_1').",
+        ),
+        (
+            {"pools.trainer.sharedMemory": "1GB"},
+            "spec.pools.trainer.sharedMemory: must be a quantity such as 512Mi or 16Gi (found '1GB').",
+        ),
+        (
+            {"storage.mountPath": "rljob"},
+            "spec.storage.mountPath: must be an absolute path without colons, such as /rljob "
+            "(found 'rljob').",
+        ),
+        (
+            {"training.reward.function": "score"},
+            "spec.training.reward.function: must be module:function, such as my_rewards:score "
+            "(found 'score').",
+        ),
+        (
+            {"rayVersion": "2.60"},
+            "spec.rayVersion: must be a whole version, such as 2.60.0 (found '2.60').",
+        ),
+        (
+            {"accelerator": "nvidia", "resourceName": "gpu"},
+            "spec.resourceName: must be a resource with its vendor, such as nvidia.com/gpu (found 'gpu').",
+        ),
+        ({"rayVersion": 2.6}, "spec.rayVersion: must be a string (found 2.6): quote it."),
+        ({"rayVersion": [2]}, "spec.rayVersion: must be a string (found a list)."),
+        (
+            {"pools.head.resources": {"limits": "all"}},
+            "spec.pools.head.resources.limits: must be a mapping (found 'all').",
         ),
     ],
 )
@@ -78,6 +118,33 @@ def test_one_line_says_it_all(changes, told):
     with pytest.raises(ValidationError) as caught:
         RLJob.model_validate(job(changes))
     assert [str(problem) for problem in problems(caught.value, RLJob)] == [told]
+
+
+@pytest.mark.parametrize("side", ["requests", "limits"])
+def test_each_quantity_has_a_line_of_its_own(side):
+    amounts = {"cpu": 0.5, "memory": "16GB", "a.b/c": -1, "d": True, "e": "1\n", "good": "0.5", "count": 4}
+    with pytest.raises(ValidationError) as caught:
+        RLJob.model_validate(job({"pools.trainer.resources": {side: amounts}}))
+    form = "must be a quantity such as 4, 500m, '0.5' (quoted) or 16Gi"
+    assert [str(problem) for problem in problems(caught.value, RLJob)] == [
+        f"spec.pools.trainer.resources.{side}.{name}: {form} (found {found})."
+        for name, found in (
+            ("a.b/c", "-1"), ("cpu", "0.5"), ("d", "true"), ("e", "'1\\n'"), ("memory", "'16GB'"),
+        )
+    ]  # fmt: skip
+
+
+def test_every_pattern_is_told_in_words():
+    def untold(model):
+        for name, field in yaml_fields(model).items():
+            below = unwrap(field.annotation)
+            if isinstance(below, type) and issubclass(below, Model):
+                yield from untold(below)
+            patterns = [bound for bound in field.metadata if getattr(bound, "pattern", None)]
+            if patterns and "form" not in (field.json_schema_extra or {}):
+                yield name
+
+    assert list(untold(RLJob)) == []
 
 
 @pytest.mark.parametrize(
@@ -99,3 +166,10 @@ def test_nearest(word, meant):
 )
 def test_dotted(path, text):
     assert dotted(path) == text
+
+
+def test_python_names_construct_and_are_no_fields_of_a_document():
+    assert Schedule(total_steps=3) == Schedule.model_validate({"totalSteps": 3})
+    with pytest.raises(ValidationError) as caught:
+        Schedule.model_validate({"total_steps": 3})
+    assert "total_steps" in str(caught.value)

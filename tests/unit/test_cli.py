@@ -3,6 +3,7 @@
 import fcntl
 import os
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -73,9 +74,45 @@ def test_report_of_no_run(tmp_path, capsys):
 def test_a_missing_extra_is_named(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "yaml", None)
     assert main(["crd"]) == 2
-    assert (
-        capsys.readouterr().err == "rljob: the package yaml is not installed: pip install 'rljob[runtime]'.\n"
+    assert capsys.readouterr().err == (
+        "rljob: the package yaml is not installed: from the checkout, pip install '.[runtime]'.\n"
     )
+
+
+def test_the_version(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"rljob {version('rljob')}\n"
+
+
+def test_an_interrupt_is_no_traceback(tmp_path, capsys, monkeypatch):
+    def interrupt(manifest):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rljob_runtime.checks.check", interrupt)
+    wrong, right = write(tmp_path / "wrong.yaml", {"accelerator": "tpu"}), write(tmp_path / "right.yaml")
+    assert main(["validate", str(wrong), str(right)]) == 130
+    told = capsys.readouterr().err.splitlines()
+    assert told[0].startswith(f"{wrong}:")
+    assert told[-1] == "rljob: interrupted."
+
+
+def test_a_file_that_breaks_the_checks_loses_no_finding_of_others(tmp_path, capsys, monkeypatch):
+    def break_on_bad(manifest):
+        if manifest.path.stem == "breaks":
+            raise RuntimeError("of our own making")
+        return []
+
+    monkeypatch.setattr("rljob_runtime.checks.check", break_on_bad)
+    breaks, good = write(tmp_path / "breaks.yaml"), write(tmp_path / "good.yaml")
+    wrong = write(tmp_path / "wrong.yaml", {"accelerator": "tpu"})
+    with pytest.raises(RuntimeError) as caught:
+        main(["validate", str(breaks), str(wrong), str(good)])
+    assert caught.value.__notes__ == [f"while {breaks} was checked"]
+    out, err = capsys.readouterr()
+    assert out == f"{good}: valid\n"
+    assert err.startswith(f"{wrong}:") and "'tpu' is not allowed" in err
 
 
 @pytest.mark.parametrize("arguments", [[], ["train"], ["run"], ["run", "a", "--resume", "--restart"]])

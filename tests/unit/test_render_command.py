@@ -91,7 +91,8 @@ def test_without_the_operator_it_says_what_to_install(tmp_path, capsys, monkeypa
     monkeypatch.setattr(commands, "entry_points", lambda group: installed)
     assert main(["render", write(tmp_path)]) == 2
     assert capsys.readouterr().err == (
-        "rljob: render is a command of the operator, which is not installed: pip install 'rljob[operator]'.\n"
+        "rljob: render is a command of the operator, which is not installed: from the checkout, "
+        "pip install '.[operator]'.\n"
     )
 
 

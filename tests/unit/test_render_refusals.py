@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rljob_api import RLJob
+from rljob_api import Metadata, RLJob
 from rljob_operator.render import JobKey, KubeRay, objects, refusals
+from rljob_operator.render.refusals import metadata_refusals
 from tests.jobs import GOOD, job
 
 KEY = JobKey("default", "test", "an-uid")
@@ -84,6 +85,39 @@ REFUSED = {
         {"storage.mountPath": "//"},
         "spec.storage.mountPath",
         "must be a plain absolute path",
+    ),
+    **{
+        f"a mount over the image's {hidden}": (
+            {"storage.mountPath": mount},
+            "spec.storage.mountPath",
+            f"must not hide {hidden} of the image, or parts of it: name a folder such as /rljob",
+        )
+        for mount, hidden in {
+            "/usr": "/usr/bin",
+            "/usr/lib/x": "/usr/lib",
+            "/bin": "/bin",
+            "/lib": "/lib",
+            "/etc": "/etc",
+            "/opt": "/opt/rljob",
+            "/usr/local": "/usr/local",
+            "/home": "/home",
+        }.items()
+    },
+    "an image with white space": ({"image": "a b"}, "spec.image", "has no white space (found 'a b')"),
+    "an image with white space in a template": (
+        container("trainer", "log", image="b\n"),
+        f"{TRAINER}.containers[0].image",
+        "has no white space (found 'b\\n')",
+    ),
+    "an image with white space for an init container": (
+        template("trainer", initContainers=[{"name": "prepare", "image": " b"}]),
+        f"{TRAINER}.initContainers[0].image",
+        "has no white space (found ' b')",
+    ),
+    "shared memory between pods": (
+        {"training.async.weightSync": {"push": {}, "transport": "shm"}},
+        "spec.training.async.weightSync.transport",
+        "shm reaches one machine only, and pods share no memory: use auto in a cluster",
     ),
     "requests above limits": (
         {"pools.trainer.resources": {"requests": {"memory": "2Gi"}, "limits": {"memory": "2G"}}},
@@ -288,7 +322,10 @@ def test_problems_come_together_in_the_order_of_the_fields():
 
 
 ALLOWED = {
-    **GOOD,
+    **{name: changes for name, changes in GOOD.items() if name != "pull over shared memory"},
+    "a mount beside those of the image": {"storage.mountPath": "/usr/local/runs"},
+    "a mount in a home": {"storage.mountPath": "/home/ray/runs"},
+    "a mount whose name begins like another": {"storage.mountPath": "/library"},
     "the same again": template("head", restartPolicy="Never", hostNetwork=False, shareProcessNamespace=True),
     "as many accelerators as there are": {
         "accelerator": "nvidia",
@@ -309,6 +346,38 @@ ALLOWED = {
     "what cannot be requests": container("head", "driver", resources={"requests": "A", "limits": None}),
     "keys that are numbers": {"pools.head.template": {"metadata": {"labels": {1: "a"}}}},
 }
+
+
+QUEUE, PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "field", "words"),
+    [
+        (
+            {"namespace": "Team_A"},
+            "metadata.namespace",
+            "at most 63 of a-z, 0-9 and -, without - at its ends",
+        ),
+        ({"namespace": ""}, "metadata.namespace", "(found '')"),
+        ({"namespace": "a" * 64}, "metadata.namespace", "at most 63"),
+        ({"labels": {QUEUE: "Team A"}}, f"metadata.labels.{QUEUE}", "(found 'Team A')"),
+        ({"labels": {PRIORITY: "-high"}}, f"metadata.labels.{PRIORITY}", "a name of at most 63"),
+        ({"labels": {"team": "a b"}}, "metadata.labels.team", "letters, digits, -, _ and '.'"),
+        ({"labels": {"team": "a" * 64}}, "metadata.labels.team", "at most 63"),
+    ],
+)
+def test_metadata_that_the_api_server_would_refuse(metadata, field, words):
+    [problem] = metadata_refusals(Metadata.model_validate({"name": "test", **metadata}))
+    assert str(problem).startswith(f"{field}: ")
+    assert words in str(problem)
+
+
+def test_metadata_that_is_allowed():
+    labels = {QUEUE: "team-a.b", PRIORITY: "high", "team": "A_b.c", "empty": "", "long": "a" * 63}
+    for namespace in ("default", "0", "a" * 63):
+        made = {"name": "test", "namespace": namespace, "labels": labels}
+        assert metadata_refusals(Metadata.model_validate(made)) == []
 
 
 @pytest.mark.parametrize("changes", ALLOWED.values(), ids=ALLOWED)

@@ -13,6 +13,7 @@ from rljob_api.errors import Problem
 from rljob_operator.render import JobKey, KubeRay, UnsupportedKubeRay, objects, refusals
 from rljob_operator.render.images import add_option, with_runtime_image
 from rljob_operator.render.labels import queue_of
+from rljob_operator.render.refusals import metadata_refusals
 
 NEWEST_KUBERAY = "1.6.2"
 NO_UID = "00000000-0000-0000-0000-000000000000"
@@ -41,7 +42,7 @@ class RenderCommand:
     def run(self, job: RLJob, options: argparse.Namespace) -> list[Problem]:
         """Print the objects; or return what is wrong with the job, and print nothing."""
         spec = with_runtime_image(job.spec, options.runtime_images)
-        found = refusals(spec)
+        found = [*metadata_refusals(job.metadata), *refusals(spec)]
         if not found:
             key = JobKey(job.metadata.namespace, job.metadata.name, NO_UID)
             queue = queue_of(job.metadata.labels)

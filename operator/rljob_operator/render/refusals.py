@@ -6,14 +6,16 @@ Event alone that it refuses a RayCluster, or that a pod cannot be created.
 """
 
 import posixpath
+import re
 from collections.abc import Iterator
 
-from rljob_api import Spec
+from rljob_api import Metadata, Spec
 from rljob_api.errors import Path, Problem
 from rljob_api.kubernetes import Resources
 from rljob_api.pools import PodShape, Pool
 from rljob_operator.render.accelerators import device_resource
 from rljob_operator.render.images import OPTION
+from rljob_operator.render.labels import PRIORITY_CLASS, QUEUE
 from rljob_operator.render.names import DRIVER_CONTAINER, HEAD_CONTAINER, WORKER_CONTAINER
 from rljob_operator.render.quantities import amount
 from rljob_operator.render.resources import (
@@ -22,10 +24,50 @@ from rljob_operator.render.resources import (
     overcommitted,
     worker_defaults,
 )
-from rljob_operator.render.template_refusals import Names, template_containers, template_problems
+from rljob_operator.render.template_refusals import (
+    Names,
+    image_problems,
+    template_containers,
+    template_problems,
+)
 
 _TAKEN_PATHS = ("/tmp", "/dev", "/proc", "/sys", "/var/run", "/run")
 """Folders of the system or of other volumes of the pods."""
+_PROGRAM_PATHS = (
+    "/bin", "/sbin", "/lib", "/lib64", "/usr/bin", "/usr/sbin", "/usr/lib", "/usr/lib64", "/opt/rljob",
+)  # fmt: skip
+"""Folders of the image without which, or without parts of which, nothing runs."""
+_SYSTEM_PATHS = ("/etc", "/usr/local", "/home")
+"""Folders of the image in which there may be mounts, but not over them."""
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_LABEL = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+_NAME = re.compile(r"(?=.{1,63}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+
+def metadata_refusals(metadata: Metadata) -> list[Problem]:
+    """What is wrong with the metadata of a manifest; that of an object the API server has checked."""
+    found = []
+    if not _NAMESPACE.fullmatch(metadata.namespace):
+        found.append(
+            Problem(
+                ("metadata", "namespace"),
+                f"must be a name of at most 63 of a-z, 0-9 and -, without - at its ends "
+                f"(found {metadata.namespace!r})",
+            )
+        )
+    for key, value in metadata.labels.items():
+        if key in (QUEUE, PRIORITY_CLASS) and not _NAME.fullmatch(value):
+            form = "a name of at most 63 of a-z, 0-9, - and '.'"
+        elif not _LABEL.fullmatch(value):
+            form = "at most 63 of letters, digits, -, _ and '.'"
+        else:
+            continue
+        found.append(
+            Problem(
+                ("metadata", "labels", key), f"must be {form}, without signs at its ends (found {value!r})"
+            )
+        )
+    return found
 
 
 def refusals(spec: Spec) -> list[Problem]:
@@ -42,7 +84,7 @@ def refusals(spec: Spec) -> list[Problem]:
             pools.heavy_rollout.accelerators_per_worker,
         ),
     ]
-    found = list(_storage(spec))
+    found = [*image_problems(spec.image, ("spec", "image")), *_storage(spec)]
     imageless = []
     for name, shape, own, devices in shapes:
         path: Path = ("spec", "pools", name)
@@ -51,6 +93,7 @@ def refusals(spec: Spec) -> list[Problem]:
         found += template_problems(shape.template, Names(own, spec.storage.mount_path), (*path, "template"))
         if not _has_image(spec, shape, own[0]):
             imageless.append(name)
+    found += _transport(spec)
     return [_no_image(spec.accelerator, imageless), *found] if imageless else found
 
 
@@ -87,6 +130,22 @@ def _storage(spec: Spec) -> Iterator[Problem]:
         overlap = [path for path in _TAKEN_PATHS if _inside(mount, path) or _inside(path, mount)]
         if overlap:
             yield Problem((*at, "mountPath"), f"must not overlap with {overlap[0]} (found {mount})")
+        hidden = [path for path in _PROGRAM_PATHS if _inside(mount, path) or _inside(path, mount)]
+        hidden += [path for path in _SYSTEM_PATHS if _inside(path, mount)]
+        if hidden and not overlap:
+            yield Problem(
+                (*at, "mountPath"),
+                f"must not hide {hidden[0]} of the image, or parts of it: name a folder such as /rljob "
+                f"(found {mount})",
+            )
+
+
+def _transport(spec: Spec) -> Iterator[Problem]:
+    if spec.training.async_.weight_sync.transport == "shm":
+        yield Problem(
+            ("spec", "training", "async", "weightSync", "transport"),
+            "shm reaches one machine only, and pods share no memory: use auto in a cluster",
+        )
 
 
 def _inside(path: str, folder: str) -> bool:

@@ -95,6 +95,12 @@ def template_containers(template: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return _mappings(pod.get("containers")) if isinstance(pod, dict) else []
 
 
+def image_problems(image: Any, at: Path) -> Iterator[Problem]:
+    """What is wrong with an image's name, where there is one."""
+    if isinstance(image, str) and any(character.isspace() for character in image):
+        yield Problem(at, f"must be an image's name, which has no white space (found {image!r})")
+
+
 def _metadata(metadata: Mapping[str, Any], at: Path) -> Iterator[Problem]:
     for key, value in metadata.items():
         if key not in ("labels", "annotations"):
@@ -147,11 +153,13 @@ def _containers(pod: Mapping[str, Any], names: Names, at: Path) -> Iterator[Prob
                 (*at, "volumes", index), f"{volume['name']} must not be set: {_OWN_VOLUMES[volume['name']]}"
             )
     for index, container in enumerate(pod.get("initContainers") or ()):
+        yield from image_problems(container.get("image"), (*at, "initContainers", index, "image"))
         if container["name"] in names.containers:
             yield Problem(
                 (*at, "initContainers", index, "name"), f"{container['name']} is a container's name"
             )
     for index, container in enumerate(pod.get("containers") or ()):
+        yield from image_problems(container.get("image"), (*at, "containers", index, "image"))
         if container["name"] in names.containers:
             yield from _own_container(container, names, (*at, "containers", index))
 
