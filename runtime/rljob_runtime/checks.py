@@ -4,8 +4,6 @@ Guarantees: nothing is downloaded and no weights are loaded; each thing is check
 wrong, as far as it does not need it; a few seconds at most.
 """
 
-import json
-import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,9 +14,12 @@ from rljob_api import RLJob
 from rljob_api.errors import Problem
 from rljob_api.model import RandomModel
 from rljob_runtime.manifest import Finding, Manifest
+from rljob_runtime.model_files import ModelFolderError, check_model_type, folder_parameters, read_config
 
 _TRAINING = ("spec", "training")
 _MODEL_PATH = (*_TRAINING, "model", "path")
+_NEED_ANSWERS = ("rljob_runtime.rewards.math:math_answer",)
+"""Built-in rewards that compare with the prompt's answer."""
 
 
 def check(manifest: Manifest) -> list[Finding]:
@@ -29,46 +30,6 @@ def check(manifest: Manifest) -> list[Finding]:
 def check_job(job: RLJob, folder: Path) -> list[Problem]:
     """Everything that is wrong with what a job refers to; relative paths are relative to `folder`."""
     return [*_check_reward(job, folder), *_check_texts(job, folder)]
-
-
-class ModelFolderError(ValueError):
-    """The folder holds no usable model."""
-
-
-def read_config(folder: Path) -> dict[str, Any]:
-    """The model's config.json; raises `ModelFolderError` where that or the weights are missing."""
-    if not folder.is_dir():
-        raise ModelFolderError(
-            f"no folder {folder}; it must hold config.json and *.safetensors of a Hugging Face model"
-        )
-    config = folder / "config.json"
-    if not config.is_file():
-        raise ModelFolderError(f"{folder} has no config.json: is it a Hugging Face model's folder?")
-    if not any(folder.glob("*.safetensors")):
-        raise ModelFolderError(
-            f"{folder} has no *.safetensors: the weights are missing, or in another format"
-        )
-    try:
-        value = json.loads(config.read_text())
-    except ValueError as error:
-        raise ModelFolderError(f"{config} is not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise ModelFolderError(f"{config} holds no JSON object")
-    return value
-
-
-def folder_parameters(folder: Path) -> int:
-    """Number of parameters in a folder's *.safetensors, from the files' headers."""
-    total = 0
-    for path in sorted(folder.glob("*.safetensors")):
-        with path.open("rb") as file:
-            size = int.from_bytes(file.read(8), "little")
-            try:
-                header = json.loads(file.read(min(size, 100_000_000)))
-            except ValueError as error:
-                raise ModelFolderError(f"{path} is not a safetensors file, or cut short") from error
-        total += sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
-    return total
 
 
 def random_parameters(shape: RandomModel, vocabulary_size: int) -> int:
@@ -105,7 +66,7 @@ def _check_reward(job: RLJob, folder: Path) -> Iterator[Problem]:
 
 def _check_texts(job: RLJob, folder: Path) -> Iterator[Problem]:
     """Model, tokenizer and data, which must fit one another."""
-    from rljob_runtime.data.errors import DataError
+    from rljob_runtime.data.errors import AnswersMissing, DataError
     from rljob_runtime.data.prompts import check_data
     from rljob_runtime.data.tokenizer import build_tokenizer, check_vocabulary
 
@@ -116,6 +77,9 @@ def _check_texts(job: RLJob, folder: Path) -> Iterator[Problem]:
         try:
             config = read_config(model_folder)
             folder_parameters(model_folder)
+            if training.tokenizer is None or training.tokenizer.characters is None:
+                # A tokenizer in a folder needs transformers, which takes seconds to import.
+                check_model_type(model_folder, config)
         except ModelFolderError as error:
             yield Problem(_MODEL_PATH, _clause(error))
             if training.tokenizer is None:
@@ -131,7 +95,10 @@ def _check_texts(job: RLJob, folder: Path) -> Iterator[Problem]:
         yield Problem(tokenizer_path, _clause(error))
         return
     try:
-        check_data(training.data, tokenizer, training.seed, folder)
+        needed = training.reward.function in _NEED_ANSWERS
+        check_data(training.data, tokenizer, training.seed, folder, answers_needed=needed)
+    except AnswersMissing as error:
+        yield Problem((*_TRAINING, "data", "answerField"), error.fault, error.near)
     except DataError as error:
         yield Problem((*_TRAINING, "data", training.data.yaml_choice), _clause(error))
 

@@ -22,6 +22,8 @@ from rljob_runtime.queue.keys import Keyring, client_keys
 from rljob_runtime.restarts import RestartBudget
 
 _START_SECONDS = 120.0
+_PATIENCE_SECONDS = _START_SECONDS + 60.0
+"""How long the driver's client waits for a silent host: its loss is noticed, and another one started."""
 _STOP_SECONDS = 10.0
 _SETTLED_SECONDS = 60.0
 """A host that lived this long did its work: its next loss is not one in a row."""
@@ -63,7 +65,9 @@ class QueueService:
     async def start(self) -> None:
         """Start the host; `client` and `endpoint` are there afterwards."""
         await self._start_host()
-        self.client = AsyncQueueClient(self.endpoint, client_keys(self.keys), "driver")
+        self.client = AsyncQueueClient(
+            self.endpoint, client_keys(self.keys), "driver", patience_seconds=_PATIENCE_SECONDS
+        )
         await self.client.open()
         self._watching = self._spawn(self._watch())
 

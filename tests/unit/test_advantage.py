@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from rljob_runtime.rewards.worker import LARGEST
 from rljob_runtime.trainer.advantage import group_advantages
 
 CASES = [
@@ -17,6 +18,8 @@ CASES = [
     pytest.param([0.25], [1], True, [0.24999975], id="alone: mean 0, std 1"),
     pytest.param([0.25, 5], [1, 0], False, [0.25, 0], id="alone among failed ones"),
     pytest.param([1, 1], [0, 0], True, [0, 0], id="all failed"),
+    pytest.param([LARGEST, -LARGEST], [1, 1], False, [LARGEST, -LARGEST], id="as large as they come"),
+    pytest.param([LARGEST / 3] * 6, [1] * 6, True, [0] * 6, id="large and all equal"),
     pytest.param([], [], True, [], id="no samples"),
 ]
 

@@ -1,16 +1,20 @@
 """The sequence of prompts: order, length limit, checks before the start."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from rljob_api.data import Data
-from rljob_runtime.data.errors import DataError
+from rljob_runtime.data.errors import AnswersMissing, DataError
 from rljob_runtime.data.prompts import PromptSource, check_data
 from rljob_runtime.data.shuffle import mix, mix_many, permutation
 from rljob_runtime.data.tokenizer import CharacterTokenizer
+from rljob_runtime.samples import Tokens
 
 TOKENIZER = CharacterTokenizer("abcdefgh")
 
@@ -79,6 +83,78 @@ def test_chat_needs_a_template(tmp_path: Path) -> None:
     (tmp_path / "p.jsonl").write_text('{"prompt": "a"}\n{"prompt": [{"role": "user", "content": "a"}]}\n')
     with pytest.raises(DataError, match=r"p.jsonl:2: the character tokenizer has no chat template"):
         PromptSource(Data.model_validate({"jsonl": {"path": "p.jsonl"}}), TOKENIZER, 0, tmp_path)
+
+
+class BareTokenizer(CharacterTokenizer):
+    """Puts nothing around the text, and knows no spaces."""
+
+    def encode(self, text: str, *, rendered: bool = False) -> Tokens:
+        return super().encode(text.replace(" ", ""), rendered=True)
+
+
+@pytest.mark.parametrize("long_prompts", ["error", "skip"])
+def test_a_prompt_without_tokens_is_named(tmp_path: Path, long_prompts: str) -> None:
+    (tmp_path / "p.jsonl").write_text('{"prompt": "ab"}\n{"prompt": "  "}\n{"prompt": " "}\n')
+    data = Data.model_validate({"jsonl": {"path": "p.jsonl"}, "longPrompts": long_prompts})
+    message = r"p\.jsonl:2: the prompt has no tokens; 2 of 3 rows are like that: take them out"
+    with pytest.raises(DataError, match=message):
+        check_data(data, BareTokenizer("ab"), 0, tmp_path)
+    with pytest.raises(DataError, match=message):
+        PromptSource(data, BareTokenizer("ab"), 0, tmp_path)
+
+
+ROWS: list[dict[str, Any]] = [
+    {"prompt": "a", "solution": "b", "unused": None, "deep": {"truth": "c", "style": "rule"}},
+    {"prompt": "b", "solution": None, "unused": None, "deep": {"truth": None, "style": "rule"}},
+]
+THERE = "the rows have prompt, solution, unused, deep.truth, deep.style"
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+@pytest.mark.parametrize(
+    ("field", "needed", "message"),
+    [
+        ("solution", True, None),
+        ("deep.truth", True, None),
+        ("answer", False, None),
+        ("soluton", False, f'no field "soluton" in any row; {THERE}. Did you mean solution?'),
+        ("deep.thruth", False, f'no field "deep.thruth" in any row; {THERE}. Did you mean deep.truth?'),
+        ("deeper.x", False, f'no field "deeper.x" in any row; {THERE}'),
+        ("unused", False, 'field "unused" is null in each row: see data.answerField'),
+        (
+            "answer",
+            True,
+            'no field "answer" in any row, and the reward compares with an answer: set data.answerField; '
+            f"{THERE}",
+        ),
+    ],
+)
+def test_the_field_of_the_answers(
+    tmp_path: Path, kind: str, field: str, needed: bool, message: str | None
+) -> None:
+    path = tmp_path / f"p.{kind}"
+    if kind == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    else:
+        parquet.write_table(pyarrow.Table.from_pylist(ROWS), path)
+    data = Data.model_validate({kind: {"path": path.name}, "answerField": field})
+    if message is None:
+        check_data(data, TOKENIZER, 0, tmp_path, answers_needed=needed)
+        return
+    with pytest.raises(AnswersMissing) as error:
+        check_data(data, TOKENIZER, 0, tmp_path, answers_needed=needed)
+    assert str(error.value) == f"{path}: {message}"
+    if not needed:
+        with pytest.raises(AnswersMissing):
+            PromptSource(data, TOKENIZER, 0, tmp_path)
+
+
+def test_answers_are_looked_for_in_the_first_rows_of_a_large_file(tmp_path: Path) -> None:
+    line = json.dumps({"prompt": "ab", "padding": "x" * 20_000}) + "\n"
+    (tmp_path / "p.jsonl").write_text(line * 1001)
+    data = Data.model_validate({"jsonl": {"path": "p.jsonl"}, "answerField": "truth"})
+    with pytest.raises(AnswersMissing, match=r'no field "truth" in any of the first 1,000 rows; the rows'):
+        check_data(data, TOKENIZER, 0, tmp_path)
 
 
 def test_more_rows_than_one_scan(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ def test_jsonl_rows_and_their_lines(tmp_path: Path) -> None:
         (b'{"prompt": "\xff"}', r"p.jsonl:1: not valid JSON"),
         ("[1]", r"p.jsonl:1: a line must be a JSON object, like \{...\}; this is a list"),
         ("3", r"this is a number"),
+        ('{"x": {"promt": "a"}}', r'no field "prompt". Did you mean x.promt\? It has: x.promt'),
         ('{"promt": "a"}', r'p.jsonl:1: no field "prompt". Did you mean promt\? It has: promt'),
         ('{"prompt": 4}', r'field "prompt" must be text or a list of chat messages, not a number'),
         ('{"prompt": null}', r"not null"),
@@ -77,6 +78,30 @@ def test_other_field_names(tmp_path: Path) -> None:
     jsonl(tmp_path, '{"question": "q", "solution": "s"}')
     source = opened(tmp_path, jsonl={"path": "p.jsonl"}, promptField="question", answerField="solution")
     assert source.row(0) == Row("q", "s")
+
+
+NESTED: list[tuple[dict[str, Any], Row]] = [
+    ({"q": {"text": "a"}, "r": {"truth": "b", "style": "rule"}}, Row("a", "b")),
+    ({"q": {"text": "a"}, "r": {"truth": None, "style": "rule"}}, Row("a", None)),
+    ({"q": {"text": "a"}, "r": None}, Row("a", None)),
+    ({"q": {"text": "a"}, "r": {"truth": "b", "style": "x"}, "r.truth": "c", "q.text": "d"}, Row("d", "c")),
+]
+"""Records, and their rows where the prompt is q.text and the answer r.truth."""
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "huggingFace"])
+@pytest.mark.parametrize(("record", "row"), NESTED, ids=["nested", "null", "null object", "plain key"])
+def test_fields_of_objects(tmp_path: Path, kind: str, record: dict[str, Any], row: Row) -> None:
+    if kind == "jsonl":
+        jsonl(tmp_path, json.dumps(record))
+    elif kind == "parquet":
+        parquet.write_table(pyarrow.Table.from_pylist([record]), tmp_path / "p.parquet")
+    else:
+        datasets.Dataset.from_list([record]).save_to_disk(tmp_path / "p.huggingFace")
+    location = {"name": "p.huggingFace"} if kind == "huggingFace" else {"path": f"p.{kind}"}
+    source = opened(tmp_path, **{kind: location}, promptField="q.text", answerField="r.truth")  # type: ignore[arg-type]
+    assert source.row(0) == row
+    assert source.fields()[0] == "q.text"
 
 
 @pytest.mark.parametrize("limit", [None, 2])

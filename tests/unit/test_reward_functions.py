@@ -7,6 +7,7 @@ from rljob_api.data import OverlongShaping
 from rljob_runtime.rewards import RewardInput, tasks
 from rljob_runtime.rewards.math import math_answer, reference_text
 from rljob_runtime.rewards.overlong import overlong_punishment
+from rljob_runtime.rewards.worker import LARGEST, to_number
 
 
 def sample(prompt: str, response: str, finished: bool = True, answer: str | None = None) -> RewardInput:
@@ -159,3 +160,25 @@ def test_overlong(length: int, factor: float, punishment: float) -> None:
 
 def test_overlong_buffer_of_the_whole_length() -> None:
     assert overlong_punishment(5, 10, OverlongShaping(buffer_tokens=10)) == pytest.approx(-0.5)
+
+
+@pytest.mark.parametrize(
+    ("value", "number"), [(1, 1.0), (np.float32(0.5), 0.5), (np.True_, 1.0), (LARGEST, 1e6), (-LARGEST, -1e6)]
+)
+def test_what_counts_as_a_reward(value: object, number: float) -> None:
+    assert to_number(value) == number
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("1", "returned str '1', not a number"),
+        (float("nan"), "returned nan, not a finite number"),
+        (float("-inf"), "returned -inf, not a finite number"),
+        (1e308, r"returned 1e\+308; a reward lies between -1e\+06 and 1e\+06: scale it"),
+        (-1.0001e6, r"returned -1\.0001e\+06; a reward lies between"),
+    ],
+)
+def test_what_is_no_reward(value: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        to_number(value)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, ByT5Tokenizer
 
 from rljob_api.model import Tokenizer
 from rljob_runtime.data.errors import DataError
@@ -114,6 +114,25 @@ def test_missing_and_broken_folders(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no usable Hugging Face tokenizer") as error:
         FolderTokenizer(tmp_path)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("files", [[], ["config.json"], ["config.json", "tokenizer_config.json"]])
+def test_a_tokenizer_that_is_not_there_is_not_made_up(tmp_path: Path, files: list[str]) -> None:
+    for name in files:
+        (tmp_path / name).write_text('{"model_type": "qwen3"}')
+    with pytest.raises(DataError, match=r"no tokenizer in it: copy tokenizer\.json there"):
+        FolderTokenizer(tmp_path)
+
+
+def test_a_tokenizer_without_files_of_its_own(tmp_path: Path) -> None:
+    ByT5Tokenizer().save_pretrained(str(tmp_path))
+    assert FolderTokenizer(tmp_path).encode("a").tolist() == [100, 1]
+
+
+def test_a_generation_config_that_is_no_object(folder: Path) -> None:
+    (folder / "generation_config.json").write_text("[1]")
+    with pytest.raises(DataError, match=r"generation_config\.json: holds no JSON object"):
+        FolderTokenizer(folder)
 
 
 def test_which_tokenizer_a_manifest_gets(folder: Path) -> None:

@@ -7,13 +7,31 @@ class DataError(ValueError):
     """The prompts or the tokenizer cannot be used."""
 
 
+class AnswersMissing(DataError):
+    """No row has an answer where there must be some: what is wrong, and the name that was probably meant."""
+
+    def __init__(self, fault: str, near: str | None = None) -> None:
+        super().__init__(f"{fault}. Did you mean {near}?" if near else fault)
+        self.fault = fault
+        self.near = near
+
+
 def missing_name(kind: str, name: str, available: list[str]) -> str:
     """`no field "promt". Did you mean prompt? It has: prompt, answer`; at most twelve names are listed."""
-    near = get_close_matches(name, available, n=1)
-    hint = f" Did you mean {near[0]}?" if near else ""
-    more = ", …" if len(available) > 12 else ""
-    listed = ", ".join(available[:12]) + more if available else "nothing"
-    return f'no {kind} "{name}".{hint} It has: {listed}'
+    near = nearest(name, available)
+    hint = f" Did you mean {near}?" if near else ""
+    return f'no {kind} "{name}".{hint} It has: {listed(available)}'
+
+
+def nearest(name: str, available: list[str]) -> str | None:
+    """The name that was probably meant."""
+    return next(iter(get_close_matches(name, available, n=1)), None)
+
+
+def listed(names: list[str]) -> str:
+    """`prompt, answer`; at most twelve names."""
+    more = ", …" if len(names) > 12 else ""
+    return ", ".join(names[:12]) + more if names else "nothing"
 
 
 def one_line(error: BaseException, limit: int = 300) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rljob_api.data import Data
-from rljob_runtime.data.errors import DataError
+from rljob_runtime.data.errors import AnswersMissing, DataError, listed, nearest
 from rljob_runtime.data.fingerprint import DataFingerprint
 from rljob_runtime.data.shuffle import permutation
 from rljob_runtime.data.sources import PromptText, Row, Source, open_source
@@ -34,7 +34,8 @@ class PromptSource:
         """Opens the data (paths are relative to `base`) and measures every prompt.
 
         Raises `DataError`, which names the file and line, for anything that is not a prompt and, unless
-        they are to be skipped, for prompts above maxPromptTokens.
+        they are to be skipped, for prompts above maxPromptTokens; and where the field that is named for the
+        answers is in no row.
         """
         self._source = open_source(data, base, seed, tokenizer.letters)
         self._tokenizer = tokenizer
@@ -42,6 +43,7 @@ class PromptSource:
         self._shuffle = data.shuffle
         content = hashlib.blake2b(digest_size=_DIGEST_BYTES)
         self._kept = _usable_rows(self._source, tokenizer, data, content.update)
+        _check_answers(self._source, data, needed=False, whole=True)
         self.rows = len(self._source) if self._kept is None else len(self._kept)
         """Prompts of one epoch."""
         self.skipped = len(self._source) - self.rows
@@ -66,8 +68,12 @@ class PromptSource:
         return Prompt(uid=uid, epoch=epoch, row=row, tokens=tokens, text=text, answer=found.answer)
 
 
-def check_data(data: Data, tokenizer: TextTokenizer, seed: int, base: Path) -> None:
-    """A check of at most a few seconds, before a job starts: raises `DataError`.
+def check_data(
+    data: Data, tokenizer: TextTokenizer, seed: int, base: Path, answers_needed: bool = False
+) -> None:
+    """A check of at most a few seconds, before a job starts: raises `DataError`; `AnswersMissing` where no
+    row has an answer, and some must for the reward (`answers_needed`), or because the manifest names their
+    field.
 
     Of data above 16 MB, and of data sets and generated data, the first 1,000 rows are checked, of smaller
     files all. A data set that is not a local folder is not fetched.
@@ -79,6 +85,23 @@ def check_data(data: Data, tokenizer: TextTokenizer, seed: int, base: Path) -> N
     small = path is not None and path.is_file() and path.stat().st_size <= _WHOLE_BELOW
     source = open_source(data, base, seed, tokenizer.letters, limit=None if small else _CHECKED_ROWS)
     _usable_rows(source, tokenizer, data)
+    _check_answers(source, data, answers_needed, whole=len(source) < _CHECKED_ROWS or small)
+
+
+def _check_answers(source: Source, data: Data, needed: bool, whole: bool) -> None:
+    # An API server writes the default into an RLJob, so that one is not known to be what a person wants.
+    named = data.answer_field != Data.model_fields["answer_field"].default
+    if not (needed or named) or any(source.row(n).answer is not None for n in range(len(source))):
+        return
+    field, there = data.answer_field, source.fields()
+    rows = "row" if whole else f"of the first {len(source):,} rows"
+    if field in there:
+        raise AnswersMissing(f'{source.name}: field "{field}" is null in each {rows}: see data.answerField')
+    why = "" if named else ", and the reward compares with an answer: set data.answerField"
+    raise AnswersMissing(
+        f'{source.name}: no field "{field}" in any {rows}{why}; the rows have {listed(there)}',
+        nearest(field, there),
+    )
 
 
 def _digest(data: bytes) -> str:
@@ -93,6 +116,12 @@ def _usable_rows(
         raise DataError(f"{source.name}: no prompts in it")
     limit = data.max_prompt_tokens
     lengths = np.concatenate(list(_lengths(source, tokenizer, take)))
+    empty = np.flatnonzero(lengths == 0)
+    if len(empty) > 0:
+        raise DataError(
+            f"{source.where(int(empty[0]))}: the prompt has no tokens; {len(empty)} of {len(lengths)} rows "
+            "are like that: take them out of the data"
+        )
     long = np.flatnonzero(lengths > limit)
     if len(long) == 0:
         return None

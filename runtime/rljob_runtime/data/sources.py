@@ -7,6 +7,7 @@ for parquet files, whose two columns are held.
 
 import json
 from array import array
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,6 +16,9 @@ import msgspec
 from rljob_api.data import Data, GeneratedData, HuggingFaceData
 from rljob_runtime.data.errors import DataError, missing_name, one_line
 from rljob_runtime.data.shuffle import mix
+
+_NAMED_ROWS = 100
+"""Rows that are looked at to name the fields that there are."""
 
 PromptText = str | list[dict[str, str]]
 """A prompt as the data has it: text, or chat messages."""
@@ -41,6 +45,10 @@ class Source(Protocol):
 
     def where(self, index: int) -> str:
         """How people find the row: `file:line` or `file row n`."""
+        ...
+
+    def fields(self) -> list[str]:
+        """Names of the fields that the first rows have, `field.inner` for those in an object."""
         ...
 
 
@@ -85,7 +93,17 @@ class JsonlSource:
         self._file.seek(self._starts[index])
         return self._parse(self._file.readline(), self.where(index))
 
+    def fields(self) -> list[str]:
+        found: dict[str, None] = {}
+        for index in range(min(len(self), _NAMED_ROWS)):
+            self._file.seek(self._starts[index])
+            found |= dict.fromkeys(_names(self._decode(self._file.readline(), self.where(index))))
+        return list(found)
+
     def _parse(self, line: bytes, where: str) -> Row:
+        return to_row(self._decode(line, where), *self._fields, where)
+
+    def _decode(self, line: bytes, where: str) -> dict[str, Any]:
         try:
             value = msgspec.json.decode(line.removeprefix(b"\xef\xbb\xbf"))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -93,24 +111,29 @@ class JsonlSource:
             raise DataError(f"{where}: not valid JSON ({one_line(error)}): {shown}") from error
         if not isinstance(value, dict):
             raise DataError(f"{where}: a line must be a JSON object, like {{...}}; this is {_kind(value)}")
-        return to_row(value, *self._fields, where)
+        return value
 
 
 class TableSource:
     """Rows of a table that gives one record at a time: parquet, or a Hugging Face data set."""
 
-    def __init__(self, table: Any, rows: int, name: str, prompt_field: str, answer_field: str) -> None:
-        """`table` gives a dict of columns for each index below `rows`."""
+    def __init__(self, table: Any, rows: int, name: str, data: Data, columns: Mapping[str, Any]) -> None:
+        """`table` gives a dict of the columns to read for each index below `rows`; `columns`: all there are,
+        those with fields of their own as mappings."""
         self._table = table
         self._rows = rows
         self.name = name
-        self._fields = (prompt_field, answer_field)
+        self._fields = (data.prompt_field, data.answer_field)
+        self._names = _names(columns)
 
     def __len__(self) -> int:
         return self._rows
 
     def where(self, index: int) -> str:
         return f"{self.name} row {index}"
+
+    def fields(self) -> list[str]:
+        return self._names
 
     def row(self, index: int) -> Row:
         return to_row(self._table[index], *self._fields, self.where(index))
@@ -153,6 +176,9 @@ class GeneratedSource:
     def where(self, index: int) -> str:
         return f"generated row {index}"
 
+    def fields(self) -> list[str]:
+        return ["prompt", "answer"]
+
     def row(self, index: int) -> Row:
         config = self._config
         key = mix(self._seed, index)
@@ -183,17 +209,36 @@ def open_source(data: Data, base: Path, seed: int, letters: str, limit: int | No
 
 def to_row(record: dict[str, Any], prompt_field: str, answer_field: str, where: str) -> Row:
     """Check one record. An absent answer is None; a number becomes its text."""
-    if prompt_field not in record:
+    prompt, answer = _look_up(record, prompt_field), _look_up(record, answer_field)
+    if prompt is None and prompt_field not in _names(record):
         raise DataError(
-            f"{where}: {missing_name('field', prompt_field, list(record))} (see data.promptField)"
+            f"{where}: {missing_name('field', prompt_field, _names(record))} (see data.promptField)"
         )
-    answer = record.get(answer_field)
     if isinstance(answer, bool) or not isinstance(answer, str | int | float | None):
         raise DataError(f'{where}: field "{answer_field}" must be text or a number, not {_kind(answer)}')
     return Row(
-        _check_prompt(record[prompt_field], prompt_field, where),
+        _check_prompt(prompt, prompt_field, where),
         json.dumps(answer) if isinstance(answer, int | float) else answer,
     )
+
+
+def _look_up(record: Mapping[str, Any], field: str) -> Any:
+    """The value of a field, None where it is absent; `a.b` is field b of the object in a, where there is no
+    field with that very name."""
+    if field in record:
+        return record[field]
+    outer, _, inner = field.partition(".")
+    value = record.get(outer)
+    return _look_up(value, inner) if inner and isinstance(value, Mapping) else None
+
+
+def _names(record: Mapping[str, Any]) -> list[str]:
+    """The names that `_look_up` finds something under, without those of whole objects."""
+    names = []
+    for name, value in record.items():
+        inner = _names(value) if isinstance(value, Mapping) else []
+        names += [f"{name}.{each}" for each in inner] or [name]
+    return names
 
 
 def _check_prompt(value: Any, field: str, where: str) -> PromptText:
@@ -228,7 +273,8 @@ def _open_parquet(path: Path, data: Data, limit: int | None) -> Source:
     try:
         path.open("rb").close()  # its error is clearer than pyarrow's
         with parquet.ParquetFile(path) as file:
-            columns = _columns(list(file.schema_arrow.names), data, str(path))
+            there = {field.name: _fields_of(field.type) for field in file.schema_arrow}
+            columns = _columns(list(there), data, str(path))
             if limit is None or file.metadata.num_rows == 0:
                 table = file.read(columns=columns)
             else:
@@ -238,7 +284,14 @@ def _open_parquet(path: Path, data: Data, limit: int | None) -> Source:
         raise DataError(f"{path}: {error.strerror or one_line(error)}") from error
     except pyarrow.ArrowException as error:
         raise DataError(f"{path}: not a usable parquet file: {one_line(error)}") from error
-    return TableSource(_ParquetTable(table), table.num_rows, str(path), data.prompt_field, data.answer_field)
+    return TableSource(_ParquetTable(table), table.num_rows, str(path), data, there)
+
+
+def _fields_of(kind: Any) -> dict[str, Any] | None:
+    """The fields of a parquet column's type; None where it has none."""
+    from pyarrow.types import is_struct
+
+    return {field.name: _fields_of(field.type) for field in kind} if is_struct(kind) else None
 
 
 def _open_hugging_face(config: HuggingFaceData, data: Data, base: Path, limit: int | None) -> Source:
@@ -246,7 +299,7 @@ def _open_hugging_face(config: HuggingFaceData, data: Data, base: Path, limit: i
     loaded = _load_data_set(name, config)
     table = loaded.select_columns(_columns(loaded.column_names, data, name))
     rows = len(table) if limit is None else min(limit, len(table))
-    return TableSource(table, rows, f"{name} ({config.split})", data.prompt_field, data.answer_field)
+    return TableSource(table, rows, f"{name} ({config.split})", data, loaded.features)
 
 
 def _load_data_set(name: str, config: HuggingFaceData) -> Any:
@@ -266,10 +319,12 @@ def _load_data_set(name: str, config: HuggingFaceData) -> Any:
 
 
 def _columns(names: list[str], data: Data, where: str) -> list[str]:
-    """The columns to read: the prompt, and the answer where there is one."""
-    if data.prompt_field not in names:
+    """The columns to read: those with the prompt, and with the answer where there is one."""
+    fields = (data.prompt_field, data.answer_field)
+    prompt, answer = (field if field in names else field.partition(".")[0] for field in fields)
+    if prompt not in names:
         raise DataError(f"{where}: {missing_name('column', data.prompt_field, names)} (see data.promptField)")
-    return [name for name in (data.prompt_field, data.answer_field) if name in names]
+    return [name for name in dict.fromkeys((prompt, answer)) if name in names]
 
 
 def _kind(value: Any) -> str:

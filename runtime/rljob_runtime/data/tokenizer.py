@@ -5,7 +5,7 @@ network (a Hugging Face tokenizer comes from a folder).
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,6 +20,8 @@ Messages = Sequence[dict[str, str]]
 
 NOT_A_CHARACTER = "\ufffd"
 """What the character tokenizer decodes a token to that stands for no character."""
+_TOKENIZER_FILES = ("tokenizer*.json", "*.model", "vocab.*", "*.tiktoken", "tekken.json")
+_NO_TOKENIZER = "{folder}: no tokenizer in it: copy tokenizer.json there, or name another in tokenizer.path"
 
 
 class TextTokenizer(Protocol):
@@ -229,9 +231,23 @@ def _load_auto_tokenizer(folder: Path) -> Any:
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder; it must hold a Hugging Face tokenizer (tokenizer.json)")
     try:
-        return AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+        found = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
     except (OSError, ValueError, KeyError, ImportError) as error:
+        if not _has_tokenizer(folder, ()):
+            raise DataError(_NO_TOKENIZER.format(folder=folder)) from error
         raise DataError(f"{folder}: no usable Hugging Face tokenizer: {one_line(error)}") from error
+    # Without its files, transformers makes an empty one of the kind that config.json names.
+    files = found.vocab_files_names.values()
+    if files and not _has_tokenizer(folder, files):
+        raise DataError(_NO_TOKENIZER.format(folder=folder))
+    return found
+
+
+def _has_tokenizer(folder: Path, names: Iterable[str]) -> bool:
+    """Whether a folder has a tokenizer's files: under their common names, or one of `names`."""
+    patterns = (*_TOKENIZER_FILES, *names)
+    found = (path.name for pattern in patterns for path in folder.glob(pattern))
+    return any(name != "tokenizer_config.json" for name in found)
 
 
 def _generation_stops(folder: Path) -> list[int]:
@@ -239,9 +255,12 @@ def _generation_stops(folder: Path) -> list[int]:
     if not path.is_file():
         return []
     try:
-        value = json.loads(path.read_text()).get("eos_token_id")
+        config = json.loads(path.read_text())
     except ValueError as error:
         raise DataError(f"{path}: not valid JSON: {one_line(error)}") from error
+    if not isinstance(config, dict):
+        raise DataError(f"{path}: holds no JSON object")
+    value = config.get("eos_token_id")
     if value is None:
         return []
     return [int(item) for item in value] if isinstance(value, list) else [int(value)]

@@ -9,6 +9,7 @@ engine counts as dead.
 
 import asyncio
 import logging
+import math
 import struct
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -50,7 +51,8 @@ class RemoteEngine:
     ) -> None:
         """`actor` is the handle of a `RolloutWorker`. An engine that takes longer than `start_seconds` to be
         ready or `control_seconds` for any other order, or that cannot be reached for `contact_seconds`,
-        counts as dead."""
+        counts as dead. How long the engine may take to finish what it runs is for the caller of
+        `pause("wait")` to say."""
         self.name = name
         self._actor = actor
         self._keys = keys
@@ -111,7 +113,8 @@ class RemoteEngine:
 
     async def pause(self, mode: PauseMode) -> None:
         self._flush()
-        ended = await self._order("pause", mode, self._begun)
+        seconds = math.inf if mode == "wait" else self._control_seconds
+        ended = await self._order("pause", mode, self._begun, seconds=seconds)
         await self._until(lambda: self._ended >= ended, "results have not arrived")
 
     async def prepare(self, ref: WeightRef) -> None:
@@ -148,7 +151,7 @@ class RemoteEngine:
         self._check_alive()
         seconds = self._control_seconds if seconds is None else seconds
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(seconds if math.isfinite(seconds) else None):
                 return await getattr(self._actor, method).remote(*arguments)
         except RayTaskError as error:
             if isinstance(error.cause, EngineDied):

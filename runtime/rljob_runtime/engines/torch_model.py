@@ -18,6 +18,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 from transformers.utils import logging as transformers_logging
 
 from rljob_runtime.job_errors import UnsupportedModel
+from rljob_runtime.model_files import loading
 from rljob_runtime.weights.manifest import check_same_model, tensor_shapes
 
 
@@ -67,9 +68,11 @@ class SlotModel:
         self.slots = slots
         self.length = length
         transformers_logging.disable_progress_bar()
-        self._model = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=getattr(torch, dtype), attn_implementation="sdpa", local_files_only=True
-        ).eval()
+        with loading(folder):
+            model = AutoModelForCausalLM.from_pretrained(
+                folder, dtype=getattr(torch, dtype), attn_implementation="sdpa", local_files_only=True
+            )
+        self._model = model.eval()
         _check_length(self._model.config, length, folder)
         self._shapes = tensor_shapes(folder)
         if unknown := self._shapes.keys() - self._model.state_dict().keys():

@@ -166,7 +166,10 @@ class RolloutWorker:
     def _flush(self) -> None:
         outbox, self._outbox = self._outbox, defaultdict(list)
         for identity, request_ids in outbox.items():
-            results = [self._results[request_id] for request_id in request_ids]
+            # The client may have said in this very turn that it has one of them.
+            results = [self._results[name] for name in request_ids if name in self._results]
+            if not results:
+                continue
             generations = tuple(result for result in results if isinstance(result, Generation))
             failures = tuple(result for result in results if isinstance(result, Failure))
             self._send(identity, channel.Results(generations, failures))

@@ -1,7 +1,7 @@
 """A process that scores samples, one after the other.
 
 Guarantees: answers each task with one result, in order; a function that raises, or returns what is no finite
-number, gives a failure; the process ends when the pool's process ends.
+number of a usable size, gives a failure; the process ends when the pool's process ends.
 """
 
 import ctypes
@@ -26,6 +26,8 @@ from rljob_runtime.rewards.load import RewardLoadError, load_reward
 
 _TRACEBACKS = 3
 """Tracebacks printed of each type of exception; the pool counts them all."""
+LARGEST = 1e6
+"""Largest size of a reward: beyond it the loss loses its digits, and far beyond it is infinite."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -55,12 +57,14 @@ def die_with(parent: int) -> None:
 
 
 def to_number(value: Any) -> float:
-    """The reward as a float. Raises ValueError for what is not a finite number."""
+    """The reward as a float. Raises ValueError for what is no finite number of at most `LARGEST` in size."""
     if not isinstance(value, Real | np.bool_):
         raise ValueError(f"returned {type(value).__name__} {str(value)[:60]!r}, not a number")
     number = float(value)
     if not math.isfinite(number):
         raise ValueError(f"returned {number}, not a finite number")
+    if abs(number) > LARGEST:
+        raise ValueError(f"returned {number:g}; a reward lies between {-LARGEST:g} and {LARGEST:g}: scale it")
     return number
 
 

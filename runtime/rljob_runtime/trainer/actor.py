@@ -136,7 +136,9 @@ class TrainerActor:
         )
         worker.setup(self._store)
         if spec.rank == 0:
-            self._queue = QueueClient(spec.endpoint, client_keys(spec.keys), "trainer")
+            self._queue = QueueClient(
+                spec.endpoint, client_keys(spec.keys), "trainer", patience_seconds=_GET_SECONDS
+            )
         self._worker = worker
         log.info("rank %d of %d has the model", spec.rank, spec.world_size)
         self._idle_since = self._events.clock()

@@ -1,7 +1,7 @@
 """Advantages of a group of responses to one prompt.
 
 Guarantees: a response without a reward has advantage 0 and does not move the others'; the result is finite
-for finite rewards. Pure numpy.
+for rewards as reward workers let them through (up to 1e6 in size). Pure numpy.
 """
 
 import numpy as np

@@ -14,6 +14,7 @@ import torch
 
 from rljob_api import RLJob
 from rljob_runtime.job_errors import UnsupportedModel
+from rljob_runtime.model_files import loading
 from rljob_runtime.trainer.packing import ATTENTION, register_attention
 from rljob_runtime.trainer.policy import Distribution, Policy
 from rljob_runtime.weights.manifest import TIED_HEAD, Shapes, tensor_shapes
@@ -61,10 +62,11 @@ def load_policy(
     """The model in a Hugging Face folder, on the CPU, with weights in `dtype`. Raises `UnsupportedModel`."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    config = AutoConfig.from_pretrained(folder)
+    with loading(folder):
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
     _check_config(folder, config)
     register_attention()
-    with _without_progress_bars():
+    with _without_progress_bars(), loading(folder):
         model = AutoModelForCausalLM.from_pretrained(
             folder, config=config, dtype=dtype, attn_implementation=ATTENTION, local_files_only=True
         )

@@ -1,0 +1,122 @@
+"""A Hugging Face model's folder, looked at without loading its weights.
+
+Guarantees: what is wrong with a folder is one line that names the file and says what to do; importing this
+loads neither torch nor transformers.
+"""
+
+import json
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from rljob_runtime.data.errors import one_line
+from rljob_runtime.job_errors import UnsupportedModel
+
+_WEIGHTS = "model.safetensors"
+_INDEX = "model.safetensors.index.json"
+_LONGEST_HEADER = 100_000_000
+"""The format's own limit, in bytes."""
+
+
+class ModelFolderError(UnsupportedModel):
+    """The folder holds no usable model."""
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The model's config.json; raises `ModelFolderError` where that or the weights are missing."""
+    if not folder.is_dir():
+        raise ModelFolderError(
+            f"no folder {folder}; it must hold config.json and *.safetensors of a Hugging Face model"
+        )
+    config = folder / "config.json"
+    if not config.is_file():
+        raise ModelFolderError(f"{folder} has no config.json: is it a Hugging Face model's folder?")
+    _check_weights(folder)
+    value = _read_object(config)
+    if not isinstance(value.get("model_type"), str):
+        raise ModelFolderError(f"{config} names no model_type: copy the config.json of the model there")
+    return value
+
+
+def check_model_type(folder: Path, config: dict[str, Any]) -> None:
+    """Raise `ModelFolderError` for an architecture that transformers does not have. Imports transformers."""
+    import transformers
+
+    wanted, known = config["model_type"], list(transformers.CONFIG_MAPPING.keys())
+    if wanted not in known:
+        near = get_close_matches(wanted, known, n=1)
+        hint = f"the nearest that it has is {near[0]}" if near else "the model needs another version of it"
+        version = transformers.__version__
+        raise ModelFolderError(
+            f'{folder / "config.json"}: transformers {version} has no model_type "{wanted}": {hint}'
+        )
+
+
+def folder_parameters(folder: Path) -> int:
+    """Number of parameters in a folder's *.safetensors, from the files' headers."""
+    return sum(_file_parameters(path) for path in sorted(folder.glob("*.safetensors")))
+
+
+@contextmanager
+def loading(folder: Path) -> Iterator[None]:
+    """What transformers raises over a model that it cannot load becomes `UnsupportedModel`; an error of the
+    disk, or a folder that is gone, stays as it is, for the next try may find it whole."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except UnsupportedModel:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, ImportError, SafetensorError) as error:
+        if getattr(error, "errno", None) is not None or not folder.is_dir():
+            raise
+        raise UnsupportedModel(f"{folder}: the model does not load: {one_line(error)}") from error
+
+
+def _check_weights(folder: Path) -> None:
+    """The files that transformers and the engines read are there."""
+    files = sorted(path.name for path in folder.glob("*.safetensors"))
+    if not files:
+        raise ModelFolderError(
+            f"{folder} has no *.safetensors: the weights are missing, or in another format"
+        )
+    if _WEIGHTS in files:
+        return
+    index = folder / _INDEX
+    if not index.is_file():
+        raise ModelFolderError(
+            f"{folder} has neither {_WEIGHTS} nor {_INDEX}, only {files[0]}"
+            f"{' and others' if len(files) > 1 else ''}: copy the whole model there, under its own names"
+        )
+    named = _read_object(index).get("weight_map")
+    if not isinstance(named, dict) or not named:
+        raise ModelFolderError(f"{index} has no weight_map: copy it from the model again")
+    missing = sorted({str(name) for name in named.values()} - set(files))
+    if missing:
+        raise ModelFolderError(
+            f"{folder} has no {missing[0]}, which {_INDEX} names ({len(missing)} such "
+            f"file{'s' if len(missing) > 1 else ''}): copy the whole model there"
+        )
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text())
+    except ValueError as error:
+        raise ModelFolderError(f"{path} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ModelFolderError(f"{path} holds no JSON object")
+    return value
+
+
+def _file_parameters(path: Path) -> int:
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        try:
+            header = json.loads(file.read(min(size, _LONGEST_HEADER)))
+            return sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ModelFolderError(f"{path} is not a safetensors file, or cut short") from error
