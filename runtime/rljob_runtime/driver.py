@@ -30,10 +30,10 @@ from rljob_runtime.engine_pool import EnginePool
 from rljob_runtime.exit_codes import ExitCode
 from rljob_runtime.group_counts import lost
 from rljob_runtime.job_errors import UnsupportedModel
-from rljob_runtime.job_plan import plan_job
+from rljob_runtime.job_plan import Origin, plan_job
 from rljob_runtime.metrics import MetricsLog
 from rljob_runtime.model_folder import checkpoint_root, place_checkpoints
-from rljob_runtime.resume import check_resume
+from rljob_runtime.resume import ResumeRefused, check_resume
 from rljob_runtime.run_folder import RunOptions
 from rljob_runtime.session import Session
 from rljob_runtime.site import Site, one_machine
@@ -45,7 +45,7 @@ from rljob_runtime.weights.transport import TransportError
 
 log = logging.getLogger(__name__)
 
-_REFUSED = (DataError, DeviceMissing, StorageNotShared, TransportError, UnsupportedModel)
+_REFUSED = (DataError, DeviceMissing, ResumeRefused, StorageNotShared, TransportError, UnsupportedModel)
 """Errors that the same job would only meet again."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _HINT = "Go on with: rljob run … --resume"
@@ -116,9 +116,10 @@ class _Running:
         folder = options.manifest_folder / training.model.path if training.model.path else None
         tokenizer = build_tokenizer(training.tokenizer, options.manifest_folder, folder)
         prompts = PromptSource(training.data, tokenizer, training.seed, options.manifest_folder)
+        origin = Origin()
         if options.resume:
-            check_resume(self._checkpoints, prompts.fingerprint)
-        plan = plan_job(job, prompts.rows)
+            origin = check_resume(self._checkpoints, prompts.fingerprint, training.schedule, prompts.rows)
+        plan = plan_job(job, prompts.rows, origin)
         header = header_of(job, options.manifest_folder)
         self._view.start(Progress(header, total_steps=plan.total_steps, activity="starting"))
 
@@ -140,7 +141,7 @@ class _Running:
                     self._tracker.close()
         if self._export is not None:
             self._model = await self._export
-        return ExitCode.DONE if self._session.steps_done == plan.total_steps else ExitCode.STOPPED
+        return ExitCode.DONE if self._session.steps_done >= plan.total_steps else ExitCode.STOPPED
 
     def finish(self, outcome: str, seconds: float) -> None:
         """Say how the job ended."""

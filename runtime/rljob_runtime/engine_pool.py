@@ -30,6 +30,9 @@ class EngineSlot:
     devices: int = 1
     """Accelerators that it spans."""
     joined: bool = False
+    """It gets requests."""
+    entered: bool = False
+    """It has joined at some time, so that requests may run on it."""
     leaving: bool = False
     """It is to go: it gets no requests any more, whatever else happens to it."""
     alive: bool = True
@@ -78,7 +81,7 @@ class EnginePool:
         leaving gets none."""
         if slot.leaving:
             return
-        slot.joined = True
+        slot.joined = slot.entered = True
         if slot.idle_since is None and slot.places == 0:
             slot.idle_since = self._clock()
         self._changed()
@@ -118,11 +121,24 @@ class EnginePool:
             self._on_lost(slot, why)
             self._changed()
 
+    def lose_newer(self, version: int) -> None:
+        """The job went back to `version`: what engines hold above it are weights of steps that do not count,
+        and nothing may be generated with them."""
+        for slot in [slot for slot in self.slots if slot.version > version]:
+            what = f"could not go back from version {slot.version} to {version}"
+            self.lost(slot, f"engine {slot.engine.name} {what}")
+
     def oldest_version(self) -> int | None:
-        """Oldest version among the live engines; None when none has joined."""
+        """Oldest version with which tokens may be generated: that of the live engines, without those that
+        have yet to join, for they join with the newest. None when none gets requests."""
         if not any(slot.joined for slot in self.slots):
             return None
-        return min(slot.version for slot in self.slots)
+        return min(slot.version for slot in self.slots if slot.entered)
+
+    @property
+    def only_newcomers(self) -> bool:
+        """Whether the engines that are there all wait to join for the first time."""
+        return bool(self.slots) and not any(slot.entered for slot in self.slots)
 
     def has_room(self) -> bool:
         """Whether a new request would be placed at once."""

@@ -158,6 +158,7 @@ class Fleet:
             if member.slot is slot and member.died is not None and not member.died.done():
                 member.moved = len(slot.requests)
                 member.died.set_result(why)
+        self._relieve_newcomers()
 
     def flush_events(self) -> None:
         """Write out what is buffered of the workers' events."""
@@ -285,6 +286,7 @@ class Fleet:
         except TimeoutError:
             self._pool.lost(slot, f"engine {slot.engine.name} kept requests for {self._times.clear:g} s")
         await self._weights.remove(slot)
+        self._relieve_newcomers()
         await self._close(member, slot.engine)
         where = member.node.pod or member.node.address
         self._say(f"rollout worker {member.seat.name} on {where} is released; {moved} requests moved")
@@ -366,6 +368,12 @@ class Fleet:
         self._add(member, slot)
         self._pool.join(slot)
         self._site.bell.ring()
+
+    def _relieve_newcomers(self) -> None:
+        """Engines that have yet to join may wait for the next version, which waits for steps; with nobody
+        else left to generate for those, they are to get what the trainer holds."""
+        if self._pool.only_newcomers and not self._closing:
+            self._spawn(self._push_to_all())
 
     async def _push_to_all(self) -> None:
         await self._push_again()

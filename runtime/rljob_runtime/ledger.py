@@ -22,6 +22,11 @@ class Ledger(msgspec.Struct):
     def __len__(self) -> int:
         return self.watermark + len(self.ahead)
 
+    @property
+    def end(self) -> int:
+        """Every uid from here on is not trained."""
+        return max(self.ahead, default=self.watermark - 1) + 1
+
     def record(self, uids: Iterable[int]) -> None:
         """These were trained."""
         for uid in uids:
@@ -33,8 +38,9 @@ class Ledger(msgspec.Struct):
             self.watermark += 1
 
     def remaining(self, total: int, excluded: Collection[int] = ()) -> Iterator[int]:
-        """What is still to be dispatched, oldest first; `excluded` are waiting in the queue."""
-        return (uid for uid in range(self.watermark, total) if uid not in self.ahead and uid not in excluded)
+        """What is still to be dispatched, oldest first; `excluded` are waiting in the queue. Groups may be
+        recorded while this is read."""
+        return (uid for uid in range(self.watermark, total) if uid not in self and uid not in excluded)
 
     def copy(self) -> "Ledger":
         """An independent copy."""

@@ -1,7 +1,8 @@
 """Finished groups from the moment they are complete until they are trained.
 
 Guarantees: a group is kept here until it is trained, so that neither a lost queue host nor a checkpoint can
-miss it; putting it again is harmless, for the queue recognises it by its uid.
+miss it; putting it again is harmless, for the queue recognises it. That the queue has another group of its
+uid, which would be trained in its place, is an error.
 """
 
 from collections.abc import Sequence
@@ -9,6 +10,10 @@ from collections.abc import Sequence
 from rljob_runtime.queue.client import AsyncQueueClient
 from rljob_runtime.samples import Group, decode_group, encode
 from rljob_runtime.trace.events import EventLog
+
+
+class StaleGroup(RuntimeError):
+    """The queue has another group of the same prompt."""
 
 
 class Outbox:
@@ -22,10 +27,13 @@ class Outbox:
         self._kept: dict[int, tuple[int, bytes, float]] = {}
 
     async def __call__(self, group: Group) -> None:
-        """Keep the group and put it into the queue."""
+        """Keep the group and put it into the queue. Raises `StaleGroup`."""
         frame = encode(group)
         self._kept[group.uid] = (len(group.samples), frame, self._events.clock())
-        await self._queue.put([(group.uid, len(group.samples), frame)], timeout=self._put_seconds)
+        put = [(group.uid, len(group.samples), frame)]
+        (stored,) = await self._queue.put(put, timeout=self._put_seconds)
+        if not stored:
+            raise StaleGroup(f"group {group.uid}: the queue has another one, or has it as trained")
 
     @property
     def samples(self) -> int:
@@ -33,20 +41,20 @@ class Outbox:
         return sum(samples for samples, _, _ in self._kept.values())
 
     async def refill(self) -> int:
-        """Put every waiting group again, after the queue lost its memory. Returns how many."""
+        """Put every waiting group again, after the queue lost its memory. Returns how many; one that the
+        trainer acknowledged meanwhile stays out, for it is trained."""
         groups = [(uid, samples, frame) for uid, (samples, frame, _) in self._kept.items()]
         if groups:
             await self._queue.put(groups, timeout=self._put_seconds)
         return len(groups)
 
-    async def restore(self, frames: Sequence[bytes]) -> list[Group]:
-        """Hold exactly these groups, from a checkpoint, and put them into the queue, which is empty."""
+    def restore(self, frames: Sequence[bytes]) -> list[Group]:
+        """Keep exactly these groups, from a checkpoint; `refill` puts them into the queue."""
         groups = [decode_group(frame) for frame in frames]
         now = self._events.clock()
         self._kept = {
             group.uid: (len(group.samples), frame, now) for group, frame in zip(groups, frames, strict=True)
         }
-        await self.refill()
         return groups
 
     def frames(self) -> list[bytes]:

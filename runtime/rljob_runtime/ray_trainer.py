@@ -23,6 +23,7 @@ from rljob_runtime.job_plan import JobPlan
 from rljob_runtime.model_folder import checkpoint_root
 from rljob_runtime.parallel.microbatch import SampleTooLong
 from rljob_runtime.queue_service import QueueService
+from rljob_runtime.resume import with_fitting_groups
 from rljob_runtime.run_folder import RunOptions
 from rljob_runtime.trace.ranks import EventRanks
 from rljob_runtime.trainer.actor import TrainerActor, TrainerSpec
@@ -139,13 +140,17 @@ class RayTrainer:
             await self._call("save", step, state, deadline=_STEP_SECONDS)
 
     async def load(self) -> JobState | None:
-        """Go on from the newest checkpoint, if there is one; returns where the job stood."""
+        """Go on from the newest checkpoint, if there is one; returns where the job stood, with those of the
+        waiting groups that it can still train."""
         results = await self._call("load", deadline=_STEP_SECONDS)
         if results[0] is None:
             return None
         state = msgspec.msgpack.decode(results[0], type=JobState)
         self.steps = state.step
-        return state
+        fitting = with_fitting_groups(state, self._plan)
+        if dropped := len(state.waiting) - len(fitting.waiting):
+            log.info("%d waiting groups do not fit the job as it is and are left out", dropped)
+        return fitting
 
     async def close(self) -> None:
         """End all ranks, and remove what they published on this machine."""
@@ -163,7 +168,6 @@ class RayTrainer:
         import ray
 
         trainer, kind = self._job.spec.pools.trainer, Devices.of(self._job.spec.accelerator)
-        schedule = self._job.spec.training.schedule
         push = self._job.spec.training.async_.weight_sync
         root = self._weights_folder(self._starts)
         spec = TrainerSpec(
@@ -179,7 +183,7 @@ class RayTrainer:
             events_rank=self._event_ranks.of(f"trainer-{rank}"),
             rank=rank,
             world_size=world_size,
-            total_updates=self._plan.total_steps * schedule.batches_per_step,
+            total_updates=self._plan.total_updates,
             keep_versions=push.pull.keep_versions if push.pull is not None else 2,
             endpoint=self._queue.endpoint,
             keys=self._queue.keys,

@@ -6,6 +6,7 @@ Guarantees:
   elsewhere from what earlier attempts had returned);
 - prompts are dispatched in order, and only when an engine can begin at once, so that a group is as fresh as
   it can be;
+- between `hold` and `restart` no group is under way;
 - an unexpected error ends `run` with that error, never a silent stop.
 """
 
@@ -77,6 +78,7 @@ class Rollouter:
         self._sink = sink
         self._events = events
         self._wake = asyncio.Event()
+        self._on_hold = False
         self._attempts = 0
         self._groups: dict[int, asyncio.Task[None]] = {}
         pool.listen(self._wake.set)
@@ -89,7 +91,9 @@ class Rollouter:
                 self._wake.clear()
                 uid = self._next_uid()
                 if uid is None:
-                    if held_since is None and self.pool.has_room():
+                    if self._on_hold:
+                        held_since = None
+                    elif held_since is None and self.pool.has_room():
                         held_since = self._events.clock()
                     await self._wake.wait()
                     continue
@@ -107,8 +111,10 @@ class Rollouter:
         """Something that admission depends on has changed."""
         self._wake.set()
 
-    async def cancel_groups(self, reason: str) -> None:
-        """Cancel every group that is not in the queue, and free the engines of its requests."""
+    async def hold(self, reason: str) -> None:
+        """Cancel every group that is not in the queue, free the engines of its requests, and dispatch none
+        until `restart`: the engines that are freed would get groups of a state that is given up."""
+        self._on_hold = True
         tasks = dict(self._groups)
         for uid, task in tasks.items():
             task.cancel()
@@ -118,12 +124,17 @@ class Rollouter:
         await asyncio.gather(*tasks.values(), return_exceptions=True)
 
     def restart(self, controller: StalenessController, todo: Iterator[int]) -> None:
-        """Go on from another state of the job; every group was cancelled before."""
+        """Go on from another state of the job, for which the engines have their weights."""
+        if self._groups:
+            raise RuntimeError(f"{len(self._groups)} groups of the state before are under way")
         self._controller, self._todo = controller, todo
+        self._on_hold = False
         self.poke()
 
     def _next_uid(self) -> int | None:
         """The next prompt, if admission and the engines have room for it; it is then dispatched."""
+        if self._on_hold:
+            return None
         version = self.pool.oldest_version()
         if version is None or not self.pool.has_room() or self._controller.room(version) == 0:
             return None

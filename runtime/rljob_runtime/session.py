@@ -227,8 +227,7 @@ class Session:
         stack.push_async_callback(self._fleet.close)
 
     def _new_controller(self, ledger: Ledger) -> StalenessController:
-        plan = self.plan
-        return StalenessController(plan.bound, plan.total_groups, len(ledger), plan.capacity_groups)
+        return self.plan.controller(len(ledger))
 
     def _flush_events(self) -> None:
         """Write what is buffered of the driver's events and of those that it records for the engines."""
@@ -237,21 +236,28 @@ class Session:
 
     async def _restore(self, state: JobState, why: str, publish: bool) -> None:
         """Put every part where `state` says, since `why`; no group is under way. `publish` where the engines
-        hold other weights than the trainer."""
+        hold other weights than the trainer. Dispatch begins when all of it is done."""
         self._rollouter.counts.went_back(state.kept, why)
         self._ledger = state.ledger.copy()
         self._controller = self._new_controller(self._ledger)
+        # First the outbox: a queue host that comes back meanwhile is filled from it.
+        groups = self._outbox.restore(state.waiting)
         await self._queue.reset(self._ledger)
-        groups = await self._outbox.restore(state.waiting)
+        await self._outbox.refill()
         for group in groups:
             self._controller.dispatched(group.uid, group.dispatch_version)
             self._controller.put(group.uid)
+        self.pool.step = state.step
+        version = self.plan.bound.version_at(state.step)
+        if publish:
+            await self._push_version(version)
+        # At once: an engine that came during the push asks for the weights when that has ended.
+        self._may_join.set()
+        if publish:
+            await self._weights.settled()
+            self.pool.lose_newer(version)
         waiting = {group.uid for group in groups}
         self._rollouter.restart(self._controller, self._ledger.remaining(self.plan.total_groups, waiting))
-        self.pool.step = state.step
-        if publish:
-            await self._push_version(self.plan.bound.version_at(state.step))
-        self._may_join.set()
 
     async def _push_version(self, version: int) -> None:
         """Give all engines the trainer's weights as `version`."""
@@ -268,10 +274,14 @@ class Session:
             log.info("the newest version is not sent again: %s", error)
 
     async def _current(self) -> WeightRef | None:
-        """The trainer's weights while it stands still. Within a version (of several steps) they are newer
-        than what others hold as that version: newcomers wait for the next, unless nobody else serves."""
-        step, bound = self._trainer.steps, self.plan.bound
-        if step % bound.steps_per_version and any(slot.joined for slot in self.pool.slots):
+        """The trainer's weights while it stands still, or None: where nobody waits for them, and where the
+        trainer is being brought back, which ends with a push to all. Within a version (of several steps) they
+        are newer than what others hold as that version: newcomers wait for the next, unless nobody else
+        serves."""
+        step, bound, slots = self._trainer.steps, self.plan.bound, self.pool.slots
+        if not self._may_join.is_set() or all(slot.entered for slot in slots):
+            return None
+        if step % bound.steps_per_version and any(slot.joined for slot in slots):
             return None
         return await self._trainer.publish(bound.version_at(step))
 
@@ -310,7 +320,7 @@ class Session:
                 self._loop.stop_asked.set()
             try:
                 self.steps_done = first_step = await self._loop.run(first_step)
-                if self._stopping or self.steps_done == self.plan.total_steps:
+                if self._stopping or self.steps_done >= self.plan.total_steps:
                     return
                 if self._places.outdated:
                     await self._resize(first_step)
@@ -334,9 +344,9 @@ class Session:
     async def _recover(self, error: TrainerDied) -> int:
         """Bring the trainer back from the newest checkpoint; the engines stay up. Returns its step."""
         why = "trainer restarted"
-        self._may_join.clear()
-        await self._rollouter.cancel_groups(why)
         while True:
+            self._may_join.clear()
+            await self._rollouter.hold(why)
             self._trainer_budget.failed(str(error))
             try:
                 await self._places.drop_lost()
@@ -350,7 +360,7 @@ class Session:
                 error = again
 
     def _step_done(self, result: StepMetrics, uids: tuple[int, ...], seconds: float) -> None:
-        version = min((slot.version for slot in self.pool.slots), default=0)
+        version = min((slot.version for slot in self.pool.slots if slot.entered), default=0)
         counts = self._rollouter.counts
         self._tracker.step_done(result, uids, self._outbox.samples, version, seconds, counts)
         self._site.board.progress(self._tracker.progress)

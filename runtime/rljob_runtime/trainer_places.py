@@ -51,9 +51,6 @@ class TrainerPlaces:
         """The nodes of the ranks, by rank; the trainer is stopped. Raises `NoTrainerPods`, `StopAsked`."""
         while True:
             wanted = self._site.wish().trainer
-            if self.outdated or self._told:
-                self._told = True
-                self._site.board.trainer_stopped_for(wanted)
             if await self._have(wanted):
                 self.workers = wanted
                 return self.nodes()
@@ -67,6 +64,18 @@ class TrainerPlaces:
         """After a loss: wait until it is known which nodes are gone."""
         for node in set(self.nodes()) - {self._site.home}:
             await self._site.table.confirm(node)
+
+    def _tell(self, wanted: int) -> None:
+        """Say that the trainer stands still for this number of workers, if the operator may wait for that.
+
+        Before the first start too: where there are pods, but another number, the pool may be about to change
+        since the cluster was made.
+        """
+        ranks = len(self.nodes())
+        unlike = self.workers == 0 and ranks not in (0, wanted * self._ranks_per_worker)
+        if self._told or self.outdated or unlike:
+            self._told = True
+            self._site.board.trainer_stopped_for(wanted)
 
     def _right(self, ranks: int) -> bool:
         """Whether the pods are those that `ranks` ranks can stay on."""
@@ -82,6 +91,7 @@ class TrainerPlaces:
         ranks, site = wanted * self._ranks_per_worker, self._site
 
         def over() -> bool:
+            self._tell(wanted)
             return self._stopping() or site.wish().trainer != wanted or self._right(ranks)
 
         try:

@@ -36,6 +36,8 @@ class JobState(msgspec.Struct):
     counts: GroupCounts
     data: DataFingerprint
     """Of the prompts that uids stand for."""
+    steps_per_version: int | None = None
+    """What the versions in waiting groups are counted by; None in checkpoints that do not say it."""
 
     @property
     def kept(self) -> int:
@@ -203,6 +205,7 @@ class TrainingLoop:
             self._waiting.frames(),
             self._rollouter.counts.copy(),
             self._settings.data,
+            self._controller.bound.steps_per_version,
         )
         with self._events.span("checkpoint", step):
             await self._trainer.save(step, msgspec.msgpack.encode(state))

@@ -9,6 +9,7 @@ import time
 
 import psutil
 import pytest
+import yaml
 from safetensors import safe_open
 
 from rljob_runtime.group_counts import counts_in, lost
@@ -124,6 +125,32 @@ def test_ctrl_c_stops_with_a_checkpoint_and_resume_goes_on(tmp_path):
     with running(file, "--resume") as run:
         assert run.end() == 0, run.log.read_text()
         assert_every_prompt_once(run, steps=12)
+
+
+@pytest.mark.timeout(400)
+def test_a_resume_with_other_sizes_trains_every_prompt_once_and_one_beyond_the_end_is_refused(tmp_path):
+    file, job = manifest(tmp_path, steps=12)
+    with running(file) as run:
+        run.wait_for_step(4)
+        run.process.send_signal(signal.SIGINT)
+        assert run.end() == 130, run.log.read_text()
+        done = len(run.trained())
+    job["spec"]["training"] |= {
+        "schedule": {"epochs": 1, "promptsPerBatch": 7},
+        "async": {"maxStaleness": 0.5, "stepsPerVersion": 2},
+    }
+    file.write_text(yaml.safe_dump(job))
+    with running(file, "--resume") as run:
+        assert run.end() == 0, run.log.read_text()
+        trained = run.trained()
+        assert sorted(uid for uids in trained.values() for uid in uids) == list(range(12 * PROMPTS))
+        assert {len(trained[step]) for step in range(done, len(trained) - 1)} <= {7}
+        assert_counts_sum(run)
+    job["spec"]["training"]["schedule"] = {"totalSteps": 2}
+    file.write_text(yaml.safe_dump(job))
+    with running(file, "--resume") as run:
+        assert run.end() == 2, run.log.read_text()
+        assert f"has {len(trained)} steps, and training.schedule.totalSteps is 2: set" in run.log.read_text()
 
 
 @pytest.mark.timeout(300)

@@ -93,8 +93,19 @@ def test_a_second_put_is_a_duplicate(state):
     if state == "done":
         queue.ack([5], 0)
     if state != "waiting":
-        assert put(queue, 2, 5) == [Stored(("driver", 2), (False,))]
+        assert put(queue, 2, 5) == [Stored(("driver", 2), (state != "done",))]
     assert queue.stats().duplicates == 1
+
+
+@pytest.mark.parametrize("leased", [False, True])
+def test_another_group_of_a_uid_that_is_held_is_refused(leased):
+    queue = broker()
+    put(queue, 1, 5)
+    if leased:
+        get(queue, 1, 5)
+    other = QueuedGroup(5, 2, b"made again")
+    assert queue.put(("driver", 2), [other]) == [Stored(("driver", 2), (False,))]
+    assert queue.snapshot() == groups(5)
 
 
 def test_a_get_waits_until_all_are_there():

@@ -8,13 +8,15 @@ import msgspec
 import pytest
 
 from rljob_api.data import Data
+from rljob_api.schedule import Schedule
 from rljob_runtime.data.errors import DataError
 from rljob_runtime.data.fingerprint import DataFingerprint, difference
 from rljob_runtime.data.prompts import PromptSource
 from rljob_runtime.data.tokenizer import CharacterTokenizer
 from rljob_runtime.group_counts import GroupCounts
+from rljob_runtime.job_plan import Origin
 from rljob_runtime.ledger import Ledger
-from rljob_runtime.resume import check_resume
+from rljob_runtime.resume import ResumeRefused, check_resume
 from rljob_runtime.trainer import checkpoint
 from rljob_runtime.trainer.checkpoint import CheckpointError, Head
 from rljob_runtime.training_loop import JobState
@@ -107,17 +109,19 @@ def saved(root: Path, data: DataFingerprint) -> Path:
 
 
 def test_a_resume_is_checked_against_the_newest_checkpoint(tmp_path: Path) -> None:
-    recorded, root = fingerprint(tmp_path), tmp_path / "checkpoints"
-    check_resume(root, recorded)
+    recorded, root, schedule = fingerprint(tmp_path), tmp_path / "checkpoints", Schedule(total_steps=5)
+    assert check_resume(root, recorded, schedule, len(ROWS)) == Origin()
     folder = saved(root, recorded)
-    check_resume(root, recorded)
+    assert check_resume(root, recorded, schedule, len(ROWS)) == Origin(step=3, updates=3)
     with pytest.raises(DataError, match="is not the data that the run began with"):
-        check_resume(root, fingerprint(tmp_path, ROWS[1:]))
+        check_resume(root, fingerprint(tmp_path, ROWS[1:]), schedule, len(ROWS))
+    with pytest.raises(ResumeRefused, match=r"step_3 has 3 steps, and .*totalSteps is 2: set it to 3"):
+        check_resume(root, recorded, Schedule(total_steps=2), len(ROWS))
     (folder / "extra.bin").write_bytes(b"\x81")
     with pytest.raises(
         CheckpointError, match="damaged, or of another model; remove it to go on from the one"
     ):
-        check_resume(root, recorded)
+        check_resume(root, recorded, schedule, len(ROWS))
 
 
 def test_a_checkpoint_of_another_format_is_refused(tmp_path: Path) -> None:

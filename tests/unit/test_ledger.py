@@ -30,6 +30,20 @@ def test_excluded_are_left_out():
     assert list(ledger.remaining(9, excluded={4, 8})) == [3, 6, 7]
 
 
+def test_what_was_trained_ahead_is_not_dispatched_again_once_the_watermark_is_past_it():
+    ledger = Ledger(9, {11})
+    remaining = ledger.remaining(14)
+    assert [next(remaining), next(remaining)] == [9, 10]
+    ledger.record([9, 10])
+    assert ledger == Ledger(12)
+    assert list(remaining) == [12, 13]
+
+
+@pytest.mark.parametrize(("ledger", "end"), [(Ledger(), 0), (Ledger(3, set()), 3), (Ledger(3, {5, 9}), 10)])
+def test_end(ledger, end):
+    assert ledger.end == end
+
+
 def test_twice_is_an_error():
     ledger = Ledger(3, {5})
     for uid in (0, 5):

@@ -183,6 +183,37 @@ def test_a_resize_waits_for_exactly_so_many_pods(before: int, after: int) -> Non
     with_table(script)
 
 
+@pytest.mark.parametrize(
+    ("joined", "asked", "then"),
+    [(["a"], 2, ["a", "b"]), (["a", "b"], 1, ["a"]), (["a", "b", "c"], 2, ["a", "b"])],
+    ids=["larger", "smaller", "smaller, and a pod is still to come"],
+)
+def test_a_resize_before_the_first_start_is_answered_too(
+    joined: list[str], asked: int, then: list[str]
+) -> None:
+    """The cluster was made for another number of workers than the driver finds in the RLJob."""
+
+    async def script(ray: Ray) -> None:
+        trainer = Places(ray, asked)
+        finding = asyncio.create_task(trainer.places.find())
+        await asyncio.sleep(5)
+        assert trainer.stopped_for is None
+        for name in joined:
+            ray.add(name, trainer=4.0)
+        await asyncio.sleep(20)
+        assert not finding.done() and trainer.stopped_for == asked
+        for name in {*joined, *then}:
+            if name not in then:
+                del ray.alive[name]
+            elif name not in joined:
+                ray.add(name, trainer=4.0)
+        assert await finding == [name for name in then for _ in range(4)]
+        trainer.places.confirmed()
+        assert trainer.stopped_for is None
+
+    with_table(script)
+
+
 def test_while_it_waits_another_size_may_be_asked_for() -> None:
     async def script(ray: Ray) -> None:
         ray.add("a", trainer=4.0)

@@ -33,7 +33,7 @@ class Stored(NamedTuple):
 
     ticket: Ticket
     accepted: tuple[bool, ...]
-    """For each group True, or False where it is a duplicate."""
+    """For each group whether the queue has it; False where its uid is done or stands for another group."""
 
 
 class Granted(NamedTuple):
@@ -298,7 +298,8 @@ class Broker:
             group = put.groups[index]
             if group.uid in held or group.uid in done:
                 counters.duplicates += 1
-                put.accepted.append(False)
+                # A client that lost its answer, or is not sure, puts the same group again.
+                put.accepted.append(held.get(group.uid) == group)
                 continue
             if self._held_samples + group.samples > self.capacity_samples:
                 return False

@@ -127,8 +127,9 @@ class AsyncQueueClient:
     async def put(self, groups: Sequence[tuple[int, int, bytes]], timeout: float) -> list[bool]:
         """Store groups (uid, samples, frame), in order, waiting for room.
 
-        Returns for each True, or False where it is a duplicate: the queue has it, or it is done. After an
-        error some may be stored, and putting them again is harmless."""
+        Returns for each whether the queue has it: True also where it was put before, False where its uid is
+        done or stands for another group. After an error some may be stored, and putting them again is
+        harmless."""
         uids = tuple(group[0] for group in groups)
         frames = [group[2] for group in groups]
         for uid, _, frame in groups:

@@ -180,7 +180,7 @@ RefusalKind: TypeAlias = Literal["token", "malformed", "too_large", "impossible"
 
 
 class Stored(_Message, frozen=True, tag="stored"):
-    """Answers `Put`: for each group whether it was accepted; else it is a duplicate."""
+    """Answers `Put`: for each group whether the queue has it; else its uid is done or another group's."""
 
     accepted: tuple[bool, ...]
 

@@ -59,6 +59,10 @@ class WeightSyncPlan(Protocol):
         """A new version exists. `broadcaster` sends it where the transport is collective."""
         ...
 
+    async def settled(self) -> None:
+        """Wait until no engine is on its way to a version: each that could load the newest one has it."""
+        ...
+
     async def remove(self, slot: EngineSlot) -> None:
         """Take an engine out that has left."""
         ...
@@ -134,6 +138,9 @@ class Push:
     async def publish(self, ref: WeightRef, broadcaster: Broadcaster | None = None) -> None:
         async with self._one_at_a_time, nullcontext() if broadcaster is None else broadcaster.turn:
             await self._update(ref, broadcaster)
+
+    async def settled(self) -> None:
+        """They are when `publish` has returned."""
 
     async def again(
         self, current: Callable[[], Awaitable[WeightRef | None]], broadcaster: Broadcaster
@@ -241,6 +248,7 @@ class Pull:
         self._sync = sync
         self._spawn = spawn
         self._updating: set[EngineSlot] = set()
+        self._updated = Bell()
 
     async def publish(self, ref: WeightRef, broadcaster: Broadcaster | None = None) -> None:
         if broadcaster is not None:
@@ -265,6 +273,11 @@ class Pull:
                     return  # It is gone: the next one that is published brings the engine up to date.
         finally:
             self._updating.discard(slot)
+            self._updated.ring()
+
+    async def settled(self) -> None:
+        while self._updating:
+            await self._updated.wait()
 
     async def remove(self, slot: EngineSlot) -> None:
         self._sync.pool.remove(slot)

@@ -1,0 +1,66 @@
+"""Whenever the trainer is lost, the job goes on as if the lost steps had never been."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.losing_job import CALLS, LosingSession, Losses, run_losing
+
+ENGINES_ARE_THE_BOTTLENECK = {
+    "few places": Losses(at=[("step", 21)], steps=40, max_running=3),
+    "fewer places, a wide bound": Losses(at=[("step", 9)], steps=40, max_staleness=4, max_running=2),
+    "a trainer that starts at once": Losses(
+        at=[("step", 12), ("step", 20)], steps=30, max_staleness=4, max_running=2,
+        seconds={"step": 0.2, "publish": 3.0, "start": 0.1},
+    ),
+    "lost again while it is brought back": Losses(
+        at=[("step", 11), ("load", 1), ("publish", 11)], steps=20, max_staleness=4, max_running=2,
+        seconds={"step": 0.2, "publish": 3.0, "start": 3.0},
+    ),
+    "before the first checkpoint": Losses(at=[("step", 5)], steps=9, checkpoint_every=9),
+    "pull": Losses(at=[("step", 11), ("publish", 14)], steps=20, max_staleness=4, in_flight=None),
+    "a collective transport": Losses(at=[("step", 8), ("transmit", 9)], steps=20, collective=True),
+}  # fmt: skip
+
+losses = st.builds(
+    Losses,
+    at=st.lists(st.tuples(st.sampled_from(CALLS), st.integers(1, 12)), min_size=1, max_size=3, unique=True),
+    groups_per_step=st.integers(1, 6),
+    max_staleness=st.sampled_from([0, 0.5, 1, 2, 4]),
+    steps_per_version=st.integers(1, 3),
+    checkpoint_every=st.integers(1, 5),
+    in_flight=st.sampled_from(["keep", "abort", "wait", None]),
+    engines=st.integers(1, 3),
+    max_running=st.integers(1, 8),
+    seconds=st.fixed_dictionaries(
+        {call: st.sampled_from([0.0, 0.3, 5.0]) for call in ("step", "publish", "start", "save")}
+    ),
+)
+
+
+def check(session: LosingSession) -> None:
+    trainer, plan, counts = session.losable, session.plan, session.rollouter.counts
+    trained = [group.uid for groups in trainer.trained for group in groups]
+    assert sorted(trained) == list(range(plan.total_groups))
+    assert min(trainer.ages) >= 0 and max(trainer.ages) <= plan.bound.versions
+    assert session.lost == []
+    assert counts.open == 0
+    assert counts.dispatched == counts.accepted + sum(counts.cancelled.values())
+    assert counts.accepted == plan.total_groups + sum(counts.discarded.values())
+
+
+@pytest.mark.parametrize("name", ENGINES_ARE_THE_BOTTLENECK)
+def test_what_was_under_way_is_made_again_under_the_bound(name: str) -> None:
+    losses = ENGINES_ARE_THE_BOTTLENECK[name]
+    session = run_losing(losses)
+    check(session)
+    assert session.losable.losses == len(losses.at)
+    assert set(session.rollouter.counts.cancelled) == {"trainer restarted"}
+
+
+@settings(max_examples=80, deadline=None)
+@given(losses=losses, collective=st.booleans())
+def test_every_prompt_is_trained_once_within_the_bound(losses: Losses, collective: bool) -> None:
+    check(run_losing(replace(losses, collective=collective and losses.in_flight is not None)))
