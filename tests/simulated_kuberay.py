@@ -40,6 +40,7 @@ from rljob_operator.plan.plan import (
     ScaleGroup,
 )
 from rljob_operator.plan.pools import wanted
+from rljob_operator.plan.times import stamp
 
 TOTAL_STEPS = 100
 TERMINATION_GRACE = 30
@@ -113,7 +114,10 @@ class SimulatedKuberay:
     def _write_training(self, training: TrainingStatus, version: int) -> None:
         if self.job is None or version != self.version:
             raise Conflict
-        if training != self.job.status.training:
+        old = self.job.status.training
+        word = {"time": old.time, "completed": old.completed} if old is not None else {"time": None}
+        if old is None or training.model_copy(update=word) != old:
+            training = training.model_copy(update={**word, "time": stamp(self.now)})
             status = self.job.status.model_copy(update={"training": training})
             self._put_job(replace(self.job, status=status))
 
@@ -311,6 +315,20 @@ class SimulatedKuberay:
         end = ContainerEnd(code, "Completed" if code == 0 else "Error", message, self.now)
         self.pods[head.name] = replace(head, driver=end, ready=False)
         self._driver_gone(head.attempt)
+
+    def complete(self) -> None:
+        """The driver of the running attempt says that the job is done, after its last report."""
+        runtime = self.runtime
+        if runtime is None or self.job is None or self.driving_head() is None:
+            return
+        runtime.step = runtime.checkpoint = self.checkpoint = TOTAL_STEPS
+        self._write_training(self._report(runtime), self.version)
+        training = self.job.status.training
+        assert training is not None
+        status = self.job.status.model_copy(
+            update={"training": training.model_copy(update={"completed": True})}
+        )
+        self._put_job(replace(self.job, status=status))
 
     def kill_head(self) -> None:
         """Ray's head uses up its memory; the driver ends with it."""

@@ -200,6 +200,25 @@ async def test_a_dead_connection_is_noticed_by_its_silence(there, namespace, put
         assert seen.informer.trouble is None
 
 
+async def test_who_does_not_trust_the_watch_has_it_list_anew(there, namespace, put):
+    await put("a", "job-1", "1")
+    async with informing(there, selection(namespace)) as seen:
+        await seen.until({"job-1": {"a": "1"}})
+        await put("a", "job-1", "2")
+        await asyncio.wait_for(seen.informer.refresh(), 30)
+        assert seen.known == {"job-1": {"a": "2"}}
+        with there.proxy.blackout():
+            there.proxy.cut()
+            refreshed = asyncio.gather(seen.informer.refresh(), seen.informer.refresh())
+            await put("a", "job-1", "3")
+            await asyncio.sleep(0.2)
+            assert not refreshed.done()
+        await asyncio.wait_for(refreshed, 30)
+        assert seen.known == {"job-1": {"a": "3"}}
+        await put("b", "job-2", "4")
+        await seen.until({"job-1": {"a": "3"}, "job-2": {"b": "4"}})
+
+
 async def test_watches_that_end_in_time_go_on(here, namespace, put):
     async with informing(here, selection(namespace), WatchLimits(server_seconds=1)) as seen:
         for number in range(8):

@@ -91,6 +91,28 @@ class TestStart:
         desk.cluster.api.request("DELETE", f"{quotas}/none")
         desk.wait_phase("Running", attempt=1)
 
+    def test_a_template_that_the_api_server_refuses_is_told(self, desk):
+        """No schema of ours looks into templates."""
+        template = {"spec": {"nodeSelecter": {"disk": "fast"}}}
+        desk.create({"pools.trainer.template": template})
+        why = desk.wait_condition("PodsReady", "False", "RayClusterRefused")
+        assert why["message"].startswith("The API server refuses RayCluster test-1: ")
+        assert "nodeSelecter" in why["message"] and "; start deadline " in why["message"]
+        assert "nodeSelecter" in desk.wait_event("RayClusterRefused")
+        desk.patch({"pools": {"trainer": {"template": {"spec": {"nodeSelecter": None}}}}})
+        desk.wait_phase("Running", attempt=1)
+
+    def test_a_raycluster_that_the_cluster_does_not_admit_is_told_and_tried_again(self, desk):
+        quota = {"metadata": {"name": "none"}, "spec": {"hard": {"count/rayclusters.ray.io": "0"}}}
+        quotas = f"/api/v1/namespaces/{desk.namespace}/resourcequotas"
+        desk.cluster.api.request("POST", quotas, {"apiVersion": "v1", "kind": "ResourceQuota", **quota})
+        desk.create()
+        why = desk.wait_condition("PodsReady", "False", "RayClusterRefused")
+        assert "The API server refuses RayCluster test-1" in why["message"]
+        assert "quota: none" in why["message"]
+        desk.cluster.api.request("DELETE", f"{quotas}/none")
+        desk.wait_phase("Running", attempt=1)
+
     def test_what_kuberay_refuses_is_told(self, desk):
         """KubeRay's word for it is an Event about the RayCluster, which nobody reads."""
         desk.cluster.stop_kuberay()

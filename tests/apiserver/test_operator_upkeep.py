@@ -9,6 +9,7 @@ import pytest
 
 from rljob_operator.controller.jobs import JobStore
 from rljob_operator.controller.sweep import sweep
+from tests import rendered
 from tests.apiserver.operator_site import SECONDS, Desk, running_operator
 from tests.cluster import Cluster
 from tests.cluster.cluster import RLJOB_DEFINITION
@@ -100,6 +101,47 @@ class TestAccess:
         assert desk.cluster.api.request("GET", path)["metadata"]["labels"]["app.kubernetes.io/name"] == "mine"
         desk.cluster.api.request("DELETE", path)
         desk.wait_phase("Running", attempt=1)
+
+    def test_an_account_without_a_word_in_common_is_not_taken_over_either(self, desk, operator):
+        """It sets none of the fields that ours has: no conflict of fields tells that it is another's."""
+        path = self.account(desk, "test-driver")
+        before = desk.cluster.api.request("GET", path)
+        desk.create()
+        assert "ServiceAccount test-driver exists and is somebody else's" in desk.wait_event("NameTaken")
+        desk.wait_condition("PodsReady", "False", "NameTaken")
+        assert desk.cluster.api.request("GET", path) == before
+        assert "ownerReferences" not in before["metadata"]
+
+    def test_a_name_that_becomes_free_is_noticed(self, desk, operator):
+        """The RayCluster carries no label of ours: no watch tells that it goes."""
+        made = rendered.cluster()
+        foreign = {**made, "metadata": {"name": "test-1"}, "spec": {**made["spec"], "suspend": True}}
+        desk.cluster.api.request("POST", desk.clusters_path, foreign)
+        desk.create()
+        assert "RayCluster test-1 exists and is not this RLJob's" in desk.wait_event("NameTaken")
+        assert desk.wait_condition("PodsReady", "False", "NameTaken")["message"].endswith("UTC.")
+        desk.cluster.api.request("DELETE", f"{desk.clusters_path}/test-1")
+        desk.wait_phase("Running", attempt=1)
+
+    def test_what_is_deleted_while_a_job_runs_comes_back(self, desk, operator):
+        """Looked for when the operator starts, and every few minutes."""
+        desk.create()
+        desk.wait_phase("Running")
+        operator.process.stop()
+        rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{desk.namespace}"
+        paths = [f"{rbac}/roles", f"{rbac}/rolebindings"]
+        paths += [f"/apis/networking.k8s.io/v1/namespaces/{desk.namespace}/networkpolicies"]
+        deleted = [(path, f"test-{'pods' if 'networking' in path else 'driver'}") for path in paths]
+        for path, name in deleted:
+            desk.cluster.api.request("DELETE", f"{path}/{name}")
+        before = desk.versions()
+        operator.process.start()
+        for path, name in deleted:
+            what = f"{name} among {path}"
+            [found] = desk.cluster.wait(path, bool, what, seconds=SECONDS)
+            assert found["metadata"]["name"] == name
+        after = desk.versions()
+        assert {path: after[path] for path in before} == before
 
     def test_what_exists_is_brought_up_to_date(self, desk, operator):
         """Made for the first attempt, it has another account in the second."""

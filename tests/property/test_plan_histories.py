@@ -14,6 +14,7 @@ from rljob_operator.plan.deadlines import REMOVAL_SECONDS
 from rljob_operator.plan.decide import decide
 from rljob_operator.plan.failure import DriverExit
 from rljob_operator.plan.observed import POOLS, Observed, Queue
+from rljob_operator.plan.outdated import outdated
 from rljob_operator.plan.plan import Plan
 from rljob_operator.plan.times import after
 from tests.observations import NOW, new_job, spec
@@ -27,8 +28,8 @@ LEGAL = {
     "Starting": {"Running", "Suspending", "Suspended", "Restarting", "Pending", *ENDS},
     "Running": {"Suspending", "Suspended", "Restarting", *ENDS},
     "Suspending": {"Suspended", "Running", "Starting", "Pending", "Restarting", *ENDS},
-    "Suspended": {"Starting", "Pending", "Suspending"},
-    "Restarting": {"Starting", "Suspending", "Suspended", "Failed", "Pending"},
+    "Suspended": {"Starting", "Pending", "Suspending", "Complete"},
+    "Restarting": {"Starting", "Suspending", "Suspended", "Pending", *ENDS},
     "Complete": set(),
     "Failed": set(),
 }
@@ -61,6 +62,7 @@ class AnyHistory(RuleBasedStateMachine):
         self.world = SimulatedKuberay(new_job(of, queue=queue), NOW, self.worst)
         self.operator = SimulatedOperator(self.world)
         self.end = None
+        self.completed = False
 
     def worst(self, pods):
         """KubeRay's arbitrary victim: a busy one, if there is any."""
@@ -120,19 +122,28 @@ class AnyHistory(RuleBasedStateMachine):
         if sizes["trainer"] > 0 and sizes["fastRollout"] + sizes["heavyRollout"] > 0:
             self.world.edit(resized(self.spec, sizes))
 
-    @rule(then=st.sampled_from(["stay", "resume", "wait", "wait", "late"]))
+    @rule(then=st.sampled_from(["stay", "resume", "wait", "wait", "late", "done late"]))
     def a_user_suspends_or_resumes(self, then):
         self.world.edit(self.spec.model_copy(update={"suspend": not self.spec.suspend}))
-        if then == "late":
+        if then in ("late", "done late"):
             self.the_operator_sees_all()
             self.world.now += timedelta(seconds=self.spec.run_policy.suspend_grace_seconds)
             self.the_operator_sees_all()
+        if then == "done late":
+            self.complete()
         if then == "wait":
             settle(self.world, self.operator, rounds=5)
         if then != "stay":
             self.world.edit(self.spec.model_copy(update={"suspend": False}))
         if then == "late":
             self.the_operator_sees_all()
+
+    @rule(cpus=st.integers(1, 2))
+    def a_user_changes_what_is_fixed_while_nobody_looks(self, cpus):
+        trainer = self.spec.pools.trainer.model_copy(update={"cpus_per_worker": cpus})
+        pools = self.spec.pools.model_copy(update={"trainer": trainer})
+        self.world.edit(self.spec.model_copy(update={"pools": pools}))
+        self.completed = self.completed and not outdated(self.world.job.status, self.spec)
 
     @rule(chance=CHANCE, what=st.sampled_from(["pod", "pod", "cluster"]))
     def a_user_deletes_something(self, chance, what):
@@ -183,15 +194,27 @@ class AnyHistory(RuleBasedStateMachine):
         settle(self.world, self.operator, rounds=8)
 
     @precondition(lambda self: self.world.runtime is not None)
-    @rule(how=st.sampled_from(["failed", "stopped", "memory", "node", "done", "refused"]))
-    def the_head_ends(self, how):
+    @rule(
+        how=st.sampled_from(["failed", "stopped", "memory", "node", "done", "refused"]),
+        completed=st.booleans(),
+    )
+    def the_head_ends(self, how, completed):
         head = self.world.driving_head()
+        if completed:
+            self.complete()
         if how == "memory":
             self.world.kill_head()
         elif how == "node" and head is not None:
             self.world.lose_node(head.name)
         elif how in EXITS:
             self.world.end_driver(EXITS[how], "the last words")
+
+    def complete(self):
+        head, status = self.world.driving_head(), self.world.job.status
+        if head is not None:
+            self.world.complete()
+            of_this_spec = head.attempt == status.attempt and not outdated(status, self.spec)
+            self.completed = self.completed or (of_this_spec and not finished(status))
 
     # What always holds
 
@@ -214,6 +237,10 @@ class AnyHistory(RuleBasedStateMachine):
         assert self.world.job.status.failures <= self.spec.run_policy.backoff_limit + 1
 
     @invariant()
+    def a_job_that_was_done_does_not_fail(self):
+        assert not (self.completed and holds(self.world.job.status, "Failed"))
+
+    @invariant()
     def an_end_is_final(self):
         status = self.world.job.status
         ends = [condition(status, kind) for kind in ENDS if holds(status, kind)]
@@ -225,8 +252,11 @@ class AnyHistory(RuleBasedStateMachine):
 
     def teardown(self):
         if hasattr(self, "world"):
+            if self.completed and self.world.driving_head() is not None:
+                self.world.end_driver(DriverExit.DONE, "")  # that word is a driver's last
             settle(self.world, self.operator, rounds=60)
             check_settled(self.world, self.operator)
+            assert not self.completed or holds(self.world.job.status, "Complete")
 
 
 PYTHON = {"trainer": "trainer", "fastRollout": "fast_rollout", "heavyRollout": "heavy_rollout"}
@@ -302,6 +332,10 @@ def check_queue(observed: Observed, new: Status) -> None:
     held = [each for each in observed.clusters if each.suspended and each.name == old.cluster_name]
     if finished(old) or not held or observed.pods or observed.lost_heads or old.head_pod is not None:
         return
+    if old.training is not None and old.training.attempt == old.attempt:
+        return  # there was a head
+    if outdated(old, observed.job.spec):
+        return  # it is queued anew
     assert not finished(new)
     if not observed.job.spec.suspend:
         assert (new.attempt_time, new.start_time) == (None, None)
@@ -360,6 +394,8 @@ def check_settled(world: SimulatedKuberay, operator: SimulatedOperator) -> None:
     deadline = deadlines.active(status, world.job.spec)
     assert deadline is None or world.now < deadline
     assert holds(status, "Running") and holds(status, "PodsReady") and not holds(status, "Degraded")
+    told = condition(status, "Accepted").reason == "SpecOutdated"
+    assert told == outdated(status, world.job.spec)
     head = world.driving_head()
     assert head is not None and (head.uid, head.attempt) == (status.head_pod, status.attempt)
     assert not status.scale_downs

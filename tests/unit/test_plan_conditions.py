@@ -83,6 +83,7 @@ def test_times_are_whole_seconds_and_tell_the_date_only_where_it_differs():
     assert stamp(at(0.9)) == "2026-11-21T14:02:00Z" and moment("2026-11-21T14:02:00Z") == NOW
     assert clock(after(stamp(NOW), 1800), NOW) == "14:32 UTC"
     assert clock(after(stamp(NOW), 36_000), NOW) == "2026-11-22 00:02 UTC"
+    assert after(stamp(NOW), 1e12).year == 9999
 
 
 SCHEDULER = {

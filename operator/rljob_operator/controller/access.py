@@ -1,19 +1,22 @@
 """Makes the objects that last as long as the job.
 
 Guarantees: each exists as rendered when this is done; one that is as it should be is not written; one of that
-name that somebody else made is never taken over; the Role is there before whoever refers to it. The Secret is
-created only, and neither read nor written again: its name is the job's own.
+name that is not the job's is neither written nor taken over; the Role is there before whoever refers to it.
+The Secret is created only, and neither read nor written again: its name is the job's own.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal
 
-from rljob_operator.controller.project import controller_uid
+import msgspec
+
+from rljob_api.job import KIND
 from rljob_operator.kube.client import ApiClient
-from rljob_operator.kube.errors import AlreadyExists, Conflict, NotFound
-from rljob_operator.kube.objects import Item
+from rljob_operator.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound
+from rljob_operator.kube.objects import Item, OwnerReference
 from rljob_operator.kube.resources import resource_of
 from rljob_operator.render import JobKey
 
@@ -23,10 +26,44 @@ Object = Mapping[str, Any]
 
 _REFERRING = ("RoleBinding",)
 """Kinds that the API server refuses before what they refer to is there, unless the writer may do anything."""
+_LEFTOVER_SECONDS = 2.0
+"""What an earlier job of the same name owned goes within seconds."""
 
 
-class Taken(RuntimeError):
+class NotMade(RuntimeError):
+    """An object that a job needs cannot be made. Its text says which and why, in one sentence."""
+
+    reason: Literal["NameTaken", "RayClusterRefused"]
+    """Of the condition PodsReady then."""
+
+    def __init__(self, text: str, again_seconds: float = 30.0) -> None:
+        """`again_seconds`: until it is to be tried again; nothing tells when it would succeed."""
+        super().__init__(text)
+        self.again_seconds = again_seconds
+
+
+class Taken(NotMade):
     """An object that is not the job's has a name that the job needs."""
+
+    reason = "NameTaken"
+
+
+class Refused(NotMade):
+    """The API server refuses an object: by its schema, a right, a quota or an admission policy."""
+
+    reason = "RayClusterRefused"
+
+
+@contextmanager
+def refusals(manifest: Object) -> Iterator[None]:
+    """Raises `Refused` where the API server refuses the object; a namespace that goes is no such case."""
+    try:
+        yield
+    except (Invalid, Forbidden) as error:
+        if error.caused_by("NamespaceTerminating"):
+            raise
+        text = f"The API server refuses {_named(manifest)}: {error.message.rstrip('.')}."
+        raise Refused(text) from error
 
 
 async def ensure(
@@ -35,12 +72,37 @@ async def ensure(
     """Make the objects of a job, those that do not refer to others at the same time.
 
     `new`: whether the job has none yet, as far as is known; they are then created, which costs the API server
-    less than to apply them. Raises `ApiError` or `Taken` for the first that cannot be made."""
-    manifests = list(manifests)
-    first = [each for each in manifests if each["kind"] not in _REFERRING]
-    last = [each for each in manifests if each["kind"] in _REFERRING]
+    less than to look for them first. Raises `ApiError` or `NotMade` for the first that cannot be made."""
+    first, last = _in_order(manifests)
     await _all([_create_once(client, secret), *(_ensure(client, key, each, new) for each in first)])
     await _all([_ensure(client, key, each, new) for each in last])
+
+
+async def restore(client: ApiClient, manifests: Iterable[Object]) -> None:
+    """Make those objects of a job that are not there; the others are read alone, whatever is in them. Raises
+    as `ensure` does."""
+    for some in _in_order(manifests):
+        await _all([_restore(client, each) for each in some])
+
+
+def as_rendered(found: Object, manifest: Object) -> bool:
+    """Whether an object has all that the manifest says, but for its owner; the API server and others may have
+    added fields."""
+    wanted = {**manifest, "metadata": {"labels": manifest["metadata"].get("labels", {})}}
+    return _holds(found, wanted)
+
+
+def _holds(found: Any, wanted: Any) -> bool:
+    if isinstance(wanted, Mapping) and isinstance(found, Mapping):
+        return all(_holds(found.get(name), value) for name, value in wanted.items())
+    return bool(found == wanted)
+
+
+def _in_order(manifests: Iterable[Object]) -> tuple[list[Object], list[Object]]:
+    """Those that others refer to, and those others."""
+    known = list(manifests)
+    first = [each for each in known if each["kind"] not in _REFERRING]
+    return first, [each for each in known if each["kind"] in _REFERRING]
 
 
 async def _all(works: Iterable[Awaitable[None]]) -> None:
@@ -51,35 +113,63 @@ async def _all(works: Iterable[Awaitable[None]]) -> None:
 
 
 async def _create_once(client: ApiClient, manifest: Object) -> None:
-    try:
-        await client.create(manifest)
-    except AlreadyExists:
-        log.debug("%s/%s is there", manifest["metadata"]["namespace"], manifest["metadata"]["name"])
+    with refusals(manifest):
+        try:
+            await client.create(manifest)
+        except AlreadyExists:
+            log.debug("%s is there", _named(manifest))
 
 
 async def _ensure(client: ApiClient, key: JobKey, manifest: Object, new: bool) -> None:
-    if new:
-        try:
-            await client.create(manifest)
+    with refusals(manifest):
+        found = None if new else await _find(client, manifest)
+        if found is None:
+            try:
+                await client.create(manifest)
+                return
+            except AlreadyExists:
+                found = await _find(client, manifest)
+                if found is None:
+                    raise  # it went meanwhile
+        uid = _own_uid(found, key, manifest)
+        if not as_rendered(found, manifest):
+            # Forced: what a creation set is owned by a creation, which an apply conflicts with.
+            await client.apply({**manifest, "metadata": {**manifest["metadata"], "uid": uid}}, force=True)
+
+
+async def _restore(client: ApiClient, manifest: Object) -> None:
+    with refusals(manifest):
+        if await _find(client, manifest) is not None:
             return
-        except AlreadyExists:
-            log.debug("%s %s is there", manifest["kind"], manifest["metadata"]["name"])
-    try:
-        await client.apply(manifest, force=False)
-    except Conflict as error:
-        await _force(client, key, manifest, error)
+        log.warning("%s was deleted while the job runs: it is made again", _named(manifest))
+    await _create_once(client, manifest)
 
 
-async def _force(client: ApiClient, key: JobKey, manifest: Object, error: Conflict) -> None:
-    """What a creation set is owned by a creation, and an apply that changes it is a conflict: it is forced on
-    an object that is the job's own."""
-    namespace, name = manifest["metadata"]["namespace"], manifest["metadata"]["name"]
+async def _find(client: ApiClient, manifest: Object) -> dict[str, Any] | None:
+    metadata = manifest["metadata"]
     try:
-        found = await client.get(resource_of(manifest), namespace, name, Item)
+        return await client.get(
+            resource_of(manifest), metadata["namespace"], metadata["name"], dict[str, Any]
+        )
     except NotFound:
-        raise error from None
-    if controller_uid(found) != key.uid:
-        text = f"{manifest['kind']} {name} exists and is somebody else's; {key.name} needs that name: {error}"
-        raise Taken(text) from error
-    mine = {**manifest, "metadata": {**manifest["metadata"], "uid": found.metadata.uid}}
-    await client.apply(mine, force=True)
+        return None
+
+
+def _own_uid(found: Object, key: JobKey, manifest: Object) -> str:
+    """UID of an object that is the job's own; raises `Taken` for any other."""
+    metadata = msgspec.convert(found, Item).metadata
+    owner = next((each for each in metadata.owner_references if each.controller), None)
+    if owner is not None and owner.uid == key.uid:
+        return metadata.uid
+    if _is_earlier(owner, key):
+        text = f"{_named(manifest)} is left of an earlier RLJob {key.name}: waiting for it to go."
+        raise Taken(text, _LEFTOVER_SECONDS)
+    raise Taken(f"{_named(manifest)} exists and is somebody else's; {key.name} needs that name.")
+
+
+def _is_earlier(owner: OwnerReference | None, key: JobKey) -> bool:
+    return owner is not None and (owner.kind, owner.name) == (KIND, key.name)
+
+
+def _named(manifest: Object) -> str:
+    return f"{manifest['kind']} {manifest['metadata']['name']}"

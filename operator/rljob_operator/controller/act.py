@@ -10,15 +10,16 @@ from typing import Any
 
 import msgspec
 
-from rljob_operator.controller.access import ensure
+from rljob_operator.controller.access import Taken, ensure, refusals, restore
 from rljob_operator.controller.items import PodItem, RayClusterItem
 from rljob_operator.controller.jobs import Entry
 from rljob_operator.controller.kuberay_schema import KubeRaySchema
-from rljob_operator.controller.project import JobRef, pod, pod_job
+from rljob_operator.controller.project import JobRef, cluster_job, controller_uid, pod, pod_job
 from rljob_operator.controller.written import SeenCluster, WrittenClusters, seen_cluster
 from rljob_operator.kube.client import ApiClient
 from rljob_operator.kube.errors import AlreadyExists, Conflict, NotFound
 from rljob_operator.kube.resources import PODS, RAY_CLUSTERS, RLJOBS
+from rljob_operator.plan.conditions import reason
 from rljob_operator.plan.observed import GROUPS
 from rljob_operator.plan.plan import (
     Action,
@@ -26,6 +27,7 @@ from rljob_operator.plan.plan import (
     DeleteCluster,
     DeleteJob,
     EnsureAccess,
+    RestoreAccess,
     ScaleGroup,
 )
 from rljob_operator.plan.scaling import refusal
@@ -57,11 +59,14 @@ class Actor:
         self._random_bytes = random_bytes
 
     async def carry_out(self, ref: JobRef, entry: Entry, actions: tuple[Action, ...]) -> None:
-        """All actions, in order. Raises `ApiError` or `Stale` at the first that cannot be done."""
+        """All actions, in order. Raises `ApiError`, `NotMade` or `Stale` at the first that cannot be
+        done."""
         key = JobKey(*ref, entry.job.uid)
         for action in actions:
             match action:
-                case EnsureAccess() | CreateCluster():
+                case EnsureAccess() | RestoreAccess():
+                    await self._access(key, entry, action)
+                case CreateCluster():
                     await self._create(ref, key, entry, action)
                 case DeleteCluster(name, uid):
                     await self._delete_cluster(ref, name, uid)
@@ -70,25 +75,35 @@ class Actor:
                 case DeleteJob(uid):
                     await self._delete_job(ref, uid)
 
-    async def _create(
-        self, ref: JobRef, key: JobKey, entry: Entry, action: EnsureAccess | CreateCluster
-    ) -> None:
+    async def _access(self, key: JobKey, entry: Entry, action: EnsureAccess | RestoreAccess) -> None:
+        spec, status = entry.job.spec, entry.job.status
+        assert spec is not None, "nothing is created for a spec that cannot be read"
+        objects = access_objects(key, spec)
+        if isinstance(action, RestoreAccess):
+            await restore(self._client, objects)
+            return
+        # Another reason: this was tried before, and some of them may be there.
+        new = status.attempt <= 1 and reason(status, "PodsReady") == "CreatingRayCluster"
+        await ensure(self._client, key, key_secret(key, self._random_bytes), objects, new)
+
+    async def _create(self, ref: JobRef, key: JobKey, entry: Entry, action: CreateCluster) -> None:
         spec = entry.job.spec
         assert spec is not None, "nothing is created for a spec that cannot be read"
-        if isinstance(action, EnsureAccess):
-            new = entry.job.status.attempt <= 1
-            secret = key_secret(key, self._random_bytes)
-            await ensure(self._client, key, secret, access_objects(key, spec), new)
-            return
+        manifest = ray_cluster(key, spec, action.attempt, self._kuberay.capabilities, entry.job.queue)
         try:
-            answer = await self._client.create(
-                ray_cluster(key, spec, action.attempt, self._kuberay.capabilities, entry.job.queue)
-            )
+            with refusals(manifest):
+                answer = await self._client.create(manifest)
         except AlreadyExists as error:
-            # Another's, or one that is not seen yet: what it is decides what follows.
-            found = await self._client.get(RAY_CLUSTERS, ref[0], action.name, dict[str, Any])
-            self._written.created(ref, _seen(found), self._clock())
-            raise Stale(f"RayCluster {action.name} is there already") from error
+            item = await self._client.get(RAY_CLUSTERS, ref[0], action.name, RayClusterItem)
+            own = controller_uid(item) == key.uid
+            if not own and cluster_job(item) != ref:
+                # It is not among those that are watched: nothing tells that it goes.
+                text = f"RayCluster {action.name} exists and is not this RLJob's: waiting for it to go."
+                raise Taken(text) from error
+            self._written.created(ref, seen_cluster(item), self._clock())
+            if not own:
+                raise Stale(f"RayCluster {action.name} is another's") from error
+            return
         self._written.created(ref, _seen(answer), self._clock())
 
     async def _delete_cluster(self, ref: JobRef, name: str, uid: str) -> None:

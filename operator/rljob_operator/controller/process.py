@@ -219,8 +219,8 @@ class OperatorProcess:
         watched, definition = self._informers, self._definition
         assert watched is not None and definition is not None
         await definition.known.wait()
-        for informer in watched:
-            await informer.synced.wait()
+        # What a standby has watched may come from a connection that has died since.
+        await asyncio.gather(*(informer.refresh() for informer in watched))
         client = unfenced.fenced(fence)
         kuberay = KubeRaySchema(transport, time.monotonic)
         written = WrittenClusters()

@@ -98,10 +98,10 @@ def pod(item: PodItem) -> Pod:
         deletion_grace=metadata.deletion_grace_period_seconds or 0,
         node=item.spec.node_name,
         unschedulable=scheduled.message if scheduled is not None and unschedulable else None,
-        waiting=_waiting([*status.init_container_statuses, *status.container_statuses]),
+        waiting=_waiting([*status.init_container_statuses, *status.container_statuses]) or _failed_init(item),
         disrupted=_disrupted(item),
         driver=_end(status.container_statuses, (DRIVER_CONTAINER,)),
-        main=_end(status.container_statuses, _MAIN),
+        main=_end(status.container_statuses, _MAIN) or _init_end(item),
     )
 
 
@@ -154,6 +154,32 @@ def _waiting(containers: list[ContainerStatus]) -> str | None:
         if waiting is not None and waiting.reason not in _STARTING:
             return f"{waiting.reason}: {waiting.message}" if waiting.message else waiting.reason
     return None
+
+
+def _init_end(item: PodItem) -> ContainerEnd | None:
+    """The end of the init container that kept the pod's containers from starting: Ray's, too, is over then.
+    Its name is in the message."""
+    if item.status.phase != "Failed" or _started(item):
+        return None
+    for container in item.status.init_container_statuses:
+        ended = container.state.terminated
+        if ended is not None and ended.exit_code != 0:
+            text = f"init container {container.name}" + (f": {ended.message}" if ended.message else "")
+            return ContainerEnd(ended.exit_code, ended.reason, text, _time(ended.finished_at or ""))
+    return None
+
+
+def _started(item: PodItem) -> bool:
+    return any(each.state.terminated is not None for each in item.status.container_statuses)
+
+
+def _failed_init(item: PodItem) -> str | None:
+    """The same for people, as the reason that the containers do not start; where the cluster ended the pod,
+    that is the reason."""
+    end = _init_end(item)
+    if end is None or _disrupted(item) is not None:
+        return None
+    return f"{end.reason}, exit code {end.exit_code}, {end.message}"
 
 
 def _disrupted(item: PodItem) -> str | None:

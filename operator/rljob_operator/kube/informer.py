@@ -80,6 +80,12 @@ class Informer(Generic[ItemT, OwnerT, ValueT]):
         """Whether the API server serves this type, as far as is known."""
         self.trouble: str | None = None
         """Why the store may be out of date; None while it is not."""
+        self._asked = asyncio.Event()
+        """Set while a list is asked for that has not begun."""
+        self._asking: list[asyncio.Future[None]] = []
+        """Who wait for that list."""
+        self._served_next: list[asyncio.Future[None]] = []
+        """Who wait for the list that goes on, or for the one after it if it fails."""
 
     def __len__(self) -> int:
         return len(self._store)
@@ -92,12 +98,22 @@ class Informer(Generic[ItemT, OwnerT, ValueT]):
         """All who own an object."""
         return self._store.owners()
 
+    async def refresh(self) -> None:
+        """List anew, and return when what the server had after this call is in the store.
+
+        A watch whose connection is dead is believed until its silence is noticed.
+        """
+        waiting = asyncio.get_running_loop().create_future()
+        self._asking.append(waiting)
+        self._asked.set()
+        await waiting
+
     async def run(self) -> None:
         """List, watch, and start again where that is needed, until cancelled."""
         failures = 0
         while True:
             version, failures = await self._list_until_done(failures)
-            failures = await self._watch_until_list_needed(version, failures)
+            failures = await self._watch_until_asked(version, failures)
 
     async def _list_until_done(self, failures: int) -> tuple[str, int]:
         """The list's resourceVersion and the failures in a row so far."""
@@ -113,6 +129,18 @@ class Informer(Generic[ItemT, OwnerT, ValueT]):
                 self._list_failed(error, after.wait_seconds, removed)
             failures = after.failures
             await asyncio.sleep(after.wait_seconds)
+
+    async def _watch_until_asked(self, version: str, failures: int) -> int:
+        """Watch until a list is needed, or asked for; the failures in a row so far."""
+        watching = asyncio.create_task(self._watch_until_list_needed(version, failures))
+        asked = asyncio.create_task(self._asked.wait())
+        try:
+            await asyncio.wait({watching, asked}, return_when=asyncio.FIRST_COMPLETED)
+            return watching.result() if watching.done() else failures
+        finally:
+            for task in (watching, asked):
+                task.cancel()
+            await asyncio.gather(watching, asked, return_exceptions=True)
 
     async def _watch_until_list_needed(self, version: str, failures: int) -> int:
         """The failures in a row so far."""
@@ -139,6 +167,9 @@ class Informer(Generic[ItemT, OwnerT, ValueT]):
         """Bring the store up to date with a list; its resourceVersion."""
         chosen = self._selection
         self._metrics.informer_lists.labels(self.plural).inc()
+        self._asked.clear()
+        self._served_next += self._asking
+        self._asking = []
         seen: set[Key] = set()
         version = ""
         pages = self._client.pages(
@@ -200,6 +231,10 @@ class Informer(Generic[ItemT, OwnerT, ValueT]):
         self.served = served
         self.trouble = None
         self.synced.set()
+        for waiting in self._served_next:
+            if not waiting.done():
+                waiting.set_result(None)
+        self._served_next = []
         self._metrics.informer_objects.labels(self.plural).set(len(self._store))
 
     def _list_failed(self, error: ApiError, wait_seconds: float, removed: bool) -> None:

@@ -6,8 +6,11 @@ anew never pass for the attempt's own.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 
+from rljob_api.status import Status
 from rljob_operator.plan.observed import POOLS, Cluster, Observed, Pod, Pool
+from rljob_operator.plan.times import moment
 
 
 def dead(pod: Pod) -> bool:
@@ -44,6 +47,9 @@ class Attempt:
     """Pods of the attempt, the head included."""
     workers: dict[Pool, tuple[Pod, ...]]
     """By pool, every pod that exists."""
+    reported: datetime | None
+    """When the driver of this very RayCluster wrote its newest report, by the clock of its node; None: it has
+    written none, so that there need not have been a head."""
     completed: bool
     """Whether the driver has said that the job is done."""
 
@@ -83,8 +89,33 @@ def attempt_of(observed: Observed) -> Attempt | None:
         last_head=next((pod for pod in observed.lost_heads if pod.uid == recorded), None),
         pods=len(pods),
         workers={pool: tuple(pod for pod in pods if pod.role == pool) for pool in POOLS},
-        completed=status.training is not None and status.training.completed is True,
+        reported=_reported(status, cluster),
+        completed=completed(status),
     )
+
+
+def completed(status: Status) -> bool:
+    """Whether the driver of the newest attempt has said that the job is done.
+
+    Nobody takes that word back, so one of an earlier attempt is told by what follows it: another attempt has
+    begun, whose driver has not reported yet, or reports steps that are left.
+    """
+    training = status.training
+    if training is None or training.completed is not True or training.attempt != status.attempt:
+        return False
+    return training.step >= training.total_steps
+
+
+def _reported(status: Status, cluster: Cluster | None) -> datetime | None:
+    training = status.training
+    if cluster is None or training is None or training.time is None or training.attempt != status.attempt:
+        return None
+    try:
+        time = moment(training.time)
+    except (ValueError, OverflowError):
+        return None  # not the operator's writing
+    # A RayCluster that was deleted is made again under its name.
+    return time if time >= cluster.created else None
 
 
 def _first_lost(observed: Observed, name: str, cluster: Cluster | None) -> str | None:

@@ -14,6 +14,7 @@ from rljob_operator.plan import deadlines, queueing, waiting
 from rljob_operator.plan.attempt import cluster_name, head_ended, own_clusters, own_pods
 from rljob_operator.plan.conditions import RESTART_REASONS, Row, condition, put
 from rljob_operator.plan.observed import Cluster, Observed
+from rljob_operator.plan.outdated import mark
 from rljob_operator.plan.plan import CreateCluster, EnsureAccess
 from rljob_operator.plan.step import Step
 from rljob_operator.plan.suspension import withdrawn
@@ -38,6 +39,7 @@ def _attempt(observed: Observed, spec: Spec, status: Status, now: datetime) -> S
     begun = status.model_copy(
         update={
             "attempt": number,
+            "spec_digest": mark(spec),
             "cluster_name": name,
             "head_pod": None,
             "attempt_time": begins,

@@ -15,7 +15,7 @@ MESSAGE_LIMIT = 1024
 ORDER: tuple[ConditionType, ...] = get_args(ConditionType)
 """Of the conditions in the status."""
 
-RESTART_REASONS = ("HeadLost", "AttemptFailed")
+RESTART_REASONS = ("HeadLost", "AttemptFailed", "SpecOutdated")
 """Reasons of Running between an attempt that ended and the next one."""
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from rljob_api.job import Spec
 from rljob_api.status import Status
-from rljob_operator.plan import losses
+from rljob_operator.plan import losses, outdated
 from rljob_operator.plan.attempt import alive, attempt_of
 from rljob_operator.plan.conditions import RESTART_REASONS, clip, condition, holds, reason
 from rljob_operator.plan.observed import GROUPS, POOLS, Observed, Pod, Pool
@@ -34,7 +34,7 @@ def events(observed: Observed, spec: Spec | None, new: Status) -> tuple[Event, .
         and old.cluster_name == new.cluster_name
     ):
         told += [*_sizes(old, new), *_losses(observed, new)]
-    told += [*_refusals(old, new), *_ends(old, new)]
+    told += [*_refusals(old, new), *_outdated(old, new), *_ends(old, new)]
     return tuple(told)
 
 
@@ -43,8 +43,8 @@ def _event(kind: str, why: str, message: str) -> Event:
 
 
 def _attempts(old: Status, new: Status) -> Iterator[Event]:
-    name, made = old.cluster_name, reason(new, "PodsReady")
-    asked = name is not None and name == new.cluster_name and reason(old, "PodsReady") == _MAKING
+    name, before, made = old.cluster_name, reason(old, "PodsReady"), reason(new, "PodsReady")
+    asked = name is not None and name == new.cluster_name and (before == _MAKING or _unmade(old))
     if asked and made != _MAKING and made not in _REFUSALS:
         yield _event("Normal", "CreatedRayCluster", f"Created RayCluster {name}")
     if holds(new, "Running") and not holds(old, "Running"):
@@ -61,6 +61,12 @@ def _attempts(old: Status, new: Status) -> Iterator[Event]:
         yield _event(
             "Warning", "Restarting", f"Attempt {new.attempt} is over. {_next(new)} {running.message}"
         )
+
+
+def _unmade(old: Status) -> bool:
+    """Whether the attempt's RayCluster was refused, by the API server or by KubeRay, or its name was
+    taken."""
+    return old.head_pod is None and reason(old, "PodsReady") in ("RayClusterRefused", "NameTaken")
 
 
 def _next(new: Status) -> str:
@@ -136,6 +142,12 @@ def _refusals(old: Status, new: Status) -> Iterator[Event]:
             continue
         if before is None or before.reason != now.reason:
             yield _event("Warning", now.reason, now.message)
+
+
+def _outdated(old: Status, new: Status) -> Iterator[Event]:
+    now = condition(new, "Accepted")
+    if now is not None and now.reason == outdated.REASON != reason(old, "Accepted"):
+        yield _event("Warning", now.reason, now.message)
 
 
 def _ends(old: Status, new: Status) -> Iterator[Event]:

@@ -3,7 +3,7 @@
 Guarantees: only what the job did itself counts against backoffLimit: an exit code 1 of the driver, a head
 that was killed for its memory. What the cluster did to it - a node lost, an eviction, a pre-emption, a pod
 that somebody deleted - starts the next attempt for free. A configuration that the runtime refuses is not
-tried again. A job whose driver said that it is done is done.
+tried again. A job whose driver said that it is done is done, whether anybody saw its head or not.
 
 Workers end no attempt: KubeRay replaces their pods, and the runtime restarts its ranks inside the cluster
 within a budget of its own, whose end is an exit code 1 of the driver. That exit code does not count either
@@ -19,11 +19,15 @@ from rljob_operator.plan.conditions import tail
 from rljob_operator.plan.deadlines import LATE_DELETION
 from rljob_operator.plan.observed import ContainerEnd, Pod
 from rljob_operator.plan.queueing import holding
+from rljob_operator.plan.times import after, stamp
 
 SHORTEST_BACKOFF = 1.0
 """So that the end of one attempt and the begin of the next are two decisions: both are told."""
 FIRST_BACKOFF = 10.0
 LONGEST_BACKOFF = 300.0
+UNSEEN_SECONDS = 60.0
+"""A driver that has reported had a head pod. One that is not seen so long after the report is gone: the
+operator was away while there was one. What is seen of pods may lag behind the report, but not so long."""
 
 
 class DriverExit(IntEnum):
@@ -50,7 +54,7 @@ class Ending:
 
     kind: Kind
     reason: str
-    """`HeadLost` or `AttemptFailed`, where another attempt may follow."""
+    """`HeadLost`, `AttemptFailed` or `SpecOutdated`, where another attempt may follow."""
     message: str
     """For people: what happened, with the driver's last words."""
 
@@ -58,9 +62,10 @@ class Ending:
 def ending(attempt: Attempt, now: datetime) -> Ending | None:
     """How the attempt ended; None while it goes on, or has no head yet."""
     ended = _ending(attempt, now)
-    if ended is not None and attempt.completed:
-        # Its pods may have gone before anybody saw how they ended.
-        return ended if ended.kind is Kind.COMPLETE else Ending(Kind.COMPLETE, "Completed", "")
+    if attempt.completed and (ended is not None or not attempt.driver_runs):
+        # Its pods may have gone before anybody saw how they ended, or have been replaced.
+        done = ended is not None and ended.kind is Kind.COMPLETE
+        return ended if done else Ending(Kind.COMPLETE, "Completed", "")
     if ended is not None and ended.reason == "HeadLost" and holding(attempt.cluster) is not None:
         return replace(ended, message=f"Kueue evicted RayCluster {attempt.name}. {ended.message}")
     return ended
@@ -69,22 +74,26 @@ def ending(attempt: Attempt, now: datetime) -> Ending | None:
 def _ending(attempt: Attempt, now: datetime) -> Ending | None:
     head = attempt.head
     if head is None:
-        return _gone(attempt) if attempt.head_gone else None
+        return _gone(attempt) if attempt.head_gone or _is_late(attempt, now) else None
     by_itself = _ended(head, attempt)
     if by_itself is not None:
         return by_itself
-    if head.deleting is None or not _is_late(head, now):
+    if not _is_late(attempt, now):
         return None
     return Ending(Kind.DISRUPTED, "HeadLost", f"Head pod {head.name} is lost: {_fate(head)}.")
 
 
-def given_up_at(head: Pod) -> datetime | None:
-    """When a head that is being deleted counts as lost although it still exists."""
-    return None if head.deleting is None else head.deleting + LATE_DELETION
+def given_up_at(attempt: Attempt) -> datetime | None:
+    """When a head that is being deleted counts as lost although it still exists, or one that was never seen
+    although there was one."""
+    head = attempt.head
+    if head is not None:
+        return None if head.deleting is None else head.deleting + LATE_DELETION
+    return None if attempt.reported is None else after(stamp(attempt.reported), UNSEEN_SECONDS)
 
 
-def _is_late(head: Pod, now: datetime) -> bool:
-    given_up = given_up_at(head)
+def _is_late(attempt: Attempt, now: datetime) -> bool:
+    given_up = given_up_at(attempt)
     return given_up is not None and now >= given_up
 
 

@@ -1,8 +1,8 @@
 """What becomes of a job that has not finished: the attempt that runs it, from its cluster to its end.
 
-Guarantees: see the policies that it puts together: beginning.py, queueing.py, failure.py, deadlines.py,
-suspension.py, scaling.py, finish.py. An attempt's end is looked for before anything else, so that a result is
-never lost to a deadline or to a suspension that comes at the same moment.
+Guarantees: see the policies that it puts together: beginning.py, upkeep.py, queueing.py, failure.py,
+deadlines.py, suspension.py, scaling.py, finish.py. An attempt's end is looked for before anything else, so
+that a result is never lost to a deadline or to a suspension that comes at the same moment.
 """
 
 from dataclasses import replace
@@ -10,18 +10,27 @@ from datetime import datetime, timedelta
 
 from rljob_api.job import Spec
 from rljob_api.status import ScaleDown, Status
-from rljob_operator.plan import beginning, deadlines, failure, finish, losses, queueing, suspension, waiting
-from rljob_operator.plan.attempt import Attempt, attempt_of
+from rljob_operator.plan import (
+    beginning,
+    deadlines,
+    failure,
+    finish,
+    losses,
+    outdated,
+    queueing,
+    suspension,
+    upkeep,
+    waiting,
+)
+from rljob_operator.plan.attempt import Attempt, attempt_of, completed
 from rljob_operator.plan.conditions import Row, condition, holds, put
 from rljob_operator.plan.failure import Ending, Kind
 from rljob_operator.plan.observed import GROUPS, POOLS, Observed, Pool
-from rljob_operator.plan.plan import Action, CreateCluster, EnsureAccess
+from rljob_operator.plan.plan import Action
 from rljob_operator.plan.pools import count, pool_status, wanted
 from rljob_operator.plan.scaling import answers, resize
 from rljob_operator.plan.step import Step
 from rljob_operator.plan.times import after, clock, moment, stamp
-
-CREATE_AGAIN_SECONDS = 10.0
 
 
 def advance(observed: Observed, spec: Spec, now: datetime) -> Step:
@@ -32,6 +41,9 @@ def advance(observed: Observed, spec: Spec, now: datetime) -> Step:
     )
     attempt = attempt_of(observed)
     if attempt is None:
+        # A driver may have said its last word while its pods went; but more may have been asked for since.
+        if completed(status) and not outdated.outdated(status, spec):
+            return Step(finish.completed(status, job, spec, "", now))
         return _between(observed, spec, status, now)
     if attempt.head is not None:
         status = status.model_copy(update={"head_pod": attempt.head.uid})
@@ -41,10 +53,11 @@ def advance(observed: Observed, spec: Spec, now: datetime) -> Step:
     status = queueing.clocked(status, attempt, now)
     given_up = _too_long(observed, spec, status, now) or _never_ready(observed, spec, status, attempt, now)
     if given_up is not None:
-        return Step(given_up)
+        done = finish.completed(status, job, spec, "", now) if attempt.completed else None
+        return Step(done or given_up)
     if spec.suspend:
         return _suspending(observed, spec, status, attempt, now)
-    return _goes_on(observed, spec, status, attempt, now)
+    return _up_to_date(observed, spec, status, attempt, now)
 
 
 def _accepted(invalid: str | None) -> Row:
@@ -130,23 +143,33 @@ def _suspending(observed: Observed, spec: Spec, status: Status, attempt: Attempt
     if why is not None:
         return _between(observed, spec, suspension.released(status, why, generation, now), now)
     rows = (*_health(observed, spec, status, attempt, now), suspension.waits(status, spec))
-    wakes = (deadlines.suspend(status, spec), _head_given_up(attempt))
+    wakes = (deadlines.suspend(status, spec), failure.given_up_at(attempt))
     return Step(put(status, rows, generation, now), wakes=wakes)
+
+
+def _up_to_date(observed: Observed, spec: Spec, status: Status, attempt: Attempt, now: datetime) -> Step:
+    """An attempt that is to run with the spec as it is, where it can."""
+    job = observed.job
+    if attempt.cluster is None and attempt.pods == 0:
+        status = status.model_copy(update={"spec_digest": outdated.mark(spec)})  # it is about to be made
+    elif job.invalid is None and outdated.outdated(status, spec):
+        end = outdated.ending(status, attempt)
+        if end is not None:
+            return _ended(observed, spec, status, end, now)
+        status = put(status, (outdated.accepted(attempt),), job.generation, now)
+    return _goes_on(observed, spec, status, attempt, now)
 
 
 def _goes_on(observed: Observed, spec: Spec, status: Status, attempt: Attempt, now: datetime) -> Step:
     """An attempt that is to run: its cluster exists, and its pools have the size that is wished."""
-    actions: list[Action] = []
-    wakes = [_head_given_up(attempt), waiting.notice_due(attempt.cluster)]
-    absent = attempt.cluster is None and attempt.pods == 0
-    if absent and waiting.uncreatable(observed, attempt.name) is None:
-        actions += [EnsureAccess(), CreateCluster(attempt.name, attempt.number)]
-        wakes.append(now + timedelta(seconds=CREATE_AGAIN_SECONDS))
+    wakes = [failure.given_up_at(attempt), waiting.notice_due(attempt.cluster)]
+    making, again = upkeep.missing(observed, attempt, now)
+    wakes.append(again)
     status, scaling, scaling_wakes = _resized(observed, spec, status, attempt, now)
     rows = (*_health(observed, spec, status, attempt, now), *suspension.withdrawn(status))
     status = put(status, rows, observed.job.generation, now)
     wakes += [deadlines.active(status, spec), deadlines.start(status, spec), *scaling_wakes]
-    return Step(status, (*actions, *scaling), tuple(wakes))
+    return Step(status, (*scaling, *making), tuple(wakes))
 
 
 def _resized(
@@ -231,7 +254,3 @@ def _lost(observed: Observed, spec: Spec, status: Status, pool: Pool) -> bool:
     before = min(pool_status(observed.job.status, pool).ready, wanted(spec, pool))
     now = pool_status(status, pool).ready + losses.leaving(observed, status, pool)
     return now < before or bool(losses.seen(observed, status, pool))
-
-
-def _head_given_up(attempt: Attempt) -> datetime | None:
-    return None if attempt.head is None else failure.given_up_at(attempt.head)

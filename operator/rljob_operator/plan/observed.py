@@ -150,6 +150,19 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
+class Hindrance:
+    """Why a RayCluster, or something that its pods need, could not be made when that was tried last."""
+
+    cluster: str
+    """Name of the RayCluster."""
+    reason: Literal["NameTaken", "RayClusterRefused"]
+    message: str
+    """What could not be made and why, for people: one sentence."""
+    again: datetime
+    """When it is to be tried again: nothing tells that it would succeed."""
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
     """Everything that a decision about one job rests on."""
 
@@ -168,3 +181,8 @@ class Observed:
     that are needed."""
     kuberay_detail: str = ""
     """What is unsupported, for people."""
+    hindrance: Hindrance | None = None
+    """None: what was tried last could be made. One of an earlier generation of the job does not count."""
+    access_due: bool = False
+    """Whether it is time to look whether the job's Role and its like are there: nothing tells of their
+    deletion."""

@@ -25,6 +25,12 @@ class EnsureAccess:
 
 
 @dataclass(frozen=True, slots=True)
+class RestoreAccess:
+    """What lets the driver report and the job's pods be reached exists. What is there is read, never written;
+    the Secret is left out: the processes that run have the keys of the one that there was."""
+
+
+@dataclass(frozen=True, slots=True)
 class CreateCluster:
     """Create the RayCluster of an attempt. Create only, never update: where one of that name exists already,
     this is done."""
@@ -81,7 +87,7 @@ class DeleteJob:
     uid: str
 
 
-Action = EnsureAccess | CreateCluster | DeleteCluster | ScaleGroup | DeleteJob
+Action = EnsureAccess | RestoreAccess | CreateCluster | DeleteCluster | ScaleGroup | DeleteJob
 
 
 @dataclass(frozen=True, slots=True)

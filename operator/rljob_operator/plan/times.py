@@ -17,8 +17,11 @@ def moment(text: str) -> datetime:
 
 
 def after(text: str, seconds: float) -> datetime:
-    """The time `seconds` after a `stamp`."""
-    return moment(text) + timedelta(seconds=seconds)
+    """The time `seconds` after a `stamp`; the last there is where that is beyond it."""
+    try:
+        return moment(text) + timedelta(seconds=seconds)
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC)
 
 
 def clock(time: datetime, since: datetime) -> str:

@@ -12,12 +12,13 @@ from rljob_api.job import Spec
 from rljob_operator.plan import queueing
 from rljob_operator.plan.attempt import Attempt, alive, dead
 from rljob_operator.plan.conditions import Row
-from rljob_operator.plan.observed import GROUPS, POOLS, Cluster, Observed, Pod
+from rljob_operator.plan.observed import GROUPS, POOLS, Cluster, Hindrance, Observed, Pod
 from rljob_operator.plan.pools import counted, wanted
 
 NOTICE = timedelta(seconds=10)
 """KubeRay makes the first pod of a RayCluster, or writes its status, within this time: else it is told."""
 _CAUSE_LIMIT = 200
+_WORDS_LIMIT = 600
 _STARTS = 4
 """Rank of the cause that says least."""
 
@@ -39,6 +40,25 @@ def uncreatable(observed: Observed, name: str) -> Row | None:
     return None
 
 
+def hindrance(observed: Observed, name: str) -> Hindrance | None:
+    """What kept the RayCluster `name`, or what its pods need, from being made."""
+    found = observed.hindrance
+    return found if found is not None and found.cluster == name else None
+
+
+def _hindered(observed: Observed, name: str) -> Row | None:
+    """It is told until another try succeeds, so that the condition does not flip with each."""
+    found = hindrance(observed, name)
+    if found is None:
+        return None
+    return Row("PodsReady", "False", found.reason, _cut(found.message))
+
+
+def _cut(words: str) -> str:
+    """Another program's words in one line, so short that there is room for the start deadline."""
+    return " ".join(words.split())[:_WORDS_LIMIT]
+
+
 def pods_ready(attempt: Attempt, spec: Spec, observed: Observed, deadline: str | None, now: datetime) -> Row:
     """PodsReady of a running attempt; `deadline` is the start deadline for people, while there is one."""
     cluster, head = attempt.cluster, attempt.head
@@ -46,12 +66,12 @@ def pods_ready(attempt: Attempt, spec: Spec, observed: Observed, deadline: str |
     if head is not None and head.ready and head.deleting is None and all_ready(attempt, spec):
         return Row("PodsReady", "True", "AllPodsReady", "All pods are ready.")
     if cluster is None and attempt.pods == 0:
-        row = uncreatable(observed, attempt.name)
+        row = uncreatable(observed, attempt.name) or _hindered(observed, attempt.name)
         if row is not None:
             return Row("PodsReady", "False", row.reason, row.message.removesuffix(".") + until)
         return creating(attempt.name, deadline)
     if cluster is not None and cluster.refusal is not None:
-        text = f"KubeRay refuses RayCluster {attempt.name}: {cluster.refusal.rstrip('.')[:600]}"
+        text = f"KubeRay refuses RayCluster {attempt.name}: {_cut(cluster.refusal).rstrip('.')}"
         return Row("PodsReady", "False", "RayClusterRefused", text + until)
     held = queueing.pods_ready(attempt)
     if held is not None:

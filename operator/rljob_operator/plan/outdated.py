@@ -1,0 +1,80 @@
+"""Whether an attempt was begun with the spec as it is.
+
+A user who suspends, changes and resumes a job within moments may be seen only when all is done: what runs
+then goes on with what it was made from.
+
+Guarantees: only fields that the API server holds fixed while a job is not suspended are compared; all others
+act on what runs, or are for the next attempt. What an operator of another release wrote is not compared,
+since fields and defaults of its API may be others: an upgrade never looks like a change by the user. Nothing
+that trains is ended.
+"""
+
+import json
+from functools import cache
+from hashlib import sha256
+from typing import Any
+
+from rljob_api.crd import object_schema
+from rljob_api.job import Spec
+from rljob_api.status import Status
+from rljob_operator.plan.attempt import Attempt
+from rljob_operator.plan.conditions import Row, holds
+from rljob_operator.plan.failure import Ending, Kind
+
+REASON = "SpecOutdated"
+FIXED = tuple(
+    change.field
+    for change in Spec.transitions
+    if change.field.rpartition(".")[2] not in ("managedBy", "minReplicas", "maxReplicas")
+)
+"""Dotted names of what is compared. The bounds of a pool's size are for the API server alone."""
+_LATER = "template"
+"""The API server lets templates change at any time: for the next attempt."""
+
+
+def mark(spec: Spec) -> str:
+    """What the status keeps of the spec that an attempt is begun with."""
+    dumped = spec.model_dump(mode="json", by_alias=True)
+    return f"{_release()}.{_digest({field: _at(dumped, field) for field in FIXED})}"
+
+
+def outdated(status: Status, spec: Spec) -> bool:
+    """Whether the newest attempt was begun with another spec, as far as the status can tell."""
+    old = status.spec_digest
+    return old is not None and old.partition(".")[0] == _release() and old != mark(spec)
+
+
+def ending(status: Status, attempt: Attempt) -> Ending | None:
+    """The end of an outdated attempt that nothing is lost with; None where its driver runs.
+
+    It has what a suspension, had it been seen, would have released at once.
+    """
+    if attempt.driver_runs or holds(status, "Running"):
+        return None
+    text = f"The spec was changed before the driver of attempt {attempt.number} had started."
+    return Ending(Kind.DISRUPTED, REASON, text)
+
+
+def accepted(attempt: Attempt) -> Row:
+    """The condition of a job whose spec is in force only from the next attempt on."""
+    text = (
+        f"The spec is valid. Attempt {attempt.number} goes on with an earlier one: set spec.suspend to true "
+        "until the phase is Suspended, for the change to take effect."
+    )
+    return Row("Accepted", "True", REASON, text)
+
+
+def _at(dumped: Any, path: str) -> Any:
+    for part in path.split("."):
+        dumped = dumped[part]
+    return {k: v for k, v in dumped.items() if k != _LATER} if isinstance(dumped, dict) else dumped
+
+
+@cache
+def _release() -> str:
+    """Tells this API's fields and defaults from those of other releases."""
+    return _digest(object_schema(Spec))
+
+
+def _digest(value: Any) -> str:
+    return sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,68 @@
+"""From the API server's pods to what decisions rest on."""
+
+import msgspec
+import pytest
+
+from rljob_operator.controller.items import PodItem
+from rljob_operator.controller.project import pod
+
+METADATA = {
+    "name": "math-1-head-x",
+    "namespace": "default",
+    "uid": "u",
+    "creationTimestamp": "2026-11-21T14:02:00Z",
+    "labels": {
+        "rljob.dev/job": "math",
+        "rljob.dev/attempt": "1",
+        "rljob.dev/pool": "head",
+        "ray.io/cluster": "math-1",
+    },
+}
+UNSTARTED = [{"name": "ray-head", "state": {"waiting": {"reason": "PodInitializing"}}}]
+
+
+def ended(name, code, message="", reason="Error"):
+    return {"name": name, "state": {"terminated": {"exitCode": code, "reason": reason, "message": message}}}
+
+
+def seen(phase, inits, containers=UNSTARTED, **status):
+    fields = {"phase": phase, "initContainerStatuses": inits, "containerStatuses": containers, **status}
+    return pod(msgspec.convert({"metadata": METADATA, "spec": {}, "status": fields}, PodItem))
+
+
+INITS = {
+    # what: (the pod; exit code and message of Ray's container, why it does not start)
+    "one fails": (
+        seen("Failed", [ended("first", 0), ended("fetch", 3, "no such bucket")]),
+        (3, "init container fetch: no such bucket"),
+        "Error, exit code 3, init container fetch: no such bucket",
+    ),
+    "one fails without a word": (
+        seen("Failed", [ended("fetch", 137, reason="OOMKilled")]),
+        (137, "init container fetch"),
+        "OOMKilled, exit code 137, init container fetch",
+    ),
+    "all are done": (seen("Pending", [ended("fetch", 0)]), None, None),
+    "one is tried again": (seen("Pending", [ended("fetch", 1)]), None, None),
+    "the cluster ends the pod": (
+        seen("Failed", [ended("fetch", 137)], reason="Evicted"),
+        (137, "init container fetch"),
+        None,
+    ),
+    "Ray's container ended, and a sidecar after it": (
+        seen("Failed", [ended("sidecar", 143)], [ended("ray-head", 1, "boom")]),
+        (1, "boom"),
+        None,
+    ),
+    "the driver ended, and a sidecar after it": (
+        seen("Failed", [ended("sidecar", 143)], [ended("driver", 1), *UNSTARTED]),
+        None,
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize(("found", "main", "waiting"), INITS.values(), ids=INITS)
+def test_an_init_container_that_failed_is_how_the_pod_ended(found, main, waiting):
+    assert (found.main and (found.main.exit_code, found.main.message)) == main
+    assert found.waiting == waiting
