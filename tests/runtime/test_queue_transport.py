@@ -33,7 +33,8 @@ async def test_groups_pass_through(make_site, address):
     site = make_site(address)
     async with site.client("driver") as driver, site.client("trainer") as trainer:
         assert await driver.put(groups(1, 2, 3), SOON) == [True, True, True]
-        assert await driver.put(groups(2, 4), SOON) == [False, True]
+        assert await driver.put(groups(2, 4), SOON) == [True, True]
+        assert await driver.put([(2, 1, b"of another attempt")], SOON) == [False]
         assert await trainer.get([3, 1], SOON) == [content(3), content(1)]
         assert await trainer.get_oldest(1, SOON) == groups(2)
         assert await driver.snapshot() == groups(1, 2, 3, 4)
