@@ -72,9 +72,10 @@ class Data(OneOf):
     """A built-in example task."""
     prompt_field: str = Field(default="prompt", min_length=1)
     """Field that holds the prompt: a string, or a list of chat messages (then the tokenizer's chat template
-    is applied)."""
+    is applied). `a.b` is field b of the object in field a, unless a field has that very name."""
     answer_field: str = Field(default="answer", min_length=1)
-    """Field that holds the reference answer for the reward; may be missing in the data."""
+    """Field that holds the reference answer for the reward, named like promptField. Rows may lack it, but not
+    all of them where another name than the default is given, or math_answer is the reward."""
     max_prompt_tokens: int = Field(default=1024, ge=1, le=1048576)
     """Longest prompt, in tokens."""
     long_prompts: Literal["error", "skip"] = "error"
@@ -105,7 +106,7 @@ class Reward(Model):
         json_schema_extra=form("module:function, such as my_rewards:score"),
     )
     """Import path `module:function`. The function takes a `rljob_runtime.rewards.RewardInput` and returns a
-    number. Built in: rljob_runtime.rewards.tasks:copy (repeat, count, reverse) and
+    number between -1e6 and 1e6. Built in: rljob_runtime.rewards.tasks:copy (repeat, count, reverse) and
     rljob_runtime.rewards.math:math_answer."""
     arguments: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments for the function."""
