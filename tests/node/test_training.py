@@ -65,13 +65,14 @@ def test_a_wrong_reward_fails_at_once_and_says_so(run: NodeJob) -> None:
 
 
 def test_two_jobs_at_once_and_one_is_deleted(cluster: Cluster, run: NodeJob) -> None:
-    steps = 60
+    steps = 120
     other = NodeJob(cluster, run.namespace, run.volume, "other")
     run.apply(steps)
     other.apply(400)
     for each in (run, other):
         each.wait_step(2)
-    assert {each.get()["status"]["phase"] for each in (run, other)} == {"Running"}
+        each.wait_phase("Running")  # which is told a moment later, when the pods' probes have passed
+    assert run.get()["status"]["phase"] == "Running"
 
     other.kubectl("delete", "rlj", other.name, "--wait=false")
     deadline = time.monotonic() + GONE_SECONDS
