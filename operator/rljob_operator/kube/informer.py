@@ -101,7 +101,8 @@ class Informer(Generic[ItemT, OwnerT, ValueT]):
     async def refresh(self) -> None:
         """List anew, and return when what the server had after this call is in the store.
 
-        A watch whose connection is dead is believed until its silence is noticed.
+        A watch whose connection is dead is believed until its silence is noticed. While the server is away,
+        this waits, as `run` does, and ends with the task that calls it.
         """
         waiting = asyncio.get_running_loop().create_future()
         self._asking.append(waiting)
