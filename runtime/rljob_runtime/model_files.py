@@ -8,10 +8,10 @@ import json
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from rljob_api.errors import nearest
 from rljob_runtime.data.errors import one_line
 from rljob_runtime.job_errors import UnsupportedModel
 
@@ -47,8 +47,8 @@ def check_model_type(folder: Path, config: dict[str, Any]) -> None:
 
     wanted, known = config["model_type"], list(transformers.CONFIG_MAPPING.keys())
     if wanted not in known:
-        near = get_close_matches(wanted, known, n=1)
-        hint = f"the nearest that it has is {near[0]}" if near else "the model needs another version of it"
+        near = nearest(wanted, known)
+        hint = f"the nearest that it has is {near}" if near else "the model needs another version of it"
         version = transformers.__version__
         raise ModelFolderError(
             f'{folder / "config.json"}: transformers {version} has no model_type "{wanted}": {hint}'

@@ -1,6 +1,6 @@
 """Errors about data: one line that says what is wrong, where, and what to do."""
 
-from difflib import get_close_matches
+from rljob_api.errors import nearest
 
 
 class DataError(ValueError):
@@ -21,11 +21,6 @@ def missing_name(kind: str, name: str, available: list[str]) -> str:
     near = nearest(name, available)
     hint = f" Did you mean {near}?" if near else ""
     return f'no {kind} "{name}".{hint} It has: {listed(available)}'
-
-
-def nearest(name: str, available: list[str]) -> str | None:
-    """The name that was probably meant."""
-    return next(iter(get_close_matches(name, available, n=1)), None)
 
 
 def listed(names: list[str]) -> str:

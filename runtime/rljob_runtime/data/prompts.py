@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rljob_api.data import Data
-from rljob_runtime.data.errors import AnswersMissing, DataError, listed, nearest
+from rljob_api.errors import nearest
+from rljob_runtime.data.errors import AnswersMissing, DataError, listed
 from rljob_runtime.data.fingerprint import DataFingerprint
 from rljob_runtime.data.shuffle import permutation
 from rljob_runtime.data.sources import PromptText, Row, Source, open_source

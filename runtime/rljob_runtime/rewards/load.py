@@ -8,11 +8,11 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from rljob_api.errors import nearest
 from rljob_runtime.rewards import RewardInput
 
 RewardFunction = Callable[..., Any]
@@ -70,8 +70,8 @@ def _find(path: str, module: ModuleType, name: str) -> RewardFunction:
     found = getattr(module, name, None)
     if found is None:
         functions = _functions(module)
-        near = get_close_matches(name, functions, n=1)
-        hint = f" Did you mean {near[0]}?" if near else ""
+        near = nearest(name, functions)
+        hint = f" Did you mean {near}?" if near else ""
         listed = ", ".join(functions) or "no functions"
         raise RewardLoadError(
             f'cannot import "{path}": module {module.__name__} ({file}) has no function {name}.{hint} '
@@ -107,8 +107,8 @@ def _check_signature(path: str, function: RewardFunction, arguments: Mapping[str
     names = [p.name for p in named if p not in positional[:1]]
     for argument in arguments:
         if argument not in names and not takes_any:
-            near = get_close_matches(argument, names, n=1)
-            hint = f" Did you mean {near[0]}?" if near else ""
+            near = nearest(argument, names)
+            hint = f" Did you mean {near}?" if near else ""
             raise RewardLoadError(
                 f'reward.arguments.{argument}: "{path}" has no such argument.{hint} It takes: '
                 f"{', '.join(names) or 'none'}"
