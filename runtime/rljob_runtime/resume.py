@@ -64,24 +64,23 @@ def beyond(state: JobState, schedule: Schedule, rows: int) -> str | None:
 def with_fitting_groups(state: JobState, plan: JobPlan) -> JobState:
     """`state` without the waiting groups that the job, as it is, could not train in time, or has no place
     for; their prompts are among those that remain to be dispatched. Unless the job was changed, all fit."""
-    fitting: set[int] = set()
-    if state.steps_per_version in (None, plan.bound.steps_per_version):
-        groups = dict(enumerate(map(decode_group, state.waiting)))
-        fitting = _fitting(groups, state, plan)
-    waiting = [frame for place, frame in enumerate(state.waiting) if place in fitting]
+    groups = [decode_group(frame) for frame in state.waiting]
+    counted_alike = state.steps_per_version in (None, plan.bound.steps_per_version)
+    fitting = _fitting(groups, state, plan) if counted_alike else set()
+    waiting = [frame for frame, group in zip(state.waiting, groups, strict=True) if group.uid in fitting]
     return msgspec.structs.replace(state, waiting=waiting)
 
 
-def _fitting(groups: dict[int, Group], state: JobState, plan: JobPlan) -> set[int]:
-    """Which of the groups, whose versions mean what they mean to the job, are kept: by nearest deadline, each
-    that has a step before its deadline, as many as may be outstanding."""
+def _fitting(groups: list[Group], state: JobState, plan: JobPlan) -> set[int]:
+    """Uids of the groups, whose versions mean what they mean to the job, that are kept: by nearest deadline,
+    each that has a step before its deadline, as many as may be outstanding."""
     bound, controller = plan.bound, plan.controller(len(state.ledger))
     version, kept = bound.version_at(state.step), set()
-    for place, group in sorted(groups.items(), key=lambda item: (item[1].dispatch_version, item[1].uid)):
+    for group in sorted(groups, key=lambda group: (group.dispatch_version, group.uid)):
         in_time = bound.slots(state.step, group.dispatch_version + bound.versions) > controller.outstanding
         if _as_asked(group, version, plan) and in_time and controller.room(version) > 0:
             controller.dispatched(group.uid, group.dispatch_version)
-            kept.add(place)
+            kept.add(group.uid)
     return kept
 
 
