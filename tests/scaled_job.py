@@ -13,8 +13,9 @@ from rljob_runtime.cluster.wish import Wish
 from rljob_runtime.engine_pool import EngineSlot
 from rljob_runtime.engines.fake import FakeEngine
 from rljob_runtime.engines.protocol import Engine, EngineDied
-from rljob_runtime.fleet import Fleet, FleetTimes, Seat
+from rljob_runtime.fleet import Fleet, FleetTimes
 from rljob_runtime.queue.keys import Keyring
+from rljob_runtime.seats import Seat
 from rljob_runtime.site import Site
 from tests.simulated_job import Scenario, SimulatedJob
 

@@ -14,15 +14,15 @@ import itertools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from rljob_runtime.cluster.nodes import RayNode
 from rljob_runtime.cluster.scaling import Occupant, Place, decide
 from rljob_runtime.engine_pool import EnginePool, EngineSlot
 from rljob_runtime.engines.protocol import Engine, EngineDied, WeightRef
 from rljob_runtime.restarts import RestartBudget
+from rljob_runtime.seats import Seat, Workers
 from rljob_runtime.site import RESOURCES, Site
-from rljob_runtime.trace.events import EventLog
 from rljob_runtime.weights.shm import WeightsGone
 from rljob_runtime.weights.sync import WeightSyncPlan
 from rljob_runtime.weights.transport import STORED
@@ -36,31 +36,6 @@ log = logging.getLogger(__name__)
 
 class NoWorkers(RuntimeError):
     """No rollout worker came up."""
-
-
-@dataclass(frozen=True)
-class Seat:
-    """Who a worker is; its replacement is the same."""
-
-    name: str
-    pool: str
-    limit: int
-    """Most requests that its engine runs."""
-    events: EventLog
-    devices: int = 1
-    """Accelerators of its engine."""
-
-
-class Workers(Protocol):
-    """Makes rollout workers."""
-
-    def seat(self, name: str, pool: str) -> Seat:
-        """The seat of a name; the same one each time."""
-        ...
-
-    async def make(self, seat: Seat, node: RayNode) -> Engine:
-        """Start a worker on a node, and its engine, with the job's initial weights. Raises `EngineDied`."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ from rljob_runtime.engines.factory import EngineSpec
 from rljob_runtime.engines.protocol import Engine, EngineDied
 from rljob_runtime.engines.remote import RemoteEngine
 from rljob_runtime.engines.worker import start_worker
-from rljob_runtime.fleet import Seat
 from rljob_runtime.job_plan import sampling_of
 from rljob_runtime.queue.keys import Keyring, client_keys, server_keys
 from rljob_runtime.responses import response_seed
+from rljob_runtime.seats import Seat
 from rljob_runtime.site import RESOURCES
 from rljob_runtime.trace.events import EventLog
 from rljob_runtime.trace.ranks import EventRanks
