@@ -31,6 +31,14 @@ def running(desk):
     return desk
 
 
+def quota_none(desk, resource, most):
+    """A ResourceQuota `none` that lets the namespace have `most` of a resource; its path."""
+    quotas = f"/api/v1/namespaces/{desk.namespace}/resourcequotas"
+    quota = {"metadata": {"name": "none"}, "spec": {"hard": {resource: most}}}
+    desk.cluster.api.request("POST", quotas, {"apiVersion": "v1", "kind": "ResourceQuota", **quota})
+    return f"{quotas}/none"
+
+
 class TestStart:
     def test_a_job_runs_and_says_so(self, running):
         running.report(reward=0.5)
@@ -82,13 +90,11 @@ class TestStart:
 
     def test_pods_that_the_cluster_does_not_admit_are_told(self, desk):
         """KubeRay makes the RayCluster's pods, and is refused."""
-        quota = {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "1"}}}
-        quotas = f"/api/v1/namespaces/{desk.namespace}/resourcequotas"
-        desk.cluster.api.request("POST", quotas, {"apiVersion": "v1", "kind": "ResourceQuota", **quota})
+        quota = quota_none(desk, "pods", "1")
         desk.create()
         why = desk.wait_condition("PodsReady", "False", "RayClusterRefused")
         assert "exceeded quota: none" in why["message"]
-        desk.cluster.api.request("DELETE", f"{quotas}/none")
+        desk.cluster.api.request("DELETE", quota)
         desk.wait_phase("Running", attempt=1)
 
     def test_a_template_that_the_api_server_refuses_is_told(self, desk):
@@ -103,14 +109,12 @@ class TestStart:
         desk.wait_phase("Running", attempt=1)
 
     def test_a_raycluster_that_the_cluster_does_not_admit_is_told_and_tried_again(self, desk):
-        quota = {"metadata": {"name": "none"}, "spec": {"hard": {"count/rayclusters.ray.io": "0"}}}
-        quotas = f"/api/v1/namespaces/{desk.namespace}/resourcequotas"
-        desk.cluster.api.request("POST", quotas, {"apiVersion": "v1", "kind": "ResourceQuota", **quota})
+        quota = quota_none(desk, "count/rayclusters.ray.io", "0")
         desk.create()
         why = desk.wait_condition("PodsReady", "False", "RayClusterRefused")
         assert "The API server refuses RayCluster test-1" in why["message"]
         assert "quota: none" in why["message"]
-        desk.cluster.api.request("DELETE", f"{quotas}/none")
+        desk.cluster.api.request("DELETE", quota)
         desk.wait_phase("Running", attempt=1)
 
     def test_what_kuberay_refuses_is_told(self, desk):

@@ -110,15 +110,20 @@ def test_killed_as_a_whole_it_goes_on_where_it_was(tmp_path, delay):
         assert_every_prompt_once(run, steps=12)
 
 
+def interrupted(run: Run) -> int:
+    """Ctrl-C after a few steps; how many are done."""
+    run.wait_for_step(4)
+    run.process.send_signal(signal.SIGINT)
+    assert run.end() == 130, run.log.read_text()
+    return len(run.trained())
+
+
 @pytest.mark.timeout(300)
 def test_ctrl_c_stops_with_a_checkpoint_and_resume_goes_on(tmp_path):
     file, _ = manifest(tmp_path, steps=12)
     with running(file) as run:
-        run.wait_for_step(4)
-        run.process.send_signal(signal.SIGINT)
-        assert run.end() == 130, run.log.read_text()
+        done = interrupted(run)
         assert "--resume" in run.log.read_text()
-        done = len(run.trained())
         assert (run.folder / "checkpoints" / "latest").read_text().strip() == f"step_{done}"
         with safe_open(run.folder / "model" / "model.safetensors", "numpy") as model:
             assert model.metadata()["step"] == str(done)
@@ -131,10 +136,7 @@ def test_ctrl_c_stops_with_a_checkpoint_and_resume_goes_on(tmp_path):
 def test_a_resume_with_other_sizes_trains_every_prompt_once_and_one_beyond_the_end_is_refused(tmp_path):
     file, job = manifest(tmp_path, steps=12)
     with running(file) as run:
-        run.wait_for_step(4)
-        run.process.send_signal(signal.SIGINT)
-        assert run.end() == 130, run.log.read_text()
-        done = len(run.trained())
+        done = interrupted(run)
     job["spec"]["training"] |= {
         "schedule": {"epochs": 1, "promptsPerBatch": 7},
         "async": {"maxStaleness": 0.5, "stepsPerVersion": 2},

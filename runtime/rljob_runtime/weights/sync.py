@@ -60,7 +60,8 @@ class WeightSyncPlan(Protocol):
         ...
 
     async def settled(self) -> None:
-        """Wait until no engine is on its way to a version: each that could load the newest one has it."""
+        """Wait until no engine is on its way to a version: each that could load the newest one has it. What
+        an engine does on that way has a deadline, after which it is lost."""
         ...
 
     async def remove(self, slot: EngineSlot) -> None:
