@@ -1,5 +1,6 @@
 """The life of an RLJob on a real API server with the real KubeRay: one operator for all tests of the file."""
 
+from contextlib import contextmanager
 from datetime import datetime
 
 import pytest
@@ -37,6 +38,31 @@ def quota_none(desk, resource, most):
     quota = {"metadata": {"name": "none"}, "spec": {"hard": {resource: most}}}
     desk.cluster.api.request("POST", quotas, {"apiVersion": "v1", "kind": "ResourceQuota", **quota})
     return f"{quotas}/none"
+
+
+@contextmanager
+def dead_webhook(desk, plural):
+    """While this runs, a webhook that nobody answers must agree to objects of KubeRay in the namespace."""
+    path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+    webhook = {
+        "name": "dead.example.com",
+        "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "rules": [
+            {"apiGroups": ["ray.io"], "apiVersions": ["v1"], "operations": ["*"], "resources": [plural]}
+        ],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": desk.namespace}},
+        "failurePolicy": "Fail",
+        "timeoutSeconds": 1,
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration"}
+    body = {**kind, "metadata": {"name": desk.namespace}, "webhooks": [webhook]}
+    desk.cluster.api.request("POST", path, body)
+    try:
+        yield
+    finally:
+        desk.cluster.api.request("DELETE", f"{path}/{desk.namespace}")
 
 
 class TestStart:
@@ -115,6 +141,14 @@ class TestStart:
         assert "The API server refuses RayCluster test-1" in why["message"]
         assert "quota: none" in why["message"]
         desk.cluster.api.request("DELETE", quota)
+        desk.wait_phase("Running", attempt=1)
+
+    def test_a_webhook_that_does_not_answer_is_told_and_tried_again(self, desk):
+        with dead_webhook(desk, "rayclusters"):
+            desk.create()
+            why = desk.wait_condition("PodsReady", "False", "RayClusterRefused")
+            assert "The API server refuses RayCluster test-1" in why["message"]
+            assert 'failed calling webhook "dead.example.com"' in why["message"]
         desk.wait_phase("Running", attempt=1)
 
     def test_what_kuberay_refuses_is_told(self, desk):

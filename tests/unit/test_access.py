@@ -3,7 +3,7 @@
 import pytest
 
 from rljob_operator.controller.access import NotMade, Refused, Taken, as_rendered, ensure, restore
-from rljob_operator.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound, Refusal
+from rljob_operator.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound, Refusal, WebhookFailed
 from rljob_operator.render import JobKey, access_objects, key_secret
 from tests.observations import spec
 
@@ -113,6 +113,7 @@ async def test_only_what_was_deleted_is_made_again(missing):
 REFUSALS = {
     "by a policy": Forbidden("create", "denied the request: no bindings here.", Refusal(403, "Forbidden")),
     "by its schema": Invalid("create", "denied the request: no bindings here.", Refusal(422, "Invalid")),
+    "for a webhook that fails": WebhookFailed("create", "denied the request: no bindings here."),
 }
 
 

@@ -19,10 +19,13 @@ from rljob_operator.kube.errors import (
     TooManyRequests,
     Unauthorized,
     Unreachable,
+    WebhookFailed,
     error_of,
     refusal_of,
 )
 from rljob_operator.kube.retry import NO_RETRY, RetryPolicy
+
+DEAD = 'failed calling webhook "a.b": connection refused'
 
 
 def status(code, reason="", message="no", **details):
@@ -46,6 +49,7 @@ def status(code, reason="", message="no", **details):
         (422, status(422, "Invalid", "spec.x: Required value"), Invalid, "spec.x: Required value"),
         (429, status(429, "TooManyRequests", retryAfterSeconds=7), TooManyRequests, "asks for 7 s"),
         (500, status(500, "InternalError", "etcd is away"), ServerError, "etcd is away"),
+        (500, status(500, "InternalError", f"Internal error occurred: {DEAD}"), WebhookFailed, DEAD),
         (503, b"<html>\n<h1>Bad   gateway</h1>", ServerError, "<html> <h1>Bad gateway</h1>"),
         (302, b"", ApiError, "HTTP status 302"),
     ],

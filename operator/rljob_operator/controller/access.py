@@ -15,7 +15,7 @@ import msgspec
 
 from rljob_api.job import KIND
 from rljob_operator.kube.client import ApiClient
-from rljob_operator.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound
+from rljob_operator.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound, WebhookFailed
 from rljob_operator.kube.objects import Item, OwnerReference
 from rljob_operator.kube.resources import resource_of
 from rljob_operator.render import JobKey
@@ -49,7 +49,8 @@ class Taken(NotMade):
 
 
 class Refused(NotMade):
-    """The API server refuses an object: by its schema, a right, a quota or an admission policy."""
+    """The API server refuses an object: by its schema, a right, a quota, an admission policy or a webhook,
+    also one that does not answer."""
 
     reason = "RayClusterRefused"
 
@@ -59,7 +60,7 @@ def refusals(manifest: Object) -> Iterator[None]:
     """Raises `Refused` where the API server refuses the object; a namespace that goes is no such case."""
     try:
         yield
-    except (Invalid, Forbidden) as error:
+    except (Invalid, Forbidden, WebhookFailed) as error:
         if error.caused_by("NamespaceTerminating"):
             raise
         text = f"The API server refuses {_named(manifest)}: {error.message.rstrip('.')}."

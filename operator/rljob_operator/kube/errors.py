@@ -13,6 +13,8 @@ from rljob_operator.kube.objects import Status
 _LONGEST_BODY = 300
 _BAD_APPLY = "failed to create typed patch object"
 """The API server answers 500 to a server-side apply with a field or type that is not in the schema."""
+_BAD_WEBHOOK = "failed calling webhook"
+"""In its message where an admission webhook, which must agree, does not answer as it should."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,10 @@ class ServerError(ApiError):
     retryable = True
 
 
+class WebhookFailed(ServerError):
+    """An admission webhook that must agree did not answer; `message` names it. Nothing was written."""
+
+
 _BY_CODE: dict[int, type[ApiError]] = {
     400: Invalid,
     401: Unauthorized,
@@ -156,6 +162,8 @@ def error_of(call: str, refusal: Refusal) -> ApiError:
         kind = Gone
     if refusal.code == 500 and refusal.message.startswith(_BAD_APPLY):
         kind = Invalid
+    if refusal.code == 500 and _BAD_WEBHOOK in refusal.message:
+        kind = WebhookFailed
     if refusal.code == 404 and not refusal.about_object:
         kind = NoSuchResource
     return kind(call, _advised(kind, refusal), refusal)
