@@ -1,10 +1,13 @@
 """The built-in rewards and the shaping of long responses."""
 
+from contextlib import suppress
+from typing import Any
+
 import numpy as np
 import pytest
 
 from rljob_api.data import OverlongShaping
-from rljob_runtime.rewards import RewardInput, tasks
+from rljob_runtime.rewards import RewardInput, math, tasks
 from rljob_runtime.rewards.math import math_answer, reference_text
 from rljob_runtime.rewards.overlong import overlong_punishment
 from rljob_runtime.rewards.worker import LARGEST, to_number
@@ -125,6 +128,21 @@ def test_math_timeout_is_not_a_wrong_answer() -> None:
     slow = r"\boxed{\sum_{k=1}^{100000} \frac{1}{k^2+1}}"
     with pytest.raises(TimeoutError, match="longer than 1 s"):
         math_answer(sample("", slow, answer="5"), timeout_seconds=1)
+
+
+def test_math_timeout_holds_where_one_interruption_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    def spin(*_: Any, **__: Any) -> None:
+        while True:
+            pass
+
+    def stubborn(*_: Any, **__: Any) -> None:
+        with suppress(BaseException):  # as Python does in a destructor
+            spin()
+        spin()
+
+    monkeypatch.setattr(math, "verify", stubborn)
+    with pytest.raises(TimeoutError, match="longer than 1 s"):
+        math_answer(sample("", "4", answer="5"), timeout_seconds=1)
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,26 @@ wrong; a comparison that takes too long, and a reference that is no answer, rais
 as failed and is not trained as wrong.
 """
 
+import logging
 import re
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
 
 from math_verify import parse, verify
-from math_verify.errors import TimeoutException
 
 from rljob_runtime.rewards import RewardInput
 
 _DELIMITED = re.compile(r"\$|\\boxed|\\\(|\\\[")
+_AGAIN_SECONDS = 1.0
+
+# It warns that its time limit is off.
+logging.getLogger("math_verify").setLevel(logging.ERROR)
+
+
+class _TooLong(BaseException):
+    """No `Exception`: parser and algebra catch all of those."""
 
 
 def math_answer(
@@ -22,23 +34,42 @@ def math_answer(
 
     The final answer is what math-verify extracts: what is in \\boxed{...} (several boxes are one set), else
     the last formula or number. The reference is LaTeX or plain text; of a GSM8K solution the part after
-    `####` counts. Parsing and comparing may take `timeout_seconds` each. Works in the main thread only,
-    because the library's time limit is a signal. Raises ValueError for a sample without a usable reference,
-    and TimeoutError.
+    `####` counts. Parsing and comparing may take `timeout_seconds` each. Works in the main thread only, since
+    the time limit is a signal. Raises ValueError for a sample without a usable reference, and TimeoutError.
     """
     reference = reference_text(sample.answer)
     try:
-        wanted = parse(reference, parsing_timeout=timeout_seconds, raise_on_error=True)
+        with _limit(timeout_seconds):
+            wanted = parse(reference, parsing_timeout=None, raise_on_error=True)
         if not wanted:
             raise ValueError(f"the reference answer {sample.answer!r} is no number or formula")
         try:
-            found = parse(sample.response, parsing_timeout=timeout_seconds, raise_on_error=True)
-            equal = verify(wanted, found, timeout_seconds=timeout_seconds, raise_on_error=True)
+            with _limit(timeout_seconds):
+                found = parse(sample.response, parsing_timeout=None, raise_on_error=True)
+            with _limit(timeout_seconds):
+                equal = verify(wanted, found, timeout_seconds=None, raise_on_error=True)
         except Exception:  # noqa: BLE001 - whatever the parser makes of a response that is no mathematics
             return wrong
-    except TimeoutException as error:  # a BaseException, which would end the worker
+    except _TooLong as error:
         raise TimeoutError(f"math-verify took longer than {timeout_seconds} s") from error
     return correct if equal else wrong
+
+
+@contextmanager
+def _limit(seconds: float) -> Iterator[None]:
+    """Raises `_TooLong` in a body that takes longer, and again while it goes on: Python drops what a signal
+    raises in a destructor or in a callback of the garbage collector. The library's own limit raises once."""
+
+    def interrupt(*_: Any) -> NoReturn:
+        raise _TooLong
+
+    handler = signal.signal(signal.SIGALRM, interrupt)
+    timer = signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+        signal.signal(signal.SIGALRM, handler)
 
 
 def reference_text(answer: str | None) -> str:
