@@ -119,11 +119,15 @@ SECTIONS = {
     "node_overhead": (
         "Pods beside one machine",
         "The example in real pods (a kubelet, containerd, the chart's operator, all on the machine named below), then "
-        "by `rljob run` on the same machine, with the idle cluster still there and without it. Goal: at most 5 % fewer "
-        "steps per second. **Missed** against a machine without a cluster (the first row). Pods themselves stay within "
-        "it (the last row, whose baseline has the idle cluster beside it); the rest is what the second row tells: "
-        "the cluster's own programs (API server, etcd, kubelet, controllers, KubeRay) take their share of two cores "
-        "that the example fills, which more cores, or a control plane elsewhere, would change.",
+        "by `rljob run` on the same machine, with the idle cluster still there and without it, each several times in "
+        "turns. The learning rate is next to none, so that every step is the same work. Goal: at most 5 % fewer steps "
+        "per second. What a step costs in pods, seen with `perf` and in `/proc` once: the cluster's own programs (API "
+        "server, etcd, kubelet, controllers) take 3 to 4 % of the two cores, samples through TCP, encryption and a "
+        "bridge about 2 %, Ray's daemons in the four pods about 4 %. An idle worker and a log monitor in each pod, "
+        "which Ray starts unless told otherwise, would take about 2 % more. A lower CPU share for the cluster's own programs brought nothing, nor "
+        "did less frequent reports of Ray's. The image's Python is another build than the one beside it and needs "
+        "some 8 % less CPU time for a step of the engines, which makes up for part of the cost: the third row lies "
+        "above 1.",
     ),
     "node_faults": (
         "What a lost pod costs",

@@ -49,27 +49,27 @@ def offered(group):
             {},
             [
                 {"CPU": "0", "GPU": "0"},
-                {"GPU": "0", "trainer": "1"},
-                {"GPU": "0", "fast_rollout": "1"},
-                {"GPU": "0", "heavy_rollout": "1"},
+                {"CPU": "0", "GPU": "0", "trainer": "1"},
+                {"CPU": "0", "GPU": "0", "fast_rollout": "1"},
+                {"CPU": "0", "GPU": "0", "heavy_rollout": "1"},
             ],
         ),
         (
             NVIDIA,
             [
                 {"CPU": "0", "GPU": "0"},
-                {"GPU": "8", "trainer": "8"},
-                {"GPU": "1", "fast_rollout": "1"},
-                {"GPU": "4", "heavy_rollout": "1"},
+                {"CPU": "0", "GPU": "8", "trainer": "8"},
+                {"CPU": "0", "GPU": "1", "fast_rollout": "1"},
+                {"CPU": "0", "GPU": "4", "heavy_rollout": "1"},
             ],
         ),
         (
             ASCEND,
             [
                 {"CPU": "0", "GPU": "0"},
-                {"GPU": "0", "NPU": "8", "trainer": "8"},
-                {"GPU": "0", "NPU": "1", "fast_rollout": "1"},
-                {"GPU": "0", "NPU": "1", "heavy_rollout": "1"},
+                {"CPU": "0", "GPU": "0", "NPU": "8", "trainer": "8"},
+                {"CPU": "0", "GPU": "0", "NPU": "1", "fast_rollout": "1"},
+                {"CPU": "0", "GPU": "0", "NPU": "1", "heavy_rollout": "1"},
             ],
         ),
     ],
@@ -79,7 +79,7 @@ def test_what_ray_nodes_offer(changes, expected, kuberay):
     assert [offered(group(rendered, name)) for name in ["head", *GROUPS]] == expected
 
 
-@pytest.mark.parametrize(("kuberay", "flags"), [(NEW, set()), (OLD, {"num-gpus", "resources"})])
+@pytest.mark.parametrize(("kuberay", "flags"), [(NEW, set()), (OLD, {"num-cpus", "num-gpus", "resources"})])
 def test_ray_resources_stand_in_one_place(kuberay, flags):
     """KubeRay refuses a group that has both; releases before 1.5 drop the groups' `resources`."""
     for each in cluster(NVIDIA, kuberay)["spec"]["workerGroupSpecs"]:

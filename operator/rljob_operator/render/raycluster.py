@@ -44,9 +44,9 @@ def ray_cluster(
             "rayVersion": spec.ray_version,
             "enableInTreeAutoscaling": False,
             "headGroupSpec": {
-                # The head runs no actor that asks for CPUs or devices. Its dashboard takes jobs from whoever
-                # reaches it: `kubectl port-forward` does.
-                **ray_start(kuberay, {"CPU": 0, "GPU": 0}, {"dashboard-host": "127.0.0.1"}),
+                # The head runs no actor that asks for devices. Its dashboard takes jobs from whoever reaches
+                # it: `kubectl port-forward` does.
+                **ray_start(kuberay, {"GPU": 0}, {"dashboard-host": "127.0.0.1"}),
                 "template": head_template(key, spec, attempt),
             },
             "workerGroupSpecs": [

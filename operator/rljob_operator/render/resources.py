@@ -94,8 +94,17 @@ def ray_start(
     kuberay: KubeRay, units: Mapping[str, int], parameters: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
     """`rayStartParams` and, where KubeRay has it, `resources` of a group whose Ray nodes offer `units`:
-    `CPU`, `GPU`, and resources of other names. KubeRay refuses a group that says them in both."""
-    started = {**(parameters or {}), "object-store-memory": str(_OBJECT_STORE_BYTES)}
+    `GPU`, and resources of other names. KubeRay refuses a group that says them in both.
+
+    No node offers a CPU: no actor of ours asks for one, and Ray keeps an idle process for each. Nor does a
+    process read logs from files: they go to the containers' output.
+    """
+    units = {"CPU": 0, **units}
+    started = {
+        **(parameters or {}),
+        "include-log-monitor": "0",  # KubeRay leaves out flags that are "false"
+        "object-store-memory": str(_OBJECT_STORE_BYTES),
+    }
     if kuberay.group_resources:
         return {"rayStartParams": started, "resources": {name: str(count) for name, count in units.items()}}
     flags = {"CPU": "num-cpus", "GPU": "num-gpus"}
