@@ -134,6 +134,11 @@ class FaultProxy:
             _abort_after_flush(self._streams[response])
         return len(watches)
 
+    async def garble_watches(self) -> None:
+        """Put a line into every open watch that is no JSON."""
+        for response in self._watches():
+            await response.write(b'{"type": "MODI\n')
+
     @contextmanager
     def blackout(self) -> Iterator[None]:
         """Nothing passes while this lasts."""
@@ -180,7 +185,9 @@ class FaultProxy:
         self._note_watches()
         sent = 0
         try:
-            async for chunk in answer.content.iter_any():
+            # Whole lines of a watch: others may be written between two of them.
+            lines = answer.content if "watch=true" in request.query_string else answer.content.iter_any()
+            async for chunk in lines:
                 await self._lit.wait()
                 if cut_after is not None and sent + len(chunk) > cut_after:
                     await response.write(chunk[: cut_after - sent])

@@ -259,6 +259,14 @@ class TestNetwork:
         desk.scale(3)
         desk.wait(lambda job: job["status"]["pools"][1]["ready"] == 3, "three fast rollout workers")
 
+    def test_watches_that_say_nonsense(self, desk, proxied):
+        threaded, proxy = proxied
+        desk.create()
+        desk.wait_phase("Running")
+        threaded.call(proxy.garble_watches())
+        desk.scale(2)
+        desk.wait(lambda job: job["status"]["pools"][1]["ready"] == 2, "two fast rollout workers")
+
     def test_a_job_deleted_while_nothing_is_heard(self, desk, proxied):
         """The watch that begins anew does not tell of it."""
         _, proxy = proxied

@@ -6,6 +6,7 @@ RLJob goes into the store, and nothing else happens in its handlers.
 
 import asyncio
 import itertools
+import json
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
@@ -14,6 +15,7 @@ from typing import Any
 import aiohttp
 import kopf
 from kopf._cogs.clients.errors import APINotFoundError
+from kopf._cogs.clients.watching import WatchingError
 
 from rljob_api.job import GROUP, VERSION
 from rljob_operator.controller.jobs import JobStore
@@ -27,6 +29,10 @@ _SILENCE_SECONDS = 75.0
 
 class NotServed(Exception):
     """The API server serves no RLJobs any more: their definition was deleted."""
+
+
+class WatchBroken(Exception):
+    """What the watch said cannot be used; kopf ends then, and all must be read anew."""
 
 
 class _Forever:
@@ -60,7 +66,7 @@ async def watch_jobs(
     """Keep the store up to date until `stop` is set or a SIGTERM or SIGINT comes; `finish` is awaited then.
 
     `finish` must end all other tasks of the loop: kopf waits some seconds for those, and cancels them. Raises
-    `NotServed`.
+    `NotServed`, `WatchBroken`.
     """
     registry = kopf.OperatorRegistry()
     async with AsyncExitStack() as sessions:
@@ -101,6 +107,8 @@ async def watch_jobs(
             )
         except APINotFoundError as error:
             raise NotServed(str(error)) from None
+        except (json.JSONDecodeError, UnicodeDecodeError, WatchingError) as error:
+            raise WatchBroken(str(error)) from None
 
 
 def _settings() -> kopf.OperatorSettings:

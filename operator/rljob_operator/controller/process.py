@@ -24,7 +24,7 @@ from rljob_api.status import Phase
 from rljob_operator.controller.act import Actor
 from rljob_operator.controller.definition import Definition
 from rljob_operator.controller.jobs import JobStore
-from rljob_operator.controller.kopf_events import NotServed, watch_jobs
+from rljob_operator.controller.kopf_events import NotServed, WatchBroken, watch_jobs
 from rljob_operator.controller.kuberay_schema import KubeRaySchema
 from rljob_operator.controller.lost_workers import LostWorkers
 from rljob_operator.controller.observe import LastHeads, Observer
@@ -138,6 +138,9 @@ class OperatorProcess:
                     await watch_jobs(self._jobs, credentials, options.namespace, self._stop, parts.aclose)
                 except NotServed as error:
                     log.warning("no RLJobs any more, they are waited for: %s", error)
+                    return None
+                except WatchBroken as error:
+                    log.warning("the watch of RLJobs broke, all is read anew: %s", error)
                     return None
         if isinstance(self._failed, LeaseLost):
             log.warning("all is read anew: %s", self._failed)
