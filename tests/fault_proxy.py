@@ -134,10 +134,12 @@ class FaultProxy:
             _abort_after_flush(self._streams[response])
         return len(watches)
 
-    async def garble_watches(self) -> None:
-        """Put a line into every open watch that is no JSON."""
-        for response in self._watches():
+    async def garble_watches(self) -> int:
+        """Put a line into every open watch that is no JSON. How many."""
+        watches = self._watches()
+        for response in watches:
             await response.write(b'{"type": "MODI\n')
+        return len(watches)
 
     @contextmanager
     def blackout(self) -> Iterator[None]:
@@ -186,7 +188,7 @@ class FaultProxy:
         sent = 0
         try:
             # Whole lines of a watch: others may be written between two of them.
-            lines = answer.content if "watch=true" in request.query_string else answer.content.iter_any()
+            lines = answer.content if _is_watch(request) else answer.content.iter_any()
             async for chunk in lines:
                 await self._lit.wait()
                 if cut_after is not None and sent + len(chunk) > cut_after:
@@ -201,7 +203,7 @@ class FaultProxy:
         return response
 
     def _watches(self) -> list[web.StreamResponse]:
-        return [each for each, request in self._streams.items() if "watch=true" in request.query_string]
+        return [each for each, request in self._streams.items() if _is_watch(request)]
 
     def _note_watches(self) -> None:
         if self._watches():
@@ -215,6 +217,10 @@ class FaultProxy:
                 order.times -= 1
                 return order.fault
         return None
+
+
+def _is_watch(request: web.Request) -> bool:
+    return "watch=true" in request.query_string
 
 
 def _refusal(fault: Answer) -> web.Response:

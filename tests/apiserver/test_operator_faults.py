@@ -263,7 +263,7 @@ class TestNetwork:
         threaded, proxy = proxied
         desk.create()
         desk.wait_phase("Running")
-        threaded.call(proxy.garble_watches())
+        assert threaded.call(proxy.garble_watches()) > 0
         desk.scale(2)
         desk.wait(lambda job: job["status"]["pools"][1]["ready"] == 2, "two fast rollout workers")
 

@@ -124,10 +124,10 @@ SECTIONS = {
         "per second. What a step costs in pods, seen with `perf` and in `/proc` once: the cluster's own programs (API "
         "server, etcd, kubelet, controllers) take 3 to 4 % of the two cores, samples through TCP, encryption and a "
         "bridge about 2 %, Ray's daemons in the four pods about 4 %. An idle worker and a log monitor in each pod, "
-        "which Ray starts unless told otherwise, would take about 2 % more. A lower CPU share for the cluster's own programs (one run) and less "
-        "frequent reports of Ray's (two) showed no gain beyond the spread of single runs, some 5 %. The image's Python is another build than the one beside it and needs "
-        "some 8 % less CPU time for a step of the engines, which makes up for part of the cost: the third row lies "
-        "above 1.",
+        "which Ray starts unless told otherwise, would take about 2 % more. A lower CPU share for the cluster's own "
+        "programs (one run) and less frequent reports of Ray's (two) showed no gain beyond the spread of single runs, "
+        "some 5 %. The image's Python is another build than the one beside it and needs some 8 % less CPU time for a "
+        "step of the engines, which makes up for part of the cost: the third row lies above 1.",
     ),
     "node_faults": (
         "What a lost pod costs",

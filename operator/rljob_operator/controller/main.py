@@ -7,10 +7,16 @@ import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 
 from rljob_operator.controller.process import OperatorProcess, Options
+from rljob_operator.kube.backoff import Backoff
 from rljob_operator.kube.credentials import CredentialsError
 from rljob_operator.render.images import add_option
+
+_ANEW = Backoff(base_seconds=1.0, cap_seconds=30.0)
+"""Between instances that each began anew soon after their start."""
+_SOON_SECONDS = 60.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,10 +51,15 @@ async def _run(options: argparse.Namespace) -> int:
         burst=options.burst,
         runtime_images=options.runtime_images,
     )
-    code = None
-    while code is None:
+    loop, random, early = asyncio.get_running_loop(), Random(), 0
+    while True:
+        began = loop.time()
         code = await OperatorProcess(chosen).run()
-    return code
+        if code is not None:
+            return code
+        early = early + 1 if loop.time() - began < _SOON_SECONDS else 0
+        if early:
+            await asyncio.sleep(_ANEW.delay(early, random))
 
 
 def _parser() -> argparse.ArgumentParser:

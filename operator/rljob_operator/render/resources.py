@@ -97,8 +97,8 @@ def ray_start(
     `GPU`, and resources of other names. KubeRay refuses a group that says them in both.
 
     No node offers a CPU: no actor of ours asks for one, and Ray keeps an idle process for each. (With none,
-    Ray starts the actors of a node one after the other, about a second each.) Nor does a process read logs
-    from files: they go to the containers' output.
+    Ray starts the actors of a node one after the other.) Nor does a process read logs from files: they go to
+    the containers' output.
     """
     units = {"CPU": 0, **units}
     started = {
