@@ -49,7 +49,7 @@ test: environment
 # What later tiers need is built beside those that need nothing of it. They tell what could not be built.
 prebuild: environment
 	@mkdir -p .cache
-	-nice -n 19 $(BIN)/python -m tests.cluster build > .cache/prebuild.log 2>&1
+	-nice -n 19 $(BIN)/python -m tools.cluster build > .cache/prebuild.log 2>&1
 
 test-python: environment
 	$(MAKE) lint
@@ -71,16 +71,16 @@ test-runtime: environment
 	$(PYTEST) tests/runtime -ra -n 2
 
 images: environment
-	$(BIN)/python -m tests.cluster.images
+	$(BIN)/python -m tools.cluster.images
 
 cluster-up: environment
-	$(BIN)/python -m tests.cluster up $(if $(KUBERAY),--kuberay=$(KUBERAY)) $(if $(NODES),--nodes=$(NODES)) $(if $(NPU_NODES),--npu-nodes=$(NPU_NODES)) $(if $(NODE),--node)
+	$(BIN)/python -m tools.cluster up $(if $(KUBERAY),--kuberay=$(KUBERAY)) $(if $(NODES),--nodes=$(NODES)) $(if $(NPU_NODES),--npu-nodes=$(NPU_NODES)) $(if $(NODE),--node)
 
 cluster-run: environment
-	$(BIN)/python -m tests.cluster run $(if $(KUBERAY),--kuberay=$(KUBERAY))
+	$(BIN)/python -m tools.cluster run $(if $(KUBERAY),--kuberay=$(KUBERAY))
 
 cluster-down: environment
-	$(BIN)/python -m tests.cluster down
+	$(BIN)/python -m tools.cluster down
 
 bench-%: environment
 	$(BIN)/python -m tests.bench.$*

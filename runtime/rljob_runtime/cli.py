@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rljob_runtime.commands import CommandMissing, ManifestCommand, add_commands
 from rljob_runtime.exit_codes import ExitCode
-from rljob_runtime.manifest import Finding, Manifest, ManifestError, read, render
+from rljob_runtime.manifest.load import Finding, Manifest, ManifestError, read, render
 from rljob_runtime.run_folder import FolderRefused, RunOptions, held, holds_run
 
 _NO_RUN = "holds no run; give the folder that `rljob run` wrote."
@@ -89,7 +89,7 @@ def _run(options: argparse.Namespace) -> int:
         folder: Path = options.output or Path("runs") / manifest.job.metadata.name
         _check_machine(manifest, folder, options.share)
         with held(folder, options.file, resume=options.resume, restart=options.restart) as run_folder:
-            from rljob_runtime.driver import run
+            from rljob_runtime.driver.run import run
 
             return run(
                 manifest.job,
@@ -138,7 +138,7 @@ def _validate(options: argparse.Namespace) -> int:
 def _report(options: argparse.Namespace) -> int:
     if not holds_run(options.folder):
         return _refuse(f"rljob: {options.folder} {_NO_RUN}")
-    from rljob_runtime.trace.report import write_report
+    from rljob_runtime.trace.report.page import write_report
 
     try:
         print(write_report(options.folder))
@@ -152,7 +152,7 @@ def _export(options: argparse.Namespace) -> int:
         return _refuse(f"rljob: {options.folder} {_NO_RUN}")
     if options.destination.exists():
         return _refuse(f"rljob: {options.destination} exists already; name a folder that does not.")
-    from rljob_runtime.model_export import ExportRefused, export
+    from rljob_runtime.driver.export import ExportRefused, export
     from rljob_runtime.trainer.checkpoint import CheckpointError
 
     try:
@@ -190,7 +190,7 @@ def _run_command(command: ManifestCommand, options: argparse.Namespace) -> int:
 
 def _checked(file: Path) -> Manifest:
     """The manifest, with everything it refers to; raises `ManifestError`."""
-    from rljob_runtime.checks import check
+    from rljob_runtime.manifest.checks import check
 
     manifest = read(file)
     findings = check(manifest)
@@ -201,8 +201,8 @@ def _checked(file: Path) -> Manifest:
 
 def _check_machine(manifest: Manifest, folder: Path, share: bool) -> None:
     """Raise `ManifestError` when the job does not fit this machine."""
-    from rljob_runtime.checks import model_parameters
-    from rljob_runtime.preflight import measure, preflight
+    from rljob_runtime.manifest.checks import model_parameters
+    from rljob_runtime.manifest.preflight import measure, preflight
 
     job = manifest.job
     path = job.spec.training.checkpoint.path

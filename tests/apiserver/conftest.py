@@ -1,4 +1,4 @@
-"""The local Kubernetes as fixtures; `tests.cluster` shows their use.
+"""The local Kubernetes as fixtures; `tools.cluster` shows their use.
 
 Programs that are missing are built once the tests are collected, so that no test's time limit holds for it.
 If they cannot be, every test here is skipped and says what is missing. Where CI is set, that is an error.
@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from rljob_operator.kube.credentials import from_kubeconfig
-from tests.apiserver.kube_site import ProxiedSite, Site, proxied_site, site
-from tests.cluster import KUBERAY_VERSIONS, ApiError, CannotBuild, Cluster, ProcessFailed, prepare
+from tests.support.operator.kube_site import ProxiedSite, Site, proxied_site, site
+from tools.cluster import KUBERAY_VERSIONS, ApiError, CannotBuild, Cluster, ProcessFailed, prepare
 
 HERE = Path(__file__).parent
 CHOSEN = pytest.StashKey[str]()

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.apiserver.operator_site import Desk, running_operator
 from tests.chart.helm import CHART, NAMESPACE, RELEASE, HelmFailed, helm, of_kind, render
-from tests.cluster import KUBERAY_VERSIONS, Cluster
-from tests.cluster.binaries import program
-from tests.cluster.families import HELM
+from tests.support.operator.operator_site import Desk, running_operator
+from tools.cluster import KUBERAY_VERSIONS, Cluster
+from tools.cluster.binaries import program
+from tools.cluster.families import HELM
 
 pytestmark = pytest.mark.timeout(600)
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:rljob-operator"

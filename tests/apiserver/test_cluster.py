@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cluster import KUBERAY_VERSIONS, ApiError, Cluster, ProcessFailed
-from tests.cluster.families import KUBE
-from tests.cluster.processes import ended_within
-from tests.jobs import job
+from tests.support.jobs import job
+from tools.cluster import KUBERAY_VERSIONS, ApiError, Cluster, ProcessFailed
+from tools.cluster.families import KUBE
+from tools.cluster.processes import ended_within
 
 ROOT = Path(__file__).parents[2]
 WORKERS = 3
@@ -241,7 +241,7 @@ def test_a_component_that_cannot_start_is_told_at_once(small):
 
 HOLD = """
 import sys
-from tests.cluster import Cluster
+from tools.cluster import Cluster
 with Cluster(kuberay=None, nodes={}, scheduler=False) as cluster:
     print(*(process.pid for process in cluster.components.values() if process.wanted), flush=True)
     sys.stdin.read()
@@ -263,7 +263,7 @@ def test_a_cluster_by_hand_outlives_its_command_and_ends_when_told(programs, tmp
     folder = tmp_path / "by-hand"
 
     def command(*words):
-        whole = [sys.executable, "-m", "tests.cluster", *words, f"--folder={folder}"]
+        whole = [sys.executable, "-m", "tools.cluster", *words, f"--folder={folder}"]
         return subprocess.run(whole, cwd=ROOT, capture_output=True, text=True, check=True, timeout=100).stdout
 
     try:

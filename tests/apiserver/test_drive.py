@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.cluster import Cluster
-from tests.driven import Driven, driven
-from tests.ray_pods import RayPods
-from tests.runs import PROMPTS, manifest
+from tests.support.runtime.driven import Driven, driven
+from tests.support.runtime.ray_pods import RayPods
+from tests.support.runtime.runs import PROMPTS, manifest
+from tools.cluster import Cluster
 
 pytestmark = pytest.mark.timeout(600)
 

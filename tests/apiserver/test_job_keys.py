@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from tests.apiserver.operator_site import Desk, as_operator, running_operator
-from tests.cluster.api import Object
+from tests.support.operator.operator_site import Desk, as_operator, running_operator
+from tools.cluster.api import Object
 
 RESTRICTED = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
 

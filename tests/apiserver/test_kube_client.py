@@ -31,9 +31,9 @@ from rljob_operator.kube.fence import Fence, LeaseLost
 from rljob_operator.kube.objects import Item
 from rljob_operator.kube.resources import CONFIG_MAPS, PODS, RLJOBS, Resource
 from rljob_operator.kube.token_bucket import TokenBucket
-from tests.apiserver.kube_site import RETRY, proxied_site, settings, site
-from tests.fault_proxy import Answer, Cut, CutAfter, Delay
-from tests.jobs import job
+from tests.support.jobs import job
+from tests.support.operator.fault_proxy import Answer, Cut, CutAfter, Delay
+from tests.support.operator.kube_site import RETRY, proxied_site, settings, site
 
 
 def config_map(namespace, name="a", **data):

@@ -8,7 +8,7 @@ import pytest
 
 from rljob_operator.kube.events import EventRecorder, Happening, ObjectReference
 from rljob_operator.kube.resources import CONFIG_MAPS, EVENTS
-from tests.fault_proxy import Answer, Cut
+from tests.support.operator.fault_proxy import Answer, Cut
 
 LOST = Happening(
     "Warning", "RolloutWorkerLost", "Replacing", "math-1-fast-rollout-x7k2p (node gpu-14 NotReady)"

@@ -18,10 +18,10 @@ from rljob_operator.kube.informer import Informer, Selection
 from rljob_operator.kube.objects import Item
 from rljob_operator.kube.resources import CONFIG_MAPS, PODS, Resource
 from rljob_operator.kube.watch_rules import WatchRules
-from tests.apiserver.kube_pods import make_pods
-from tests.apiserver.kube_site import site
-from tests.cluster.custom_resources import DEFINITIONS, apply_definitions
-from tests.fault_proxy import Answer
+from tests.support.operator.fault_proxy import Answer
+from tests.support.operator.kube_pods import make_pods
+from tests.support.operator.kube_site import site
+from tools.cluster.custom_resources import DEFINITIONS, apply_definitions
 
 ROOT = Path(__file__).parents[2]
 RULES = WatchRules(Backoff(base_seconds=0.1, cap_seconds=0.5), absent_seconds=0.3, denial_seconds=0.3)
@@ -352,7 +352,7 @@ async def test_ten_thousand_pods(cluster, here, namespace, capsys):
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "tests.apiserver.informer_start",
+            "tests.support.operator.informer_start",
             str(cluster.kubeconfig),
             namespace,
             cwd=ROOT,

@@ -19,8 +19,8 @@ from rljob_operator.kube.lease import LeaderElection
 from rljob_operator.kube.lease_rules import LeaseTiming
 from rljob_operator.kube.objects import Item
 from rljob_operator.kube.resources import CONFIG_MAPS, LEASES
-from tests.apiserver.lease_contender import BOOK, LEASE, TIMING
-from tests.fault_proxy import Answer, Delay
+from tests.support.operator.fault_proxy import Answer, Delay
+from tests.support.operator.lease_contender import BOOK, LEASE, TIMING
 
 ROOT = Path(__file__).parents[2]
 JUDGE = "judge"
@@ -77,7 +77,7 @@ class Arena:
         path = self.folder / name
         path.touch(mode=0o600)
         path.write_text(yaml.safe_dump(config))
-        command = [sys.executable, "-m", "tests.apiserver.lease_contender"]
+        command = [sys.executable, "-m", "tests.support.operator.lease_contender"]
         arguments = [str(path), self.namespace, name, str(seconds), str(duration)]
         process = await asyncio.create_subprocess_exec(
             *command, *arguments, cwd=ROOT, stdout=asyncio.subprocess.PIPE

@@ -11,16 +11,16 @@ from itertools import groupby
 import pytest
 
 from rljob_operator.kube.credentials import from_kubeconfig
-from tests.apiserver.operator_site import (
+from tests.support.operator.fault_proxy import Answer, Cut, CutAfter, Delay, FaultProxy
+from tests.support.operator.operator_site import (
     SECONDS,
     Desk,
     as_operator,
     running_operator,
     writes,
 )
-from tests.cluster import Cluster
-from tests.cluster.processes import ended_within
-from tests.fault_proxy import Answer, Cut, CutAfter, Delay, FaultProxy
+from tools.cluster import Cluster
+from tools.cluster.processes import ended_within
 
 IDLE_SECONDS = 6.0
 """Longer than any interval at which the operator would do something by itself."""

@@ -5,7 +5,7 @@ from datetime import datetime
 
 import pytest
 
-from tests.apiserver.operator_site import Desk, condition, running_operator
+from tests.support.operator.operator_site import Desk, condition, running_operator
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,11 @@ import pytest
 
 from rljob_operator.controller.jobs import JobStore
 from rljob_operator.controller.sweep import sweep
-from tests import rendered
-from tests.apiserver.operator_site import SECONDS, Desk, running_operator
-from tests.cluster import Cluster
-from tests.cluster.cluster import RLJOB_DEFINITION
-from tests.cluster.custom_resources import DEFINITIONS, apply_definitions
+from tests.support.operator import rendered
+from tests.support.operator.operator_site import SECONDS, Desk, running_operator
+from tools.cluster import Cluster
+from tools.cluster.cluster import RLJOB_DEFINITION
+from tools.cluster.custom_resources import DEFINITIONS, apply_definitions
 
 NAME = f"{DEFINITIONS}/rljobs.rljob.dev"
 SETTLED_SECONDS = 8.0

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.binaries import CannotBuild, cache, kept, manifests, program
-from tests.cluster.families import ETCD, FAMILIES, KUBE, KUBERAY_VERSIONS, KWOK, kuberay
+from tools.cluster.binaries import CannotBuild, cache, kept, manifests, program
+from tools.cluster.families import ETCD, FAMILIES, KUBE, KUBERAY_VERSIONS, KWOK, kuberay
 
 ROOT = Path(__file__).parents[2]
 
@@ -86,8 +86,8 @@ def test_nothing_is_kept_of_what_failed_half_way(empty_cache):
 def test_processes_that_ask_together_make_it_once(empty_cache, tmp_path):
     count = tmp_path / "count"
     code = f"""
-from tests.cluster.binaries import kept
-from tests.cluster.families import ETCD
+from tools.cluster.binaries import kept
+from tools.cluster.families import ETCD
 def make(target):
     with open({str(count)!r}, "a") as file:
         file.write("made ")

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from rljob_api.job import Spec
-from tests.jobs import BROKEN_RULES, GOOD, REMOVED, job
+from tests.support.jobs import BROKEN_RULES, GOOD, REMOVED, job
 
 _VALUES = re.compile(r" \((?:found|[A-Za-z.]+ is) [^()]*\)$|\($")
 """What the runtime adds to a rule's message: the values that broke it. The API server shows the field's."""

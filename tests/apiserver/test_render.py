@@ -9,7 +9,7 @@ import yaml
 
 from rljob_api import RLJob
 from rljob_operator.render import JobKey, KubeRay, objects, refusals
-from tests.jobs import job
+from tests.support.jobs import job
 
 JOBS = {
     "cpu": {"pools.fastRollout.replicas": 2},

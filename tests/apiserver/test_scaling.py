@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.apiserver.operator_site import Desk, condition, running_operator
-from tests.apiserver.scaling_site import scale_at_random
+from tests.support.operator.operator_site import Desk, condition, running_operator
+from tests.support.operator.scaling_site import scale_at_random
 
 JOBS, SCALE_DOWNS = 4, 5
 """`tests/bench/scale_down_kuberay.py` makes more than 200 under each KubeRay."""

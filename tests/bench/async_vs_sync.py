@@ -13,9 +13,9 @@ import numpy as np
 
 from rljob_runtime.engines.fake import FakeTiming
 from rljob_runtime.engines.protocol import Request
-from rljob_runtime.staleness import StalenessController
+from rljob_runtime.groups.staleness import StalenessController
 from tests.bench.figures import Figure, record
-from tests.simulated_job import Scenario, SimulatedJob
+from tests.support.simulated.simulated_job import Scenario, SimulatedJob
 
 MEDIAN_TOKENS = 200
 SIGMA = 0.9

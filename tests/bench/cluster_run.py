@@ -8,11 +8,11 @@ import subprocess
 import sys
 import time
 
-from rljob_runtime.metrics import METRICS_FILE, read_metrics
+from rljob_runtime.trace.record.metrics import METRICS_FILE, read_metrics
 from tests.bench.figures import Figure, record
-from tests.cluster.demo import ROOT
+from tools.cluster.demo import ROOT
 
-_CLUSTER = [sys.executable, "-m", "tests.cluster"]
+_CLUSTER = [sys.executable, "-m", "tools.cluster"]
 _NEWEST_STEPS = 10
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import torch
 
-from rljob_runtime.trace.events import EventLog
+from rljob_runtime.trace.record.event_log import EventLog
 from tests.bench.figures import Figure, record
 
 PAIRS = 100

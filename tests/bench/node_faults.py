@@ -15,12 +15,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rljob_runtime.metrics import METRICS_FILE
+from rljob_runtime.trace.record.metrics import METRICS_FILE
 from tests.bench.figures import Figure, record
-from tests.cluster import Cluster
-from tests.cluster.product import NAMESPACE as OPERATOR_NAMESPACE
-from tests.cluster.product import product_cluster
-from tests.node.jobs import NodeJob, assert_every_prompt_once, claim, new_namespace
+from tests.support.operator.node_jobs import NodeJob, assert_every_prompt_once, claim, new_namespace
+from tools.cluster import Cluster
+from tools.cluster.product import NAMESPACE as OPERATOR_NAMESPACE
+from tools.cluster.product import product_cluster
 
 STEPS = 160
 CHECKPOINT_STEPS = 5

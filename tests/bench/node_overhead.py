@@ -16,12 +16,12 @@ from typing import Any
 
 import yaml
 
-from rljob_runtime.metrics import METRICS_FILE, read_metrics
+from rljob_runtime.trace.record.metrics import METRICS_FILE, read_metrics
 from tests.bench.figures import Figure, record
 from tests.bench.real_runs import EXAMPLE, run_example
-from tests.cluster import Cluster
-from tests.cluster.product import product_cluster
-from tests.node.jobs import CLAIM, NodeJob, claim, new_namespace
+from tests.support.operator.node_jobs import CLAIM, NodeJob, claim, new_namespace
+from tools.cluster import Cluster
+from tools.cluster.product import product_cluster
 
 WARM_UP_STEPS = 15
 TURNS = 3

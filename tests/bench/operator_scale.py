@@ -24,12 +24,12 @@ from rljob_operator.kube.credentials import from_kubeconfig
 from rljob_operator.kube.informer import Informer, Selection
 from rljob_operator.kube.objects import Item
 from rljob_operator.kube.resources import PODS, RAY_CLUSTERS, RLJOBS, Resource
-from tests.apiserver.kube_site import Site, site
-from tests.apiserver.operator_site import SMALL, OperatorSite, running_operator
-from tests.apiserver.scaling_site import JobItem
 from tests.bench.figures import Figure, record
-from tests.cluster import Cluster
-from tests.jobs import job
+from tests.support.jobs import job
+from tests.support.operator.kube_site import Site, site
+from tests.support.operator.operator_site import SMALL, OperatorSite, running_operator
+from tests.support.operator.scaling_site import JobItem
+from tools.cluster import Cluster
 
 FAST = 8
 PODS_PER_JOB = FAST + 2

@@ -24,7 +24,7 @@ from statistics import median
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from rljob_runtime.queue.auth import ClientKeys, Endpoint, ServerKeys, new_keys
+from rljob_runtime.net.auth import ClientKeys, Endpoint, ServerKeys, new_keys
 from rljob_runtime.queue.broker import Broker
 from rljob_runtime.queue.client import AsyncQueueClient, QueueClient
 from rljob_runtime.queue.server import QueueServer

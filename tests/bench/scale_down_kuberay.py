@@ -1,7 +1,7 @@
 """Random scale-downs of live rollout pools against the real KubeRay, in each supported version.
 
-A simulated runtime knows which pods hold work (tests/apiserver/scaling_site.py). Counted are busy workers
-that were killed, and workers that KubeRay chose by itself: both must be 0.
+A simulated runtime knows which pods hold work (tests/support/operator/scaling_site.py). Counted are busy
+workers that were killed, and workers that KubeRay chose by itself: both must be 0.
 
     python -m tests.bench.scale_down_kuberay [--scale-downs 200] [--jobs 8]
 """
@@ -12,10 +12,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.apiserver.operator_site import running_operator
-from tests.apiserver.scaling_site import Record, scale_at_random
 from tests.bench.figures import Figure, record
-from tests.cluster import KUBERAY_VERSIONS, Cluster
+from tests.support.operator.operator_site import running_operator
+from tests.support.operator.scaling_site import Record, scale_at_random
+from tools.cluster import KUBERAY_VERSIONS, Cluster
 
 GOAL = "at least 200 against each version: 0 busy workers killed, 0 wrong victims"
 

@@ -1,7 +1,8 @@
 """Busy workers that a scale-down costs, over random scale-downs in the model of KubeRay.
 
 Each scale-down starts from a running job of random size, asks for fewer workers of one or two pools, and
-has a random history (see tests/simulated_resizes.py) until the pools have the size that was asked for last.
+has a random history (see tests/support/operator/simulated_resizes.py) until the pools have the size that was
+asked for last.
 A wrong victim is a worker that KubeRay chose; no scale-down here takes as long as drainGraceSeconds.
 
 Beside it, the same histories with scale-downs done in two simpler ways: only lowering `replicas`, and
@@ -20,7 +21,7 @@ from collections.abc import Callable
 
 from rljob_operator.plan.observed import Cluster, Group, Pod
 from tests.bench.figures import Figure, record
-from tests.simulated_resizes import MOVES, Resizing, with_the_operator
+from tests.support.operator.simulated_resizes import MOVES, Resizing, with_the_operator
 
 SCALE_DOWNS = 10_000
 

@@ -28,8 +28,8 @@ from rljob_runtime.engines.protocol import PauseMode, Request
 from rljob_runtime.engines.vllm import VllmEngine
 from rljob_runtime.samples import Generation, join_spans
 from tests.bench.figures import Figure, record
-from tests.engines import vllm_engine
-from tests.tiny_models import Reference, perturbed, request, tiny_model, weights_at
+from tests.support.runtime.engines import vllm_engine
+from tests.support.runtime.tiny_models import Reference, perturbed, request, tiny_model, weights_at
 
 IN_FLIGHT, RESPONSE, SYNCS = 32, 240, 40
 

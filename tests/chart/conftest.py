@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from tests.cluster import CannotBuild
-from tests.cluster.binaries import program
-from tests.cluster.families import HELM
+from tools.cluster import CannotBuild
+from tools.cluster.binaries import program
+from tools.cluster.families import HELM
 
 PROBLEM = pytest.StashKey[Exception]()
 

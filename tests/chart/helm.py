@@ -12,8 +12,8 @@ from typing import Any
 
 import yaml
 
-from tests.cluster.binaries import program
-from tests.cluster.families import HELM
+from tools.cluster.binaries import program
+from tools.cluster.families import HELM
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm" / "rljob-operator"

@@ -10,7 +10,7 @@ from rljob_operator.controller.main import _parser
 from rljob_operator.metrics import OperatorMetrics
 from rljob_operator.render.images import ACCELERATORS
 from tests.chart.helm import CHART, NAMESPACE, ROOT, HelmFailed, helm, of_kind, render, the
-from tests.pod_rules import HARDENED, RESTRICTED, broken
+from tests.support.operator.pod_rules import HARDENED, RESTRICTED, broken
 
 ALL = {
     "metrics.serviceMonitor.enabled": True,

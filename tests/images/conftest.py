@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import CannotBuild, images
+from tools.cluster import CannotBuild, images
 
 BUILT = pytest.StashKey[dict[str, images.Built | Exception]]()
 WANTED = {"operator": "operator", "runtime_cpu": "runtime-cpu"}

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from tests.cluster import images
-from tests.cluster.image_settings import ROOT, version
 from tests.images import container
+from tools.cluster import images
+from tools.cluster.image_settings import ROOT, version
 
 MEGABYTE = 1_000_000
 SECRET = re.compile(r"INDEX_URL|INDEX=|https?://(?!\w*\.debian\.org)\S*simple|/run/uv-cache=")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.image_settings import NAMES, ROOT, context_files, install_settings, version
+from tools.cluster.image_settings import NAMES, ROOT, context_files, install_settings, version
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import image_archive, images
-from tests.cluster.packages import ensure_packages
-from tests.cluster.processes import Process
+from tools.cluster import image_archive, images
+from tools.cluster.packages import ensure_packages
+from tools.cluster.processes import Process
 
 NAME = "localhost/rljob/operator:test"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from tests.cluster.image_settings import ROOT
+from tools.cluster.image_settings import ROOT
 
 EXTRAS = {
     "operator": ["operator"],

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import KUBERAY_VERSIONS, ApiError, CannotBuild, Cluster, ProcessFailed, prepare
-from tests.cluster.node_probe import why_no_node
-from tests.cluster.product import build_images, install
-from tests.node.jobs import NodeJob, claim, new_namespace
+from tests.support.operator.node_jobs import NodeJob, claim, new_namespace
+from tools.cluster import KUBERAY_VERSIONS, ApiError, CannotBuild, Cluster, ProcessFailed, prepare
+from tools.cluster.node_probe import why_no_node
+from tools.cluster.product import build_images, install
 
 HERE = Path(__file__).parent
 PROBLEM = pytest.StashKey[str]()

@@ -8,10 +8,10 @@ import json
 
 import pytest
 
-from tests.cluster import Cluster
-from tests.cluster.node_config import NODE_NAME
-from tests.cluster.product import NAMESPACE as OPERATOR_NAMESPACE
-from tests.node.jobs import NodeJob, assert_every_prompt_once
+from tests.support.operator.node_jobs import NodeJob, assert_every_prompt_once
+from tools.cluster import Cluster
+from tools.cluster.node_config import NODE_NAME
+from tools.cluster.product import NAMESPACE as OPERATOR_NAMESPACE
 
 pytestmark = pytest.mark.timeout(900, func_only=True)
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import Cluster
-from tests.cluster.cgroups import ROOT as CONTROL_GROUPS
-from tests.cluster.node_shell import STORE_VARIABLE, NodeShell
-from tests.cluster.pause import IMAGE
+from tools.cluster import Cluster
+from tools.cluster.cgroups import ROOT as CONTROL_GROUPS
+from tools.cluster.node_shell import STORE_VARIABLE, NodeShell
+from tools.cluster.pause import IMAGE
 
 pytestmark = pytest.mark.timeout(240, func_only=True)
 
@@ -44,11 +44,11 @@ def processes_in(namespace: int) -> list[int]:
 
 @pytest.fixture
 def by_hand(tmp_path: Path) -> Iterator[Callable[..., None]]:
-    """`python -m tests.cluster COMMAND ...` for a cluster in tmp_path, which ends with the test."""
+    """`python -m tools.cluster COMMAND ...` for a cluster in tmp_path, which ends with the test."""
     environment = {**os.environ, STORE_VARIABLE: str(tmp_path / "store")}
 
     def call(command: str, *arguments: str) -> None:
-        words = [sys.executable, "-m", "tests.cluster", command, f"--folder={tmp_path / 'cluster'}"]
+        words = [sys.executable, "-m", "tools.cluster", command, f"--folder={tmp_path / 'cluster'}"]
         subprocess.run([*words, *arguments], cwd=ROOT, env=environment, check=True, timeout=120)
 
     yield call

@@ -6,9 +6,9 @@ import time
 import pytest
 import yaml
 
-from tests.cluster import Cluster
-from tests.cluster.demo import EXAMPLE
-from tests.node.jobs import CLAIM, NodeJob, assert_every_prompt_once
+from tests.support.operator.node_jobs import CLAIM, NodeJob, assert_every_prompt_once
+from tools.cluster import Cluster
+from tools.cluster.demo import EXAMPLE
 
 pytestmark = pytest.mark.timeout(600, func_only=True)
 

@@ -6,8 +6,8 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.scaled_job import DETECTION_SECONDS, ScaledJob
-from tests.simulated_job import Scenario
+from tests.support.simulated.scaled_job import DETECTION_SECONDS, ScaledJob
+from tests.support.simulated.simulated_job import Scenario
 
 MOST = 4
 

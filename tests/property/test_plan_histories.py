@@ -17,9 +17,9 @@ from rljob_operator.plan.observed import POOLS, Observed, Queue
 from rljob_operator.plan.outdated import outdated
 from rljob_operator.plan.plan import Plan
 from rljob_operator.plan.times import after
-from tests.observations import NOW, new_job, spec
-from tests.simulated_kuberay import SimulatedKuberay
-from tests.simulated_operator import SimulatedOperator
+from tests.support.operator.observations import NOW, new_job, spec
+from tests.support.operator.simulated_kuberay import SimulatedKuberay
+from tests.support.operator.simulated_operator import SimulatedOperator
 
 ENDS = ("Complete", "Failed")
 LEGAL = {

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.simulated_resizes import with_the_operator
+from tests.support.operator.simulated_resizes import with_the_operator
 
 SEEDS = st.integers(0, 2**32 - 1)
 

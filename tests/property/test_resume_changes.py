@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rljob_api import RLJob
-from rljob_runtime.job_plan import JobPlan
-from rljob_runtime.ledger import Ledger
-from rljob_runtime.resume import beyond, with_fitting_groups
+from rljob_runtime.driver.job_settings import JobPlan
+from rljob_runtime.driver.resume import beyond, with_fitting_groups
+from rljob_runtime.driver.training_loop import JobState
+from rljob_runtime.groups.ledger import Ledger
 from rljob_runtime.samples import decode_group
-from rljob_runtime.training_loop import JobState
-from tests.resumes import asked, frame, plan_from, saved
+from tests.support.runtime.resumes import asked, frame, plan_from, saved
 
 
 class Leg:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rljob_runtime.samples import spans_cover
-from tests.simulated_job import Scenario, SimulatedJob
+from tests.support.simulated.simulated_job import Scenario, SimulatedJob
 
 
 def killer(seed: int, every: float):

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_runtime.cluster.scaling import Change, Place, decide
+from rljob_runtime.fleet.scaling import Change, Place, decide
 
 places = st.lists(
     st.builds(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.losing_job import CALLS, LosingSession, Losses, run_losing
+from tests.support.simulated.losing_job import CALLS, LosingSession, Losses, run_losing
 
 ENGINES_ARE_THE_BOTTLENECK = {
     "few places": Losses(at=[("step", 21)], steps=40, max_running=3),

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from rljob_runtime.queue.auth import ClientKeys, Endpoint, new_keys
+from rljob_runtime.net.auth import ClientKeys, Endpoint, new_keys
 from rljob_runtime.queue.broker import Broker
 from rljob_runtime.queue.server import QueueServer
-from tests.runtime.queue_site import sites
+from tests.support.runtime.queue_site import sites
 
 
 @pytest.fixture(scope="module")

@@ -18,24 +18,25 @@ import ray
 from safetensors.torch import load_file
 
 from rljob_api import RLJob
-from rljob_runtime import local_ray, ray_trainer
-from rljob_runtime.engine_pool import EnginePool, EngineSlot
+from rljob_runtime.driver import ranks as ray_trainer
+from rljob_runtime.driver.job_settings import plan_job
+from rljob_runtime.driver.ranks import RayTrainer
 from rljob_runtime.engines.remote import RemoteEngine
-from rljob_runtime.engines.worker import start_worker
-from rljob_runtime.job_plan import plan_job
-from rljob_runtime.queue.auth import ClientKeys, Endpoint, new_keys
+from rljob_runtime.engines.rollout_worker import start_worker
+from rljob_runtime.net.auth import ClientKeys, Endpoint, new_keys
 from rljob_runtime.queue.client import QueueClient
-from rljob_runtime.ray_trainer import RayTrainer
+from rljob_runtime.rollout.pool import EnginePool, EngineSlot
+from rljob_runtime.rollout.weight_sync import EngineSync, Push
 from rljob_runtime.run_folder import RunOptions
 from rljob_runtime.samples import encode
-from rljob_runtime.trace.events import EventLog
-from rljob_runtime.trace.ranks import EventRanks
-from rljob_runtime.weights.manifest import tensor_shapes
+from rljob_runtime.site import one_machine as local_ray
+from rljob_runtime.trace.record.event_log import EventLog
+from rljob_runtime.trace.record.ranks import EventRanks
+from rljob_runtime.weights.contents import tensor_shapes
 from rljob_runtime.weights.route import WeightRoute
-from rljob_runtime.weights.sync import EngineSync, Push
-from tests.gloo_group import GlooSender, GlooTrainerActor, digest
-from tests.trainer_ranks import groups, model_folder, trainer_job
-from tests.weight_receivers import LOSSES, LOSSES_IDS, Receiver, check_a_loss
+from tests.support.runtime.gloo_group import GlooSender, GlooTrainerActor, digest
+from tests.support.runtime.trainer_ranks import groups, model_folder, trainer_job
+from tests.support.runtime.weight_receivers import LOSSES, LOSSES_IDS, Receiver, check_a_loss
 
 SETTLE = 2.0
 SOON = 30.0
@@ -47,7 +48,7 @@ RECEIVER = """
 import sys, time
 from datetime import timedelta
 from torch.distributed import TCPStore
-from tests.gloo_group import digest, join, receive
+from tests.support.runtime.gloo_group import digest, join, receive
 from rljob_runtime.weights.collective import Rendezvous
 
 location, until, shapes = sys.argv[1], sys.argv[2], eval(sys.argv[3])
@@ -102,7 +103,9 @@ class Site:
             "silent": silent,
         }
         address = f"ipc://{self.folder}/{name}"
-        actor = start_worker("tests.gloo_group:GlooEngine", arguments, name, address, server_keys, num_cpus=0)
+        actor = start_worker(
+            "tests.support.runtime.gloo_group:GlooEngine", arguments, name, address, server_keys, num_cpus=0
+        )
         engine = RemoteEngine(name, actor, client_keys)
         await engine.start(0)
         slot = EngineSlot(engine, "fast", 8, EventLog(None, 0, name, "fast"))

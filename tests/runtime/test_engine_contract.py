@@ -13,8 +13,8 @@ from rljob_runtime.engines.fake import FakeEngine
 from rljob_runtime.engines.protocol import Engine, EngineDied, Request
 from rljob_runtime.samples import Generation, Span, spans_cover
 from rljob_runtime.weights.shm import WeightsGone
-from tests.engines import fake_engine, fed_engine, started, torch_engine, vllm_engine
-from tests.tiny_models import (
+from tests.support.runtime.engines import fake_engine, fed_engine, started, torch_engine, vllm_engine
+from tests.support.runtime.tiny_models import (
     check_log_probs,
     perturbed,
     published,

@@ -14,11 +14,11 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rljob_api import RLJob
-from rljob_runtime import model_export
 from rljob_runtime.cli import main
 from rljob_runtime.data.tokenizer import CharacterTokenizer, FolderTokenizer, TextTokenizer
-from rljob_runtime.model_export import export, keep_model_files
-from tests.trainer_ranks import groups, model_folder, on_ranks, trainer_job, worker
+from rljob_runtime.driver import export as model_export
+from rljob_runtime.driver.export import export, keep_model_files
+from tests.support.runtime.trainer_ranks import groups, model_folder, on_ranks, trainer_job, worker
 
 LETTERS = CharacterTokenizer("abcdefgh")
 TOKENS = torch.arange(24).reshape(2, 12) % 32

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from rljob_runtime.weights.nccl import NcclSender
-from tests.weight_receivers import LOSSES, LOSSES_IDS, Receiver, check_a_loss
+from tests.support.runtime.weight_receivers import LOSSES, LOSSES_IDS, Receiver, check_a_loss
 
 SOON = 15.0
 """Seconds, where NCCL itself would wait for ever."""
@@ -27,7 +27,7 @@ import torch
 from vllm.distributed.device_communicators.pynccl import PyNcclCommunicator
 from vllm.distributed.utils import StatelessProcessGroup
 from rljob_runtime.weights.collective import Rendezvous
-from tests.gloo_group import digest
+from tests.support.runtime.gloo_group import digest
 
 location, until, shapes = sys.argv[1], sys.argv[2], eval(sys.argv[3])
 torch.cuda.set_device(0)

@@ -13,8 +13,8 @@ import torch
 
 from rljob_runtime.engines.protocol import Engine, WeightRef
 from rljob_runtime.weights.collective import Rendezvous
-from tests.engines import started, vllm_engine
-from tests.tiny_models import check_log_probs, perturbed, request, tiny_model
+from tests.support.runtime.engines import started, vllm_engine
+from tests.support.runtime.tiny_models import check_log_probs, perturbed, request, tiny_model
 
 pytestmark = [
     pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two NVIDIA accelerators"),
@@ -25,7 +25,7 @@ SENDER = """
 import sys
 from pathlib import Path
 from safetensors.torch import load_file
-from rljob_runtime.weights.manifest import tensor_shapes
+from rljob_runtime.weights.contents import tensor_shapes
 from rljob_runtime.weights.nccl import NcclSender
 
 address, base, folders = sys.argv[1], Path(sys.argv[2]), [Path(name) for name in sys.argv[3:]]

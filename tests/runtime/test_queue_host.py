@@ -8,7 +8,7 @@ import socket
 import pytest
 import ray
 
-from rljob_runtime.queue.auth import new_keys
+from rljob_runtime.net.auth import new_keys
 from rljob_runtime.queue.client import AsyncQueueClient
 from rljob_runtime.queue.host import start_host
 

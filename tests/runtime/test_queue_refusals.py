@@ -8,10 +8,10 @@ import pytest
 import zmq
 import zmq.asyncio
 
+from rljob_runtime.net.auth import AddressError, Endpoint, dial, new_keys
 from rljob_runtime.queue import wire
-from rljob_runtime.queue.auth import AddressError, Endpoint, dial, new_keys
 from rljob_runtime.queue.client import AsyncQueueClient, QueueRefused, QueueUnavailable
-from tests.runtime.queue_site import CLIENT_KEYS, SOON, Site, groups
+from tests.support.runtime.queue_site import CLIENT_KEYS, SOON, Site, groups
 
 # Strangers and nonsense
 

@@ -12,11 +12,11 @@ import time
 import msgspec
 import pytest
 
+from rljob_runtime.net.auth import Endpoint
 from rljob_runtime.queue import wire
-from rljob_runtime.queue.auth import Endpoint
 from rljob_runtime.queue.client import AsyncQueueClient, QueueRefused, QueueTimeout, QueueUnavailable
-from tests.runtime.queue_site import CLIENT_KEYS, SERVER_KEYS, SOON, content, groups
-from tests.runtime.relay import Relay
+from tests.support.runtime.queue_site import CLIENT_KEYS, SERVER_KEYS, SOON, content, groups
+from tests.support.runtime.relay import Relay
 
 
 async def until(condition):
@@ -189,7 +189,7 @@ async def test_a_lease_lasts_as_long_as_its_client(make_site, address):
 
 CONSUMER = """
 import sys, msgspec
-from rljob_runtime.queue.auth import ClientKeys, Endpoint
+from rljob_runtime.net.auth import ClientKeys, Endpoint
 from rljob_runtime.queue.client import QueueClient
 endpoint = msgspec.json.decode(sys.argv[1], type=Endpoint)
 client = QueueClient(endpoint, msgspec.json.decode(sys.argv[2], type=ClientKeys), "trainer")

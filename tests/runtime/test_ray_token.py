@@ -21,7 +21,7 @@ import psutil
 import pytest
 
 from rljob_operator.render.keys import FOLDER, RAY_TOKEN
-from tests.rendered import cluster, containers, environment
+from tests.support.operator.rendered import cluster, containers, environment
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -17,9 +17,9 @@ from rljob_runtime.engines import channel
 from rljob_runtime.engines.fake import FAKE_TOKEN, FakeTiming
 from rljob_runtime.engines.protocol import EngineDied, Request, WeightRef
 from rljob_runtime.engines.remote import RemoteEngine
-from rljob_runtime.engines.worker import load_factory, start_worker
-from rljob_runtime.queue.auth import Endpoint, dial, new_keys
-from tests.runtime.relay import Relay
+from rljob_runtime.engines.rollout_worker import load_factory, start_worker
+from rljob_runtime.net.auth import Endpoint, dial, new_keys
+from tests.support.runtime.relay import Relay
 
 pytestmark = pytest.mark.usefixtures("cluster")
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from rljob_runtime.trainer.checkpoint import newest
-from tests.disks import fill, small_disk
-from tests.runs import PROMPTS, Run, manifest, running
+from tests.support.disks import fill, small_disk
+from tests.support.runtime.runs import PROMPTS, Run, manifest, running
 
 STEPS = 40
 POOLS = {"fastRollout": {"replicas": 1}}

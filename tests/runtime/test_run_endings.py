@@ -9,8 +9,8 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from rljob_runtime.exit_codes import ExitCode
-from tests.runs import manifest, running
-from tests.tiny_models import tiny_model
+from tests.support.runtime.runs import manifest, running
+from tests.support.runtime.tiny_models import tiny_model
 
 
 def configured(**changes: Any) -> Callable[[Path], None]:

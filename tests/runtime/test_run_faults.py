@@ -12,9 +12,9 @@ import pytest
 import yaml
 from safetensors import safe_open
 
-from rljob_runtime.group_counts import counts_in, lost
-from rljob_runtime.metrics import METRICS_FILE, read_metrics
-from tests.runs import PROMPTS, Run, manifest, running
+from rljob_runtime.groups.counts import counts_in, lost
+from rljob_runtime.trace.record.metrics import METRICS_FILE, read_metrics
+from tests.support.runtime.runs import PROMPTS, Run, manifest, running
 
 STEPS = 24
 

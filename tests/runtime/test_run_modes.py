@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from rljob_runtime.metrics import read_metrics
-from tests.runs import PROMPTS, manifest, running
+from rljob_runtime.trace.record.metrics import read_metrics
+from tests.support.runtime.runs import PROMPTS, manifest, running
 
 STEPS = 6
 

@@ -3,9 +3,9 @@
 import pytest
 
 from rljob_api import RLJob
-from rljob_runtime.metrics import read_metrics
-from tests.reference_sync import synchronous_losses
-from tests.runs import manifest, running
+from rljob_runtime.trace.record.metrics import read_metrics
+from tests.support.runtime.reference_sync import synchronous_losses
+from tests.support.runtime.runs import manifest, running
 
 STEPS = 20
 

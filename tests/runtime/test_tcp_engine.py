@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from rljob_runtime.engines.fetching import FetchingEngine, FetchSpec
 from rljob_runtime.engines.protocol import WeightRef
-from rljob_runtime.queue.auth import new_keys
+from rljob_runtime.net.auth import new_keys
 from rljob_runtime.weights.shm import WeightsGone
-from rljob_runtime.weights.tcp_engine import FetchingEngine, FetchSpec
 from rljob_runtime.weights.tcp_server import FolderServer
-from tests.engines import fake_engine, started
-from tests.tiny_models import perturbed, tiny_model
+from tests.support.runtime.engines import fake_engine, started
+from tests.support.runtime.tiny_models import perturbed, tiny_model
 
 SERVER_KEYS, CLIENT_KEYS = new_keys()
 

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 import zmq
 
-from rljob_runtime.queue.auth import ClientKeys, Endpoint, dial, new_keys
+from rljob_runtime.net.auth import ClientKeys, Endpoint, dial, new_keys
 from rljob_runtime.weights import tcp_wire as wire
-from rljob_runtime.weights.manifest import FileEntry, folder_files
+from rljob_runtime.weights.contents import FileEntry, folder_files
 from rljob_runtime.weights.model_source import ModelSource, local_copy
 from rljob_runtime.weights.shm import WeightsGone
 from rljob_runtime.weights.tcp_fetch import Damaged, FolderClient, Unreachable

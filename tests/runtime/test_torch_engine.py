@@ -11,8 +11,16 @@ import pytest_asyncio
 from rljob_runtime.engines.protocol import EngineDied, Request, Sampling, WeightRef
 from rljob_runtime.engines.torch import TorchEngine
 from rljob_runtime.samples import Generation
-from tests.engines import load, started, torch_engine
-from tests.tiny_models import Family, check_log_probs, perturbed, published, request, tiny_model, weights_at
+from tests.support.runtime.engines import load, started, torch_engine
+from tests.support.runtime.tiny_models import (
+    Family,
+    check_log_probs,
+    perturbed,
+    published,
+    request,
+    tiny_model,
+    weights_at,
+)
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

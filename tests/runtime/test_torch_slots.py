@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rljob_runtime.engines.torch_model import SlotModel
-from tests.tiny_models import tiny_model
+from tests.support.runtime.tiny_models import tiny_model
 
 SLOTS, LENGTH = 5, 24
 

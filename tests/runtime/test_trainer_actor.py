@@ -9,12 +9,12 @@ import ray
 from safetensors.torch import load_file
 
 from rljob_runtime.engines.protocol import WeightRef
-from rljob_runtime.queue.auth import ClientKeys, Endpoint
+from rljob_runtime.net.auth import ClientKeys, Endpoint
 from rljob_runtime.queue.client import QueueClient
 from rljob_runtime.samples import encode
-from rljob_runtime.trainer.actor import TrainerActor, TrainerSpec
-from rljob_runtime.trainer.metrics import StepMetrics
-from tests.trainer_ranks import groups, model_folder, trainer_job, worker
+from rljob_runtime.trainer.rank_actor import TrainerActor, TrainerSpec
+from rljob_runtime.trainer.step_metrics import StepMetrics
+from tests.support.runtime.trainer_ranks import groups, model_folder, trainer_job, worker
 
 _SECONDS = 200.0
 

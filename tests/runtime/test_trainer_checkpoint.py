@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from rljob_runtime.trainer.checkpoint import CheckpointError, newest, step_of
-from tests.disks import fill, small_disk
-from tests.trainer_ranks import groups, model_folder, on_ranks, trainer_job, worker
+from tests.support.disks import fill, small_disk
+from tests.support.runtime.trainer_ranks import groups, model_folder, on_ranks, trainer_job, worker
 
 TIED: dict[str, Any] = {"model": {"tieWordEmbeddings": True}}
 

@@ -14,8 +14,8 @@ from rljob_runtime.job_errors import UnsupportedModel
 from rljob_runtime.trainer.model import load_policy, save_initial_model
 from rljob_runtime.trainer.packing import pack
 from rljob_runtime.trainer.policy import Distribution, Policy, restrict
-from tests.tiny_models import VOCABULARY, Family, tiny_model
-from tests.trainer_ranks import trainer_job
+from tests.support.runtime.tiny_models import VOCABULARY, Family, tiny_model
+from tests.support.runtime.trainer_ranks import trainer_job
 
 CPU = torch.device("cpu")
 PLAIN = Distribution()

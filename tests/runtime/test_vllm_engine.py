@@ -17,9 +17,9 @@ import pytest_asyncio
 from rljob_runtime.engines.protocol import EngineDied, Sampling
 from rljob_runtime.engines.vllm import VllmEngine
 from rljob_runtime.samples import Generation
-from rljob_runtime.weights.manifest import tensor_shapes
-from tests.engines import load, started, vllm_engine
-from tests.tiny_models import (
+from rljob_runtime.weights.contents import tensor_shapes
+from tests.support.runtime.engines import load, started, vllm_engine
+from tests.support.runtime.tiny_models import (
     PLAIN,
     Family,
     check_log_probs,
@@ -128,7 +128,7 @@ async def test_a_killed_engine_core_ends_every_submit_at_once(base: Path) -> Non
 HOST = """
 import asyncio, sys
 from pathlib import Path
-from tests.engines import vllm_engine
+from tests.support.runtime.engines import vllm_engine
 
 async def main():
     engine = vllm_engine(Path(sys.argv[1]), "host")

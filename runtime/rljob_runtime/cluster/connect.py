@@ -8,7 +8,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from rljob_runtime import local_ray
+from rljob_runtime.site import one_machine as local_ray
 
 log = logging.getLogger(__name__)
 

@@ -24,18 +24,18 @@ from pydantic import ValidationError
 
 from rljob_api import RLJob
 from rljob_api.errors import Problem, problems
-from rljob_runtime.checks import check_job
 from rljob_runtime.cluster.api import ApiClient, ApiRefused, ApiUnavailable
 from rljob_runtime.cluster.completed import say_completed
 from rljob_runtime.cluster.credentials import Credentials, CredentialsError, from_kubeconfig, in_pod
 from rljob_runtime.cluster.own_job import Identity, JobGone, read_job
+from rljob_runtime.cluster.pod_site import cluster_site
 from rljob_runtime.cluster.settings import TERMINATION_LOG, Settings, SettingsError, read_settings
-from rljob_runtime.cluster.site import cluster_site
-from rljob_runtime.cluster.wish import Wish, wish_of
-from rljob_runtime.driver import Outcome, carry_out
+from rljob_runtime.driver.run import Outcome, carry_out
 from rljob_runtime.exit_codes import ExitCode
+from rljob_runtime.manifest.checks import check_job
 from rljob_runtime.run_folder import FolderBusy, FolderRefused, RunOptions, held, holds_run
-from rljob_runtime.site import Site
+from rljob_runtime.site.desired import Wish, wish_of
+from rljob_runtime.site.site import Site
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from typing import Any
 from rljob_api import GROUP, VERSION
 from rljob_runtime.cluster.api import ApiClient, ApiRefused, ApiUnavailable
 from rljob_runtime.cluster.back_off import BackOff
-from rljob_runtime.cluster.wish import Wish, wish_of
+from rljob_runtime.site.desired import Wish, wish_of
 
 log = logging.getLogger(__name__)
 

@@ -16,9 +16,9 @@ from typing import Any
 from rljob_api import GROUP, KIND, VERSION
 from rljob_runtime.cluster.api import ApiClient, ApiRefused, ApiUnavailable
 from rljob_runtime.cluster.back_off import BackOff
-from rljob_runtime.cluster.board import Board
 from rljob_runtime.cluster.own_job import Identity
-from rljob_runtime.cluster.wish import Wish
+from rljob_runtime.site.desired import Wish
+from rljob_runtime.site.status_draft import Board
 
 log = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ from rljob_runtime.engines.protocol import (
 )
 from rljob_runtime.engines.spans import SpanRecorder
 from rljob_runtime.samples import Generation
-from rljob_runtime.weights.manifest import check_same_model, tensor_shapes
+from rljob_runtime.weights.contents import check_same_model, tensor_shapes
 from rljob_runtime.weights.shm import reading
 
 FAKE_TOKEN = 5

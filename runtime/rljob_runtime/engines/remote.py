@@ -21,7 +21,7 @@ import zmq.asyncio
 from rljob_runtime.engines import channel
 from rljob_runtime.engines.channel import encode_message
 from rljob_runtime.engines.protocol import EngineDied, LoadSnapshot, PauseMode, Request, WeightRef
-from rljob_runtime.queue.auth import ClientKeys, Endpoint, dial
+from rljob_runtime.net.auth import ClientKeys, Endpoint, dial
 from rljob_runtime.samples import Generation
 
 _log = logging.getLogger(__name__)

@@ -18,8 +18,8 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 from transformers.utils import logging as transformers_logging
 
 from rljob_runtime.job_errors import UnsupportedModel
-from rljob_runtime.model_files import loading
-from rljob_runtime.weights.manifest import check_same_model, tensor_shapes
+from rljob_runtime.weights.contents import check_same_model, tensor_shapes
+from rljob_runtime.weights.model_files import loading
 
 
 class _SlotLayer(CacheLayerMixin):  # type: ignore[misc]

@@ -29,7 +29,7 @@ from rljob_runtime.engines.protocol import (
 from rljob_runtime.engines.spans import SpanRecorder, spans_from_report
 from rljob_runtime.engines.vllm_compat import Accelerator, VllmCore, VllmShape, environment
 from rljob_runtime.samples import FinishReason, Generation
-from rljob_runtime.weights.manifest import Shapes, check_same_model, tensor_shapes
+from rljob_runtime.weights.contents import Shapes, check_same_model, tensor_shapes
 from rljob_runtime.weights.shm import reading
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from rljob_api.rollout import VllmEngine as VllmOptions
 from rljob_runtime.engines.protocol import PauseMode, Request, Sampling
 from rljob_runtime.engines.vllm_extension import HOST_VARIABLE
 from rljob_runtime.weights.collective import Rendezvous
-from rljob_runtime.weights.manifest import Shapes
+from rljob_runtime.weights.contents import Shapes
 
 Accelerator = Literal["nvidia", "ascend", "cpu"]
 

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from rljob_runtime.ledger import Ledger
+from rljob_runtime.groups.ledger import Ledger
 from rljob_runtime.queue.wire import QueuedGroup, Stats
 
 _HEAP_SLACK = 64

@@ -21,9 +21,9 @@ import msgspec
 import zmq
 import zmq.asyncio
 
+from rljob_runtime.net.auth import ClientKeys, Endpoint, dial
+from rljob_runtime.net.memory import reuse_freed_memory
 from rljob_runtime.queue import wire
-from rljob_runtime.queue.auth import ClientKeys, Endpoint, dial
-from rljob_runtime.queue.memory import reuse_freed_memory
 from rljob_runtime.queue.wire import QueuedGroup, Stats
 
 _T = TypeVar("_T")

@@ -6,9 +6,9 @@ that whoever awaits it learns of a failure at once (and of the actor's death fro
 
 from typing import Any
 
-from rljob_runtime.queue.auth import Endpoint
+from rljob_runtime.net.auth import Endpoint
+from rljob_runtime.net.keys import ServerSide, server_keys
 from rljob_runtime.queue.broker import Broker
-from rljob_runtime.queue.keys import ServerSide, server_keys
 from rljob_runtime.queue.server import QueueServer
 
 

@@ -16,10 +16,10 @@ from typing import NamedTuple
 import msgspec
 import zmq
 
+from rljob_runtime.net.auth import Endpoint, Gate, ServerKeys
+from rljob_runtime.net.memory import reuse_freed_memory
 from rljob_runtime.queue import wire
-from rljob_runtime.queue.auth import Endpoint, Gate, ServerKeys
 from rljob_runtime.queue.broker import Broker, Granted, GroupTooLarge, Impossible, Outcome, Stored, WrongTerm
-from rljob_runtime.queue.memory import reuse_freed_memory
 from rljob_runtime.queue.wire import QueuedGroup
 
 _MESSAGES_PER_TURN = 256

@@ -14,10 +14,10 @@ import torch
 
 from rljob_api import RLJob
 from rljob_runtime.job_errors import UnsupportedModel
-from rljob_runtime.model_files import loading
 from rljob_runtime.trainer.packing import ATTENTION, register_attention
 from rljob_runtime.trainer.policy import Distribution, Policy
-from rljob_runtime.weights.manifest import TIED_HEAD, Shapes, tensor_shapes
+from rljob_runtime.weights.contents import TIED_HEAD, Shapes, tensor_shapes
+from rljob_runtime.weights.model_files import loading
 
 _VOCABULARY_MULTIPLE = 32
 _LAYER_TYPES = {"full_attention", "sliding_attention"}

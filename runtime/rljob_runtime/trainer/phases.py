@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rljob_runtime.trace.events import EventLog
+from rljob_runtime.trace.record.event_log import EventLog
 
 
 class Phases:

@@ -22,11 +22,11 @@ from rljob_runtime.parallel.microbatch import MicroBatch, plan_micro_batches
 from rljob_runtime.samples import Group
 from rljob_runtime.trainer.batch import Response, describe, responses_of
 from rljob_runtime.trainer.loss import Tokens, token_loss, token_weights
-from rljob_runtime.trainer.metrics import StepMetrics
 from rljob_runtime.trainer.optim import ScheduledAdamW
 from rljob_runtime.trainer.packing import Packed, pack
 from rljob_runtime.trainer.phases import Phases
 from rljob_runtime.trainer.policy import Policy
+from rljob_runtime.trainer.step_metrics import StepMetrics
 
 _SUMS = ("loss", "policy_loss", "kl", "entropy", "clipped", "importance", "response_tokens", "tokens",
          "parity", "parity_tokens")  # fmt: skip

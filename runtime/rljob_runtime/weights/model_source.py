@@ -12,9 +12,9 @@ from pathlib import Path
 
 import msgspec
 
-from rljob_runtime.queue.auth import Endpoint
-from rljob_runtime.queue.keys import ClientSide, client_keys
-from rljob_runtime.weights.manifest import folder_files
+from rljob_runtime.net.auth import Endpoint
+from rljob_runtime.net.keys import ClientSide, client_keys
+from rljob_runtime.weights.contents import folder_files
 from rljob_runtime.weights.tcp_fetch import FolderClient
 
 MODEL = "model"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rljob_api import RLJob
-from rljob_runtime.queue.keys import ClientSide, Keyring, ServerSide, server_keys
+from rljob_runtime.net.keys import ClientSide, Keyring, ServerSide, server_keys
 from rljob_runtime.weights.model_source import MODEL, ModelSource
 from rljob_runtime.weights.shm import choose_root
 from rljob_runtime.weights.tcp_server import FolderServer

@@ -15,9 +15,9 @@ from pathlib import Path
 import msgspec
 import zmq
 
-from rljob_runtime.queue.auth import ClientKeys, Endpoint, dial
+from rljob_runtime.net.auth import ClientKeys, Endpoint, dial
 from rljob_runtime.weights import tcp_wire as wire
-from rljob_runtime.weights.manifest import FileEntry
+from rljob_runtime.weights.contents import FileEntry
 from rljob_runtime.weights.shm import WeightsGone
 
 _UNDER_WAY = 8

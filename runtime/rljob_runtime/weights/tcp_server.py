@@ -13,9 +13,9 @@ from pathlib import Path
 import msgspec
 import zmq
 
-from rljob_runtime.queue.auth import Endpoint, Gate, ServerKeys
+from rljob_runtime.net.auth import Endpoint, Gate, ServerKeys
 from rljob_runtime.weights import tcp_wire as wire
-from rljob_runtime.weights.manifest import FileEntry, folder_files
+from rljob_runtime.weights.contents import FileEntry, folder_files
 
 log = logging.getLogger(__name__)
 

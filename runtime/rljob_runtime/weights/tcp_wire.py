@@ -11,7 +11,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from rljob_runtime.weights.manifest import FileEntry
+from rljob_runtime.weights.contents import FileEntry
 
 CHUNK_BYTES = 2**20
 """Of a file, in one message."""

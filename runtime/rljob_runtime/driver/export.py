@@ -1,0 +1,135 @@
+"""The trained policy as a Hugging Face folder, made from a checkpoint.
+
+Guarantees: the folder has its name only once it is whole and on the disk; it holds the checkpoint's weights
+in the number format that the engines sampled with, the model's configuration and the job's tokenizer; any
+number of trainer ranks may have written the checkpoint; one file's weights at a time are in memory. Takes
+neither Ray nor an accelerator.
+
+What is not weights comes from the run's `model_files`, written when the run starts, so that an export needs
+the run's folder alone.
+"""
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rljob_runtime.data.tokenizer import TextTokenizer
+from rljob_runtime.driver.model_folder import CHECKPOINTS
+from rljob_runtime.manifest.load import ManifestError, read
+from rljob_runtime.run_folder import MANIFEST
+from rljob_runtime.trainer import checkpoint
+from rljob_runtime.trainer.checkpoint import CheckpointError
+from rljob_runtime.weights.contents import TIED_HEAD
+from rljob_runtime.weights.shards import INDEX, index_of, plan_shards
+
+MODEL = "model"
+"""Where a run's trained model goes, in its folder."""
+_FILES = "model_files"
+_CONFIG = "config.json"
+_COPIED = (_CONFIG, "generation_config.json")
+_FILE_BYTES = 2 * 2**30
+
+
+class ExportRefused(ValueError):
+    """There is nothing to export, or no place for it; the message says what to do."""
+
+
+def keep_model_files(model_folder: Path, tokenizer: TextTokenizer, run_folder: Path) -> None:
+    """Keep in the run's folder what a model consists of beside its weights."""
+    with _whole(run_folder / _FILES) as folder:
+        for name in _COPIED:
+            if (model_folder / name).is_file():
+                shutil.copyfile(model_folder / name, folder / name)
+        tokenizer.save_pretrained(folder)
+
+
+def export(run_folder: Path, destination: Path, step: int | None = None) -> int:
+    """Write the model of a run's checkpoint, the newest or that of `step`, to `destination`, in place of what
+    is there. Returns the checkpoint's step. Raises `ExportRefused`, `CheckpointError`."""
+    source = _checkpoint(run_folder, step)
+    files = run_folder / _FILES
+    if not (files / _CONFIG).is_file():
+        raise ExportRefused(
+            f"{files} has no {_CONFIG}: the run's folder is not whole; --resume writes it anew"
+        )
+    try:
+        dtype = read(run_folder / MANIFEST).job.spec.training.model.dtype
+    except ManifestError as error:
+        raise ExportRefused(str(error)) from error
+    done = checkpoint.step_of(source)
+    try:
+        with _whole(destination) as folder:
+            shutil.copytree(files, folder, dirs_exist_ok=True)
+            config = json.loads((files / _CONFIG).read_text())
+            config.pop("torch_dtype", None)
+            (folder / _CONFIG).write_text(json.dumps(config | {"dtype": dtype}, indent=2) + "\n")
+            _write_weights(source, folder, dtype, {"step": str(done)})
+    except OSError as error:
+        raise CheckpointError(
+            f"the model of step {done} could not be written to {destination} ({checkpoint.reason(error)}); "
+            f"{source} is whole: make room, or export it elsewhere: rljob export {run_folder} FOLDER"
+        ) from error
+    return done
+
+
+def _checkpoint(run_folder: Path, step: int | None) -> Path:
+    root = run_folder / CHECKPOINTS
+    if root.is_symlink() and not root.exists():
+        raise ExportRefused(f"{root} leads to {root.readlink()}, which is not there")
+    newest = checkpoint.newest(root)
+    if newest is None:
+        raise ExportRefused(f"{run_folder} has no checkpoint yet")
+    if step is None:
+        return newest
+    there = checkpoint.steps(root)
+    if step not in there:
+        known = ", ".join(map(str, there))
+        raise ExportRefused(f"{run_folder} has no checkpoint of step {step}; it has those of {known}")
+    return newest.with_name(f"step_{step}")
+
+
+def _write_weights(source: Path, folder: Path, dtype: str, metadata: dict[str, str]) -> None:
+    """Write the policy's tensors beside the configuration in `folder`. A tied head is left out: it is the
+    input embedding."""
+    import torch
+    from transformers import AutoConfig
+
+    from rljob_runtime.trainer.checkpoint_tensors import SavedPolicy
+    from rljob_runtime.weights.write import write_weights
+
+    policy = SavedPolicy(source)
+    tied = AutoConfig.from_pretrained(folder).get_text_config().tie_word_embeddings
+    layout = {name: each for name, each in policy.layout.items() if not (tied and name == TIED_HEAD)}
+    form = {
+        name: getattr(torch, dtype) if each.dtype.is_floating_point else each.dtype
+        for name, each in layout.items()
+    }
+    sizes = {name: each.size.numel() * form[name].itemsize for name, each in layout.items()}
+    shards = plan_shards(sizes, _FILE_BYTES)
+    for file, names in shards.items():
+        tensors = policy.tensors(names)
+        write_weights({name: tensors.pop(name).to(form[name]) for name in names}, folder / file, metadata)
+    if len(shards) > 1:
+        (folder / INDEX).write_text(index_of(shards, sum(sizes.values())))
+
+
+@contextmanager
+def _whole(folder: Path) -> Iterator[Path]:
+    """A new folder to fill, which then takes the name and the place of `folder`; nothing is left of it where
+    the body fails."""
+    partial, old = (folder.with_name(f"{folder.name}.{end}") for end in ("tmp", "old"))
+    for leftover in (partial, old):
+        shutil.rmtree(leftover, ignore_errors=True)
+    try:
+        partial.mkdir(parents=True)
+        yield partial
+        checkpoint.all_to_disk(partial)
+        if folder.exists():
+            folder.rename(old)
+        partial.rename(folder)
+        shutil.rmtree(old, ignore_errors=True)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise

@@ -1,0 +1,89 @@
+"""What the RLJob's fields come to: sizes, bounds and settings that several parts of a run need.
+
+Guarantees: a job of epochs has as many steps as it takes to train each prompt of each epoch exactly once,
+whatever sizes the steps before a resume had; totalSteps is the number of steps.
+
+Pure: a function of the job, of the number of prompts, and of where the run begins.
+"""
+
+from dataclasses import dataclass
+
+from rljob_api import RLJob
+from rljob_runtime.engines.protocol import PauseMode, Sampling
+from rljob_runtime.groups.staleness import Bound, StalenessController
+from rljob_runtime.rollout.rollouter import RolloutSettings
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a run begins: at nothing, or at a checkpoint, whose steps may have had other sizes."""
+
+    step: int = 0
+    """Steps done."""
+    trained: int = 0
+    """Groups trained."""
+    updates: int = 0
+    """Optimizer updates done."""
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """Derived numbers of a job."""
+
+    bound: Bound
+    total_groups: int
+    """Groups that the whole job trains: those of the uids below."""
+    total_steps: int
+    total_updates: int
+    """Optimizer updates of the whole job."""
+    surplus: int
+    """How many more groups would be trained, had every step before the run's begin had today's size; less
+    than 0 where fewer would be."""
+    capacity_groups: int
+    """Groups that the queue holds."""
+    capacity_samples: int
+    rollout: RolloutSettings
+    in_flight: PauseMode | None
+    """How pushes interrupt; None is the pull plan."""
+    trainer_ranks: int
+
+    def controller(self, trained: int) -> StalenessController:
+        """Staleness control of the job after `trained` groups. It compares groups with weight versions, which
+        follow from steps: so it is told of as many groups as steps of today's size would have trained."""
+        counted, total = trained + self.surplus, self.total_groups + self.surplus
+        return StalenessController(self.bound, total, counted, self.capacity_groups)
+
+
+def plan_job(job: RLJob, rows: int, origin: Origin = Origin()) -> JobPlan:
+    """`rows`: prompts in one epoch."""
+    training = job.spec.training
+    schedule, samples = training.schedule, training.rollout.samples_per_prompt
+    bound = Bound(training.async_.max_staleness, training.groups_per_step, training.async_.steps_per_version)
+    if schedule.total_steps is not None:
+        left = max(0, schedule.total_steps - origin.step) * bound.groups_per_step
+    else:
+        left = max(0, (schedule.epochs or 1) * rows - origin.trained)
+    steps_left = -(-left // bound.groups_per_step)
+    capacity = training.async_.queue_capacity
+    capacity_groups = bound.most_outstanding if capacity is None else capacity // samples
+    trainer = job.spec.pools.trainer
+    push = training.async_.weight_sync.push
+    processes = 1 if job.spec.accelerator == "cpu" else trainer.accelerators_per_worker
+    return JobPlan(
+        bound=bound,
+        total_groups=origin.trained + left,
+        total_steps=origin.step + steps_left,
+        total_updates=origin.updates + steps_left * schedule.batches_per_step,
+        surplus=origin.step * bound.groups_per_step - origin.trained,
+        capacity_groups=capacity_groups,
+        capacity_samples=capacity_groups * samples,
+        rollout=RolloutSettings(samples, training.rollout.max_response_tokens, training.seed),
+        in_flight=push.in_flight if push is not None else None,
+        trainer_ranks=trainer.replicas * processes,
+    )
+
+
+def sampling_of(job: RLJob, stop_token_ids: tuple[int, ...]) -> Sampling:
+    """How the job's engines draw tokens."""
+    rollout = job.spec.training.rollout
+    return Sampling(rollout.temperature, rollout.top_p, rollout.top_k, stop_token_ids)

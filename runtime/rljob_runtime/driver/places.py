@@ -1,0 +1,106 @@
+"""Which Ray nodes the trainer's ranks run on.
+
+Guarantees: the trainer starts only when Ray has exactly as many trainer pods as the RLJob asks for, and none
+that the operator removes or, having been told that the trainer stands still, may yet begin to remove; ranks
+of one pod follow one another; a wait has a deadline, follows the RLJob when it changes meanwhile, and ends
+when the job is to stop.
+"""
+
+from collections.abc import Callable
+
+from rljob_runtime.site.site import RESOURCES, Site
+
+_RESOURCE = RESOURCES["trainer"]
+
+
+class NoTrainerPods(RuntimeError):
+    """The trainer's pods did not come."""
+
+
+class StopAsked(Exception):
+    """The job is to stop while it waits for pods."""
+
+
+class TrainerPlaces:
+    """See the module's guarantees."""
+
+    def __init__(
+        self, site: Site, ranks_per_worker: int, seconds: float, stopping: Callable[[], bool]
+    ) -> None:
+        """A worker is a pod in a cluster. `seconds`: longest wait for a number of workers; `stopping` tells
+        whether the job is to stop; the site's bell is rung when it is."""
+        self.workers = 0
+        """Of the newest places; 0 before the first."""
+        self._told = False
+        """Whether the operator was told that the trainer stands still."""
+        self._site = site
+        self._ranks_per_worker = ranks_per_worker
+        self._seconds = seconds
+        self._stopping = stopping
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the RLJob asks for another number of workers than there are places for."""
+        return self.workers not in (0, self._site.wish().trainer)
+
+    def nodes(self) -> list[str]:
+        """Ids of the Ray nodes that ranks can run on now, once for each rank."""
+        return [node.id for node in self._site.table.having(_RESOURCE) for _ in range(node.units(_RESOURCE))]
+
+    async def find(self) -> list[str]:
+        """The nodes of the ranks, by rank; the trainer is stopped. Raises `NoTrainerPods`, `StopAsked`."""
+        while True:
+            wanted = self._site.wish().trainer
+            if await self._have(wanted):
+                self.workers = wanted
+                return self.nodes()
+
+    def confirmed(self) -> None:
+        """The ranks run there."""
+        self._told = False
+        self._site.board.trainer_stopped_for(None)
+
+    async def drop_lost(self) -> None:
+        """After a loss: wait until it is known which nodes are gone."""
+        for node in set(self.nodes()) - {self._site.home}:
+            await self._site.table.confirm(node)
+
+    def _tell(self, wanted: int) -> None:
+        """Say that the trainer stands still for this number of workers, if the operator may wait for that.
+
+        Before the first start too: where there are pods, but another number, the pool may be about to change
+        since the cluster was made.
+        """
+        ranks = len(self.nodes())
+        unlike = self.workers == 0 and ranks not in (0, wanted * self._ranks_per_worker)
+        if self._told or self.outdated or unlike:
+            self._told = True
+            self._site.board.trainer_stopped_for(wanted)
+
+    def _right(self, ranks: int) -> bool:
+        """Whether the pods are those that `ranks` ranks can stay on."""
+        wish, nodes = self._site.wish(), self._site.table.having(_RESOURCE)
+        return (
+            len(self.nodes()) == ranks
+            and not any(node.pod in wish.doomed for node in nodes)
+            and (wish.settled or not self._told)
+        )
+
+    async def _have(self, wanted: int) -> bool:
+        """Wait for exactly so many workers; False when another number is wanted meanwhile."""
+        ranks, site = wanted * self._ranks_per_worker, self._site
+
+        def over() -> bool:
+            self._tell(wanted)
+            return self._stopping() or site.wish().trainer != wanted or self._right(ranks)
+
+        try:
+            await site.bell.until(over, self._seconds)
+        except TimeoutError:
+            raise NoTrainerPods(
+                f"the trainer's pool was to have {wanted} workers within {self._seconds:g} s, and has "
+                f"{len(site.table.having(_RESOURCE))}"
+            ) from None
+        if self._stopping():
+            raise StopAsked
+        return site.wish().trainer == wanted

@@ -1,0 +1,240 @@
+"""The trainer's ranks as Ray actors, behind the training loop's `Trainer` protocol.
+
+Guarantees: all ranks make each call together; when one rank dies or fails, the call raises `TrainerDied` (or
+the error that asks a person, such as a full disk) and all ranks are ended; after `start` they are new
+processes with the job's initial weights.
+"""
+
+import asyncio
+import logging
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rljob_api import RLJob
+from rljob_runtime.devices import DeviceMissing, Devices
+from rljob_runtime.driver.job_settings import JobPlan
+from rljob_runtime.driver.model_folder import checkpoint_root
+from rljob_runtime.driver.resume import with_fitting_groups
+from rljob_runtime.driver.training_loop import JobState
+from rljob_runtime.engines.protocol import WeightRef
+from rljob_runtime.job_errors import TrainingDiverged, UnsupportedModel
+from rljob_runtime.parallel.microbatch import SampleTooLong
+from rljob_runtime.queue.service import QueueService
+from rljob_runtime.run_folder import RunOptions
+from rljob_runtime.site.nodes import only_on
+from rljob_runtime.trace.record.ranks import EventRanks
+from rljob_runtime.trainer.checkpoint import CheckpointError
+from rljob_runtime.trainer.rank_actor import TrainerActor, TrainerSpec
+from rljob_runtime.trainer.step_metrics import StepMetrics
+from rljob_runtime.weights.route import WeightRoute
+from rljob_runtime.weights.shm import NoRoom
+from rljob_runtime.weights.transport import STORED
+
+log = logging.getLogger(__name__)
+
+_START_SECONDS = 900.0
+_STEP_SECONDS = 6 * 3600.0
+_CLOSE_SECONDS = 20.0
+_BESIDE = "beside"
+"""Ray's group of calls that do not wait for the one that a rank is at."""
+_FOR_PEOPLE = (CheckpointError, DeviceMissing, NoRoom, SampleTooLong, TrainingDiverged, UnsupportedModel)
+"""Errors that a restart would only meet again."""
+
+
+class TrainerDied(RuntimeError):
+    """A rank of the trainer is gone, or failed; the message says which and why."""
+
+
+class RayTrainer:
+    """See the module's guarantees."""
+
+    def __init__(
+        self,
+        job: RLJob,
+        plan: JobPlan,
+        options: RunOptions,
+        queue: QueueService,
+        events_folder: Path | None,
+        ranks: EventRanks,
+        route: WeightRoute,
+        device_share: float,
+    ) -> None:
+        """`device_share`: the part of its accelerator that a rank asks for."""
+        self._device_share = device_share
+        self._job = job
+        self._plan = plan
+        self._options = options
+        self._queue = queue
+        self._events_folder = events_folder
+        self._event_ranks = ranks
+        self._route = route
+        self.turn = asyncio.Lock()
+        """Held during a step, a checkpoint and a broadcast: the engines of a broadcast stand still meanwhile,
+        and must not wait for a step."""
+        self.steps = 0
+        """Steps that the ranks' weights have behind them."""
+        self._starts = 0
+        self._ranks: list[Any] = []
+
+    async def start(self, nodes: Sequence[str]) -> None:
+        """Start a rank on each of these Ray nodes, of which one may be named several times; returns when each
+        has its model. What was left of earlier ranks is ended."""
+        self._kill()
+        self._starts += 1
+        self.steps = 0
+        self._ranks = [self._start_rank(rank, node, len(nodes)) for rank, node in enumerate(nodes)]
+        address = await self._call("address", deadline=_START_SECONDS, ranks=self._ranks[:1])
+        await self._call("setup", address[0], deadline=_START_SECONDS)
+
+    async def stop(self) -> None:
+        """End all ranks, leaving everything in order; `start` may follow."""
+        from ray.exceptions import RayError
+
+        try:
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await asyncio.gather(*(rank.close.remote() for rank in self._ranks))
+        except (RayError, TimeoutError):
+            log.info("the trainer did not close in time, or was gone")
+        self._kill()
+
+    async def sees(self, path: Path) -> list[bool]:
+        """For each rank whether a file is there on its machine."""
+        return await self._call("sees", str(path), deadline=_START_SECONDS)
+
+    async def step(self, step: int, version: int, uids: Sequence[int]) -> StepMetrics:
+        """Train these groups, taken from the queue by uid, and acknowledge them."""
+        async with self.turn:
+            results = await self._call("step", step, version, list(uids), deadline=_STEP_SECONDS)
+            self.steps = step + 1
+        return msgspec.msgpack.decode(results[0], type=StepMetrics)
+
+    async def publish(self, version: int) -> WeightRef:
+        """Make the current weights available as `version`: stored, or, for a collective transport, at a free
+        address where the engines can meet the trainer."""
+        if self._route.transport not in STORED:
+            call = self._call("free_address", deadline=_START_SECONDS, ranks=self._ranks[:1], group=_BESIDE)
+            address = (await call)[0]
+            return WeightRef(version, self._route.transport, address)
+        results = await self._call("publish", version, deadline=_START_SECONDS)
+        return msgspec.msgpack.decode(results[0], type=WeightRef)
+
+    async def transmit(self, ref: WeightRef) -> bool:
+        """Send the weights of a collective `ref`, while holding `turn`; False where that was broken off."""
+        results = await self._call("transmit", msgspec.msgpack.encode(ref), deadline=_START_SECONDS)
+        return bool(results[0])
+
+    async def break_off(self, ref: WeightRef, why: str) -> None:
+        """End the sending of `ref`, of whose engines one is lost."""
+        await self._call(
+            "break_off", msgspec.msgpack.encode(ref), why, deadline=_START_SECONDS, ranks=self._ranks[:1],
+            group=_BESIDE,
+        )  # fmt: skip
+
+    async def save(self, step: int, state: bytes) -> None:
+        """Write a checkpoint after `step` steps."""
+        async with self.turn:
+            await self._call("save", step, state, deadline=_STEP_SECONDS)
+
+    async def load(self) -> JobState | None:
+        """Go on from the newest checkpoint, if there is one; returns where the job stood, with those of the
+        waiting groups that it can still train."""
+        results = await self._call("load", deadline=_STEP_SECONDS)
+        if results[0] is None:
+            return None
+        state = msgspec.msgpack.decode(results[0], type=JobState)
+        self.steps = state.step
+        fitting = with_fitting_groups(state, self._plan)
+        if dropped := len(state.waiting) - len(fitting.waiting):
+            log.info("%d waiting groups do not fit the job as it is and are left out", dropped)
+        return fitting
+
+    async def close(self) -> None:
+        """End all ranks, and remove what they published on this machine."""
+        await self.stop()
+        for start in range(1, self._starts + 1):
+            if (root := self._weights_folder(start)) is not None:
+                shutil.rmtree(root, ignore_errors=True)
+
+    def _weights_folder(self, start: int) -> Path | None:
+        """Where start number `start` publishes: engines may still read what an earlier one did."""
+        root = self._route.root
+        return None if root is None else root.with_name(f"{root.name}-{start}")
+
+    def _start_rank(self, rank: int, node: str, world_size: int) -> Any:
+        import ray
+
+        trainer, kind = self._job.spec.pools.trainer, Devices.of(self._job.spec.accelerator)
+        push = self._job.spec.training.async_.weight_sync
+        root = self._weights_folder(self._starts)
+        spec = TrainerSpec(
+            job=self._job.model_dump_json(by_alias=True, exclude_none=True),
+            model_folder=str(self._route.model_folder),
+            model=self._route.model,
+            checkpoint_root=str(
+                checkpoint_root(self._job, self._options.folder, self._options.manifest_folder)
+            ),
+            weights_root=str(root) if root is not None else None,
+            serve=self._route.server_keys if self._route.transport == "tcp" and rank == 0 else None,
+            events_folder=str(self._events_folder) if self._events_folder is not None else None,
+            events_rank=self._event_ranks.of(f"trainer-{rank}"),
+            rank=rank,
+            world_size=world_size,
+            total_updates=self._plan.total_updates,
+            keep_versions=push.pull.keep_versions if push.pull is not None else 2,
+            endpoint=self._queue.endpoint,
+            keys=self._queue.keys,
+        )
+        options: dict[str, Any] = {
+            "num_cpus": 0,
+            "resources": {"trainer": 1},
+            "scheduling_strategy": only_on(node),
+            "concurrency_groups": {_BESIDE: 1},
+            "runtime_env": {"env_vars": {"OMP_NUM_THREADS": str(trainer.cpus_per_worker)}},
+        }
+        if kind.ray_resource == "GPU":
+            options["num_gpus"] = self._device_share
+        elif kind.ray_resource is not None:
+            options["resources"][kind.ray_resource] = self._device_share
+        return ray.remote(**options)(TrainerActor).remote(msgspec.msgpack.encode(spec))
+
+    async def _call(
+        self, method: str, *arguments: Any, deadline: float, ranks: Any = None, group: str | None = None
+    ) -> list[Any]:
+        """Call `method` on all ranks; the results in order of rank. `group`: of Ray's, None for the one in
+        which one call follows the other."""
+        from ray.exceptions import RayActorError, RayError, RayTaskError
+
+        if not self._ranks:
+            raise TrainerDied(f"the trainer is stopped, and was asked for {method}")
+        methods = [getattr(rank, method) for rank in ranks or self._ranks]
+        if group is not None:
+            methods = [each.options(concurrency_group=group) for each in methods]
+        calls = [each.remote(*arguments) for each in methods]
+        try:
+            async with asyncio.timeout(deadline):
+                return list(await asyncio.gather(*calls))
+        except RayTaskError as error:
+            self._kill()
+            if isinstance(error.cause, _FOR_PEOPLE):
+                raise error.cause from None
+            text = (str(error.cause).strip().splitlines() or [""])[-1]
+            raise TrainerDied(
+                f"the trainer failed at {method}: {type(error.cause).__name__}: {text}"
+            ) from error
+        except RayActorError as error:
+            self._kill()
+            raise TrainerDied("a process of the trainer died") from error
+        except (RayError, TimeoutError) as error:
+            self._kill()
+            raise TrainerDied(f"the trainer did not answer {method}: {type(error).__name__}") from error
+
+    def _kill(self) -> None:
+        import ray
+
+        for rank in self._ranks:
+            ray.kill(rank)
+        self._ranks = []

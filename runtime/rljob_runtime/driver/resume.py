@@ -1,0 +1,95 @@
+"""What a job must have in common with the run that it goes on with, looked at before anything is started, and
+what of that run it takes over.
+
+Guarantees: a job goes on with any schedule and any bound with which each prompt can still be trained as often
+as it should be, no sample older than the bound, and without waiting for ever; anything else is refused in one
+line that says what to do.
+"""
+
+from pathlib import Path
+
+import msgspec
+
+from rljob_api.schedule import Schedule
+from rljob_runtime.data.errors import DataError
+from rljob_runtime.data.fingerprint import DataFingerprint, difference
+from rljob_runtime.driver.job_settings import JobPlan, Origin
+from rljob_runtime.driver.training_loop import JobState
+from rljob_runtime.samples import Group, decode_group
+from rljob_runtime.trainer.checkpoint import damaged, newest, read_head
+
+_OR_ANEW = "or more to go on with --resume, or begin anew with --restart"
+
+
+class ResumeRefused(ValueError):
+    """The job asks for less than the run has trained; the message says what to change."""
+
+
+def check_resume(checkpoints: Path, data: DataFingerprint, schedule: Schedule, rows: int) -> Origin:
+    """Where the newest checkpoint in `checkpoints` lets a job with this schedule, and `rows` prompts in an
+    epoch, begin; without a checkpoint, at nothing. Raises `DataError` where it was written with other data,
+    `ResumeRefused` where it is beyond the job's end, and `CheckpointError` where it cannot be read."""
+    folder = newest(checkpoints)
+    if folder is None:
+        return Origin()
+    head, extra = read_head(folder)
+    try:
+        state = msgspec.msgpack.decode(extra, type=JobState)
+    except msgspec.DecodeError as error:
+        raise damaged(folder, error) from error
+    why = difference(state.data, data)
+    if why is not None:
+        raise DataError(why)
+    why = beyond(state, schedule, rows)
+    if why is not None:
+        raise ResumeRefused(f"{folder} {why}")
+    return Origin(state.step, len(state.ledger), head.updates)
+
+
+def beyond(state: JobState, schedule: Schedule, rows: int) -> str | None:
+    """Why a checkpoint has trained more than the schedule asks for, and what to do; None where it has not."""
+    if schedule.total_steps is not None:
+        if state.step <= schedule.total_steps:
+            return None
+        asked = f"training.schedule.totalSteps is {schedule.total_steps:,}"
+        return f"has {state.step:,} steps, and {asked}: set it to {state.step} {_OR_ANEW}"
+    epochs = schedule.epochs or 1
+    begun = -(-state.ledger.end // rows)
+    if begun <= epochs:
+        return None
+    asked = f"training.schedule.epochs is {epochs:,}"
+    return f"has trained prompts of epoch {begun:,}, and {asked}: set it to {begun} {_OR_ANEW}"
+
+
+def with_fitting_groups(state: JobState, plan: JobPlan) -> JobState:
+    """`state` without the waiting groups that the job, as it is, could not train in time, or has no place
+    for; their prompts are among those that remain to be dispatched. Unless the job was changed, all fit."""
+    groups = [decode_group(frame) for frame in state.waiting]
+    counted_alike = state.steps_per_version in (None, plan.bound.steps_per_version)
+    fitting = _fitting(groups, state, plan) if counted_alike else set()
+    waiting = [frame for frame, group in zip(state.waiting, groups, strict=True) if group.uid in fitting]
+    return msgspec.structs.replace(state, waiting=waiting)
+
+
+def _fitting(groups: list[Group], state: JobState, plan: JobPlan) -> set[int]:
+    """Uids of the groups, whose versions mean what they mean to the job, that are kept: by nearest deadline,
+    each that has a step before its deadline, as many as may be outstanding."""
+    bound, controller = plan.bound, plan.controller(len(state.ledger))
+    version, kept = bound.version_at(state.step), set()
+    for group in sorted(groups, key=lambda group: (group.dispatch_version, group.uid)):
+        in_time = bound.slots(state.step, group.dispatch_version + bound.versions) > controller.outstanding
+        if _as_asked(group, version, plan) and in_time and controller.room(version) > 0:
+            controller.dispatched(group.uid, group.dispatch_version)
+            kept.add(group.uid)
+    return kept
+
+
+def _as_asked(group: Group, version: int, plan: JobPlan) -> bool:
+    """Whether the job could have made this group by `version`."""
+    rollout = plan.rollout
+    return (
+        group.uid < plan.total_groups
+        and group.dispatch_version <= version
+        and len(group.samples) == rollout.samples_per_prompt
+        and all(len(sample.tokens) <= rollout.max_response_tokens for sample in group.samples)
+    )

@@ -1,0 +1,223 @@
+"""Runs a job, from manifest to exit code.
+
+Guarantees: the exit code says what became of the job (`exit_codes.py`); every error that ends it is one line
+for a person, with the traceback in the run's driver.log; the first Ctrl-C (or SIGTERM) stops after the step
+that is being trained, with a checkpoint, the second at once; a job that is done or stopped leaves its model,
+and a report is written however it ends, unless a signal comes while it is waited for.
+"""
+
+import asyncio
+import errno
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rljob_api import RLJob
+from rljob_runtime.data.errors import DataError
+from rljob_runtime.data.prompts import PromptSource
+from rljob_runtime.data.tokenizer import build_tokenizer
+from rljob_runtime.devices import DeviceMissing
+from rljob_runtime.driver.ending import ReportWriter, export_model
+from rljob_runtime.driver.job_settings import Origin, plan_job
+from rljob_runtime.driver.model_folder import checkpoint_root, place_checkpoints
+from rljob_runtime.driver.resume import ResumeRefused, check_resume
+from rljob_runtime.driver.session import Session
+from rljob_runtime.driver.storage import StorageNotShared
+from rljob_runtime.driver.tracker import Tracker
+from rljob_runtime.exit_codes import ExitCode
+from rljob_runtime.groups.counts import lost
+from rljob_runtime.job_errors import UnsupportedModel
+from rljob_runtime.manifest.describe import header_of
+from rljob_runtime.rollout.pool import EnginePool
+from rljob_runtime.run_folder import RunOptions
+from rljob_runtime.site.site import Site, one_machine
+from rljob_runtime.trace.record.metrics import MetricsLog
+from rljob_runtime.trainer.checkpoint import newest
+from rljob_runtime.view import View, make_view
+from rljob_runtime.view.progress import Progress, Summary
+from rljob_runtime.weights.transport import TransportError
+
+log = logging.getLogger(__name__)
+
+_REFUSED = (DataError, DeviceMissing, ResumeRefused, StorageNotShared, TransportError, UnsupportedModel)
+"""Errors that the same job would only meet again."""
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_HINT = "Go on with: rljob run … --resume"
+_REPORT_SECONDS = 60.0
+"""How long a run that has ended waits for its report."""
+
+
+Place = Callable[[RLJob], AbstractAsyncContextManager[Site]]
+"""Makes a job's site."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a job ended."""
+
+    code: int
+    """Exit code."""
+    why: str | None = None
+    """What ended it, in one line; None where it did what it was asked."""
+
+
+def run(job: RLJob, options: RunOptions) -> int:
+    """Run the job on this machine; returns an exit code. Raises `FolderRefused`."""
+    outcome = carry_out(job, options, one_machine)
+    if outcome.why is not None:
+        print(f"rljob: {outcome.why}", file=sys.stderr)
+    return outcome.code
+
+
+def carry_out(job: RLJob, options: RunOptions, place: Place) -> Outcome:
+    """Run the job at `place`, and say how it goes. Raises `FolderRefused`."""
+    place_checkpoints(job, options)
+    _log_to(options)
+    view = make_view(sys.stdout, options.live)
+    began = time.time()
+    running = _Running(job, options, place, view)
+    try:
+        code = asyncio.run(running.main())
+        ended, why = "done" if code == ExitCode.DONE else "stopped", None
+    except Exception as error:
+        cause = _root(error)
+        log.error("the job failed", exc_info=error)
+        code = ExitCode.REFUSED if isinstance(cause, _REFUSED) else ExitCode.FAILED
+        ended, why = "failed", f"{_one_line(cause)} (more in {options.folder / 'driver.log'})"
+    running.finish(ended, time.time() - began)
+    return Outcome(code, why)
+
+
+class _Running:
+    """One call of `carry_out`."""
+
+    def __init__(self, job: RLJob, options: RunOptions, place: Place, view: View) -> None:
+        self._session: Session | None = None
+        self._tracker: Tracker | None = None
+        self._report = ReportWriter(options.folder)
+        self._export: asyncio.Task[Path | None] | None = None
+        self._model: Path | None = None
+        self._job = job
+        self._options = options
+        self._place = place
+        self._view = view
+        self._began = time.time()
+        self._checkpoints = checkpoint_root(job, options.folder, options.manifest_folder)
+
+    async def main(self) -> int:
+        job, options = self._job, self._options
+        training = job.spec.training
+        folder = options.manifest_folder / training.model.path if training.model.path else None
+        tokenizer = build_tokenizer(training.tokenizer, options.manifest_folder, folder)
+        prompts = PromptSource(training.data, tokenizer, training.seed, options.manifest_folder)
+        origin = Origin()
+        if options.resume:
+            origin = check_resume(self._checkpoints, prompts.fingerprint, training.schedule, prompts.rows)
+        plan = plan_job(job, prompts.rows, origin)
+        header = header_of(job, options.manifest_folder)
+        self._view.start(Progress(header, total_steps=plan.total_steps, activity="starting"))
+
+        def track(pool: EnginePool, first_step: int) -> Tracker:
+            metrics = MetricsLog(options.folder, first_step if options.resume else None)
+            self._tracker = Tracker(
+                header, pool, metrics, time.time, first_step, plan.total_steps, plan.capacity_samples,
+                with_kl=training.algorithm.kl is not None,
+            )  # fmt: skip
+            return self._tracker
+
+        async with self._place(job) as site:
+            self._session = Session(job, options, plan, tokenizer, prompts, site, self._view.message)
+            self._on_signals(self._session)
+            try:
+                await self._session.run(track, self._show, self._trained)
+            finally:
+                if self._tracker is not None:
+                    self._tracker.close()
+        if self._export is not None:
+            self._model = await self._export
+        return ExitCode.DONE if self._session.steps_done >= plan.total_steps else ExitCode.STOPPED
+
+    def finish(self, outcome: str, seconds: float) -> None:
+        """Say how the job ended."""
+        for number in _SIGNALS:  # the loop, which has ended, has taken its handlers along
+            signal.signal(number, lambda *_: self._report.give_up())
+        tracker, report = self._tracker, None
+        if tracker is not None:
+            report = self._report.finish(_REPORT_SECONDS)
+            if report is None:
+                self._view.message(f"no report yet: rljob report {self._options.folder} writes it")
+        checkpoint = newest(self._checkpoints) if self._session is not None else None
+        self._view.finish(
+            Summary(
+                step=self._session.steps_done if self._session is not None else 0,
+                seconds=seconds,
+                reward=tracker.recent_reward() if tracker is not None else None,
+                outcome=outcome,
+                lost=lost(tracker.counts) if tracker is not None else None,
+                report=str(report) if report is not None else None,
+                checkpoint=str(checkpoint) if checkpoint is not None else None,
+                model=str(self._model) if self._model is not None else None,
+                hint=_HINT if outcome != "done" and checkpoint is not None else None,
+            )
+        )
+
+    def _show(self) -> None:
+        if self._tracker is not None:
+            self._view.update(self._tracker.progress)
+
+    def _trained(self) -> None:
+        """Make what the run leaves behind, while its parts are taken down."""
+        self._report.start()
+        self._export = asyncio.create_task(export_model(self._options.folder, self._checkpoints))
+
+    def _on_signals(self, session: Session) -> None:
+        """The first signal stops the session, the second ends the process."""
+        asked = False
+
+        def stop() -> None:
+            nonlocal asked
+            if asked:
+                hint = f"The last checkpoint is whole. {_HINT}"
+                seconds = time.time() - self._began
+                self._view.finish(Summary(session.steps_done, seconds, outcome="stopped at once", hint=hint))
+                # Ray's processes and the engines watch this one and end with it.
+                os._exit(ExitCode.STOPPED)
+            asked = True
+            what = "stopping after this step, with a checkpoint" if self._export is None else "ending"
+            self._view.message(f"{what} (again: at once)")
+            session.stop()
+
+        for number in _SIGNALS:
+            asyncio.get_running_loop().add_signal_handler(number, stop)
+
+
+def _log_to(options: RunOptions) -> None:
+    """Everything that is logged goes to the run's driver.log."""
+    handler = logging.FileHandler(options.folder / "driver.log")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    # On a full disk the log is cut off; it does not tell the terminal of each line that did not fit.
+    logging.raiseExceptions = False
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+def _root(error: BaseException) -> BaseException:
+    """The first single error in a group."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _one_line(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"{error.filename}: {error.strerror}: make room, and go on with --resume"
+    lines = str(error).strip().splitlines()
+    text = lines[-1] if lines else ""
+    told = isinstance(error, (*_REFUSED, RuntimeError)) and text
+    return text if told else f"{type(error).__name__}: {text}"

@@ -1,0 +1,224 @@
+"""The loop that trains: it waits for a batch, trains it, publishes weights, keeps checkpoints.
+
+Guarantees:
+- step s trains exactly the groups that staleness control selected for it, once;
+- a checkpoint holds one consistent cut: the weights after step s, which prompts are trained, and every
+  finished group that waits, so that a restart trains each remaining prompt exactly once;
+- a stop that was asked for takes effect between two steps, after a checkpoint.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+
+from rljob_runtime.data.fingerprint import DataFingerprint
+from rljob_runtime.engines.protocol import WeightRef
+from rljob_runtime.groups.counts import GroupCounts
+from rljob_runtime.groups.ledger import Ledger
+from rljob_runtime.groups.staleness import StalenessController
+from rljob_runtime.rollout.rollouter import Rollouter
+from rljob_runtime.rollout.weight_sync import Broadcaster, WeightSyncPlan
+from rljob_runtime.trace.record.event_log import EventLog
+from rljob_runtime.weights.transport import STORED
+
+
+class JobState(msgspec.Struct):
+    """What a checkpoint holds beside the model: where the job stands."""
+
+    step: int
+    """Steps done."""
+    ledger: Ledger
+    waiting: list[bytes]
+    """Finished groups that wait to be trained, in wire form."""
+    counts: GroupCounts
+    data: DataFingerprint
+    """Of the prompts that uids stand for."""
+    steps_per_version: int | None = None
+    """What the versions in waiting groups are counted by; None in checkpoints that do not say it."""
+
+    @property
+    def kept(self) -> int:
+        """Groups that are trained, and those that wait."""
+        return len(self.ledger) + len(self.waiting)
+
+
+class Trainer(Broadcaster, Protocol):
+    """The trainer, as the loop sees it."""
+
+    async def step(self, step: int, version: int, uids: Sequence[int]) -> Any:
+        """Train these groups, taken from the queue by uid, and acknowledge them; the step's metrics."""
+        ...
+
+    async def publish(self, version: int) -> WeightRef:
+        """Make the current weights available as `version`."""
+        ...
+
+    async def save(self, step: int, state: bytes) -> None:
+        """Write a checkpoint after `step` steps; whole or not at all."""
+        ...
+
+
+class WaitingGroups(Protocol):
+    """The finished groups that are not trained yet, kept until they are."""
+
+    def frames(self) -> list[bytes]:
+        """All of them, in wire form."""
+        ...
+
+    def taken(self, step: int, uids: Sequence[int]) -> None:
+        """Step `step` begins to train these."""
+        ...
+
+    def forget(self, uids: Sequence[int]) -> None:
+        """These are trained."""
+        ...
+
+
+class Stalled(RuntimeError):
+    """No batch came together in time."""
+
+
+@dataclass(frozen=True)
+class LoopSettings:
+    """What the loop needs of the RLJob."""
+
+    total_steps: int
+    checkpoint_every: int
+    data: DataFingerprint
+    """Recorded in checkpoints."""
+    stall_seconds: float = 1800.0
+    """How long a step may wait for its groups."""
+
+
+class TrainingLoop:
+    """See the module's guarantees."""
+
+    def __init__(
+        self,
+        settings: LoopSettings,
+        trainer: Trainer,
+        rollouter: Rollouter,
+        controller: StalenessController,
+        plan: WeightSyncPlan,
+        ledger: Ledger,
+        waiting: WaitingGroups,
+        events: EventLog,
+        spawn: Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"],
+        on_step: Callable[[Any, tuple[int, ...], float], None],
+        on_checkpoint: Callable[[int], None] = lambda step: None,
+    ) -> None:
+        """`spawn` starts a task whose failure ends the job. `on_step` is given each step's metrics,
+        its uids, and the seconds that the trainer was at it."""
+        self.stop_asked = asyncio.Event()
+        self._settings = settings
+        self._trainer = trainer
+        self._rollouter = rollouter
+        self._controller = controller
+        self._plan = plan
+        self._ledger = ledger
+        self._waiting = waiting
+        self._events = events
+        self._on_step = on_step
+        self._on_checkpoint = on_checkpoint
+        self._spawn = spawn
+        self._saved = -1
+        self._pushing: asyncio.Task[None] | None = None
+
+    async def run(self, first_step: int) -> int:
+        """Train from `first_step` to the end, or until a stop is asked for. Returns the steps done."""
+        self._saved = first_step
+        step = first_step
+        while step < self._settings.total_steps and not self.stop_asked.is_set():
+            uids = await self._batch(step)
+            if uids is None:
+                break
+            await self._train(step, uids)
+            step += 1
+            last = step == self._settings.total_steps
+            if not last and step % self._controller.bound.steps_per_version == 0:
+                await self._publish(step // self._controller.bound.steps_per_version)
+            if last or step % self._settings.checkpoint_every == 0:
+                await self._save(step)
+        if step != self._saved:
+            await self._save(step)
+        if self._pushing is not None:
+            # The trainer may be stopped now, and its weights go with it.
+            await self._pushing
+        return step
+
+    async def _batch(self, step: int) -> tuple[int, ...] | None:
+        """The groups of this step; None when a stop was asked for while waiting."""
+        ready = self._rollouter.group_ready
+        try:
+            with self._events.span("idle", step, why="groups"):
+                async with asyncio.timeout(self._settings.stall_seconds):
+                    while True:
+                        ready.clear()
+                        uids = self._controller.select(step)
+                        if uids is not None:
+                            return uids
+                        if await _first(ready.wait(), self.stop_asked.wait()) == 1:
+                            return None
+        except TimeoutError:
+            controller = self._controller
+            raise Stalled(
+                f"step {step}: no batch in {self._settings.stall_seconds:g} s: {controller.ready} groups "
+                f"ready, {controller.outstanding} outstanding, {controller.batch_size()} needed"
+            ) from None
+
+    async def _train(self, step: int, uids: tuple[int, ...]) -> None:
+        version = self._controller.bound.version_at(step)
+        self._waiting.taken(step, uids)
+        began = self._events.clock()
+        result = await self._trainer.step(step, version, uids)
+        seconds = self._events.clock() - began
+        self._controller.finished(uids)
+        self._ledger.record(uids)
+        self._waiting.forget(uids)
+        self._rollouter.pool.step = step + 1
+        self._rollouter.poke()
+        self._on_step(result, uids, seconds)
+
+    async def _publish(self, version: int) -> None:
+        """Publish, and let the engines load while the next step trains (a collective transport needs the
+        trainer until they have loaded)."""
+        if self._pushing is not None:
+            await self._pushing
+        with self._events.span("weight_publish", self._rollouter.pool.step):
+            ref = await self._trainer.publish(version)
+        if ref.transport in STORED:
+            self._pushing = self._spawn(self._push(ref, None))
+        else:
+            await self._push(ref, self._trainer)
+
+    async def _push(self, ref: WeightRef, broadcaster: Broadcaster | None) -> None:
+        await self._plan.publish(ref, broadcaster)
+        self._rollouter.poke()
+
+    async def _save(self, step: int) -> None:
+        state = JobState(
+            step,
+            self._ledger.copy(),
+            self._waiting.frames(),
+            self._rollouter.counts.copy(),
+            self._settings.data,
+            self._controller.bound.steps_per_version,
+        )
+        with self._events.span("checkpoint", step):
+            await self._trainer.save(step, msgspec.msgpack.encode(state))
+        self._saved = step
+        self._on_checkpoint(step)
+
+
+async def _first(*waits: Awaitable[object]) -> int:
+    """Index of the wait that ends first; the others are cancelled."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+    return next(index for index, task in enumerate(tasks) if task in done)

@@ -1,0 +1,1 @@
+"""The rollout workers of a job: started, watched, scaled, replaced, drained."""

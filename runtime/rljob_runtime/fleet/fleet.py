@@ -1,0 +1,385 @@
+"""The rollout workers of a job: started, watched, replaced, moved with the cluster.
+
+Guarantees:
+- a worker joins the pool only with the weights of the newest published version;
+- a worker that dies is replaced in its place and its replacement joins the same way; one that keeps dying
+  ends the job (`GivenUp`). One whose node is gone is not replaced and counts for nothing: the next node that
+  comes with a free place gets a worker;
+- `cluster.scaling` decides which places have workers. A worker that has to go gets no more requests, those it
+  runs go on elsewhere with the tokens they have, and it has ended before its pod is reported as released.
+"""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rljob_runtime.engines.protocol import Engine, EngineDied, WeightRef
+from rljob_runtime.fleet.scaling import Occupant, Place, decide
+from rljob_runtime.fleet.seats import Seat, Workers
+from rljob_runtime.restarts import RestartBudget
+from rljob_runtime.rollout.pool import EnginePool, EngineSlot
+from rljob_runtime.rollout.weight_sync import WeightSyncPlan
+from rljob_runtime.site.nodes import RayNode
+from rljob_runtime.site.site import RESOURCES, Site
+from rljob_runtime.weights.shm import WeightsGone
+from rljob_runtime.weights.transport import STORED
+
+POOLS = ("fast", "heavy")
+_SETTLED_SECONDS = 60.0
+"""A worker that lived this long after it joined did its work: its next death is not one in a row."""
+
+log = logging.getLogger(__name__)
+
+
+class NoWorkers(RuntimeError):
+    """No rollout worker came up."""
+
+
+@dataclass(frozen=True)
+class FleetTimes:
+    """Deadlines, in seconds."""
+
+    start: float = 900.0
+    """For a worker and its engine, and for each load of weights before it joins."""
+    first: float = 1800.0
+    """Until the first worker serves."""
+    clear: float = 120.0
+    """For a leaving engine to give its requests back; afterwards it counts as dead, and they begin again
+    elsewhere from what earlier attempts had."""
+
+
+@dataclass(eq=False)
+class _Member:
+    """A worker, from the decision to start it until its place is free again."""
+
+    seat: Seat
+    node: RayNode
+    budget: RestartBudget
+    leave: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when it has to go, or its node has gone."""
+    died: "asyncio.Future[str] | None" = None
+    """Its engine's end, while it has one."""
+    slot: EngineSlot | None = None
+    """Its engine, while it is in the pool."""
+    joined_at: float = 0.0
+    moved: int = 0
+    """Requests that its engine ran when it died."""
+
+    @property
+    def coming(self) -> bool:
+        """Whether it is to serve and does not yet."""
+        return not self.leave.is_set() and (self.slot is None or not self.slot.alive)
+
+    @property
+    def occupant(self) -> Occupant:
+        if self.leave.is_set():
+            return "leaving"
+        return "starting" if self.coming else "serving"
+
+
+class Fleet:
+    """See the module's guarantees."""
+
+    def __init__(
+        self,
+        workers: Workers,
+        pool: EnginePool,
+        weights: WeightSyncPlan,
+        push_again: Callable[[], Awaitable[None]],
+        may_join: asyncio.Event,
+        site: Site,
+        spawn: Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"],
+        say: Callable[[str], None],
+        times: FleetTimes,
+        clock: Callable[[], float],
+    ) -> None:
+        """`push_again` sends all engines what the trainer holds; nobody joins before `may_join`; `spawn`
+        starts a task whose failure ends the job; `say` tells a person."""
+        self._workers = workers
+        self._pool = pool
+        self._weights = weights
+        self._push_again = push_again
+        self._may_join = may_join
+        self._site = site
+        self._spawn = spawn
+        self._say = say
+        self._times = times
+        self._clock = clock
+        self._members: dict[str, _Member] = {}
+        """By place."""
+        self._released: set[str] = set()
+        """Places whose pods may go, or may once their workers have left."""
+        self._seats: dict[str, Seat] = {}
+        self._tending: set[asyncio.Task[None]] = set()
+        self._closing = False
+
+    async def started(self, stopping: Callable[[], bool]) -> None:
+        """Wait until the workers that could be started at first serve, one at least; or until `stopping`.
+        Raises `NoWorkers`."""
+        bell, seconds = self._site.bell, self._times.first
+        try:
+            await bell.until(lambda: stopping() or bool(self._members), seconds)
+            first = dict(self._members)
+            await bell.until(lambda: stopping() or self._all_serve(first), seconds)
+        except TimeoutError:
+            raise NoWorkers(f"no rollout worker came up in {seconds:g} s") from None
+
+    def lost(self, slot: EngineSlot, why: str) -> None:
+        """An engine of the pool died."""
+        for member in self._members.values():
+            if member.slot is slot and member.died is not None and not member.died.done():
+                member.moved = len(slot.requests)
+                member.died.set_result(why)
+        self._relieve_newcomers()
+
+    def flush_events(self) -> None:
+        """Write out what is buffered of the workers' events."""
+        for seat in self._seats.values():
+            seat.events.flush()
+
+    async def close(self) -> None:
+        """End all workers."""
+        self._closing = True
+        for task in self._tending:
+            task.cancel()
+        await asyncio.gather(*self._tending, return_exceptions=True)
+        await asyncio.gather(
+            *(slot.engine.close() for slot in list(self._pool.slots)), return_exceptions=True
+        )
+
+    # Deciding
+
+    def adjust(self) -> None:
+        """Begin what the RLJob asks for now and the nodes allow; to be called when either has changed."""
+        site, wish = self._site, self._site.wish()
+        for member in self._members.values():
+            if member.node.id not in site.table:
+                self._gone(member)
+        for pool in POOLS:
+            places = dict(self._places(pool))
+            self._released &= {key for key, _ in self._all_places()}
+            change = decide(
+                wish.workers(pool), [self._as_place(key, node) for key, node in places.items()], wish.doomed
+            )
+            self._released |= set(change.release)
+            self._released -= set(change.rejoin)
+            for key in change.release:
+                if (leaver := self._members.get(key)) is not None:
+                    leaver.leave.set()
+            for key in change.start:
+                self._begin(key, places[key], pool)
+        site.board.released(
+            node.pod for key, node in self._all_places() if key in self._released and key not in self._members
+        )
+
+    def _places(self, pool: str) -> Iterator[tuple[str, RayNode]]:
+        resource = RESOURCES[pool]
+        for node in self._site.table.having(resource):
+            for unit in range(node.units(resource)):
+                yield f"{pool}/{node.id}/{unit}", node
+
+    def _all_places(self) -> Iterator[tuple[str, RayNode]]:
+        return itertools.chain.from_iterable(map(self._places, POOLS))
+
+    def _as_place(self, key: str, node: RayNode) -> Place:
+        member, released = self._members.get(key), key in self._released
+        offered = node.pod in self._site.board.offered
+        if member is None:
+            return Place(key, node.pod, released=released, offered=offered)
+        requests = member.slot.places if member.slot is not None else 0
+        return Place(key, node.pod, member.occupant, requests, member.joined_at, released, offered)
+
+    def _begin(self, key: str, node: RayNode, pool: str) -> None:
+        taken = {member.seat.name for member in self._members.values()}
+        name = next(name for index in itertools.count() if (name := f"{pool}-{index}") not in taken)
+        seat = self._seats[name] = self._workers.seat(name, pool)
+        member = _Member(seat, node, RestartBudget(f"rollout worker {name}"))
+        self._members[key] = member
+        log.info("rollout worker %s starts on %s", name, node.pod or node.address)
+        task = self._spawn(self._tend(key, member))
+        self._tending.add(task)
+        task.add_done_callback(self._tending.discard)
+
+    def _gone(self, member: _Member) -> None:
+        """The member's node is not there any more."""
+        member.leave.set()
+        if member.slot is not None:
+            self._pool.lost(member.slot, f"{member.node.pod or member.node.address} is gone")
+
+    # One worker
+
+    async def _tend(self, key: str, member: _Member) -> None:
+        """A worker's life, over as many engines as its budget allows."""
+        try:
+            while True:
+                slot = await self._come_up(member)
+                if slot is None:
+                    break
+                why = await self._until_over(member)
+                if why is None:
+                    await self._take_off(member, slot)
+                    break
+                await self._close(member, slot.engine)
+                if not await self._still_there(member, why):
+                    break
+                self._charge(member, why)
+                self._say(f"{why}; {member.moved} requests move, a replacement starts")
+        finally:
+            if not self._closing:
+                del self._members[key]
+                self._site.bell.ring()
+
+    async def _until_over(self, member: _Member) -> str | None:
+        """Wait until the worker has died, and return why; or until it has to leave."""
+        assert member.died is not None
+        leaving = asyncio.ensure_future(member.leave.wait())
+        try:
+            await asyncio.wait((member.died, leaving), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            leaving.cancel()
+        return member.died.result() if member.died.done() else None
+
+    async def _still_there(self, member: _Member, why: str) -> bool:
+        """Whether the node of a worker that died is still there."""
+        node = member.node
+        if node.id == self._site.home:
+            return True
+        there = node.id in self._site.table and await self._site.table.confirm(node.id)
+        if not there:
+            self._say(f"{why}: {node.pod or node.address} is gone; {member.moved} requests move")
+        return there and not member.leave.is_set()
+
+    async def _take_off(self, member: _Member, slot: EngineSlot) -> None:
+        """End a worker that has to leave, once its requests have moved."""
+        moved = slot.places
+        try:
+            async with asyncio.timeout(self._times.clear):
+                await self._pool.clear(slot)
+        except TimeoutError:
+            self._pool.lost(slot, f"engine {slot.engine.name} kept requests for {self._times.clear:g} s")
+        await self._weights.remove(slot)
+        self._relieve_newcomers()
+        await self._close(member, slot.engine)
+        where = member.node.pod or member.node.address
+        self._say(f"rollout worker {member.seat.name} on {where} is released; {moved} requests moved")
+
+    async def _close(self, member: _Member, engine: Engine) -> None:
+        try:
+            await engine.close()
+        except EngineDied as error:
+            log.info("closing what is left of %s: %s", member.seat.name, error)
+        member.slot = None
+
+    def _charge(self, member: _Member, why: str) -> None:
+        if self._clock() - member.joined_at > _SETTLED_SECONDS:
+            member.budget.worked()
+        member.budget.failed(why)
+
+    async def _come_up(self, member: _Member) -> EngineSlot | None:
+        """Start the worker and let it join; None when it has to leave before."""
+        back = member.joined_at > 0
+        while not member.leave.is_set():
+            coming = asyncio.ensure_future(self._bring_up(member))
+            leaving = asyncio.ensure_future(member.leave.wait())
+            try:
+                await asyncio.wait((coming, leaving), return_when=asyncio.FIRST_COMPLETED)
+                if not coming.done():
+                    break
+                slot = coming.result()
+            except EngineDied as error:
+                why = str(error)
+            except TimeoutError:
+                why = f"it did not start in {self._times.start:g} s"
+            else:
+                self._welcome(member, back)
+                return slot
+            finally:
+                leaving.cancel()
+                await _cancel(coming)
+            if await self._still_there(member, why):
+                member.budget.failed(why)
+                self._say(f"rollout worker {member.seat.name}: {why}; it is started again")
+            else:
+                break
+        return None
+
+    def _welcome(self, member: _Member, back: bool) -> None:
+        if back:
+            self._say(f"rollout worker {member.seat.name} is back")
+        elif not self._site.one_machine:
+            self._say(f"rollout worker {member.seat.name} serves on {member.node.pod}")
+
+    async def _bring_up(self, member: _Member) -> EngineSlot:
+        async with asyncio.timeout(self._times.start):
+            engine = await self._workers.make(member.seat, member.node)
+        seat = member.seat
+        slot = EngineSlot(engine, seat.pool, seat.limit, seat.events, devices=seat.devices)
+        try:
+            await self._enter(member, slot)
+        except BaseException:
+            self._pool.remove(slot)
+            await self._close(member, engine)
+            raise
+        return slot
+
+    async def _enter(self, member: _Member, slot: EngineSlot) -> None:
+        """Bring the engine to the newest version and let it join."""
+        loaded: WeightRef | None = None
+        await self._may_join.wait()
+        while (ref := self._weights.newest) != loaded and ref is not None:
+            if ref.transport not in STORED:
+                # It is sent to all engines together, this one among them, and then they join.
+                self._add(member, slot)
+                self._spawn(self._push_to_all())
+                return
+            if await self._load(slot, ref):
+                loaded = ref
+            else:
+                while self._weights.newest == ref:
+                    await self._weights.published.wait()
+        self._add(member, slot)
+        self._pool.join(slot)
+        self._site.bell.ring()
+
+    def _relieve_newcomers(self) -> None:
+        """Engines that have yet to join may wait for the next version, which waits for steps; with nobody
+        else left to generate for those, they are to get what the trainer holds."""
+        if self._pool.only_newcomers and not self._closing:
+            self._spawn(self._push_to_all())
+
+    async def _push_to_all(self) -> None:
+        await self._push_again()
+        self._site.bell.ring()
+
+    def _add(self, member: _Member, slot: EngineSlot) -> None:
+        member.slot, member.joined_at = slot, self._clock()
+        member.died = asyncio.get_running_loop().create_future()
+        self._pool.add(slot)
+
+    async def _load(self, slot: EngineSlot, ref: WeightRef) -> bool:
+        """Load a version; whether it was still there."""
+        engine, there = slot.engine, True
+        async with asyncio.timeout(self._times.start):
+            await engine.pause("abort")
+            try:
+                await engine.load(ref)
+                slot.version = ref.version
+            except WeightsGone as error:
+                log.info("%s waits for another version: %s", engine.name, error)
+                there = False
+            await engine.resume()
+        return there
+
+    def _all_serve(self, members: Mapping[str, _Member]) -> bool:
+        """Whether none of these is still on its way, and some engine has joined."""
+        coming = any(self._members.get(key) is member and member.coming for key, member in members.items())
+        return not coming and any(slot.joined for slot in self._pool.slots)
+
+
+async def _cancel(task: "asyncio.Future[Any]") -> None:
+    """Cancel a task and wait for its end; its outcome is of no interest any more."""
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,33 @@
+"""Who the rollout workers of a job are, and who makes them for the fleet."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from rljob_runtime.engines.protocol import Engine
+from rljob_runtime.site.nodes import RayNode
+from rljob_runtime.trace.record.event_log import EventLog
+
+
+@dataclass(frozen=True)
+class Seat:
+    """Who a worker is; its replacement is the same."""
+
+    name: str
+    pool: str
+    limit: int
+    """Most requests that its engine runs."""
+    events: EventLog
+    devices: int = 1
+    """Accelerators of its engine."""
+
+
+class Workers(Protocol):
+    """Makes rollout workers."""
+
+    def seat(self, name: str, pool: str) -> Seat:
+        """The seat of a name; the same one each time."""
+        ...
+
+    async def make(self, seat: Seat, node: RayNode) -> Engine:
+        """Start a worker on a node, and its engine, with the job's initial weights. Raises `EngineDied`."""
+        ...

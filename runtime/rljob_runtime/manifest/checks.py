@@ -1,0 +1,143 @@
+"""What a manifest refers to: the model's folder, tokenizer, data and reward, checked before a job starts.
+
+Guarantees: nothing is downloaded and no weights are loaded; each thing is checked even when another is
+wrong, as far as it does not need it; a few seconds at most.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rljob_api import RLJob
+from rljob_api.errors import Problem
+from rljob_api.model import RandomModel
+from rljob_runtime.manifest.load import Finding, Manifest
+from rljob_runtime.weights.model_files import (
+    ModelFolderError,
+    check_model_type,
+    folder_parameters,
+    read_config,
+)
+
+_TRAINING = ("spec", "training")
+_MODEL_PATH = (*_TRAINING, "model", "path")
+_NEED_ANSWERS = ("rljob_runtime.rewards.math:math_answer",)
+"""Built-in rewards that compare with the prompt's answer."""
+
+
+def check(manifest: Manifest) -> list[Finding]:
+    """Everything that is wrong with what the manifest refers to."""
+    return [manifest.find(problem) for problem in check_job(manifest.job, manifest.folder)]
+
+
+def check_job(job: RLJob, folder: Path) -> list[Problem]:
+    """Everything that is wrong with what a job refers to; relative paths are relative to `folder`."""
+    return [*_check_reward(job, folder), *_check_texts(job, folder)]
+
+
+def random_parameters(shape: RandomModel, vocabulary_size: int) -> int:
+    """Number of parameters of a random model, norms and biases left out (below 1 %)."""
+    heads = 2 * shape.attention_heads + 2 * shape.key_value_heads
+    layer = shape.hidden_size * (heads * shape.head_dim + 3 * shape.intermediate_size)
+    embeddings = 1 if shape.tie_word_embeddings else 2
+    return shape.layers * layer + embeddings * vocabulary_size * shape.hidden_size
+
+
+def model_parameters(job: RLJob, folder: Path) -> int:
+    """Number of parameters of the job's policy; `folder` is the manifest's."""
+    from rljob_runtime.data.tokenizer import build_tokenizer
+
+    model = job.spec.training.model
+    if model.random is None:
+        return folder_parameters(folder / str(model.path))
+    size = model.random.vocabulary_size
+    if size is None:
+        size = build_tokenizer(job.spec.training.tokenizer, folder, None).vocabulary_size
+    return random_parameters(model.random, size)
+
+
+def _check_reward(job: RLJob, folder: Path) -> Iterator[Problem]:
+    from rljob_runtime.rewards.load import RewardLoadError, load_reward
+
+    reward = job.spec.training.reward
+    with _unchanged_search_path():
+        try:
+            load_reward(reward.function, reward.arguments, [folder])
+        except RewardLoadError as error:
+            yield Problem((*_TRAINING, "reward", "function"), _clause(error))
+
+
+def _check_texts(job: RLJob, folder: Path) -> Iterator[Problem]:
+    """Model, tokenizer and data, which must fit one another."""
+    from rljob_runtime.data.errors import AnswersMissing, DataError
+    from rljob_runtime.data.prompts import check_data
+    from rljob_runtime.data.tokenizer import build_tokenizer, check_vocabulary
+
+    training = job.spec.training
+    model_folder = folder / training.model.path if training.model.path is not None else None
+    config: dict[str, Any] = {}
+    if model_folder is not None:
+        try:
+            config = read_config(model_folder)
+            folder_parameters(model_folder)
+            if training.tokenizer is None or training.tokenizer.characters is None:
+                # A tokenizer in a folder needs transformers, which takes seconds to import.
+                check_model_type(model_folder, config)
+        except ModelFolderError as error:
+            yield Problem(_MODEL_PATH, _clause(error))
+            if training.tokenizer is None:
+                return
+        yield from _check_length(job, config)
+    tokenizer_path = (*_TRAINING, "tokenizer") if training.tokenizer is not None else _MODEL_PATH
+    try:
+        tokenizer = build_tokenizer(training.tokenizer, folder, model_folder)
+        vocabulary_size = _vocabulary_size(job, config)
+        if vocabulary_size is not None:
+            check_vocabulary(tokenizer, vocabulary_size)
+    except DataError as error:
+        yield Problem(tokenizer_path, _clause(error))
+        return
+    try:
+        needed = training.reward.function in _NEED_ANSWERS
+        check_data(training.data, tokenizer, training.seed, folder, answers_needed=needed)
+    except AnswersMissing as error:
+        yield Problem((*_TRAINING, "data", "answerField"), error.fault, error.near)
+    except DataError as error:
+        yield Problem((*_TRAINING, "data", training.data.yaml_choice), _clause(error))
+
+
+def _vocabulary_size(job: RLJob, config: dict[str, Any]) -> int | None:
+    """Tokens that the model knows; None where it is made to fit the tokenizer."""
+    random = job.spec.training.model.random
+    if random is not None:
+        return random.vocabulary_size
+    size = config.get("vocab_size")
+    return size if isinstance(size, int) else None
+
+
+def _check_length(job: RLJob, config: dict[str, Any]) -> Iterator[Problem]:
+    longest = job.spec.training.longest_sample_tokens
+    limit = config.get("max_position_embeddings")
+    if isinstance(limit, int) and longest > limit:
+        yield Problem(
+            (*_TRAINING, "rollout", "maxResponseTokens"),
+            f"data.maxPromptTokens + rollout.maxResponseTokens is {longest}, above the model's "
+            f"max_position_embeddings ({limit} in its config.json)",
+        )
+
+
+@contextmanager
+def _unchanged_search_path() -> Iterator[None]:
+    """Modules beside the manifest must not shadow those that this process imports later."""
+    before = list(sys.path)
+    try:
+        yield
+    finally:
+        sys.path[:] = before
+
+
+def _clause(error: Exception) -> str:
+    """An error's message as the end of a sentence."""
+    return str(error).rstrip(".")

@@ -1,0 +1,101 @@
+"""Manifest files: from a path to a checked RLJob, or to a list of everything that is wrong with it.
+
+Guarantees: no error ends the search for others of its kind; every finding names file, line, field, what was
+found and what is allowed; reading a manifest starts nothing.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from rljob_api import GROUP, KIND, VERSION, RLJob
+from rljob_api.errors import Problem, nearest, problems, yaml_fields
+from rljob_runtime.manifest.source import YamlError, YamlSource, parse
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A problem and where it stands."""
+
+    file: str
+    line: int
+    problem: Problem
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}  {self.problem}"
+
+
+class ManifestError(ValueError):
+    """The manifest cannot be run; `findings` says why, in the order of the file."""
+
+    def __init__(self, findings: Iterable[Finding]) -> None:
+        self.findings = sorted(findings, key=lambda finding: finding.line)
+        super().__init__(render(self.findings))
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A manifest whose fields are valid."""
+
+    path: Path
+    job: RLJob
+    source: YamlSource
+
+    @property
+    def folder(self) -> Path:
+        """What relative paths in the manifest are relative to."""
+        return self.path.resolve().parent
+
+    def find(self, problem: Problem) -> Finding:
+        """A problem with this manifest, with its line."""
+        return Finding(str(self.path), self.source.line(problem.path), problem)
+
+
+def render(findings: list[Finding]) -> str:
+    """Findings for a person, one per line, with their number at the end."""
+    count = f"{len(findings)} error{'s' if len(findings) != 1 else ''}"
+    return "\n".join([*map(str, findings), f"{count}. Nothing was started."])
+
+
+def read(path: Path) -> Manifest:
+    """The manifest at a path; raises `ManifestError`."""
+    name = str(path)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ManifestError([Finding(name, 1, Problem((), f"cannot be read: {reason}"))]) from error
+    except UnicodeDecodeError as error:
+        raise ManifestError([Finding(name, 1, Problem((), "is not UTF-8 text"))]) from error
+    try:
+        source = parse(text)
+    except YamlError as error:
+        raise ManifestError(
+            Finding(name, line, Problem((), fault)) for line, fault in error.faults
+        ) from error
+    wrong = _check_kind(source.value)
+    if wrong:
+        raise ManifestError(Finding(name, source.line(problem.path), problem) for problem in wrong)
+    try:
+        job = RLJob.model_validate(source.value)
+    except ValidationError as error:
+        found = problems(error, RLJob)
+        raise ManifestError(Finding(name, source.line(item.path), item) for item in found) from error
+    return Manifest(path, job, source)
+
+
+def _check_kind(value: dict[str, Any]) -> list[Problem]:
+    """Problems of the two fields that say what the rest means."""
+    expected = {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND}
+    found = []
+    for field, right in expected.items():
+        if field not in value:
+            meant = nearest(field, [key for key in value if key not in yaml_fields(RLJob)])
+            said = f" (is {meant} a misspelling of it?)" if meant else ""
+            found.append(Problem((field,), f"must be {right}, and is not there{said}"))
+        elif value[field] != right:
+            found.append(Problem((field,), f"must be {right} (found {value[field]!r})"))
+    return found

@@ -1,0 +1,119 @@
+"""The job's queue, kept alive: its host, the driver's client, and what others need to reach it.
+
+Guarantees: a lost host is replaced at the same address with the same keys, then `on_back` is called so that
+what it held is put again; a host that keeps failing ends the job (`GivenUp`). The host is on the driver's
+node, and is lost with it.
+"""
+
+import asyncio
+import logging
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from rljob_runtime.groups.ledger import Ledger
+from rljob_runtime.net.auth import Endpoint
+from rljob_runtime.net.keys import Keyring, client_keys
+from rljob_runtime.queue.client import AsyncQueueClient
+from rljob_runtime.queue.host import start_host
+from rljob_runtime.restarts import RestartBudget
+from rljob_runtime.site.nodes import only_on
+
+_START_SECONDS = 120.0
+_PATIENCE_SECONDS = _START_SECONDS + 60.0
+"""How long the driver's client waits for a silent host: its loss is noticed, and another one started."""
+_STOP_SECONDS = 10.0
+_SETTLED_SECONDS = 60.0
+"""A host that lived this long did its work: its next loss is not one in a row."""
+
+log = logging.getLogger(__name__)
+
+
+class QueueService:
+    """See the module's guarantees."""
+
+    client: AsyncQueueClient
+    endpoint: Endpoint
+
+    def __init__(
+        self,
+        capacity_samples: int,
+        home: str,
+        address: str | None,
+        keyring: Keyring,
+        spawn: Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"],
+        on_back: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`home`: id of the driver's Ray node; `address`: its IP address, where others reach the queue from
+        other machines. `spawn` starts a task whose failure ends the job."""
+        self._home = home
+        self._server_keys, self.keys = keyring.pair("queue")
+        self._capacity = capacity_samples
+        self._spawn = spawn
+        self._on_back = on_back
+        self._folder = tempfile.TemporaryDirectory(prefix="rljob-")
+        self._address = (
+            f"ipc://{Path(self._folder.name) / 'queue'}" if address is None else f"tcp://{address}:0"
+        )
+        self._budget = RestartBudget("the queue host")
+        self._term = 0
+        self._host: Any = None
+        self._watching: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Start the host; `client` and `endpoint` are there afterwards."""
+        await self._start_host()
+        self.client = AsyncQueueClient(
+            self.endpoint, client_keys(self.keys), "driver", patience_seconds=_PATIENCE_SECONDS
+        )
+        await self.client.open()
+        self._watching = self._spawn(self._watch())
+
+    async def reset(self, ledger: Ledger) -> None:
+        """Empty the queue and begin a new term in which `ledger` is done."""
+        self._term += 1
+        await self.client.reset(self._term, ledger.watermark, ledger.ahead)
+
+    async def close(self) -> None:
+        """End the queue."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await self.client.close()
+            await self._stop_host()
+        self._folder.cleanup()
+
+    async def _stop_host(self) -> None:
+        from ray.exceptions import RayError
+
+        try:
+            async with asyncio.timeout(_STOP_SECONDS):
+                await self._host.stop.remote()
+        except (RayError, TimeoutError) as error:
+            log.info("the queue host was gone, or did not stop in time: %s", error)
+
+    async def _start_host(self) -> None:
+        self._host = start_host(
+            self._server_keys, self._capacity, self._address, term=self._term,
+            scheduling_strategy=only_on(self._home),
+        )  # fmt: skip
+        async with asyncio.timeout(_START_SECONDS):
+            self.endpoint = await self._host.endpoint.remote()
+        # A host that replaces it listens where the clients already are.
+        self._address = self.endpoint.address
+
+    async def _watch(self) -> None:
+        from ray.exceptions import RayError
+
+        while True:
+            began = time.monotonic()
+            try:
+                why = await self._host.wait_stopped.remote() or "it stopped"
+            except RayError as error:
+                why = str(error).splitlines()[0]
+            if time.monotonic() - began > _SETTLED_SECONDS:
+                self._budget.worked()
+            self._budget.failed(why)
+            await self._start_host()
+            await self._on_back()

@@ -1,0 +1,74 @@
+"""Finished groups from the moment they are complete until they are trained.
+
+Guarantees: a group is kept here until it is trained, so that neither a lost queue host nor a checkpoint can
+miss it; putting it again is harmless, for the queue recognises it. That the queue has another group of its
+uid, which would be trained in its place, is an error.
+"""
+
+from collections.abc import Sequence
+
+from rljob_runtime.queue.client import AsyncQueueClient
+from rljob_runtime.samples import Group, decode_group, encode
+from rljob_runtime.trace.record.event_log import EventLog
+
+
+class StaleGroup(RuntimeError):
+    """The queue has another group of the same prompt."""
+
+
+class Outbox:
+    """Implements the rollouter's `GroupSink` and the training loop's `WaitingGroups` on a queue client."""
+
+    def __init__(self, queue: AsyncQueueClient, events: EventLog, put_seconds: float) -> None:
+        """`put_seconds`: how long a put may wait for room or for the queue's host."""
+        self._queue = queue
+        self._events = events
+        self._put_seconds = put_seconds
+        self._kept: dict[int, tuple[int, bytes, float]] = {}
+
+    async def __call__(self, group: Group) -> None:
+        """Keep the group and put it into the queue. Raises `StaleGroup`."""
+        frame = encode(group)
+        self._kept[group.uid] = (len(group.samples), frame, self._events.clock())
+        put = [(group.uid, len(group.samples), frame)]
+        (stored,) = await self._queue.put(put, timeout=self._put_seconds)
+        if not stored:
+            raise StaleGroup(f"group {group.uid}: the queue has another one, or has it as trained")
+
+    @property
+    def samples(self) -> int:
+        """Samples that wait."""
+        return sum(samples for samples, _, _ in self._kept.values())
+
+    async def refill(self) -> int:
+        """Put every waiting group again, after the queue lost its memory. Returns how many; one that the
+        trainer acknowledged meanwhile stays out, for it is trained."""
+        groups = [(uid, samples, frame) for uid, (samples, frame, _) in self._kept.items()]
+        if groups:
+            await self._queue.put(groups, timeout=self._put_seconds)
+        return len(groups)
+
+    def restore(self, frames: Sequence[bytes]) -> list[Group]:
+        """Keep exactly these groups, from a checkpoint; `refill` puts them into the queue."""
+        groups = [decode_group(frame) for frame in frames]
+        now = self._events.clock()
+        self._kept = {
+            group.uid: (len(group.samples), frame, now) for group, frame in zip(groups, frames, strict=True)
+        }
+        return groups
+
+    def frames(self) -> list[bytes]:
+        """All waiting groups, in wire form."""
+        return [frame for _, frame, _ in self._kept.values()]
+
+    def taken(self, step: int, uids: Sequence[int]) -> None:
+        """Step `step` begins to train these."""
+        now = self._events.clock()
+        for uid in uids:
+            put_at = self._kept[uid][2]
+            self._events.add("queue_wait", step, put_at, now - put_at, uid=uid)
+
+    def forget(self, uids: Sequence[int]) -> None:
+        """These are trained."""
+        for uid in uids:
+            del self._kept[uid]

@@ -1,0 +1,241 @@
+"""The loop that turns prompts into groups: it executes what staleness control and routing decide.
+
+Guarantees:
+- every dispatched group ends exactly once: put into the queue, or cancelled with a reason; the counters sum;
+- a response survives weight updates (its tokens so far are kept) and the loss of its engine (it goes on
+  elsewhere from what earlier attempts had returned);
+- prompts are dispatched in order, and only when an engine can begin at once, so that a group is as fresh as
+  it can be;
+- between `hold` and `restart` no group is under way;
+- an unexpected error ends `run` with that error, never a silent stop.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from rljob_runtime.engines.protocol import EngineDied, Request
+from rljob_runtime.groups.counts import GroupCounts
+from rljob_runtime.groups.responses import Response, request_id, response_seed
+from rljob_runtime.groups.staleness import StalenessController
+from rljob_runtime.rollout.pool import EnginePool, EngineSlot
+from rljob_runtime.samples import Group, Prompt, Sample
+from rljob_runtime.trace.record.event_log import EventLog
+
+
+class Scorer(Protocol):
+    """Scores the responses of one group."""
+
+    async def __call__(
+        self, prompt: Prompt, responses: Sequence[Response]
+    ) -> Sequence[tuple[float, str | None]]:
+        """For each response its reward, or 0 and why there is none ("timeout ...", "error: ...")."""
+        ...
+
+
+class GroupSink(Protocol):
+    """Where finished groups go; waits while it is full."""
+
+    async def __call__(self, group: Group) -> None: ...
+
+
+@dataclass(frozen=True)
+class RolloutSettings:
+    """What the rollouter needs of the RLJob."""
+
+    samples_per_prompt: int
+    max_response_tokens: int
+    seed: int
+
+
+class Rollouter:
+    """See the module's guarantees."""
+
+    def __init__(
+        self,
+        settings: RolloutSettings,
+        pool: EnginePool,
+        controller: StalenessController,
+        prompts: Callable[[int], Prompt],
+        todo: Iterator[int],
+        scorer: Scorer,
+        sink: GroupSink,
+        events: EventLog,
+    ) -> None:
+        """`todo` yields the uids to dispatch, oldest first."""
+        self.counts = GroupCounts()
+        self.group_ready = asyncio.Event()
+        """Set whenever a group was put; whoever waits for groups clears it."""
+        self.pool = pool
+        self._settings = settings
+        self._controller = controller
+        self._prompts = prompts
+        self._todo = todo
+        self._scorer = scorer
+        self._sink = sink
+        self._events = events
+        self._wake = asyncio.Event()
+        self._on_hold = False
+        self._attempts = 0
+        self._groups: dict[int, asyncio.Task[None]] = {}
+        pool.listen(self._wake.set)
+
+    async def run(self) -> None:
+        """Dispatch prompts as admission allows, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            held_since: float | None = None
+            while True:
+                self._wake.clear()
+                uid = self._next_uid()
+                if uid is None:
+                    if self._on_hold:
+                        held_since = None
+                    elif held_since is None and self.pool.has_room():
+                        held_since = self._events.clock()
+                    await self._wake.wait()
+                    continue
+                if held_since is not None:
+                    self._events.add(
+                        "admission_wait", self.pool.step, held_since, self._events.clock() - held_since
+                    )
+                    held_since = None
+                self._groups[uid] = tasks.create_task(self._grow(uid), name=f"group-{uid}")
+                # The group's requests take their places before admission looks at the engines again.
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+
+    def poke(self) -> None:
+        """Something that admission depends on has changed."""
+        self._wake.set()
+
+    async def hold(self, reason: str) -> None:
+        """Cancel every group that is not in the queue, free the engines of its requests, and dispatch none
+        until `restart`: the engines that are freed would get groups of a state that is given up."""
+        self._on_hold = True
+        tasks = dict(self._groups)
+        for uid, task in tasks.items():
+            task.cancel()
+            del self._groups[uid]
+        self.counts.cancel(reason, len(tasks))
+        await self.pool.abort_all()
+        await asyncio.gather(*tasks.values(), return_exceptions=True)
+
+    def restart(self, controller: StalenessController, todo: Iterator[int]) -> None:
+        """Go on from another state of the job, for which the engines have their weights."""
+        if self._groups:
+            raise RuntimeError(f"{len(self._groups)} groups of the state before are under way")
+        self._controller, self._todo = controller, todo
+        self._on_hold = False
+        self.poke()
+
+    def _next_uid(self) -> int | None:
+        """The next prompt, if admission and the engines have room for it; it is then dispatched."""
+        if self._on_hold:
+            return None
+        version = self.pool.oldest_version()
+        if version is None or not self.pool.has_room() or self._controller.room(version) == 0:
+            return None
+        uid = next(self._todo, None)
+        if uid is not None:
+            self._controller.dispatched(uid, version)
+            self.counts.dispatch()
+        return uid
+
+    async def _grow(self, uid: int) -> None:
+        """One group, from prompt to queue."""
+        controller, step = self._controller, self.pool.step
+        version = controller.dispatch_version(uid)
+        with self._events.span("prompt_fetch", step, uid=uid):
+            prompt = self._prompts(uid)
+        async with asyncio.TaskGroup() as tasks:
+            growing = [
+                tasks.create_task(self._respond(prompt, index))
+                for index in range(self._settings.samples_per_prompt)
+            ]
+        responses = [task.result() for task in growing]
+        with self._events.span("reward", self.pool.step, uid=uid):
+            scores = await self._scorer(prompt, responses)
+        with self._events.span("group_assembly", self.pool.step, uid=uid):
+            group = self._assemble(prompt, responses, scores, version)
+        with self._events.span("put", self.pool.step, uid=uid):
+            await self._sink(group)
+        del self._groups[uid]
+        self.counts.accept()
+        controller.put(uid)
+        self.group_ready.set()
+        self.poke()
+
+    def _assemble(
+        self,
+        prompt: Prompt,
+        responses: Sequence[Response],
+        scores: Sequence[tuple[float, str | None]],
+        version: int,
+    ) -> Group:
+        samples = []
+        for response, (reward, failure) in zip(responses, scores, strict=True):
+            if failure is not None:
+                self.counts.reject(failure.split(maxsplit=1)[0].rstrip(":"))
+            samples.append(
+                Sample(
+                    tokens=response.tokens,
+                    log_probs=response.log_probs,
+                    spans=response.spans,
+                    finish=response.finish,
+                    reward=reward,
+                    failure=failure,
+                    engine=response.engine,
+                    seconds=response.seconds,
+                )
+            )
+        return Group(prompt.uid, prompt.epoch, prompt.row, prompt.tokens, tuple(samples), version)
+
+    async def _respond(self, prompt: Prompt, index: int) -> Response:
+        """One response, over as many engines and attempts as it takes."""
+        response = Response(began=self._events.clock())
+        seed = response_seed(self._settings.seed, prompt.uid, index)
+        while True:
+            slot = await self.pool.acquire((prompt.uid, index))
+            self._attempts += 1
+            request = Request(
+                request_id=request_id(prompt.uid, index, self._attempts),
+                tokens=np.concatenate([prompt.tokens, response.tokens]),
+                max_tokens=self._settings.max_response_tokens - len(response.tokens),
+                seed=seed,
+                generated=len(response.tokens),
+            )
+            if await self._attempt(slot, request, response, prompt.uid):
+                return response
+
+    async def _attempt(self, slot: EngineSlot, request: Request, response: Response, uid: int) -> bool:
+        """One stay on one engine; returns whether the response is complete."""
+        if slot.leaving:
+            self.pool.release(slot)
+            return False
+        began = self._events.clock()
+        slot.requests.add(request.request_id)
+        try:
+            generation = await slot.engine.submit(request)
+        except EngineDied as error:
+            self.counts.moved_requests += 1
+            self.pool.lost(slot, str(error))
+            return False
+        finally:
+            slot.requests.discard(request.request_id)
+            self.pool.release(slot)
+        now = self._events.clock()
+        response.extend(generation, slot.engine.name, now)
+        if generation.finish == "abort" and len(response.tokens) >= self._settings.max_response_tokens:
+            response.finish = "length"
+        slot.events.add(
+            "generate", self.pool.step, began, now - began,
+            uid=uid, request=request.request_id, tokens=len(generation.tokens),
+            length=len(response.tokens), finish=response.finish,
+        )  # fmt: skip
+        if response.finish != "abort":
+            return True
+        self.counts.continued_requests += 1
+        return False

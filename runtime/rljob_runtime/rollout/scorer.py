@@ -1,0 +1,54 @@
+"""Rewards for the rollouter: decodes responses, scores them in the reward pool, adds the length shaping."""
+
+from collections.abc import Sequence
+
+from rljob_api.data import OverlongShaping
+from rljob_runtime.data.tokenizer import TextTokenizer
+from rljob_runtime.groups.responses import Response
+from rljob_runtime.rewards import RewardInput
+from rljob_runtime.rewards.overlong import overlong_punishment
+from rljob_runtime.rewards.pool import RewardPool
+from rljob_runtime.samples import Prompt
+
+
+class PoolScorer:
+    """Implements the rollouter's `Scorer` on a `RewardPool`."""
+
+    def __init__(
+        self,
+        pool: RewardPool,
+        tokenizer: TextTokenizer,
+        max_response_tokens: int,
+        overlong: OverlongShaping | None,
+    ) -> None:
+        self._pool = pool
+        self._tokenizer = tokenizer
+        self._max_response_tokens = max_response_tokens
+        self._overlong = overlong
+
+    async def __call__(self, prompt: Prompt, responses: Sequence[Response]) -> list[tuple[float, str | None]]:
+        """For each response its shaped reward, or 0 and why there is none."""
+        scores = await self._pool.score([self._input(prompt, response) for response in responses])
+        return [
+            (0.0, score.failure)
+            if score.failure is not None
+            else (score.value + self._shaping(len(response.tokens)), None)
+            for score, response in zip(scores, responses, strict=True)
+        ]
+
+    def _input(self, prompt: Prompt, response: Response) -> RewardInput:
+        finished = response.finish == "stop"
+        text = self._tokenizer.decode(response.tokens[:-1] if finished else response.tokens)
+        return RewardInput(
+            prompt=prompt.text,
+            response=text,
+            answer=prompt.answer,
+            prompt_tokens=prompt.tokens,
+            response_tokens=response.tokens,
+            finished=finished,
+        )
+
+    def _shaping(self, length: int) -> float:
+        if self._overlong is None:
+            return 0.0
+        return overlong_punishment(length, self._max_response_tokens, self._overlong)

@@ -1,0 +1,288 @@
+"""Bringing engines to a new weight version: the push and the pull plan.
+
+Guarantees:
+- a version that must cross the network does so while the engine generates, before its pause barrier;
+- an engine's version changes only inside its pause barrier, and it takes new requests only after that;
+- push: every live engine leaves the barrier with the version that was pushed, or with the one it had when
+  that is gone, or is lost;
+- pull: an engine loads the newest published version when it has finished what it runs; no response on it
+  spans two versions;
+- an engine that does not answer within the deadline is lost, and the others go on;
+- an engine that is lost while a version is broadcast ends the broadcast within seconds: the trainer goes on,
+  and an engine that has not got the version by then is lost too, for it waits in a group that is no more;
+- an engine is taken out only where no group of a collective transport is under way with it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import nullcontext, suppress
+from typing import Any, Protocol
+
+from rljob_runtime.bell import Bell
+from rljob_runtime.engines.protocol import EngineDied, PauseMode, WeightRef
+from rljob_runtime.rollout.pool import EnginePool, EngineSlot
+from rljob_runtime.rollout.weight_sources import Meeting
+from rljob_runtime.weights.shm import WeightsGone
+from rljob_runtime.weights.transport import FETCHED, STORED
+
+log = logging.getLogger(__name__)
+
+_SETTLE_SECONDS = 15.0
+"""How long an engine may take to finish with a version after its broadcast was broken off."""
+
+
+class Broadcaster(Protocol):
+    """The trainer, as it sends a version to all engines at once."""
+
+    turn: asyncio.Lock
+    """Held while the trainer is at something that a broadcast would have to wait for."""
+
+    async def transmit(self, ref: WeightRef) -> bool:
+        """Send a version to the engines that load it, given the reference of any one of them; False where
+        that was broken off."""
+        ...
+
+    async def break_off(self, ref: WeightRef, why: str) -> None:
+        """An engine that `transmit` of `ref` sends to is lost: end it."""
+        ...
+
+
+class WeightSyncPlan(Protocol):
+    """What the training loop does with a new version."""
+
+    newest: WeightRef | None
+    published: Bell
+    """Rung when `newest` has changed."""
+
+    async def publish(self, ref: WeightRef, broadcaster: Broadcaster | None = None) -> None:
+        """A new version exists. `broadcaster` sends it where the transport is collective."""
+        ...
+
+    async def settled(self) -> None:
+        """Wait until no engine is on its way to a version: each that could load the newest one has it. What
+        an engine does on that way has a deadline, after which it is lost."""
+        ...
+
+    async def remove(self, slot: EngineSlot) -> None:
+        """Take an engine out that has left."""
+        ...
+
+
+class EngineSync:
+    """The steps of one engine's update, each with a deadline."""
+
+    def __init__(self, pool: EnginePool, deadline: float, drain_deadline: float) -> None:
+        """`deadline` and `drain_deadline` (for `wait`) in seconds."""
+        self.pool = pool
+        self._deadline = deadline
+        self._drain_deadline = drain_deadline
+
+    async def prepare(self, slot: EngineSlot, ref: WeightRef) -> None:
+        """Have a version brought to the engine's machine; what comes of one that is gone, `load` decides."""
+        if ref.transport in FETCHED and slot.alive:
+            with suppress(WeightsGone):
+                await self._guarded(slot, "weight_fetch", slot.engine.prepare(ref), self._deadline)
+
+    async def pause(self, slot: EngineSlot, mode: PauseMode) -> None:
+        if not slot.alive:
+            return
+        self.pool.leave(slot)
+        deadline = self._drain_deadline if mode == "wait" else self._deadline
+        await self._guarded(slot, "weight_pause", slot.engine.pause(mode), deadline)
+
+    async def load(self, slot: EngineSlot, ref: WeightRef) -> None:
+        if not slot.alive:
+            return
+        try:
+            await self._guarded(slot, "weight_load", slot.engine.load(ref), self._deadline)
+        except WeightsGone as error:
+            log.info("%s stays at version %d: %s", slot.engine.name, slot.version, error)
+            return
+        if slot.alive:
+            slot.version = ref.version
+
+    async def resume(self, slot: EngineSlot) -> None:
+        if slot.alive:
+            await self._guarded(slot, "weight_resume", slot.engine.resume(), self._deadline)
+        if slot.alive:
+            self.pool.join(slot)
+
+    async def _guarded(
+        self, slot: EngineSlot, event: str, call: Coroutine[Any, Any, None], deadline: float
+    ) -> None:
+        try:
+            with slot.events.span(event, self.pool.step):
+                async with asyncio.timeout(deadline):
+                    await call
+        except TimeoutError:
+            self.pool.lost(slot, f"engine {slot.engine.name}: {event} took longer than {deadline:g} s")
+        except EngineDied as error:
+            self.pool.lost(slot, str(error))
+
+
+class Push:
+    """Interrupt all engines at once, load, resume."""
+
+    def __init__(self, sync: EngineSync, mode: PauseMode, settle: float = _SETTLE_SECONDS) -> None:
+        """`settle`: seconds that engines get to finish with a version whose broadcast was broken off."""
+        self.newest: WeightRef | None = None
+        self.published = Bell()
+        self._sync = sync
+        self._mode = mode
+        self._settle = settle
+        self._meeting = Meeting()
+        self._one_at_a_time = asyncio.Lock()
+        self._engines_changed = asyncio.Event()
+        sync.pool.listen(self._engines_changed.set)
+
+    async def publish(self, ref: WeightRef, broadcaster: Broadcaster | None = None) -> None:
+        async with self._one_at_a_time, nullcontext() if broadcaster is None else broadcaster.turn:
+            await self._update(ref, broadcaster)
+
+    async def settled(self) -> None:
+        """They are when `publish` has returned."""
+
+    async def again(
+        self, current: Callable[[], Awaitable[WeightRef | None]], broadcaster: Broadcaster
+    ) -> None:
+        """Send to all engines what the trainer holds, for those that came after the newest version.
+        `current` names it while the trainer stands still; None: this is not the time."""
+        async with self._one_at_a_time, broadcaster.turn:
+            if (ref := await current()) is not None:
+                await self._update(ref, broadcaster)
+
+    async def _update(self, ref: WeightRef, broadcaster: Broadcaster | None) -> None:
+        await asyncio.gather(*(self._sync.prepare(slot, ref) for slot in list(self._sync.pool.slots)))
+        self.newest = ref
+        self.published.ring()
+        paused = list(self._sync.pool.slots)
+        await asyncio.gather(*(self._sync.pause(slot, self._mode) for slot in paused))
+        slots = [slot for slot in paused if slot.alive]
+        refs = self._meeting.refs(ref, slots, [slot.devices for slot in slots])
+        loads = [self._sync.load(slot, own) for slot, own in zip(slots, refs, strict=True)]
+        if broadcaster is None:
+            await asyncio.gather(*loads)
+        elif refs:
+            loading = {asyncio.ensure_future(load): slot for load, slot in zip(loads, slots, strict=True)}
+            await self._broadcast(broadcaster, refs[0], loading)
+        await asyncio.gather(*(self._sync.resume(slot) for slot in slots))
+
+    async def _broadcast(
+        self, broadcaster: Broadcaster, ref: WeightRef, loading: Mapping["asyncio.Task[None]", EngineSlot]
+    ) -> None:
+        """Send a version while the engines load it; the tasks of `loading` have ended afterwards."""
+        sending = asyncio.ensure_future(self._send(broadcaster, ref, loading))
+        try:
+            await asyncio.wait((sending,))
+            if _failed(sending) or not sending.result():
+                self._meeting.forget()
+                await self._give_up_waiting(ref, loading)
+            else:
+                await asyncio.wait(loading)
+        finally:
+            for task in (sending, *loading):
+                task.cancel()
+            outcomes = await asyncio.gather(sending, *loading, return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, Exception):
+                raise outcome
+
+    async def _send(
+        self, broadcaster: Broadcaster, ref: WeightRef, loading: Mapping["asyncio.Task[None]", EngineSlot]
+    ) -> bool:
+        """Send a version; False where an engine was lost on the way."""
+        transmitting = asyncio.ensure_future(broadcaster.transmit(ref))
+        try:
+            lost = await self._over_or_broken(transmitting, loading)
+            if lost is not None:
+                log.warning("engine %s was lost in the broadcast of version %d", lost, ref.version)
+                await broadcaster.break_off(ref, f"engine {lost} was lost")
+            return await transmitting
+        finally:
+            transmitting.cancel()
+            await asyncio.gather(transmitting, return_exceptions=True)
+
+    async def _over_or_broken(
+        self, transmitting: "asyncio.Task[bool]", loading: Mapping["asyncio.Task[None]", EngineSlot]
+    ) -> str | None:
+        """Wait until the transmission is over, or an engine cannot take part in it any more: its name."""
+        while not transmitting.done():
+            self._engines_changed.clear()
+            for task, slot in loading.items():
+                if not slot.alive or _failed(task):
+                    return slot.engine.name
+            changed = asyncio.ensure_future(self._engines_changed.wait())
+            under_way = [task for task in loading if not task.done()]
+            try:
+                await asyncio.wait((transmitting, changed, *under_way), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                changed.cancel()
+        return None
+
+    async def _give_up_waiting(
+        self, ref: WeightRef, loading: Mapping["asyncio.Task[None]", EngineSlot]
+    ) -> None:
+        """The group is no more: engines that do not finish with what they got will never."""
+        _, stuck = await asyncio.wait(loading, timeout=self._settle)
+        for task in stuck:
+            slot = loading[task]
+            self._sync.pool.lost(
+                slot, f"engine {slot.engine.name}: the broadcast of version {ref.version} was broken off"
+            )
+
+    async def remove(self, slot: EngineSlot) -> None:
+        if self.newest is None or self.newest.transport in STORED:
+            self._sync.pool.remove(slot)
+            return
+        async with self._one_at_a_time:
+            self._sync.pool.remove(slot)
+
+
+class Pull:
+    """Let every engine fetch the newest version when it is ready."""
+
+    def __init__(self, sync: EngineSync, spawn: Callable[[Coroutine[Any, Any, None]], object]) -> None:
+        """`spawn` starts a task whose failure ends the job."""
+        self.newest: WeightRef | None = None
+        self.published = Bell()
+        self._sync = sync
+        self._spawn = spawn
+        self._updating: set[EngineSlot] = set()
+        self._updated = Bell()
+
+    async def publish(self, ref: WeightRef, broadcaster: Broadcaster | None = None) -> None:
+        if broadcaster is not None:
+            raise ValueError("pull needs a transport with a store, not a collective one")
+        self.newest = ref
+        self.published.ring()
+        for slot in list(self._sync.pool.slots):
+            if slot not in self._updating:
+                self._updating.add(slot)
+                self._spawn(self._catch_up(slot))
+
+    async def _catch_up(self, slot: EngineSlot) -> None:
+        try:
+            # Also back to an older one, with a trainer that went back to its checkpoint.
+            while slot.alive and self.newest is not None and slot.version != self.newest.version:
+                wanted = self.newest
+                await self._sync.prepare(slot, wanted)
+                await self._sync.pause(slot, "wait")
+                await self._sync.load(slot, self.newest)
+                await self._sync.resume(slot)
+                if slot.version != wanted.version and self.newest is wanted:
+                    return  # It is gone: the next one that is published brings the engine up to date.
+        finally:
+            self._updating.discard(slot)
+            self._updated.ring()
+
+    async def settled(self) -> None:
+        while self._updating:
+            await self._updated.wait()
+
+    async def remove(self, slot: EngineSlot) -> None:
+        self._sync.pool.remove(slot)
+
+
+def _failed(task: "asyncio.Task[Any]") -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)

@@ -1,0 +1,60 @@
+"""Where a job runs: what differs between one machine and a cluster.
+
+Guarantees: every other part of the driver works with these few things alone, so that a run on one machine
+and one in a cluster are the same code.
+"""
+
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from rljob_api import RLJob
+from rljob_runtime.bell import Bell
+from rljob_runtime.net.keys import Keyring
+from rljob_runtime.site import one_machine as local_ray
+from rljob_runtime.site.desired import Wish
+from rljob_runtime.site.nodes import NodeTable, read_nodes
+from rljob_runtime.site.status_draft import Board
+
+log = logging.getLogger(__name__)
+
+RESOURCES = {"trainer": "trainer", "fast": "fast_rollout", "heavy": "heavy_rollout"}
+"""Ray's custom resource for one process of each pool."""
+
+
+@dataclass
+class Site:
+    """See the module's guarantees."""
+
+    one_machine: bool
+    table: NodeTable
+    """The Ray nodes there are."""
+    home: str
+    """Id of the Ray node that the driver is on."""
+    address: str
+    """Its IP address."""
+    wish: Callable[[], Wish]
+    """What the RLJob asks for now."""
+    board: Board
+    """What the driver answers."""
+    bell: Bell
+    """Rung when the table or the wish has changed, or a rollout worker came or went."""
+    keyring: Keyring
+    """Keys of what listens on the network."""
+
+
+@asynccontextmanager
+async def one_machine(job: RLJob) -> AsyncIterator[Site]:
+    """This machine, with a Ray of the job's own."""
+    with local_ray.started(job):
+        bell, wish = Bell(), Wish.of(job)
+        table = NodeTable(read_nodes, _no_pod, tuple(RESOURCES.values()), bell)
+        await table.read_once()
+        home = table.nodes[0]
+        yield Site(True, table, home.id, home.address, lambda: wish, Board(attempt=1), bell, Keyring())
+
+
+async def _no_pod(node_id: str) -> str:
+    """This machine is no pod, and needs no process that looks."""
+    return ""

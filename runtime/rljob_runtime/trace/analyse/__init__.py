@@ -1,0 +1,1 @@
+"""From recorded events and metrics to figures: usage, requests, steps."""

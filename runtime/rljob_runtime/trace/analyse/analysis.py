@@ -1,0 +1,157 @@
+"""From events and metrics to what a person asks: did it learn, where did the time go, what was slow.
+
+Guarantees: pure over its inputs; reads the events once, step by step, in memory that does not grow with the
+number of events; events of work that a restart threw away are left out and counted.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rljob_runtime.trace.analyse.detail import DetailBook, StepDetail
+from rljob_runtime.trace.analyse.read import Tally, read_steps, read_workers
+from rljob_runtime.trace.analyse.requests import RequestBook
+from rljob_runtime.trace.analyse.sketch import Sketch
+from rljob_runtime.trace.analyse.usage import PoolUse, WorkerUse, pool_uses
+from rljob_runtime.trace.analyse.windows import (
+    Anomaly,
+    Window,
+    choose_steps,
+    find_anomalies,
+    lost_seconds,
+    superseded,
+    windows_from_events,
+    windows_from_metrics,
+)
+from rljob_runtime.trace.record.event_log import EVENTS_FOLDER, Event, WorkerInfo
+from rljob_runtime.trace.record.metrics import METRICS_FILE, Metrics, read_metrics
+
+DETAILED_STEPS = 24
+"""Steps that are kept in detail."""
+
+
+@dataclass
+class EventUse:
+    """One kind of event in one pool."""
+
+    event: str
+    pool: str
+    seconds: Sketch = field(default_factory=Sketch)
+    """Durations."""
+    by_step: dict[int, tuple[int, float]] = field(default_factory=dict)
+    """Count and total seconds of each step."""
+
+    def add(self, step: int, durations: Sequence[float]) -> None:
+        """Count one step's events."""
+        self.seconds.extend(durations)
+        self.by_step[step] = (len(durations), sum(durations))
+
+    def mean_at(self, step: int) -> float:
+        """Mean seconds of the step's events; 0 without any."""
+        count, total = self.by_step.get(step, (0, 0.0))
+        return total / count if count else 0.0
+
+    def total_at(self, step: int) -> float:
+        """Total seconds of the step's events."""
+        return self.by_step.get(step, (0, 0.0))[1]
+
+
+@dataclass
+class Analysis:
+    """What is known of a run."""
+
+    metrics: Metrics
+    windows: list[Window]
+    pools: list[PoolUse]
+    events: dict[tuple[str, str], EventUse]
+    """By (pool, event)."""
+    requests: RequestBook
+    anomalies: list[Anomaly]
+    details: list[StepDetail]
+    lost_seconds: float
+    """Time that restarts cost: work thrown away, and the restarts."""
+    superseded: int
+    """Events of work that was thrown away."""
+    unreadable: int
+    """Lines of event files that could not be read."""
+
+    @property
+    def seconds(self) -> float:
+        """Time of all steps."""
+        return sum(window.seconds for window in self.windows)
+
+    def event_total(self, event: str) -> float:
+        """Seconds of an event over all pools."""
+        return sum(use.seconds.total for (_, name), use in self.events.items() if name == event)
+
+    def with_role(self, role: str) -> list[PoolUse]:
+        """The pools of one role: "trainer", "engine" or "other"."""
+        return [pool for pool in self.pools if pool.role == role]
+
+
+def analyse_run(run_folder: Path) -> Analysis:
+    """Analyse what a run has written."""
+    metrics = read_metrics(run_folder / METRICS_FILE)
+    events, tally = run_folder / EVENTS_FOLDER, Tally()
+    windows = windows_from_metrics(metrics)
+    if not windows:
+        windows = _windows_from_files(events)
+    analysis = analyse(metrics, windows, read_workers(events), read_steps(events, tally))
+    analysis.unreadable = tally.unreadable
+    return analysis
+
+
+def analyse(
+    metrics: Metrics,
+    windows: Sequence[Window],
+    known: Sequence[WorkerInfo],
+    steps: Iterable[tuple[int, Sequence[Event]]],
+) -> Analysis:
+    """Analyse events, given step by step in order."""
+    anomalies = find_anomalies(windows)
+    book = RequestBook()
+    details = DetailBook(windows, choose_steps(windows, anomalies, DETAILED_STEPS))
+    workers = {(who.pool, who.worker): WorkerUse(who.worker, who.pool, who.host) for who in known}
+    uses: dict[tuple[str, str], EventUse] = {}
+    thrown_away = 0
+    for step, everything in steps:
+        events = sorted(everything, key=lambda event: event.start + event.duration)
+        if metrics.resumes:
+            events = [event for event in events if not superseded(metrics.resumes, event.step, event.end)]
+        thrown_away += len(everything) - len(events)
+        by_worker: dict[tuple[str, str], list[Event]] = {}
+        durations: dict[tuple[str, str], list[float]] = {}
+        for event in events:
+            by_worker.setdefault((event.pool, event.worker), []).append(event)
+            durations.setdefault((event.pool, event.event), []).append(event.duration)
+        for (pool, worker), own in by_worker.items():
+            if (pool, worker) not in workers:
+                workers[pool, worker] = WorkerUse(worker, pool)
+            workers[pool, worker].add(own)
+        for (pool, name), seconds in durations.items():
+            if (pool, name) not in uses:
+                uses[pool, name] = EventUse(name, pool)
+            uses[pool, name].add(step, seconds)
+        details.add_step(step, events, book.add_step(step, events))
+    return Analysis(
+        metrics=metrics,
+        windows=list(windows),
+        pools=pool_uses([worker for worker in workers.values() if worker.events], windows),
+        events=uses,
+        requests=book,
+        anomalies=anomalies,
+        details=details.details(),
+        lost_seconds=lost_seconds(windows),
+        superseded=thrown_away,
+        unreadable=0,
+    )
+
+
+def _windows_from_files(events: Path) -> list[Window]:
+    """Windows of a run that has events and no metrics; reads the events once more."""
+    ends = {
+        step: (min(event.start for event in found), max(event.end for event in found))
+        for step, found in read_steps(events, Tally())
+        if found
+    }
+    return windows_from_events(ends)

@@ -1,0 +1,153 @@
+"""One step in detail: what every worker did when, and how its requests were distributed.
+
+Guarantees: the size of a step's detail is bounded, whatever ran in it: at most `WORKERS` rows of `BINS` bins
+and `SEGMENTS` segments, and `REQUESTS` requests.
+"""
+
+import heapq
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from rljob_runtime.trace.analyse.requests import Request
+from rljob_runtime.trace.analyse.sketch import Curve, exact_curve
+from rljob_runtime.trace.analyse.windows import Window
+from rljob_runtime.trace.record.event_log import Event
+
+WORKERS = 24
+BINS = 120
+SEGMENTS = 100
+REQUESTS = 40
+CURVES = 8
+"""Workers that have distributions of their own."""
+
+
+@dataclass
+class Row:
+    """One worker's time line. Times are shares of the window, 0 to 1."""
+
+    worker: str
+    pool: str
+    segments: list[tuple[str, float, float]] = field(default_factory=list)
+    """(event, start, end) of what it did one after the other, and of groups' stages on the driver."""
+    running: list[float] = field(default_factory=list)
+    """Mean number of running requests in each of `BINS` equal parts of the window; empty for none at all."""
+
+
+@dataclass
+class StepDetail:
+    """One step."""
+
+    window: Window
+    rows: list[Row]
+    left_out: int
+    """Workers that have no row, for there are too many."""
+    lengths: Curve
+    """Distribution of the lengths of the responses that ended in the step, in tokens."""
+    seconds: Curve
+    """Distribution of their durations."""
+    finished: Curve
+    """Share of the step's responses that had ended, over the step's time in seconds."""
+    by_worker: dict[str, Curve]
+    """Durations by worker."""
+    requests: list[Request]
+    """Its longest requests, by start."""
+
+
+class DetailBook:
+    """Takes all events, in order of steps, and keeps the details of the chosen steps."""
+
+    def __init__(self, windows: Sequence[Window], chosen: Iterable[int]) -> None:
+        wanted = set(chosen)
+        self._windows = [window for window in windows if window.step in wanted]
+        self._ends = [window.end for window in self._windows]
+        self._events: list[list[Event]] = [[] for _ in self._windows]
+        self._requests: list[list[Request]] = [[] for _ in self._windows]
+        self._index = {window.step: index for index, window in enumerate(self._windows)}
+
+    def add_step(self, step: int, events: Sequence[Event], ended: Sequence[Request]) -> None:
+        """Take one step's events, and the requests that ended in it."""
+        if step in self._index:
+            self._requests[self._index[step]].extend(ended)
+        if not events:
+            return
+        earliest, latest = min(event.start for event in events), max(event.end for event in events)
+        first = bisect_left(self._ends, earliest)
+        if first == len(self._windows) or self._windows[first].start >= latest:
+            return
+        for event in events:
+            index = bisect_left(self._ends, event.start)
+            while index < len(self._windows) and self._windows[index].start < event.end:
+                self._events[index].append(event)
+                index += 1
+
+    def details(self) -> list[StepDetail]:
+        """The chosen steps, in order."""
+        return [
+            _detail(window, events, requests)
+            for window, events, requests in zip(self._windows, self._events, self._requests, strict=True)
+        ]
+
+
+def _detail(window: Window, events: Sequence[Event], requests: Sequence[Request]) -> StepDetail:
+    by_worker: dict[tuple[str, str], list[Event]] = {}
+    for event in events:
+        by_worker.setdefault((event.pool, event.worker), []).append(event)
+    names = sorted(by_worker, key=lambda name: (name[0] != "trainer", name[0] == "driver", name))
+    rows = [_row(window, pool, worker, by_worker[pool, worker]) for pool, worker in names[:WORKERS]]
+    durations: dict[str, list[float]] = {}
+    for request in requests:
+        durations.setdefault(request.attempts[-1].worker, []).append(request.seconds)
+    longest = heapq.nlargest(REQUESTS, requests, key=lambda request: request.seconds)
+    curves = sorted(durations, key=lambda worker: max(durations[worker]), reverse=True)[:CURVES]
+    return StepDetail(
+        window=window,
+        rows=rows,
+        left_out=len(names) - len(rows),
+        lengths=exact_curve([request.length for request in requests]),
+        seconds=exact_curve([request.seconds for request in requests]),
+        finished=exact_curve([max(0.0, request.attempts[-1].end - window.start) for request in requests]),
+        by_worker={worker: exact_curve(durations[worker], points=30) for worker in sorted(curves)},
+        requests=sorted(longest, key=lambda request: request.start),
+    )
+
+
+def _row(window: Window, pool: str, worker: str, events: Sequence[Event]) -> Row:
+    generated = [event for event in events if event.event == "generate"]
+    others = [event for event in events if event.event != "generate"]
+    return Row(worker, pool, merge(window, others), running(window, generated))
+
+
+def merge(window: Window, events: Sequence[Event]) -> list[tuple[str, float, float]]:
+    """Segments as shares of the window. What is closer together than can be seen is joined with its like,
+    what is shorter is left out; of more than `SEGMENTS` the shortest are left out."""
+    span = max(window.seconds, 1e-9)
+    finest = 1 / 1000
+    merged: list[tuple[str, float, float]] = []
+    newest: dict[str, int] = {}
+    for event in sorted(events, key=lambda event: event.start):
+        start = max(0.0, (event.start - window.start) / span)
+        end = min(1.0, (event.end - window.start) / span)
+        index = newest.get(event.event)
+        if index is not None and start - merged[index][2] <= finest:
+            merged[index] = (event.event, merged[index][1], max(end, merged[index][2]))
+        else:
+            newest[event.event] = len(merged)
+            merged.append((event.event, start, end))
+    visible = [segment for segment in merged if segment[2] - segment[1] >= finest / 2]
+    longest = heapq.nlargest(SEGMENTS, visible, key=lambda segment: segment[2] - segment[1])
+    return sorted(longest, key=lambda segment: segment[1])
+
+
+def running(window: Window, events: Sequence[Event]) -> list[float]:
+    """Mean number of events that run at a time, in each of `BINS` parts of the window."""
+    if not events:
+        return []
+    width = max(window.seconds, 1e-9) / BINS
+    sums = [0.0] * BINS
+    for event in events:
+        start = max(0.0, (event.start - window.start) / width)
+        end = min(float(BINS), (event.end - window.start) / width)
+        for index in range(int(start), min(BINS, int(end) + 1)):
+            sums[index] += max(0.0, min(end, index + 1) - max(start, index))
+    return sums

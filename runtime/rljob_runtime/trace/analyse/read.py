@@ -1,0 +1,73 @@
+"""Reads the event files of a run, step by step.
+
+Guarantees: holds the events of one step at a time; a line that is cut off or is no event is counted and left
+out, the others of its file are kept.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from rljob_runtime.trace.record.event_log import Event, WorkerInfo
+
+_STEP = "step_"
+_decoder = msgspec.json.Decoder(Event)
+
+
+@dataclass
+class Tally:
+    """What could not be read."""
+
+    unreadable: int = 0
+    """Lines."""
+
+
+def read_steps(events: Path, tally: Tally) -> Iterator[tuple[int, list[Event]]]:
+    """Every step's events, in order of steps; nothing where the folder does not exist."""
+    for step, folder in sorted(_step_folders(events)):
+        found: list[Event] = []
+        for name in sorted(os.listdir(folder)):
+            if name.startswith("worker_") and name.endswith(".jsonl"):
+                found.extend(parse((folder / name).read_bytes(), tally))
+        yield step, found
+
+
+def read_workers(events: Path) -> list[WorkerInfo]:
+    """Who recorded, by rank."""
+    found = []
+    for file in events.glob("worker_*.json"):
+        try:
+            found.append(msgspec.json.decode(file.read_bytes(), type=WorkerInfo))
+        except msgspec.DecodeError:
+            continue
+    return sorted(found, key=lambda worker: worker.rank)
+
+
+def parse(data: bytes, tally: Tally) -> list[Event]:
+    """The events in the content of one file."""
+    try:
+        return _decoder.decode_lines(data)
+    except msgspec.DecodeError:
+        return list(_parse_singly(data, tally))
+
+
+def _parse_singly(data: bytes, tally: Tally) -> Iterator[Event]:
+    for line in data.splitlines():
+        if not line.strip():
+            continue
+        try:
+            yield _decoder.decode(line)
+        except msgspec.DecodeError:
+            tally.unreadable += 1
+
+
+def _step_folders(events: Path) -> Iterator[tuple[int, Path]]:
+    if not events.is_dir():
+        return
+    for folder in events.iterdir():
+        number = folder.name.removeprefix(_STEP)
+        if folder.name.startswith(_STEP) and number.isdigit():
+            yield int(number), folder

@@ -1,0 +1,122 @@
+"""How each worker's time was spent.
+
+A worker's time is split, without overlap and without a rest, into: `sync` (weight updates), `work`
+(generating or training), `save` (checkpoints), `move` (fetching and handing on samples) and `idle` (nothing
+of these). Where kinds overlap the first in that order counts, so that an engine that stands still for a
+weight update is not counted as generating.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from rljob_runtime.trace.analyse.cover import Cover
+from rljob_runtime.trace.analyse.windows import Window
+from rljob_runtime.trace.record.event_log import Event
+
+KINDS = ("work", "sync", "save", "move", "idle")
+"""Kinds of use, in the order in which they are shown."""
+
+_KIND_OF = {
+    "weight_publish": "sync", "weight_pause": "sync", "weight_load": "sync", "weight_resume": "sync",
+    "generate": "work", "forward": "work", "backward": "work", "optimizer": "work",
+    "reference_forward": "work",
+    "checkpoint": "save",
+    "prompt_fetch": "move", "get": "move", "put": "move", "weight_fetch": "move",
+}  # fmt: skip
+_PRECEDENCE = ("sync", "work", "save", "move")
+_COVERS = {event: _PRECEDENCE[_PRECEDENCE.index(kind) :] for event, kind in _KIND_OF.items()}
+"""Kinds whose covers an event is part of: its own and those after it."""
+
+TRAINER_EVENTS = ("forward", "backward", "optimizer")
+
+
+@dataclass
+class WorkerUse:
+    """One worker over the whole run."""
+
+    worker: str
+    pool: str
+    host: str = ""
+    first: float = float("inf")
+    """Start of its first event, seconds since the epoch."""
+    last: float = float("-inf")
+    """End of its last event."""
+    events: set[str] = field(default_factory=set)
+    """Names of the events that it recorded."""
+    covers: dict[str, Cover] = field(default_factory=lambda: {kind: Cover() for kind in _PRECEDENCE})
+    """For each kind, what it and the kinds before it cover."""
+
+    def add(self, events: Iterable[Event]) -> None:
+        """Count some of its events, best in order of their ends."""
+        for event in events:
+            start = event.start
+            end = start + event.duration
+            if start < self.first:
+                self.first = start
+            if end > self.last:
+                self.last = end
+            self.events.add(event.event)
+            for kind in _COVERS.get(event.event, ()):
+                self.covers[kind].add(start, end)
+
+    def split(self, start: float, end: float) -> dict[str, float]:
+        """Seconds of each kind within [start, end]; time before its first event is not counted."""
+        start = max(start, self.first)
+        if end <= start:
+            return dict.fromkeys(KINDS, 0.0)
+        seconds, covered = {}, 0.0
+        for kind in _PRECEDENCE:
+            cover = self.covers[kind].within(start, end)
+            seconds[kind], covered = max(0.0, cover - covered), cover
+        seconds["idle"] = max(0.0, end - start - covered)
+        return seconds
+
+
+@dataclass(frozen=True)
+class PoolUse:
+    """A pool over the whole run."""
+
+    pool: str
+    role: str
+    """"engine", "trainer" or "other"."""
+    workers: list[WorkerUse]
+    by_step: list[dict[str, float]]
+    """For each window, the share of the pool's time by kind; all 0 where it did not exist."""
+    overall: dict[str, float]
+    """The same over all windows."""
+
+
+def role_of(events: set[str]) -> str:
+    """What a worker that records such events is."""
+    if "generate" in events:
+        return "engine"
+    return "trainer" if events.intersection(TRAINER_EVENTS) else "other"
+
+
+def pool_uses(workers: Sequence[WorkerUse], windows: Sequence[Window]) -> list[PoolUse]:
+    """Every pool's use of its time; trainers first, then engines."""
+    pools: dict[str, list[WorkerUse]] = {}
+    for worker in workers:
+        pools.setdefault(worker.pool, []).append(worker)
+    found = [_pool_use(pool, members, windows) for pool, members in pools.items()]
+    order = {"trainer": 0, "engine": 1, "other": 2}
+    return sorted(found, key=lambda use: (order[use.role], use.pool))
+
+
+def _pool_use(pool: str, members: list[WorkerUse], windows: Sequence[Window]) -> PoolUse:
+    role = role_of(set().union(*(member.events for member in members)))
+    totals = dict.fromkeys(KINDS, 0.0)
+    by_step = []
+    for window in windows:
+        seconds = dict.fromkeys(KINDS, 0.0)
+        for member in members:
+            for kind, value in member.split(window.start, window.end).items():
+                seconds[kind] += value
+                totals[kind] += value
+        by_step.append(_shares(seconds))
+    return PoolUse(pool, role, members, by_step, _shares(totals))
+
+
+def _shares(seconds: dict[str, float]) -> dict[str, float]:
+    total = sum(seconds.values())
+    return {kind: value / total if total > 0 else 0.0 for kind, value in seconds.items()}

@@ -1,0 +1,107 @@
+"""Which time belongs to which step, which steps stand out, and which are shown in detail.
+
+Pure. A step's window begins where the step before it ended, so that all time between a run's first step and
+its last belongs to a step, apart from what a restart lost.
+"""
+
+import itertools
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rljob_runtime.trace.record.metrics import Metrics, Resume
+
+NEIGHBOURS = 25
+"""Steps on each side that a step is compared with."""
+DEVIATIONS = 6.0
+"""Robust standard deviations above its neighbours' median that make a step stand out,"""
+FACTOR = 1.5
+"""and the least multiple of that median."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """The time of one step, seconds since the epoch."""
+
+    step: int
+    start: float
+    end: float
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.start
+
+
+@dataclass(frozen=True)
+class Anomaly:
+    """A step that took far longer than its neighbours."""
+
+    step: int
+    seconds: float
+    median: float
+    """Of its neighbours, in seconds."""
+
+
+def windows_from_metrics(metrics: Metrics) -> list[Window]:
+    """The windows of all steps, by the times at which they were recorded.
+
+    The first step begins `step_seconds` before its end, the first after a restart at the restart.
+    """
+    found: list[Window] = []
+    for row in metrics.rows:
+        step, end = int(row["step"]), float(row["time"])
+        starts = [resume.time for resume in metrics.resumes if resume.step <= step and resume.time <= end]
+        if found:
+            starts.append(found[-1].end)
+        else:
+            starts.append(end - float(row.get("step_seconds") or 0.0))
+        found.append(Window(step, min(max(starts), end), end))
+    return found
+
+
+def windows_from_events(ends: Mapping[int, tuple[float, float]]) -> list[Window]:
+    """Windows where there are no metrics: from each step's (first start, last end) of its events."""
+    found: list[Window] = []
+    for step in sorted(ends):
+        start, end = ends[step]
+        found.append(Window(step, min(found[-1].end if found else start, end), end))
+    return found
+
+
+def lost_seconds(windows: Sequence[Window]) -> float:
+    """Time between the first and the last window that belongs to none: what restarts cost."""
+    return sum(max(0.0, after.start - before.end) for before, after in itertools.pairwise(windows))
+
+
+def superseded(resumes: Sequence[Resume], step: int, end: float) -> bool:
+    """Whether an event belongs to work that a restart threw away."""
+    return any(step >= resume.step and end < resume.time for resume in resumes)
+
+
+def find_anomalies(windows: Sequence[Window]) -> list[Anomaly]:
+    """Steps whose duration is more than `DEVIATIONS` robust deviations (1.4826 * median absolute deviation)
+    and `FACTOR` times above the median of their neighbours; slowest relative to it first."""
+    found = []
+    seconds = [window.seconds for window in windows]
+    for index, window in enumerate(windows):
+        around = seconds[max(0, index - NEIGHBOURS) : index] + seconds[index + 1 : index + 1 + NEIGHBOURS]
+        if len(around) < 8:
+            continue
+        median = statistics.median(around)
+        deviation = 1.4826 * statistics.median(abs(value - median) for value in around)
+        if window.seconds > max(median + DEVIATIONS * deviation, FACTOR * median):
+            found.append(Anomaly(window.step, window.seconds, median))
+    return sorted(found, key=lambda anomaly: anomaly.seconds / max(anomaly.median, 1e-9), reverse=True)
+
+
+def choose_steps(windows: Sequence[Window], anomalies: Iterable[Anomaly], limit: int) -> list[int]:
+    """At most `limit` steps to show in detail: the first and last, a third for those that stand out, the rest
+    evenly spaced."""
+    steps = [window.step for window in windows]
+    if len(steps) <= limit:
+        return steps
+    chosen = {steps[0], steps[-1]}
+    chosen.update([anomaly.step for anomaly in anomalies][: limit // 3])
+    left = limit - len(chosen)
+    chosen.update(steps[round(index * (len(steps) - 1) / (left + 1))] for index in range(1, left + 1))
+    return sorted(chosen)

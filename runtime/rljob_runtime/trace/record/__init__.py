@@ -1,0 +1,1 @@
+"""What happened, as it is written: events and metrics."""

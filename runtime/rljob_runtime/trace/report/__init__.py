@@ -1,0 +1,1 @@
+"""From figures to `report.html`: sections, charts, advice."""

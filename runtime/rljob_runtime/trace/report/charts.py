@@ -1,0 +1,264 @@
+"""Charts as inline SVG.
+
+Pure: values in, markup out. Guarantees: the size of a chart does not grow with its data (`POINTS` points per
+series at most); colours come from the page's style sheet (classes c0 to c7), so that charts follow its
+light and dark modes; every text is escaped.
+"""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+
+from rljob_runtime.trace.analyse.sketch import Curve
+
+POINTS = 240
+WIDTH, HEIGHT = 640, 220
+_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 12, 10, 34
+
+Values = Sequence[float | None]
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line."""
+
+    name: str
+    values: Values
+    colour: int = 0
+    faint: bool = False
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Something worth seeing at one place."""
+
+    x: float
+    label: str
+
+
+@dataclass
+class Axes:
+    """The plot's range in data and how it maps to the drawing."""
+
+    x_min: float
+    x_max: float
+    y_min: float
+    y_max: float
+    log_x: bool = False
+    parts: list[str] = field(default_factory=list)
+
+    def x(self, value: float) -> float:
+        low, high = self.x_min, self.x_max
+        if self.log_x:
+            low, high, value = math.log10(low), math.log10(high), math.log10(max(value, low))
+        return _LEFT + (value - low) / (high - low or 1) * (WIDTH - _LEFT - _RIGHT)
+
+    def y(self, value: float) -> float:
+        span = self.y_max - self.y_min or 1
+        return HEIGHT - _BOTTOM - (value - self.y_min) / span * (HEIGHT - _TOP - _BOTTOM)
+
+
+def line_chart(
+    x: Sequence[float],
+    series: Sequence[Series],
+    x_label: str = "step",
+    unit: str = "",
+    marks: Sequence[Mark] = (),
+    zero: bool = False,
+) -> str:
+    """Lines over a common x. Where there are more than `POINTS` values each point is the mean of its share of
+    them, in a band from the smallest to the largest. `zero`: the y axis begins at 0."""
+    numbers = [value for line in series for value in line.values if value is not None]
+    if not numbers or not x:
+        return ""
+    low, high = min(numbers), max(numbers)
+    low = min(low, 0.0) if zero else low
+    if high == low:
+        low, high = (
+            (low - abs(low) * 0.1 - 0.01, high + abs(high) * 0.1 + 0.01) if not zero else (low, low + 1)
+        )
+    axes = Axes(min(x), max(x), low, high + (high - low) * 0.04)
+    _grid(axes, x_label, unit)
+    buckets = _buckets(len(x))
+    centres = [sum(x[a:b]) / (b - a) for a, b in buckets]
+    hover = []
+    for line in series:
+        means = [_mean(line.values[a:b]) for a, b in buckets]
+        if len(buckets) < len(x):
+            axes.parts.append(_band(axes, centres, line, buckets))
+        faint = " faint" if line.faint else ""
+        axes.parts.append(f'<path class="line s{line.colour}{faint}" d="{_path(axes, centres, means)}"/>')
+        hover.append([line.name, line.colour, [_short(value) for value in means]])
+    for mark in marks:
+        at = axes.x(mark.x)
+        axes.parts.append(
+            f'<g class="mark"><title>{escape(mark.label)}</title><line x1="{at:.1f}" x2="{at:.1f}" '
+            f'y1="{_TOP}" y2="{HEIGHT - _BOTTOM}"/><circle cx="{at:.1f}" cy="{_TOP + 4}" r="4"/></g>'
+        )
+    return _svg(axes, [(line.name, line.colour) for line in series], _hover(axes, centres, hover, unit))
+
+
+def stacked_chart(
+    x: Sequence[float],
+    layers: Sequence[Series],
+    x_label: str = "step",
+    unit: str = "%",
+    top: float | None = None,
+) -> str:
+    """Areas on top of each other; `top` fixes the y axis, else it fits."""
+    if not x or not layers:
+        return ""
+    buckets = _buckets(len(x))
+    centres = [sum(x[a:b]) / (b - a) for a, b in buckets]
+    means = [[_mean(layer.values[a:b]) or 0.0 for a, b in buckets] for layer in layers]
+    heights = [sum(column) for column in zip(*means, strict=True)]
+    axes = Axes(min(x), max(x), 0, top or max(heights) * 1.04 or 1)
+    _grid(axes, x_label, unit)
+    floor = [0.0] * len(centres)
+    for layer, values in zip(layers, means, strict=True):
+        roof = [below + value for below, value in zip(floor, values, strict=True)]
+        upper = [f"{axes.x(at):.1f},{axes.y(value):.1f}" for at, value in zip(centres, roof, strict=True)]
+        lower = [f"{axes.x(at):.1f},{axes.y(value):.1f}" for at, value in zip(centres, floor, strict=True)]
+        axes.parts.append(f'<polygon class="f{layer.colour}" points="{" ".join(upper + lower[::-1])}"/>')
+        floor = roof
+    hover = [
+        [layer.name, layer.colour, [_short(value) for value in values]]
+        for layer, values in zip(layers, means, strict=True)
+    ]
+    return _svg(axes, [(layer.name, layer.colour) for layer in layers], _hover(axes, centres, hover, unit))
+
+
+def curve_chart(curves: Sequence[tuple[str, Curve]], x_label: str, linear: bool = False) -> str:
+    """Cumulative distributions, in per cent; the x axis is logarithmic where values span more than 50 x,
+    unless `linear` forbids it."""
+    curves = [(name, curve) for name, curve in curves if curve]
+    if not curves:
+        return ""
+    positive = [value for _, curve in curves for value, _ in curve if value > 0] or [1.0]
+    low, high = min(positive), max(positive)
+    log = not linear and high / low > 50
+    axes = Axes(low if log else 0.0, high if high > low else low * 2, 0, 100, log_x=log)
+    _grid(axes, x_label, "%")
+    for index, (_, curve) in enumerate(curves):
+        points = [(axes.x(value), axes.y(share * 100)) for value, share in curve]
+        path = "".join(f"{'L' if at else 'M'}{a:.1f},{b:.1f}" for at, (a, b) in enumerate(points))
+        axes.parts.append(f'<path class="line s{index % 8}" d="{path}"/>')
+    return _svg(axes, [(name, index % 8) for index, (name, _) in enumerate(curves)], "")
+
+
+def bar_chart(bars: Sequence[tuple[str, float]], x_label: str, unit: str = "%") -> str:
+    """Upright bars with a label each."""
+    if not bars:
+        return ""
+    axes = Axes(0, len(bars), 0, max(value for _, value in bars) * 1.12 or 1)
+    _grid(axes, x_label, unit, x_ticks=False)
+    for index, (label, value) in enumerate(bars):
+        left, right, top = axes.x(index + 0.15), axes.x(index + 0.85), axes.y(value)
+        middle = (left + right) / 2
+        axes.parts.append(
+            f'<rect class="f0" x="{left:.1f}" y="{top:.1f}" width="{right - left:.1f}" '
+            f'height="{HEIGHT - _BOTTOM - top:.1f}"/>'
+            f'<text class="tick mid" x="{middle:.1f}" y="{HEIGHT - _BOTTOM + 13}">{escape(label)}</text>'
+            f'<text class="tick mid" x="{middle:.1f}" y="{top - 4:.1f}">{_tick(float(f"{value:.3g}"))}</text>'
+        )
+    return _svg(axes, [], "")
+
+
+def ticks(low: float, high: float, count: int = 5) -> list[float]:
+    """Round numbers from `low` to `high`, about `count` of them."""
+    span = high - low
+    if span <= 0 or not math.isfinite(span):
+        return [low]
+    power: float = 10.0 ** math.floor(math.log10(span / count))
+    step = next(power * factor for factor in (1, 2, 5, 10) if span / (power * factor) <= count)
+    return [index * step for index in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+
+
+def _grid(axes: Axes, x_label: str, unit: str, x_ticks: bool = True) -> None:
+    bottom = HEIGHT - _BOTTOM
+    for value in ticks(axes.y_min, axes.y_max):
+        at = axes.y(value)
+        axes.parts.append(
+            f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>'
+            f'<text class="tick end" x="{_LEFT - 6}" y="{at + 4:.1f}">{_tick(value)}</text>'
+        )
+    if x_ticks:
+        places = _log_ticks(axes) if axes.log_x else ticks(axes.x_min, axes.x_max, 8)
+        axes.parts.extend(
+            f'<text class="tick mid" x="{axes.x(value):.1f}" y="{bottom + 13}">{_tick(value)}</text>'
+            for value in places
+        )
+    axes.parts.append(
+        f'<text class="tick end" x="{WIDTH - _RIGHT}" y="{HEIGHT - 5}">{escape(x_label)}</text>'
+        + (f'<text class="tick" x="4" y="{HEIGHT - 5}">{escape(unit)}</text>' if unit else "")
+    )
+
+
+def _log_ticks(axes: Axes) -> list[float]:
+    powers = range(math.floor(math.log10(axes.x_min)), math.ceil(math.log10(axes.x_max)) + 1)
+    factors = (1, 2, 5) if len(powers) <= 4 else (1,)
+    values = [factor * 10.0**power for power in powers for factor in factors]
+    return [value for value in values if axes.x_min <= value <= axes.x_max]
+
+
+def _buckets(count: int) -> list[tuple[int, int]]:
+    if count <= POINTS:
+        return [(index, index + 1) for index in range(count)]
+    edges = [round(index * count / POINTS) for index in range(POINTS + 1)]
+    return [(edges[index], edges[index + 1]) for index in range(POINTS)]
+
+
+def _mean(values: Values) -> float | None:
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) / len(numbers) if numbers else None
+
+
+def _path(axes: Axes, x: Sequence[float], values: Values) -> str:
+    parts, pen_up = [], True
+    for at, value in zip(x, values, strict=True):
+        if value is None:
+            pen_up = True
+            continue
+        parts.append(f"{'M' if pen_up else 'L'}{axes.x(at):.1f},{axes.y(value):.1f}")
+        pen_up = False
+    if len(parts) == 1:
+        parts.append("h0.1")
+    return "".join(parts)
+
+
+def _band(axes: Axes, x: Sequence[float], line: Series, buckets: Sequence[tuple[int, int]]) -> str:
+    upper, lower = [], []
+    for at, (a, b) in zip(x, buckets, strict=True):
+        numbers = [value for value in line.values[a:b] if value is not None]
+        if numbers:
+            upper.append(f"{axes.x(at):.1f},{axes.y(max(numbers)):.1f}")
+            lower.append(f"{axes.x(at):.1f},{axes.y(min(numbers)):.1f}")
+    return f'<polygon class="band f{line.colour}" points="{" ".join(upper + lower[::-1])}"/>'
+
+
+def _hover(axes: Axes, x: Sequence[float], series: Sequence[object], unit: str) -> str:
+    data = {
+        "x": [_short(value) for value in x], "px": [round(axes.x(value), 1) for value in x],
+        "s": series, "u": unit,
+    }  # fmt: skip
+    return escape(json.dumps(data, separators=(",", ":")), quote=True)
+
+
+def _svg(axes: Axes, legend: Sequence[tuple[str, int]], hover: str) -> str:
+    names = "".join(f'<span><i class="b{colour}"></i>{escape(name)}</span>' for name, colour in legend)
+    attribute = f' data-hover="{hover}"' if hover else ""
+    drawing = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img">{"".join(axes.parts)}</svg>'
+    key = f'<div class="legend">{names}</div>' if len(legend) > 1 else ""
+    return f'<div class="chart"{attribute}>{drawing}{key}</div>'
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.4g}") if abs(value) < 1e5 else round(value)
+
+
+def _tick(value: float) -> str:
+    if value != 0 and (abs(value) >= 1e5 or abs(value) < 1e-3):
+        return f"{value:.0e}".replace("e+0", "e").replace("e-0", "e-")
+    return f"{value:,.4g}" if abs(value) < 10000 else f"{value:,.0f}"

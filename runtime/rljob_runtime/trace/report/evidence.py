@@ -1,0 +1,74 @@
+"""From an analysis to the evidence that advice rests on; pure."""
+
+import statistics
+
+from rljob_api import RLJob
+from rljob_runtime.trace.analyse.analysis import Analysis
+from rljob_runtime.trace.analyse.requests import RequestBook
+from rljob_runtime.trace.analyse.usage import PoolUse
+from rljob_runtime.trace.report.advice import Evidence
+
+SLOW_FACTOR = 1.5
+"""How many times as long as in its pool a worker's requests take, for it to count as slow."""
+_ENOUGH_REQUESTS = 50
+
+
+def evidence_of(analysis: Analysis, job: RLJob | None) -> Evidence:
+    """What the rules of `advice` need."""
+    trainers, engines = analysis.with_role("trainer"), analysis.with_role("engine")
+    requests = analysis.requests
+    count = max(requests.seconds.count, 1)
+    engine_seconds = sum(requests.seconds_by_finish.values())
+    workers = sum(len(pool.workers) for pool in engines)
+    samples = sum(_number(row.get("samples")) for row in analysis.metrics.rows)
+    failed = sum(_number(row.get("failed")) for row in analysis.metrics.rows)
+    sync = sum(pool.overall["sync"] * len(pool.workers) for pool in engines)
+    idle = sum(pool.overall["idle"] * len(pool.workers) for pool in engines)
+    return Evidence(
+        trainer_idle=trainers[0].overall["idle"] if trainers else None,
+        trainer_save=trainers[0].overall["save"] if trainers else 0.0,
+        engine_idle={pool.pool: pool.overall["idle"] for pool in engines},
+        engines_idle=idle / workers if workers else 0.0,
+        engine_sync=sync / workers if workers else 0.0,
+        admission_share=analysis.event_total("admission_wait") / max(analysis.seconds, 1e-9),
+        limited_share=requests.finishes["length"] / count,
+        limited_seconds=requests.seconds_by_finish["length"] / max(engine_seconds, 1e-9),
+        median_seconds=requests.seconds.quantile(0.5),
+        p99_seconds=requests.seconds.quantile(0.99),
+        reward_share=_reward_share(analysis),
+        failed_share=failed / samples if samples else 0.0,
+        slow_workers=[entry for pool in engines for entry in _slow_workers(pool, requests)],
+        job=job,
+    )
+
+
+def _reward_share(analysis: Analysis) -> float:
+    """A group's life is taken as its mean longest request, for which the mean request is a lower bound, so
+    that the share is an upper bound only where groups differ much; stages are means per group."""
+    stages = {
+        name: use.seconds.mean
+        for (_, name), use in analysis.events.items()
+        if name in ("reward", "group_assembly", "put")
+    }
+    life = analysis.requests.seconds.mean + sum(stages.values())
+    return stages.get("reward", 0.0) / life if life else 0.0
+
+
+def _slow_workers(pool: PoolUse, requests: RequestBook) -> list[tuple[str, str, float]]:
+    means = {
+        worker.worker: requests.by_worker[worker.worker].mean
+        for worker in pool.workers
+        if worker.worker in requests.by_worker and requests.by_worker[worker.worker].count >= _ENOUGH_REQUESTS
+    }
+    found = []
+    for worker in pool.workers:
+        others = [mean for name, mean in means.items() if name != worker.worker]
+        if worker.worker in means and others:
+            factor = means[worker.worker] / max(statistics.median(others), 1e-9)
+            if factor >= SLOW_FACTOR:
+                found.append((worker.worker, worker.host, factor))
+    return found
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, (int, float)) else 0.0

@@ -1,0 +1,161 @@
+"""`report.html`: one file that tells what a run did, without a server or a network.
+
+Guarantees: self-contained (markup, style, drawings and a little script, nothing is fetched); its size does
+not grow with the length of the run; an unfinished or crashed run has a report too; the file is replaced
+whole.
+"""
+
+import datetime
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+
+from rljob_api import RLJob
+from rljob_runtime.manifest.load import ManifestError, read
+from rljob_runtime.run_folder import MANIFEST
+from rljob_runtime.trace.analyse.analysis import Analysis, analyse_run
+from rljob_runtime.trace.report.advice import Advice, advise
+from rljob_runtime.trace.report.evidence import evidence_of
+from rljob_runtime.trace.report.html import number, percent, seconds, tile
+from rljob_runtime.trace.report.section_learning import column, learning, staleness, summary_numbers
+from rljob_runtime.trace.report.section_lost import losses
+from rljob_runtime.trace.report.section_tail import long_tail, tail_sentence
+from rljob_runtime.trace.report.section_time import time_spent
+
+REPORT_FILE = "report.html"
+
+
+def write_report(run_dir: Path) -> Path:
+    """Write the report of the run in `run_dir` and return its path; raises `OSError` where that cannot be."""
+    try:
+        job: RLJob | None = read(run_dir / MANIFEST).job
+    except ManifestError:
+        job = None
+    page = render(analyse_run(run_dir), job, job.metadata.name if job else run_dir.name)
+    path = run_dir / REPORT_FILE
+    whole = path.with_suffix(".html.tmp")
+    whole.write_text(page, encoding="utf-8")
+    whole.replace(path)
+    return path
+
+
+def render(analysis: Analysis, job: RLJob | None, name: str) -> str:
+    """The page."""
+    parts = files("rljob_runtime.trace.report")
+    style, script = (parts.joinpath(file).read_text(encoding="utf-8") for file in ("page.css", "page.js"))
+    notes = {
+        odd.step: f": took {odd.seconds / max(odd.median, 1e-9):.1f} x as long as its neighbours"
+        for odd in analysis.anomalies
+    }
+    sections = [
+        ("help", "What would help", _advice(advise(evidence_of(analysis, job)), analysis)),
+        ("learn", "Did it learn?", learning(analysis)),
+        ("time", "Where did the time go?", time_spent(analysis, notes)),
+        (
+            "tail",
+            "Which requests were the long tail?",
+            f"<p>{tail_sentence(analysis)}</p>" + long_tail(analysis),
+        ),
+        ("stale", "How old were the samples?", staleness(analysis)),
+        ("lost", "Was anything lost?", losses(analysis)),
+    ]
+    links = "".join(f'<a href="#{key}">{escape(title)}</a>' for key, title, _ in sections)
+    body = "".join(f'<h2 id="{key}">{escape(title)}</h2>{content}' for key, title, content in sections)
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(name)} – rljob report</title><style>{style}</style></head><body><main>"
+        f"<h1>{escape(name)}</h1>{_subtitle(analysis, job)}<nav>{links}</nav>"
+        f'<div class="tiles">{_tiles(analysis)}</div>{_remarks(analysis)}{body}'
+        f"</main><script>{script}</script></body></html>\n"
+    )
+
+
+def _subtitle(analysis: Analysis, job: RLJob | None) -> str:
+    parts = []
+    if analysis.windows:
+        began = datetime.datetime.fromtimestamp(analysis.windows[0].start, datetime.UTC)
+        parts.append(f"began {began:%Y-%m-%d %H:%M} UTC")
+    if job is not None:
+        pools, training = job.spec.pools, job.spec.training
+        engine = "vllm" if training.rollout.engine.vllm is not None else "torch"
+        parts += [
+            f"accelerator {job.spec.accelerator}",
+            f"trainer {pools.trainer.replicas} · fast {pools.fast_rollout.replicas}"
+            f" · heavy {pools.heavy_rollout.replicas}",
+            f"engine {engine}",
+            f"bound {training.async_.max_staleness:g}",
+        ]
+    return f'<p class="soft">{escape("   ·   ".join(parts))}</p>'
+
+
+def _tiles(analysis: Analysis) -> str:
+    tiles = []
+    reward = summary_numbers(analysis)
+    if reward:
+        rise = reward["last"] - reward["first"]
+        style = "good" if rise > 0.01 else "bad" if rise < -0.01 else ""
+        tiles.append(
+            tile(
+                f"{reward['first']:.2f} → {reward['last']:.2f}",
+                "mean reward, first and last tenth of the steps",
+                style,
+            )
+        )
+    if analysis.windows:
+        total = analysis.seconds
+        tiles.append(
+            tile(
+                f"{len(analysis.windows):,}",
+                f"steps in {seconds(total)}, {seconds(total / len(analysis.windows))} each",
+            )
+        )
+    speeds = [value for value in column(analysis, "tokens_per_second") if value is not None]
+    if speeds:
+        tiles.append(tile(number(sum(speeds) / len(speeds)), "response tokens trained per second"))
+    tiles.extend(
+        tile(percent(1 - pool.overall["idle"]), f"of the time of {pool.pool} is busy")
+        for pool in analysis.pools
+        if pool.role != "other"
+    )
+    ages = [value for value in column(analysis, "staleness_mean") if value is not None]
+    oldest = [value for value in column(analysis, "staleness_max") if value is not None]
+    if ages:
+        tiles.append(
+            tile(
+                f"{sum(ages) / len(ages):.2f}", f"versions old on average, {max(oldest, default=0):g} at most"
+            )
+        )
+    return "".join(tiles)
+
+
+def _remarks(analysis: Analysis) -> str:
+    """What a reader must know to trust the numbers."""
+    remarks = []
+    if not analysis.metrics.rows:
+        remarks.append("No step has been recorded: metrics.jsonl is missing or empty.")
+    if not analysis.events:
+        remarks.append("No events were recorded: training.profiling.events is false, or no worker started.")
+    if analysis.metrics.resumes:
+        steps = ", ".join(str(resume.step) for resume in analysis.metrics.resumes)
+        remarks.append(
+            f"The run was restarted and went on at step {steps}; {seconds(analysis.lost_seconds)} and "
+            f"{analysis.superseded:,} events of work that was thrown away are not part of what follows."
+        )
+    unreadable = analysis.unreadable + analysis.metrics.unreadable
+    if unreadable:
+        remarks.append(f"{unreadable:,} lines were cut off or damaged and are left out.")
+    return "".join(f'<p class="soft">{escape(remark)}</p>' for remark in remarks)
+
+
+def _advice(found: list[Advice], analysis: Analysis) -> str:
+    if not analysis.events:
+        return "<p>Without events there is nothing to go by.</p>"
+    if not found:
+        return "<p>No setting stands out: no pool waits much for another, and no overhead is large.</p>"
+    items = "".join(
+        f"<li><code>spec.{escape(advice.setting)}</code> {escape(advice.change)}."
+        f'<p class="soft">Because {escape(advice.reason)}.</p></li>'
+        for advice in found
+    )
+    return f'<ul class="advice">{items}</ul>'

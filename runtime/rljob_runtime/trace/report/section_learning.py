@@ -1,0 +1,98 @@
+"""The report on learning and on the age of samples: curves of the metrics.
+
+Pure: an analysis in, markup out.
+"""
+
+import math
+from collections import Counter
+
+from rljob_runtime.trace.analyse.analysis import Analysis
+from rljob_runtime.trace.report.charts import Mark, Series, bar_chart, line_chart
+from rljob_runtime.trace.report.html import figure, grid
+
+
+def column(analysis: Analysis, name: str) -> list[float | None]:
+    """A metric of every step; None where it is missing or no number."""
+    values = [row.get(name) for row in analysis.metrics.rows]
+    return [float(value) if isinstance(value, (int, float)) else None for value in values]
+
+
+def learning(analysis: Analysis) -> str:
+    """Did it learn."""
+    steps = [float(row["step"]) for row in analysis.metrics.rows]
+    restarts = [Mark(resume.step, f"restart at step {resume.step}") for resume in analysis.metrics.resumes]
+
+    def chart(title: str, *names: tuple[str, str], unit: str = "", zero: bool = False) -> str:
+        columns = [(label, column(analysis, name)) for name, label in names]
+        lines = [
+            Series(label, values, index)
+            for index, (label, values) in enumerate(columns)
+            if any(value is not None for value in values)
+        ]
+        return figure(title, line_chart(steps, lines, unit=unit, zero=zero, marks=restarts) if lines else "")
+
+    return grid(
+        [
+            chart("Reward", ("reward_mean", "mean"), ("reward_std", "standard deviation")),
+            chart("Loss", ("loss", "loss"), ("policy_loss", "policy loss")),
+            chart("KL to the reference", ("kl", "kl")),
+            chart("Entropy", ("entropy", "entropy")),
+            chart("Gradient norm", ("grad_norm", "norm"), zero=True),
+            chart("Learning rate", ("learning_rate", "rate"), zero=True),
+            chart("Clipped tokens", ("clip_fraction", "share"), zero=True),
+            chart(
+                "Response length",
+                ("response_length_mean", "mean"), ("response_length_max", "longest"),
+                unit="tokens", zero=True,
+            ),
+            chart(
+                "Log-probabilities: engine against trainer, same weights",
+                ("parity_max", "largest difference"), ("parity_mean", "mean"), zero=True,
+            ),
+            chart("Samples without a reward", ("failed", "samples"), zero=True),
+        ]
+    )  # fmt: skip
+
+
+def staleness(analysis: Analysis) -> str:
+    """How old were the samples."""
+    ages: Counter[int] = Counter()
+    for row in analysis.metrics.rows:
+        histogram = row.get("staleness_histogram")
+        if isinstance(histogram, dict):
+            for age, count in histogram.items():
+                if str(age).lstrip("-").isdigit() and isinstance(count, (int, float)):
+                    ages[int(age)] += int(count)
+    total = sum(ages.values())
+    bars = [(str(age), ages[age] / total * 100) for age in sorted(ages)] if total else []
+    steps = [float(row["step"]) for row in analysis.metrics.rows]
+    lines = [
+        Series("mean", column(analysis, "staleness_mean"), 0),
+        Series("max", column(analysis, "staleness_max"), 2),
+    ]
+    mixed = [None if value is None else value * 100 for value in column(analysis, "mixed_share")]
+    return grid(
+        [
+            figure("Age when trained", bar_chart(bars, "weight versions"), "share of all responses"),
+            figure("Age over time", line_chart(steps, lines, unit="versions", zero=True)),
+            figure(
+                "Samples in the queue",
+                line_chart(steps, [Series("samples", column(analysis, "queue_depth"))], zero=True),
+            ),
+            figure(
+                "Responses of more than one version",
+                line_chart(steps, [Series("share", mixed)], unit="%", zero=True),
+            ),
+        ]
+    )
+
+
+def summary_numbers(analysis: Analysis) -> dict[str, float]:
+    """Reward at the beginning and at the end: means over the first and last tenth, 5 steps at least."""
+    rewards = [
+        value for value in column(analysis, "reward_mean") if value is not None and math.isfinite(value)
+    ]
+    if not rewards:
+        return {}
+    width = max(min(5, len(rewards)), len(rewards) // 10)
+    return {"first": sum(rewards[:width]) / width, "last": sum(rewards[-width:]) / width}

@@ -1,0 +1,181 @@
+"""The report on time: pools, events, steps.
+
+Pure: an analysis in, markup out.
+"""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+
+from rljob_runtime.trace.analyse.analysis import Analysis
+from rljob_runtime.trace.analyse.usage import KINDS, PoolUse
+from rljob_runtime.trace.report.charts import Mark, Series, line_chart, stacked_chart
+from rljob_runtime.trace.report.html import bar, figure, grid, legend, percent, seconds, table
+from rljob_runtime.trace.report.section_learning import column
+from rljob_runtime.trace.report.section_steps import step_panels
+
+_KINDS = {
+    "work": ("generating or training", "0"),
+    "sync": ("weight update", "5"),
+    "save": ("checkpoint", "6"),
+    "move": ("fetching, handing on", "4"),
+    "idle": ("idle", "wait"),
+}
+_IDLE_COLOUR = 8
+"""A colour class of the charts that the page draws as waiting."""
+_TRAINER_LAYERS = (
+    "forward", "backward", "optimizer", "reference_forward", "get", "checkpoint", "weight_publish",
+)  # fmt: skip
+_LIFE = ("generate", "reward", "group_assembly", "put", "queue_wait")
+
+
+def time_spent(analysis: Analysis, notes: Mapping[int, str]) -> str:
+    """Where did the time go."""
+    if not analysis.windows:
+        return "<p>No step is complete.</p>"
+    parts = [_pool_table(analysis), grid(_time_figures(analysis))]
+    parts.append("<h3>Events</h3>" + _event_table(analysis))
+    if analysis.anomalies:
+        parts.append("<h3>Steps that stand out</h3>" + _anomaly_table(analysis))
+    shown = analysis.anomalies[0].step if analysis.anomalies else None
+    steps = [detail.window.step for detail in analysis.details]
+    if steps and shown not in steps:
+        shown = steps[len(steps) // 2]
+    panels = step_panels(analysis.details, notes, shown)
+    parts.append(f'<h3 id="steps">Single steps</h3>{panels}' if panels else "")
+    return "".join(parts)
+
+
+def _pool_table(analysis: Analysis) -> str:
+    rows = []
+    for pool in analysis.pools:
+        if pool.role == "other":
+            continue
+        parts = [(_KINDS[kind][0], pool.overall[kind], _KINDS[kind][1]) for kind in KINDS]
+        rows.append(
+            [
+                escape(pool.pool), str(len(pool.workers)), bar(parts),
+                *(percent(pool.overall[kind]) for kind in KINDS), _in_parallel(analysis, pool),
+            ]
+        )  # fmt: skip
+    heads = [
+        "pool",
+        "workers",
+        "share of its time",
+        *(_KINDS[kind][0] for kind in KINDS),
+        "requests at a time",
+    ]
+    return legend(_KINDS.values()) + table(heads, rows, numbers=(1, *range(3, 4 + len(KINDS))))
+
+
+def _in_parallel(analysis: Analysis, pool: PoolUse) -> str:
+    use = analysis.events.get((pool.pool, "generate"))
+    if use is None:
+        return "–"
+    return f"{use.seconds.total / max(analysis.seconds * len(pool.workers), 1e-9):.1f}"
+
+
+def _time_figures(analysis: Analysis) -> list[str]:
+    steps = [float(window.step) for window in analysis.windows]
+    marks = [Mark(odd.step, f"step {odd.step}: {seconds(odd.seconds)}") for odd in analysis.anomalies[:40]]
+    duration = [window.seconds for window in analysis.windows]
+    speed = column(analysis, "tokens_per_second")
+    figures = [
+        figure(
+            "Time per step", line_chart(steps, [Series("step", duration)], unit="s", marks=marks, zero=True)
+        ),
+        figure(
+            "Tokens per second",
+            line_chart(
+                [float(row["step"]) for row in analysis.metrics.rows], [Series("tokens", speed)], zero=True
+            ),
+        ),
+    ]
+    for pool in analysis.pools:
+        if pool.role == "engine":
+            layers = [
+                Series(_KINDS[kind][0], [share[kind] * 100 for share in pool.by_step], _colour(kind))
+                for kind in KINDS
+            ]
+            figures.append(figure(f"Time of pool {pool.pool}", stacked_chart(steps, layers, top=100)))
+        elif pool.role == "trainer":
+            figures.append(figure(f"Time of pool {pool.pool}", _trainer_chart(analysis, pool, steps)))
+    life = _life_layers(analysis)
+    if life:
+        figures.append(
+            figure("Life of a sample", stacked_chart(steps, life, unit="s"), "mean seconds of each stage")
+        )
+    return figures
+
+
+def _colour(kind: str) -> int:
+    return _IDLE_COLOUR if kind == "idle" else int(_KINDS[kind][1])
+
+
+def _trainer_chart(analysis: Analysis, pool: PoolUse, steps: Sequence[float]) -> str:
+    layers = []
+    for colour, event in enumerate(_TRAINER_LAYERS):
+        use = analysis.events.get((pool.pool, event))
+        if use is not None:
+            shares = [
+                min(100.0, use.total_at(window.step) / max(window.seconds * len(pool.workers), 1e-9) * 100)
+                for window in analysis.windows
+            ]
+            layers.append(Series(event, shares, colour))
+    covered = [sum(layer.values[index] or 0.0 for layer in layers) for index in range(len(steps))]
+    layers.append(Series("idle and other", [max(0.0, 100 - share) for share in covered], _IDLE_COLOUR))
+    return stacked_chart(steps, layers, top=100)
+
+
+def _life_layers(analysis: Analysis) -> list[Series]:
+    layers = []
+    for colour, event in zip((0, 7, 1, 3, 6), _LIFE, strict=True):
+        uses = [use for (_, name), use in analysis.events.items() if name == event]
+        if uses:
+            means = []
+            for window in analysis.windows:
+                count = sum(use.by_step.get(window.step, (0, 0.0))[0] for use in uses)
+                means.append(sum(use.total_at(window.step) for use in uses) / count if count else 0.0)
+            layers.append(Series(event, means, colour))
+    return layers
+
+
+def _event_table(analysis: Analysis) -> str:
+    workers = {pool.pool: len(pool.workers) for pool in analysis.pools}
+    rows = []
+    for use in sorted(analysis.events.values(), key=lambda use: (use.pool, -use.seconds.total)):
+        spread = use.seconds
+        share = spread.total / max(analysis.seconds * workers.get(use.pool, 1), 1e-9)
+        rows.append(
+            [
+                escape(use.pool), escape(use.event), f"{spread.count:,}", seconds(spread.total),
+                percent(share) if share <= 1 else f"{share:.1f} at a time",
+                seconds(spread.mean), seconds(spread.quantile(0.5)), seconds(spread.quantile(0.95)),
+                seconds(spread.largest),
+            ]
+        )  # fmt: skip
+    heads = ["pool", "event", "count", "total", "of its workers' time", "mean", "median", "p95", "longest"]
+    return table(heads, rows, numbers=range(2, 9))
+
+
+def _anomaly_table(analysis: Analysis) -> str:
+    detailed = {detail.window.step for detail in analysis.details}
+    rows = []
+    for odd in analysis.anomalies[:12]:
+        step = (
+            f'<a href="#steps" data-step="{odd.step}">{odd.step}</a>'
+            if odd.step in detailed
+            else str(odd.step)
+        )
+        requests = analysis.requests.by_step.get(odd.step)
+        longest = (
+            f"{seconds(requests.seconds.largest)}: {escape(requests.slowest)}"
+            if requests is not None
+            else "–"
+        )
+        times = f"{odd.seconds / max(odd.median, 1e-9):.1f} x"
+        rows.append([step, seconds(odd.seconds), seconds(odd.median), times, longest])
+    return table(
+        ["step", "took", "its neighbours", "times", "longest request that ended in it"],
+        rows,
+        numbers=(1, 2, 3),
+    )

@@ -1,0 +1,145 @@
+"""One rank of the trainer: owns the policy, trains steps, publishes weights, writes checkpoints.
+
+Guarantees: every method is called on all ranks together, with the same arguments; rank 0 alone writes
+weights. Nothing here knows Ray.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch._C._distributed_c10d import Store
+
+from rljob_api import RLJob
+from rljob_runtime.devices import Devices
+from rljob_runtime.engines.protocol import WeightRef
+from rljob_runtime.samples import Group
+from rljob_runtime.trace.record.event_log import EventLog
+from rljob_runtime.trainer import checkpoint_tensors
+from rljob_runtime.trainer.model import load_policy
+from rljob_runtime.trainer.optim import ScheduledAdamW
+from rljob_runtime.trainer.phases import Phases
+from rljob_runtime.trainer.policy import Distribution
+from rljob_runtime.trainer.sharding import shard, whole_weights
+from rljob_runtime.trainer.step import StepRunner
+from rljob_runtime.trainer.step_metrics import StepMetrics
+from rljob_runtime.weights.contents import tensor_shapes
+from rljob_runtime.weights.shm import WeightStore
+from rljob_runtime.weights.write import write_weights
+
+_COLLECTIVE_SECONDS = 1800.0
+"""Longest that ranks wait for one another: rank 0 may wait for the queue meanwhile."""
+
+
+class TrainerWorker:
+    """See the module's guarantees. `setup` comes first."""
+
+    def __init__(
+        self,
+        job: RLJob,
+        model_folder: Path,
+        rank: int,
+        world_size: int,
+        weights_root: Path,
+        keep_versions: int,
+        events: EventLog,
+        total_updates: int | None,
+        device_index: int = 0,
+    ) -> None:
+        """`model_folder` holds the initial weights; `weights_root` is where versions are published, of which
+        the newest `keep_versions` stay; `device_index` counts among the devices that this process sees."""
+        self._job = job
+        self._model_folder = model_folder
+        self._rank = rank
+        self._world_size = world_size
+        self._weights_root = weights_root
+        self._keep_versions = keep_versions
+        self._total_updates = total_updates
+        self._device_index = device_index
+        self._devices = Devices.of(job.spec.accelerator)
+        self._dtype: torch.dtype = getattr(torch, job.spec.training.model.dtype)
+        self._phases = Phases(events, self._devices.synchronize)
+        self._store: WeightStore | None = None
+        self._step = 0
+        """The newest, for events between steps."""
+
+    def setup(self, store: Store) -> None:
+        """Join the other ranks at `store` and load the model. Raises `UnsupportedModel`, `DeviceMissing`."""
+        training = self._job.spec.training
+        self._device = self._devices.device(self._device_index)
+        if self._device.type == "cpu":
+            torch.set_num_threads(self._job.spec.pools.trainer.cpus_per_worker)
+        self._devices.seed(training.seed + self._rank)
+        # gloo beside the accelerator's backend: for what is in main memory, such as sample data.
+        backend = (
+            "gloo" if self._device.type == "cpu" else f"cpu:gloo,{self._device.type}:{self._devices.backend}"
+        )
+        dist.init_process_group(
+            backend,
+            store=store,
+            rank=self._rank,
+            world_size=self._world_size,
+            timeout=timedelta(seconds=_COLLECTIVE_SECONDS),
+        )
+        distribution = Distribution.of(training.rollout)
+        checkpointing = training.model.gradient_checkpointing
+        policy = load_policy(self._model_folder, distribution, torch.float32, checkpointing)
+        self._policy = shard(policy, self._device, self._dtype)
+        reference = None
+        if training.algorithm.kl is not None:
+            reference = load_policy(self._model_folder, distribution, self._dtype).requires_grad_(False)
+            reference = shard(reference, self._device, self._dtype)
+        self._optimizer = ScheduledAdamW(self._policy.parameters(), training.optimizer, self._total_updates)
+        self._steps = StepRunner(
+            self._job, self._policy, reference, self._optimizer, self._device, self._phases
+        )
+        self.shapes = tensor_shapes(self._model_folder)
+
+    def train_step(self, step: int, version: int, groups: Sequence[Group]) -> StepMetrics:
+        """Train on `groups`, sorted by uid; `version` is the one whose weights (or later) are trained.
+
+        Raises `SampleTooLong`, `TrainingDiverged`."""
+        self._step = step
+        return self._steps.run(step, version, groups)
+
+    def weights(self) -> Iterator[tuple[str, Tensor]]:
+        """The tensors of the model's folder, by name in ascending order, whole, in the engines' number
+        format, on the device. Run through it on all ranks."""
+        return whole_weights(self._policy, self.shapes, self._dtype)
+
+    def publish(self, version: int) -> WeightRef | None:
+        """Write the weights where engines load them, as `version`; where that is, on rank 0."""
+        with self._phases.span("weight_publish", self._step, version=version):
+            weights = {name: tensor.cpu() if self._rank == 0 else None for name, tensor in self.weights()}
+            if self._rank != 0:
+                return None
+            whole = {name: tensor for name, tensor in weights.items() if tensor is not None}
+            if self._store is None:
+                self._store = WeightStore(self._weights_root, self._keep_versions)
+            folder = self._store.publish(
+                version, lambda path: write_weights(whole, path / "model.safetensors")
+            )
+            return WeightRef(version, "shm", str(folder))
+
+    def save_checkpoint(self, root: Path, step: int, extra: bytes) -> Path:
+        """Write the checkpoint of `step` steps below `root`, with the driver's `extra`. Raises
+        `CheckpointError`."""
+        with self._phases.span("checkpoint", step):
+            keep = self._job.spec.training.checkpoint.keep
+            return checkpoint_tensors.save(
+                root, step, keep, self._policy.model, self._optimizer, self._devices, extra
+            )
+
+    def load_checkpoint(self, folder: Path) -> bytes:
+        """Go on from a checkpoint; its `extra`. Raises `CheckpointError`."""
+        return checkpoint_tensors.load(folder, self._policy.model, self._optimizer, self._devices)
+
+    def close(self) -> None:
+        """Leave the other ranks, and remove what was published."""
+        if self._store is not None:
+            self._store.close()
+        if dist.is_initialized():
+            dist.destroy_process_group()

@@ -1,0 +1,264 @@
+"""One rank of the trainer as a Ray actor: control comes through Ray, groups through the queue.
+
+Guarantees: groups are acknowledged after they were trained, by rank 0; ranks get them as bytes over
+torch.distributed and decode them with their type (nothing is unpickled); where rank 0 cannot get them, every
+rank raises `GroupsMissing`. The driver makes each call on all ranks.
+"""
+
+import logging
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from rljob_api import RLJob
+from rljob_runtime.devices import Devices
+from rljob_runtime.engines.protocol import WeightRef
+from rljob_runtime.net.auth import Endpoint
+from rljob_runtime.net.keys import ClientSide, ServerSide, client_keys, server_keys
+from rljob_runtime.queue.client import QueueClient, QueueError
+from rljob_runtime.samples import Group, decode_group
+from rljob_runtime.site import process_log
+from rljob_runtime.trace.record.event_log import EventLog
+from rljob_runtime.trainer.checkpoint import newest
+from rljob_runtime.weights.collective import CollectiveSender, EngineGroup, Rendezvous
+from rljob_runtime.weights.model_source import ModelSource, local_copy
+from rljob_runtime.weights.shm import choose_root
+from rljob_runtime.weights.tcp_server import FolderServer
+
+if TYPE_CHECKING:
+    from rljob_runtime.trainer.rank import TrainerWorker
+
+_GET_SECONDS = 600.0
+"""Groups are asked for once they are ready; this is for a queue host that is being replaced."""
+_JOIN_SECONDS = 600.0
+_BREAK_SECONDS = 20.0
+"""How long a broadcast that lost an engine may take to end; afterwards the trainer is started again."""
+_COPIES = 3
+"""Versions that take room at a time: those that are kept, and the one being written."""
+
+log = logging.getLogger(__name__)
+
+
+class GroupsMissing(RuntimeError):
+    """Rank 0 did not get the step's groups from the queue."""
+
+
+class TrainerSpec(msgspec.Struct, frozen=True):
+    """What a rank is told when it starts."""
+
+    job: str
+    """The RLJob, as JSON."""
+    model_folder: str
+    model: ModelSource | None
+    """Where the model comes from when `model_folder` may not be on this machine."""
+    checkpoint_root: str
+    weights_root: str | None
+    """Where versions are published; None: chosen on this machine."""
+    serve: ServerSide | None
+    """Keys of the server that gives published versions to other machines; None: there is none."""
+    events_folder: str | None
+    events_rank: int
+    rank: int
+    world_size: int
+    total_updates: int
+    """Optimizer updates in the whole job."""
+    keep_versions: int
+    endpoint: Endpoint
+    """Of the queue."""
+    keys: ClientSide
+
+
+class TrainerActor:
+    """See the module's guarantees. `setup` comes first."""
+
+    def __init__(self, spec: bytes) -> None:
+        """`spec`: a `TrainerSpec` in msgpack."""
+        process_log.begin()
+        self._spec = msgspec.msgpack.decode(spec, type=TrainerSpec)
+        self._job = RLJob.model_validate_json(self._spec.job)
+        self._store: Any = None
+        self._worker: TrainerWorker | None = None
+        self._queue: QueueClient | None = None
+        self._engines = EngineGroup(_sender)
+        self._server: FolderServer | None = None
+
+    def address(self) -> str:
+        """Where the ranks meet, host:port; for rank 0, which opens it."""
+        import ray
+        from torch._C._distributed_c10d import TCPStore
+
+        host = ray.util.get_node_ip_address()
+        self._store = TCPStore(host, 0, self._spec.world_size, is_master=True, wait_for_workers=False)
+        return f"{host}:{self._store.port}"
+
+    def free_address(self) -> str:
+        """An address of this node where engines can meet the trainer, host:port."""
+        import socket
+
+        import ray
+
+        host = ray.util.get_node_ip_address()
+        with socket.socket() as probe:
+            probe.bind((host, 0))
+            return f"{host}:{probe.getsockname()[1]}"
+
+    def setup(self, address: str) -> None:
+        """Join the other ranks at rank 0's `address`, and load the model."""
+        from datetime import timedelta
+
+        from torch._C._distributed_c10d import TCPStore
+
+        from rljob_runtime.trainer.rank import TrainerWorker
+
+        spec = self._spec
+        if self._store is None:
+            host, port = address.rsplit(":", 1)
+            self._store = TCPStore(host, int(port), spec.world_size, timeout=timedelta(seconds=_JOIN_SECONDS))
+        folder = Path(spec.events_folder) if spec.events_folder is not None else None
+        devices = Devices.of(self._job.spec.accelerator)
+        self._events = EventLog(
+            folder, spec.events_rank, f"trainer-{spec.rank}", "trainer", devices.synchronize
+        )
+        model_folder = local_copy(spec.model) if spec.model is not None else Path(spec.model_folder)
+        self._weights_root = self._choose_root(model_folder)
+        worker = TrainerWorker(
+            self._job,
+            model_folder,
+            spec.rank,
+            spec.world_size,
+            self._weights_root,
+            spec.keep_versions,
+            self._events,
+            spec.total_updates,
+        )
+        worker.setup(self._store)
+        if spec.rank == 0:
+            self._queue = QueueClient(
+                spec.endpoint, client_keys(spec.keys), "trainer", patience_seconds=_GET_SECONDS
+            )
+        self._worker = worker
+        log.info("rank %d of %d has the model", spec.rank, spec.world_size)
+        self._idle_since = self._events.clock()
+
+    def step(self, step: int, version: int, uids: Sequence[int]) -> bytes:
+        """Train these groups and acknowledge them; a `StepMetrics` in msgpack."""
+        worker = self._ready
+        now = self._events.clock()
+        self._events.add("idle", step, self._idle_since, now - self._idle_since)
+        with self._events.span("get", step, groups=len(uids)):
+            groups = self._groups(sorted(uids))
+        metrics = worker.train_step(step, version, groups)
+        if self._queue is not None:
+            self._queue.ack(list(uids))
+        self._idle_since = self._events.clock()
+        self._events.flush()
+        return msgspec.msgpack.encode(metrics)
+
+    def publish(self, version: int) -> bytes | None:
+        """Write the weights where engines load them; on rank 0 a `WeightRef` in msgpack."""
+        ref = self._ready.publish(version)
+        if ref is None:
+            return None
+        if self._spec.serve is not None:
+            ref = WeightRef(version, "tcp", f"{self._serve(self._spec.serve)}/{Path(ref.location).name}")
+        return msgspec.msgpack.encode(ref)
+
+    def sees(self, path: str) -> bool:
+        """Whether a file is there, as seen from this rank's machine."""
+        return Path(path).exists()
+
+    def transmit(self, ref: bytes) -> bool:
+        """Send the weights to all engines at the rendezvous of `ref` (a `WeightRef` in msgpack, of any one of
+        them); returns when they have them, or on rank 0 False where that was broken off."""
+        worker, where = self._ready, msgspec.msgpack.decode(ref, type=WeightRef)
+        weights, sent = worker.weights(), True
+        if self._spec.rank == 0:
+            meeting = Rendezvous.parse(where.location)
+            sent = self._engines.send(where.transport, meeting, where.version, weights, worker.shapes)
+        # All ranks gather the shards together, also of what is not sent.
+        for _ in weights:
+            pass
+        return sent
+
+    def break_off(self, ref: bytes, why: str) -> None:
+        """An engine that `transmit` of `ref` sends to is lost. To be called beside it; returns when it has
+        ended, and raises `TimeoutError` where it does not come to its end."""
+        where = msgspec.msgpack.decode(ref, type=WeightRef)
+        self._engines.break_off(Rendezvous.parse(where.location).address, why, _BREAK_SECONDS)
+
+    def save(self, step: int, state: bytes) -> None:
+        """Write the checkpoint of `step` steps, with the driver's `state`."""
+        self._ready.save_checkpoint(Path(self._spec.checkpoint_root), step, state)
+        log.info("rank %d: checkpoint of step %d written", self._spec.rank, step)
+        self._events.flush()
+
+    def load(self) -> bytes | None:
+        """Go on from the newest checkpoint; its `state`, None where there is none."""
+        folder = newest(Path(self._spec.checkpoint_root))
+        if folder is None:
+            return None
+        log.info("rank %d goes on from %s", self._spec.rank, folder.name)
+        return self._ready.load_checkpoint(folder)
+
+    def close(self) -> None:
+        """Leave the queue and the other ranks; remove what was published."""
+        if self._server is not None:
+            self._server.close()
+        self._engines.close()
+        if self._queue is not None:
+            self._queue.close()
+        if self._worker is not None:
+            self._worker.close()
+            self._events.flush()
+
+    def _choose_root(self, model_folder: Path) -> Path:
+        """Where versions are published: on this machine the same for every start."""
+        if self._spec.weights_root is not None:
+            return Path(self._spec.weights_root)
+        name = f"{self._job.metadata.namespace}-{self._job.metadata.name}"
+        size = sum(path.stat().st_size for path in model_folder.glob("*.safetensors"))
+        return choose_root(name, Path(tempfile.gettempdir()) / f"rljob-{name}", _COPIES, size)
+
+    def _serve(self, keys: ServerSide) -> str:
+        """Address of the server that gives away what is published here."""
+        if self._server is None:
+            import ray
+
+            address = f"tcp://{ray.util.get_node_ip_address()}:0"
+            self._server = FolderServer(address, server_keys(keys), lambda name: self._weights_root / name)
+        return self._server.endpoint.address
+
+    @property
+    def _ready(self) -> "TrainerWorker":
+        if self._worker is None:
+            raise RuntimeError("setup comes first")
+        return self._worker
+
+    def _groups(self, uids: Sequence[int]) -> list[Group]:
+        """The groups, in the order of `uids`, on every rank."""
+        from rljob_runtime.trainer.broadcast import broadcast
+
+        frames: list[bytes] | None = None
+        if self._queue is not None:
+            try:
+                frames = self._queue.get(uids, _GET_SECONDS)
+            except QueueError as error:
+                broadcast(None)
+                raise GroupsMissing(f"the step's groups did not come: {error}") from error
+        frames = broadcast(frames)
+        if frames is None:
+            raise GroupsMissing("rank 0 did not get the step's groups")
+        return [decode_group(frame) for frame in frames]
+
+
+def _sender(transport: str) -> CollectiveSender:
+    if transport == "hccl":
+        from rljob_runtime.weights.hccl import HcclSender
+
+        return HcclSender()
+    from rljob_runtime.weights.nccl import NcclSender
+
+    return NcclSender()

@@ -1,3 +1,0 @@
-module rljob.dev/tests/cluster/pause
-
-go 1.24.0

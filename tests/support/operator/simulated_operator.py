@@ -1,0 +1,124 @@
+"""Whoever carries out the plans for a simulated RLJob, over views that may be old.
+
+Guarantees: keeps what `plan.observed` and `plan.plan` ask of the one who observes and acts, and no more:
+reads its own writes of the job and of RayClusters, never goes back in time, and may be stopped anywhere.
+"""
+
+from rljob_operator.controller.lost_workers import LostWorkers
+from rljob_operator.plan.decide import decide
+from rljob_operator.plan.observed import Cluster, Observed, Pod
+from rljob_operator.plan.plan import (
+    Action,
+    CreateCluster,
+    DeleteCluster,
+    DeleteJob,
+    EnsureAccess,
+    Event,
+    Plan,
+    ScaleGroup,
+)
+from rljob_operator.plan.times import after, stamp
+from tests.support.operator.simulated_kuberay import Conflict, SimulatedKuberay
+
+_REF = ("default", "simulated")
+
+
+class SimulatedOperator:
+    """What observes, asks `decide`, and carries out, over views that may be old."""
+
+    def __init__(self, world: SimulatedKuberay) -> None:
+        self.world = world
+        self.plans: list[Plan] = []
+        self.events: list[Event] = []
+        self.refusals: list[str] = []
+        self.deleted_job = False
+        self.restart()
+
+    def restart(self) -> None:
+        """All memory is lost; everything is read anew."""
+        self.lost_heads: tuple[Pod, ...] = ()
+        self._workers = LostWorkers()
+        self._pods: tuple[Pod, ...] = tuple(self.world.pods.values())
+        self._workers.see(_REF, self._pods)
+        self._clusters: tuple[Cluster, ...] = tuple(self.world.clusters.values())
+        self.see_job()
+
+    def see_job(self) -> None:
+        self._job, self._version = self.world.job, self.world.version
+
+    def see_clusters(self) -> None:
+        self._clusters = tuple(self.world.clusters.values())
+
+    def see_pods(self) -> None:
+        """Pod events arrive; a head that is gone is remembered as it was last seen."""
+        names = self.world.pods
+        gone = [pod for pod in self._pods if pod.role == "head" and pod.name not in names]
+        self.lost_heads = (*self.lost_heads, *gone)
+        self._pods = tuple(names.values())
+        self._workers.see(_REF, self._pods)
+
+    def see(self) -> None:
+        """Everything is up to date."""
+        self.see_job()
+        self.see_clusters()
+        self.see_pods()
+
+    def observed(self) -> Observed | None:
+        if self._job is None:
+            return None
+        return Observed(self._job, self._clusters, self._pods, self.lost_heads, self._workers.of(_REF))
+
+    def reconcile(self, stop_after: int | None = None) -> Plan | None:
+        """Decide and carry out; `stop_after` ends it (a crash, an error) after so many parts of the plan: the
+        status, then one action after the other."""
+        observed = self.observed()
+        plan = decide(observed, self.world.now) if observed is not None else None
+        if plan is None or observed is None:
+            return None
+        self.plans.append(plan)
+        if stop_after == 0:
+            return plan
+        if plan.status != observed.job.status:
+            try:
+                self.world.write_status(plan.status, self._version)
+            except Conflict:
+                return plan
+            self.see_job()
+        self.events += plan.events
+        self._workers.told(_REF, observed.lost_workers)
+        for number, action in enumerate(plan.actions, start=1):
+            if stop_after is not None and number >= stop_after:
+                break
+            if not self._carry_out(action, observed, plan):
+                break
+        return plan
+
+    def _carry_out(self, action: Action, observed: Observed, plan: Plan) -> bool:
+        match action:
+            case EnsureAccess():
+                return True
+            case CreateCluster():
+                self.world.create_cluster(action)
+            case DeleteCluster(name, uid):
+                self.world.delete_cluster(name, uid)
+            case DeleteJob():
+                self.deleted_job = True
+            case ScaleGroup():
+                self._note_lateness(action, observed, plan)
+                refused = self.world.patch_group(action)
+                if refused is not None:
+                    self.refusals.append(refused)
+                    self.see_clusters()
+                    return False
+        self.see_clusters()
+        return True
+
+    def _note_lateness(self, action: ScaleGroup, observed: Observed, plan: Plan) -> None:
+        spec = observed.job.spec
+        entry = next((entry for entry in plan.status.scale_downs if entry.pool == action.pool), None)
+        if spec is None or entry is None or action.replicas >= action.seen_replicas:
+            return
+        deadline = after(entry.asked_time or stamp(self.world.now), spec.run_policy.drain_grace_seconds)
+        if self.world.now >= deadline:
+            self.world.late_pools.add(action.pool)
+            self.world.late_names.update(name for name, _ in action.victims_must_live)

@@ -1,0 +1,149 @@
+"""`rljob drive` as a process of its own: a real API server, a real Ray cluster whose nodes stand for pods."""
+
+import os
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rljob_runtime.trace.record.metrics import METRICS_FILE, read_metrics
+from tests.support.runtime.ray_pods import RayPods
+from tools.cluster import Cluster
+from tools.cluster.api import Object
+
+NAME = "driven"
+_SECONDS = 150.0
+
+
+class Driven:
+    """An RLJob in the API server, and its driver; what the operator would do is up to the test."""
+
+    def __init__(
+        self, cluster: Cluster, namespace: str, pods: RayPods, folder: Path, document: dict[str, Any]
+    ) -> None:
+        """`folder` is the driver's working directory."""
+        self.cluster = cluster
+        self.pods = pods
+        self.folder = folder
+        self.run_folder = folder / "runs" / namespace / NAME
+        self.termination_log = folder / "termination-log"
+        self.log = folder / "out.log"
+        self.path = f"/apis/rljob.dev/v1alpha1/namespaces/{namespace}/rljobs/{NAME}"
+        self._namespace = namespace
+        self._attempt = 0
+        self.key_file = folder / "wire-key"
+        self.key_file.write_text(secrets.token_hex(32))
+        document = {**document, "metadata": {"name": NAME, "namespace": namespace}}
+        cluster.api.apply(self.path, document)
+        _allow(cluster, namespace)
+
+    def start(self) -> None:
+        """Start the driver of the next attempt."""
+        self._attempt += 1
+        environment = {
+            **os.environ,
+            "RLJOB_NAME": NAME,
+            "RLJOB_NAMESPACE": self._namespace,
+            "RLJOB_ATTEMPT": str(self._attempt),
+            "RLJOB_RUN_FOLDER": str(self.run_folder),
+            "RLJOB_KEY_FILE": str(self.key_file),
+            "RLJOB_RAY_ADDRESS": self.pods.address,
+            "RLJOB_KUBECONFIG": str(self.cluster.kubeconfig_of(self._namespace, f"{NAME}-driver")),
+            "RLJOB_TERMINATION_LOG": str(self.termination_log),
+        }
+        command = [sys.executable, "-m", "rljob_runtime.cli", "drive"]
+        with self.log.open("a") as log:
+            self.process = subprocess.Popen(
+                command, env=environment, cwd=self.folder, stdout=log, stderr=subprocess.STDOUT
+            )
+
+    def ask(self, **spec: Any) -> None:
+        """Change the spec, as `kubectl patch --type merge` does."""
+        self.cluster.api.request("PATCH", self.path, {"spec": spec})
+
+    def operator_saw(self) -> None:
+        """The operator says that it has acted on the spec as it is now."""
+        generation = self.cluster.api.request("GET", self.path)["metadata"]["generation"]
+        self.cluster.api.request(
+            "PATCH", f"{self.path}/status", {"status": {"observedGeneration": generation}}
+        )
+
+    @property
+    def training(self) -> Object:
+        """status.training now."""
+        found: Object = self.cluster.api.request("GET", self.path).get("status", {}).get("training", {})
+        return found
+
+    def trained(self) -> dict[int, list[int]]:
+        """Prompts by step, as the run recorded them."""
+        return {row["step"]: row["uids"] for row in read_metrics(self.run_folder / METRICS_FILE).rows}
+
+    def wait_for(self, done: Callable[[Object], object], what: str, seconds: float = _SECONDS) -> Object:
+        """Wait until `done(status.training)`; the status then."""
+        self.wait(lambda: done(self.training), what, seconds)
+        return self.training
+
+    def wait_for_step(self, step: int) -> None:
+        """Until `step` steps are recorded."""
+        self.wait(lambda: len(self.trained()) >= step, f"step {step}")
+
+    def wait(self, done: Callable[[], object], what: str, seconds: float = _SECONDS) -> None:
+        deadline = time.monotonic() + seconds
+        while not done():
+            assert self.process.poll() is None, (
+                f"ended with {self.process.returncode} before {what}: {self.said}"
+            )
+            assert time.monotonic() < deadline, f"no {what} in {seconds:g} s: {self.said}"
+            time.sleep(0.2)
+
+    def end(self, seconds: float = _SECONDS) -> int:
+        """Wait for the driver's end; its exit code."""
+        return self.process.wait(seconds)
+
+    @property
+    def said(self) -> str:
+        """All that the driver printed."""
+        return self.log.read_text()
+
+
+@contextmanager
+def driven(
+    cluster: Cluster, namespace: str, pods: RayPods, folder: Path, document: dict[str, Any]
+) -> Iterator[Driven]:
+    """A driver that runs."""
+    run = Driven(cluster, namespace, pods, folder, document)
+    run.start()
+    try:
+        yield run
+    finally:
+        if run.process.poll() is None:
+            run.process.kill()
+            run.process.wait(30)
+
+
+def _allow(cluster: Cluster, namespace: str) -> None:
+    """What the operator gives a driver, and no more."""
+    account = f"{NAME}-driver"
+    core, rbac = f"/api/v1/namespaces/{namespace}", "/apis/rbac.authorization.k8s.io/v1"
+    metadata = {"name": account, "namespace": namespace}
+    rules = [
+        {"resources": ["rljobs"], "verbs": ["get", "watch"]},
+        {"resources": ["rljobs/status"], "verbs": ["patch"]},
+    ]
+    rules = [{**rule, "apiGroups": ["rljob.dev"], "resourceNames": [NAME]} for rule in rules]
+    subject = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
+    reference = {"kind": "Role", "name": account, "apiGroup": "rbac.authorization.k8s.io"}
+    for path, body in (
+        (f"{core}/serviceaccounts", {"apiVersion": "v1", "kind": "ServiceAccount"}),
+        (f"{rbac}/namespaces/{namespace}/roles", {"kind": "Role", "rules": rules}),
+        (
+            f"{rbac}/namespaces/{namespace}/rolebindings",
+            {"kind": "RoleBinding", "subjects": [subject], "roleRef": reference},
+        ),
+    ):
+        document = {"apiVersion": "rbac.authorization.k8s.io/v1", **body, "metadata": metadata}
+        cluster.api.request("POST", path, document)

@@ -1,0 +1,82 @@
+"""Engines for tests: each kind on a tiny model, with what a test does to any of them."""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rljob_runtime.engines.fake import FakeEngine, FakeTiming
+from rljob_runtime.engines.fetching import FetchingEngine, FetchSpec
+from rljob_runtime.engines.protocol import Engine, Sampling, WeightRef
+from rljob_runtime.engines.torch import TorchEngine
+from rljob_runtime.engines.vllm import VllmEngine
+from rljob_runtime.net.auth import new_keys
+from rljob_runtime.weights.tcp_server import FolderServer
+from tests.support.runtime.tiny_models import PLAIN, vllm_device, weights_at
+
+E = TypeVar("E", bound=Engine)
+SLOTS, LENGTH = 16, 128
+
+
+def fake_engine(folder: Path, name: str = "fake", slots: int = SLOTS, length: int = LENGTH) -> FakeEngine:
+    """One whose responses end only where they must, in real time: 4 ms for a token."""
+    return FakeEngine(name, lambda request: 2**31, slots, FakeTiming(step_seconds=0.004), length, folder)
+
+
+def torch_engine(
+    folder: Path, name: str = "torch", sampling: Sampling = PLAIN, slots: int = SLOTS, length: int = LENGTH
+) -> TorchEngine:
+    return TorchEngine(name, folder, sampling, slots, length)
+
+
+def vllm_engine(
+    folder: Path,
+    name: str = "vllm",
+    sampling: Sampling = PLAIN,
+    slots: int = SLOTS,
+    length: int = LENGTH,
+    **options: Any,
+) -> VllmEngine:
+    return VllmEngine(name, folder, sampling, slots, length, **vllm_device(), **options)
+
+
+class FedEngine(FetchingEngine):
+    """An engine that gets each folder it is to load over the network, from a server in this process."""
+
+    def __init__(self, name: str, inner: Engine, folder: Path) -> None:
+        server_keys, client_keys = new_keys()
+        self._folders: dict[str, Path] = {}
+        self._server = FolderServer("tcp://127.0.0.1:0", server_keys, lambda key: self._folders[key])
+        fetch = FetchSpec(f"{name}-{os.getpid()}", server_keys.public, client_keys)
+        super().__init__(name, lambda _: inner, folder, fetch)
+
+    async def load(self, ref: WeightRef) -> None:
+        key = f"v{len(self._folders)}"
+        self._folders[key] = Path(ref.location)
+        await super().load(WeightRef(ref.version, "tcp", f"{self._server.endpoint.address}/{key}"))
+
+    async def close(self) -> None:
+        await super().close()
+        self._server.close()
+
+
+def fed_engine(folder: Path, name: str = "fed", slots: int = SLOTS, length: int = LENGTH) -> FedEngine:
+    return FedEngine(name, torch_engine(folder, name, slots=slots, length=length), folder)
+
+
+@asynccontextmanager
+async def started(engine: E, version: int = 0) -> AsyncIterator[E]:
+    """The engine, started; closed in the end."""
+    try:
+        await engine.start(version)
+        yield engine
+    finally:
+        await engine.close()
+
+
+async def load(engine: Engine, version: int, folder: Path) -> None:
+    """Bring an engine to the weights in `folder`; what runs is aborted."""
+    await engine.pause("abort")
+    await engine.load(weights_at(version, folder))
+    await engine.resume()

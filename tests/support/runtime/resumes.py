@@ -1,0 +1,44 @@
+"""Checkpoints to resume from, and the jobs that do: without trainer, engines and files."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rljob_api import RLJob
+from rljob_runtime.data.fingerprint import DataFingerprint
+from rljob_runtime.driver.job_settings import JobPlan, Origin, plan_job
+from rljob_runtime.driver.training_loop import JobState
+from rljob_runtime.groups.counts import GroupCounts
+from rljob_runtime.groups.ledger import Ledger
+from rljob_runtime.samples import Group, Sample, Span, encode
+from tests.support.jobs import job
+
+DATA = DataFingerprint("made up", 40, "", "", "in order")
+
+
+def asked(schedule: Mapping[str, Any], samples: int = 2, **asynchronous: Any) -> RLJob:
+    """A job with responses of at most 8 tokens."""
+    changes = {
+        "training.schedule": dict(schedule),
+        "training.rollout.samplesPerPrompt": samples,
+        "training.async": asynchronous,
+    }
+    return RLJob.model_validate(job(changes))
+
+
+def plan_from(state: JobState, wanted: RLJob, rows: int) -> JobPlan:
+    """The plan of a job that goes on from `state`."""
+    return plan_job(wanted, rows, Origin(state.step, len(state.ledger), state.step))
+
+
+def frame(uid: int, version: int, samples: int = 2, tokens: int = 1) -> bytes:
+    """A waiting group, dispatched at `version`."""
+    arrays = np.zeros(tokens, np.int32), np.zeros(tokens, np.float32)
+    sample = Sample(*arrays, (Span(version, 0, tokens),), "stop", 1.0)
+    return encode(Group(uid, 0, uid, np.zeros(2, np.int32), (sample,) * samples, version))
+
+
+def saved(step: int, ledger: Ledger, waiting: list[bytes], steps_per_version: int | None = 1) -> JobState:
+    """What a checkpoint holds."""
+    return JobState(step, ledger, waiting, GroupCounts(), DATA, steps_per_version)

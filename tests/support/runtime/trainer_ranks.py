@@ -1,0 +1,151 @@
+"""Builders for tests of the trainer: jobs, groups, and ranks that run in processes of their own."""
+
+import multiprocessing
+import pickle
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rljob_api import RLJob
+from rljob_runtime.samples import Group, Sample, Span
+
+VOCABULARY = 32
+_SECONDS = 100.0
+
+
+def trainer_job(algorithm: dict[str, Any] | None = None, **changes: Any) -> RLJob:
+    """A job with a tiny random model on CPUs. `changes` are to `training`, `model` to the random model."""
+    model = {"random": {"hiddenSize": 32, "intermediateSize": 64, "headDim": 16} | changes.pop("model", {})}
+    training = {
+        "model": model | changes.pop("policy", {}),
+        "tokenizer": {"characters": {}},
+        "data": {"generated": {"task": "copy"}, "maxPromptTokens": 16},
+        "reward": {"function": "rljob_runtime.rewards.tasks:copy"},
+        "rollout": {"engine": {"torch": {}}, "samplesPerPrompt": 4, "maxResponseTokens": 48},
+        "algorithm": algorithm or {},
+        "optimizer": {"learningRate": 1e-3},
+        "schedule": {"totalSteps": 10, "promptsPerBatch": 4},
+        "parallel": {"maxTokensPerMicroBatch": 64},
+    }
+    for name, value in changes.items():
+        training[name] = training.get(name, {}) | value if isinstance(value, dict) else value
+    return RLJob.model_validate(
+        {"metadata": {"name": "test"}, "spec": {"accelerator": "cpu", "training": training}}
+    )
+
+
+def groups(count: int, seed: int = 0, samples: int = 4, longest: int = 40, version: int = 0) -> list[Group]:
+    """Random groups, uids from 0; every seventh response has no reward, and log-probabilities are made up."""
+    rng = np.random.default_rng(seed)
+    return [
+        Group(
+            uid=uid,
+            epoch=0,
+            row=uid,
+            prompt=rng.integers(0, VOCABULARY, int(rng.integers(1, 12))).astype(np.int32),
+            samples=tuple(_sample(rng, uid * samples + index, longest, version) for index in range(samples)),
+            dispatch_version=version,
+        )
+        for uid in range(count)
+    ]
+
+
+def _sample(rng: np.random.Generator, number: int, longest: int, version: int) -> Sample:
+    length = int(rng.integers(1, longest + 1))
+    return Sample(
+        tokens=rng.integers(0, VOCABULARY, length).astype(np.int32),
+        log_probs=(-3.5 + 0.3 * rng.standard_normal(length)).astype(np.float32),
+        spans=(Span(version, 0, length),),
+        finish="stop",
+        reward=float(rng.random()),
+        failure="timeout after 10 s" if number % 7 == 3 else None,
+    )
+
+
+@contextmanager
+def worker(
+    job: RLJob,
+    model_folder: Path,
+    rank: int = 0,
+    world_size: int = 1,
+    store: Path | None = None,
+    **options: Any,
+) -> Iterator[Any]:
+    """A rank that is set up; ranks meet at the file `store`."""
+    import torch.distributed as dist
+
+    from rljob_runtime.trace.record.event_log import EventLog
+    from rljob_runtime.trainer.rank import TrainerWorker
+
+    with tempfile.TemporaryDirectory(prefix="trainer-test-") as folder:
+        made = TrainerWorker(
+            job,
+            model_folder,
+            rank,
+            world_size,
+            options.pop("weights_root", Path(folder) / "weights"),
+            options.pop("keep_versions", 2),
+            EventLog(options.pop("events", None), rank, f"trainer-{rank}", "trainer"),
+            options.pop("total_updates", 10),
+            **options,
+        )
+        try:
+            made.setup(dist.FileStore(str(store or Path(folder) / "ranks"), world_size))
+            yield made
+        finally:
+            made.close()
+
+
+def model_folder(job: RLJob, folder: Path) -> Path:
+    """The job's random model, on disk."""
+    from rljob_runtime.trainer.model import save_initial_model
+
+    save_initial_model(job, VOCABULARY, 0, 1, 2, folder)
+    return folder
+
+
+def on_ranks(world_size: int, work: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """`work(rank, world_size, store, *arguments)` in `world_size` new processes; results in order of rank."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["transformers.modeling_utils", "rljob_runtime.trainer.rank"])
+    with tempfile.TemporaryDirectory(prefix="trainer-test-") as folder:
+        pipes = [context.Pipe(duplex=False) for _ in range(world_size)]
+        processes = [
+            context.Process(
+                target=_run, args=(pipe[1], work, rank, world_size, Path(folder) / "ranks", arguments)
+            )
+            for rank, pipe in enumerate(pipes)
+        ]
+        for process in processes:
+            process.start()
+        try:
+            return [_receive(pipe[0]) for pipe in pipes]
+        finally:
+            for process in processes:
+                process.join(5)
+                if process.is_alive():
+                    process.kill()
+                    process.join()
+
+
+def _run(
+    pipe: Any, work: Callable[..., Any], rank: int, world_size: int, store: Path, arguments: Sequence[Any]
+) -> None:
+    try:
+        pipe.send_bytes(pickle.dumps((True, work(rank, world_size, store, *arguments))))
+    except BaseException:
+        pipe.send_bytes(pickle.dumps((False, traceback.format_exc())))
+        raise
+
+
+def _receive(pipe: Any) -> Any:
+    if not pipe.poll(_SECONDS):
+        raise TimeoutError(f"a rank gave no result in {_SECONDS:g} s")
+    done, value = pickle.loads(pipe.recv_bytes())  # noqa: S301 - from a process of this test
+    assert done, value
+    return value

@@ -1,0 +1,299 @@
+"""A whole job in virtual time that loses its trainer: the real session, loops and queue rules, fake engines,
+and a trainer that takes time and dies when it is told to."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import numpy as np
+
+from rljob_api import RLJob
+from rljob_runtime.bell import Bell
+from rljob_runtime.data.fingerprint import DataFingerprint
+from rljob_runtime.driver.job_settings import plan_job
+from rljob_runtime.driver.ranks import TrainerDied
+from rljob_runtime.driver.session import Session
+from rljob_runtime.driver.training_loop import JobState
+from rljob_runtime.engines.fake import FakeEngine, FakeTiming
+from rljob_runtime.engines.protocol import PauseMode, Request, WeightRef
+from rljob_runtime.fleet.fleet import Fleet, FleetTimes
+from rljob_runtime.groups.ledger import Ledger
+from rljob_runtime.groups.responses import Response
+from rljob_runtime.queue.broker import Broker, Granted, Stored
+from rljob_runtime.queue.wire import QueuedGroup
+from rljob_runtime.restarts import RestartBudget
+from rljob_runtime.rollout.outbox import Outbox
+from rljob_runtime.rollout.pool import EnginePool, EngineSlot
+from rljob_runtime.rollout.rollouter import Rollouter
+from rljob_runtime.rollout.weight_sync import EngineSync, Pull, Push
+from rljob_runtime.run_folder import RunOptions
+from rljob_runtime.samples import Group, Prompt, decode_group
+from rljob_runtime.simulate.virtual_loop import run_virtual
+from rljob_runtime.trace.record.event_log import EventLog
+from rljob_runtime.weights.transport import STORED
+from tests.support.jobs import job
+
+CALLS = ("step", "publish", "transmit", "save", "start", "load")
+"""What the trainer may die at."""
+
+
+def heavy_tail(request: Request) -> int:
+    """One response in eight is 40 times as long as the shortest."""
+    return 400 if request.seed % 8 == 0 else 10 + request.seed % 20
+
+
+@dataclass
+class Losses:
+    """A job, and at which of the trainer's calls it is lost; times in seconds."""
+
+    at: Sequence[tuple[str, int]] = ()
+    """Method, and which call of it, from 1."""
+    steps: int = 12
+    groups_per_step: int = 4
+    max_staleness: float = 2.0
+    steps_per_version: int = 1
+    checkpoint_every: int = 3
+    in_flight: PauseMode | None = "keep"
+    """How pushes interrupt; None is the pull plan."""
+    collective: bool = False
+    engines: int = 2
+    max_running: int = 3
+    seconds: dict[str, float] = field(default_factory=lambda: {"step": 0.5, "publish": 0.5, "start": 5.0})
+    """How long the trainer's calls take."""
+    script: "Callable[[LosingSession], Coroutine[Any, Any, None]] | None" = None
+    """What else happens; ends before the job does."""
+
+    def manifest(self) -> RLJob:
+        changes: dict[str, Any] = {
+            "training.schedule": {"totalSteps": self.steps, "promptsPerBatch": self.groups_per_step},
+            "training.rollout": {"samplesPerPrompt": 2, "maxResponseTokens": 1000},
+            "training.async": {"maxStaleness": self.max_staleness, "stepsPerVersion": self.steps_per_version},
+            "training.checkpoint": {"everySteps": self.checkpoint_every},
+            "training.model": {"random": {"maxPositionEmbeddings": 2048}},
+        }
+        return RLJob.model_validate(job(changes))
+
+
+class LocalQueue:
+    """The queue's rules without its sockets, as `QueueService` and as its client."""
+
+    def __init__(self, capacity_samples: int) -> None:
+        self.broker = Broker(capacity_samples, lease_seconds=1e9)
+        self._numbers = 0
+
+    def ticket(self, client: str) -> tuple[str, int]:
+        self._numbers += 1
+        self.broker.touch(client, 0.0)
+        return client, self._numbers
+
+    async def put(self, groups: Sequence[tuple[int, int, bytes]], timeout: float) -> list[bool]:
+        outcomes = self.broker.put(self.ticket("driver"), [QueuedGroup(*group) for group in groups])
+        assert outcomes, "an outstanding group has its place in the queue"
+        assert isinstance(outcomes[0], Stored)
+        return list(outcomes[0].accepted)
+
+    async def reset(self, ledger: Ledger) -> None:
+        self.broker.reset(self.broker.term + 1, ledger.watermark, ledger.ahead)
+
+
+class LosableTrainer:
+    """Notes what it trains, and which published weights were given up."""
+
+    def __init__(self, losses: Losses, queue: LocalQueue) -> None:
+        self.turn = asyncio.Lock()
+        self.steps = 0
+        self.stepped = Bell()
+        self.trained: list[list[Group]] = []
+        """By step, as far as it counts."""
+        self.ages: list[int] = []
+        """Of first and last tokens, also where a step does not count in the end."""
+        self.abandoned: set[str] = set()
+        """Locations of weights that were published after the checkpoint that the job went back to."""
+        self.losses = 0
+        self._losses = losses
+        self._queue = queue
+        self._calls: Counter[str] = Counter()
+        self._published: list[WeightRef] = []
+        self._saved: tuple[int, bytes] | None = None
+
+    async def _work(self, call: str) -> None:
+        self._calls[call] += 1
+        seconds = self._losses.seconds.get(call, 0.1)
+        await asyncio.sleep(seconds / 2)
+        if (call, self._calls[call]) in self._losses.at:
+            self.losses += 1
+            raise TrainerDied(f"it was killed at {call}")
+        await asyncio.sleep(seconds / 2)
+
+    async def start(self) -> None:
+        self.steps = 0
+        await self._work("start")
+
+    async def step(self, step: int, version: int, uids: Sequence[int]) -> SimpleNamespace:
+        broker = self._queue.broker
+        (outcome,) = broker.get(self._queue.ticket("trainer"), uids)
+        assert isinstance(outcome, Granted), outcome
+        term, groups = broker.term, [decode_group(group.frame) for group in outcome.groups]
+        async with self.turn:
+            await self._work("step")
+            self.steps = step + 1
+            self.stepped.ring()
+        for spans in [sample.spans for group in groups for sample in group.samples]:
+            self.ages += [version - spans[0].version, version - spans[-1].version]
+        broker.ack(uids, term)
+        assert len(self.trained) == step
+        self.trained.append(groups)
+        return SimpleNamespace(step=step)
+
+    async def publish(self, version: int) -> WeightRef:
+        await self._work("publish")
+        location = f"host:{len(self._published)}"
+        ref = WeightRef(version, "nccl" if self._losses.collective else "shm", location)
+        self._published.append(ref)
+        return ref
+
+    async def transmit(self, ref: WeightRef) -> bool:
+        await self._work("transmit")
+        return True
+
+    async def break_off(self, ref: WeightRef, why: str) -> None:
+        raise AssertionError("no engine is lost while weights are sent")
+
+    async def save(self, step: int, state: bytes) -> None:
+        async with self.turn:
+            await self._work("save")
+        self._saved = step, state
+
+    async def load(self) -> JobState | None:
+        await self._work("load")
+        self.steps = 0 if self._saved is None else self._saved[0]
+        del self.trained[self.steps :]
+        kept = self.steps // self._losses.steps_per_version
+        self.abandoned |= {ref.location for ref in self._published if ref.version > kept}
+        return None if self._saved is None else msgspec.msgpack.decode(self._saved[1], type=JobState)
+
+
+class WatchedEngine(FakeEngine):
+    """Generates with weights that count, or the test fails."""
+
+    def __init__(self, name: str, losses: Losses, trainer: LosableTrainer) -> None:
+        timing = FakeTiming(step_seconds=0.01, load_seconds=0.02)
+        super().__init__(name, heavy_tail, losses.max_running, timing)
+        self._trainer = trainer
+        self._location = ""
+
+    async def load(self, ref: WeightRef) -> None:
+        await super().load(ref)
+        self._location = ref.location
+
+    async def submit(self, request: Request) -> Any:
+        assert self._location not in self._trainer.abandoned, "weights that were given up"
+        return await super().submit(request)
+
+
+class LosingSession(Session):
+    """A session whose parts are made up; recovery and training are its own."""
+
+    def __init__(self, losses: Losses, tasks: asyncio.TaskGroup) -> None:
+        manifest = losses.manifest()
+        data = DataFingerprint("made up", 1, "", "", "in order")
+        options = RunOptions(Path("/nowhere"), Path("/nowhere"), resume=False, live=False)
+        made_up: Any = SimpleNamespace(fingerprint=data)
+        super().__init__(
+            manifest, options, plan_job(manifest, 100), made_up, made_up, made_up, lambda _: None
+        )
+        loop, plan = asyncio.get_running_loop(), self.plan
+        self.lost: list[str] = []
+        """Why engines were lost."""
+        self._losses = losses
+        self._tasks = tasks
+        self.events = EventLog(None, 0, "driver", "driver", clock=loop.time)
+        self.pool = EnginePool(loop.time, self._engine_lost)
+        queue = LocalQueue(plan.capacity_samples)
+        self.losable = LosableTrainer(losses, queue)
+        self._trainer, self._queue = cast(Any, self.losable), cast(Any, queue)
+        self._trainer_budget = RestartBudget("the trainer")
+        self._places = cast(Any, SimpleNamespace(outdated=False, drop_lost=_nothing))
+        self._outbox = Outbox(cast(Any, queue), self.events, 1e9)
+        self._ledger = Ledger()
+        self._controller = self._new_controller(self._ledger)
+        self._rollouter = Rollouter(
+            plan.rollout, self.pool, self._controller, _prompt, iter(()), _score, self._outbox, self.events
+        )
+        sync = EngineSync(self.pool, deadline=60, drain_deadline=100_000)
+        self._weights = Push(sync, losses.in_flight) if losses.in_flight else Pull(sync, self._spawn)
+        self._may_join = asyncio.Event()
+        self._fleet = Fleet(
+            made_up, self.pool, self._weights, self._push_again, self._may_join,
+            cast(Any, SimpleNamespace(bell=Bell())), self._spawn, lambda _: None, FleetTimes(), loop.time,
+        )  # fmt: skip
+
+    @property
+    def rollouter(self) -> Rollouter:
+        return self._rollouter
+
+    async def train(self) -> None:
+        """As `_run` does it, from the beginning to the end."""
+        for _ in range(self._losses.engines):
+            self.pool.join(await self.come())
+        await self._restore(self._beginning, "begins", publish=False)
+        rolling = self._spawn(self._rollouter.run())
+        script = None if self._losses.script is None else self._spawn(self._losses.script(self))
+        await self._train(0)
+        rolling.cancel()
+        assert script is None or script.done(), "the script was not at its end when the job was"
+
+    async def come(self) -> EngineSlot:
+        """A new engine, with the weights that training began with; it has yet to join."""
+        engine = WatchedEngine(f"engine-{len(self.pool.slots)}", self._losses, self.losable)
+        await engine.start(0)
+        slot = EngineSlot(engine, "fast", self._losses.max_running, self.events)
+        self.pool.add(slot)
+        return slot
+
+    async def send_to_newcomers(self) -> None:
+        """What the fleet does when engines have come that take part in broadcasts."""
+        await self._push_again()
+
+    async def _start_trainer(self) -> None:
+        await self.losable.start()
+
+    def _step_done(self, result: Any, uids: tuple[int, ...], seconds: float) -> None:
+        pass
+
+    def _checkpoint_written(self, step: int) -> None:
+        self._trainer_budget.worked()
+
+    def _engine_lost(self, slot: EngineSlot, why: str) -> None:
+        self.lost.append(why)
+        super()._engine_lost(slot, why)
+
+
+def run_losing(losses: Losses) -> LosingSession:
+    """Run a job to its end; its session afterwards."""
+
+    async def main() -> LosingSession:
+        assert losses.in_flight or not losses.collective, f"pull needs one of {STORED}"
+        async with asyncio.TaskGroup() as tasks:
+            session = LosingSession(losses, tasks)
+            await session.train()
+        return session
+
+    return run_virtual(main())
+
+
+async def _nothing() -> None:
+    pass
+
+
+def _prompt(uid: int) -> Prompt:
+    return Prompt(uid=uid, epoch=0, row=uid, tokens=np.full(4, 7, np.int32))
+
+
+async def _score(prompt: Prompt, responses: Sequence[Response]) -> list[tuple[float, str | None]]:
+    return [(1.0, None) for _ in responses]

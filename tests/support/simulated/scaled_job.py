@@ -1,0 +1,175 @@
+"""A whole job in virtual time whose rollout workers come and go: the real fleet on a made-up Ray cluster."""
+
+import asyncio
+import itertools
+from collections.abc import Coroutine
+from dataclasses import replace
+from typing import Any
+
+from rljob_runtime.bell import Bell
+from rljob_runtime.engines.fake import FakeEngine
+from rljob_runtime.engines.protocol import Engine, EngineDied
+from rljob_runtime.fleet.fleet import Fleet, FleetTimes
+from rljob_runtime.fleet.seats import Seat
+from rljob_runtime.net.keys import Keyring
+from rljob_runtime.rollout.pool import EngineSlot
+from rljob_runtime.site.desired import Wish
+from rljob_runtime.site.nodes import NodeGone, NodeTable, RayNode
+from rljob_runtime.site.site import Site
+from rljob_runtime.site.status_draft import Board
+from tests.support.simulated.simulated_job import Scenario, SimulatedJob
+
+DETECTION_SECONDS = 15.0
+"""After which Ray finds a node dead."""
+
+
+class PodEngine(FakeEngine):
+    """An engine that tells whether it lives."""
+
+    alive = True
+
+    def die(self, reason: str) -> None:
+        super().die(reason)
+        self.alive = False
+
+
+class MadeUpCluster:
+    """Pods that are Ray nodes, with one place each."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, RayNode] = {}
+        self.engines: dict[str, list[PodEngine]] = {}
+        """All that were ever started on a pod."""
+        self._numbers = itertools.count()
+
+    def add(self, pool: str = "fast") -> str:
+        """A new pod; its name, which is its node's id too."""
+        name = f"{pool}-pod-{next(self._numbers)}"
+        self.nodes[name] = RayNode(name, "127.0.0.1", {f"{pool}_rollout": 1.0})
+        self.engines[name] = []
+        return name
+
+    def remove(self, pod: str) -> None:
+        """End a pod and what is on it; Ray finds out later."""
+        for engine in self.engines[pod]:
+            engine.die(f"{pod} was removed")
+        self.nodes[pod] = replace(self.nodes[pod], resources={})
+
+    def working(self, pod: str) -> list[PodEngine]:
+        """Engines on a pod that live."""
+        return [engine for engine in self.engines[pod] if engine.alive]
+
+    async def read(self) -> list[RayNode]:
+        return [node for node in self.nodes.values() if node.resources]
+
+    async def pod_of(self, node_id: str) -> str:
+        if not self.nodes[node_id].resources:
+            await asyncio.sleep(DETECTION_SECONDS)
+            raise NodeGone(f"{node_id} is gone")
+        await asyncio.sleep(0.5)
+        return node_id
+
+
+class ScaledJob(SimulatedJob):
+    """Runs a scenario with `scenario.engines` fast workers at first; its `faults` change pods and wishes."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        super().__init__(scenario)
+        self.cluster = MadeUpCluster()
+        self.bell = Bell()
+        self.board = Board(attempt=1)
+        self.wish = Wish(generation=1, trainer=1, fast=scenario.engines, heavy=0)
+        self.said: list[str] = []
+        self.start_seconds = 1.0
+        self.fleet: Fleet | None = None
+
+    def ask(self, **changes: object) -> None:
+        """Change what the RLJob asks for."""
+        self.wish = replace(self.wish, generation=self.wish.generation + 1, **changes)
+        self.bell.ring()
+
+    def status_is_written(self) -> None:
+        """As `cluster.report` does it, of what the board has to say now."""
+        seen = self.wish
+        released = self.board.take()["released"]
+        self.board.written(released, seen.doomed)
+        self.bell.ring()
+
+    @property
+    def released(self) -> list[str]:
+        return list(self.board.training["released"])
+
+    @property
+    def serving(self) -> list[str]:
+        """Pods whose engines are in the pool, some of them perhaps paused for new weights."""
+        return sorted(
+            pod
+            for pod, engines in self.cluster.engines.items()
+            if any(slot.engine in engines and not slot.leaving for slot in self.pool.slots)
+        )
+
+    async def add_engine(self, version: int) -> None:
+        """At the first call start the fleet; the base class calls this for each engine."""
+        if self.fleet is not None:
+            return
+        for _ in range(self.scenario.engines):
+            self.cluster.add()
+        table = NodeTable(
+            self.cluster.read, self.cluster.pod_of, ("fast_rollout", "heavy_rollout"), self.bell
+        )
+        site = Site(False, table, "home", "127.0.0.1", lambda: self.wish, self.board, self.bell, Keyring())
+        may_join = asyncio.Event()
+        may_join.set()
+        self.fleet = Fleet(
+            self, self.pool, self.plan, self._never_collective, may_join, site, self._spawn, self.said.append,
+            FleetTimes(), asyncio.get_running_loop().time,
+        )  # fmt: skip
+        self._helpers = [self.tasks.create_task(table.run()), self.tasks.create_task(self._follow())]
+        await self.fleet.started(lambda: False)
+
+    def shepherd(self, script: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Runs what happens to the pods, then waits; ends the fleet when it is cancelled, which the base
+        class does at the end."""
+
+        async def wait() -> None:
+            try:
+                await script
+                await asyncio.get_running_loop().create_future()
+            finally:
+                for helper in self._helpers:
+                    helper.cancel()
+                assert self.fleet is not None
+                await self.fleet.close()
+
+        return self.tasks.create_task(wait())
+
+    def seat(self, name: str, pool: str) -> Seat:
+        return Seat(name, pool, self.scenario.max_running, self.events)
+
+    async def make(self, seat: Seat, node: RayNode) -> Engine:
+        await asyncio.sleep(self.start_seconds)
+        scenario = self.scenario
+        if not self.cluster.nodes[node.id].resources:
+            raise EngineDied(f"{node.id} takes no actor")
+        engine = PodEngine(seat.name, scenario.length_of, scenario.max_running, scenario.timing)
+        self.cluster.engines[node.id].append(engine)
+        await engine.start(self.controller.bound.version_at(self.first_step))
+        return engine
+
+    async def _follow(self) -> None:
+        assert self.fleet is not None
+        while True:
+            self.fleet.adjust()
+            for pod in self.released:
+                assert not self.cluster.working(pod), f"{pod} is released with an engine on it"
+            await self.bell.wait()
+
+    async def _never_collective(self) -> None:
+        raise AssertionError("shm is stored")
+
+    def _spawn(self, work):
+        return self.tasks.create_task(work)
+
+    def _engine_lost(self, slot: EngineSlot, why: str) -> None:
+        if self.fleet is not None:
+            self.fleet.lost(slot, why)

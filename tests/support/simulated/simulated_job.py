@@ -1,0 +1,192 @@
+"""A whole job in virtual time: the real loops, fake engines, a trainer that only takes time."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from rljob_runtime.data.fingerprint import DataFingerprint
+from rljob_runtime.driver.training_loop import LoopSettings, TrainingLoop
+from rljob_runtime.engines.fake import FakeEngine, FakeTiming
+from rljob_runtime.engines.protocol import PauseMode, Request, WeightRef
+from rljob_runtime.groups.ledger import Ledger
+from rljob_runtime.groups.responses import Response
+from rljob_runtime.groups.staleness import Bound, StalenessController
+from rljob_runtime.rollout.pool import EnginePool, EngineSlot
+from rljob_runtime.rollout.rollouter import Rollouter, RolloutSettings
+from rljob_runtime.rollout.weight_sync import EngineSync, Pull, Push
+from rljob_runtime.samples import Group, Prompt
+from rljob_runtime.simulate.virtual_loop import run_virtual
+from rljob_runtime.trace.record.event_log import EventLog
+
+
+@dataclass(frozen=True)
+class SimulatedStep:
+    """What the time-taking trainer reports of a step."""
+
+    step: int
+    uids: tuple[int, ...]
+    staleness_max: int
+    ended: float
+
+
+@dataclass
+class Scenario:
+    """A job and its cost model; times in seconds."""
+
+    steps: int = 10
+    total_groups: int | None = None
+    groups_per_step: int = 8
+    samples_per_prompt: int = 4
+    max_staleness: float = 1.0
+    steps_per_version: int = 1
+    capacity_groups: int | None = None
+    in_flight: PauseMode | None = "keep"
+    """How pushes interrupt; None is the pull plan."""
+    engines: int = 2
+    max_running: int = 64
+    timing: FakeTiming = field(default_factory=lambda: FakeTiming(step_seconds=0.01, load_seconds=0.02))
+    train_seconds: float = 0.5
+    length_of: Callable[[Request], int] = lambda request: 10 + request.seed % 50
+    max_response_tokens: int = 1_000_000
+    controller: type[StalenessController] = StalenessController
+    faults: Callable[["SimulatedJob"], "asyncio.Task[None] | None"] = lambda job: None
+
+
+class SimulatedJob:
+    """Runs a scenario; afterwards holds what happened."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        ledger: Ledger | None = None,
+        first_step: int = 0,
+        events_folder: Path | None = None,
+    ) -> None:
+        self.scenario = scenario
+        self.events_folder = events_folder
+        self.steps: list[SimulatedStep] = []
+        self.groups: dict[int, Group] = {}
+        self.trained: list[Group] = []
+        self.saved: list[bytes] = []
+        self.ledger = ledger or Ledger()
+        self.first_step = first_step
+        self.engines_made = 0
+        self.turn = asyncio.Lock()
+
+    def run(self) -> "SimulatedJob":
+        run_virtual(self._main())
+        return self
+
+    @property
+    def samples_per_second(self) -> float:
+        """Over all but the first tenth of the steps, which fill the pipeline."""
+        skipped = max(1, len(self.steps) // 10)
+        first, last = self.steps[skipped - 1], self.steps[-1]
+        groups = sum(len(step.uids) for step in self.steps[skipped:])
+        return groups * self.scenario.samples_per_prompt / (last.ended - first.ended)
+
+    async def _main(self) -> None:
+        scenario, loop = self.scenario, asyncio.get_running_loop()
+        self.events = EventLog(self.events_folder, 0, "driver", "driver", clock=loop.time)
+        total = scenario.total_groups or scenario.steps * scenario.groups_per_step
+        bound = Bound(scenario.max_staleness, scenario.groups_per_step, scenario.steps_per_version)
+        self.controller = scenario.controller(bound, total, len(self.ledger), scenario.capacity_groups)
+        self.pool = EnginePool(loop.time, self._engine_lost)
+        self.pool.step = self.first_step
+        self.rollouter = Rollouter(
+            RolloutSettings(scenario.samples_per_prompt, scenario.max_response_tokens, seed=0),
+            self.pool, self.controller, self._prompt, self.ledger.remaining(total),
+            self._score, self._put, self.events,
+        )  # fmt: skip
+        async with asyncio.TaskGroup() as tasks:
+            self.tasks = tasks
+            sync = EngineSync(self.pool, deadline=60, drain_deadline=100_000)
+            self.plan = (
+                Push(sync, scenario.in_flight) if scenario.in_flight else Pull(sync, tasks.create_task)
+            )
+            for _ in range(scenario.engines):
+                await self.add_engine(bound.version_at(self.first_step))
+            rolling = tasks.create_task(self.rollouter.run())
+            self.loop = TrainingLoop(
+                LoopSettings(
+                    -(-total // scenario.groups_per_step),
+                    checkpoint_every=3,
+                    data=DataFingerprint("made up", total, "", "", "in order"),
+                    stall_seconds=1e6,
+                ),
+                self, self.rollouter, self.controller, self.plan, self.ledger, self,
+                self.events, tasks.create_task, lambda step, uids, seconds: self.steps.append(step),
+            )  # fmt: skip
+            faults = scenario.faults(self)
+            await self.loop.run(self.first_step)
+            rolling.cancel()
+            self.events.flush()
+            if faults is not None:
+                faults.cancel()
+        for slot in self.pool.slots:
+            await slot.engine.close()
+
+    async def add_engine(self, version: int) -> None:
+        scenario = self.scenario
+        self.engines_made += 1
+        engine = FakeEngine(
+            f"engine-{self.engines_made}", scenario.length_of, scenario.max_running, scenario.timing
+        )
+        await engine.start(version)
+        slot = EngineSlot(engine, "fast", scenario.max_running, self.events, version)
+        self.pool.add(slot)
+        self.pool.join(slot)
+
+    def _engine_lost(self, slot: EngineSlot, why: str) -> None:
+        async def replace() -> None:
+            await asyncio.sleep(1.0)
+            newest = self.plan.newest
+            await self.add_engine(
+                newest.version if newest else self.controller.bound.version_at(self.first_step)
+            )
+
+        self.tasks.create_task(replace())
+
+    def _prompt(self, uid: int) -> Prompt:
+        return Prompt(uid=uid, epoch=0, row=uid, tokens=np.full(4, uid % 30000, np.int32))
+
+    async def _score(self, prompt: Prompt, responses: Sequence[Response]) -> list[tuple[float, str | None]]:
+        return [(1.0, None) for _ in responses]
+
+    async def _put(self, group: Group) -> None:
+        assert group.uid not in self.groups, f"group {group.uid} was put twice"
+        self.groups[group.uid] = group
+
+    # Trainer and WaitingGroups
+
+    async def step(self, step: int, version: int, uids: Sequence[int]) -> SimulatedStep:
+        groups = [self.groups.pop(uid) for uid in uids]
+        samples = [sample for group in groups for sample in group.samples if sample.spans]
+        stale = max((version - sample.spans[0].version for sample in samples), default=0)
+        self.trained += groups
+        await asyncio.sleep(self.scenario.train_seconds)
+        return SimulatedStep(step, tuple(uids), stale, asyncio.get_running_loop().time())
+
+    async def publish(self, version: int) -> WeightRef:
+        return WeightRef(version, "shm", f"v{version}")
+
+    async def transmit(self, ref: WeightRef) -> bool:
+        raise AssertionError("shm needs no transmit")
+
+    async def break_off(self, ref: WeightRef, why: str) -> None:
+        raise AssertionError("shm needs no transmit")
+
+    async def save(self, step: int, state: bytes) -> None:
+        self.saved.append(state)
+
+    def frames(self) -> list[bytes]:
+        return []
+
+    def taken(self, step: int, uids: Sequence[int]) -> None:
+        pass
+
+    def forget(self, uids: Sequence[int]) -> None:
+        """`step` took them out already."""

@@ -1,0 +1,95 @@
+"""The generated CustomResourceDefinition and field reference."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rljob_api.crd import custom_resource_definition
+from rljob_api.reference import reference
+from rljob_runtime.cli import main
+
+ROOT = Path(__file__).parents[3]
+WRITTEN = ROOT / "crds" / "rljobs.rljob.dev.yaml"
+
+
+def test_the_written_crd_is_fresh(capsys):
+    assert main(["crd"]) == 0
+    assert WRITTEN.read_text() == capsys.readouterr().out, "run `make crds`"
+
+
+def test_the_written_reference_is_fresh():
+    assert (ROOT / "docs" / "rljob-reference.md").read_text() == reference(), "run `make crds`"
+
+
+def test_size_leaves_room_for_kubectl_apply():
+    assert len(WRITTEN.read_bytes()) < 250_000
+
+
+def test_structural():
+    """https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/"""
+    for path, schema in schemas(version()["schema"]["openAPIV3Schema"]):
+        free_form = schema.get("x-kubernetes-preserve-unknown-fields", False)
+        assert "type" in schema, path
+        assert not {"$ref", "anyOf", "oneOf", "allOf", "const"} & schema.keys(), path
+        if schema["type"] == "object" and path != "metadata":
+            assert free_form + ("properties" in schema) + ("additionalProperties" in schema) == 1, path
+        for bound in ("exclusiveMinimum", "exclusiveMaximum"):
+            assert schema.get(bound) in (None, True), path
+            assert bound not in schema or bound.replace("exclusiveM", "m") in schema, path
+
+
+def test_every_field_is_described():
+    for path, schema in schemas(version()["schema"]["openAPIV3Schema"]):
+        if path not in ("", "metadata") and not (path.endswith("[]") and schema["type"] != "object"):
+            assert schema.get("description"), path
+
+
+def test_every_subresource_and_column_path_is_a_field():
+    root = version()["schema"]["openAPIV3Schema"]
+    known = {f".{path}" for path, _ in schemas(root)} | {".metadata.creationTimestamp"}
+    columns = version()["additionalPrinterColumns"]
+    paths = {re.sub(r"\[\?.*?\]", "[]", column["jsonPath"]) for column in columns}
+    paths |= set(version()["subresources"]["scale"].values())
+    assert paths <= known
+
+
+@pytest.mark.parametrize(
+    ("path", "part"),
+    [
+        ("spec.accelerator", {"type": "string", "enum": ["nvidia", "ascend", "cpu"], "default": "nvidia"}),
+        ("spec.pools.heavyRollout.replicas", {"minimum": 0, "maximum": 4096, "default": 0}),
+        ("spec.training.rollout.temperature", {"minimum": 0, "exclusiveMinimum": True, "default": 1.0}),
+        ("spec.training.rollout.engine", {"default": {"vllm": {
+            "enforceEager": False, "gpuMemoryUtilization": 0.85, "kvCacheGiB": 1.0, "prefixCaching": True,
+            "additionalConfig": {}}}}),
+        ("spec.training.algorithm.policyLoss.clip.dual", {"nullable": True, "default": 3.0}),
+        ("spec.training.reward.arguments", {"x-kubernetes-preserve-unknown-fields": True, "default": {}}),
+        ("spec.training.schedule", {"required": None}),
+        ("spec.training", {"required": ["model", "data", "reward", "schedule"]}),
+    ],
+)  # fmt: skip
+def test_a_field(path: str, part: dict[str, Any]):
+    schema = dict(schemas(version()["schema"]["openAPIV3Schema"]))[path]
+    assert {key: schema.get(key) for key in part} == part
+
+
+def version() -> dict[str, Any]:
+    found: dict[str, Any] = custom_resource_definition()["spec"]["versions"][0]
+    return found
+
+
+def schemas(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each schema in a schema, with its dotted path."""
+    yield path, schema
+    for name, below in schema.get("properties", {}).items():
+        yield from schemas(below, f"{path}.{name}" if path else name)
+    if "items" in schema:
+        yield from schemas(schema["items"], f"{path}[]")
+
+
+def test_the_written_crd_is_plain_yaml():
+    assert yaml.safe_load(WRITTEN.read_text()) == custom_resource_definition()

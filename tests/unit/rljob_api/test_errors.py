@@ -1,0 +1,175 @@
+"""What people are told about fields that are wrong by themselves."""
+
+import pytest
+from pydantic import ValidationError
+
+from rljob_api import RLJob
+from rljob_api.base import Model
+from rljob_api.errors import dotted, nearest, problems, unwrap, yaml_fields
+from rljob_api.schedule import Schedule
+from tests.support.jobs import REMOVED, job
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        (
+            {"training.async.maxStalenes": 1},
+            "spec.training.async.maxStalenes: unknown field. Did you mean maxStaleness?",
+        ),
+        (
+            {"training.schedule": {"total_steps": 4}},
+            "spec.training.schedule.total_steps: unknown field. Did you mean totalSteps?",
+        ),
+        ({"training.async_": {}}, "spec.training.async_: unknown field. Did you mean async?"),
+        (
+            {"pools.fast_rollout": {}},
+            "spec.pools.fast_rollout: unknown field. Did you mean fastRollout?",
+        ),
+        (
+            {"training.profiling.zzz": 1},
+            "spec.training.profiling.zzz: unknown field (known here: events).",
+        ),
+        (
+            {"accelerator": "cpus"},
+            "spec.accelerator: 'cpus' is not allowed; it must be one of nvidia, ascend, cpu. "
+            "Did you mean cpu?",
+        ),
+        ({"/kind": "Job"}, "kind: 'Job' is not allowed; it must be RLJob."),
+        (
+            {"training.data.generated.task": REMOVED},
+            "spec.training.data.generated.task: must be set (copy: repeat the prompt's letters).",
+        ),
+        (
+            {"pools.trainer.replicas": 0},
+            "spec.pools.trainer.replicas: 0 is below the smallest allowed value 1.",
+        ),
+        (
+            {"pools.trainer.replicas": 5000},
+            "spec.pools.trainer.replicas: 5000 is above the largest allowed value 4096.",
+        ),
+        ({"training.rollout.temperature": 0}, "spec.training.rollout.temperature: 0 is not above 0.0."),
+        (
+            {"training.algorithm.policyLoss": {"clip": {"low": 1}}},
+            "spec.training.algorithm.policyLoss.clip.low: 1 is not below 1.0.",
+        ),
+        (
+            {"pools.trainer.replicas": "two"},
+            "spec.pools.trainer.replicas: must be a whole number (found 'two').",
+        ),
+        ({"pools.trainer.replicas": "2"}, "spec.pools.trainer.replicas: must be a whole number (found '2')."),
+        (
+            {"pools.trainer.replicas": True},
+            "spec.pools.trainer.replicas: must be a whole number (found true).",
+        ),
+        (
+            {"training.optimizer.learningRate": "1e-3"},
+            "spec.training.optimizer.learningRate: must be a number (found '1e-3').",
+        ),
+        (
+            {"training.optimizer.learningRate": float("nan")},
+            "spec.training.optimizer.learningRate: must be a finite number (found nan).",
+        ),
+        (
+            {"training.data.shuffle": "yes"},
+            "spec.training.data.shuffle: must be true or false (found 'yes').",
+        ),
+        ({"pools": [1]}, "spec.pools: must be a mapping (found a list)."),
+        ({"training.async": None}, "spec.training.async: must be a mapping (found nothing)."),
+        ({"training.reward.arguments": 3}, "spec.training.reward.arguments: must be a mapping (found 3)."),
+        ({"training.data.promptField": ""}, "spec.training.data.promptField: must not be empty."),
+        ({"/metadata.name": "a" * 41}, "metadata.name: has more than 40 characters."),
+        (
+            {"/metadata.name": "Copy_1"},
+            "metadata.name: must be a name of a-z, 0-9 and -, with a letter first and no - at the end "
+            "(found 'Copy_1').",
+        ),
+        (
+            {"pools.trainer.sharedMemory": "1GB"},
+            "spec.pools.trainer.sharedMemory: must be a quantity such as 512Mi or 16Gi (found '1GB').",
+        ),
+        (
+            {"storage.mountPath": "rljob"},
+            "spec.storage.mountPath: must be an absolute path without colons, such as /rljob "
+            "(found 'rljob').",
+        ),
+        (
+            {"training.reward.function": "score"},
+            "spec.training.reward.function: must be module:function, such as my_rewards:score "
+            "(found 'score').",
+        ),
+        (
+            {"rayVersion": "2.60"},
+            "spec.rayVersion: must be a whole version, such as 2.60.0 (found '2.60').",
+        ),
+        (
+            {"accelerator": "nvidia", "resourceName": "gpu"},
+            "spec.resourceName: must be a resource with its vendor, such as nvidia.com/gpu (found 'gpu').",
+        ),
+        ({"rayVersion": 2.6}, "spec.rayVersion: must be a string (found 2.6): quote it."),
+        ({"rayVersion": [2]}, "spec.rayVersion: must be a string (found a list)."),
+        (
+            {"pools.head.resources": {"limits": "all"}},
+            "spec.pools.head.resources.limits: must be a mapping (found 'all').",
+        ),
+    ],
+)
+def test_one_line_says_it_all(changes, told):
+    with pytest.raises(ValidationError) as caught:
+        RLJob.model_validate(job(changes))
+    assert [str(problem) for problem in problems(caught.value, RLJob)] == [told]
+
+
+@pytest.mark.parametrize("side", ["requests", "limits"])
+def test_each_quantity_has_a_line_of_its_own(side):
+    amounts = {"cpu": 0.5, "memory": "16GB", "a.b/c": -1, "d": True, "e": "1\n", "good": "0.5", "count": 4}
+    with pytest.raises(ValidationError) as caught:
+        RLJob.model_validate(job({"pools.trainer.resources": {side: amounts}}))
+    form = "must be a quantity such as 4, 500m, '0.5' (quoted) or 16Gi"
+    assert [str(problem) for problem in problems(caught.value, RLJob)] == [
+        f"spec.pools.trainer.resources.{side}.{name}: {form} (found {found})."
+        for name, found in (
+            ("a.b/c", "-1"), ("cpu", "0.5"), ("d", "true"), ("e", "'1\\n'"), ("memory", "'16GB'"),
+        )
+    ]  # fmt: skip
+
+
+def test_every_pattern_is_told_in_words():
+    def untold(model):
+        for name, field in yaml_fields(model).items():
+            below = unwrap(field.annotation)
+            if isinstance(below, type) and issubclass(below, Model):
+                yield from untold(below)
+            patterns = [bound for bound in field.metadata if getattr(bound, "pattern", None)]
+            if patterns and "form" not in (field.json_schema_extra or {}):
+                yield name
+
+    assert list(untold(RLJob)) == []
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("maxStalenes", "maxStaleness"),
+        ("maxstaleness", "maxStaleness"),
+        ("max_staleness", "maxStaleness"),
+        ("stepsPerVersions", "stepsPerVersion"),
+        ("qqq", None),
+    ],
+)
+def test_nearest(word, meant):
+    assert nearest(word, ["maxStaleness", "stepsPerVersion", "weightSync", "queueCapacity"]) == meant
+
+
+@pytest.mark.parametrize(
+    ("path", "text"), [((), ""), (("spec",), "spec"), (("spec", "items", 3, "name"), "spec.items[3].name")]
+)
+def test_dotted(path, text):
+    assert dotted(path) == text
+
+
+def test_python_names_construct_and_are_no_fields_of_a_document():
+    assert Schedule(total_steps=3) == Schedule.model_validate({"totalSteps": 3})
+    with pytest.raises(ValidationError) as caught:
+        Schedule.model_validate({"total_steps": 3})
+    assert "total_steps" in str(caught.value)

@@ -1,0 +1,259 @@
+"""What one look at a job after the other does where the API server refuses things, and when all is made."""
+
+from datetime import UTC, datetime, timedelta
+from random import Random
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from rljob_operator.controller.act import Actor
+from rljob_operator.controller.items import RayClusterItem
+from rljob_operator.controller.jobs import JobStore
+from rljob_operator.controller.reconcile import Reconciler
+from rljob_operator.controller.written import WrittenClusters, seen_cluster
+from rljob_operator.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound, Refusal
+from rljob_operator.metrics import OperatorMetrics
+from rljob_operator.plan.conditions import condition
+from rljob_operator.plan.observed import Observed
+from rljob_operator.plan.times import stamp
+from rljob_operator.render import KubeRay
+from tests.support.jobs import job
+from tests.support.operator.observations import pods
+
+BEGIN = datetime(2026, 11, 21, 14, 2, tzinfo=UTC)
+REF = ("default", "math")
+CLUSTER = ("RayCluster", "math-1")
+
+
+class Site:
+    """A reconciler, an API server that is a table of objects, and what was written and told."""
+
+    def __init__(self, generation=1):
+        self.objects, self.refused, self.writes, self.events, self.pods = {}, {}, [], [], ()
+        self.reads = 0
+        self.seconds = 0.0
+        self.item = job({"image": "i", "/metadata.name": "math", "/metadata.namespace": "default"})
+        self.item["metadata"] |= {"uid": "job-uid", "creationTimestamp": "2026-11-21T14:02:00Z"}
+        self.version = 0
+        self.jobs = JobStore(lambda ref: None, {})
+        self.change(generation)
+        self.start()
+
+    def start(self):
+        """A new leader, who remembers nothing."""
+        self.written = WrittenClusters()
+        kuberay = SimpleNamespace(capabilities=KubeRay(True))
+        actor = Actor(self, kuberay, self.written, lambda: self.seconds, lambda size: b"x" * size)
+        self.reconciler = Reconciler(
+            self.jobs,
+            self,
+            actor,
+            self,
+            SimpleNamespace(
+                record=lambda about, happening: self.events.append((happening.reason, happening.note))
+            ),
+            SimpleNamespace(trouble=None, doubt=lambda: None),
+            OperatorMetrics(),
+            lambda: BEGIN + timedelta(seconds=self.seconds),
+            Random(0),
+        )
+
+    def change(self, generation):
+        """The job has a new spec."""
+        self.item["metadata"] |= {"generation": generation}
+        self._seen({})
+
+    def _seen(self, changes):
+        self.version += 1
+        self.item["metadata"] |= {"resourceVersion": str(self.version)}
+        self.item |= changes
+        self.jobs.seen(msgspec.json.decode(msgspec.json.encode(self.item)))
+        return self.item
+
+    async def at(self, seconds):
+        """What is written when the job is looked at, until nothing is to be done at once; seconds until it is
+        looked at again."""
+        self.seconds, self.writes, self.reads = seconds, [], 0
+        while (wait := await self.reconciler.reconcile(REF)) < 1:
+            self.seconds += wait
+        return wait
+
+    def ready(self):
+        found = condition(self.jobs.get(REF).job.status, "PodsReady")
+        return found.reason, found.message
+
+    # The observer
+
+    async def observe(self, ref, entry, now):
+        seen = self.written.newest(ref, (), self.seconds)
+        return Observed(entry.job, seen, self.pods if seen else ())
+
+    def forget(self, ref):
+        pass
+
+    def told(self, ref, observed):
+        pass
+
+    # The API server
+
+    async def apply_status(self, document):
+        self.writes.append(("status",))
+        return self._seen({"status": document["status"]})
+
+    async def get(self, resource, namespace, name, kind):
+        self.reads += 1
+        if (resource.kind, name) not in self.objects:
+            raise NotFound("get", "not found", Refusal(404))
+        return msgspec.convert(self.objects[resource.kind, name], kind)
+
+    async def create(self, manifest):
+        name = manifest["kind"], manifest["metadata"]["name"]
+        self.writes.append(name)
+        if name in self.refused:
+            raise self.refused[name]
+        if name in self.objects:
+            raise AlreadyExists("create", "exists", Refusal(409, "AlreadyExists"))
+        created = stamp(BEGIN + timedelta(seconds=self.seconds))
+        added = {"uid": "cluster-1", "resourceVersion": "5", "creationTimestamp": created}
+        self.objects[name] = {**manifest, "metadata": {**manifest["metadata"], **added}}
+        return self.objects[name]
+
+
+REFUSALS = {
+    "a field that is not known": (
+        CLUSTER,
+        Invalid("create", 'strict decoding error: unknown field "spec.nodeSelecter"', Refusal(400)),
+        'The API server refuses RayCluster math-1: strict decoding error: unknown field "spec.nodeSelecter"',
+    ),
+    "a quota": (
+        CLUSTER,
+        Forbidden("create", "exceeded quota: one", Refusal(403, "Forbidden")),
+        "The API server refuses RayCluster math-1: exceeded quota: one",
+    ),
+    "a policy, of what the pods need": (
+        ("RoleBinding", "math-driver"),
+        Forbidden("create", "denied the request", Refusal(403, "Forbidden")),
+        "The API server refuses RoleBinding math-driver: denied the request",
+    ),
+}
+
+
+class TestRefused:
+    @pytest.mark.parametrize(("name", "error", "words"), REFUSALS.values(), ids=REFUSALS)
+    async def test_it_is_told_once_and_tried_every_half_minute(self, name, error, words):
+        site = Site()
+        site.refused[name] = error
+        wait = await site.at(0)
+        told = f"{words}; start deadline 14:32 UTC."
+        assert site.ready() == ("RayClusterRefused", told) and 25 < wait <= 30
+        assert site.events == [("RayClusterRefused", told)]
+        assert await site.at(10) > 15 and site.writes == []
+        for seconds in (31, 62, 700):
+            assert 25 < await site.at(seconds) <= 30
+            assert site.writes.count(name) == 1 and ("status",) not in site.writes
+            assert ("ServiceAccount", "math-driver") not in site.writes, "it is there"
+        assert len(site.events) == 1
+        site.refused.clear()
+        await site.at(731)
+        assert CLUSTER in site.objects
+        await site.at(732)
+        assert site.ready()[0] == "CreatingRayCluster"
+
+    async def test_another_spec_is_tried_at_once(self):
+        site = Site()
+        site.refused[CLUSTER] = Invalid("create", "unknown field", Refusal(400))
+        await site.at(0)
+        site.refused.clear()
+        site.change(generation=2)
+        await site.at(5)
+        assert CLUSTER in site.objects and site.ready()[0] == "CreatingRayCluster"
+
+    async def test_the_job_fails_in_these_words(self):
+        site = Site()
+        site.refused[CLUSTER] = Invalid("create", "unknown field spec.x", Refusal(400))
+        await site.at(0)
+        await site.at(1801)
+        failed = condition(site.jobs.get(REF).job.status, "Failed")
+        assert failed.reason == "StartDeadlineExceeded" and "unknown field spec.x" in failed.message
+
+    async def test_a_namespace_that_goes_is_no_refusal(self):
+        site = Site()
+        causes = (("NamespaceTerminating", ""),)
+        site.refused[CLUSTER] = Forbidden("create", "no", Refusal(403, "Forbidden", "", causes))
+        assert await site.at(0) > 400
+        assert site.ready()[0] == "CreatingRayCluster" and site.events == []
+
+
+FOREIGN = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "math-1", "uid": "x"}}
+
+
+class TestTaken:
+    async def test_a_name_that_becomes_free_is_noticed_within_half_a_minute(self):
+        """The RayCluster carries no label of ours: no watch tells of it."""
+        site = Site()
+        site.objects[CLUSTER] = FOREIGN
+        assert 25 < await site.at(0) <= 30
+        words = "RayCluster math-1 exists and is not this RLJob's: waiting for it to go"
+        told = ("NameTaken", f"{words}; start deadline 14:32 UTC.")
+        assert site.ready() == told and site.events == [told]
+        for seconds in (31, 62):
+            assert 25 < await site.at(seconds) <= 30
+            assert ("status",) not in site.writes
+        del site.objects[CLUSTER]
+        await site.at(93)
+        assert site.objects[CLUSTER]["metadata"]["ownerReferences"][0]["uid"] == "job-uid"
+        assert site.events == [told]
+
+    async def test_one_that_is_the_jobs_own_is_taken_for_made(self):
+        """The answer to its creation was lost."""
+        site = Site()
+        await site.at(0)
+        site.start()
+        await site.at(1)
+        assert CLUSTER in site.writes
+        assert site.ready()[0] == "CreatingRayCluster" and site.events == []
+
+
+class TestRestored:
+    @pytest.fixture
+    async def site(self):
+        """A job that runs."""
+        site = Site()
+        await site.at(0)
+        site.pods = pods((1, 1, 0))
+        await site.at(5)
+        assert condition(site.jobs.get(REF).job.status, "Running").status == "True"
+        site.seconds = 9
+        return site
+
+    async def test_a_look_costs_few_reads_and_no_write(self, site):
+        site.start()
+        site.written.created(REF, _seen(site), 1e9)
+        for seconds, reads in ((10, 4), (11, 0), (300, 0), (460, 4), (470, 0)):
+            await site.at(seconds)
+            assert (site.reads, site.writes) == (reads, []), seconds
+
+    @pytest.mark.parametrize("kind", ["ServiceAccount", "Role", "RoleBinding"])
+    async def test_what_was_deleted_comes_back(self, site, kind):
+        site.start()
+        site.written.created(REF, _seen(site), 1e9)
+        del site.objects[kind, "math-driver"]
+        await site.at(10)
+        assert site.writes == [(kind, "math-driver")] and (kind, "math-driver") in site.objects
+
+    async def test_it_is_tried_again_where_it_is_refused(self, site):
+        site.start()
+        site.written.created(REF, _seen(site), 1e9)
+        del site.objects["RoleBinding", "math-driver"]
+        site.refused["RoleBinding", "math-driver"] = Forbidden("create", "no", Refusal(403, "Forbidden"))
+        assert 25 < await site.at(10) <= 30
+        assert condition(site.jobs.get(REF).job.status, "Running").status == "True"
+        site.refused.clear()
+        await site.at(41)
+        assert ("RoleBinding", "math-driver") in site.objects
+
+
+def _seen(site):
+    """The RayCluster as an informer shows it, which has none here."""
+    return seen_cluster(msgspec.convert(site.objects[CLUSTER], RayClusterItem))

@@ -1,0 +1,159 @@
+"""What `rljob drive` does before there is anything to run."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rljob_runtime.cluster.drive import drive
+from rljob_runtime.cluster.settings import Settings, SettingsError, read_settings
+from rljob_runtime.driver.storage import StorageNotShared, judge
+from rljob_runtime.trace.record.ranks import EventRanks
+from rljob_runtime.weights.transport import TransportError, choose
+from tests.support.jobs import job
+from tests.support.runtime.api_server import Answer, reply, serving
+
+ENVIRONMENT = {
+    "RLJOB_NAME": "test",
+    "RLJOB_NAMESPACE": "team",
+    "RLJOB_ATTEMPT": "2",
+    "RLJOB_RUN_FOLDER": "/rljob/runs/team/test",
+    "RLJOB_KEY_FILE": "/keys/wire-key",
+}
+
+
+def test_settings_and_their_defaults() -> None:
+    settings = read_settings(ENVIRONMENT)
+    assert settings.identity.path.endswith("/namespaces/team/rljobs/test")
+    assert (settings.attempt, settings.ray_address, settings.pod_address) == (2, "127.0.0.1:6379", None)
+    assert settings.termination_log == Path("/dev/termination-log")
+    more = {"RLJOB_POD_IP": "10.0.0.9", "RLJOB_RAY_ADDRESS": "head:1", "RLJOB_KUBECONFIG": "/k"}
+    assert read_settings(ENVIRONMENT | more) == Settings(
+        settings.identity, 2, settings.run_folder, Path("/keys/wire-key"), "10.0.0.9", "head:1", Path("/k"),
+        settings.termination_log,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"RLJOB_NAME": "", "RLJOB_ATTEMPT": ""}, "RLJOB_NAME, RLJOB_ATTEMPT not set: .* use `rljob run`"),
+        ({"RLJOB_ATTEMPT": "0"}, "RLJOB_ATTEMPT must be a whole number from 1"),
+        ({"RLJOB_ATTEMPT": "two"}, "found 'two'"),
+        ({"RLJOB_RAY_ADDRESS": "head"}, "RLJOB_RAY_ADDRESS must be host:port"),
+    ],
+)
+def test_wrong_settings_are_named(changes: dict[str, str], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        read_settings(ENVIRONMENT | changes)
+
+
+@contextmanager
+def api_server(answer: Answer) -> Iterator[str]:
+    """A stand-in on a thread of its own, since `drive` has loops of its own; its URL."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    context = serving(answer)
+    server = asyncio.run_coroutine_threadsafe(context.__aenter__(), loop).result(10)
+    try:
+        yield server.url
+    finally:
+        asyncio.run_coroutine_threadsafe(context.__aexit__(None, None, None), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def run(folder: Path, answer: Answer, **changes: str) -> tuple[int, str]:
+    """The exit code, and what is left in the termination log."""
+    log = folder / "termination-log"
+    with api_server(answer) as url:
+        (folder / "config").write_text(
+            "current-context: c\n"
+            "contexts: [{name: c, context: {cluster: k, user: u}}]\n"
+            f"clusters: [{{name: k, cluster: {{server: '{url}'}}}}]\n"
+            "users: [{name: u, user: {token: t}}]\n"
+        )
+        paths = {
+            "RLJOB_KUBECONFIG": str(folder / "config"),
+            "RLJOB_TERMINATION_LOG": str(log),
+            "RLJOB_RUN_FOLDER": str(folder / "run"),
+        }
+        return drive(ENVIRONMENT | paths | changes), log.read_text()
+
+
+def found(changes: dict[str, Any]) -> Answer:
+    pools = {pool: {"replicas": 1} for pool in ("trainer", "fastRollout", "heavyRollout")}
+    document = job({"pools": pools} | changes)
+    document["metadata"] |= {"uid": "u", "generation": 1, "resourceVersion": "1", "managedFields": []}
+    return reply(**document, status={"phase": "Starting", "of": "a newer version"})
+
+
+@pytest.mark.parametrize(
+    ("answer", "changes", "code", "message"),
+    [
+        (found({}), {"RLJOB_ATTEMPT": "x"}, 2, "RLJOB_ATTEMPT must be"),
+        (found({"training.optimizer.warmupUpdates": 5}), {}, 2, "warmupUpdates must not be above"),
+        (found({"training.reward.function": "no:where"}), {}, 2, "reward.function"),
+        (reply(404, reason="NotFound", message=""), {}, 1, "there is no RLJob team/test"),
+        (reply(403, reason="Forbidden", message="no"), {}, 1, "403 Forbidden"),
+        (found({}), {"RLJOB_KUBECONFIG": "/nowhere"}, 2, "/nowhere: cannot be read"),
+    ],
+    ids=["settings", "rule", "reference", "deleted", "forbidden", "credentials"],
+)
+def test_why_nothing_is_run(
+    tmp_path: Path, answer: Answer, changes: dict[str, str], code: int, message: str
+) -> None:
+    ended, left = run(tmp_path, answer, **changes)
+    assert (ended, left.count("\n")) == (code, 0)
+    assert message in left
+
+
+def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "mine.txt").touch()
+    code, left = run(tmp_path, found({}))
+    assert code == 2
+    assert "holds other files" in left
+
+
+TRANSPORTS = [
+    ("auto", "cpu", False, True, "shm"),
+    ("auto", "nvidia", False, True, "shm"),
+    ("auto", "cpu", False, False, "tcp"),
+    ("auto", "nvidia", False, False, "nccl"),
+    ("auto", "ascend", False, False, "hccl"),
+    ("auto", "nvidia", True, False, "tcp"),
+    ("tcp", "nvidia", False, False, "tcp"),
+    ("tcp", "cpu", True, True, "tcp"),
+    ("nccl", "nvidia", False, True, "nccl"),
+    ("shm", "cpu", False, True, "shm"),
+]
+
+
+@pytest.mark.parametrize(("wanted", "accelerator", "pull", "one_machine", "chosen"), TRANSPORTS)
+def test_transports(wanted: Any, accelerator: str, pull: bool, one_machine: bool, chosen: str) -> None:
+    assert choose(wanted, accelerator, pull, one_machine) == chosen
+
+
+def test_shared_memory_does_not_reach_other_machines() -> None:
+    with pytest.raises(TransportError, match="use auto in a cluster"):
+        choose("shm", "cpu", pull=False, one_machine=False)
+
+
+def test_storage_of_the_trainer_pods() -> None:
+    assert judge([True, True], pods=2, folder="/f") is None
+    assert "lost with the pod" in (judge([False, False], pods=1, folder="/f") or "")
+    with pytest.raises(StorageNotShared, match=r"2 pods do not share /f"):
+        judge([True, False], pods=2, folder="/f")
+
+
+def test_event_ranks_stay_and_are_never_shared() -> None:
+    ranks = EventRanks()
+    first = [ranks.of(name) for name in ("trainer-0", "fast-0", "trainer-1", "fast-0", "driver")]
+    assert first == [1, 2, 3, 2, 0]

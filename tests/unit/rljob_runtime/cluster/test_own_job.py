@@ -1,0 +1,135 @@
+"""The driver follows its RLJob through all that a watch can meet."""
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+
+from rljob_runtime.cluster.api import ApiClient, ApiRefused, ApiUnavailable
+from rljob_runtime.cluster.own_job import Identity, JobGone, OwnJob, read_job
+from rljob_runtime.site.desired import Wish, wish_of
+from tests.support.runtime.api_server import Answer, cut, reply, serving, stream
+
+IDENTITY = Identity("team", "math")
+FIRST = Wish(generation=1, trainer=1, fast=2, heavy=0)
+
+
+def rljob(
+    generation: int = 2, version: str = "10", uid: str = "u", fast: int = 3, **more: Any
+) -> dict[str, Any]:
+    pools = {"trainer": {"replicas": 1}, "fastRollout": {"replicas": fast}, "heavyRollout": {"replicas": 0}}
+    return {
+        "metadata": {"name": "math", "uid": uid, "generation": generation, "resourceVersion": version},
+        "spec": {"pools": pools, "training": {"anything": 1}, **more},
+    }
+
+
+def event(kind: str = "MODIFIED", **fields: Any) -> dict[str, Any]:
+    return {"type": kind, "object": rljob(**fields)}
+
+
+BOOKMARK = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "20"}}}
+TOO_OLD = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old"}}
+OTHER_ERROR = {"type": "ERROR", "object": {"kind": "Status", "code": 500, "message": "oh"}}
+
+
+async def follow(*script: Answer, requests: int) -> tuple[list[Wish], list[str | None]]:
+    """The wishes that are told, and the versions at which watches began, over so many requests."""
+    told: list[Wish] = []
+    async with serving(*script, stream(hold=True)) as server, ApiClient(server.credentials()) as client:
+        own = OwnJob(client, IDENTITY, "u", FIRST, random.Random(0))
+        following = asyncio.create_task(own.follow(told.append))
+        async with asyncio.timeout(20):
+            while len(server.seen) < requests:  # noqa: ASYNC110 - the stand-in gives no event
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        assert own.wish == (told[-1] if told else FIRST)
+    assert all(request.query["fieldSelector"] == "metadata.name=math" for request in server.seen)
+    return told, [request.query.get("resourceVersion") for request in server.seen[:requests]]
+
+
+async def test_each_change_is_told_once() -> None:
+    events = [event("ADDED"), event(), event(version="11"), event(generation=3, fast=1)]
+    told, _ = await follow(stream(*events, hold=True), requests=1)
+    assert [(wish.generation, wish.fast) for wish in told] == [(2, 3), (3, 1)]
+
+
+async def test_what_is_as_it_was_is_not_told() -> None:
+    told, _ = await follow(stream(event("ADDED", generation=1, fast=2), hold=True), requests=1)
+    assert told == []
+
+
+async def test_a_watch_that_ends_goes_on_where_it_was() -> None:
+    _, versions = await follow(stream(event("ADDED"), BOOKMARK), stream(event(version="30")), requests=3)
+    assert versions == [None, "20", "30"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "then"),
+    [
+        (stream(TOO_OLD), None),
+        (reply(410, reason="Expired", message="too old"), None),
+        (reply(403, reason="Forbidden", message="no"), None),
+        (reply(503, reason="Unavailable", message="later"), "10"),
+        (stream(OTHER_ERROR), "10"),
+        (cut, "10"),
+        (stream(), "10"),
+    ],
+    ids=["410 event", "410", "403", "503", "another event", "cut", "empty"],
+)
+async def test_after_trouble_nothing_is_missed(answer: Answer, then: str | None) -> None:
+    told, versions = await follow(
+        stream(event("ADDED")), answer, stream(event(generation=9), hold=True), requests=3
+    )
+    assert versions == [None, "10", then]
+    assert told[-1].generation == 9
+
+
+@pytest.mark.parametrize(
+    "last",
+    [event("DELETED"), event("ADDED", uid="another"), {"type": "MODIFIED", "object": rljob() | {"metadata": {
+        "name": "math", "uid": "u", "generation": 3, "resourceVersion": "9", "deletionTimestamp": "t"}}}],
+    ids=["deleted", "made again", "being deleted"],
+)  # fmt: skip
+async def test_a_deleted_job_is_told(last: dict[str, Any]) -> None:
+    told, _ = await follow(stream(event("ADDED"), last, hold=True), requests=1)
+    assert told[-1].deleted
+
+
+async def test_what_is_not_understood_changes_nothing() -> None:
+    strange = {"type": "MODIFIED", "object": {**rljob(), "spec": {"pools": "all"}}}
+    told, _ = await follow(stream(event("ADDED"), strange, event(generation=5), hold=True), requests=1)
+    assert [wish.generation for wish in told] == [2, 5]
+
+
+def test_a_wish_holds_what_may_change() -> None:
+    found = rljob(suspend=True) | {"status": {"phase": "Running", "scaleDowns": [
+        {"pool": "fastRollout", "victims": ["a", "b"], "replicas": 1}, {"pool": "trainer", "victims": ["c"]},
+    ]}}  # fmt: skip
+    expected = Wish(2, trainer=1, fast=3, heavy=0, suspend=True, doomed=frozenset("abc"))
+    assert wish_of(found) == expected
+    assert (expected.workers("fast"), expected.workers("heavy")) == (3, 0)
+
+
+async def test_reading_tries_until_the_server_is_there() -> None:
+    script = (reply(503, reason="x", message="starting"), cut, reply(**rljob()))
+    async with serving(*script) as server, ApiClient(server.credentials()) as client:
+        assert (await read_job(client, IDENTITY, 20.0, random.Random(0)))["spec"]
+    assert server.seen[0].path == "/apis/rljob.dev/v1alpha1/namespaces/team/rljobs/math"
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "message"),
+    [
+        (reply(404, reason="NotFound", message=""), JobGone, "no RLJob team/math"),
+        (reply(403, reason="Forbidden", message="no"), ApiRefused, "403"),
+        (reply(503, reason="x", message="starting"), ApiUnavailable, "could not be read for 0.5 s.*starting"),
+    ],
+)
+async def test_reading_says_why_it_failed(answer: Answer, error: type[Exception], message: str) -> None:
+    async with serving(answer) as server, ApiClient(server.credentials()) as client:
+        with pytest.raises(error, match=message):
+            await read_job(client, IDENTITY, 0.5, random.Random(0))

@@ -1,0 +1,232 @@
+"""What the driver says of itself: written when it must be, and no more often."""
+
+import asyncio
+import itertools
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rljob_api.status import TrainingStatus
+from rljob_runtime.cluster.api import ApiClient, ApiRefused, ApiUnavailable
+from rljob_runtime.cluster.own_job import Identity
+from rljob_runtime.cluster.report import PROGRESS_SECONDS, Reporter
+from rljob_runtime.simulate.virtual_loop import run_virtual
+from rljob_runtime.site.desired import Wish
+from rljob_runtime.site.status_draft import Board
+from rljob_runtime.view.progress import Header, Progress
+from tests.support.runtime.api_server import reply, serving
+
+PROGRESS = Progress(
+    Header("math", "cpu", {}, "torch", "tiny", 1.0), step=3, total_steps=10, reward=0.5, version=2,
+    staleness_mean=0.4, staleness_max=1, queue_depth=8, tokens_per_second=123.456,
+)  # fmt: skip
+
+
+class Client:
+    """Remembers what is applied, and when; fails as often as it is told."""
+
+    def __init__(self, *failures: Exception) -> None:
+        self.failures = list(failures)
+        self.written: list[tuple[float, dict[str, Any]]] = []
+        self.expected: list[str | None] = []
+        """The resourceVersions that writes insisted on."""
+        self.seen = Wish(1, 1, 1, 0, version="1")
+        """The RLJob as the driver last saw it."""
+        self.stored = "1"
+        """Its resourceVersion in the server."""
+        self.took_back_at: list[float] = []
+
+    def took_back(self) -> None:
+        self.took_back_at.append(asyncio.get_running_loop().time())
+
+    async def apply(self, path: str, manager: str, body: dict[str, Any]) -> dict[str, Any]:
+        assert (path, manager) == ("/apis/rljob.dev/v1alpha1/namespaces/n/rljobs/j/status", "rljob-runtime")
+        await asyncio.sleep(0.1)
+        if self.failures:
+            raise self.failures.pop(0)
+        expected = body["metadata"].get("resourceVersion")
+        if expected not in (None, self.stored):
+            raise ApiUnavailable("409 Conflict: the object has been modified")
+        self.expected.append(expected)
+        self.written.append((asyncio.get_running_loop().time(), body["status"]["training"]))
+        return {}
+
+
+def reporting(client: Client, script) -> Board:
+    """Runs `script(board, reporter)` beside a reporter, in virtual time."""
+
+    async def main() -> Board:
+        board = Board(attempt=2)
+        loop = asyncio.get_running_loop()
+        reporter = Reporter(
+            client, Identity("n", "j"), "uid", board, lambda: client.seen, client.took_back,
+            random.Random(0), loop.time,
+        )  # fmt: skip
+        running = asyncio.create_task(reporter.run())
+        await script(board, reporter)
+        running.cancel()
+        return board
+
+    return run_virtual(main())
+
+
+def test_an_idle_job_writes_once() -> None:
+    async def script(board: Board, reporter: Reporter) -> None:
+        for _ in range(100):
+            board.progress(PROGRESS)
+            board.released([])
+            await asyncio.sleep(10)
+
+    client = Client()
+    reporting(client, script)
+    assert [training["step"] for _, training in client.written] == [3]
+
+
+def test_progress_is_written_every_few_seconds() -> None:
+    async def script(board: Board, reporter: Reporter) -> None:
+        for step in range(100):
+            board.progress(replace(PROGRESS, step=step))
+            await asyncio.sleep(0.5)
+        assert await reporter.flush(5)
+
+    client = Client()
+    reporting(client, script)
+    times = [time for time, _ in client.written]
+    # The last one is hurried.
+    assert all(later - earlier >= PROGRESS_SECONDS for earlier, later in itertools.pairwise(times[:-1]))
+    assert len(times) in (10, 11, 12)
+    assert client.written[-1][1]["progress"] == "99/10"
+
+
+def test_an_answer_is_written_at_once() -> None:
+    async def script(board: Board, reporter: Reporter) -> None:
+        await asyncio.sleep(1)
+        board.progress(PROGRESS)
+        await asyncio.sleep(1)
+        assert len(client.written) == 1
+        board.released(["b", "a"])
+        await asyncio.sleep(0.2)
+        assert client.written[-1][1]["released"] == ["a", "b"]
+        board.trainer_stopped_for(2)
+        await asyncio.sleep(0.2)
+        assert client.written[-1][1]["trainerStoppedFor"] == 2
+        board.trainer_stopped_for(None)
+        await asyncio.sleep(0.2)
+        assert "trainerStoppedFor" not in client.written[-1][1]
+
+    client = Client()
+    reporting(client, script)
+
+
+@pytest.mark.parametrize("error", [ApiUnavailable("away"), ApiRefused(403, "Forbidden", "no")])
+def test_what_could_not_be_written_is_written_later_in_its_newest_state(error: Exception) -> None:
+    async def script(board: Board, reporter: Reporter) -> None:
+        for step in range(10):
+            board.progress(replace(PROGRESS, step=step))
+            await asyncio.sleep(1)
+        board.suspended_at(9)
+        assert await reporter.flush(60)
+
+    client = Client(*[error] * 6)
+    reporting(client, script)
+    assert client.failures == []
+    assert client.written[-1][1]["suspendedAtStep"] == 9
+    assert client.written[-1][1]["step"] == 9
+
+
+def test_a_release_is_taken_back_only_from_an_operator_that_has_not_acted_on_it() -> None:
+    async def script(board: Board, reporter: Reporter) -> None:
+        board.released(["a", "b"])
+        await asyncio.sleep(1)
+        assert board.offered == {"a", "b"}
+
+        # The operator's write comes first, and the driver has not seen it: the write must fail.
+        client.stored = "2"
+        board.released([])
+        await asyncio.sleep(20)
+        assert board.offered == {"a", "b"} and client.written[-1][1]["released"] == ["a", "b"]
+
+        # It sees that one of them is being removed: that one stays offered, the other is its own again.
+        client.seen = replace(client.seen, version="2", doomed=frozenset("a"))
+        board.released(["a"])
+        await asyncio.sleep(60)
+        assert client.written[-1][1]["released"] == ["a"]
+        assert board.offered == {"a"}
+        assert len(client.took_back_at) == 1
+        assert client.expected == [None, "2"]
+
+    client = Client()
+    reporting(client, script)
+
+
+def test_a_pod_that_is_being_removed_stays_offered_whatever_is_written() -> None:
+    async def script(board: Board, reporter: Reporter) -> None:
+        board.released(["a"])
+        await asyncio.sleep(1)
+        client.seen = replace(client.seen, doomed=frozenset("a"))
+        board.released([])
+        await asyncio.sleep(1)
+        assert board.offered == {"a"}
+
+    client = Client()
+    reporting(client, script)
+
+
+@pytest.mark.parametrize("reached", [True, False])
+def test_what_never_reached_the_server_was_not_offered(reached: bool) -> None:
+    """A pod that is wanted again while the server is away may be used at once, unless the server may know."""
+
+    async def script(board: Board, reporter: Reporter) -> None:
+        await asyncio.sleep(10)
+        client.failures = [ApiUnavailable("away", without_effect=not reached)] * 3
+        board.released(["a"])
+        await asyncio.sleep(0.2)
+        assert board.offered == ({"a"} if reached else set())
+        assert len(client.took_back_at) == (not reached)
+        board.released([])
+        await asyncio.sleep(60)
+        assert board.offered == set()
+
+    client = Client()
+    reporting(client, script)
+
+
+def test_flushing_gives_up_in_time() -> None:
+    async def script(board: Board, reporter: Reporter) -> None:
+        board.suspended_at(1)
+        assert not await reporter.flush(20)
+
+    reporting(Client(*[ApiUnavailable("away")] * 1000), script)
+
+
+def test_the_status_is_one_that_the_api_knows() -> None:
+    board = Board(attempt=2)
+    board.progress(PROGRESS)
+    board.checkpoint(3, "/runs/step_3")
+    board.acted_on(7)
+    training = board.training
+    TrainingStatus.model_validate(training | {"time": "2026-01-01T00:00:00Z"})
+    assert training == {
+        "attempt": 2, "observedGeneration": 7, "step": 3, "totalSteps": 10, "weightVersion": 2, "reward": 0.5,
+        "staleness": {"mean": 0.4, "max": 1}, "tokensPerSecond": 123.5, "queueDepth": 8, "progress": "3/10",
+        "checkpoint": {"step": 3, "path": "/runs/step_3"}, "released": [],
+    }  # fmt: skip
+
+
+async def test_what_is_applied_names_the_object_and_its_fields_alone() -> None:
+    async with serving(reply()) as server, ApiClient(server.credentials()) as client:
+        board = Board(attempt=1)
+        reporter = Reporter(
+            client, Identity("n", "j"), "uid", board, lambda: Wish(1, 1, 1, 0, version="5"), lambda: None,
+            random.Random(0), lambda: 0.0,
+        )  # fmt: skip
+        running = asyncio.create_task(reporter.run())
+        assert await reporter.flush(10)
+        running.cancel()
+    (body,) = server.bodies
+    assert body.keys() == {"apiVersion", "kind", "metadata", "status"}
+    assert body["metadata"] == {"name": "j", "namespace": "n", "uid": "uid"}
+    assert body["status"].keys() == {"training"}
+    assert body["status"]["training"]["time"].endswith("Z")

@@ -1,0 +1,73 @@
+"""Sizes that follow from the fields."""
+
+from typing import Any
+
+import pytest
+
+from rljob_api import RLJob
+from rljob_runtime.driver.job_settings import JobPlan, Origin, plan_job
+from tests.support.jobs import job
+
+
+def plan(schedule: dict[str, Any], origin: Origin | None = None, **fields: Any) -> JobPlan:
+    """The plan of a job with groups of 4, over 100 prompts."""
+    changes = {"training.schedule": schedule, "training.rollout.samplesPerPrompt": 4, **fields}
+    return plan_job(RLJob.model_validate(job(changes)), 100, origin or Origin())
+
+
+@pytest.mark.parametrize(
+    ("schedule", "groups", "steps"),
+    [
+        ({"totalSteps": 5, "promptsPerBatch": 8}, 40, 5),
+        ({"totalSteps": 5, "promptsPerBatch": 8, "batchesPerStep": 2}, 80, 5),
+        ({"epochs": 1, "promptsPerBatch": 8}, 100, 13),
+        ({"epochs": 3, "promptsPerBatch": 50}, 300, 6),
+    ],
+)
+def test_totals(schedule, groups, steps):
+    found = plan(schedule)
+    assert (found.total_groups, found.total_steps) == (groups, steps)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "origin", "groups", "steps", "updates"),
+    [
+        ({"epochs": 1, "promptsPerBatch": 8}, (5, 40, 5), 100, 13, 13),
+        ({"epochs": 1, "promptsPerBatch": 8}, (5, 20, 5), 100, 15, 15),
+        ({"epochs": 1, "promptsPerBatch": 2}, (5, 20, 5), 100, 45, 45),
+        ({"epochs": 2, "promptsPerBatch": 8}, (13, 100, 13), 200, 26, 26),
+        ({"epochs": 1, "promptsPerBatch": 8}, (13, 100, 13), 100, 13, 13),
+        ({"epochs": 1, "promptsPerBatch": 8, "batchesPerStep": 2}, (5, 40, 5), 100, 9, 13),
+        ({"totalSteps": 10, "promptsPerBatch": 8}, (5, 40, 5), 80, 10, 10),
+        ({"totalSteps": 10, "promptsPerBatch": 8}, (5, 20, 5), 60, 10, 10),
+        ({"totalSteps": 10, "promptsPerBatch": 2}, (5, 20, 20), 30, 10, 25),
+        ({"totalSteps": 5, "promptsPerBatch": 8}, (5, 20, 5), 20, 5, 5),
+    ],
+)
+def test_what_is_left_follows_from_what_is_trained(schedule, origin, groups, steps, updates):
+    found = plan(schedule, Origin(*origin))
+    assert (found.total_groups, found.total_steps, found.total_updates) == (groups, steps, updates)
+
+
+@pytest.mark.parametrize("size", [2, 4, 8])
+def test_admission_after_a_resume_is_that_of_steps_of_the_same_size(size):
+    """Five steps of 4 are done."""
+    fields = {"training.async": {"maxStaleness": 0}}
+    schedule = {"epochs": 1, "promptsPerBatch": size}
+    controller = plan(schedule, Origin(5, 20, 5), **fields).controller(20)
+    assert (controller.room(5), controller.batch_size()) == (size, size)
+    controller = plan(schedule, Origin(5, 20, 5), **fields).controller(99)
+    assert controller.batch_size() == 1, "the last step takes what is left"
+
+
+@pytest.mark.parametrize(
+    ("asynchronous", "groups", "samples"),
+    [
+        ({"maxStaleness": 1}, 16, 64),
+        ({"maxStaleness": 0.5}, 12, 48),
+        ({"queueCapacity": 43}, 10, 40),
+    ],
+)
+def test_the_queue_holds_what_staleness_admits_or_what_it_is_given(asynchronous, groups, samples):
+    found = plan({"totalSteps": 5, "promptsPerBatch": 8}, **{"training.async": asynchronous})
+    assert (found.capacity_groups, found.capacity_samples) == (groups, samples)

@@ -1,0 +1,162 @@
+"""The fleet on a made-up cluster, in virtual time: pods come, go and are asked for."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from rljob_runtime.restarts import GivenUp
+from tests.support.simulated.scaled_job import DETECTION_SECONDS, ScaledJob
+from tests.support.simulated.simulated_job import Scenario
+
+Script = Callable[[ScaledJob], Coroutine[Any, Any, None]]
+
+
+def run(script: Script, engines: int = 2, **scenario: Any) -> ScaledJob:
+    """A job that takes about a minute, with what `script` does to it; every prompt is trained once."""
+    ended = []
+
+    async def whole(job: ScaledJob) -> None:
+        await script(job)
+        ended.append(True)
+
+    settings = {"steps": 100, "in_flight": "keep", "length_of": lambda request: 200} | scenario
+    job = ScaledJob(Scenario(engines=engines, faults=lambda job: job.shepherd(whole(job)), **settings))
+    job.run()
+    assert ended, "the script was not at its end when the job was"
+    assert sorted(group.uid for group in job.trained) == list(range(settings["steps"] * 8))
+    assert job.rollouter.counts.open == 0
+    return job
+
+
+def test_a_smaller_pool_drains_the_cheapest_and_its_requests_go_on_elsewhere():
+    async def script(job: ScaledJob) -> None:
+        await asyncio.sleep(5)
+        before = job.serving
+        job.ask(fast=1)
+        await asyncio.sleep(1)
+        assert len(job.released) == 1
+        assert job.serving == [pod for pod in before if pod not in job.released]
+        job.cluster.remove(job.released[0])
+        await asyncio.sleep(5)
+        assert job.released == []
+
+    job = run(script)
+    assert job.rollouter.counts.continued_requests > 0
+    assert job.rollouter.counts.moved_requests == 0
+
+
+def test_a_larger_pool_gets_engines_at_the_newest_version_as_its_pods_come():
+    versions = []
+
+    async def script(job: ScaledJob) -> None:
+        await asyncio.sleep(5)
+        job.ask(fast=3)
+        await asyncio.sleep(5)
+        assert len(job.serving) == 1
+        for count in (2, 3):
+            pod = job.cluster.add()
+            await asyncio.sleep(5)
+            assert pod in job.serving and len(job.serving) == count
+            versions.append(job.pool.oldest_version())
+
+    run(script, engines=1)
+    assert versions[0] > 0
+
+
+def test_raised_again_before_the_pod_was_taken_it_comes_back():
+    async def script(job: ScaledJob) -> None:
+        await asyncio.sleep(5)
+        job.ask(fast=1)
+        await asyncio.sleep(1)
+        (released,) = job.released
+        job.status_is_written()
+        job.ask(fast=2)
+        await asyncio.sleep(5)
+        assert job.released == []
+        assert released not in job.serving, "the operator may still take it"
+        job.status_is_written()
+        await asyncio.sleep(5)
+        assert released in job.serving
+
+    run(script)
+
+
+def test_a_pod_that_the_operator_removes_does_not_come_back():
+    async def script(job: ScaledJob) -> None:
+        await asyncio.sleep(5)
+        job.ask(fast=1)
+        await asyncio.sleep(1)
+        released = job.released
+        job.ask(fast=2, doomed=frozenset(released))
+        await asyncio.sleep(5)
+        assert job.released == released
+        assert len(job.serving) == 1
+
+    run(script)
+
+
+def test_a_lost_pod_moves_its_requests_and_the_next_one_takes_its_place():
+    async def script(job: ScaledJob) -> None:
+        # More often than a worker may fail in a row.
+        for _ in range(6):
+            lost = job.serving[0]
+            job.cluster.remove(lost)
+            await asyncio.sleep(DETECTION_SECONDS + 5)
+            assert len(job.serving) == 1
+            job.cluster.add()
+            await asyncio.sleep(5)
+            assert len(job.serving) == 2
+
+    job = run(script, steps=400)
+    assert job.rollouter.counts.moved_requests > 0
+    assert any("is gone" in text for text in job.said)
+
+
+def test_a_crashed_engine_is_replaced_on_its_pod():
+    async def script(job: ScaledJob) -> None:
+        await asyncio.sleep(5)
+        pod = job.serving[0]
+        job.cluster.working(pod)[0].die("it crashed")
+        await asyncio.sleep(5)
+        assert pod in job.serving
+        assert len(job.cluster.engines[pod]) == 2
+
+    run(script)
+
+
+def test_an_engine_that_keeps_crashing_ends_the_job():
+    async def script(job: ScaledJob) -> None:
+        pod = job.serving[0]
+        while True:
+            for engine in job.cluster.working(pod):
+                engine.die("it crashed")
+            await asyncio.sleep(3)
+
+    try:
+        run(script)
+        raise AssertionError("it went on")
+    except* GivenUp as group:
+        assert "rollout worker fast-" in str(group.exceptions[0])
+
+
+def test_a_worker_that_only_starts_is_given_up_when_it_is_not_wanted_any_more():
+    async def script(job: ScaledJob) -> None:
+        job.start_seconds = 50.0
+        job.ask(fast=2)
+        pod = job.cluster.add()
+        await asyncio.sleep(10)
+        job.ask(fast=1)
+        await asyncio.sleep(1)
+        assert job.released == [pod]
+        assert job.cluster.engines[pod] == []
+
+    run(script, engines=1)
+
+
+def test_surplus_pods_are_offered_at_once():
+    async def script(job: ScaledJob) -> None:
+        pod = job.cluster.add()
+        await asyncio.sleep(5)
+        assert job.released == [pod]
+
+    run(script, engines=1)

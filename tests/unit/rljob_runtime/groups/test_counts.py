@@ -1,0 +1,115 @@
+"""What became of groups: the counts sum, and what is said about losses."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rljob_runtime.groups.counts import GroupCounts, counts_in, lost
+
+
+def assert_sums(counts: GroupCounts) -> None:
+    assert counts.dispatched == counts.accepted + sum(counts.cancelled.values()) + counts.open
+
+
+@pytest.mark.parametrize(
+    ("counts", "sentence"),
+    [
+        ({}, None),
+        ({"dispatched": 8, "accepted": 8, "moved_requests": 3, "continued_requests": 2}, None),
+        ({"cancelled": {"trainer restarted": 1}}, "Lost: 1 group cancelled (trainer restarted)."),
+        (
+            {"cancelled": {"a": 3}, "discarded": {"a": 12}, "rejected": {"timeout": 1, "error": 3}},
+            "Lost: 3 groups cancelled (a), 12 groups thrown away and made again (a), "
+            "4 responses without a reward (error 3, timeout 1).",
+        ),
+        ({"rejected": {"timeout": 1200}}, "Lost: 1,200 responses without a reward (timeout)."),
+    ],
+)
+def test_what_was_lost_in_one_sentence(counts: dict[str, Any], sentence: str | None) -> None:
+    assert lost(GroupCounts(**counts)) == sentence
+
+
+@pytest.mark.parametrize(
+    ("before", "kept", "after"),
+    [
+        (
+            {"dispatched": 10, "accepted": 10},
+            10,
+            {"dispatched": 10, "accepted": 10},
+        ),
+        (
+            {"dispatched": 10, "accepted": 7, "open": 3},
+            7,
+            {"dispatched": 10, "accepted": 7, "cancelled": {"why": 3}},
+        ),
+        (
+            {"dispatched": 10, "accepted": 7, "open": 3},
+            4,
+            {"dispatched": 10, "accepted": 7, "cancelled": {"why": 3}, "discarded": {"why": 3}},
+        ),
+        (
+            {"dispatched": 10, "accepted": 7, "open": 3},
+            8,
+            {"dispatched": 10, "accepted": 8, "cancelled": {"why": 2}},
+        ),
+        (
+            {"dispatched": 10, "accepted": 8, "discarded": {"why": 2}, "cancelled": {"why": 2}},
+            6,
+            {"dispatched": 10, "accepted": 8, "discarded": {"why": 2}, "cancelled": {"why": 2}},
+        ),
+    ],
+    ids=["all is kept", "under way", "trained since", "put had not ended", "the second time"],
+)
+def test_back_to_a_checkpoint(before: dict[str, Any], kept: int, after: dict[str, Any]) -> None:
+    counts = GroupCounts(**before)
+    counts.went_back(kept, "why")
+    assert counts == GroupCounts(**after)
+
+
+Operations = st.lists(
+    st.tuples(st.sampled_from(["dispatch", "accept", "cancel", "save", "back"]), st.integers(1, 4)),
+    max_size=60,
+)
+
+
+@given(Operations)
+def test_the_counts_sum_whatever_happens(operations: list[tuple[str, int]]) -> None:
+    """`held` stands for the groups that are trained or wait, `saved` for those of the newest checkpoint, some
+    of them put but not accepted yet."""
+    counts, saved, unaccepted = GroupCounts(), 0, 0
+    for operation, number in operations:
+        held = counts.accepted - sum(counts.discarded.values())
+        if operation == "dispatch":
+            counts.dispatch()
+        elif operation == "accept" and counts.open:
+            counts.accept()
+        elif operation == "cancel" and counts.open >= number:
+            counts.cancel("asked", number)
+        elif operation == "save":
+            unaccepted = min(counts.open, number)
+            saved = held + unaccepted
+        elif operation == "back":
+            counts.cancel("back", counts.open)
+            counts.went_back(saved, "back")
+            assert counts.open == 0
+            assert counts.accepted - sum(counts.discarded.values()) == saved
+        assert_sums(counts)
+
+
+def test_a_line_of_metrics_holds_them_all() -> None:
+    counts = GroupCounts(9, 5, 1, {"a": 3}, {"b": 2}, {"timeout": 1}, 4, 6)
+    row = msgspec.json.decode(msgspec.json.encode({"step": 3, **counts.metrics()}))
+    assert row["groups"] == {"dispatched": 9, "accepted": 5, "open": 1, "cancelled": 3, "discarded": 2}
+    assert counts_in(row) == counts
+    assert counts_in({"step": 3}) is None
+    assert counts_in({**row, "cancelled": "many"}) is None
+
+
+def test_a_copy_is_independent() -> None:
+    counts = GroupCounts(cancelled={"a": 1})
+    copy = counts.copy()
+    counts.cancel("a", 1)
+    assert copy.cancelled == {"a": 1}

@@ -1,0 +1,51 @@
+"""The ledger of trained prompts."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rljob_runtime.groups.ledger import Ledger
+
+
+@given(st.permutations(list(range(12))), st.integers(0, 12))
+def test_remaining_is_what_was_not_recorded(order, count):
+    ledger = Ledger()
+    ledger.record(order[:count])
+    assert list(ledger.remaining(12)) == sorted(order[count:])
+    assert len(ledger) == count
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(ledger), type=Ledger) == ledger
+
+
+def test_size_is_bounded_by_what_is_ahead():
+    ledger = Ledger()
+    ledger.record(range(1, 1000))
+    assert len(ledger.ahead) == 999
+    ledger.record([0])
+    assert ledger == Ledger(1000, set())
+
+
+def test_excluded_are_left_out():
+    ledger = Ledger(3, {5})
+    assert list(ledger.remaining(9, excluded={4, 8})) == [3, 6, 7]
+
+
+def test_what_was_trained_ahead_is_not_dispatched_again_once_the_watermark_is_past_it():
+    ledger = Ledger(9, {11})
+    remaining = ledger.remaining(14)
+    assert [next(remaining), next(remaining)] == [9, 10]
+    ledger.record([9, 10])
+    assert ledger == Ledger(12)
+    assert list(remaining) == [12, 13]
+
+
+@pytest.mark.parametrize(("ledger", "end"), [(Ledger(), 0), (Ledger(3, set()), 3), (Ledger(3, {5, 9}), 10)])
+def test_end(ledger, end):
+    assert ledger.end == end
+
+
+def test_twice_is_an_error():
+    ledger = Ledger(3, {5})
+    for uid in (0, 5):
+        with pytest.raises(ValueError, match="trained before"):
+            ledger.record([uid])

@@ -1,0 +1,273 @@
+"""What a manifest refers to: model folders, tokenizers, data and rewards that are missing or do not fit."""
+
+import errno
+import json
+import string
+import struct
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from safetensors import SafetensorError
+
+from rljob_runtime.job_errors import UnsupportedModel
+from rljob_runtime.manifest.checks import check, model_parameters, random_parameters
+from rljob_runtime.manifest.load import read
+from rljob_runtime.weights.model_files import ModelFolderError, folder_parameters, loading, read_config
+from tests.support.jobs import REMOVED, job
+
+GOOD_DATA = {"jsonl": {"path": "good.jsonl"}, "maxPromptTokens": 16}
+MATH = "rljob_runtime.rewards.math:math_answer"
+
+
+@pytest.mark.parametrize(
+    ("files", "changes", "path", "words"),
+    [
+        ([], {}, None, None),
+        ([], {"training.model": {"path": "m"}}, "spec.training.model.path", ["no folder", "config.json"]),
+        (
+            ["m/model.safetensors"],
+            {"training.model": {"path": "m"}},
+            "spec.training.model.path",
+            ["has no config.json"],
+        ),
+        (
+            ["m/config.json"],
+            {"training.model": {"path": "m"}},
+            "spec.training.model.path",
+            ["no *.safetensors"],
+        ),
+        (
+            ["m/config.json", "m/broken/model.safetensors"],
+            {"training.model": {"path": "m"}},
+            "spec.training.model.path",
+            ["cut short"],
+        ),
+        (
+            ["m/config.json", "m/model.safetensors"],
+            {"training.model": {"path": "m"}, "training.tokenizer": REMOVED},
+            "spec.training.model.path",
+            ["no tokenizer in it"],
+        ),
+        (
+            ["m/new/config.json", "m/model.safetensors"],
+            {"training.model": {"path": "m"}, "training.tokenizer": REMOVED},
+            "spec.training.model.path",
+            ['no model_type "qwen33"', "the nearest that it has is qwen3"],
+        ),
+        (
+            ["good.jsonl"],
+            {"training.data": {**GOOD_DATA, "answerField": "anser"}},
+            "spec.training.data.answerField",
+            ['no field "anser" in any row; the rows have prompt, answer. Did you mean answer?'],
+        ),
+        (["good.jsonl"], {"training.data": GOOD_DATA, "training.reward.function": MATH}, None, None),
+        (
+            ["unanswered/good.jsonl"],
+            {"training.data": GOOD_DATA, "training.reward.function": MATH},
+            "spec.training.data.answerField",
+            ['no field "answer" in any row, and the reward compares with an answer'],
+        ),
+        (["m/config.json", "m/model.safetensors"], {"training.model": {"path": "m"}}, None, None),
+        (
+            ["m/config.json", "m/model.safetensors"],
+            {
+                "training.model": {"path": "m"},
+                "training.tokenizer.characters.alphabet": string.ascii_letters + string.digits,
+            },
+            "spec.training.tokenizer",
+            ["66", "64"],
+        ),
+        (
+            ["m/config.json", "m/model.safetensors"],
+            {"training.model": {"path": "m"}, "training.rollout.maxResponseTokens": 100},
+            "spec.training.rollout.maxResponseTokens",
+            ["is 116", "max_position_embeddings (64"],
+        ),
+        (
+            [],
+            {"training.reward.function": "rljob_runtime.rewards.tasks:coppy"},
+            "spec.training.reward.function",
+            ["coppy", "copy"],
+        ),
+        ([], {"training.reward.function": "nowhere:f"}, "spec.training.reward.function", ["nowhere"]),
+        (["mine.py"], {"training.reward.function": "mine:score"}, None, None),
+        (
+            [],
+            {"training.data": {"jsonl": {"path": "d.jsonl"}, "maxPromptTokens": 16}},
+            "spec.training.data.jsonl",
+            ["d.jsonl"],
+        ),
+        (
+            ["empty.jsonl"],
+            {"training.data": {"jsonl": {"path": "empty.jsonl"}, "maxPromptTokens": 16}},
+            "spec.training.data.jsonl",
+            ["empty.jsonl"],
+        ),
+        (
+            ["bad.jsonl"],
+            {"training.data": {"jsonl": {"path": "bad.jsonl"}, "maxPromptTokens": 16}},
+            "spec.training.data.jsonl",
+            ["2"],
+        ),
+    ],
+)
+def test_each_thing_is_named(tmp_path, files, changes, path, words):
+    for name in files:
+        made = make(tmp_path / name)
+        if "/" in name.removeprefix("m/"):  # in a folder that says what is special about the file
+            made.rename(made.parent.parent / made.name)
+    manifest = tmp_path / "job.yaml"
+    manifest.write_text(yaml.safe_dump(job(changes), sort_keys=False))
+    found = [str(finding) for finding in check(read(manifest))]
+    if path is None:
+        assert found == []
+        return
+    assert len(found) == 1
+    for word in [f"  {path}: ", *words]:
+        assert word in found[0]
+
+
+def test_independent_mistakes_are_told_together_with_their_lines(tmp_path):
+    manifest = tmp_path / "job.yaml"
+    changes = {"training.reward.function": "nowhere:f", "training.model": {"path": "m"}}
+    manifest.write_text(yaml.safe_dump(job(changes), sort_keys=False))
+    lines = manifest.read_text().splitlines()
+    found = check(read(manifest))
+    assert sorted(lines[finding.line - 1].strip() for finding in found) == ["function: nowhere:f", "path: m"]
+
+
+def test_a_module_beside_the_manifest_shadows_nothing_later(tmp_path):
+    make(tmp_path / "mine.py")
+    manifest = tmp_path / "job.yaml"
+    manifest.write_text(yaml.safe_dump(job({"training.reward.function": "mine:score"})))
+    before = list(sys.path)
+    assert check(read(manifest)) == []
+    assert sys.path == before
+
+
+def test_parameters_of_a_folder(tmp_path):
+    make(tmp_path / "model.safetensors")
+    assert folder_parameters(tmp_path) == 3 * 4 + 5
+
+
+def with_size(header: bytes) -> bytes:
+    return struct.pack("<Q", len(header)) + header
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\x05",
+        struct.pack("<Q", 100) + b"{",
+        with_size(b"[1]"),
+        with_size(b'{"a": {}}'),
+        with_size(b'{"a": 1}'),
+        with_size(b'{"a": {"shape": 3}}'),
+        with_size(b'{"a": {"shape": ["x"]}}'),
+        b"version https://git-lfs.github.com/spec/v1\n",
+    ],
+)
+def test_a_broken_weights_file_is_named(tmp_path, content):
+    (tmp_path / "x.safetensors").write_bytes(content)
+    with pytest.raises(ModelFolderError, match=r"x\.safetensors is not a safetensors file"):
+        folder_parameters(tmp_path)
+
+
+def test_parameters_of_a_random_model(tmp_path):
+    manifest = tmp_path / "job.yaml"
+    manifest.write_text(yaml.safe_dump(job()))
+    found = read(manifest).job
+    shape = found.spec.training.model.random
+    assert shape is not None
+    # 2 layers of 64 x (12 heads x 32 + 3 x 192), and two embeddings of 64 for each token.
+    assert random_parameters(shape, 40) == 2 * 64 * (12 * 32 + 3 * 192) + 2 * 40 * 64
+    assert model_parameters(found, tmp_path) == random_parameters(shape, 40), "36 letters and 4 more"
+
+
+INDEX = "model.safetensors.index.json"
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"config.json": "{}"}, r"config\.json names no model_type"),
+        ({"config.json": '{"model_type": 3}'}, r"config\.json names no model_type"),
+        ({"config.json": "[]"}, r"config\.json holds no JSON object"),
+        ({"config.json": "{"}, r"config\.json is not JSON"),
+        (
+            {"model.safetensors": None},
+            "has neither model.safetensors nor .*, only part.safetensors: copy the",
+        ),
+        ({"model.safetensors": None, INDEX: "{}"}, "index.json has no weight_map"),
+        (
+            {
+                "model.safetensors": None,
+                INDEX: '{"weight_map": {"a": "part.safetensors", "b": "2.safetensors"}}',
+            },
+            r"has no 2\.safetensors, which model\.safetensors\.index\.json names \(1 such file\)",
+        ),
+        ({"model.safetensors": None, INDEX: '{"weight_map": {"a": "part.safetensors"}}'}, None),
+        ({}, None),
+    ],
+)
+def test_the_files_of_a_model(tmp_path, files, message):
+    whole = {"config.json": '{"model_type": "qwen3"}', "model.safetensors": "", "part.safetensors": ""}
+    for name, content in (whole | files).items():
+        if content is not None:
+            (tmp_path / name).write_text(content)
+    if message is None:
+        assert read_config(tmp_path) == {"model_type": "qwen3"}
+        return
+    with pytest.raises(ModelFolderError, match=message) as error:
+        read_config(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("error", "refused"),
+    [
+        (OSError("no file named model.safetensors"), True),
+        (ValueError("Unrecognized model"), True),
+        (KeyError("hidden_size"), True),
+        (SafetensorError("header too small"), True),
+        (OSError(errno.EIO, "Input/output error"), False),
+        (RuntimeError("out of memory"), False),
+    ],
+)
+def test_what_a_model_that_does_not_load_is(tmp_path, error, refused):
+    with pytest.raises(UnsupportedModel if refused else type(error)), loading(tmp_path):
+        raise error
+    with pytest.raises(type(error)), loading(tmp_path / "gone"):
+        raise error
+
+
+def make(path: Path) -> Path:
+    """A small file of the kind that its name, and perhaps its folder's, says; its path."""
+    path.parent.mkdir(exist_ok=True, parents=True)
+    header = json.dumps(
+        {
+            "__metadata__": {"format": "pt"},
+            "a": {"dtype": "F32", "shape": [3, 4], "data_offsets": [0, 48]},
+            "b": {"dtype": "F32", "shape": [5], "data_offsets": [48, 68]},
+        }
+    ).encode()
+    contents = {
+        "config.json": config("qwen3"),
+        "new/config.json": config("qwen33"),
+        "model.safetensors": struct.pack("<Q", len(header)) + header + bytes(68),
+        "broken/model.safetensors": struct.pack("<Q", 1000) + b"{",
+        "mine.py": b"def score(sample):\n    return 1.0\n",
+        "empty.jsonl": b"",
+        "good.jsonl": b'{"prompt": "ab", "answer": "ab"}\n',
+        "unanswered/good.jsonl": b'{"prompt": "ab"}\n',
+        "bad.jsonl": b'{"prompt": "ab", "answer": "ab"}\n{"prompt": \n',
+    }
+    path.write_bytes(contents.get(f"{path.parent.name}/{path.name}", contents.get(path.name, b"")))
+    return path
+
+
+def config(model_type: str) -> bytes:
+    return json.dumps({"model_type": model_type, "vocab_size": 64, "max_position_embeddings": 64}).encode()

@@ -1,0 +1,203 @@
+"""Reading manifests: what YAML means, where each field stands, and what people are told."""
+
+from pathlib import Path
+
+import pytest
+
+from rljob_runtime.manifest.checks import check
+from rljob_runtime.manifest.load import ManifestError, read
+from rljob_runtime.manifest.source import YamlError, parse
+
+ROOT = Path(__file__).parents[4]
+DEEP = "nested too deeply: more than 100"
+HEAD = "apiVersion: rljob.dev/v1alpha1\nkind: RLJob\nmetadata: {name: a}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e-6", 1e-6),
+        ("1E3", 1000.0),
+        ("1.5", 1.5),
+        (".5", 0.5),
+        ("-2", -2),
+        ("0x10", 16),
+        ("010", 8),
+        ("0o10", 8),
+        ("1_000", 1000),
+        ("0", 0),
+        (".inf", float("inf")),
+        ("1:30", "1:30"),
+        ("2026-01-01", "2026-01-01"),
+        ("true", True),
+        ("~", None),
+        ("1.2.3", "1.2.3"),
+        ("'1'", "1"),
+    ],
+)
+def test_scalars_mean_what_they_mean_to_kubectl(text, value):
+    found = parse(f"a: {text}").value["a"]
+    assert (found, type(found)) == (value, type(value))
+
+
+def test_lines():
+    source = parse("a:\n  b: 1\n  c:\n  - x\n  - {d: 1,\n     e: 2}\n")
+    assert source.lines == {
+        ("a",): 1,
+        ("a", "b"): 2,
+        ("a", "c"): 3,
+        ("a", "c", 0): 4,
+        ("a", "c", 1): 5,
+        ("a", "c", 1, "d"): 5,
+        ("a", "c", 1, "e"): 6,
+    }
+    assert source.line(("a", "c", 1, "nothing", "here")) == 5
+    assert source.line(("elsewhere",)) == 1
+
+
+@pytest.mark.parametrize("text", ["a: 1\n---\n", "---\n---\na: 1\n--- # nothing\n...\n"])
+def test_documents_that_hold_nothing_do_not_count(text):
+    assert parse(text).value == {"a": 1}
+
+
+def test_anchors_and_merge_keys():
+    assert parse("a: &x {b: 1, c: 2}\nd: {<<: *x, c: 3}\n").value["d"] == {"b": 1, "c": 3}
+
+
+@pytest.mark.parametrize(
+    ("text", "faults"),
+    [
+        ("", [(1, "the file is empty")]),
+        ("# nothing\n", [(1, "the file is empty")]),
+        ("- a\n", [(1, "the file must hold a mapping that begins with apiVersion and kind")]),
+        ("a: 1\n---\nb: 1\n", [(3, "a second document begins here; one file holds one RLJob")]),
+        ("a: [1\nb: 2\n", [(2, "not YAML: expected ',' or ']', but got ':'")]),
+        ("a: 1\n\tb: 2\n", [(2, "not YAML: found character '\\t' that cannot start any token")]),
+        ("a: \x07\n", [(1, "not text: special characters are not allowed")]),
+        ("a: 1\nb: {c: 1, c: 2}\na: 3\n", [
+            (2, "c is written twice (first in line 2)"), (3, "a is written twice (first in line 1)")]),
+        ("? [x]\n: 1\n", [(1, "a key must be a plain word")]),
+        ("a: &a [*a]\n", [(1, f"{DEEP} levels, or a part that holds itself")]),
+        (f"a:\n  {'[' * 101}{']' * 101}\n", [(2, f"{DEEP} levels, or a part that holds itself")]),
+        (f"a:\n  {'{b: ' * 5000}{'}' * 5000}\n", [(2, f"{DEEP} levels, or a part that holds itself")]),
+        ("a: 1\nb:\n  <<: 5\nc: !no x\n", [
+            (3, "cannot merge this with <<: "
+                "expected a mapping or list of mappings for merging, but found scalar"),
+            (4, "cannot read this value: could not determine a constructor for the tag '!no'")]),
+        ("a: *b\n", [(1, "not YAML: found undefined alias 'b'")]),
+    ],
+)  # fmt: skip
+def test_bad_yaml(text, faults):
+    with pytest.raises(YamlError) as caught:
+        parse(text)
+    assert caught.value.faults == faults
+
+
+def test_a_tag_constructs_nothing():
+    assert parse("a: !!python/object/apply:os.getcwd []\n").value == {"a": []}
+    with pytest.raises(YamlError, match="cannot read this value: could not determine a constructor"):
+        parse("a: !!python/name:os.getcwd ''\n")
+
+
+def test_a_page_of_aliases_of_aliases_ends_at_once():
+    levels = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
+    with pytest.raises(YamlError, match="too large"):
+        parse("\n".join(["a0: &a0 [x]", *levels]))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "kind: RLJob\napiversion: x\n",
+            [
+                "1  apiVersion: must be rljob.dev/v1alpha1, and is not there "
+                "(is apiversion a misspelling of it?)."
+            ],
+        ),
+        (
+            "apiVersion: batch/v1\nkind: Job\n",
+            [
+                "1  apiVersion: must be rljob.dev/v1alpha1 (found 'batch/v1').",
+                "2  kind: must be RLJob (found 'Job').",
+            ],
+        ),
+        (
+            "api_version: rljob.dev/v1alpha1\nkind: RLJob\n",
+            [
+                "1  apiVersion: must be rljob.dev/v1alpha1, and is not there "
+                "(is api_version a misspelling of it?)."
+            ],
+        ),
+        (HEAD, ["1  spec: must be set (What is asked for)."]),
+    ],
+)
+def test_the_wrong_kind_of_thing(tmp_path, text, told):
+    assert errors_of(tmp_path, text) == told
+
+
+def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(tmp_path):
+    text = HEAD + (
+        "spec:\n"
+        "  accelerator: gpu\n"
+        "  pools:\n"
+        "    fastRollout:\n"
+        "      maxReplicas: 16\n"
+        "      replicas: 20\n"
+        "  training:\n"
+        "    model: {random: {}}\n"
+        "    async:\n"
+        "      maxStalenes: 1\n"
+    )
+    assert errors_of(tmp_path, text) == [
+        "5  spec.accelerator: 'gpu' is not allowed; it must be one of nvidia, ascend, cpu.",
+        "9  spec.pools.fastRollout.replicas: replicas must be between minReplicas and maxReplicas "
+        "(replicas is 20, maxReplicas is 16).",
+        "10  spec.training.data: must be set (The prompts).",
+        "10  spec.training.reward: must be set (How responses are scored).",
+        "10  spec.training.schedule: must be set (Steps and batches).",
+        "13  spec.training.async.maxStalenes: unknown field. Did you mean maxStaleness?",
+    ]
+
+
+def test_the_last_line_counts(tmp_path):
+    path = tmp_path / "job.yaml"
+    path.write_text("")
+    with pytest.raises(ManifestError) as caught:
+        read(path)
+    assert str(caught.value) == f"{path}:1  the file is empty.\n1 error. Nothing was started."
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda path: None, "cannot be read: No such file or directory"),
+        (lambda path: path.mkdir(), "cannot be read: Is a directory"),
+        (lambda path: path.write_bytes(b"a: \xff\n"), "is not UTF-8 text"),
+    ],
+)
+def test_unreadable(tmp_path, make, words):
+    path = tmp_path / "job.yaml"
+    make(path)
+    with pytest.raises(ManifestError, match=words):
+        read(path)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_example_is_valid(path):
+    assert check(read(path)) == []
+
+
+def test_every_example_is_in_the_table():
+    table = (ROOT / "examples" / "README.md").read_text()
+    for path in (ROOT / "examples").glob("*.yaml"):
+        assert f"[{path.name}]({path.name})" in table
+
+
+def errors_of(folder: Path, text: str) -> list[str]:
+    """What `read` says about a manifest, without the file's name."""
+    path = folder / "job.yaml"
+    path.write_text(text)
+    with pytest.raises(ManifestError) as caught:
+        read(path)
+    return [str(finding).removeprefix(f"{path}:") for finding in caught.value.findings]

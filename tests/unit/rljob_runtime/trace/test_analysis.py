@@ -1,0 +1,108 @@
+"""The analysis of whole runs, written through the real writers by `tests.support.runtime.synthetic_run`."""
+
+from pathlib import Path
+
+import pytest
+
+from rljob_runtime.trace.analyse.analysis import analyse_run
+from rljob_runtime.trace.report.evidence import evidence_of
+from tests.support.runtime.synthetic_run import Job, write_run
+from tests.support.simulated.simulated_job import Scenario, SimulatedJob
+
+
+def test_a_run_is_accounted_for(tmp_path: Path) -> None:
+    job = Job(steps=20)
+    analysis = analyse_run(write_run(tmp_path, job))
+    assert [(pool.pool, pool.role, len(pool.workers)) for pool in analysis.pools] == [
+        ("trainer", "trainer", 2), ("fast", "engine", 2), ("heavy", "engine", 1), ("driver", "other", 1),
+    ]  # fmt: skip
+    assert analysis.requests.seconds.count == job.steps * job.groups * job.samples
+    tokens = sum(row["tokens"] for row in analysis.metrics.rows)
+    assert analysis.requests.lengths.total == tokens
+    assert sum(step.seconds.count for step in analysis.requests.by_step.values()) == job.steps * 64
+    for pool in analysis.pools:
+        assert sum(pool.overall.values()) == pytest.approx(1.0)
+    trainer = analysis.pools[0]
+    trained = sum(row["step_seconds"] for row in analysis.metrics.rows)
+    busy = 1 - trainer.overall["idle"]
+    assert busy == pytest.approx(trained * 0.975 / analysis.seconds, rel=0.02)
+    assert (analysis.superseded, analysis.unreadable, analysis.lost_seconds) == (0, 0, 0)
+
+
+def test_the_step_with_the_hanging_request_stands_out_and_names_it(tmp_path: Path) -> None:
+    analysis = analyse_run(write_run(tmp_path, Job(steps=40, slow_step=23)))
+    assert [anomaly.step for anomaly in analysis.anomalies] == [23]
+    slowest = analysis.requests.slowest()[0]
+    assert slowest.seconds > 40 and slowest.uid == 23 * 8
+    assert analysis.requests.by_step[23].slowest.startswith("184.0 on ")
+    assert 23 in [detail.window.step for detail in analysis.details]
+
+
+def test_work_that_a_restart_threw_away_is_not_counted_twice(tmp_path: Path) -> None:
+    job = Job(steps=20, restart_at=12)
+    analysis = analyse_run(write_run(tmp_path, job))
+    assert len(analysis.windows) == 20
+    assert analysis.requests.seconds.count == job.steps * 64
+    assert analysis.superseded > 0
+    assert analysis.lost_seconds >= 20
+    assert len(analysis.events["trainer", "optimizer"].by_step) == 20
+    assert analysis.events["trainer", "optimizer"].seconds.count == 40
+
+
+def test_truncated_files_cost_their_last_line_only(tmp_path: Path) -> None:
+    write_run(tmp_path, Job(steps=5))
+    whole = analyse_run(tmp_path).requests.seconds.count
+    files = sorted((tmp_path / "events").glob("step_*/worker_1.jsonl"))
+    for file in files:
+        file.write_bytes(file.read_bytes()[:-20])
+    metrics = tmp_path / "metrics.jsonl"
+    metrics.write_bytes(metrics.read_bytes()[:-5])
+    analysis = analyse_run(tmp_path)
+    assert analysis.unreadable == len(files) and analysis.metrics.unreadable == 1
+    assert 0 < whole - analysis.requests.seconds.count <= len(files)
+
+
+def test_without_metrics_the_events_tell_the_steps(tmp_path: Path) -> None:
+    write_run(tmp_path, Job(steps=5))
+    (tmp_path / "metrics.jsonl").unlink()
+    analysis = analyse_run(tmp_path)
+    assert [window.step for window in analysis.windows] == list(range(6)), (
+        "step 5 holds the last weight update"
+    )
+    assert analysis.pools
+
+
+def test_an_empty_folder_has_an_empty_analysis(tmp_path: Path) -> None:
+    analysis = analyse_run(tmp_path)
+    assert (analysis.windows, analysis.pools, analysis.details, analysis.seconds) == ([], [], [], 0)
+
+
+def test_the_responses_of_a_rollout_are_told_apart_and_their_attempts_joined(tmp_path: Path) -> None:
+    """By the names that the real rollout loop gives its requests."""
+    scenario = Scenario(steps=6, in_flight="abort")
+    job = SimulatedJob(scenario, events_folder=tmp_path / "events").run()
+    requests = analyse_run(tmp_path).requests
+    samples = [sample for group in job.trained for sample in group.samples]
+    assert requests.seconds.count == len(samples) == 6 * 8 * 4
+    assert requests.lengths.total == sum(len(sample.tokens) for sample in samples)
+    assert sum(sketch.count for attempts, sketch in requests.by_attempts.items() if attempts > 1) > 0
+    names = {request.name for request in requests.slowest()}
+    assert names <= {f"{group.uid}.{index}" for group in job.trained for index in range(4)}
+
+
+def test_evidence_of_a_slow_engine(tmp_path: Path) -> None:
+    analysis = analyse_run(write_run(tmp_path, Job(steps=20, slow_engine=4.0)))
+    ((worker, host, factor),) = evidence_of(analysis, None).slow_workers
+    assert worker == "fast-0" and host and 3 < factor < 5
+
+
+@pytest.mark.parametrize(
+    ("job", "trainer_idle", "engines_idle"),
+    [(Job(steps=20, train_seconds=0.2), "high", "low"), (Job(steps=20, train_seconds=20), "low", "high")],
+    ids=["generation-bound", "training-bound"],
+)
+def test_evidence_tells_who_waits(tmp_path: Path, job: Job, trainer_idle: str, engines_idle: str) -> None:
+    evidence = evidence_of(analyse_run(write_run(tmp_path, job)), None)
+    assert evidence.trainer_idle is not None
+    for share, expected in ((evidence.trainer_idle, trainer_idle), (evidence.engines_idle, engines_idle)):
+        assert share > 0.6 if expected == "high" else share < 0.3

@@ -1,0 +1,131 @@
+"""The report of a run: what stands in it, that it needs nothing else, and that it stays small."""
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from rljob_runtime.trace.report.charts import POINTS, Series, curve_chart, line_chart, stacked_chart, ticks
+from rljob_runtime.trace.report.page import write_report
+from tests.support.runtime.synthetic_run import Job, write_run
+
+VOID = {"meta"}
+
+
+class Balance(HTMLParser):
+    """Checks that every element is closed, and collects addresses and texts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.addresses: list[str] = []
+        self.text: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.addresses += [
+            value or "" for name, value in attrs if name in ("src", "href", "action", "srcset")
+        ]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        pass
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open and self.open.pop() == tag, f"</{tag}> closes nothing"
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def checked(path: Path) -> tuple[str, str]:
+    """The report's markup and its text, after it was found whole and self-contained."""
+    page = path.read_text()
+    parser = Balance()
+    parser.feed(page)
+    assert parser.open == []
+    assert all(address.startswith("#") for address in parser.addresses)
+    assert not re.search(r"url\(|@import|https?://(?!www\.w3\.org/2000/svg)", page)
+    assert not re.search(
+        r"\bnan\b|\binf\b|NaN|Infinity", re.sub(r"<script>.*?</script>", "", page, flags=re.S)
+    )
+    return page, " ".join(parser.text)
+
+
+def test_the_report_answers_the_questions(tmp_path: Path) -> None:
+    page, text = checked(write_report(write_run(tmp_path, Job(steps=40, slow_step=23, restart_at=30))))
+    for heading in (
+        "What would help", "Did it learn?", "Where did the time go?", "Which requests were the long tail?",
+        "How old were the samples?", "Reward", "Loss", "KL to the reference", "Time per step",
+        "Time of pool trainer",
+        "Time of pool fast", "Life of a sample", "Steps that stand out", "Single steps", "Slowest requests",
+        "Lengths of responses, cumulative", "Durations of requests, cumulative", "How responses ended",
+        "Attempts per response", "Age when trained", "Engines", "Was anything lost?",
+    ):  # fmt: skip
+        assert heading in text, heading
+    assert "The run was restarted and went on at step 25" in text
+    assert (
+        "Lost: 8 groups cancelled (job resumed), 40 groups thrown away and made again (job resumed), "
+        "3 responses without a reward (timeout)." in text
+    )
+    assert "184.0" in text, "the request that hung"
+    assert "step 23: took" in text
+    assert 20 <= page.count('<section class="step"') <= 24
+    assert page.count('<section class="step" data-step="23">') == 1, "the odd step is the one that is shown"
+
+
+@pytest.mark.parametrize("missing", ["events", "metrics.jsonl", "job.yaml"])
+def test_a_part_that_is_missing_is_said_and_not_fatal(tmp_path: Path, missing: str) -> None:
+    run = write_run(tmp_path / "run", Job(steps=6))
+    (run / missing).rename(tmp_path / "elsewhere")
+    _, text = checked(write_report(run))
+    remark = {
+        "events": "training.profiling.events is false",
+        "metrics.jsonl": "metrics.jsonl is missing or empty",
+        "job.yaml": "run",
+    }[missing]
+    assert remark in text
+
+
+def test_an_empty_run_has_a_report(tmp_path: Path) -> None:
+    _, text = checked(write_report(tmp_path))
+    assert "No step has been recorded" in text
+
+
+def test_names_are_escaped(tmp_path: Path) -> None:
+    run = tmp_path / "<script>alert(1)<"
+    write_run(run, Job(steps=3))
+    (run / "job.yaml").unlink()
+    page, _ = checked(write_report(run))
+    assert "<script>alert" not in page and "&lt;script&gt;alert(1)&lt;" in page
+
+
+def test_a_chart_does_not_grow_with_its_data() -> None:
+    def size(count: int) -> int:
+        values = [float(index % 17) for index in range(count)]
+        lines = [Series("a", values)]
+        steps = [float(index) for index in range(count)]
+        return len(line_chart(steps, lines)) + len(stacked_chart(steps, lines))
+
+    assert size(100_000) < 2.5 * size(POINTS)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (0, 1, [0, 0.2, 0.4, 0.6, 0.8, 1.0]),
+        (0, 59, [0, 20, 40]),
+        (-0.04, 0.05, [-0.04, -0.02, 0, 0.02, 0.04]),
+        (3, 3, [3]),
+    ],
+)
+def test_ticks_are_round(low: float, high: float, expected: list[float]) -> None:
+    assert ticks(low, high) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("values", [[None, None], [], [1.0], [None, 2.0, None], [5.0, 5.0]])
+def test_charts_take_what_there_is(values: list[float | None]) -> None:
+    chart = line_chart([float(index) for index in range(len(values))], [Series("a", values)])
+    assert ("<path" in chart) == any(value is not None for value in values)
+    assert curve_chart([("a", [])], "s") == ""

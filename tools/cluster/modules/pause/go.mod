@@ -1,0 +1,3 @@
+module rljob.dev/tools/cluster/pause
+
+go 1.24.0
