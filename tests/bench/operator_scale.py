@@ -228,8 +228,8 @@ async def restarted(cluster: Cluster, view: View, operator: OperatorSite, namesp
     before = await asyncio.to_thread(versions, cluster, namespace)
     began = time.monotonic()
     await asyncio.to_thread(operator.process.start)
-    wish = {"spec": {"pools": {"fastRollout": {"replicas": FAST + 1}}}}
-    await view.client.patch(RLJOBS, namespace, "job-0", wish)
+    desired = {"spec": {"pools": {"fastRollout": {"replicas": FAST + 1}}}}
+    await view.client.patch(RLJOBS, namespace, "job-0", desired)
     works = await view.until(lambda: view.state(0)[1] == FAST + 1)
     after = await asyncio.to_thread(versions, cluster, namespace)
     own = {name for name in before if not name.endswith(("/job-0", "/job-0-1"))}

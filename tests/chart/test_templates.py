@@ -271,10 +271,10 @@ def test_values_that_are_refused(values, said):
 
 class TestDashboard:
     def test_it_asks_for_metrics_that_there_are(self):
-        board = json.loads(the(render(ALL), "ConfigMap")["data"]["rljob-operator.json"])
+        draft = json.loads(the(render(ALL), "ConfigMap")["data"]["rljob-operator.json"])
         asked = {
             name
-            for panel in board["panels"]
+            for panel in draft["panels"]
             for target in panel["targets"]
             for name in re.findall(r"\brljob_\w+", target["expr"])
         }
@@ -290,13 +290,13 @@ class TestDashboard:
         }
 
     def test_labels_that_it_groups_by_are_there(self):
-        board = json.loads((CHART / "files" / "dashboard.json").read_text())
+        draft = json.loads((CHART / "files" / "dashboard.json").read_text())
         labels = {
             family.name: set(collector._labelnames)
             for collector in OperatorMetrics().registry._collector_to_names
             for family in collector.describe()
         }
-        for panel in board["panels"]:
+        for panel in draft["panels"]:
             for target in panel["targets"]:
                 [metric] = re.findall(r"\brljob_\w+", target["expr"])
                 known = labels[re.sub(r"_(total|bucket|sum|count)$", "", metric)] | {"le", "pod"}

@@ -18,8 +18,8 @@ async def weather(job: ScaledJob, seed: int) -> None:
     for _ in range(12):
         await asyncio.sleep(rng.expovariate(1 / 4))
         pods = await job.cluster.read()
-        match rng.choice(["wish", "wish", "add", "remove", "crash", "take"]):
-            case "wish":
+        match rng.choice(["desired", "desired", "add", "remove", "crash", "take"]):
+            case "desired":
                 job.ask(fast=rng.randint(1, MOST))
             case "add" if len(pods) < MOST:
                 job.cluster.add()
@@ -34,8 +34,8 @@ async def weather(job: ScaledJob, seed: int) -> None:
                     job.cluster.remove(pod)
     await asyncio.sleep(4 * DETECTION_SECONDS)
     pods = await job.cluster.read()
-    assert len(job.serving) == min(job.wish.fast, len(pods))
-    assert len(job.released) == max(0, len(pods) - job.wish.fast)
+    assert len(job.serving) == min(job.desired.fast, len(pods))
+    assert len(job.released) == max(0, len(pods) - job.desired.fast)
     assert not set(job.released) & set(job.serving)
 
 

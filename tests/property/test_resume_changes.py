@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rljob_api import RLJob
-from rljob_runtime.driver.job_settings import JobPlan
+from rljob_runtime.driver.job_settings import JobSettings
 from rljob_runtime.driver.resume import beyond, with_fitting_groups
-from rljob_runtime.driver.training_loop import JobState
 from rljob_runtime.groups.ledger import Ledger
+from rljob_runtime.groups.state import JobState
 from rljob_runtime.samples import decode_group
 from tests.support.runtime.resumes import asked, frame, plan_from, saved
 
@@ -17,7 +17,7 @@ from tests.support.runtime.resumes import asked, frame, plan_from, saved
 class Leg:
     """A run from a checkpoint to a stop or the end: staleness control with groups that end in any order."""
 
-    def __init__(self, state: JobState, plan: JobPlan, rng: random.Random) -> None:
+    def __init__(self, state: JobState, plan: JobSettings, rng: random.Random) -> None:
         state = with_fitting_groups(state, plan)
         self.plan = plan
         self.step = state.step

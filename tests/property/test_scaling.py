@@ -1,4 +1,4 @@
-"""Whatever the pods and the wish are, scaling is right, and enough once."""
+"""Whatever the pods and the desired state are, scaling is right, and enough once."""
 
 from dataclasses import replace
 

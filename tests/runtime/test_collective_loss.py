@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 
 from rljob_api import RLJob
 from rljob_runtime.driver import ranks as ray_trainer
-from rljob_runtime.driver.job_settings import plan_job
+from rljob_runtime.driver.job_settings import job_settings
 from rljob_runtime.driver.ranks import RayTrainer
 from rljob_runtime.engines.remote import RemoteEngine
 from rljob_runtime.engines.rollout_worker import start_worker
@@ -92,7 +92,7 @@ class Site:
         monkeypatch.setattr(ray_trainer, "TrainerActor", GlooTrainerActor)
         host = Queue(*queue)
         self.trainer = RayTrainer(
-            self.job, plan_job(self.job, 64), options, host, None, EventRanks(), route, device_share=1.0
+            self.job, job_settings(self.job, 64), options, host, None, EventRanks(), route, device_share=1.0
         )  # fmt: skip
 
     async def add_engine(self, name: str, silent: bool = False) -> None:
@@ -115,7 +115,7 @@ class Site:
     async def publish(self, version: int) -> float:
         """Broadcast the trainer's weights; the seconds that it took."""
         began = time.monotonic()
-        await self.push.publish(await self.trainer.publish(version), self.trainer)
+        await self.push.deliver(await self.trainer.publish(version), self.trainer)
         return time.monotonic() - began
 
     def got(self, name: str, version: int) -> str:

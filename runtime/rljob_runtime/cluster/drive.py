@@ -34,7 +34,7 @@ from rljob_runtime.driver.run import Outcome, carry_out
 from rljob_runtime.exit_codes import ExitCode
 from rljob_runtime.manifest.checks import check_job
 from rljob_runtime.run_folder import FolderBusy, FolderRefused, RunOptions, held, holds_run
-from rljob_runtime.site.desired import Wish, wish_of
+from rljob_runtime.site.desired import DesiredState, desired_state_of
 from rljob_runtime.site.site import Site
 
 log = logging.getLogger(__name__)
@@ -76,23 +76,25 @@ def _drive(settings: Settings, environment: Mapping[str, str]) -> Outcome:
     job, folder = parse(found), Path.cwd()
     if wrong := check_job(job, folder):
         raise Refused(_told(wrong))
-    uid, wish = found["metadata"]["uid"], _wish(found)
+    uid, desired = found["metadata"]["uid"], _desired(found)
     with _held(settings.run_folder, job) as (run_folder, resume):
         options = RunOptions(run_folder, manifest_folder=folder, resume=resume, live=False)
-        outcome = carry_out(job, options, lambda _: _place(settings, credentials, uid, wish))
+        outcome = carry_out(job, options, lambda _: _place(settings, credentials, uid, desired))
         if outcome.code == ExitCode.DONE:
             asyncio.run(_say_completed(credentials, settings.identity, uid))
         return outcome
 
 
 @asynccontextmanager
-async def _place(settings: Settings, credentials: Credentials, uid: str, wish: Wish) -> AsyncIterator[Site]:
+async def _place(
+    settings: Settings, credentials: Credentials, uid: str, desired: DesiredState
+) -> AsyncIterator[Site]:
     """The cluster, with warnings among what the driver prints."""
     printed = logging.StreamHandler(sys.stdout)
     printed.setLevel(logging.WARNING)
     printed.setFormatter(logging.Formatter("%(asctime)s  %(levelname)s %(message)s", "%H:%M:%S"))
     logging.getLogger().addHandler(printed)
-    async with cluster_site(settings, credentials, uid, wish) as site:
+    async with cluster_site(settings, credentials, uid, desired) as site:
         yield site
 
 
@@ -114,9 +116,9 @@ def parse(found: Mapping[str, Any]) -> RLJob:
         raise Refused(_told(problems(error, RLJob))) from None
 
 
-def _wish(found: Mapping[str, Any]) -> Wish:
+def _desired(found: Mapping[str, Any]) -> DesiredState:
     try:
-        return wish_of(found)
+        return desired_state_of(found)
     except ValueError as error:
         raise Refused(str(error)) from None
 

@@ -1,6 +1,6 @@
 """Follows the RLJob that this driver runs.
 
-Guarantees: every wish that stays for long enough to be seen reaches the listener, the newest last; an API
+Guarantees: every desired that stays for long enough to be seen reaches the listener, the newest last; an API
 server that is away, restarts or has forgotten the past delays that and does nothing else; a job of the same
 name that was made later counts as this one's deletion. Needs the verbs get and watch on this one object.
 """
@@ -16,7 +16,7 @@ from typing import Any
 from rljob_api import GROUP, VERSION
 from rljob_runtime.cluster.api import ApiClient, ApiRefused, ApiUnavailable
 from rljob_runtime.cluster.back_off import BackOff
-from rljob_runtime.site.desired import Wish, wish_of
+from rljob_runtime.site.desired import DesiredState, desired_state_of
 
 log = logging.getLogger(__name__)
 
@@ -75,22 +75,22 @@ class OwnJob:
     """See the module's guarantees."""
 
     def __init__(
-        self, client: ApiClient, identity: Identity, uid: str, wish: Wish, rng: random.Random
+        self, client: ApiClient, identity: Identity, uid: str, desired: DesiredState, rng: random.Random
     ) -> None:
-        """`uid` is the RLJob's metadata.uid, `wish` what it asked for when it was read."""
+        """`uid` is the RLJob's metadata.uid, `desired` what it asked for when it was read."""
         self._client = client
         self._identity = identity
         self._uid = uid
-        self._wish = wish
+        self._desired = desired
         self._rng = rng
 
     @property
-    def wish(self) -> Wish:
+    def desired(self) -> DesiredState:
         """The newest."""
-        return self._wish
+        return self._desired
 
-    async def follow(self, changed: Callable[[Wish], None]) -> None:
-        """Call `changed` with each new wish, until cancelled."""
+    async def follow(self, changed: Callable[[DesiredState], None]) -> None:
+        """Call `changed` with each new desired, until cancelled."""
         back_off = BackOff(self._rng)
         version: str | None = None
         while True:
@@ -120,7 +120,7 @@ class OwnJob:
         return query if version is None else {**query, "resourceVersion": version}
 
     def _take(
-        self, event: Mapping[str, Any], version: str | None, changed: Callable[[Wish], None]
+        self, event: Mapping[str, Any], version: str | None, changed: Callable[[DesiredState], None]
     ) -> str | None:
         """Use one event; the version to go on from after it, None to begin with the present state."""
         found: Mapping[str, Any] = event.get("object", {})
@@ -132,22 +132,22 @@ class OwnJob:
             case "BOOKMARK":
                 pass
             case "DELETED":
-                self._set(replace(self.wish, deleted=True), changed)
+                self._set(replace(self.desired, deleted=True), changed)
             case _:
                 self._see(found, changed)
         newest: str | None = found.get("metadata", {}).get("resourceVersion", version)
         return newest
 
-    def _see(self, found: Mapping[str, Any], changed: Callable[[Wish], None]) -> None:
+    def _see(self, found: Mapping[str, Any], changed: Callable[[DesiredState], None]) -> None:
         try:
-            wish = wish_of(found)
+            desired = desired_state_of(found)
         except ValueError as error:
             log.warning("the job goes on as before: %s", error)
             return
         another = found.get("metadata", {}).get("uid") != self._uid
-        self._set(replace(self.wish, deleted=True) if another else wish, changed)
+        self._set(replace(self.desired, deleted=True) if another else desired, changed)
 
-    def _set(self, wish: Wish, changed: Callable[[Wish], None]) -> None:
-        before, self._wish = self._wish, wish
-        if wish != before:
-            changed(wish)
+    def _set(self, desired: DesiredState, changed: Callable[[DesiredState], None]) -> None:
+        before, self._desired = self._desired, desired
+        if desired != before:
+            changed(desired)

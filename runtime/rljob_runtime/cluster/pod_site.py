@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from rljob_runtime.bell import Bell
+from rljob_runtime.change_signal import ChangeSignal
 from rljob_runtime.cluster.api import ApiClient
 from rljob_runtime.cluster.connect import connected
 from rljob_runtime.cluster.credentials import Credentials
@@ -18,10 +18,10 @@ from rljob_runtime.cluster.own_job import OwnJob
 from rljob_runtime.cluster.report import Reporter
 from rljob_runtime.cluster.settings import Settings
 from rljob_runtime.net.keys import Keyring
-from rljob_runtime.site.desired import Wish
+from rljob_runtime.site.desired import DesiredState
 from rljob_runtime.site.nodes import NodeTable, RayNode, pod_of, read_nodes
 from rljob_runtime.site.site import RESOURCES, Site
-from rljob_runtime.site.status_draft import Board
+from rljob_runtime.site.status_draft import StatusDraft
 
 RAY_SECONDS = 600.0
 """How long Ray's head may take to start: its container starts beside the driver's."""
@@ -30,28 +30,35 @@ _FLUSH_SECONDS = 30.0
 
 @asynccontextmanager
 async def cluster_site(
-    settings: Settings, credentials: Credentials, uid: str, wish: Wish
+    settings: Settings, credentials: Credentials, uid: str, desired: DesiredState
 ) -> AsyncIterator[Site]:
-    """The site of the RLJob with this `uid`, which asked for `wish` when it was read. Raises `NoRay`,
+    """The site of the RLJob with this `uid`, which asked for `desired` when it was read. Raises `NoRay`,
     `KeyFileError`."""
     keyring = Keyring(settings.key_file)
-    bell, board, rng = Bell(), Board(settings.attempt), random.Random()
+    changes, draft, rng = ChangeSignal(), StatusDraft(settings.attempt), random.Random()
     async with connected(settings.ray_address, RAY_SECONDS), ApiClient(credentials) as client:
-        own_job = OwnJob(client, settings.identity, uid, wish, rng)
+        own_job = OwnJob(client, settings.identity, uid, desired, rng)
         reporter = Reporter(
-            client, settings.identity, uid, board, lambda: own_job.wish, bell.ring, rng, time.monotonic
+            client,
+            settings.identity,
+            uid,
+            draft,
+            lambda: own_job.desired,
+            changes.notify,
+            rng,
+            time.monotonic,
         )
-        table = NodeTable(read_nodes, pod_of, tuple(RESOURCES.values()), bell)
+        table = NodeTable(read_nodes, pod_of, tuple(RESOURCES.values()), changes)
         home = await _home()
         address = settings.pod_address or home.address
         async with asyncio.TaskGroup() as tasks:
             running = [
-                tasks.create_task(own_job.follow(lambda _: bell.ring()), name="follow-rljob"),
+                tasks.create_task(own_job.follow(lambda _: changes.notify()), name="follow-rljob"),
                 tasks.create_task(reporter.run(), name="report"),
                 tasks.create_task(table.run(), name="nodes"),
             ]
             try:
-                yield Site(False, table, home.id, address, lambda: own_job.wish, board, bell, keyring)
+                yield Site(False, table, home.id, address, lambda: own_job.desired, draft, changes, keyring)
             finally:
                 await reporter.flush(_FLUSH_SECONDS)
                 for task in running:

@@ -17,8 +17,8 @@ from rljob_api import GROUP, KIND, VERSION
 from rljob_runtime.cluster.api import ApiClient, ApiRefused, ApiUnavailable
 from rljob_runtime.cluster.back_off import BackOff
 from rljob_runtime.cluster.own_job import Identity
-from rljob_runtime.site.desired import Wish
-from rljob_runtime.site.status_draft import Board
+from rljob_runtime.site.desired import DesiredState
+from rljob_runtime.site.status_draft import StatusDraft
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +34,8 @@ class Reporter:
         client: ApiClient,
         identity: Identity,
         uid: str,
-        board: Board,
-        newest: Callable[[], Wish],
+        draft: StatusDraft,
+        newest: Callable[[], DesiredState],
         took_back: Callable[[], None],
         rng: random.Random,
         clock: Callable[[], float],
@@ -47,7 +47,7 @@ class Reporter:
         self._client = client
         self._identity = identity
         self._uid = uid
-        self._board = board
+        self._draft = draft
         self._newest = newest
         self._took_back = took_back
         self._back_off = BackOff(rng)
@@ -60,16 +60,16 @@ class Reporter:
     async def run(self) -> None:
         """Write whatever is new, until cancelled."""
         while True:
-            await self._board.changed.wait()
+            await self._draft.changed.wait()
             await self._pause()
             await self._write_newest()
 
     async def flush(self, seconds: float) -> bool:
         """Wait until everything is written, at most `seconds`, while `run` runs; whether it is."""
-        self._board.urgent.set()
+        self._draft.urgent.set()
         try:
             async with asyncio.timeout(seconds):
-                while self._written != self._board.training:
+                while self._written != self._draft.training:
                     self._wrote.clear()
                     await self._wrote.wait()
         except TimeoutError:
@@ -81,7 +81,7 @@ class Reporter:
         left = self._written_at + PROGRESS_SECONDS - self._clock()
         if left <= 0:
             return
-        hurried = asyncio.ensure_future(self._board.urgent.wait())
+        hurried = asyncio.ensure_future(self._draft.urgent.wait())
         resting = asyncio.ensure_future(self._sleep(left))
         try:
             await asyncio.wait((hurried, resting), return_when=asyncio.FIRST_COMPLETED)
@@ -92,10 +92,10 @@ class Reporter:
     async def _write_newest(self) -> None:
         """Write the newest state; tries until it is written."""
         while True:
-            offered = self._board.offered
-            training = self._board.take()
+            offered = self._draft.offered
+            training = self._draft.take()
             seen, released = self._newest(), training["released"]
-            takes_back = bool(self._board.offered - set(released))
+            takes_back = bool(self._draft.offered - set(released))
             if training == self._written and not takes_back:
                 break
             body = self._body(training, seen.version if takes_back else None)
@@ -103,8 +103,8 @@ class Reporter:
                 await self._client.apply(f"{self._identity.path}/status", FIELD_MANAGER, body)
             except ApiUnavailable as error:
                 log.info("the status cannot be written now: %s", error)
-                if error.without_effect and offered != self._board.offered:
-                    self._board.not_written(offered)
+                if error.without_effect and offered != self._draft.offered:
+                    self._draft.not_written(offered)
                     self._took_back()
             except ApiRefused as error:
                 log.warning("the status is refused: %s", error)
@@ -112,7 +112,7 @@ class Reporter:
                 self._back_off.worked()
                 self._written, self._written_at = training, self._clock()
                 if takes_back:
-                    self._board.written(released, seen.doomed)
+                    self._draft.written(released, seen.doomed)
                     self._took_back()
                 break
             await self._sleep(self._back_off.failed())

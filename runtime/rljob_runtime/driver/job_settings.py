@@ -9,9 +9,9 @@ Pure: a function of the job, of the number of prompts, and of where the run begi
 from dataclasses import dataclass
 
 from rljob_api import RLJob
-from rljob_runtime.engines.protocol import PauseMode, Sampling
+from rljob_runtime.engines.protocol import PauseMode
 from rljob_runtime.groups.staleness import Bound, StalenessController
-from rljob_runtime.rollout.rollouter import RolloutSettings
+from rljob_runtime.groups.state import RolloutSettings
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class JobPlan:
+class JobSettings:
     """Derived numbers of a job."""
 
     bound: Bound
@@ -44,7 +44,7 @@ class JobPlan:
     capacity_samples: int
     rollout: RolloutSettings
     in_flight: PauseMode | None
-    """How pushes interrupt; None is the pull plan."""
+    """How pushes interrupt; None where engines pull."""
     trainer_ranks: int
 
     def controller(self, trained: int) -> StalenessController:
@@ -54,7 +54,7 @@ class JobPlan:
         return StalenessController(self.bound, total, counted, self.capacity_groups)
 
 
-def plan_job(job: RLJob, rows: int, origin: Origin = Origin()) -> JobPlan:
+def job_settings(job: RLJob, rows: int, origin: Origin = Origin()) -> JobSettings:
     """`rows`: prompts in one epoch."""
     training = job.spec.training
     schedule, samples = training.schedule, training.rollout.samples_per_prompt
@@ -69,7 +69,7 @@ def plan_job(job: RLJob, rows: int, origin: Origin = Origin()) -> JobPlan:
     trainer = job.spec.pools.trainer
     push = training.async_.weight_sync.push
     processes = 1 if job.spec.accelerator == "cpu" else trainer.accelerators_per_worker
-    return JobPlan(
+    return JobSettings(
         bound=bound,
         total_groups=origin.trained + left,
         total_steps=origin.step + steps_left,
@@ -81,9 +81,3 @@ def plan_job(job: RLJob, rows: int, origin: Origin = Origin()) -> JobPlan:
         in_flight=push.in_flight if push is not None else None,
         trainer_ranks=trainer.replicas * processes,
     )
-
-
-def sampling_of(job: RLJob, stop_token_ids: tuple[int, ...]) -> Sampling:
-    """How the job's engines draw tokens."""
-    rollout = job.spec.training.rollout
-    return Sampling(rollout.temperature, rollout.top_p, rollout.top_k, stop_token_ids)

@@ -28,7 +28,7 @@ class TrainerPlaces:
         self, site: Site, ranks_per_worker: int, seconds: float, stopping: Callable[[], bool]
     ) -> None:
         """A worker is a pod in a cluster. `seconds`: longest wait for a number of workers; `stopping` tells
-        whether the job is to stop; the site's bell is rung when it is."""
+        whether the job is to stop; the site's changes is rung when it is."""
         self.workers = 0
         """Of the newest places; 0 before the first."""
         self._told = False
@@ -41,7 +41,7 @@ class TrainerPlaces:
     @property
     def outdated(self) -> bool:
         """Whether the RLJob asks for another number of workers than there are places for."""
-        return self.workers not in (0, self._site.wish().trainer)
+        return self.workers not in (0, self._site.desired().trainer)
 
     def nodes(self) -> list[str]:
         """Ids of the Ray nodes that ranks can run on now, once for each rank."""
@@ -50,7 +50,7 @@ class TrainerPlaces:
     async def find(self) -> list[str]:
         """The nodes of the ranks, by rank; the trainer is stopped. Raises `NoTrainerPods`, `StopAsked`."""
         while True:
-            wanted = self._site.wish().trainer
+            wanted = self._site.desired().trainer
             if await self._have(wanted):
                 self.workers = wanted
                 return self.nodes()
@@ -58,7 +58,7 @@ class TrainerPlaces:
     def confirmed(self) -> None:
         """The ranks run there."""
         self._told = False
-        self._site.board.trainer_stopped_for(None)
+        self._site.draft.trainer_stopped_for(None)
 
     async def drop_lost(self) -> None:
         """After a loss: wait until it is known which nodes are gone."""
@@ -75,15 +75,15 @@ class TrainerPlaces:
         unlike = self.workers == 0 and ranks not in (0, wanted * self._ranks_per_worker)
         if self._told or self.outdated or unlike:
             self._told = True
-            self._site.board.trainer_stopped_for(wanted)
+            self._site.draft.trainer_stopped_for(wanted)
 
     def _right(self, ranks: int) -> bool:
         """Whether the pods are those that `ranks` ranks can stay on."""
-        wish, nodes = self._site.wish(), self._site.table.having(_RESOURCE)
+        desired, nodes = self._site.desired(), self._site.table.having(_RESOURCE)
         return (
             len(self.nodes()) == ranks
-            and not any(node.pod in wish.doomed for node in nodes)
-            and (wish.settled or not self._told)
+            and not any(node.pod in desired.doomed for node in nodes)
+            and (desired.settled or not self._told)
         )
 
     async def _have(self, wanted: int) -> bool:
@@ -92,10 +92,10 @@ class TrainerPlaces:
 
         def over() -> bool:
             self._tell(wanted)
-            return self._stopping() or site.wish().trainer != wanted or self._right(ranks)
+            return self._stopping() or site.desired().trainer != wanted or self._right(ranks)
 
         try:
-            await site.bell.until(over, self._seconds)
+            await site.changes.until(over, self._seconds)
         except TimeoutError:
             raise NoTrainerPods(
                 f"the trainer's pool was to have {wanted} workers within {self._seconds:g} s, and has "
@@ -103,4 +103,4 @@ class TrainerPlaces:
             ) from None
         if self._stopping():
             raise StopAsked
-        return site.wish().trainer == wanted
+        return site.desired().trainer == wanted

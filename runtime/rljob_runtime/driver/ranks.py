@@ -16,11 +16,11 @@ import msgspec
 
 from rljob_api import RLJob
 from rljob_runtime.devices import DeviceMissing, Devices
-from rljob_runtime.driver.job_settings import JobPlan
+from rljob_runtime.driver.job_settings import JobSettings
 from rljob_runtime.driver.model_folder import checkpoint_root
 from rljob_runtime.driver.resume import with_fitting_groups
-from rljob_runtime.driver.training_loop import JobState
 from rljob_runtime.engines.protocol import WeightRef
+from rljob_runtime.groups.state import JobState
 from rljob_runtime.job_errors import TrainingDiverged, UnsupportedModel
 from rljob_runtime.parallel.microbatch import SampleTooLong
 from rljob_runtime.queue.service import QueueService
@@ -55,7 +55,7 @@ class RayTrainer:
     def __init__(
         self,
         job: RLJob,
-        plan: JobPlan,
+        settings: JobSettings,
         options: RunOptions,
         queue: QueueService,
         events_folder: Path | None,
@@ -66,7 +66,7 @@ class RayTrainer:
         """`device_share`: the part of its accelerator that a rank asks for."""
         self._device_share = device_share
         self._job = job
-        self._plan = plan
+        self._settings = settings
         self._options = options
         self._queue = queue
         self._events_folder = events_folder
@@ -147,7 +147,7 @@ class RayTrainer:
             return None
         state = msgspec.msgpack.decode(results[0], type=JobState)
         self.steps = state.step
-        fitting = with_fitting_groups(state, self._plan)
+        fitting = with_fitting_groups(state, self._settings)
         if dropped := len(state.waiting) - len(fitting.waiting):
             log.info("%d waiting groups do not fit the job as it is and are left out", dropped)
         return fitting
@@ -183,7 +183,7 @@ class RayTrainer:
             events_rank=self._event_ranks.of(f"trainer-{rank}"),
             rank=rank,
             world_size=world_size,
-            total_updates=self._plan.total_updates,
+            total_updates=self._settings.total_updates,
             keep_versions=push.pull.keep_versions if push.pull is not None else 2,
             endpoint=self._queue.endpoint,
             keys=self._queue.keys,

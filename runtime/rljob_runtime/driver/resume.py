@@ -13,8 +13,8 @@ import msgspec
 from rljob_api.schedule import Schedule
 from rljob_runtime.data.errors import DataError
 from rljob_runtime.data.fingerprint import DataFingerprint, difference
-from rljob_runtime.driver.job_settings import JobPlan, Origin
-from rljob_runtime.driver.training_loop import JobState
+from rljob_runtime.driver.job_settings import JobSettings, Origin
+from rljob_runtime.groups.state import JobState
 from rljob_runtime.samples import Group, decode_group
 from rljob_runtime.trainer.checkpoint import damaged, newest, read_head
 
@@ -61,34 +61,34 @@ def beyond(state: JobState, schedule: Schedule, rows: int) -> str | None:
     return f"has trained prompts of epoch {begun:,}, and {asked}: set it to {begun} {_OR_ANEW}"
 
 
-def with_fitting_groups(state: JobState, plan: JobPlan) -> JobState:
+def with_fitting_groups(state: JobState, settings: JobSettings) -> JobState:
     """`state` without the waiting groups that the job, as it is, could not train in time, or has no place
     for; their prompts are among those that remain to be dispatched. Unless the job was changed, all fit."""
     groups = [decode_group(frame) for frame in state.waiting]
-    counted_alike = state.steps_per_version in (None, plan.bound.steps_per_version)
-    fitting = _fitting(groups, state, plan) if counted_alike else set()
+    counted_alike = state.steps_per_version in (None, settings.bound.steps_per_version)
+    fitting = _fitting(groups, state, settings) if counted_alike else set()
     waiting = [frame for frame, group in zip(state.waiting, groups, strict=True) if group.uid in fitting]
     return msgspec.structs.replace(state, waiting=waiting)
 
 
-def _fitting(groups: list[Group], state: JobState, plan: JobPlan) -> set[int]:
+def _fitting(groups: list[Group], state: JobState, settings: JobSettings) -> set[int]:
     """Uids of the groups, whose versions mean what they mean to the job, that are kept: by nearest deadline,
     each that has a step before its deadline, as many as may be outstanding."""
-    bound, controller = plan.bound, plan.controller(len(state.ledger))
+    bound, controller = settings.bound, settings.controller(len(state.ledger))
     version, kept = bound.version_at(state.step), set()
     for group in sorted(groups, key=lambda group: (group.dispatch_version, group.uid)):
         in_time = bound.slots(state.step, group.dispatch_version + bound.versions) > controller.outstanding
-        if _as_asked(group, version, plan) and in_time and controller.room(version) > 0:
+        if _as_asked(group, version, settings) and in_time and controller.room(version) > 0:
             controller.dispatched(group.uid, group.dispatch_version)
             kept.add(group.uid)
     return kept
 
 
-def _as_asked(group: Group, version: int, plan: JobPlan) -> bool:
+def _as_asked(group: Group, version: int, settings: JobSettings) -> bool:
     """Whether the job could have made this group by `version`."""
-    rollout = plan.rollout
+    rollout = settings.rollout
     return (
-        group.uid < plan.total_groups
+        group.uid < settings.total_groups
         and group.dispatch_version <= version
         and len(group.samples) == rollout.samples_per_prompt
         and all(len(sample.tokens) <= rollout.max_response_tokens for sample in group.samples)

@@ -24,7 +24,7 @@ from rljob_runtime.data.prompts import PromptSource
 from rljob_runtime.data.tokenizer import build_tokenizer
 from rljob_runtime.devices import DeviceMissing
 from rljob_runtime.driver.ending import ReportWriter, export_model
-from rljob_runtime.driver.job_settings import Origin, plan_job
+from rljob_runtime.driver.job_settings import Origin, job_settings
 from rljob_runtime.driver.model_folder import checkpoint_root, place_checkpoints
 from rljob_runtime.driver.resume import ResumeRefused, check_resume
 from rljob_runtime.driver.session import Session
@@ -119,20 +119,20 @@ class _Running:
         origin = Origin()
         if options.resume:
             origin = check_resume(self._checkpoints, prompts.fingerprint, training.schedule, prompts.rows)
-        plan = plan_job(job, prompts.rows, origin)
+        settings = job_settings(job, prompts.rows, origin)
         header = header_of(job, options.manifest_folder)
-        self._view.start(Progress(header, total_steps=plan.total_steps, activity="starting"))
+        self._view.start(Progress(header, total_steps=settings.total_steps, activity="starting"))
 
         def track(pool: EnginePool, first_step: int) -> Tracker:
             metrics = MetricsLog(options.folder, first_step if options.resume else None)
             self._tracker = Tracker(
-                header, pool, metrics, time.time, first_step, plan.total_steps, plan.capacity_samples,
+                header, pool, metrics, time.time, first_step, settings.total_steps, settings.capacity_samples,
                 with_kl=training.algorithm.kl is not None,
             )  # fmt: skip
             return self._tracker
 
         async with self._place(job) as site:
-            self._session = Session(job, options, plan, tokenizer, prompts, site, self._view.message)
+            self._session = Session(job, options, settings, tokenizer, prompts, site, self._view.message)
             self._on_signals(self._session)
             try:
                 await self._session.run(track, self._show, self._trained)
@@ -141,7 +141,7 @@ class _Running:
                     self._tracker.close()
         if self._export is not None:
             self._model = await self._export
-        return ExitCode.DONE if self._session.steps_done >= plan.total_steps else ExitCode.STOPPED
+        return ExitCode.DONE if self._session.steps_done >= settings.total_steps else ExitCode.STOPPED
 
     def finish(self, outcome: str, seconds: float) -> None:
         """Say how the job ended."""

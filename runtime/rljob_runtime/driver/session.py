@@ -6,7 +6,7 @@ Guarantees:
   the queue is filled again from the groups that are kept, requests move to other engines; what keeps failing
   ends the job;
 - what the RLJob asks for while the job runs is done: other sizes of the pools, a stop when it is suspended or
-  deleted; the site's board says how far;
+  deleted; the site's status draft says how far;
 - whatever happens, every part that was started is ended.
 """
 
@@ -23,13 +23,13 @@ from rljob_api import RLJob
 from rljob_runtime.data.prompts import PromptSource
 from rljob_runtime.data.tokenizer import TextTokenizer
 from rljob_runtime.driver.export import keep_model_files
-from rljob_runtime.driver.job_settings import JobPlan
+from rljob_runtime.driver.job_settings import JobSettings
 from rljob_runtime.driver.model_folder import checkpoint_root, engine_model
 from rljob_runtime.driver.places import StopAsked, TrainerPlaces
 from rljob_runtime.driver.ranks import RayTrainer, TrainerDied
 from rljob_runtime.driver.storage import judge
 from rljob_runtime.driver.tracker import Tracker
-from rljob_runtime.driver.training_loop import JobState, LoopSettings, TrainingLoop
+from rljob_runtime.driver.training_loop import LoopSettings, TrainingLoop
 from rljob_runtime.engines.protocol import WeightRef
 from rljob_runtime.fleet.device_share import device_share
 from rljob_runtime.fleet.fleet import Fleet, FleetTimes
@@ -37,6 +37,7 @@ from rljob_runtime.fleet.workers import RolloutWorkers
 from rljob_runtime.groups.counts import GroupCounts
 from rljob_runtime.groups.ledger import Ledger
 from rljob_runtime.groups.staleness import StalenessController
+from rljob_runtime.groups.state import JobState
 from rljob_runtime.queue.service import QueueService
 from rljob_runtime.restarts import RestartBudget
 from rljob_runtime.rewards.pool import RewardPool
@@ -71,7 +72,7 @@ class Session:
         self,
         job: RLJob,
         options: RunOptions,
-        plan: JobPlan,
+        settings: JobSettings,
         tokenizer: TextTokenizer,
         prompts: PromptSource,
         site: Site,
@@ -79,7 +80,7 @@ class Session:
     ) -> None:
         """`say` tells a person, in one line."""
         self.job = job
-        self.plan = plan
+        self.settings = settings
         self.steps_done = 0
         self.checkpoint_step = 0
         """Steps in the newest checkpoint, as far as it is known; 0 where there is none."""
@@ -94,7 +95,7 @@ class Session:
         self._events_folder = folder
         self.events = EventLog(folder, 0, "driver", "driver")
         self._ranks = EventRanks()
-        ranks_per_worker = plan.trainer_ranks // job.spec.pools.trainer.replicas
+        ranks_per_worker = settings.trainer_ranks // job.spec.pools.trainer.replicas
         deadline = job.spec.run_policy.start_deadline_seconds
         self._places = TrainerPlaces(site, ranks_per_worker, deadline, lambda: self._stopping)
         self._checkpoints = checkpoint_root(job, options.folder, options.manifest_folder)
@@ -104,7 +105,7 @@ class Session:
     def stop(self) -> None:
         """Stop after the step that is being trained, with a checkpoint."""
         self._stopping = True
-        self._site.bell.ring()
+        self._site.changes.notify()
         if self._loop is not None:
             self._loop.stop_asked.set()
 
@@ -126,8 +127,8 @@ class Session:
             except StopAsked:
                 log.info("stopped while waiting for pods")
             following.cancel()
-            if self._site.wish().suspend and self.steps_done < self.plan.total_steps:
-                self._site.board.suspended_at(self.checkpoint_step)
+            if self._site.desired().suspend and self.steps_done < self.settings.total_steps:
+                self._site.draft.suspended_at(self.checkpoint_step)
             self._flush_events()
             on_trained()
             # Before the trainer, whose weights a worker that is just starting would miss.
@@ -142,7 +143,7 @@ class Session:
         await self._start_trainer()
         state = await self._trainer.load() if self._options.resume else None
         self._tracker = tracker_for(self.pool, state.step if state else 0)
-        self._site.board.progress(self._tracker.progress)
+        self._site.draft.progress(self._tracker.progress)
         self._on_step = on_step
         state = state or self._beginning
         self.steps_done = self.checkpoint_step = state.step
@@ -159,19 +160,19 @@ class Session:
         """Do what the RLJob asks for while the job runs."""
         site = self._site
         while True:
-            wish = site.wish()
+            desired = site.desired()
             self._fleet.adjust()
-            if (wish.suspend or wish.deleted) and not self._stopping:
-                self._say("the job is deleted" if wish.deleted else "the job is to be suspended")
+            if (desired.suspend or desired.deleted) and not self._stopping:
+                self._say("the job is deleted" if desired.deleted else "the job is to be suspended")
                 self.stop()
             elif self._places.outdated and self._loop is not None:
                 self._loop.stop_asked.set()
-            site.board.acted_on(wish.generation)
-            await site.bell.wait()
+            site.draft.acted_on(desired.generation)
+            await site.changes.wait()
 
     async def _assemble(self, stack: AsyncExitStack) -> None:
         """Make every part; the heavy ones start later."""
-        training, plan = self.job.spec.training, self.plan
+        training, settings = self.job.spec.training, self.settings
         model_folder = await asyncio.to_thread(engine_model, self.job, self._options, self._tokenizer)
         await asyncio.to_thread(keep_model_files, model_folder, self._tokenizer, self._options.folder)
         site = self._site
@@ -181,7 +182,7 @@ class Session:
         )
         stack.callback(route.close)
         self._queue = QueueService(
-            plan.capacity_samples, site.home, address, site.keyring, self._spawn, self._queue_lost
+            settings.capacity_samples, site.home, address, site.keyring, self._spawn, self._queue_lost
         )
         stack.push_async_callback(self._queue.close)
         await self._queue.start()
@@ -201,18 +202,18 @@ class Session:
         )
         self._controller = self._new_controller(Ledger())
         self._rollouter = Rollouter(
-            plan.rollout, self.pool, self._controller, self._prompts.prompt, iter(()), scorer, self._outbox,
-            self.events,
+            settings.rollout, self.pool, self._controller, self._prompts.prompt, iter(()), scorer,
+            self._outbox, self.events,
         )  # fmt: skip
         stack.callback(lambda: log.info("at the end: %s", self._rollouter.counts))
         share = device_share(self.job, local_ray.devices(), self._options.share)
         self._trainer = RayTrainer(
-            self.job, plan, self._options, self._queue, self._events_folder, self._ranks, route, share
+            self.job, settings, self._options, self._queue, self._events_folder, self._ranks, route, share
         )
         self._trainer_budget = RestartBudget("the trainer")
         stack.push_async_callback(self._trainer.close)
         sync = EngineSync(self.pool, _SYNC_SECONDS, _DRAIN_SECONDS)
-        self._weights = Push(sync, plan.in_flight) if plan.in_flight else Pull(sync, self._spawn)
+        self._weights = Push(sync, settings.in_flight) if settings.in_flight else Pull(sync, self._spawn)
         self._may_join = asyncio.Event()
         workers = RolloutWorkers(
             self.job, self._tokenizer, share, site.one_machine, self._events_folder, self._ranks, route,
@@ -227,7 +228,7 @@ class Session:
         stack.push_async_callback(self._fleet.close)
 
     def _new_controller(self, ledger: Ledger) -> StalenessController:
-        return self.plan.controller(len(ledger))
+        return self.settings.controller(len(ledger))
 
     def _flush_events(self) -> None:
         """Write what is buffered of the driver's events and of those that it records for the engines."""
@@ -248,7 +249,7 @@ class Session:
             self._controller.dispatched(group.uid, group.dispatch_version)
             self._controller.put(group.uid)
         self.pool.step = state.step
-        version = self.plan.bound.version_at(state.step)
+        version = self.settings.bound.version_at(state.step)
         if publish:
             await self._push_version(version)
         # At once: an engine that came during the push asks for the weights when that has ended.
@@ -257,12 +258,12 @@ class Session:
             await self._weights.settled()
             self.pool.lose_newer(version)
         waiting = {group.uid for group in groups}
-        self._rollouter.restart(self._controller, self._ledger.remaining(self.plan.total_groups, waiting))
+        self._rollouter.restart(self._controller, self._ledger.remaining(self.settings.total_groups, waiting))
 
     async def _push_version(self, version: int) -> None:
         """Give all engines the trainer's weights as `version`."""
         ref = await self._trainer.publish(version)
-        await self._weights.publish(ref, None if ref.transport in STORED else self._trainer)
+        await self._weights.deliver(ref, None if ref.transport in STORED else self._trainer)
 
     async def _push_again(self) -> None:
         """Send engines that have just come what the trainer holds (a collective transport keeps nothing)."""
@@ -278,7 +279,7 @@ class Session:
         trainer is being brought back, which ends with a push to all. Within a version (of several steps) they
         are newer than what others hold as that version: newcomers wait for the next, unless nobody else
         serves."""
-        step, bound, slots = self._trainer.steps, self.plan.bound, self.pool.slots
+        step, bound, slots = self._trainer.steps, self.settings.bound, self.pool.slots
         if not self._may_join.is_set() or all(slot.entered for slot in slots):
             return None
         if step % bound.steps_per_version and any(slot.joined for slot in slots):
@@ -310,7 +311,7 @@ class Session:
         while True:
             self._loop = TrainingLoop(
                 LoopSettings(
-                    self.plan.total_steps, self.job.spec.training.checkpoint.every_steps,
+                    self.settings.total_steps, self.job.spec.training.checkpoint.every_steps,
                     self._prompts.fingerprint,
                 ),
                 self._trainer, self._rollouter, self._controller, self._weights, self._ledger, self._outbox,
@@ -320,7 +321,7 @@ class Session:
                 self._loop.stop_asked.set()
             try:
                 self.steps_done = first_step = await self._loop.run(first_step)
-                if self._stopping or self.steps_done >= self.plan.total_steps:
+                if self._stopping or self.steps_done >= self.settings.total_steps:
                     return
                 if self._places.outdated:
                     await self._resize(first_step)
@@ -337,7 +338,7 @@ class Session:
         state = await self._trainer.load() or self._beginning
         if state.step != step:
             raise TrainerDied(f"the checkpoint of step {step} is not where the new trainer workers are")
-        await self._push_version(self.plan.bound.version_at(step))
+        await self._push_version(self.settings.bound.version_at(step))
         self._may_join.set()
         self._say(f"the trainer goes on with {_workers(self._places.workers)}")
 
@@ -363,14 +364,14 @@ class Session:
         version = min((slot.version for slot in self.pool.slots if slot.entered), default=0)
         counts = self._rollouter.counts
         self._tracker.step_done(result, uids, self._outbox.samples, version, seconds, counts)
-        self._site.board.progress(self._tracker.progress)
+        self._site.draft.progress(self._tracker.progress)
         self.steps_done = result.step + 1
         self._on_step()
 
     def _checkpoint_written(self, step: int) -> None:
         self._trainer_budget.worked()
         self.checkpoint_step = step
-        self._site.board.checkpoint(step, str(folder_of(self._checkpoints, step)))
+        self._site.draft.checkpoint(step, str(folder_of(self._checkpoints, step)))
 
     def _engine_lost(self, slot: EngineSlot, why: str) -> None:
         self._fleet.lost(slot, why)

@@ -16,33 +16,13 @@ import msgspec
 
 from rljob_runtime.data.fingerprint import DataFingerprint
 from rljob_runtime.engines.protocol import WeightRef
-from rljob_runtime.groups.counts import GroupCounts
 from rljob_runtime.groups.ledger import Ledger
 from rljob_runtime.groups.staleness import StalenessController
+from rljob_runtime.groups.state import JobState
 from rljob_runtime.rollout.rollouter import Rollouter
-from rljob_runtime.rollout.weight_sync import Broadcaster, WeightSyncPlan
+from rljob_runtime.rollout.weight_sync import Broadcaster, WeightSync
 from rljob_runtime.trace.record.event_log import EventLog
 from rljob_runtime.weights.transport import STORED
-
-
-class JobState(msgspec.Struct):
-    """What a checkpoint holds beside the model: where the job stands."""
-
-    step: int
-    """Steps done."""
-    ledger: Ledger
-    waiting: list[bytes]
-    """Finished groups that wait to be trained, in wire form."""
-    counts: GroupCounts
-    data: DataFingerprint
-    """Of the prompts that uids stand for."""
-    steps_per_version: int | None = None
-    """What the versions in waiting groups are counted by; None in checkpoints that do not say it."""
-
-    @property
-    def kept(self) -> int:
-        """Groups that are trained, and those that wait."""
-        return len(self.ledger) + len(self.waiting)
 
 
 class Trainer(Broadcaster, Protocol):
@@ -102,7 +82,7 @@ class TrainingLoop:
         trainer: Trainer,
         rollouter: Rollouter,
         controller: StalenessController,
-        plan: WeightSyncPlan,
+        plan: WeightSync,
         ledger: Ledger,
         waiting: WaitingGroups,
         events: EventLog,
@@ -195,7 +175,7 @@ class TrainingLoop:
             await self._push(ref, self._trainer)
 
     async def _push(self, ref: WeightRef, broadcaster: Broadcaster | None) -> None:
-        await self._plan.publish(ref, broadcaster)
+        await self._plan.deliver(ref, broadcaster)
         self._rollouter.poke()
 
     async def _save(self, step: int) -> None:

@@ -5,7 +5,7 @@ Guarantees:
 - a worker that dies is replaced in its place and its replacement joins the same way; one that keeps dying
   ends the job (`GivenUp`). One whose node is gone is not replaced and counts for nothing: the next node that
   comes with a free place gets a worker;
-- `cluster.scaling` decides which places have workers. A worker that has to go gets no more requests, those it
+- `fleet.scaling` decides which places have workers. A worker that has to go gets no more requests, those it
   runs go on elsewhere with the tokens they have, and it has ended before its pod is reported as released.
 """
 
@@ -18,10 +18,10 @@ from typing import Any
 
 from rljob_runtime.engines.protocol import Engine, EngineDied, WeightRef
 from rljob_runtime.fleet.scaling import Occupant, Place, decide
-from rljob_runtime.fleet.seats import Seat, Workers
+from rljob_runtime.fleet.worker_spec import Workers, WorkerSpec
 from rljob_runtime.restarts import RestartBudget
 from rljob_runtime.rollout.pool import EnginePool, EngineSlot
-from rljob_runtime.rollout.weight_sync import WeightSyncPlan
+from rljob_runtime.rollout.weight_sync import WeightSync
 from rljob_runtime.site.nodes import RayNode
 from rljob_runtime.site.site import RESOURCES, Site
 from rljob_runtime.weights.shm import WeightsGone
@@ -55,7 +55,7 @@ class FleetTimes:
 class _Member:
     """A worker, from the decision to start it until its place is free again."""
 
-    seat: Seat
+    worker: WorkerSpec
     node: RayNode
     budget: RestartBudget
     leave: asyncio.Event = field(default_factory=asyncio.Event)
@@ -87,7 +87,7 @@ class Fleet:
         self,
         workers: Workers,
         pool: EnginePool,
-        weights: WeightSyncPlan,
+        weights: WeightSync,
         push_again: Callable[[], Awaitable[None]],
         may_join: asyncio.Event,
         site: Site,
@@ -112,18 +112,18 @@ class Fleet:
         """By place."""
         self._released: set[str] = set()
         """Places whose pods may go, or may once their workers have left."""
-        self._seats: dict[str, Seat] = {}
+        self._specs: dict[str, WorkerSpec] = {}
         self._tending: set[asyncio.Task[None]] = set()
         self._closing = False
 
     async def started(self, stopping: Callable[[], bool]) -> None:
         """Wait until the workers that could be started at first serve, one at least; or until `stopping`.
         Raises `NoWorkers`."""
-        bell, seconds = self._site.bell, self._times.first
+        changes, seconds = self._site.changes, self._times.first
         try:
-            await bell.until(lambda: stopping() or bool(self._members), seconds)
+            await changes.until(lambda: stopping() or bool(self._members), seconds)
             first = dict(self._members)
-            await bell.until(lambda: stopping() or self._all_serve(first), seconds)
+            await changes.until(lambda: stopping() or self._all_serve(first), seconds)
         except TimeoutError:
             raise NoWorkers(f"no rollout worker came up in {seconds:g} s") from None
 
@@ -137,8 +137,8 @@ class Fleet:
 
     def flush_events(self) -> None:
         """Write out what is buffered of the workers' events."""
-        for seat in self._seats.values():
-            seat.events.flush()
+        for worker in self._specs.values():
+            worker.events.flush()
 
     async def close(self) -> None:
         """End all workers."""
@@ -154,7 +154,7 @@ class Fleet:
 
     def adjust(self) -> None:
         """Begin what the RLJob asks for now and the nodes allow; to be called when either has changed."""
-        site, wish = self._site, self._site.wish()
+        site, desired = self._site, self._site.desired()
         for member in self._members.values():
             if member.node.id not in site.table:
                 self._gone(member)
@@ -162,7 +162,9 @@ class Fleet:
             places = dict(self._places(pool))
             self._released &= {key for key, _ in self._all_places()}
             change = decide(
-                wish.workers(pool), [self._as_place(key, node) for key, node in places.items()], wish.doomed
+                desired.workers(pool),
+                [self._as_place(key, node) for key, node in places.items()],
+                desired.doomed,
             )
             self._released |= set(change.release)
             self._released -= set(change.rejoin)
@@ -171,7 +173,7 @@ class Fleet:
                     leaver.leave.set()
             for key in change.start:
                 self._begin(key, places[key], pool)
-        site.board.released(
+        site.draft.released(
             node.pod for key, node in self._all_places() if key in self._released and key not in self._members
         )
 
@@ -186,17 +188,17 @@ class Fleet:
 
     def _as_place(self, key: str, node: RayNode) -> Place:
         member, released = self._members.get(key), key in self._released
-        offered = node.pod in self._site.board.offered
+        offered = node.pod in self._site.draft.offered
         if member is None:
             return Place(key, node.pod, released=released, offered=offered)
         requests = member.slot.places if member.slot is not None else 0
         return Place(key, node.pod, member.occupant, requests, member.joined_at, released, offered)
 
     def _begin(self, key: str, node: RayNode, pool: str) -> None:
-        taken = {member.seat.name for member in self._members.values()}
+        taken = {member.worker.name for member in self._members.values()}
         name = next(name for index in itertools.count() if (name := f"{pool}-{index}") not in taken)
-        seat = self._seats[name] = self._workers.seat(name, pool)
-        member = _Member(seat, node, RestartBudget(f"rollout worker {name}"))
+        worker = self._specs[name] = self._workers.spec(name, pool)
+        member = _Member(worker, node, RestartBudget(f"rollout worker {name}"))
         self._members[key] = member
         log.info("rollout worker %s starts on %s", name, node.pod or node.address)
         task = self._spawn(self._tend(key, member))
@@ -230,7 +232,7 @@ class Fleet:
         finally:
             if not self._closing:
                 del self._members[key]
-                self._site.bell.ring()
+                self._site.changes.notify()
 
     async def _until_over(self, member: _Member) -> str | None:
         """Wait until the worker has died, and return why; or until it has to leave."""
@@ -264,13 +266,13 @@ class Fleet:
         self._relieve_newcomers()
         await self._close(member, slot.engine)
         where = member.node.pod or member.node.address
-        self._say(f"rollout worker {member.seat.name} on {where} is released; {moved} requests moved")
+        self._say(f"rollout worker {member.worker.name} on {where} is released; {moved} requests moved")
 
     async def _close(self, member: _Member, engine: Engine) -> None:
         try:
             await engine.close()
         except EngineDied as error:
-            log.info("closing what is left of %s: %s", member.seat.name, error)
+            log.info("closing what is left of %s: %s", member.worker.name, error)
         member.slot = None
 
     def _charge(self, member: _Member, why: str) -> None:
@@ -301,22 +303,22 @@ class Fleet:
                 await _cancel(coming)
             if await self._still_there(member, why):
                 member.budget.failed(why)
-                self._say(f"rollout worker {member.seat.name}: {why}; it is started again")
+                self._say(f"rollout worker {member.worker.name}: {why}; it is started again")
             else:
                 break
         return None
 
     def _welcome(self, member: _Member, back: bool) -> None:
         if back:
-            self._say(f"rollout worker {member.seat.name} is back")
+            self._say(f"rollout worker {member.worker.name} is back")
         elif not self._site.one_machine:
-            self._say(f"rollout worker {member.seat.name} serves on {member.node.pod}")
+            self._say(f"rollout worker {member.worker.name} serves on {member.node.pod}")
 
     async def _bring_up(self, member: _Member) -> EngineSlot:
         async with asyncio.timeout(self._times.start):
-            engine = await self._workers.make(member.seat, member.node)
-        seat = member.seat
-        slot = EngineSlot(engine, seat.pool, seat.limit, seat.events, devices=seat.devices)
+            engine = await self._workers.make(member.worker, member.node)
+        worker = member.worker
+        slot = EngineSlot(engine, worker.pool, worker.limit, worker.events, devices=worker.devices)
         try:
             await self._enter(member, slot)
         except BaseException:
@@ -339,10 +341,10 @@ class Fleet:
                 loaded = ref
             else:
                 while self._weights.newest == ref:
-                    await self._weights.published.wait()
+                    await self._weights.newest_changed.wait()
         self._add(member, slot)
         self._pool.join(slot)
-        self._site.bell.ring()
+        self._site.changes.notify()
 
     def _relieve_newcomers(self) -> None:
         """Engines that have yet to join may wait for the next version, which waits for steps; with nobody
@@ -352,7 +354,7 @@ class Fleet:
 
     async def _push_to_all(self) -> None:
         await self._push_again()
-        self._site.bell.ring()
+        self._site.changes.notify()
 
     def _add(self, member: _Member, slot: EngineSlot) -> None:
         member.slot, member.joined_at = slot, self._clock()

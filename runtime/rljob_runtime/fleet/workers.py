@@ -11,13 +11,13 @@ import msgspec
 from rljob_api import RLJob
 from rljob_runtime.data.tokenizer import TextTokenizer
 from rljob_runtime.devices import Devices
-from rljob_runtime.driver.job_settings import sampling_of
 from rljob_runtime.engines.factory import EngineSpec
 from rljob_runtime.engines.fetching import FetchSpec
 from rljob_runtime.engines.protocol import Engine, EngineDied
 from rljob_runtime.engines.remote import RemoteEngine
 from rljob_runtime.engines.rollout_worker import start_worker
-from rljob_runtime.fleet.seats import Seat
+from rljob_runtime.engines.sampling import sampling_of
+from rljob_runtime.fleet.worker_spec import WorkerSpec
 from rljob_runtime.groups.responses import response_seed
 from rljob_runtime.net.keys import Keyring, client_keys, server_keys
 from rljob_runtime.site.nodes import RayNode, only_on
@@ -32,7 +32,7 @@ _FETCHING_FACTORY = "rljob_runtime.engines.fetching:make"
 
 
 class RolloutWorkers:
-    """Starts workers; each start of a seat is a new process with the job's initial weights. Implements the
+    """Starts workers; each start of a worker is a new process with the job's initial weights. Implements the
     fleet's `Workers`."""
 
     def __init__(
@@ -58,35 +58,35 @@ class RolloutWorkers:
         self._server_keys, self._client_keys = keyring.pair("engines")
         self._sockets = tempfile.TemporaryDirectory(prefix="rljob-")
         self._starts = itertools.count()
-        self._seats: dict[str, Seat] = {}
+        self._specs: dict[str, WorkerSpec] = {}
 
-    def seat(self, name: str, pool: str) -> Seat:
-        """The seat of a name; the same one each time."""
-        if name not in self._seats:
+    def spec(self, name: str, pool: str) -> WorkerSpec:
+        """The worker of a name; the same one each time."""
+        if name not in self._specs:
             limit = self._job.spec.training.rollout.max_running_requests
             events = EventLog(self._events_folder, self._ranks.of(name), name, pool)
-            self._seats[name] = Seat(name, pool, limit, events, self._devices(pool))
-        return self._seats[name]
+            self._specs[name] = WorkerSpec(name, pool, limit, events, self._devices(pool))
+        return self._specs[name]
 
-    async def make(self, seat: Seat, node: RayNode) -> Engine:
+    async def make(self, worker: WorkerSpec, node: RayNode) -> Engine:
         """Start a worker and its engine on a node. Raises `EngineDied`."""
         import ray
         from ray.exceptions import RayError
 
         number = next(self._starts)
-        factory, arguments = self._engine(seat, number)
+        factory, arguments = self._engine(worker, number)
         address = f"tcp://{node.address}:0"
         if self._one_machine:
-            address = f"ipc://{Path(self._sockets.name) / f'{seat.name}-{number}'}"
+            address = f"ipc://{Path(self._sockets.name) / f'{worker.name}-{number}'}"
         actor = start_worker(
-            factory, arguments, seat.name, address, self._server_keys, **self._options(seat, node)
+            factory, arguments, worker.name, address, self._server_keys, **self._options(worker, node)
         )
         try:
-            engine = RemoteEngine(seat.name, actor, client_keys(self._client_keys))
+            engine = RemoteEngine(worker.name, actor, client_keys(self._client_keys))
             await engine.start(0)
         except RayError as error:
             ray.kill(actor)
-            raise EngineDied(f"engine {seat.name}: {str(error).splitlines()[0]}") from error
+            raise EngineDied(f"engine {worker.name}: {str(error).splitlines()[0]}") from error
         except BaseException:
             ray.kill(actor)
             raise
@@ -96,11 +96,11 @@ class RolloutWorkers:
         """Remove the workers' sockets."""
         self._sockets.cleanup()
 
-    def _engine(self, seat: Seat, number: int) -> tuple[str, dict[str, Any]]:
+    def _engine(self, worker: WorkerSpec, number: int) -> tuple[str, dict[str, Any]]:
         """The factory of a worker's engine and its arguments."""
         spec = EngineSpec(
             job=self._json,
-            pool=_POOLS[seat.pool],
+            pool=_POOLS[worker.pool],
             model_folder=str(self._route.model_folder),
             sampling=self._sampling,
             seed=response_seed(self._job.spec.training.seed, number, 0),
@@ -109,7 +109,7 @@ class RolloutWorkers:
         route = self._route
         if not route.fetches:
             return _FACTORY, arguments
-        run_id = f"{self._job.metadata.name}-{os.getpid()}-{seat.name}-{number}"
+        run_id = f"{self._job.metadata.name}-{os.getpid()}-{worker.name}-{number}"
         fetch = FetchSpec(run_id, server_keys(route.server_keys).public, route.client_keys, route.model)
         return _FETCHING_FACTORY, {**arguments, "fetch": msgspec.msgpack.encode(fetch)}
 
@@ -117,11 +117,14 @@ class RolloutWorkers:
         workers = getattr(self._job.spec.pools, _POOLS[pool])
         return 1 if self._job.spec.accelerator == "cpu" else int(workers.accelerators_per_worker)
 
-    def _options(self, seat: Seat, node: RayNode) -> dict[str, Any]:
-        pool, kind = getattr(self._job.spec.pools, _POOLS[seat.pool]), Devices.of(self._job.spec.accelerator)
+    def _options(self, worker: WorkerSpec, node: RayNode) -> dict[str, Any]:
+        pool, kind = (
+            getattr(self._job.spec.pools, _POOLS[worker.pool]),
+            Devices.of(self._job.spec.accelerator),
+        )
         options: dict[str, Any] = {
             "num_cpus": 0,
-            "resources": {RESOURCES[seat.pool]: 1},
+            "resources": {RESOURCES[worker.pool]: 1},
             "scheduling_strategy": only_on(node.id),
             "runtime_env": {"env_vars": {"OMP_NUM_THREADS": str(pool.cpus_per_worker)}},
             "max_concurrency": 1000,

@@ -12,7 +12,6 @@ Guarantees:
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -21,6 +20,7 @@ from rljob_runtime.engines.protocol import EngineDied, Request
 from rljob_runtime.groups.counts import GroupCounts
 from rljob_runtime.groups.responses import Response, request_id, response_seed
 from rljob_runtime.groups.staleness import StalenessController
+from rljob_runtime.groups.state import RolloutSettings
 from rljob_runtime.rollout.pool import EnginePool, EngineSlot
 from rljob_runtime.samples import Group, Prompt, Sample
 from rljob_runtime.trace.record.event_log import EventLog
@@ -40,15 +40,6 @@ class GroupSink(Protocol):
     """Where finished groups go; waits while it is full."""
 
     async def __call__(self, group: Group) -> None: ...
-
-
-@dataclass(frozen=True)
-class RolloutSettings:
-    """What the rollouter needs of the RLJob."""
-
-    samples_per_prompt: int
-    max_response_tokens: int
-    seed: int
 
 
 class Rollouter:

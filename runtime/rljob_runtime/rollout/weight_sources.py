@@ -14,7 +14,7 @@ from rljob_runtime.weights.transport import STORED
 
 
 @dataclass
-class Meeting:
+class WeightSources:
     """Remembers the group that was joined last."""
 
     address: str = ""

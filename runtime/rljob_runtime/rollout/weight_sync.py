@@ -19,10 +19,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import nullcontext, suppress
 from typing import Any, Protocol
 
-from rljob_runtime.bell import Bell
+from rljob_runtime.change_signal import ChangeSignal
 from rljob_runtime.engines.protocol import EngineDied, PauseMode, WeightRef
 from rljob_runtime.rollout.pool import EnginePool, EngineSlot
-from rljob_runtime.rollout.weight_sources import Meeting
+from rljob_runtime.rollout.weight_sources import WeightSources
 from rljob_runtime.weights.shm import WeightsGone
 from rljob_runtime.weights.transport import FETCHED, STORED
 
@@ -48,14 +48,14 @@ class Broadcaster(Protocol):
         ...
 
 
-class WeightSyncPlan(Protocol):
+class WeightSync(Protocol):
     """What the training loop does with a new version."""
 
     newest: WeightRef | None
-    published: Bell
+    newest_changed: ChangeSignal
     """Rung when `newest` has changed."""
 
-    async def publish(self, ref: WeightRef, broadcaster: Broadcaster | None = None) -> None:
+    async def deliver(self, ref: WeightRef, broadcaster: Broadcaster | None = None) -> None:
         """A new version exists. `broadcaster` sends it where the transport is collective."""
         ...
 
@@ -127,21 +127,21 @@ class Push:
     def __init__(self, sync: EngineSync, mode: PauseMode, settle: float = _SETTLE_SECONDS) -> None:
         """`settle`: seconds that engines get to finish with a version whose broadcast was broken off."""
         self.newest: WeightRef | None = None
-        self.published = Bell()
+        self.newest_changed = ChangeSignal()
         self._sync = sync
         self._mode = mode
         self._settle = settle
-        self._meeting = Meeting()
+        self._sources = WeightSources()
         self._one_at_a_time = asyncio.Lock()
         self._engines_changed = asyncio.Event()
         sync.pool.listen(self._engines_changed.set)
 
-    async def publish(self, ref: WeightRef, broadcaster: Broadcaster | None = None) -> None:
+    async def deliver(self, ref: WeightRef, broadcaster: Broadcaster | None = None) -> None:
         async with self._one_at_a_time, nullcontext() if broadcaster is None else broadcaster.turn:
             await self._update(ref, broadcaster)
 
     async def settled(self) -> None:
-        """They are when `publish` has returned."""
+        """They are when `deliver` has returned."""
 
     async def again(
         self, current: Callable[[], Awaitable[WeightRef | None]], broadcaster: Broadcaster
@@ -155,11 +155,11 @@ class Push:
     async def _update(self, ref: WeightRef, broadcaster: Broadcaster | None) -> None:
         await asyncio.gather(*(self._sync.prepare(slot, ref) for slot in list(self._sync.pool.slots)))
         self.newest = ref
-        self.published.ring()
+        self.newest_changed.notify()
         paused = list(self._sync.pool.slots)
         await asyncio.gather(*(self._sync.pause(slot, self._mode) for slot in paused))
         slots = [slot for slot in paused if slot.alive]
-        refs = self._meeting.refs(ref, slots, [slot.devices for slot in slots])
+        refs = self._sources.refs(ref, slots, [slot.devices for slot in slots])
         loads = [self._sync.load(slot, own) for slot, own in zip(slots, refs, strict=True)]
         if broadcaster is None:
             await asyncio.gather(*loads)
@@ -176,7 +176,7 @@ class Push:
         try:
             await asyncio.wait((sending,))
             if _failed(sending) or not sending.result():
-                self._meeting.forget()
+                self._sources.forget()
                 await self._give_up_waiting(ref, loading)
             else:
                 await asyncio.wait(loading)
@@ -245,17 +245,17 @@ class Pull:
     def __init__(self, sync: EngineSync, spawn: Callable[[Coroutine[Any, Any, None]], object]) -> None:
         """`spawn` starts a task whose failure ends the job."""
         self.newest: WeightRef | None = None
-        self.published = Bell()
+        self.newest_changed = ChangeSignal()
         self._sync = sync
         self._spawn = spawn
         self._updating: set[EngineSlot] = set()
-        self._updated = Bell()
+        self._updated = ChangeSignal()
 
-    async def publish(self, ref: WeightRef, broadcaster: Broadcaster | None = None) -> None:
+    async def deliver(self, ref: WeightRef, broadcaster: Broadcaster | None = None) -> None:
         if broadcaster is not None:
             raise ValueError("pull needs a transport with a store, not a collective one")
         self.newest = ref
-        self.published.ring()
+        self.newest_changed.notify()
         for slot in list(self._sync.pool.slots):
             if slot not in self._updating:
                 self._updating.add(slot)
@@ -274,7 +274,7 @@ class Pull:
                     return  # It is gone: the next one that is published brings the engine up to date.
         finally:
             self._updating.discard(slot)
-            self._updated.ring()
+            self._updated.notify()
 
     async def settled(self) -> None:
         while self._updating:

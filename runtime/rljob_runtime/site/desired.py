@@ -13,7 +13,7 @@ from rljob_api import RLJob
 
 
 @dataclass(frozen=True)
-class Wish:
+class DesiredState:
     """The newest state of the fields that a running job follows."""
 
     generation: int
@@ -38,7 +38,7 @@ class Wish:
         return self.operator_at >= self.generation
 
     @classmethod
-    def of(cls, job: RLJob) -> "Wish":
+    def of(cls, job: RLJob) -> "DesiredState":
         """What a manifest asks for, on one machine."""
         pools = job.spec.pools
         return cls(0, pools.trainer.replicas, pools.fast_rollout.replicas, pools.heavy_rollout.replicas)
@@ -84,8 +84,8 @@ class _Object(msgspec.Struct):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-def wish_of(found: Mapping[str, Any]) -> Wish:
-    """The wish in an RLJob as the API server returns it. Raises `ValueError` where it is not understood.
+def desired_state_of(found: Mapping[str, Any]) -> DesiredState:
+    """What an RLJob asks for, as the API server returns it. Raises `ValueError` where it is not understood.
 
     Only what a running job follows is read, so that a newer version of the definition does no harm.
     """
@@ -94,7 +94,7 @@ def wish_of(found: Mapping[str, Any]) -> Wish:
     except msgspec.ValidationError as error:
         raise ValueError(f"an RLJob that this runtime does not understand: {error}") from None
     pools = job.spec.pools
-    return Wish(
+    return DesiredState(
         generation=job.metadata.generation,
         trainer=pools.trainer.replicas,
         fast=pools.fast_rollout.replicas,

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rljob_runtime.bell import Bell
+from rljob_runtime.change_signal import ChangeSignal
 
 log = logging.getLogger(__name__)
 
@@ -54,14 +54,14 @@ class NodeTable:
         read: Callable[[], Awaitable[Sequence[RayNode]]],
         pod_of: Callable[[str], Awaitable[str]],
         wanted: Sequence[str],
-        bell: Bell,
+        changes: ChangeSignal,
     ) -> None:
         """`read` returns the nodes that Ray holds for alive; `pod_of` asks a node for its pod's name, and
         raises `NodeGone`; nodes with none of the `wanted` resources are not shown."""
         self._read = read
         self._pod_of = pod_of
         self._wanted = tuple(wanted)
-        self._bell = bell
+        self._changes = changes
         self._nodes: dict[str, RayNode] = {}
         self._asked: set[str] = set()
         """Ids of the nodes whose pods are being asked for."""
@@ -103,7 +103,7 @@ class NodeTable:
         for node in gone:
             log.info("Ray node %s (%s) is gone", node.id[:8], node.pod or node.address)
         if gone:
-            self._bell.ring()
+            self._changes.notify()
         return [found[node_id] for node_id in found.keys() - self._nodes.keys() - self._asked]
 
     async def confirm(self, node_id: str) -> bool:
@@ -128,7 +128,7 @@ class NodeTable:
         else:
             self._nodes[node.id] = replace(node, pod=pod)
             log.info("Ray node %s is %s, with %s", node.id[:8], pod or node.address, dict(node.resources))
-            self._bell.ring()
+            self._changes.notify()
         finally:
             self._asked.discard(node.id)
 

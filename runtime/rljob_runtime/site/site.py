@@ -10,12 +10,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from rljob_api import RLJob
-from rljob_runtime.bell import Bell
+from rljob_runtime.change_signal import ChangeSignal
 from rljob_runtime.net.keys import Keyring
 from rljob_runtime.site import one_machine as local_ray
-from rljob_runtime.site.desired import Wish
+from rljob_runtime.site.desired import DesiredState
 from rljob_runtime.site.nodes import NodeTable, read_nodes
-from rljob_runtime.site.status_draft import Board
+from rljob_runtime.site.status_draft import StatusDraft
 
 log = logging.getLogger(__name__)
 
@@ -34,12 +34,12 @@ class Site:
     """Id of the Ray node that the driver is on."""
     address: str
     """Its IP address."""
-    wish: Callable[[], Wish]
+    desired: Callable[[], DesiredState]
     """What the RLJob asks for now."""
-    board: Board
+    draft: StatusDraft
     """What the driver answers."""
-    bell: Bell
-    """Rung when the table or the wish has changed, or a rollout worker came or went."""
+    changes: ChangeSignal
+    """Rung when the table or the desired state has changed, or a rollout worker came or went."""
     keyring: Keyring
     """Keys of what listens on the network."""
 
@@ -48,11 +48,13 @@ class Site:
 async def one_machine(job: RLJob) -> AsyncIterator[Site]:
     """This machine, with a Ray of the job's own."""
     with local_ray.started(job):
-        bell, wish = Bell(), Wish.of(job)
-        table = NodeTable(read_nodes, _no_pod, tuple(RESOURCES.values()), bell)
+        changes, desired = ChangeSignal(), DesiredState.of(job)
+        table = NodeTable(read_nodes, _no_pod, tuple(RESOURCES.values()), changes)
         await table.read_once()
         home = table.nodes[0]
-        yield Site(True, table, home.id, home.address, lambda: wish, Board(attempt=1), bell, Keyring())
+        yield Site(
+            True, table, home.id, home.address, lambda: desired, StatusDraft(attempt=1), changes, Keyring()
+        )
 
 
 async def _no_pod(node_id: str) -> str:

@@ -13,7 +13,7 @@ from rljob_api.status import CheckpointStatus, StalenessStatus, TrainingStatus
 from rljob_runtime.view.progress import Progress
 
 
-class Board:
+class StatusDraft:
     """See the module's guarantees."""
 
     def __init__(self, attempt: int, step: int = 0, total_steps: int = 0) -> None:

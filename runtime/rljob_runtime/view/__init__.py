@@ -28,7 +28,7 @@ class View(Protocol):
 
 
 def make_view(stdout: TextIO, live: bool) -> View:
-    """The live view where `stdout` is a terminal that can be redrawn and `live` is wished, else log lines."""
+    """The live view where `stdout` is a terminal that can be redrawn and `live` is wanted, else log lines."""
     if live and stdout.isatty():
         from rich.console import Console
 

@@ -12,8 +12,9 @@ import torch.distributed as dist
 from rljob_api import RLJob
 from rljob_runtime.data.prompts import PromptSource
 from rljob_runtime.data.tokenizer import TextTokenizer, build_tokenizer
-from rljob_runtime.driver.job_settings import plan_job, sampling_of
+from rljob_runtime.driver.job_settings import job_settings
 from rljob_runtime.engines.protocol import Request
+from rljob_runtime.engines.sampling import sampling_of
 from rljob_runtime.engines.torch import TorchEngine
 from rljob_runtime.groups.responses import Response, response_seed
 from rljob_runtime.rewards import RewardInput
@@ -32,7 +33,7 @@ async def _train(job: RLJob, model_folder: Path, scratch: Path, steps: int) -> l
     training = job.spec.training
     tokenizer = build_tokenizer(training.tokenizer, scratch, None)
     prompts = PromptSource(training.data, tokenizer, training.seed, scratch)
-    plan = plan_job(job, prompts.rows)
+    plan = job_settings(job, prompts.rows)
     events = EventLog(None, 0, "reference", "reference")
     updates = plan.total_steps * training.schedule.batches_per_step
     trainer = TrainerWorker(job, model_folder, 0, 1, scratch / "weights", 2, events, updates)

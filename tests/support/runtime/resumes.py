@@ -7,10 +7,10 @@ import numpy as np
 
 from rljob_api import RLJob
 from rljob_runtime.data.fingerprint import DataFingerprint
-from rljob_runtime.driver.job_settings import JobPlan, Origin, plan_job
-from rljob_runtime.driver.training_loop import JobState
+from rljob_runtime.driver.job_settings import JobSettings, Origin, job_settings
 from rljob_runtime.groups.counts import GroupCounts
 from rljob_runtime.groups.ledger import Ledger
+from rljob_runtime.groups.state import JobState
 from rljob_runtime.samples import Group, Sample, Span, encode
 from tests.support.jobs import job
 
@@ -27,9 +27,9 @@ def asked(schedule: Mapping[str, Any], samples: int = 2, **asynchronous: Any) ->
     return RLJob.model_validate(job(changes))
 
 
-def plan_from(state: JobState, wanted: RLJob, rows: int) -> JobPlan:
+def plan_from(state: JobState, wanted: RLJob, rows: int) -> JobSettings:
     """The plan of a job that goes on from `state`."""
-    return plan_job(wanted, rows, Origin(state.step, len(state.ledger), state.step))
+    return job_settings(wanted, rows, Origin(state.step, len(state.ledger), state.step))
 
 
 def frame(uid: int, version: int, samples: int = 2, tokens: int = 1) -> bytes:

@@ -13,17 +13,17 @@ import msgspec
 import numpy as np
 
 from rljob_api import RLJob
-from rljob_runtime.bell import Bell
+from rljob_runtime.change_signal import ChangeSignal
 from rljob_runtime.data.fingerprint import DataFingerprint
-from rljob_runtime.driver.job_settings import plan_job
+from rljob_runtime.driver.job_settings import job_settings
 from rljob_runtime.driver.ranks import TrainerDied
 from rljob_runtime.driver.session import Session
-from rljob_runtime.driver.training_loop import JobState
 from rljob_runtime.engines.fake import FakeEngine, FakeTiming
 from rljob_runtime.engines.protocol import PauseMode, Request, WeightRef
 from rljob_runtime.fleet.fleet import Fleet, FleetTimes
 from rljob_runtime.groups.ledger import Ledger
 from rljob_runtime.groups.responses import Response
+from rljob_runtime.groups.state import JobState
 from rljob_runtime.queue.broker import Broker, Granted, Stored
 from rljob_runtime.queue.wire import QueuedGroup
 from rljob_runtime.restarts import RestartBudget
@@ -107,7 +107,7 @@ class LosableTrainer:
     def __init__(self, losses: Losses, queue: LocalQueue) -> None:
         self.turn = asyncio.Lock()
         self.steps = 0
-        self.stepped = Bell()
+        self.stepped = ChangeSignal()
         self.trained: list[list[Group]] = []
         """By step, as far as it counts."""
         self.ages: list[int] = []
@@ -142,7 +142,7 @@ class LosableTrainer:
         async with self.turn:
             await self._work("step")
             self.steps = step + 1
-            self.stepped.ring()
+            self.stepped.notify()
         for spans in [sample.spans for group in groups for sample in group.samples]:
             self.ages += [version - spans[0].version, version - spans[-1].version]
         broker.ack(uids, term)
@@ -205,9 +205,9 @@ class LosingSession(Session):
         options = RunOptions(Path("/nowhere"), Path("/nowhere"), resume=False, live=False)
         made_up: Any = SimpleNamespace(fingerprint=data)
         super().__init__(
-            manifest, options, plan_job(manifest, 100), made_up, made_up, made_up, lambda _: None
+            manifest, options, job_settings(manifest, 100), made_up, made_up, made_up, lambda _: None
         )
-        loop, plan = asyncio.get_running_loop(), self.plan
+        loop, plan = asyncio.get_running_loop(), self.settings
         self.lost: list[str] = []
         """Why engines were lost."""
         self._losses = losses
@@ -230,7 +230,8 @@ class LosingSession(Session):
         self._may_join = asyncio.Event()
         self._fleet = Fleet(
             made_up, self.pool, self._weights, self._push_again, self._may_join,
-            cast(Any, SimpleNamespace(bell=Bell())), self._spawn, lambda _: None, FleetTimes(), loop.time,
+            cast(Any, SimpleNamespace(changes=ChangeSignal())), self._spawn, lambda _: None, FleetTimes(),
+            loop.time,
         )  # fmt: skip
 
     @property

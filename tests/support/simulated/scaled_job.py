@@ -6,17 +6,17 @@ from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
 
-from rljob_runtime.bell import Bell
+from rljob_runtime.change_signal import ChangeSignal
 from rljob_runtime.engines.fake import FakeEngine
 from rljob_runtime.engines.protocol import Engine, EngineDied
 from rljob_runtime.fleet.fleet import Fleet, FleetTimes
-from rljob_runtime.fleet.seats import Seat
+from rljob_runtime.fleet.worker_spec import WorkerSpec
 from rljob_runtime.net.keys import Keyring
 from rljob_runtime.rollout.pool import EngineSlot
-from rljob_runtime.site.desired import Wish
+from rljob_runtime.site.desired import DesiredState
 from rljob_runtime.site.nodes import NodeGone, NodeTable, RayNode
 from rljob_runtime.site.site import Site
-from rljob_runtime.site.status_draft import Board
+from rljob_runtime.site.status_draft import StatusDraft
 from tests.support.simulated.simulated_job import Scenario, SimulatedJob
 
 DETECTION_SECONDS = 15.0
@@ -71,33 +71,33 @@ class MadeUpCluster:
 
 
 class ScaledJob(SimulatedJob):
-    """Runs a scenario with `scenario.engines` fast workers at first; its `faults` change pods and wishes."""
+    """Runs a scenario with `scenario.engines` fast workers at first; its `faults` change pods and sizes."""
 
     def __init__(self, scenario: Scenario) -> None:
         super().__init__(scenario)
         self.cluster = MadeUpCluster()
-        self.bell = Bell()
-        self.board = Board(attempt=1)
-        self.wish = Wish(generation=1, trainer=1, fast=scenario.engines, heavy=0)
+        self.changes = ChangeSignal()
+        self.draft = StatusDraft(attempt=1)
+        self.desired = DesiredState(generation=1, trainer=1, fast=scenario.engines, heavy=0)
         self.said: list[str] = []
         self.start_seconds = 1.0
         self.fleet: Fleet | None = None
 
     def ask(self, **changes: object) -> None:
         """Change what the RLJob asks for."""
-        self.wish = replace(self.wish, generation=self.wish.generation + 1, **changes)
-        self.bell.ring()
+        self.desired = replace(self.desired, generation=self.desired.generation + 1, **changes)
+        self.changes.notify()
 
     def status_is_written(self) -> None:
-        """As `cluster.report` does it, of what the board has to say now."""
-        seen = self.wish
-        released = self.board.take()["released"]
-        self.board.written(released, seen.doomed)
-        self.bell.ring()
+        """As `cluster.report` does it, of what the status draft has to say now."""
+        seen = self.desired
+        released = self.draft.take()["released"]
+        self.draft.written(released, seen.doomed)
+        self.changes.notify()
 
     @property
     def released(self) -> list[str]:
-        return list(self.board.training["released"])
+        return list(self.draft.training["released"])
 
     @property
     def serving(self) -> list[str]:
@@ -115,9 +115,11 @@ class ScaledJob(SimulatedJob):
         for _ in range(self.scenario.engines):
             self.cluster.add()
         table = NodeTable(
-            self.cluster.read, self.cluster.pod_of, ("fast_rollout", "heavy_rollout"), self.bell
+            self.cluster.read, self.cluster.pod_of, ("fast_rollout", "heavy_rollout"), self.changes
         )
-        site = Site(False, table, "home", "127.0.0.1", lambda: self.wish, self.board, self.bell, Keyring())
+        site = Site(
+            False, table, "home", "127.0.0.1", lambda: self.desired, self.draft, self.changes, Keyring()
+        )
         may_join = asyncio.Event()
         may_join.set()
         self.fleet = Fleet(
@@ -143,15 +145,15 @@ class ScaledJob(SimulatedJob):
 
         return self.tasks.create_task(wait())
 
-    def seat(self, name: str, pool: str) -> Seat:
-        return Seat(name, pool, self.scenario.max_running, self.events)
+    def spec(self, name: str, pool: str) -> WorkerSpec:
+        return WorkerSpec(name, pool, self.scenario.max_running, self.events)
 
-    async def make(self, seat: Seat, node: RayNode) -> Engine:
+    async def make(self, worker: WorkerSpec, node: RayNode) -> Engine:
         await asyncio.sleep(self.start_seconds)
         scenario = self.scenario
         if not self.cluster.nodes[node.id].resources:
             raise EngineDied(f"{node.id} takes no actor")
-        engine = PodEngine(seat.name, scenario.length_of, scenario.max_running, scenario.timing)
+        engine = PodEngine(worker.name, scenario.length_of, scenario.max_running, scenario.timing)
         self.cluster.engines[node.id].append(engine)
         await engine.start(self.controller.bound.version_at(self.first_step))
         return engine
@@ -162,7 +164,7 @@ class ScaledJob(SimulatedJob):
             self.fleet.adjust()
             for pod in self.released:
                 assert not self.cluster.working(pod), f"{pod} is released with an engine on it"
-            await self.bell.wait()
+            await self.changes.wait()
 
     async def _never_collective(self) -> None:
         raise AssertionError("shm is stored")

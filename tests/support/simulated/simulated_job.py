@@ -14,8 +14,9 @@ from rljob_runtime.engines.protocol import PauseMode, Request, WeightRef
 from rljob_runtime.groups.ledger import Ledger
 from rljob_runtime.groups.responses import Response
 from rljob_runtime.groups.staleness import Bound, StalenessController
+from rljob_runtime.groups.state import RolloutSettings
 from rljob_runtime.rollout.pool import EnginePool, EngineSlot
-from rljob_runtime.rollout.rollouter import Rollouter, RolloutSettings
+from rljob_runtime.rollout.rollouter import Rollouter
 from rljob_runtime.rollout.weight_sync import EngineSync, Pull, Push
 from rljob_runtime.samples import Group, Prompt
 from rljob_runtime.simulate.virtual_loop import run_virtual

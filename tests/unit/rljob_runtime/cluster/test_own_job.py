@@ -8,11 +8,11 @@ import pytest
 
 from rljob_runtime.cluster.api import ApiClient, ApiRefused, ApiUnavailable
 from rljob_runtime.cluster.own_job import Identity, JobGone, OwnJob, read_job
-from rljob_runtime.site.desired import Wish, wish_of
+from rljob_runtime.site.desired import DesiredState, desired_state_of
 from tests.support.runtime.api_server import Answer, cut, reply, serving, stream
 
 IDENTITY = Identity("team", "math")
-FIRST = Wish(generation=1, trainer=1, fast=2, heavy=0)
+FIRST = DesiredState(generation=1, trainer=1, fast=2, heavy=0)
 
 
 def rljob(
@@ -34,9 +34,9 @@ TOO_OLD = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "message":
 OTHER_ERROR = {"type": "ERROR", "object": {"kind": "Status", "code": 500, "message": "oh"}}
 
 
-async def follow(*script: Answer, requests: int) -> tuple[list[Wish], list[str | None]]:
-    """The wishes that are told, and the versions at which watches began, over so many requests."""
-    told: list[Wish] = []
+async def follow(*script: Answer, requests: int) -> tuple[list[DesiredState], list[str | None]]:
+    """The desired states that are told, and the versions at which watches began, over so many requests."""
+    told: list[DesiredState] = []
     async with serving(*script, stream(hold=True)) as server, ApiClient(server.credentials()) as client:
         own = OwnJob(client, IDENTITY, "u", FIRST, random.Random(0))
         following = asyncio.create_task(own.follow(told.append))
@@ -46,7 +46,7 @@ async def follow(*script: Answer, requests: int) -> tuple[list[Wish], list[str |
         await asyncio.sleep(0.05)
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
-        assert own.wish == (told[-1] if told else FIRST)
+        assert own.desired == (told[-1] if told else FIRST)
     assert all(request.query["fieldSelector"] == "metadata.name=math" for request in server.seen)
     return told, [request.query.get("resourceVersion") for request in server.seen[:requests]]
 
@@ -54,7 +54,7 @@ async def follow(*script: Answer, requests: int) -> tuple[list[Wish], list[str |
 async def test_each_change_is_told_once() -> None:
     events = [event("ADDED"), event(), event(version="11"), event(generation=3, fast=1)]
     told, _ = await follow(stream(*events, hold=True), requests=1)
-    assert [(wish.generation, wish.fast) for wish in told] == [(2, 3), (3, 1)]
+    assert [(desired.generation, desired.fast) for desired in told] == [(2, 3), (3, 1)]
 
 
 async def test_what_is_as_it_was_is_not_told() -> None:
@@ -102,15 +102,15 @@ async def test_a_deleted_job_is_told(last: dict[str, Any]) -> None:
 async def test_what_is_not_understood_changes_nothing() -> None:
     strange = {"type": "MODIFIED", "object": {**rljob(), "spec": {"pools": "all"}}}
     told, _ = await follow(stream(event("ADDED"), strange, event(generation=5), hold=True), requests=1)
-    assert [wish.generation for wish in told] == [2, 5]
+    assert [desired.generation for desired in told] == [2, 5]
 
 
 def test_a_wish_holds_what_may_change() -> None:
     found = rljob(suspend=True) | {"status": {"phase": "Running", "scaleDowns": [
         {"pool": "fastRollout", "victims": ["a", "b"], "replicas": 1}, {"pool": "trainer", "victims": ["c"]},
     ]}}  # fmt: skip
-    expected = Wish(2, trainer=1, fast=3, heavy=0, suspend=True, doomed=frozenset("abc"))
-    assert wish_of(found) == expected
+    expected = DesiredState(2, trainer=1, fast=3, heavy=0, suspend=True, doomed=frozenset("abc"))
+    assert desired_state_of(found) == expected
     assert (expected.workers("fast"), expected.workers("heavy")) == (3, 0)
 
 

@@ -13,8 +13,8 @@ from rljob_runtime.cluster.api import ApiClient, ApiRefused, ApiUnavailable
 from rljob_runtime.cluster.own_job import Identity
 from rljob_runtime.cluster.report import PROGRESS_SECONDS, Reporter
 from rljob_runtime.simulate.virtual_loop import run_virtual
-from rljob_runtime.site.desired import Wish
-from rljob_runtime.site.status_draft import Board
+from rljob_runtime.site.desired import DesiredState
+from rljob_runtime.site.status_draft import StatusDraft
 from rljob_runtime.view.progress import Header, Progress
 from tests.support.runtime.api_server import reply, serving
 
@@ -32,7 +32,7 @@ class Client:
         self.written: list[tuple[float, dict[str, Any]]] = []
         self.expected: list[str | None] = []
         """The resourceVersions that writes insisted on."""
-        self.seen = Wish(1, 1, 1, 0, version="1")
+        self.seen = DesiredState(1, 1, 1, 0, version="1")
         """The RLJob as the driver last saw it."""
         self.stored = "1"
         """Its resourceVersion in the server."""
@@ -54,29 +54,29 @@ class Client:
         return {}
 
 
-def reporting(client: Client, script) -> Board:
-    """Runs `script(board, reporter)` beside a reporter, in virtual time."""
+def reporting(client: Client, script) -> StatusDraft:
+    """Runs `script(draft, reporter)` beside a reporter, in virtual time."""
 
-    async def main() -> Board:
-        board = Board(attempt=2)
+    async def main() -> StatusDraft:
+        draft = StatusDraft(attempt=2)
         loop = asyncio.get_running_loop()
         reporter = Reporter(
-            client, Identity("n", "j"), "uid", board, lambda: client.seen, client.took_back,
+            client, Identity("n", "j"), "uid", draft, lambda: client.seen, client.took_back,
             random.Random(0), loop.time,
         )  # fmt: skip
         running = asyncio.create_task(reporter.run())
-        await script(board, reporter)
+        await script(draft, reporter)
         running.cancel()
-        return board
+        return draft
 
     return run_virtual(main())
 
 
 def test_an_idle_job_writes_once() -> None:
-    async def script(board: Board, reporter: Reporter) -> None:
+    async def script(draft: StatusDraft, reporter: Reporter) -> None:
         for _ in range(100):
-            board.progress(PROGRESS)
-            board.released([])
+            draft.progress(PROGRESS)
+            draft.released([])
             await asyncio.sleep(10)
 
     client = Client()
@@ -85,9 +85,9 @@ def test_an_idle_job_writes_once() -> None:
 
 
 def test_progress_is_written_every_few_seconds() -> None:
-    async def script(board: Board, reporter: Reporter) -> None:
+    async def script(draft: StatusDraft, reporter: Reporter) -> None:
         for step in range(100):
-            board.progress(replace(PROGRESS, step=step))
+            draft.progress(replace(PROGRESS, step=step))
             await asyncio.sleep(0.5)
         assert await reporter.flush(5)
 
@@ -101,18 +101,18 @@ def test_progress_is_written_every_few_seconds() -> None:
 
 
 def test_an_answer_is_written_at_once() -> None:
-    async def script(board: Board, reporter: Reporter) -> None:
+    async def script(draft: StatusDraft, reporter: Reporter) -> None:
         await asyncio.sleep(1)
-        board.progress(PROGRESS)
+        draft.progress(PROGRESS)
         await asyncio.sleep(1)
         assert len(client.written) == 1
-        board.released(["b", "a"])
+        draft.released(["b", "a"])
         await asyncio.sleep(0.2)
         assert client.written[-1][1]["released"] == ["a", "b"]
-        board.trainer_stopped_for(2)
+        draft.trainer_stopped_for(2)
         await asyncio.sleep(0.2)
         assert client.written[-1][1]["trainerStoppedFor"] == 2
-        board.trainer_stopped_for(None)
+        draft.trainer_stopped_for(None)
         await asyncio.sleep(0.2)
         assert "trainerStoppedFor" not in client.written[-1][1]
 
@@ -122,11 +122,11 @@ def test_an_answer_is_written_at_once() -> None:
 
 @pytest.mark.parametrize("error", [ApiUnavailable("away"), ApiRefused(403, "Forbidden", "no")])
 def test_what_could_not_be_written_is_written_later_in_its_newest_state(error: Exception) -> None:
-    async def script(board: Board, reporter: Reporter) -> None:
+    async def script(draft: StatusDraft, reporter: Reporter) -> None:
         for step in range(10):
-            board.progress(replace(PROGRESS, step=step))
+            draft.progress(replace(PROGRESS, step=step))
             await asyncio.sleep(1)
-        board.suspended_at(9)
+        draft.suspended_at(9)
         assert await reporter.flush(60)
 
     client = Client(*[error] * 6)
@@ -137,23 +137,23 @@ def test_what_could_not_be_written_is_written_later_in_its_newest_state(error: E
 
 
 def test_a_release_is_taken_back_only_from_an_operator_that_has_not_acted_on_it() -> None:
-    async def script(board: Board, reporter: Reporter) -> None:
-        board.released(["a", "b"])
+    async def script(draft: StatusDraft, reporter: Reporter) -> None:
+        draft.released(["a", "b"])
         await asyncio.sleep(1)
-        assert board.offered == {"a", "b"}
+        assert draft.offered == {"a", "b"}
 
         # The operator's write comes first, and the driver has not seen it: the write must fail.
         client.stored = "2"
-        board.released([])
+        draft.released([])
         await asyncio.sleep(20)
-        assert board.offered == {"a", "b"} and client.written[-1][1]["released"] == ["a", "b"]
+        assert draft.offered == {"a", "b"} and client.written[-1][1]["released"] == ["a", "b"]
 
         # It sees that one of them is being removed: that one stays offered, the other is its own again.
         client.seen = replace(client.seen, version="2", doomed=frozenset("a"))
-        board.released(["a"])
+        draft.released(["a"])
         await asyncio.sleep(60)
         assert client.written[-1][1]["released"] == ["a"]
-        assert board.offered == {"a"}
+        assert draft.offered == {"a"}
         assert len(client.took_back_at) == 1
         assert client.expected == [None, "2"]
 
@@ -162,13 +162,13 @@ def test_a_release_is_taken_back_only_from_an_operator_that_has_not_acted_on_it(
 
 
 def test_a_pod_that_is_being_removed_stays_offered_whatever_is_written() -> None:
-    async def script(board: Board, reporter: Reporter) -> None:
-        board.released(["a"])
+    async def script(draft: StatusDraft, reporter: Reporter) -> None:
+        draft.released(["a"])
         await asyncio.sleep(1)
         client.seen = replace(client.seen, doomed=frozenset("a"))
-        board.released([])
+        draft.released([])
         await asyncio.sleep(1)
-        assert board.offered == {"a"}
+        assert draft.offered == {"a"}
 
     client = Client()
     reporting(client, script)
@@ -178,35 +178,35 @@ def test_a_pod_that_is_being_removed_stays_offered_whatever_is_written() -> None
 def test_what_never_reached_the_server_was_not_offered(reached: bool) -> None:
     """A pod that is wanted again while the server is away may be used at once, unless the server may know."""
 
-    async def script(board: Board, reporter: Reporter) -> None:
+    async def script(draft: StatusDraft, reporter: Reporter) -> None:
         await asyncio.sleep(10)
         client.failures = [ApiUnavailable("away", without_effect=not reached)] * 3
-        board.released(["a"])
+        draft.released(["a"])
         await asyncio.sleep(0.2)
-        assert board.offered == ({"a"} if reached else set())
+        assert draft.offered == ({"a"} if reached else set())
         assert len(client.took_back_at) == (not reached)
-        board.released([])
+        draft.released([])
         await asyncio.sleep(60)
-        assert board.offered == set()
+        assert draft.offered == set()
 
     client = Client()
     reporting(client, script)
 
 
 def test_flushing_gives_up_in_time() -> None:
-    async def script(board: Board, reporter: Reporter) -> None:
-        board.suspended_at(1)
+    async def script(draft: StatusDraft, reporter: Reporter) -> None:
+        draft.suspended_at(1)
         assert not await reporter.flush(20)
 
     reporting(Client(*[ApiUnavailable("away")] * 1000), script)
 
 
 def test_the_status_is_one_that_the_api_knows() -> None:
-    board = Board(attempt=2)
-    board.progress(PROGRESS)
-    board.checkpoint(3, "/runs/step_3")
-    board.acted_on(7)
-    training = board.training
+    draft = StatusDraft(attempt=2)
+    draft.progress(PROGRESS)
+    draft.checkpoint(3, "/runs/step_3")
+    draft.acted_on(7)
+    training = draft.training
     TrainingStatus.model_validate(training | {"time": "2026-01-01T00:00:00Z"})
     assert training == {
         "attempt": 2, "observedGeneration": 7, "step": 3, "totalSteps": 10, "weightVersion": 2, "reward": 0.5,
@@ -217,9 +217,10 @@ def test_the_status_is_one_that_the_api_knows() -> None:
 
 async def test_what_is_applied_names_the_object_and_its_fields_alone() -> None:
     async with serving(reply()) as server, ApiClient(server.credentials()) as client:
-        board = Board(attempt=1)
+        draft = StatusDraft(attempt=1)
         reporter = Reporter(
-            client, Identity("n", "j"), "uid", board, lambda: Wish(1, 1, 1, 0, version="5"), lambda: None,
+            client, Identity("n", "j"), "uid", draft, lambda: DesiredState(1, 1, 1, 0, version="5"),
+            lambda: None,
             random.Random(0), lambda: 0.0,
         )  # fmt: skip
         running = asyncio.create_task(reporter.run())

@@ -15,9 +15,9 @@ from rljob_runtime.data.prompts import PromptSource
 from rljob_runtime.data.tokenizer import CharacterTokenizer
 from rljob_runtime.driver.job_settings import Origin
 from rljob_runtime.driver.resume import ResumeRefused, check_resume
-from rljob_runtime.driver.training_loop import JobState
 from rljob_runtime.groups.counts import GroupCounts
 from rljob_runtime.groups.ledger import Ledger
+from rljob_runtime.groups.state import JobState
 from rljob_runtime.trainer import checkpoint
 from rljob_runtime.trainer.checkpoint import CheckpointError, Head
 

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from rljob_api import RLJob
-from rljob_runtime.driver.job_settings import JobPlan, Origin, plan_job
+from rljob_runtime.driver.job_settings import JobSettings, Origin, job_settings
 from tests.support.jobs import job
 
 
-def plan(schedule: dict[str, Any], origin: Origin | None = None, **fields: Any) -> JobPlan:
+def plan(schedule: dict[str, Any], origin: Origin | None = None, **fields: Any) -> JobSettings:
     """The plan of a job with groups of 4, over 100 prompts."""
     changes = {"training.schedule": schedule, "training.rollout.samplesPerPrompt": 4, **fields}
-    return plan_job(RLJob.model_validate(job(changes)), 100, origin or Origin())
+    return job_settings(RLJob.model_validate(job(changes)), 100, origin or Origin())
 
 
 @pytest.mark.parametrize(

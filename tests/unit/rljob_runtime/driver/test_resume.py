@@ -5,8 +5,8 @@ import pytest
 
 from rljob_api.schedule import Schedule
 from rljob_runtime.driver.resume import beyond, with_fitting_groups
-from rljob_runtime.driver.training_loop import JobState
 from rljob_runtime.groups.ledger import Ledger
+from rljob_runtime.groups.state import JobState
 from rljob_runtime.samples import decode_group
 from tests.support.runtime.resumes import asked, frame, plan_from, saved
 

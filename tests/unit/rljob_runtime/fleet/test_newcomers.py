@@ -21,7 +21,7 @@ async def steps_done(session: LosingSession, steps: int) -> None:
 
 def trained_once(session: LosingSession) -> bool:
     trained = [group.uid for groups in session.losable.trained for group in groups]
-    return sorted(trained) == list(range(session.plan.total_groups))
+    return sorted(trained) == list(range(session.settings.total_groups))
 
 
 @pytest.mark.parametrize(("steps", "at_once"), [(8, True), (9, False), (10, False), (11, False)])
@@ -107,7 +107,7 @@ def test_pull_has_settled_when_each_engine_is_at_the_version_or_cannot_be(gone: 
                 await slot.engine.start(slot.version)
                 slot.engine.load = load  # type: ignore[method-assign]
                 pool.join(slot)
-            await pull.publish(WeightRef(3, "shm", "v3"))
+            await pull.deliver(WeightRef(3, "shm", "v3"))
             await pull.settled()
             assert [slot.version for slot in pool.slots] == ([5, 6] if gone else [3, 3])
 

@@ -58,7 +58,7 @@ def publish(engine: FetchingEngine, plan: str, transport: str = "tcp") -> tuple[
         sync = EngineSync(pool, DEADLINE, DEADLINE)
         async with asyncio.TaskGroup() as tasks:
             pushing = Push(sync, "keep") if plan == "push" else Pull(sync, tasks.create_task)
-            await pushing.publish(WeightRef(1, transport, "tcp://host:1/v1"))  # type: ignore[arg-type]
+            await pushing.deliver(WeightRef(1, transport, "tcp://host:1/v1"))  # type: ignore[arg-type]
         return slot
 
     return run_virtual(main()), lost

@@ -86,7 +86,7 @@ class Site:
         for slot in self.pool.slots:
             await slot.engine.start(slot.version)
         self.group = Group(1 + len(self.pool.slots))
-        await self.push.publish(WeightRef(version, "nccl", f"host:{version}"), self)
+        await self.push.deliver(WeightRef(version, "nccl", f"host:{version}"), self)
         return asyncio.get_running_loop().time() - began
 
     # Broadcaster

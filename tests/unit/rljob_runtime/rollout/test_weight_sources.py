@@ -1,16 +1,16 @@
 """Where engines get a version from."""
 
 from rljob_runtime.engines.protocol import WeightRef
-from rljob_runtime.rollout.weight_sources import Meeting
+from rljob_runtime.rollout.weight_sources import WeightSources
 
 
 def test_shared_memory_is_one_folder_for_all():
     ref = WeightRef(3, "shm", "/dev/shm/v3")
-    assert Meeting().refs(ref, ["a", "b"], [1, 1]) == [ref, ref]
+    assert WeightSources().refs(ref, ["a", "b"], [1, 1]) == [ref, ref]
 
 
 def test_a_group_is_kept_until_its_engines_change():
-    meeting = Meeting()
+    meeting = WeightSources()
     first = meeting.refs(WeightRef(1, "nccl", "h:1"), ["a", "b"], [2, 1])
     assert [ref.location for ref in first] == ["h:1/4/1", "h:1/4/3"]
     again = meeting.refs(WeightRef(2, "nccl", "h:2"), ["a", "b"], [2, 1])
@@ -20,14 +20,14 @@ def test_a_group_is_kept_until_its_engines_change():
 
 
 def test_a_group_that_broke_is_not_met_again():
-    meeting = Meeting()
+    meeting = WeightSources()
     meeting.refs(WeightRef(1, "nccl", "h:1"), ["a"], [1])
     meeting.forget()
     assert [ref.location for ref in meeting.refs(WeightRef(2, "nccl", "h:2"), ["a"], [1])] == ["h:2/2/1"]
 
 
 def test_nobody_meets_nowhere():
-    meeting = Meeting()
+    meeting = WeightSources()
     assert meeting.refs(WeightRef(1, "nccl", "h:1"), [], []) == []
     meeting.forget()
     assert meeting.refs(WeightRef(2, "nccl", "h:2"), [], []) == []

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from rljob_runtime.bell import Bell
+from rljob_runtime.change_signal import ChangeSignal
 from rljob_runtime.driver.places import NoTrainerPods, StopAsked, TrainerPlaces
 from rljob_runtime.net.keys import Keyring
 from rljob_runtime.simulate.virtual_loop import run_virtual
-from rljob_runtime.site.desired import Wish
+from rljob_runtime.site.desired import DesiredState
 from rljob_runtime.site.nodes import POLL_SECONDS, NodeGone, NodeTable, RayNode
 from rljob_runtime.site.site import Site
-from rljob_runtime.site.status_draft import Board
+from rljob_runtime.site.status_draft import StatusDraft
 
 
 class Ray:
@@ -23,9 +23,9 @@ class Ray:
         self.alive: dict[str, RayNode] = {}
         self.silent: set[str] = set()
         self.asked: list[str] = []
-        self.bell = Bell()
+        self.changes = ChangeSignal()
         self.rung = 0
-        self.table = NodeTable(self.read, self.pod_of, ("trainer", "fast_rollout"), self.bell)
+        self.table = NodeTable(self.read, self.pod_of, ("trainer", "fast_rollout"), self.changes)
 
     def add(self, name: str, **resources: float) -> None:
         self.alive[name] = RayNode(name, "10.0.0.1", {"CPU": 4.0, **resources})
@@ -65,7 +65,7 @@ def test_a_node_is_shown_when_its_pod_is_known_and_rings() -> None:
         ray.add("a", fast_rollout=1.0)
         ray.add("head")
         ray.add("t", trainer=8.0)
-        await ray.bell.wait()
+        await ray.changes.wait()
         await asyncio.sleep(0)
         assert pods(ray) == ["pod-a", "pod-b"]
         assert pods(ray, "trainer") == ["pod-t"]
@@ -79,9 +79,9 @@ def test_a_node_is_shown_when_its_pod_is_known_and_rings() -> None:
 def test_a_node_that_is_gone_is_dropped_and_rings() -> None:
     async def script(ray: Ray) -> None:
         ray.add("a", fast_rollout=1.0)
-        await ray.bell.until(lambda: bool(pods(ray)), 10)
+        await ray.changes.until(lambda: bool(pods(ray)), 10)
         del ray.alive["a"]
-        await ray.bell.until(lambda: not pods(ray), 10)
+        await ray.changes.until(lambda: not pods(ray), 10)
 
     with_table(script)
 
@@ -93,7 +93,7 @@ def test_a_node_that_does_not_tell_its_pod_is_asked_again() -> None:
         await asyncio.sleep(3 * POLL_SECONDS)
         assert pods(ray) == []
         ray.silent.clear()
-        await ray.bell.until(lambda: bool(pods(ray)), 10)
+        await ray.changes.until(lambda: bool(pods(ray)), 10)
 
     with_table(script)
 
@@ -101,7 +101,7 @@ def test_a_node_that_does_not_tell_its_pod_is_asked_again() -> None:
 def test_a_lost_process_is_told_from_a_lost_node() -> None:
     async def script(ray: Ray) -> None:
         ray.add("a", fast_rollout=1.0)
-        await ray.bell.until(lambda: bool(pods(ray)), 10)
+        await ray.changes.until(lambda: bool(pods(ray)), 10)
         assert await ray.table.confirm("a")
         # It does not answer, and Ray still holds it for alive.
         ray.silent.add("a")
@@ -128,24 +128,26 @@ class Places:
 
     def __init__(self, ray: Ray, workers: int) -> None:
         self.ray = ray
-        self.wish = Wish(1, workers, 1, 0, operator_at=1)
-        self.board = Board(attempt=1)
+        self.desired = DesiredState(1, workers, 1, 0, operator_at=1)
+        self.draft = StatusDraft(attempt=1)
         self.stop = False
-        site = Site(False, ray.table, "head", "10.0.0.1", lambda: self.wish, self.board, ray.bell, Keyring())
+        site = Site(
+            False, ray.table, "head", "10.0.0.1", lambda: self.desired, self.draft, ray.changes, Keyring()
+        )
         self.places = TrainerPlaces(site, 4, 100.0, lambda: self.stop)
 
     def ask(self, workers: int) -> None:
-        self.wish = replace(self.wish, generation=self.wish.generation + 1, trainer=workers)
-        self.ray.bell.ring()
+        self.desired = replace(self.desired, generation=self.desired.generation + 1, trainer=workers)
+        self.ray.changes.notify()
 
     def operator(self, *doomed: str) -> None:
-        """The operator has seen the newest wish, and begun to remove these pods."""
-        self.wish = replace(self.wish, operator_at=self.wish.generation, doomed=frozenset(doomed))
-        self.ray.bell.ring()
+        """The operator has seen the newest desired state, and begun to remove these pods."""
+        self.desired = replace(self.desired, operator_at=self.desired.generation, doomed=frozenset(doomed))
+        self.ray.changes.notify()
 
     @property
     def stopped_for(self) -> object:
-        return self.board.training.get("trainerStoppedFor")
+        return self.draft.training.get("trainerStoppedFor")
 
 
 def test_ranks_go_where_the_pods_are_pod_by_pod() -> None:
@@ -264,7 +266,7 @@ def test_a_trainer_that_did_not_stop_for_the_operator_does_not_wait_for_it() -> 
         trainer = Places(ray, 1)
         await trainer.places.find()
         trainer.places.confirmed()
-        trainer.wish = replace(trainer.wish, generation=7, fast=9)
+        trainer.desired = replace(trainer.desired, generation=7, fast=9)
         assert await trainer.places.find() == ["a"] * 4
 
     with_table(script)
@@ -278,7 +280,7 @@ def test_a_wait_for_pods_ends() -> None:
         finding = asyncio.create_task(trainer.places.find())
         await asyncio.sleep(5)
         trainer.stop = True
-        ray.bell.ring()
+        ray.changes.notify()
         with pytest.raises(StopAsked):
             await finding
 

@@ -8,13 +8,13 @@ import asyncio
 from collections.abc import Callable
 
 
-class Bell:
+class ChangeSignal:
     """Rung whenever something has changed; what, its listeners look up themselves."""
 
     def __init__(self) -> None:
         self._waiters: set[asyncio.Future[None]] = set()
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Wake all who wait now."""
         waiters, self._waiters = self._waiters, set()
         for waiter in waiters:

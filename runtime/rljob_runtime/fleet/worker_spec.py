@@ -9,7 +9,7 @@ from rljob_runtime.trace.record.event_log import EventLog
 
 
 @dataclass(frozen=True)
-class Seat:
+class WorkerSpec:
     """Who a worker is; its replacement is the same."""
 
     name: str
@@ -24,10 +24,10 @@ class Seat:
 class Workers(Protocol):
     """Makes rollout workers."""
 
-    def seat(self, name: str, pool: str) -> Seat:
-        """The seat of a name; the same one each time."""
+    def spec(self, name: str, pool: str) -> WorkerSpec:
+        """The worker of a name; the same one each time."""
         ...
 
-    async def make(self, seat: Seat, node: RayNode) -> Engine:
+    async def make(self, worker: WorkerSpec, node: RayNode) -> Engine:
         """Start a worker on a node, and its engine, with the job's initial weights. Raises `EngineDied`."""
         ...

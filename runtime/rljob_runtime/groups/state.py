@@ -1,0 +1,38 @@
+"""Where a job stands, as a checkpoint keeps it, and what its groups are made of. Pure."""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from rljob_runtime.data.fingerprint import DataFingerprint
+from rljob_runtime.groups.counts import GroupCounts
+from rljob_runtime.groups.ledger import Ledger
+
+
+@dataclass(frozen=True)
+class RolloutSettings:
+    """What the rollouter needs of the RLJob."""
+
+    samples_per_prompt: int
+    max_response_tokens: int
+    seed: int
+
+
+class JobState(msgspec.Struct):
+    """What a checkpoint holds beside the model: where the job stands."""
+
+    step: int
+    """Steps done."""
+    ledger: Ledger
+    waiting: list[bytes]
+    """Finished groups that wait to be trained, in wire form."""
+    counts: GroupCounts
+    data: DataFingerprint
+    """Of the prompts that uids stand for."""
+    steps_per_version: int | None = None
+    """What the versions in waiting groups are counted by; None in checkpoints that do not say it."""
+
+    @property
+    def kept(self) -> int:
+        """Groups that are trained, and those that wait."""
+        return len(self.ledger) + len(self.waiting)
