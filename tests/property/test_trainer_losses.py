@@ -41,14 +41,14 @@ losses = st.builds(
 
 
 def check(session: LosingSession) -> None:
-    trainer, plan, counts = session.losable, session.plan, session.rollouter.counts
+    trainer, sizes, counts = session.losable, session.settings, session.rollouter.counts
     trained = [group.uid for groups in trainer.trained for group in groups]
-    assert sorted(trained) == list(range(plan.total_groups))
-    assert min(trainer.ages) >= 0 and max(trainer.ages) <= plan.bound.versions
+    assert sorted(trained) == list(range(sizes.total_groups))
+    assert min(trainer.ages) >= 0 and max(trainer.ages) <= sizes.bound.versions
     assert session.lost == []
     assert counts.open == 0
     assert counts.dispatched == counts.accepted + sum(counts.cancelled.values())
-    assert counts.accepted == plan.total_groups + sum(counts.discarded.values())
+    assert counts.accepted == sizes.total_groups + sum(counts.discarded.values())
 
 
 @pytest.mark.parametrize("name", ENGINES_ARE_THE_BOTTLENECK)
