@@ -9,7 +9,7 @@ from typing import TypeAlias
 import msgspec
 
 from rljob_runtime.engines.protocol import Request
-from rljob_runtime.queue.wire import decode_typed
+from rljob_runtime.net.messages import decode_typed
 from rljob_runtime.samples import Generation, decoder, encode
 
 MAX_MESSAGE_BYTES = 256 * 2**20

@@ -11,9 +11,11 @@ the server answers a number that it knows with the first answer, and does nothin
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 import msgspec
+
+from rljob_runtime.net.messages import Buffer, decode_typed
 
 MAX_GROUP_BYTES = 64 * 2**20
 """Largest frame of a group, unless the server is given another limit."""
@@ -30,10 +32,6 @@ Sizes: TypeAlias = Annotated[
 ]
 Term: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
-
-
-Buffer: TypeAlias = bytes | memoryview
-_T = TypeVar("_T")
 
 
 class QueuedGroup(NamedTuple):
@@ -248,14 +246,6 @@ _reply_decoder = msgspec.msgpack.Decoder(Reply)
 def encode(message: Request | Reply) -> bytes:
     """The header frame of a message."""
     return _encoder.encode(message)
-
-
-def decode_typed(decoder: "msgspec.msgpack.Decoder[_T]", data: Buffer) -> _T:
-    """What `decoder` makes of it; raises `msgspec.DecodeError` for whatever is wrong with it."""
-    try:
-        return decoder.decode(data)
-    except (UnicodeDecodeError, RecursionError) as error:
-        raise msgspec.DecodeError(str(error)) from None
 
 
 def decode_request(frames: Sequence[Buffer]) -> tuple[Request, list[bytes]]:

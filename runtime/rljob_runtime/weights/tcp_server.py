@@ -2,7 +2,8 @@
 
 Guarantees: only who has the key is answered; only plain files directly in the folders that `find` names are
 readable; a folder's checksums are computed once; memory is bounded by what the readers ask for at a time
-(`tcp_fetch` asks for a few chunks). A thread of its own serves.
+(`tcp_fetch` asks for a few chunks). A thread of its own serves, which no message ends: what cannot be
+answered is refused, with the reason, and the next one is served.
 """
 
 import logging
@@ -71,10 +72,17 @@ class FolderServer:
             except msgspec.DecodeError as error:
                 self._send(identity, 0, wire.Refused(f"unreadable message: {error}"))
                 continue
-            if self._gate.token_fits(request.token):
-                self._answer(identity, request)
-            else:
+            if not self._gate.token_fits(request.token):
                 self._send(identity, request.number, wire.Refused("the token does not fit"))
+                continue
+            try:
+                self._answer(identity, request)
+            except Exception as error:
+                # One reader's question must not take the server from all the others, who would only see
+                # that nobody answers them any more.
+                log.exception("a request for %s failed", request.folder)
+                why = f"the server failed at {request.folder}: {type(error).__name__}: {error}"
+                self._send(identity, request.number, wire.Refused(why.encode(errors="replace").decode()))
 
     def _answer(self, identity: bytes, request: wire.Request) -> None:
         folder = self._find(request.folder)

@@ -11,6 +11,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 from msgspec import Meta
 
+from rljob_runtime.net.messages import decode_typed
 from rljob_runtime.weights.contents import FileEntry
 
 CHUNK_BYTES = 2**20
@@ -18,6 +19,8 @@ CHUNK_BYTES = 2**20
 MAX_REQUEST_BYTES = 4096
 MAX_FILES = 10_000
 """In one folder."""
+_LARGEST_FILE = 2**53
+"""Bytes: beyond what file systems and C's signed 64 bits represent, seeking itself would fail."""
 
 _Name: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*$", max_length=255)]
 """Of a folder or a file: one part of a path, and not a hidden one."""
@@ -34,7 +37,7 @@ class Read(msgspec.Struct, frozen=True, tag="read"):
     """The bytes of a file from `offset` on, `CHUNK_BYTES` or what is left."""
 
     file: _Name
-    offset: Annotated[int, Meta(ge=0)]
+    offset: Annotated[int, Meta(ge=0, le=_LARGEST_FILE)]
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -42,8 +45,8 @@ class Request(msgspec.Struct, frozen=True):
 
     token: str
     """The shared token where the transport does not authenticate; else empty."""
-    number: Annotated[int, Meta(ge=0)]
-    """Comes back with the answer."""
+    number: Annotated[int, Meta(ge=0, le=2**53)]
+    """Comes back with the answer, which need not be the next one to arrive."""
     folder: _Name
     body: Describe | Read
 
@@ -86,14 +89,14 @@ def decode_request(frames: Sequence[bytes]) -> Request:
     """A request; raises `msgspec.DecodeError` for anything else."""
     if len(frames) != 1:
         raise msgspec.DecodeError(f"{len(frames)} frames, not 1")
-    return _request.decode(frames[0])
+    return decode_typed(_request, frames[0])
 
 
 def decode_answer(frames: Sequence[bytes]) -> tuple[Answer, bytes]:
     """An answer and the bytes of its chunk; raises `msgspec.DecodeError` for anything else."""
     if not frames:
         raise msgspec.DecodeError("no frame")
-    answer = _answer.decode(frames[0])
+    answer = decode_typed(_answer, frames[0])
     if len(frames) != (2 if isinstance(answer.body, Chunk) else 1):
         raise msgspec.DecodeError(f"{len(frames)} frames with {type(answer.body).__name__}")
     return answer, frames[-1]
