@@ -3,12 +3,13 @@
 from itertools import chain
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rljob_runtime.data.shuffle import mix, mix_many, permutation
 
 
+@settings(deadline=None)
 @given(seed=st.integers(0, 2**31 - 1), epoch=st.integers(0, 10**6), rows=st.integers(1, 3000))
 def test_each_row_once(seed: int, epoch: int, rows: int) -> None:
     assert np.array_equal(np.sort(permutation(seed, epoch, rows)), np.arange(rows))

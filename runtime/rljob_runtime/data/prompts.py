@@ -16,10 +16,11 @@ from rljob_api.data import Data
 from rljob_api.errors import nearest
 from rljob_runtime.data.errors import AnswersMissing, DataError, listed
 from rljob_runtime.data.fingerprint import DataFingerprint
+from rljob_runtime.data.lengths import Length, lengths
 from rljob_runtime.data.shuffle import permutation
 from rljob_runtime.data.sources import PromptText, Row, Source, open_source
 from rljob_runtime.data.tokenizer import TextTokenizer
-from rljob_runtime.samples import Prompt, Tokens
+from rljob_runtime.samples import Prompt
 
 _SCAN_ROWS = 1024
 """Rows tokenized at a time when lengths are checked."""
@@ -116,58 +117,60 @@ def _usable_rows(
     if len(source) == 0:
         raise DataError(f"{source.name}: no prompts in it")
     limit = data.max_prompt_tokens
-    lengths = np.concatenate(list(_lengths(source, tokenizer, take)))
-    empty = np.flatnonzero(lengths == 0)
+    tokens = np.concatenate(list(_lengths(source, tokenizer, limit, take)))
+    empty = np.flatnonzero(tokens == 0)
     if len(empty) > 0:
         raise DataError(
-            f"{source.where(int(empty[0]))}: the prompt has no tokens; {len(empty)} of {len(lengths)} rows "
+            f"{source.where(int(empty[0]))}: the prompt has no tokens; {len(empty)} of {len(tokens)} rows "
             "are like that: take them out of the data"
         )
-    long = np.flatnonzero(lengths > limit)
+    long = np.flatnonzero(tokens > limit)
     if len(long) == 0:
         return None
     if data.long_prompts == "error":
         first = int(long[0])
+        length = _length(source, tokenizer, first, limit)
         raise DataError(
-            f"{source.where(first)}: the prompt has {lengths[first]} tokens, above data.maxPromptTokens "
-            f"({limit}); {len(long)} of {len(lengths)} rows are too long: raise the limit, or set "
+            f"{source.where(first)}: the prompt has {length}, above data.maxPromptTokens "
+            f"({limit}); {len(long)} of {len(tokens)} rows are too long: raise the limit, or set "
             "data.longPrompts: skip"
         )
-    kept = np.flatnonzero(lengths <= limit)
+    kept = np.flatnonzero(tokens <= limit)
     if len(kept) == 0:
+        shortest = _length(source, tokenizer, int(tokens.argmin()), limit)
         raise DataError(
-            f"{source.name}: all {len(lengths)} prompts are above data.maxPromptTokens ({limit}); the "
-            f"shortest has {lengths.min()} tokens"
+            f"{source.name}: all {len(tokens)} prompts are above data.maxPromptTokens ({limit}); the "
+            f"shortest has {shortest}: raise the limit"
         )
     return kept
 
 
 def _lengths(
-    source: Source, tokenizer: TextTokenizer, take: Callable[[bytes], object] | None
+    source: Source, tokenizer: TextTokenizer, limit: int, take: Callable[[bytes], object] | None
 ) -> Iterator[NDArray[np.int64]]:
     for start in range(0, len(source), _SCAN_ROWS):
         numbers = range(start, min(start + _SCAN_ROWS, len(source)))
         rows = [source.row(number) for number in numbers]
         if take is not None:
             take(msgspec.msgpack.encode(rows))
-        encoded = _encode_rows(source, tokenizer, numbers, rows)
-        yield np.array([len(tokens) for tokens in encoded], dtype=np.int64)
+        measured = _measure(source, tokenizer, numbers, rows, limit)
+        yield np.array([length.tokens for length in measured], dtype=np.int64)
 
 
-def _encode_rows(
-    source: Source, tokenizer: TextTokenizer, numbers: range, rows: Sequence[Row]
-) -> list[Tokens]:
-    """Tokens of some rows, in one call for each kind of prompt; an error names the row."""
+def _length(source: Source, tokenizer: TextTokenizer, number: int, limit: int) -> Length:
+    return _measure(source, tokenizer, range(number, number + 1), [source.row(number)], limit)[0]
+
+
+def _measure(
+    source: Source, tokenizer: TextTokenizer, numbers: range, rows: Sequence[Row], limit: int
+) -> list[Length]:
+    """Lengths of some rows; an error names the row."""
     try:
-        texts = [_render(row.prompt, tokenizer) for row in rows]
-        plain = iter(tokenizer.encode_many([text for text, rendered in texts if not rendered]))
-        chats = iter(tokenizer.encode_many([text for text, rendered in texts if rendered], rendered=True))
-        return [next(chats if rendered else plain) for _, rendered in texts]
+        return lengths(tokenizer, [_render(row.prompt, tokenizer) for row in rows], limit)
     except DataError:
         for number, row in zip(numbers, rows, strict=True):
             try:
-                text, rendered = _render(row.prompt, tokenizer)
-                tokenizer.encode(text, rendered=rendered)
+                lengths(tokenizer, [_render(row.prompt, tokenizer)], limit)
             except DataError as error:
                 raise DataError(f"{source.where(number)}: {error}") from error
         raise

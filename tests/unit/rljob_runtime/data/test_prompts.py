@@ -183,3 +183,11 @@ def test_random_numbers_are_fixed_for_ever() -> None:
     assert mix_many(1234567, 50).tolist() == [mix(1234567, n) for n in range(50)]
     assert permutation(0, 0, 8).tolist() == [0, 7, 2, 5, 4, 6, 3, 1]
     assert permutation(5, 3, 8).tolist() == [5, 1, 7, 4, 3, 2, 6, 0]
+
+
+def test_a_prompt_of_megabytes_is_told_as_longer_than_the_limit(tmp_path: Path) -> None:
+    message = r"p.jsonl:2: the prompt has more than 162 tokens, above data.maxPromptTokens \(5\); 1 of 2 rows"
+    with pytest.raises(DataError, match=message):
+        prompts(tmp_path, ["a", "b" * 4_000_000], maxPromptTokens=5)
+    with pytest.raises(DataError, match=r"all 1 prompts are above .* \(5\); the shortest has more than 162"):
+        prompts(tmp_path, ["b" * 4_000_000], maxPromptTokens=5, longPrompts="skip")
