@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.rljob-$(shell cat pyproject.toml constraints/cpu.txt | cksum | cut -d' ' -f1)
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
 
-.PHONY: help run test prebuild test-python lint test-unit test-property test-runtime test-apiserver test-chart test-images test-node cluster-up cluster-run cluster-down images bench crds constraints environment clean
+.PHONY: help run test prebuild test-python lint test-unit test-property test-runtime test-apiserver test-chart test-images test-node cluster-up cluster-run cluster-down images bench crds constraints mutants environment clean
 help:
 	@sed -n 's/^# //p' Makefile
 	@echo "make lint | test-unit | test-property | test-runtime | test-apiserver | test-chart | test-images | test-node | crds | constraints | clean"
@@ -19,7 +19,8 @@ help:
 	@echo "make cluster-run          as root: the same with a real node, and the example trained in its pods"
 	@echo "make images               as root: the images of the operator and of the runtime on CPUs"
 	@echo "make cluster-up NODE=1    as root: a real node instead of fake ones"
-	@echo "make $(addprefix bench-,$(filter-out figures real_runs,$(notdir $(basename $(wildcard tests/bench/*.py)))))"
+	@echo "make mutants [PACKAGES='groups plan-scaling']   how many small changes of the code that decides the tests notice"
+	@echo "make $(addprefix bench-,$(filter-out figures real_runs mutmut_run,$(notdir $(basename $(wildcard tests/bench/*.py)))))"
 
 run: environment
 	$(BIN)/rljob run examples/copy.yaml --restart
@@ -81,6 +82,9 @@ cluster-run: environment
 
 cluster-down: environment
 	$(BIN)/python -m tools.cluster down
+
+mutants: environment
+	$(BIN)/python -m tests.bench.mutants $(PACKAGES)
 
 bench-%: environment
 	$(BIN)/python -m tests.bench.$*

@@ -49,8 +49,9 @@ def _accelerators() -> str:
     return f"{torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}, "
 
 
-def record(file: str, figures: Sequence[Figure], folder: Path = RESULTS) -> Path:
-    """Print the figures and write them to `folder`/`file`.json."""
+def record(file: str, figures: Sequence[Figure], folder: Path = RESULTS, keep: bool = False) -> Path:
+    """Print the figures and write them to `folder`/`file`.json; with `keep`, beside what is there under other
+    names."""
     common = {
         "date": datetime.date.today().isoformat(),
         "machine": machine(),
@@ -75,5 +76,8 @@ def record(file: str, figures: Sequence[Figure], folder: Path = RESULTS) -> Path
         print(f"{figure.name}: {figure.value:.4g} {figure.unit}{against}", flush=True)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{file}.json"
+    if keep and path.exists():
+        old, new = json.loads(path.read_text()), {row["name"]: row for row in rows}
+        rows = [new.pop(row["name"], row) for row in old] + list(new.values())
     path.write_text(json.dumps(rows, indent=2) + "\n")
     return path

@@ -137,6 +137,17 @@ SECTIONS = {
         "checkpoint interval and a restart below 90 s with the trainer's pod or the head; every prompt trained "
         "exactly once.",
     ),
+    "mutants": (
+        "Small changes that the tests notice",
+        "`make mutants`: mutmut makes one small change at a time to the code that decides (a comparison, a number, a "
+        "word, an argument left out) and runs the unit and property tests of that code. Goal: at least 90 % of the "
+        "changes noticed, in each package. Changes that no test can tell from the original are listed with the reason in "
+        "`tests/bench/mutants_equivalent.toml` and not counted. mutmut rather than cosmic-ray, as it changes arguments, "
+        "assignments and words besides operators, and tries a change in a fork of a process that has everything "
+        "imported, in a tenth of the time that a new process takes. It leaves class bodies and functions with "
+        "decorators alone: bounds of fields and rules have tests of their own, one for each "
+        "(`tests/unit/rljob_api/test_rules.py`).",
+    ),
 }
 
 TAIL = """## Tests on GPUs

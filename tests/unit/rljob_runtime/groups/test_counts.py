@@ -25,6 +25,10 @@ def assert_sums(counts: GroupCounts) -> None:
             "Lost: 3 groups cancelled (a), 12 groups thrown away and made again (a), "
             "4 responses without a reward (error 3, timeout 1).",
         ),
+        (
+            {"rejected": {"b": 1, "c": 1, "timeout": 20, "a": 1}},
+            "Lost: 23 responses without a reward (timeout 20, a 1, b 1, c 1).",
+        ),
         ({"rejected": {"timeout": 1200}}, "Lost: 1,200 responses without a reward (timeout)."),
     ],
 )
@@ -108,8 +112,34 @@ def test_a_line_of_metrics_holds_them_all() -> None:
     assert counts_in({**row, "cancelled": "many"}) is None
 
 
+@pytest.mark.parametrize("missing", ["groups", "requests"])
+def test_a_line_without_either_part_has_no_counts(missing: str) -> None:
+    row = GroupCounts(dispatched=3).metrics()
+    del row[missing]
+    assert counts_in(row) is None
+
+
+def test_what_a_line_does_not_say_is_nothing() -> None:
+    assert counts_in({"groups": {"accepted": 3}, "requests": {}}) == GroupCounts(accepted=3)
+    assert counts_in({"groups": {}, "requests": {"moved": 2}}) == GroupCounts(moved_requests=2)
+
+
+def test_reasons_are_counted_apart() -> None:
+    counts = GroupCounts(dispatched=9, open=9)
+    for reason in ("timeout", "error", "timeout"):
+        counts.reject(reason)
+    counts.cancel("asked", 2)
+    counts.cancel("engine lost", 1)
+    assert counts.rejected == {"timeout": 2, "error": 1}
+    assert counts.cancelled == {"asked": 2, "engine lost": 1}
+    assert counts.open == 6
+
+
 def test_a_copy_is_independent() -> None:
-    counts = GroupCounts(cancelled={"a": 1})
+    counts = GroupCounts(9, 5, 1, {"a": 3}, {"b": 2}, {"timeout": 1}, 4, 6)
     copy = counts.copy()
+    assert copy == counts
     counts.cancel("a", 1)
-    assert copy.cancelled == {"a": 1}
+    counts.reject("timeout")
+    counts.went_back(0, "b")
+    assert copy == GroupCounts(9, 5, 1, {"a": 3}, {"b": 2}, {"timeout": 1}, 4, 6)

@@ -39,6 +39,27 @@ def test_what_was_trained_ahead_is_not_dispatched_again_once_the_watermark_is_pa
     assert list(remaining) == [12, 13]
 
 
+def test_what_is_below_the_watermark_is_not_even_looked_at():
+    """A job of millions of steps goes on at once."""
+    looked_at = []
+
+    class Looks(Ledger):
+        def __contains__(self, uid):
+            looked_at.append(uid)
+            return super().__contains__(uid)
+
+    assert next(Looks(1000, {1000}).remaining(2000)) == 1001
+    assert looked_at == [1000, 1001]
+
+
+def test_a_copy_is_independent():
+    ledger = Ledger(3, {5})
+    copy = ledger.copy()
+    assert copy == ledger
+    ledger.record([3, 4])
+    assert copy == Ledger(3, {5})
+
+
 @pytest.mark.parametrize(("ledger", "end"), [(Ledger(), 0), (Ledger(3, set()), 3), (Ledger(3, {5, 9}), 10)])
 def test_end(ledger, end):
     assert ledger.end == end

@@ -23,6 +23,27 @@ def test_admission_is_areals_capacity(max_staleness, groups, steps, version, adm
 
 
 @pytest.mark.parametrize(
+    ("max_staleness", "versions", "most_outstanding"), [(0, 0, 8), (0.5, 1, 12), (1, 1, 16), (2, 2, 24)]
+)
+def test_a_bound_in_versions_and_in_groups(max_staleness, versions, most_outstanding):
+    bound = Bound(max_staleness, 8)
+    assert (bound.versions, bound.most_outstanding) == (versions, most_outstanding)
+
+
+def test_steps_of_a_version():
+    bound = Bound(1, groups_per_step=8, steps_per_version=4)
+    assert [bound.version_at(step) for step in (0, 3, 4, 7, 8)] == [0, 0, 1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("first_step", "version", "slots"),
+    [(0, 0, 32), (3, 0, 8), (4, 0, 0), (9, 0, 0), (4, 1, 32), (5, 2, 56)],
+)
+def test_slots_up_to_the_last_step_of_a_version(first_step, version, slots):
+    assert Bound(1, groups_per_step=8, steps_per_version=4).slots(first_step, version) == slots
+
+
+@pytest.mark.parametrize(
     ("case", "step", "ready", "deadlines", "size", "batch"),
     [
         ("too few are ready", 0, [0], {0: 1, 1: 1}, 2, None),
@@ -39,6 +60,15 @@ def test_admission_is_areals_capacity(max_staleness, groups, steps, version, adm
             (2, 3),
         ),
         ("the last, smaller batch", 4, [8], {8: 5}, 1, (8,)),
+        (
+            "of several left over each needs a slot of its own",
+            0,
+            [3, 4],
+            {0: 1, 1: 1, 2: 1, 3: 1, 4: 1},
+            2,
+            None,
+        ),
+        ("uids of one deadline go in order of age", 0, [9, 4, 7], {4: 1, 7: 1, 9: 1}, 2, (4, 7)),
     ],
 )
 def test_batch(case, step, ready, deadlines, size, batch):
@@ -64,6 +94,44 @@ def test_room_leaves_every_outstanding_group_a_place_in_the_queue():
     assert controller.room(0) == 3
     controller.dispatched(0, 0)
     assert controller.room(0) == 2
+
+
+def test_there_is_never_less_than_no_room():
+    controller = StalenessController(Bound(0, 2), total_groups=10)
+    for uid in range(5):
+        controller.dispatched(uid, 0)
+    assert controller.room(0) == 0
+
+
+def test_a_job_that_goes_on_counts_what_is_trained():
+    controller = StalenessController(Bound(1, 2), total_groups=7, trained=5)
+    assert controller.room(version=9) == 2
+    assert controller.batch_size() == 2
+    controller.dispatched(5, version=2)
+    assert (controller.outstanding, controller.ready) == (1, 0)
+    controller.put(5)
+    assert (controller.outstanding, controller.ready) == (1, 1)
+    controller.finished([5])
+    assert (controller.outstanding, controller.ready, controller.trained) == (0, 0, 6)
+    assert controller.batch_size() == 1, "the last batch is smaller"
+    controller.dispatched(6, version=3)
+    controller.put(6)
+    assert controller.select(step=3) == (6,)
+    controller.finished([6])
+    assert controller.batch_size() == 0
+
+
+def test_the_controller_waits_for_a_group_at_its_last_version():
+    """Bound 1, version 0: groups 0 and 1 must be trained by version 1, of which step 1 is the last."""
+    controller = StalenessController(Bound(1, 2), total_groups=10)
+    for uid, version in ((0, 0), (1, 0), (2, 1), (3, 1)):
+        controller.dispatched(uid, version)
+    assert [controller.dispatch_version(uid) for uid in range(4)] == [0, 0, 1, 1]
+    for uid in (1, 2, 3):
+        controller.put(uid)
+    assert controller.select(step=1) is None
+    controller.put(0)
+    assert controller.select(step=1) == (0, 1)
 
 
 def test_a_group_ends_once():

@@ -13,6 +13,7 @@ CASES = [
     pytest.param([4, 4, 2, 2], 6, 1, [[6, 6]], id="fills"),
     pytest.param([6, 5, 4, 3, 2, 1], 30, 2, [[11], [10]], id="balanced, not packed tight"),
     pytest.param([9, 1, 9, 1], 10, 2, [[10], [10]], id="long with short"),
+    pytest.param([1, 2, 3, 4, 10], 20, 2, [[10], [10]], id="the longest are dealt first"),
     pytest.param([3, 3, 2, 2, 2], 6, 2, [[5, 2], [5, 0]], id="balance before count"),
     pytest.param([8, 6, 4, 2], 8, 2, [[8, 2], [6, 4]], id="long with short, twice"),
 ]

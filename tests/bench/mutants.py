@@ -1,0 +1,264 @@
+"""How many mutants of the code that decides are killed by the tests that concern it.
+
+A mutant is the code with one small change: a comparison, a number, a word, a dropped argument. mutmut makes
+them in a copy under .cache/mutants/ and runs, for each, the tests of PACKAGES that call the changed function.
+One that no test notices has survived: it is printed with its change, and belongs killed by a test, or listed
+in mutants_equivalent.toml with the reason why no test can tell it from the original. Not changed: class
+bodies, functions with decorators, and sentences for people (see mutmut_run.py).
+
+    python -m tests.bench.mutants                     all packages, and the figures
+    python -m tests.bench.mutants groups parallel     these, and their figures
+    python -m tests.bench.mutants --again groups      only what had survived, without figures
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+
+from tests.bench.figures import Figure, record
+
+REPOSITORY = Path(__file__).parents[2]
+WORK = REPOSITORY / ".cache" / "mutants"
+SOURCES = ("crds/rljob_api", "operator/rljob_operator", "runtime/rljob_runtime")
+EQUIVALENT = Path(__file__).with_name("mutants_equivalent.toml")
+IGNORED = shutil.ignore_patterns("__pycache__")
+DECIDES = ("rljob_operator/plan/", "rljob_runtime/groups/", "rljob_runtime/parallel/")
+"""All that is here is to be in some package."""
+GOAL_PERCENT = 90
+KILLED = ("killed", "timeout", "segfault", "suspicious", "caught by type check")
+"""Of mutmut's verdicts: a mutant that never ends is noticed too."""
+
+
+@dataclass(frozen=True)
+class Package:
+    """What is changed, and what should notice."""
+
+    code: tuple[str, ...]
+    """Patterns of files, from the importable package on."""
+    tests: tuple[str, ...]
+    """Files and folders, from the repository on."""
+
+
+UNIT = "tests/unit"
+PROPERTY = "tests/property"
+
+
+def plan(*modules: str) -> Package:
+    """A part of the operator's decisions: one run over all takes too long to wait for."""
+    code = tuple(f"rljob_operator/plan/{module}.py" for module in modules)
+    return Package(code, (f"{UNIT}/rljob_operator/plan",))
+
+
+PACKAGES = {
+    "groups": Package(("rljob_runtime/groups/*.py",), (f"{UNIT}/rljob_runtime/groups",)),
+    "parallel": Package(
+        ("rljob_runtime/parallel/*.py",),
+        (f"{UNIT}/rljob_runtime/parallel", f"{PROPERTY}/test_trainer_microbatch.py"),
+    ),
+    "broker": Package(
+        ("rljob_runtime/queue/broker.py",),
+        (f"{UNIT}/rljob_runtime/queue/test_broker.py", f"{PROPERTY}/test_broker_accounts.py"),
+    ),
+    "scaling": Package(
+        ("rljob_runtime/fleet/scaling.py",),
+        (f"{UNIT}/rljob_runtime/fleet/test_scaling.py", f"{PROPERTY}/test_scaling.py"),
+    ),
+    "api": Package(
+        ("rljob_api/base.py", "rljob_api/errors.py"),
+        (f"{UNIT}/rljob_api/test_rules.py", f"{UNIT}/rljob_api/test_errors.py"),
+    ),
+    "plan-attempts": plan("attempt", "beginning", "failure", "finish", "losses", "outdated"),
+    "plan-course": plan("decide", "deadlines", "lifecycle", "suspension", "ttl", "upkeep"),
+    "plan-scaling": plan("observed", "plan", "pools", "queueing", "scaling", "step"),
+    "plan-words": plan("conditions", "events", "times", "volume", "waiting"),
+}
+
+PYPROJECT = """
+[tool.pytest.ini_options]
+addopts = "-q --strict-markers --import-mode=importlib"
+pythonpath = ["."]
+asyncio_mode = "auto"
+asyncio_default_fixture_loop_scope = "function"
+
+[tool.mutmut]
+source_paths = ["rljob_api", "rljob_operator", "rljob_runtime"]
+only_mutate = {code}
+also_copy = ["conftest.py"]
+pytest_add_cli_args = ["-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:timeout"]
+pytest_add_cli_args_test_selection = {tests}
+timeout_constant = 3.0
+timeout_multiplier = 10.0
+use_git_change_detection = false
+"""
+
+CONFTEST = '''"""The same examples for every mutant, and no search for the smallest one that fails."""
+
+from hypothesis import Phase, settings
+
+settings.register_profile(
+    "mutants", derandomize=True, database=None, deadline=None, phases=[Phase.explicit, Phase.generate]
+)
+settings.load_profile("mutants")
+
+
+def pytest_itemcollected(item):
+    item._nodeid = item.nodeid  # mutmut 3.8 reads this; pytest 9.2 does not have it any more
+'''
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change, and what came of it."""
+
+    name: str
+    file: str
+    """From the importable package on."""
+    verdict: str
+    """In mutmut's words."""
+    was: str
+    """The changed lines without their indentation, joined by blanks; `becomes` likewise."""
+    becomes: str
+
+    @property
+    def killed(self) -> bool:
+        return self.verdict in KILLED
+
+    @property
+    def function(self) -> str:
+        """Of the module, with its class."""
+        mangled = self.name.rpartition("__mutmut_")[0].rpartition(".")[2]
+        return mangled.removeprefix("x_").removeprefix("xǁ").replace("ǁ", ".")
+
+
+def copy_tests(package: Package, folder: Path) -> None:
+    for tests in ("tests/support", *package.tests):
+        path, target = REPOSITORY / tests, folder / tests
+        if path.is_dir():
+            shutil.copytree(path, target, ignore=IGNORED, dirs_exist_ok=True)
+        else:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, target)
+
+
+def lay_out(package: Package, folder: Path) -> None:
+    """A copy of code and tests in `folder`, in the form that mutmut takes: one root for all packages."""
+    shutil.rmtree(folder, ignore_errors=True)
+    for source in SOURCES:
+        shutil.copytree(REPOSITORY / source, folder / Path(source).name, ignore=IGNORED)
+    copy_tests(package, folder)
+    (folder / "conftest.py").write_text(CONFTEST)
+    (folder / "pyproject.toml").write_text(
+        PYPROJECT.format(code=json.dumps(package.code), tests=json.dumps(package.tests))
+    )
+
+
+def mutmut(folder: Path, names: Sequence[str] = ()) -> list[Mutant]:
+    """Every mutant of `folder` after mutmut has run there, on those of these names or on all."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    script = Path(__file__).with_name("mutmut_run.py")
+    log = folder / "mutmut.log"
+    with log.open("w") as file:
+        done = subprocess.run(
+            [sys.executable, "-P", str(script), *names],
+            cwd=folder,
+            env=environment,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+        )
+    if done.returncode:
+        raise SystemExit(
+            f"mutmut ended with {done.returncode}, its last words in {log}:\n{log.read_text()[-3000:]}"
+        )
+    return seen(folder)
+
+
+def seen(folder: Path) -> list[Mutant]:
+    """What the last run found."""
+    return [Mutant(**row) for row in json.loads((folder / "verdicts.json").read_text())]
+
+
+def equivalent() -> dict[tuple[str, str, str], str]:
+    """The mutants that no test can tell from the original, by file, old and new line: why."""
+    rows = tomllib.loads(EQUIVALENT.read_text())["mutant"]
+    return {(row["file"], row["was"], row["becomes"]): row["why"] for row in rows}
+
+
+def survivors(mutants: Sequence[Mutant]) -> list[Mutant]:
+    known = equivalent()
+    return [
+        mutant
+        for mutant in mutants
+        if not mutant.killed and (mutant.file, mutant.was, mutant.becomes) not in known
+    ]
+
+
+def uncovered() -> list[str]:
+    """The files of DECIDES that no package changes."""
+    roots = [REPOSITORY / source for source in SOURCES]
+    files = [(root, path) for root in roots for path in root.glob("*/*.py") if path.name != "__init__.py"]
+    names = [str(path.relative_to(root.parent)) for root, path in files]
+    patterns = [pattern for package in PACKAGES.values() for pattern in package.code]
+    return [
+        name
+        for name in names
+        if name.startswith(DECIDES) and not any(fnmatch(name, pattern) for pattern in patterns)
+    ]
+
+
+def tell(mutants: Sequence[Mutant]) -> None:
+    """Print them, function by function."""
+    told = ""
+    for mutant in mutants:
+        place = f"{mutant.file}: {mutant.function}"
+        if place != told:
+            print(f"\n{place}")
+            told = place
+        print(f"  - {mutant.was}\n  + {mutant.becomes}   [{mutant.verdict}]")
+
+
+def figures(name: str, mutants: Sequence[Mutant]) -> list[Figure]:
+    killed = sum(mutant.killed for mutant in mutants)
+    left = len(survivors(mutants))
+    return [
+        Figure(f"{name}: killed", 100 * killed / (killed + left), "%", goal=f">= {GOAL_PERCENT} %"),
+        Figure(f"{name}: mutants", len(mutants), "mutants"),
+        Figure(f"{name}: survivors that a test could kill", left, "mutants"),
+        Figure(f"{name}: equivalent to the original", len(mutants) - killed - left, "mutants"),
+    ]
+
+
+def main() -> None:
+    """Measure, tell the survivors, and record."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.mutants")
+    parser.add_argument("packages", nargs="*", metavar="PACKAGE", help=", ".join(PACKAGES))
+    parser.add_argument(
+        "--again", action="store_true", help="only what survived the last run; record nothing"
+    )
+    arguments = parser.parse_args()
+    if left := uncovered():
+        parser.error(f"{', '.join(left)}: in no package of {__file__}")
+    if unknown := set(arguments.packages) - set(PACKAGES):
+        parser.error(f"unknown package {', '.join(sorted(unknown))}; known are {', '.join(PACKAGES)}")
+    for name in arguments.packages or PACKAGES:
+        package, folder = PACKAGES[name], WORK / name
+        if arguments.again:
+            copy_tests(package, folder)
+            names = [mutant.name for mutant in survivors(seen(folder))]
+            tell(survivors(mutmut(folder, names)))
+        else:
+            lay_out(package, folder)
+            mutants = mutmut(folder)
+            tell(survivors(mutants))
+            record("mutants", figures(name, mutants), keep=True)
+
+
+if __name__ == "__main__":
+    main()

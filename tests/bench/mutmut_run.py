@@ -1,0 +1,66 @@
+"""Runs mutmut in the current folder, which tests/bench/mutants.py has laid out, and writes verdicts.json
+there: for each mutant its name, file, verdict, and changed lines.
+
+Started as a script by its path: imported as `tests.bench`, it would bring the repository's `tests` in place
+of the folder's. Words that the code compares or writes (`"BackOff"`, a key of a dictionary) are changed in
+one way in place of the library's three, and sentences for people not at all: a test of every word would only
+say it twice.
+
+    python -P tests/bench/mutmut_run.py [NAME OF A MUTANT ...]
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import libcst
+from mutmut.__main__ import _run as run
+from mutmut.mutation import mutators
+from mutmut.mutation.data import SourceFileMutationData
+from mutmut.mutation.diff_apply import get_diff_for_mutant
+from mutmut.stats import status_by_exit_code
+from mutmut.utils.file_utils import walk_mutatable_files
+
+CHILDREN = 2
+VERDICTS = Path("verdicts.json")
+
+
+def changed_words(node: libcst.BaseString) -> Iterator[libcst.BaseString]:
+    """The first of the library's changes of a word; none of a text with blanks."""
+    changes = list(mutators.operator_string(node))
+    if changes and " " not in changes[0].value:
+        yield changes[0]
+
+
+def lines(diff: str, sign: str) -> str:
+    """The lines that a diff takes or gives, without their indentation."""
+    found = [line[1:].strip() for line in diff.splitlines()[2:] if line.startswith(sign)]
+    return " ".join(found)
+
+
+def verdicts() -> Iterator[dict[str, str]]:
+    for path in walk_mutatable_files():
+        data = SourceFileMutationData(path=path)
+        data.load()
+        for name, code in data.exit_code_by_key.items():
+            diff = get_diff_for_mutant(name, path=path)
+            yield {
+                "name": name,
+                "file": str(path),
+                "verdict": status_by_exit_code[code],
+                "was": lines(diff, "-"),
+                "becomes": lines(diff, "+"),
+            }
+
+
+def main() -> None:
+    operators = mutators.mutation_operators
+    texts = (libcst.BaseString, mutators.operator_string)
+    operators[operators.index(texts)] = (libcst.BaseString, changed_words)
+    run(tuple(sys.argv[1:]), CHILDREN)
+    VERDICTS.write_text(json.dumps(list(verdicts()), indent=1))
+
+
+if __name__ == "__main__":
+    main()
