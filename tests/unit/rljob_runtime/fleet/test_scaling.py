@@ -48,6 +48,24 @@ CASES: dict[str, tuple[int, list[Place], set[str], Change]] = {
         set(),
         Change(release=("b",)),
     ),
+    "a place without a worker goes before one that starts": (
+        1,
+        [starting("a"), free("b")],
+        set(),
+        Change(release=("b",)),
+    ),
+    "one whose worker leaves goes before one that starts": (
+        1,
+        [starting("a"), Place("b", "pod-b", "leaving")],
+        set(),
+        Change(release=("b",)),
+    ),
+    "of several that were released the one with the most to lose comes back": (
+        2,
+        [serving("a"), free("b", released=True), Place("c", "pod-c", "leaving", 4, released=True)],
+        set(),
+        Change(rejoin=("c",)),
+    ),
     "all may go": (0, [serving("a"), serving("b")], set(), Change(release=("a", "b"))),
     "what is released stays released": (1, [serving("a"), free("b", released=True)], set(), Change()),
     "asked for again, it comes back": (
