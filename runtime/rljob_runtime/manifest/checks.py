@@ -82,9 +82,7 @@ def _check_texts(job: RLJob, folder: Path) -> Iterator[Problem]:
         try:
             config = read_config(model_folder)
             folder_parameters(model_folder)
-            if training.tokenizer is None or training.tokenizer.characters is None:
-                # A tokenizer in a folder needs transformers, which takes seconds to import.
-                check_model_type(model_folder, config)
+            check_model_type(model_folder, config)
         except ModelFolderError as error:
             yield Problem(_MODEL_PATH, _clause(error))
             if training.tokenizer is None:

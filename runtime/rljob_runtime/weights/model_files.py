@@ -42,16 +42,21 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def check_model_type(folder: Path, config: dict[str, Any]) -> None:
-    """Raise `ModelFolderError` for an architecture that transformers does not have. Imports transformers."""
+    """Raise `ModelFolderError` for an architecture that transformers does not have, or has without a causal
+    language model. Imports transformers, which takes seconds."""
     import transformers
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     wanted, known = config["model_type"], list(transformers.CONFIG_MAPPING.keys())
+    file, version = folder / "config.json", transformers.__version__
     if wanted not in known:
         near = nearest(wanted, known)
         hint = f"the nearest that it has is {near}" if near else "the model needs another version of it"
-        version = transformers.__version__
+        raise ModelFolderError(f'{file}: transformers {version} has no model_type "{wanted}": {hint}')
+    if wanted not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
         raise ModelFolderError(
-            f'{folder / "config.json"}: transformers {version} has no model_type "{wanted}": {hint}'
+            f'{file}: transformers {version} has no causal language model of the model_type "{wanted}": '
+            "only one that predicts the next token can be trained"
         )
 
 

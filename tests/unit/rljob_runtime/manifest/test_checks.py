@@ -57,6 +57,18 @@ MATH = "rljob_runtime.rewards.math:math_answer"
             ['no model_type "qwen33"', "the nearest that it has is qwen3"],
         ),
         (
+            ["m/new/config.json", "m/model.safetensors"],
+            {"training.model": {"path": "m"}},
+            "spec.training.model.path",
+            ['no model_type "qwen33"', "the nearest that it has is qwen3"],
+        ),
+        (
+            ["m/translator/config.json", "m/model.safetensors"],
+            {"training.model": {"path": "m"}},
+            "spec.training.model.path",
+            ['no causal language model of the model_type "t5"', "only one that predicts the next token"],
+        ),
+        (
             ["good.jsonl"],
             {"training.data": {**GOOD_DATA, "answerField": "anser"}},
             "spec.training.data.answerField",
@@ -257,6 +269,7 @@ def make(path: Path) -> Path:
     contents = {
         "config.json": config("qwen3"),
         "new/config.json": config("qwen33"),
+        "translator/config.json": config("t5"),
         "model.safetensors": struct.pack("<Q", len(header)) + header + bytes(68),
         "broken/model.safetensors": struct.pack("<Q", 1000) + b"{",
         "mine.py": b"def score(sample):\n    return 1.0\n",
