@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rljob_runtime.restarts import GivenUp
 from tests.support.simulated.losing_job import CALLS, LosingSession, Losses, run_losing
 
 ENGINES_ARE_THE_BOTTLENECK = {
@@ -64,3 +65,18 @@ def test_what_was_under_way_is_made_again_under_the_bound(name: str) -> None:
 @given(losses=losses, collective=st.booleans())
 def test_every_prompt_is_trained_once_within_the_bound(losses: Losses, collective: bool) -> None:
     check(run_losing(replace(losses, collective=collective and losses.in_flight is not None)))
+
+
+def test_a_trainer_that_dies_at_its_first_start_is_started_again() -> None:
+    session = run_losing(Losses(at=[("start", 1), ("start", 2)]))
+    check(session)
+    assert session.said == ["it was killed at start; the trainer is started again"] * 2
+    assert session.began_at == [0]
+
+
+def test_one_that_never_starts_ends_the_job() -> None:
+    with pytest.raises(BaseExceptionGroup) as raised:
+        run_losing(Losses(at=[("start", call) for call in range(1, 5)]))
+    (given_up,) = raised.value.exceptions
+    assert isinstance(given_up, GivenUp)
+    assert str(given_up) == "the trainer failed 4 times in a row; the last time: it was killed at start"

@@ -23,21 +23,21 @@ from rljob_runtime.data.errors import DataError
 from rljob_runtime.data.prompts import PromptSource
 from rljob_runtime.data.tokenizer import build_tokenizer
 from rljob_runtime.devices import DeviceMissing
-from rljob_runtime.driver.ending import ReportWriter, export_model
+from rljob_runtime.driver.assemble import JobInputs, assembled
+from rljob_runtime.driver.ending import ReportWriter
 from rljob_runtime.driver.job_settings import Origin, job_settings
 from rljob_runtime.driver.model_folder import checkpoint_root, place_checkpoints
+from rljob_runtime.driver.observer import RunObserver
 from rljob_runtime.driver.resume import ResumeRefused, check_resume
 from rljob_runtime.driver.session import Session
+from rljob_runtime.driver.stop import StopRequest
 from rljob_runtime.driver.storage import StorageNotShared
-from rljob_runtime.driver.tracker import Tracker
 from rljob_runtime.exit_codes import ExitCode
 from rljob_runtime.groups.counts import lost
 from rljob_runtime.job_errors import UnsupportedModel
 from rljob_runtime.manifest.describe import header_of
-from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.run_folder import RunOptions
 from rljob_runtime.site.site import Site, one_machine
-from rljob_runtime.trace.record.metrics import MetricsLog
 from rljob_runtime.trainer.checkpoint import newest
 from rljob_runtime.view import View, make_view
 from rljob_runtime.view.progress import Progress, Summary
@@ -99,9 +99,8 @@ class _Running:
 
     def __init__(self, job: RLJob, options: RunOptions, place: Place, view: View) -> None:
         self._session: Session | None = None
-        self._tracker: Tracker | None = None
+        self._observer: RunObserver | None = None
         self._report = ReportWriter(options.folder)
-        self._export: asyncio.Task[Path | None] | None = None
         self._model: Path | None = None
         self._job = job
         self._options = options
@@ -122,32 +121,29 @@ class _Running:
         settings = job_settings(job, prompts.rows, origin)
         header = header_of(job, options.manifest_folder)
         self._view.start(Progress(header, total_steps=settings.total_steps, activity="starting"))
-
-        def track(pool: EnginePool, first_step: int) -> Tracker:
-            metrics = MetricsLog(options.folder, first_step if options.resume else None)
-            self._tracker = Tracker(
-                header, pool, metrics, time.time, first_step, settings.total_steps, settings.capacity_samples,
-                with_kl=training.algorithm.kl is not None,
-            )  # fmt: skip
-            return self._tracker
-
+        inputs = JobInputs(job, options, settings, tokenizer, prompts)
+        self._observer = observer = RunObserver(inputs, header, self._view, self._report)
         async with self._place(job) as site:
-            self._session = Session(job, options, settings, tokenizer, prompts, site, self._view.message)
-            self._on_signals(self._session)
+            stop = StopRequest(site.changes)
+            self._on_signals(stop)
             try:
-                await self._session.run(track, self._show, self._trained)
+                async with assembled(inputs, site, stop, self._view.message) as parts:
+                    self._session = Session(
+                        job, settings, prompts.fingerprint, self._checkpoints, parts, observer
+                    )
+                    await self._session.run(options.resume)
             finally:
-                if self._tracker is not None:
-                    self._tracker.close()
-        if self._export is not None:
-            self._model = await self._export
-        return ExitCode.DONE if self._session.steps_done >= settings.total_steps else ExitCode.STOPPED
+                observer.close()
+        if observer.export is not None:
+            self._model = await observer.export
+        return ExitCode.DONE if self._steps_done >= settings.total_steps else ExitCode.STOPPED
 
     def finish(self, outcome: str, seconds: float) -> None:
         """Say how the job ended."""
         for number in _SIGNALS:  # the loop, which has ended, has taken its handlers along
             signal.signal(number, lambda *_: self._report.give_up())
-        tracker, report = self._tracker, None
+        tracker = self._observer.tracker if self._observer is not None else None
+        report = None
         if tracker is not None:
             report = self._report.finish(_REPORT_SECONDS)
             if report is None:
@@ -155,7 +151,7 @@ class _Running:
         checkpoint = newest(self._checkpoints) if self._session is not None else None
         self._view.finish(
             Summary(
-                step=self._session.steps_done if self._session is not None else 0,
+                step=self._steps_done,
                 seconds=seconds,
                 reward=tracker.recent_reward() if tracker is not None else None,
                 outcome=outcome,
@@ -167,17 +163,12 @@ class _Running:
             )
         )
 
-    def _show(self) -> None:
-        if self._tracker is not None:
-            self._view.update(self._tracker.progress)
+    @property
+    def _steps_done(self) -> int:
+        return self._session.steps_done if self._session is not None else 0
 
-    def _trained(self) -> None:
-        """Make what the run leaves behind, while its parts are taken down."""
-        self._report.start()
-        self._export = asyncio.create_task(export_model(self._options.folder, self._checkpoints))
-
-    def _on_signals(self, session: Session) -> None:
-        """The first signal stops the session, the second ends the process."""
+    def _on_signals(self, stop_request: StopRequest) -> None:
+        """The first signal asks for a stop, the second ends the process."""
         asked = False
 
         def stop() -> None:
@@ -185,13 +176,14 @@ class _Running:
             if asked:
                 hint = f"The last checkpoint is whole. {_HINT}"
                 seconds = time.time() - self._began
-                self._view.finish(Summary(session.steps_done, seconds, outcome="stopped at once", hint=hint))
+                self._view.finish(Summary(self._steps_done, seconds, outcome="stopped at once", hint=hint))
                 # Ray's processes and the engines watch this one and end with it.
                 os._exit(ExitCode.STOPPED)
             asked = True
-            what = "stopping after this step, with a checkpoint" if self._export is None else "ending"
+            trained = self._observer is not None and self._observer.export is not None
+            what = "ending" if trained else "stopping after this step, with a checkpoint"
             self._view.message(f"{what} (again: at once)")
-            session.stop()
+            stop_request.ask()
 
         for number in _SIGNALS:
             asyncio.get_running_loop().add_signal_handler(number, stop)

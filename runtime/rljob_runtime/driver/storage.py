@@ -10,9 +10,9 @@ class StorageNotShared(ValueError):
     """Checkpoints would be scattered over pods; the message says what to do."""
 
 
-def judge(sees: Sequence[bool], pods: int, folder: str) -> str | None:
-    """What a person should know; None where all is well. `sees`: for each rank whether it finds a file that
-    the driver wrote to `folder`; `pods`: how many pods the ranks are on.
+def storage_warning(sees: Sequence[bool], pods: int, folder: str) -> str | None:
+    """What a person should know of the storage; None where all ranks share it. `sees`: for each rank whether
+    it finds a file that the driver wrote to `folder`; `pods`: how many pods the ranks are on.
 
     Raises `StorageNotShared` where ranks in several pods each have a folder of their own.
     """

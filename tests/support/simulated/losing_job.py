@@ -16,24 +16,30 @@ from rljob_api import RLJob
 from rljob_runtime.change_signal import ChangeSignal
 from rljob_runtime.data.fingerprint import DataFingerprint
 from rljob_runtime.driver.job_settings import job_settings
+from rljob_runtime.driver.parts import Parts
 from rljob_runtime.driver.ranks import TrainerDied
 from rljob_runtime.driver.session import Session
+from rljob_runtime.driver.stop import StopRequest
+from rljob_runtime.driver.weight_delivery import WeightDelivery
 from rljob_runtime.engines.fake import FakeEngine, FakeTiming
 from rljob_runtime.engines.protocol import PauseMode, Request, WeightRef
 from rljob_runtime.fleet.fleet import Fleet, FleetTimes
 from rljob_runtime.groups.ledger import Ledger
 from rljob_runtime.groups.responses import Response
 from rljob_runtime.groups.state import JobState
+from rljob_runtime.net.keys import Keyring
 from rljob_runtime.queue.broker import Broker, Granted, Stored
 from rljob_runtime.queue.wire import QueuedGroup
-from rljob_runtime.restarts import RestartBudget
 from rljob_runtime.rollout.outbox import Outbox
 from rljob_runtime.rollout.pool import EnginePool, EngineSlot
 from rljob_runtime.rollout.rollouter import Rollouter
 from rljob_runtime.rollout.weight_sync import EngineSync, Pull, Push
-from rljob_runtime.run_folder import RunOptions
 from rljob_runtime.samples import Group, Prompt, decode_group
 from rljob_runtime.simulate.virtual_loop import run_virtual
+from rljob_runtime.site.desired import DesiredState
+from rljob_runtime.site.nodes import NodeTable, RayNode
+from rljob_runtime.site.site import Site
+from rljob_runtime.site.status_draft import StatusDraft
 from rljob_runtime.trace.record.event_log import EventLog
 from rljob_runtime.weights.transport import STORED
 from tests.support.jobs import job
@@ -169,6 +175,9 @@ class LosableTrainer:
             await self._work("save")
         self._saved = step, state
 
+    async def stop(self) -> None:
+        pass
+
     async def load(self) -> JobState | None:
         await self._work("load")
         self.steps = 0 if self._saved is None else self._saved[0]
@@ -196,57 +205,70 @@ class WatchedEngine(FakeEngine):
         return await super().submit(request)
 
 
-class LosingSession(Session):
-    """A session whose parts are made up; recovery and training are its own."""
+class LosingSession:
+    """The real session on parts that are made up; also what the scripts of the tests do to it."""
 
     def __init__(self, losses: Losses, tasks: asyncio.TaskGroup) -> None:
         manifest = losses.manifest()
         data = DataFingerprint("made up", 1, "", "", "in order")
-        options = RunOptions(Path("/nowhere"), Path("/nowhere"), resume=False, live=False)
-        made_up: Any = SimpleNamespace(fingerprint=data)
-        super().__init__(
-            manifest, options, job_settings(manifest, 100), made_up, made_up, made_up, lambda _: None
-        )
-        loop, plan = asyncio.get_running_loop(), self.settings
+        loop, self.settings = asyncio.get_running_loop(), job_settings(manifest, 100)
         self.lost: list[str] = []
         """Why engines were lost."""
-        self._losses = losses
-        self._tasks = tasks
+        self.said: list[str] = []
+        self.began_at: list[int] = []
+        """The steps that the session began with: one, unless it did so twice."""
         self.events = EventLog(None, 0, "driver", "driver", clock=loop.time)
         self.pool = EnginePool(loop.time, self._engine_lost)
-        queue = LocalQueue(plan.capacity_samples)
+        queue = LocalQueue(self.settings.capacity_samples)
         self.losable = LosableTrainer(losses, queue)
-        self._trainer, self._queue = cast(Any, self.losable), cast(Any, queue)
-        self._trainer_budget = RestartBudget("the trainer")
-        self._places = cast(Any, SimpleNamespace(outdated=False, drop_lost=_nothing))
-        self._outbox = Outbox(cast(Any, queue), self.events, 1e9)
-        self._ledger = Ledger()
-        self._controller = self._new_controller(self._ledger)
-        self._rollouter = Rollouter(
-            plan.rollout, self.pool, self._controller, _prompt, iter(()), _score, self._outbox, self.events
+        self._losses = losses
+        self._spawn = tasks.create_task
+        self.parts = self._parts(manifest, queue)
+        checkpoints = Path("/nowhere")
+        self.session = Session(manifest, self.settings, data, checkpoints, self.parts, cast(Any, self))
+
+    def _parts(self, manifest: RLJob, queue: LocalQueue) -> Parts:
+        losses, changes, settings = self._losses, ChangeSignal(), self.settings
+        desired = DesiredState.of(manifest)
+        table = NodeTable(_no_nodes, _no_pod, (), changes)
+        site = Site(
+            True, table, "home", "127.0.0.1", lambda: desired, StatusDraft(attempt=1), changes, Keyring()
         )
-        sync = EngineSync(self.pool, deadline=60, drain_deadline=100_000)
-        self._weights = Push(sync, losses.in_flight) if losses.in_flight else Pull(sync, self._spawn)
-        self._may_join = asyncio.Event()
-        self._fleet = Fleet(
-            made_up, self.pool, self._weights, self._push_again, self._may_join,
-            cast(Any, SimpleNamespace(changes=ChangeSignal())), self._spawn, lambda _: None, FleetTimes(),
-            loop.time,
+        outbox = Outbox(cast(Any, queue), self.events, 1e9)
+        rollouter = Rollouter(
+            settings.rollout,
+            self.pool,
+            settings.controller(0),
+            _prompt,
+            iter(()),
+            _score,
+            outbox,
+            self.events,
+        )
+        engines = EngineSync(self.pool, deadline=60, drain_deadline=100_000)
+        sync = Push(engines, losses.in_flight) if losses.in_flight else Pull(engines, self._spawn)
+        delivery = WeightDelivery(self.losable, sync, self.pool, settings.bound)
+        made_up: Any = SimpleNamespace()
+        fleet = FleetByHand(
+            made_up, self.pool, sync, delivery.send_again, delivery.may_join, site, self._spawn,
+            lambda _: None, FleetTimes(), asyncio.get_running_loop().time,
+        )  # fmt: skip
+        self._fleet = fleet
+        return Parts(
+            site, StopRequest(changes), self.events, self.pool, queue, outbox, rollouter, self.losable,
+            Placed(), self.losable.start, sync, delivery, fleet, self._spawn, self.said.append,
         )  # fmt: skip
 
     @property
     def rollouter(self) -> Rollouter:
-        return self._rollouter
+        return self.parts.rollouter
 
     async def train(self) -> None:
-        """As `_run` does it, from the beginning to the end."""
+        """From the beginning to the end."""
         for _ in range(self._losses.engines):
             self.pool.join(await self.come())
-        await self._restore(self._beginning, "begins", publish=False)
-        rolling = self._spawn(self._rollouter.run())
         script = None if self._losses.script is None else self._spawn(self._losses.script(self))
-        await self._train(0)
-        rolling.cancel()
+        await self.session.run(resume=False)
         assert script is None or script.done(), "the script was not at its end when the job was"
 
     async def come(self) -> EngineSlot:
@@ -259,20 +281,39 @@ class LosingSession(Session):
 
     async def send_to_newcomers(self) -> None:
         """What the fleet does when engines have come that take part in broadcasts."""
-        await self._push_again()
-
-    async def _start_trainer(self) -> None:
-        await self.losable.start()
-
-    def _step_done(self, result: Any, uids: tuple[int, ...], seconds: float) -> None:
-        pass
-
-    def _checkpoint_written(self, step: int) -> None:
-        self._trainer_budget.worked()
+        await self.parts.delivery.send_again()
 
     def _engine_lost(self, slot: EngineSlot, why: str) -> None:
         self.lost.append(why)
-        super()._engine_lost(slot, why)
+        self._fleet.lost(slot, why)
+
+    # The session's observer
+
+    def begins(self, parts: Parts, first_step: int) -> None:
+        self.began_at.append(first_step)
+
+    def step_done(self, *_: object) -> None:
+        pass
+
+    def trained(self) -> None:
+        pass
+
+
+class FleetByHand(Fleet):
+    """The fleet of engines that the test starts itself (`LosingSession.come`)."""
+
+    async def started(self, stopping: Callable[[], bool]) -> None:
+        pass
+
+
+class Placed:
+    """The trainer's pods, which are there."""
+
+    workers = 1
+    outdated = False
+
+    async def drop_lost(self) -> None:
+        pass
 
 
 def run_losing(losses: Losses) -> LosingSession:
@@ -288,8 +329,12 @@ def run_losing(losses: Losses) -> LosingSession:
     return run_virtual(main())
 
 
-async def _nothing() -> None:
-    pass
+async def _no_nodes() -> list[RayNode]:
+    return []
+
+
+async def _no_pod(node_id: str) -> str:
+    return ""
 
 
 def _prompt(uid: int) -> Prompt:

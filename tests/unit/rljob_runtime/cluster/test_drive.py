@@ -11,7 +11,7 @@ import pytest
 
 from rljob_runtime.cluster.drive import drive
 from rljob_runtime.cluster.settings import Settings, SettingsError, read_settings
-from rljob_runtime.driver.storage import StorageNotShared, judge
+from rljob_runtime.driver.storage import StorageNotShared, storage_warning
 from rljob_runtime.trace.record.ranks import EventRanks
 from rljob_runtime.weights.transport import TransportError, choose
 from tests.support.jobs import job
@@ -147,10 +147,10 @@ def test_shared_memory_does_not_reach_other_machines() -> None:
 
 
 def test_storage_of_the_trainer_pods() -> None:
-    assert judge([True, True], pods=2, folder="/f") is None
-    assert "lost with the pod" in (judge([False, False], pods=1, folder="/f") or "")
+    assert storage_warning([True, True], pods=2, folder="/f") is None
+    assert "lost with the pod" in (storage_warning([False, False], pods=1, folder="/f") or "")
     with pytest.raises(StorageNotShared, match=r"2 pods do not share /f"):
-        judge([True, False], pods=2, folder="/f")
+        storage_warning([True, False], pods=2, folder="/f")
 
 
 def test_event_ranks_stay_and_are_never_shared() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from rljob_runtime.change_signal import ChangeSignal
-from rljob_runtime.driver.places import NoTrainerPods, StopAsked, TrainerPlaces
+from rljob_runtime.driver.placement import NoTrainerPods, RankPlacement, StopAsked
 from rljob_runtime.net.keys import Keyring
 from rljob_runtime.simulate.virtual_loop import run_virtual
 from rljob_runtime.site.desired import DesiredState
@@ -134,7 +134,7 @@ class Places:
         site = Site(
             False, ray.table, "head", "10.0.0.1", lambda: self.desired, self.draft, ray.changes, Keyring()
         )
-        self.places = TrainerPlaces(site, 4, 100.0, lambda: self.stop)
+        self.places = RankPlacement(site, 4, 100.0, lambda: self.stop)
 
     def ask(self, workers: int) -> None:
         self.desired = replace(self.desired, generation=self.desired.generation + 1, trainer=workers)

@@ -21,7 +21,7 @@ class StopAsked(Exception):
     """The job is to stop while it waits for pods."""
 
 
-class TrainerPlaces:
+class RankPlacement:
     """See the module's guarantees."""
 
     def __init__(

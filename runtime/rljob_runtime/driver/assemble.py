@@ -1,0 +1,167 @@
+"""Makes the parts of a job, and takes them down: the one place that knows how they are connected.
+
+Guarantees: nothing heavy starts before data, tokenizer and model are there; whatever happens, each part that
+was made is ended, in the reverse order. Ranks and rollout workers are started later, by the parts themselves.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rljob_api import RLJob
+from rljob_runtime.data.prompts import PromptSource
+from rljob_runtime.data.tokenizer import TextTokenizer
+from rljob_runtime.driver.export import keep_model_files
+from rljob_runtime.driver.job_settings import JobSettings
+from rljob_runtime.driver.model_folder import checkpoint_root, engine_model
+from rljob_runtime.driver.parts import Parts, Spawn
+from rljob_runtime.driver.placement import RankPlacement
+from rljob_runtime.driver.ranks import RayTrainer
+from rljob_runtime.driver.stop import StopRequest
+from rljob_runtime.driver.trainer_start import TrainerStart
+from rljob_runtime.driver.weight_delivery import WeightDelivery
+from rljob_runtime.fleet.device_share import device_share
+from rljob_runtime.fleet.fleet import Fleet, FleetTimes
+from rljob_runtime.fleet.workers import RolloutWorkers
+from rljob_runtime.queue.service import QueueService
+from rljob_runtime.rewards.pool import RewardPool
+from rljob_runtime.rollout.outbox import Outbox
+from rljob_runtime.rollout.pool import EnginePool
+from rljob_runtime.rollout.rollouter import Rollouter
+from rljob_runtime.rollout.scorer import PoolScorer
+from rljob_runtime.rollout.weight_sync import EngineSync, Pull, Push
+from rljob_runtime.run_folder import RunOptions
+from rljob_runtime.site import one_machine as local_ray
+from rljob_runtime.site.site import Site
+from rljob_runtime.trace.record.event_log import EVENTS_FOLDER, EventLog
+from rljob_runtime.trace.record.ranks import EventRanks
+from rljob_runtime.weights.route import WeightRoute, open_route
+
+log = logging.getLogger(__name__)
+
+_PUT_SECONDS = 1800.0
+_SYNC_SECONDS = 300.0
+_DRAIN_SECONDS = 3600.0
+
+
+@dataclass(frozen=True)
+class JobInputs:
+    """What a job's parts are made from."""
+
+    job: RLJob
+    options: RunOptions
+    settings: JobSettings
+    tokenizer: TextTokenizer
+    prompts: PromptSource
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder that checkpoints go to."""
+        return checkpoint_root(self.job, self.options.folder, self.options.manifest_folder)
+
+    @property
+    def events_folder(self) -> Path | None:
+        """Where events are written; None where the job records none."""
+        return self.options.folder / EVENTS_FOLDER if self.job.spec.training.profiling.events else None
+
+
+@asynccontextmanager
+async def assembled(
+    inputs: JobInputs, site: Site, stop: StopRequest, say: Callable[[str], None]
+) -> AsyncIterator[Parts]:
+    """The parts of a job at `site`; they are ended when the context is left. `say` tells a person, in one
+    line."""
+    job, options, settings = inputs.job, inputs.options, inputs.settings
+    event_ranks = EventRanks()
+    share = device_share(job, local_ray.devices(), options.share)
+    events = EventLog(inputs.events_folder, 0, "driver", "driver")
+    async with AsyncExitStack() as stack:
+        tasks = await stack.enter_async_context(asyncio.TaskGroup())
+        spawn: Spawn = tasks.create_task
+        route = await _route(inputs, site, stack)
+
+        async def refill() -> None:
+            count = await outbox.refill()
+            say(f"the queue host was lost and is back; {count} waiting groups were put again")
+
+        queue = await _queue(inputs, site, stack, spawn, refill)
+        outbox = Outbox(queue.client, events, _PUT_SECONDS)
+        # The pool and the fleet know each other: an engine's death is the fleet's to answer.
+        pool = EnginePool(time.time, lambda slot, why: fleet.lost(slot, why))
+        scorer = await _scorer(inputs, stack)
+        rollouter = Rollouter(
+            settings.rollout, pool, settings.controller(0), inputs.prompts.prompt, iter(()), scorer, outbox,
+            events,
+        )  # fmt: skip
+        stack.callback(lambda: log.info("at the end: %s", rollouter.counts))
+        trainer = RayTrainer(job, settings, options, queue, inputs.events_folder, event_ranks, route, share)
+        stack.push_async_callback(trainer.close)
+        placement = RankPlacement(
+            site, settings.trainer_ranks // job.spec.pools.trainer.replicas,
+            job.spec.run_policy.start_deadline_seconds, lambda: stop.asked,
+        )  # fmt: skip
+        engines = EngineSync(pool, _SYNC_SECONDS, _DRAIN_SECONDS)
+        sync = Push(engines, settings.in_flight) if settings.in_flight else Pull(engines, spawn)
+        delivery = WeightDelivery(trainer, sync, pool, settings.bound)
+        workers = RolloutWorkers(
+            job, inputs.tokenizer, share, site.one_machine, inputs.events_folder, event_ranks, route,
+            site.keyring,
+        )  # fmt: skip
+        stack.callback(workers.close)
+        fleet = Fleet(
+            workers, pool, sync, delivery.send_again, delivery.may_join, site, spawn, say,
+            FleetTimes(first=job.spec.run_policy.start_deadline_seconds), time.time,
+        )  # fmt: skip
+        parts = Parts(
+            site, stop, events, pool, queue, outbox, rollouter, trainer, placement,
+            TrainerStart(trainer, placement, inputs.checkpoints, site.one_machine, say),
+            sync, delivery, fleet, spawn, say,
+        )  # fmt: skip
+        stack.callback(parts.flush_events)
+        # Ends before the trainer does, whose weights a worker that is just starting would miss.
+        stack.push_async_callback(fleet.close)
+        yield parts
+
+
+async def _route(inputs: JobInputs, site: Site, stack: AsyncExitStack) -> WeightRoute:
+    """The way of the weights from the trainer to the engines, once the initial model is there."""
+    job, options = inputs.job, inputs.options
+    model_folder = await asyncio.to_thread(engine_model, job, options, inputs.tokenizer)
+    await asyncio.to_thread(keep_model_files, model_folder, inputs.tokenizer, options.folder)
+    address = None if site.one_machine else site.address
+    route = await asyncio.to_thread(open_route, job, model_folder, options.folder, address, site.keyring)
+    stack.callback(route.close)
+    return route
+
+
+async def _queue(
+    inputs: JobInputs, site: Site, stack: AsyncExitStack, spawn: Spawn, refill: Callable[[], Awaitable[None]]
+) -> QueueService:
+    """The queue, which runs; `refill` is called when a new host has taken the place of a lost one."""
+    address = None if site.one_machine else site.address
+    queue = QueueService(inputs.settings.capacity_samples, site.home, address, site.keyring, spawn, refill)
+    stack.push_async_callback(queue.close)
+    await queue.start()
+    return queue
+
+
+async def _scorer(inputs: JobInputs, stack: AsyncExitStack) -> PoolScorer:
+    """The reward function in its processes, which run."""
+    training = inputs.job.spec.training
+    rewards = RewardPool(
+        training.reward.function,
+        training.reward.arguments,
+        timeout_seconds=training.reward.timeout_seconds,
+        workers=training.reward.workers,
+        search_path=[inputs.options.manifest_folder],
+        log=inputs.options.folder / "rewards.log",
+    )
+    stack.push_async_callback(rewards.close)
+    await rewards.start()
+    return PoolScorer(
+        rewards, inputs.tokenizer, training.rollout.max_response_tokens, training.reward.overlong
+    )

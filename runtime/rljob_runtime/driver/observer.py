@@ -1,0 +1,62 @@
+"""What follows a run: metrics, `status.training`, the view; and what the run leaves when it is trained."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rljob_runtime.driver.assemble import JobInputs
+from rljob_runtime.driver.ending import ReportWriter, export_model
+from rljob_runtime.driver.parts import Parts
+from rljob_runtime.driver.tracker import Tracker
+from rljob_runtime.trace.record.metrics import MetricsLog
+from rljob_runtime.trainer.step_metrics import StepMetrics
+from rljob_runtime.view import View
+from rljob_runtime.view.progress import Header
+
+
+class RunObserver:
+    """Implements the session's `Observer`."""
+
+    def __init__(self, inputs: JobInputs, header: Header, view: View, report: ReportWriter) -> None:
+        """`header`: what is shown of the job; `report` is begun when the job is trained."""
+        self.tracker: Tracker | None = None
+        """Once the first step is known."""
+        self.export: asyncio.Task[Path | None] | None = None
+        """The writing of the trained model, once the job is trained."""
+        self._inputs = inputs
+        self._header = header
+        self._view = view
+        self._report = report
+        self._parts: Parts | None = None
+
+    def begins(self, parts: Parts, first_step: int) -> None:
+        """The job begins with this step, or is gone on with from it."""
+        options, settings = self._inputs.options, self._inputs.settings
+        metrics = MetricsLog(options.folder, first_step if options.resume else None)
+        self._parts = parts
+        self.tracker = Tracker(
+            self._header, parts.pool, metrics, time.time, first_step, settings.total_steps,
+            settings.capacity_samples, with_kl=self._inputs.job.spec.training.algorithm.kl is not None,
+        )  # fmt: skip
+        parts.site.draft.progress(self.tracker.progress)
+
+    def step_done(
+        self, metrics: StepMetrics, uids: Sequence[int], waiting_samples: int, version: int, seconds: float
+    ) -> None:
+        """A step is trained."""
+        assert self.tracker is not None and self._parts is not None, "`begins` comes first"
+        counts = self._parts.rollouter.counts
+        self.tracker.step_done(metrics, uids, waiting_samples, version, seconds, counts)
+        self._parts.site.draft.progress(self.tracker.progress)
+        self._view.update(self.tracker.progress)
+
+    def trained(self) -> None:
+        """Make what the run leaves behind, while its parts are taken down."""
+        self._report.start()
+        self.export = asyncio.create_task(export_model(self._inputs.options.folder, self._inputs.checkpoints))
+
+    def close(self) -> None:
+        """Close the metrics."""
+        if self.tracker is not None:
+            self.tracker.close()

@@ -1,0 +1,107 @@
+"""The running parts of a job, as one value: what a `Session` works with. Made by `driver.assemble`."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from rljob_runtime.driver.stop import StopRequest
+from rljob_runtime.driver.training_loop import Trainer
+from rljob_runtime.driver.weight_delivery import Publisher, WeightDelivery
+from rljob_runtime.fleet.fleet import Fleet
+from rljob_runtime.groups.ledger import Ledger
+from rljob_runtime.groups.state import JobState
+from rljob_runtime.rollout.outbox import Outbox
+from rljob_runtime.rollout.pool import EnginePool
+from rljob_runtime.rollout.rollouter import Rollouter
+from rljob_runtime.rollout.weight_sync import Pull, Push
+from rljob_runtime.site.site import Site
+from rljob_runtime.trace.record.event_log import EventLog
+
+Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
+"""Starts a task whose failure ends the job."""
+
+
+class JobTrainer(Trainer, Publisher, Protocol):
+    """The trainer, as it is stopped and brought back."""
+
+    async def load(self) -> JobState | None:
+        """Go on from the newest checkpoint; where the job stood then, or None where there is none. Raises
+        `TrainerDied`."""
+        ...
+
+    async def stop(self) -> None:
+        """End its ranks."""
+        ...
+
+
+class Placement(Protocol):
+    """Where the trainer's ranks run."""
+
+    workers: int
+    """Trainer workers that run; 0 before the first start."""
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the RLJob asks for another number of workers than run."""
+        ...
+
+    async def drop_lost(self) -> None:
+        """After a loss: wait until it is known which nodes are gone."""
+        ...
+
+
+class JobQueue(Protocol):
+    """The sample queue, as it is emptied."""
+
+    async def reset(self, ledger: Ledger) -> None:
+        """Empty it; the groups of `ledger` are trained and are not taken again."""
+        ...
+
+
+@dataclass(frozen=True)
+class Parts:
+    """All of them live as long as the context that made them."""
+
+    site: Site
+    stop: StopRequest
+    events: EventLog
+    """Of the driver."""
+    pool: EnginePool
+    queue: JobQueue
+    outbox: Outbox
+    rollouter: Rollouter
+    trainer: JobTrainer
+    placement: Placement
+    start_trainer: Callable[[], Awaitable[None]]
+    """Starts new ranks with the job's initial weights, once there are pods for them. Raises `TrainerDied`."""
+    sync: Push | Pull
+    delivery: WeightDelivery
+    fleet: Fleet
+    spawn: Spawn
+    say: Callable[[str], None]
+    """Tells a person, in one line."""
+
+    def flush_events(self) -> None:
+        """Write what is buffered of the driver's events and of those that it records for the engines."""
+        self.events.flush()
+        self.fleet.flush_events()
+
+
+class Observer(Protocol):
+    """Follows a session."""
+
+    def begins(self, parts: Parts, first_step: int) -> None:
+        """The trainer holds the weights after `first_step` steps; the engines come up."""
+        ...
+
+    def step_done(
+        self, metrics: Any, uids: Sequence[int], waiting_samples: int, version: int, seconds: float
+    ) -> None:
+        """A step is trained: its `StepMetrics`, its groups' uids, the samples that wait for later steps, the
+        oldest version that engines generate with, and the seconds that the trainer was at it."""
+        ...
+
+    def trained(self) -> None:
+        """The last checkpoint and all events are written; the parts are about to be taken down."""
+        ...

@@ -1,0 +1,113 @@
+"""Brings a job to where it stood: at its start, after the trainer was lost, with another trainer size.
+
+Guarantees:
+- all parts agree afterwards: trainer, queue, kept groups, counts, and the version that engines hold;
+- no group is dispatched before that, and no engine joins with weights of steps that do not count;
+- each failure of the trainer, its first start included, is charged to one budget: one that keeps failing
+  without a checkpoint in between ends the job (`GivenUp`).
+"""
+
+from rljob_runtime.data.fingerprint import DataFingerprint
+from rljob_runtime.driver.job_settings import JobSettings
+from rljob_runtime.driver.parts import Parts
+from rljob_runtime.driver.ranks import TrainerDied
+from rljob_runtime.groups.counts import GroupCounts
+from rljob_runtime.groups.ledger import Ledger
+from rljob_runtime.groups.state import JobState
+from rljob_runtime.restarts import RestartBudget
+
+
+class Recovery:
+    """See the module's guarantees."""
+
+    def __init__(self, settings: JobSettings, data: DataFingerprint, parts: Parts) -> None:
+        """`data`: of the prompts that the job trains."""
+        self.ledger = Ledger()
+        """The groups that are trained."""
+        self.controller = settings.controller(0)
+        self._settings = settings
+        self._parts = parts
+        self._budget = RestartBudget("the trainer")
+        self._beginning = JobState(0, Ledger(), [], GroupCounts(), data)
+
+    async def begin(self, resume: bool) -> JobState:
+        """Start the trainer for the first time; where the job stands: at its beginning, or with `resume` at
+        the newest checkpoint. Raises `GivenUp`, `StopAsked`, `NoTrainerPods`."""
+        parts = self._parts
+        while True:
+            try:
+                await parts.start_trainer()
+                state = (await parts.trainer.load() if resume else None) or self._beginning
+                parts.rollouter.counts = state.counts.copy()
+                # Engines start with the job's initial weights, which is what a new job begins with.
+                await self._restore(state, "job resumed", send=state is not self._beginning)
+                return state
+            except TrainerDied as error:
+                self._budget.failed(str(error))
+                parts.say(f"{error}; the trainer is started again")
+                await parts.placement.drop_lost()
+
+    async def trainer_lost(self, error: TrainerDied) -> JobState:
+        """Bring the trainer back from the newest checkpoint; the engines stay up. Where the job stands then.
+        Raises `GivenUp`, `StopAsked`, `NoTrainerPods`."""
+        parts, reason = self._parts, "trainer restarted"
+        while True:
+            parts.delivery.may_join.clear()
+            await parts.rollouter.hold(reason)
+            self._budget.failed(str(error))
+            try:
+                await parts.placement.drop_lost()
+                await parts.start_trainer()
+                state = await parts.trainer.load() or self._beginning
+                parts.say(f"{error}; the trainer goes on from step {state.step}")
+                await self._restore(state, reason, send=True)
+                return state
+            except TrainerDied as again:
+                error = again
+
+    async def resize(self, step: int) -> None:
+        """Go on from the checkpoint of `step` with as many trainer workers as the RLJob asks for. Engines and
+        queue go on meanwhile, as far as staleness allows. Raises `TrainerDied`."""
+        parts = self._parts
+        parts.delivery.may_join.clear()
+        parts.say(f"the trainer stops at step {step}, to be resized")
+        await parts.trainer.stop()
+        await parts.start_trainer()
+        state = await parts.trainer.load() or self._beginning
+        if state.step != step:
+            raise TrainerDied(f"the checkpoint of step {step} is not where the new trainer workers are")
+        await parts.delivery.send(self._settings.bound.version_at(step))
+        parts.delivery.may_join.set()
+        workers = parts.placement.workers
+        parts.say(f"the trainer goes on with {workers} worker{'' if workers == 1 else 's'}")
+
+    def checkpoint_written(self) -> None:
+        """The trainer did its work: its next failure is not one in a row."""
+        self._budget.worked()
+
+    async def _restore(self, state: JobState, reason: str, send: bool) -> None:
+        """Bring queue, kept groups, counts and engines to `state`; the trainer is there already, and no group
+        is under way. `reason` is counted for each group that is given up. `send`: whether the engines may
+        hold other weights than the trainer. Dispatch begins when all of it is done."""
+        parts = self._parts
+        parts.rollouter.counts.went_back(state.kept, reason)
+        self.ledger = state.ledger.copy()
+        self.controller = self._settings.controller(len(self.ledger))
+        # First the outbox: a queue host that comes back meanwhile is filled from it.
+        groups = parts.outbox.restore(state.waiting)
+        await parts.queue.reset(self.ledger)
+        await parts.outbox.refill()
+        for group in groups:
+            self.controller.dispatched(group.uid, group.dispatch_version)
+            self.controller.put(group.uid)
+        parts.pool.step = state.step
+        version = self._settings.bound.version_at(state.step)
+        if send:
+            await parts.delivery.send(version)
+        # At once: an engine that came during the sending asks for the weights when that has ended.
+        parts.delivery.may_join.set()
+        if send:
+            await parts.sync.settled()
+            parts.pool.lose_newer(version)
+        waiting = {group.uid for group in groups}
+        parts.rollouter.restart(self.controller, self.ledger.remaining(self._settings.total_groups, waiting))

@@ -1,0 +1,70 @@
+"""Sends the trainer's weights to the engines: as a new version, or once more for engines that came later.
+
+Guarantees: no engine gets weights while the trainer is being brought back (`may_join` is clear then); an
+engine that joins within a version of several steps never gets weights that are newer than what the other
+engines hold under the same version number.
+"""
+
+import asyncio
+import logging
+from typing import Protocol
+
+from rljob_runtime.driver.ranks import TrainerDied
+from rljob_runtime.engines.protocol import WeightRef
+from rljob_runtime.groups.staleness import Bound
+from rljob_runtime.rollout.pool import EnginePool
+from rljob_runtime.rollout.weight_sync import Broadcaster, Pull, Push
+from rljob_runtime.weights.transport import STORED
+
+log = logging.getLogger(__name__)
+
+
+class Publisher(Broadcaster, Protocol):
+    """The trainer, as the one who has the weights."""
+
+    steps: int
+    """Steps that its weights have behind them."""
+
+    async def publish(self, version: int) -> WeightRef:
+        """Make the current weights available as `version`. Raises `TrainerDied`."""
+        ...
+
+
+class WeightDelivery:
+    """See the module's guarantees."""
+
+    def __init__(self, trainer: Publisher, sync: Push | Pull, pool: EnginePool, bound: Bound) -> None:
+        """`sync` brings a published version to the engines of `pool`; `bound` numbers versions by steps."""
+        self.may_join = asyncio.Event()
+        """Set while the trainer and its weights are where the job stands; clear while it is brought back."""
+        self._trainer = trainer
+        self._sync = sync
+        self._pool = pool
+        self._bound = bound
+
+    async def send(self, version: int) -> None:
+        """Give all engines the trainer's weights as `version`. Raises `TrainerDied`."""
+        ref = await self._trainer.publish(version)
+        await self._sync.deliver(ref, None if ref.transport in STORED else self._trainer)
+
+    async def send_again(self) -> None:
+        """Send engines that have just come what the trainer holds: a collective transport stores nothing that
+        they could load by themselves."""
+        assert isinstance(self._sync, Push)
+        try:
+            await self._sync.again(self._current, self._trainer)
+        except TrainerDied as error:
+            # The training loop meets the same error, and its recovery sends a version to all engines.
+            log.info("the newest version is not sent again: %s", error)
+
+    async def _current(self) -> WeightRef | None:
+        """The trainer's weights while it stands still; None where they are not to be sent now: no engine
+        waits for them, or the trainer is being brought back, which ends with a version for all."""
+        step, slots = self._trainer.steps, self._pool.slots
+        if not self.may_join.is_set() or all(slot.entered for slot in slots):
+            return None
+        if step % self._bound.steps_per_version and any(slot.joined for slot in slots):
+            # Within a version the trainer is ahead of it. Newcomers wait for the next one, unless nobody else
+            # generates: then there would be no next one.
+            return None
+        return await self._trainer.publish(self._bound.version_at(step))
