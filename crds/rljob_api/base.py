@@ -132,7 +132,7 @@ class OneOf(Model):
 def python_name(model: type[Model], yaml_name: str) -> str:
     """The attribute that a YAML name stands for; KeyError where there is none."""
     for name, field in model.model_fields.items():
-        if (field.alias or to_camel(name)) == yaml_name:
+        if field.alias == yaml_name:
             return name
     raise KeyError(yaml_name)
 

@@ -73,7 +73,7 @@ PACKAGES = {
     ),
     "api": Package(
         ("rljob_api/base.py", "rljob_api/errors.py"),
-        (f"{UNIT}/rljob_api/test_rules.py", f"{UNIT}/rljob_api/test_errors.py"),
+        tuple(f"{UNIT}/rljob_api/test_{name}.py" for name in ("base", "errors", "error_forms", "rules")),
     ),
     "plan-attempts": plan("attempt", "beginning", "failure", "finish", "losses", "outdated"),
     "plan-course": plan("decide", "deadlines", "lifecycle", "suspension", "ttl", "upkeep"),
@@ -138,7 +138,8 @@ class Mutant:
         return mangled.removeprefix("x_").removeprefix("xǁ").replace("ǁ", ".")
 
 
-def copy_tests(package: Package, folder: Path) -> None:
+def set_up(package: Package, folder: Path) -> None:
+    """The tests as they are now, and what mutmut and pytest are to do."""
     for tests in ("tests/support", *package.tests):
         path, target = REPOSITORY / tests, folder / tests
         if path.is_dir():
@@ -146,6 +147,10 @@ def copy_tests(package: Package, folder: Path) -> None:
         else:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, target)
+    (folder / "conftest.py").write_text(CONFTEST)
+    (folder / "pyproject.toml").write_text(
+        PYPROJECT.format(code=json.dumps(package.code), tests=json.dumps(package.tests))
+    )
 
 
 def lay_out(package: Package, folder: Path) -> None:
@@ -153,15 +158,11 @@ def lay_out(package: Package, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     for source in SOURCES:
         shutil.copytree(REPOSITORY / source, folder / Path(source).name, ignore=IGNORED)
-    copy_tests(package, folder)
-    (folder / "conftest.py").write_text(CONFTEST)
-    (folder / "pyproject.toml").write_text(
-        PYPROJECT.format(code=json.dumps(package.code), tests=json.dumps(package.tests))
-    )
+    set_up(package, folder)
 
 
 def mutmut(folder: Path, names: Sequence[str] = ()) -> list[Mutant]:
-    """Every mutant of `folder` after mutmut has run there, on those of these names or on all."""
+    """The mutants of `folder`, those of these names or all, after mutmut has tried them."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     script = Path(__file__).with_name("mutmut_run.py")
     log = folder / "mutmut.log"
@@ -177,12 +178,8 @@ def mutmut(folder: Path, names: Sequence[str] = ()) -> list[Mutant]:
         raise SystemExit(
             f"mutmut ended with {done.returncode}, its last words in {log}:\n{log.read_text()[-3000:]}"
         )
-    return seen(folder)
-
-
-def seen(folder: Path) -> list[Mutant]:
-    """What the last run found."""
-    return [Mutant(**row) for row in json.loads((folder / "verdicts.json").read_text())]
+    mutants = [Mutant(**row) for row in json.loads((folder / "verdicts.json").read_text())]
+    return [mutant for mutant in mutants if not names or mutant.name in names]
 
 
 def equivalent() -> dict[tuple[str, str, str], str]:
@@ -249,15 +246,16 @@ def main() -> None:
         parser.error(f"unknown package {', '.join(sorted(unknown))}; known are {', '.join(PACKAGES)}")
     for name in arguments.packages or PACKAGES:
         package, folder = PACKAGES[name], WORK / name
+        left = folder / "survivors.json"
         if arguments.again:
-            copy_tests(package, folder)
-            names = [mutant.name for mutant in survivors(seen(folder))]
-            tell(survivors(mutmut(folder, names)))
+            set_up(package, folder)
+            mutants = mutmut(folder, json.loads(left.read_text()))
         else:
             lay_out(package, folder)
             mutants = mutmut(folder)
-            tell(survivors(mutants))
             record("mutants", figures(name, mutants), keep=True)
+        tell(survivors(mutants))
+        left.write_text(json.dumps([mutant.name for mutant in survivors(mutants)]))
 
 
 if __name__ == "__main__":

@@ -117,6 +117,11 @@ def test_a_rule_shows_plain_values_alone():
     )
 
 
+def test_another_rule_of_a_union_shows_its_values():
+    about = Rule("localFile must be absolute", "", lambda source: True, ("localFile",))
+    assert describe(about, Source(local_file="f")) == "localFile must be absolute (localFile is f)"
+
+
 def test_a_document_has_yaml_names_alone_and_an_object_never_changes():
     assert Limits.model_validate({"lowMark": 2}).low_mark == 2
     with pytest.raises(ValidationError):
