@@ -1,7 +1,7 @@
 """Wakes whoever waits for something to change.
 
-Guarantees: a ring between a check and the wait that follows it in the same turn of the loop is not missed;
-every wait for a condition has a deadline.
+Guarantees: a notification between a check and the wait that follows it in the same turn of the loop is not
+missed; every wait for a condition has a deadline.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 
 class ChangeSignal:
-    """Rung whenever something has changed; what, its listeners look up themselves."""
+    """Notified whenever something has changed. It does not say what: those who wait look for themselves."""
 
     def __init__(self) -> None:
         self._waiters: set[asyncio.Future[None]] = set()
@@ -22,7 +22,7 @@ class ChangeSignal:
                 waiter.set_result(None)
 
     async def wait(self) -> None:
-        """Wait for the next ring."""
+        """Wait for the next notification."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.add(waiter)
         try:
@@ -31,7 +31,7 @@ class ChangeSignal:
             self._waiters.discard(waiter)
 
     async def until(self, condition: Callable[[], bool], seconds: float) -> None:
-        """Wait until `condition` holds, which is looked at after each ring. Raises `TimeoutError`."""
+        """Wait until `condition` holds, which is looked at after each notification. Raises `TimeoutError`."""
         async with asyncio.timeout(seconds):
             while not condition():
                 await self.wait()

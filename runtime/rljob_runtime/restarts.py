@@ -17,7 +17,7 @@ class RestartBudget:
 
     part: str
     limit: int = 3
-    """Failures in a row that are answered with a restart."""
+    """How many failures in a row are answered with a restart; one more ends the job."""
     failures: int = 0
 
     def failed(self, why: str) -> None:

@@ -28,7 +28,7 @@ class RankPlacement:
         self, site: Site, ranks_per_worker: int, seconds: float, stopping: Callable[[], bool]
     ) -> None:
         """A worker is a pod in a cluster. `seconds`: longest wait for a number of workers; `stopping` tells
-        whether the job is to stop; the site's changes is rung when it is."""
+        whether the job is to stop; the site's change signal is notified when it is."""
         self.workers = 0
         """Of the newest places; 0 before the first."""
         self._told = False

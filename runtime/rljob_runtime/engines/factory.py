@@ -18,11 +18,11 @@ class EngineSpec(msgspec.Struct, frozen=True):
     job: str
     """The RLJob as JSON."""
     pool: str
-    """Python name of its pool."""
+    """Attribute of `spec.pools`: "fast_rollout" or "heavy_rollout"."""
     model_folder: str
     sampling: Sampling
     seed: int
-    """The engine's own."""
+    """Differs between the engines of a job, so that no two draw the same responses."""
 
 
 def make(name: str, spec: bytes) -> Engine:

@@ -186,7 +186,8 @@ class FakeEngine:
             self._timer.cancel()
 
     def _change(self) -> None:
-        """Who runs changes: see to it once for all that happens in this turn of the loop."""
+        """The set of running requests changes: admit and set the timer once, however many changes this turn
+        of the loop brings."""
         if not self._turn_due:
             self._turn_due = True
             asyncio.get_running_loop().call_soon(self._turn)
@@ -226,7 +227,7 @@ class FakeEngine:
         return prefill, step, min(running.length - running.done for running in self._running.values())
 
     def _settle(self) -> None:
-        """Bring everything up to now: what was generated, and who has ended and who follows."""
+        """Compute what has happened until now: tokens generated, requests ended, waiting ones admitted."""
         now = asyncio.get_running_loop().time()
         while self._running and not self._paused:
             elapsed = max(0.0, now - self._begun)

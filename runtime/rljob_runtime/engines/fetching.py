@@ -28,11 +28,11 @@ class FetchSpec(msgspec.Struct, frozen=True):
     """Where an engine fetches from, in MessagePack on its way to the process."""
 
     run_id: str
-    """The engine's own; names its folder in shared memory."""
+    """Unique to this start of the engine; names its folder in shared memory."""
     server_public: str
     """Public key (Z85) of the trainer's server."""
     keys: ClientSide
-    """What is shown to it."""
+    """What proves to the server that this engine belongs to the job."""
     model: ModelSource | None = None
     """Where the initial model comes from; None where its folder is on this machine."""
 

@@ -19,11 +19,11 @@ class Item(NamedTuple):
     """A sample to place."""
 
     uid: int
-    """Of its group."""
+    """Of the sample's group."""
     sample: int
-    """Its place in the group."""
+    """Index of the sample in its group."""
     tokens: int
-    """Of prompt and response."""
+    """Length of prompt and response together."""
 
 
 class SampleTooLong(ValueError):

@@ -53,7 +53,7 @@ class WeightSync(Protocol):
 
     newest: WeightRef | None
     newest_changed: ChangeSignal
-    """Rung when `newest` has changed."""
+    """Notified when `newest` has changed."""
 
     async def deliver(self, ref: WeightRef, broadcaster: Broadcaster | None = None) -> None:
         """A new version exists. `broadcaster` sends it where the transport is collective."""

@@ -1,7 +1,7 @@
 """The Ray nodes that the job can use: one for each pod in a cluster, this machine otherwise.
 
 Guarantees: a node is shown once the pod behind it is known, and until Ray has declared it dead; `confirm`
-tells a process that died on a living node from a node that is gone. Listeners are rung at each change.
+tells a process that died on a living node from a node that is gone. Each change notifies the site's signal.
 
 Ray tells its own processes when nodes come and go, but has no public call that waits for it: the table is
 read every few seconds.

@@ -39,7 +39,7 @@ class Site:
     draft: StatusDraft
     """What the driver answers."""
     changes: ChangeSignal
-    """Rung when the table or the desired state has changed, or a rollout worker came or went."""
+    """Notified when the table or the desired state has changed, or a rollout worker came or went."""
     keyring: Keyring
     """Keys of what listens on the network."""
 
