@@ -12,7 +12,7 @@ import pytest
 import yaml
 from safetensors import safe_open
 
-from rljob_runtime.groups.counts import counts_in, lost
+from rljob_runtime.groups.counts import counts_in, in_words
 from rljob_runtime.trace.record.metrics import METRICS_FILE, read_metrics
 from tests.support.runtime.runs import PROMPTS, Run, manifest, running
 
@@ -44,15 +44,15 @@ def test_lost_processes_cost_no_prompt(tmp_path):
 
 def assert_counts_sum(run: Run) -> None:
     """After every step each group that was begun is accounted for, at the end each is trained, and the
-    closing line says what was lost."""
+    closing line says what was interrupted."""
     rows = read_metrics(run.folder / METRICS_FILE).rows
     for row in rows:
         counts = counts_in(row)
         assert counts is not None
         assert counts.dispatched == counts.accepted + sum(counts.cancelled.values()) + counts.open
     assert counts.accepted == sum(len(row["uids"]) for row in rows) + sum(counts.discarded.values())
-    told = re.findall(r"Lost: .*?\.", run.log.read_text())
-    assert told == [sentence] if (sentence := lost(counts)) else not told
+    told = re.findall(r"(?:No prompt is lost|Not trained): .*", run.log.read_text())
+    assert [line.split("  ")[0] for line in told] == ([sentence] if (sentence := in_words(counts)) else [])
 
 
 @pytest.mark.timeout(400)

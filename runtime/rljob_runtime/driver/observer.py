@@ -10,6 +10,7 @@ from rljob_runtime.driver.ending import ReportWriter, export_model
 from rljob_runtime.driver.parts import Parts
 from rljob_runtime.driver.tracker import Tracker
 from rljob_runtime.trace.record.metrics import MetricsLog
+from rljob_runtime.trace.record.starts import Cause
 from rljob_runtime.trainer.step_metrics import StepMetrics
 from rljob_runtime.view import View
 from rljob_runtime.view.progress import Header
@@ -32,14 +33,23 @@ class RunObserver:
 
     def begins(self, parts: Parts, first_step: int) -> None:
         """The job begins with this step, or is gone on with from it."""
-        options, settings = self._inputs.options, self._inputs.settings
-        metrics = MetricsLog(options.folder, first_step if options.resume else None)
+        settings, metrics = self._inputs.settings, MetricsLog(self._inputs.options.folder)
         self._parts = parts
         self.tracker = Tracker(
             self._header, parts.pool, metrics, time.time, first_step, settings.total_steps,
             settings.capacity_samples, with_kl=self._inputs.job.spec.training.algorithm.kl is not None,
         )  # fmt: skip
         parts.site.draft.progress(self.tracker.progress)
+
+    def training(self, step: int) -> None:
+        """Trainer and engines are ready: training begins, or goes on after an interruption, with `step`."""
+        assert self.tracker is not None, "`begins` comes first"
+        self.tracker.begin(step)
+
+    def interrupted(self, cause: Cause, why: str = "") -> None:
+        """Training stops, and goes on with the next `training`; `why`: what broke, in words."""
+        assert self.tracker is not None, "`begins` comes first"
+        self.tracker.interrupted(cause, why)
 
     def step_done(
         self, metrics: StepMetrics, uids: Sequence[int], waiting_samples: int, version: int, seconds: float

@@ -17,6 +17,7 @@ from rljob_runtime.rollout.rollouter import Rollouter
 from rljob_runtime.rollout.weight_sync import Pull, Push
 from rljob_runtime.site.site import Site
 from rljob_runtime.trace.record.event_log import EventLog
+from rljob_runtime.trace.record.starts import Cause
 
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 """Starts a task whose failure ends the job."""
@@ -93,6 +94,14 @@ class Observer(Protocol):
 
     def begins(self, parts: Parts, first_step: int) -> None:
         """The trainer holds the weights after `first_step` steps; the engines come up."""
+        ...
+
+    def training(self, step: int) -> None:
+        """Trainer and engines are ready: training begins, or goes on after an interruption, with `step`."""
+        ...
+
+    def interrupted(self, cause: Cause, why: str = "") -> None:
+        """Training stops, and goes on with the next `training`; `why`: what broke, in words."""
         ...
 
     def step_done(

@@ -100,13 +100,16 @@ class Session:
             )  # fmt: skip
             if parts.stop.asked or parts.placement.outdated:
                 loop.stop_asked.set()
+            self._observer.training(first_step)
             try:
                 self.steps_done = first_step = await loop.run(first_step)
                 if parts.stop.asked or self.steps_done >= total:
                     return
                 if parts.placement.outdated:
+                    self._observer.interrupted("trainer resized")
                     await self._recovery.resize(first_step)
             except TrainerDied as error:
+                self._observer.interrupted("trainer lost", str(error))
                 first_step = (await self._recovery.trainer_lost(error)).step
                 self.checkpoint_step = first_step
 

@@ -1,6 +1,8 @@
 """Turns step results into what people see: metrics, the view's progress, the closing summary.
 
-Guarantees: reads no device and waits for nothing; shares and rates are over the newest minute.
+Guarantees: reads no device and waits for nothing; rates and shares are over the newest minute of training, in
+which neither the start nor an interruption counts (`rates.py`); a step that is trained again stands once in
+the metrics.
 """
 
 from collections import deque
@@ -10,18 +12,19 @@ from typing import Any
 
 import msgspec
 
+from rljob_runtime.driver.rates import RateWindow, Reading
 from rljob_runtime.groups.counts import GroupCounts
 from rljob_runtime.rollout.pool import EnginePool
-from rljob_runtime.trace.record.metrics import MetricsLog
+from rljob_runtime.trace.record.metrics import Interruption, MetricsLog
+from rljob_runtime.trace.record.starts import Cause
 from rljob_runtime.trainer.step_metrics import StepMetrics
 from rljob_runtime.view.progress import Header, Progress
 
-_WINDOW_SECONDS = 60.0
 _TREND_STEPS = 10
 
 
 class Tracker:
-    """Follows a job's steps."""
+    """Follows a job's steps. `begin` comes before the first `step_done`."""
 
     def __init__(
         self,
@@ -34,7 +37,7 @@ class Tracker:
         queue_capacity: int,
         with_kl: bool,
     ) -> None:
-        """`queue_capacity` in samples; `with_kl`: whether there is a divergence to show."""
+        """`queue_capacity` in samples; `with_kl`: whether there is a divergence to show and record."""
         self.progress = Progress(
             header, step=first_step, total_steps=total_steps, queue_capacity=queue_capacity
         )
@@ -45,9 +48,31 @@ class Tracker:
         self._with_kl = with_kl
         self._clock = clock
         self._rewards: deque[float] = deque(maxlen=2 * _TREND_STEPS)
-        self._recent: deque[tuple[float, int, float, dict[str, tuple[float, float]]]] = deque()
+        self._window = RateWindow()
+        self._steps = 0
+        self._tokens = 0
         self._trained_seconds = 0.0
-        self._remember(0)
+        self._begun = False
+        self._interruption: Interruption | None = None
+
+    def interrupted(self, cause: Cause, why: str = "") -> None:
+        """Training stops here, and goes on with the next `begin`. `why`: what broke, in words."""
+        since = self._interruption
+        # A trainer that dies while it is brought back has been away since the first time.
+        self._interruption = Interruption(cause, since.time if since else self._clock(), why)
+
+    def begin(self, step: int) -> None:
+        """Trainer and engines are ready, and training begins, or goes on after an interruption, with `step`.
+        Raises `OSError`."""
+        if self._begun and self._interruption is None:
+            return
+        start = self._log.begin(step, self._interruption)
+        if self._begun:
+            for _ in range(min(start.repeated, len(self._rewards))):
+                self._rewards.pop()
+        self._begun, self._interruption = True, None
+        self.progress = replace(self.progress, step=step)
+        self._window.begin(self._reading())
 
     def step_done(
         self,
@@ -61,10 +86,12 @@ class Tracker:
         """A step was trained on the groups `uids` in `seconds`; `queue_depth` in samples, `counts` since the
         job began."""
         self.counts = counts
+        self._steps += 1
+        self._tokens += metrics.response_tokens
         self._trained_seconds += seconds
-        self._remember(metrics.response_tokens)
+        self._window.step_done(self._reading())
         self._rewards.append(metrics.reward_mean)
-        rate, busy, steps_per_second = self._rates()
+        rates = self._window.rates()
         left = (self.progress.total_steps or 0) - metrics.step - 1
         self.progress = replace(
             self.progress,
@@ -77,14 +104,18 @@ class Tracker:
             staleness_mean=metrics.staleness_mean,
             staleness_max=metrics.staleness_max,
             queue_depth=queue_depth,
-            tokens_per_second=rate,
-            busy=busy,
-            seconds_left=left / steps_per_second if steps_per_second else None,
+            tokens_per_second=rates.tokens_per_second,
+            busy=dict(rates.busy),
+            seconds_left=left / rates.steps_per_second if rates.steps_per_second else None,
             activity=None,
         )
         values: dict[str, Any] = msgspec.structs.asdict(metrics)
-        values |= {"queue_depth": queue_depth, "tokens_per_second": rate, "weight_version": version}
-        values |= {"step_seconds": seconds, "busy": busy, "uids": list(uids), **counts.metrics()}
+        if not self._with_kl:
+            # 0 would look as if it had been measured.
+            del values["kl"]
+        values |= {"queue_depth": queue_depth, "tokens_per_second": rates.tokens_per_second}
+        values |= {"weight_version": version, "step_seconds": seconds, "busy": dict(rates.busy)}
+        values |= {"uids": list(uids), **counts.metrics()}
         self._log.write(metrics.step, values)
 
     def recent_reward(self) -> float | None:
@@ -96,30 +127,16 @@ class Tracker:
         """Write out the metrics."""
         self._log.close()
 
-    def _remember(self, tokens: int) -> None:
+    def _reading(self) -> Reading:
         now = self._clock()
-        pools: dict[str, tuple[float, float]] = {}
+        idle: dict[str, tuple[float, int]] = {}
         for slot in self._pool.slots:
-            idle, count = pools.get(slot.pool, (0.0, 0.0))
-            pools[slot.pool] = (idle + slot.idle(now), count + 1)
-        self._recent.append((now, tokens, self._trained_seconds, pools))
-        while len(self._recent) > 2 and now - self._recent[0][0] > _WINDOW_SECONDS:
-            self._recent.popleft()
-
-    def _rates(self) -> tuple[float, dict[str, float], float]:
-        """Tokens per second, busy share by pool, steps per second."""
-        first, last = self._recent[0], self._recent[-1]
-        elapsed = max(last[0] - first[0], 1e-9)
-        busy = {}
-        for pool, (idle, count) in last[3].items():
-            idle_before, count_before = first[3].get(pool, (0.0, 0.0))
-            if count == count_before:
-                busy[pool] = min(1.0, max(0.0, 1 - (idle - idle_before) / (elapsed * count)))
-        busy["trainer"] = min(1.0, (last[2] - first[2]) / elapsed)
-        tokens = sum(entry[1] for entry in list(self._recent)[1:])
-        return tokens / elapsed, busy, (len(self._recent) - 1) / elapsed
+            seconds, engines = idle.get(slot.pool, (0.0, 0))
+            idle[slot.pool] = (seconds + slot.idle(now), engines + 1)
+        return Reading(now, self._steps, self._tokens, self._trained_seconds, idle)
 
     def _trend(self) -> float:
+        """Mean reward of the newer half of the newest steps less that of the older half."""
         rewards = list(self._rewards)
         half = len(rewards) // 2
         if half == 0:

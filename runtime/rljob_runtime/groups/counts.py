@@ -87,18 +87,29 @@ class GroupCounts(msgspec.Struct):
         }
 
 
-def lost(counts: GroupCounts) -> str | None:
-    """What was lost, in one sentence; None where nothing was."""
-    parts = [
-        f"{_count(sum(reasons.values()), noun)} {what} ({_reasons(reasons)})"
-        for reasons, noun, what in (
-            (counts.cancelled, "group", "cancelled"),
-            (counts.discarded, "group", "thrown away and made again"),
-            (counts.rejected, "response", "without a reward"),
+_WHEN = {"job resumed": "when the job was resumed", "trainer restarted": "when the trainer was restarted"}
+"""Reasons of cancelling and discarding, as they stand in a sentence; any other stands in brackets."""
+
+
+def in_words(counts: GroupCounts) -> str | None:
+    """What was interrupted and is generated again, and what is not trained, in at most two sentences; None
+    where nothing was."""
+    again = [
+        f"{_count(sum(reasons.values()), noun)} {verb} {_when(reasons)}"
+        for reasons, noun, verb in (
+            (counts.cancelled, "group", "interrupted"),
+            (counts.discarded, "finished group", "discarded"),
         )
         if sum(reasons.values())
     ]
-    return f"Lost: {', '.join(parts)}." if parts else None
+    sentences = []
+    if again:
+        sentences.append(f"No prompt is lost: {', '.join(again)}; their prompts are generated again.")
+    if rejected := sum(counts.rejected.values()):
+        sentences.append(
+            f"Not trained: {_count(rejected, 'response')} without a reward ({_reasons(counts.rejected)})."
+        )
+    return " ".join(sentences) or None
 
 
 def counts_in(row: Mapping[str, Any]) -> GroupCounts | None:
@@ -127,9 +138,22 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def _when(reasons: Mapping[str, int]) -> str:
+    """ "when the job was resumed", with the counts where there are several reasons."""
+    if len(reasons) == 1:
+        reason = next(iter(reasons))
+        return _WHEN.get(reason, f"({reason})")
+    return " and ".join(
+        f"{_WHEN.get(reason, reason)} ({number:,})" for reason, number in _most_frequent_first(reasons)
+    )
+
+
 def _reasons(reasons: Mapping[str, int]) -> str:
     """ "timeout", or "timeout 3, error 1" where there are several."""
     if len(reasons) == 1:
         return next(iter(reasons))
-    ordered = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
-    return ", ".join(f"{reason} {number:,}" for reason, number in ordered)
+    return ", ".join(f"{reason} {number:,}" for reason, number in _most_frequent_first(reasons))
+
+
+def _most_frequent_first(reasons: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(reasons.items(), key=lambda item: (-item[1], item[0]))

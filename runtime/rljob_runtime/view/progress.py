@@ -63,7 +63,7 @@ class Summary:
     outcome: str = "done"
     """"done", "stopped" or "failed"."""
     lost: str | None = None
-    """What was lost on the way, in a sentence."""
+    """What was interrupted and generated again, or was not trained, in sentences."""
     report: str | None = None
     checkpoint: str | None = None
     model: str | None = None

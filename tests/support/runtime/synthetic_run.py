@@ -47,6 +47,8 @@ class Job:
     bound: int = 1
     token_seconds: float = 0.01
     train_seconds: float = 1.0
+    start_seconds: float = 30.0
+    """From the trainer's being ready to the first step."""
     trainers: int = 2
     limit: int = 400
     slow_step: int | None = None
@@ -70,13 +72,13 @@ def write_run(folder: Path, job: Job) -> Path:
     """Write the run of `job` into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "job.yaml").write_text(MANIFEST)
-    now = _write(folder, job, 0, job.steps if job.restart_at is None else job.restart_at + 1, EPOCH, None)
+    now = _write(folder, job, 0, job.steps if job.restart_at is None else job.restart_at + 1, EPOCH)
     if job.restart_at is not None:
-        _write(folder, job, job.restart_at - 5, job.steps, now + 20, job.restart_at - 5)
+        _write(folder, job, job.restart_at - 5, job.steps, now + 20)
     return folder
 
 
-def _write(folder: Path, job: Job, first: int, last: int, began: float, resumed: int | None) -> float:
+def _write(folder: Path, job: Job, first: int, last: int, began: float) -> float:
     rng = random.Random(job.seed + first)
     events = folder / EVENTS_FOLDER
     driver = EventLog(events, 0, "driver", "driver")
@@ -89,9 +91,12 @@ def _write(folder: Path, job: Job, first: int, last: int, began: float, resumed:
     state.uid = first * job.groups
     heapq.heapify(state.lanes)
     clock = [began]
-    metrics = MetricsLog(folder, resumed, clock=lambda: clock[0])
+    metrics = MetricsLog(folder, clock=lambda: clock[0])
+    metrics.begin(first)
     state.trained_at = [began] * (first + 1)
     busy_until = [began] * len(engines)
+    # The ranks are ready, and wait, before the engines are.
+    rested = [began - job.start_seconds] * job.trainers
     for step in range(first, last):
         admitted = state.trained_at[max(first, step - job.bound)]
         ready, lengths, waits = admitted, [], []
@@ -141,7 +146,8 @@ def _write(folder: Path, job: Job, first: int, last: int, began: float, resumed:
         driver.add("idle", step, state.trained_at[-1], start - state.trained_at[-1], why="groups")
         seconds = job.train_seconds * (0.9 + 0.2 * rng.random())
         for rank, log in enumerate(trainers):
-            _train(log, step, start, seconds * (1 - 0.05 * rank))
+            log.add("idle", step, rested[rank], start - rested[rank])
+            rested[rank] = _train(log, step, start, seconds * (1 - 0.05 * rank))
         state.trained_at.append(start + seconds)
         for log in engines:
             at = start + seconds
@@ -156,12 +162,18 @@ def _write(folder: Path, job: Job, first: int, last: int, began: float, resumed:
     return clock[0]
 
 
-def _train(log: EventLog, step: int, start: float, seconds: float) -> None:
+def _train(log: EventLog, step: int, start: float, seconds: float) -> float:
+    """One rank's step, the weights that it publishes after it, and its checkpoints; when all of it ended."""
     shares = (("get", 0.02), ("reference_forward", 0.1), *(("forward", 0.08), ("backward", 0.13)) * 4)
     at = start
     for event, share in (*shares, ("optimizer", 0.04)):
         log.add(event, step, at, seconds * share)
         at += seconds * share
+    after = {"weight_publish": 0.05, **({"checkpoint": 0.2} if step % 10 == 9 else {})}
+    for event, took in after.items():
+        log.add(event, step, at, took)
+        at += took
+    return at
 
 
 def _values(job: Job, rng: random.Random, step: int, lengths: list[int], seconds: float) -> dict[str, object]:

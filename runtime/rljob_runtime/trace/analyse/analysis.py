@@ -25,6 +25,7 @@ from rljob_runtime.trace.analyse.windows import (
 )
 from rljob_runtime.trace.record.event_log import EVENTS_FOLDER, Event, WorkerInfo
 from rljob_runtime.trace.record.metrics import METRICS_FILE, Metrics, read_metrics
+from rljob_runtime.trace.record.starts import Start, read_starts
 
 DETAILED_STEPS = 24
 """Steps that are kept in detail."""
@@ -61,6 +62,8 @@ class Analysis:
     """What is known of a run."""
 
     metrics: Metrics
+    starts: list[Start]
+    """When training began, and each time that it began again."""
     windows: list[Window]
     pools: list[PoolUse]
     events: dict[tuple[str, str], EventUse]
@@ -69,7 +72,7 @@ class Analysis:
     anomalies: list[Anomaly]
     details: list[StepDetail]
     lost_seconds: float
-    """Time that restarts cost: work thrown away, and the restarts."""
+    """Time that interruptions cost: work that was thrown away, and starting again."""
     superseded: int
     """Events of work that was thrown away."""
     unreadable: int
@@ -84,6 +87,11 @@ class Analysis:
         """Seconds of an event over all pools."""
         return sum(use.seconds.total for (_, name), use in self.events.items() if name == event)
 
+    @property
+    def interruptions(self) -> list[Start]:
+        """Each time that training began again."""
+        return [start for start in self.starts if start.cause != "new"]
+
     def with_role(self, role: str) -> list[PoolUse]:
         """The pools of one role: "trainer", "engine" or "other"."""
         return [pool for pool in self.pools if pool.role == role]
@@ -91,18 +99,19 @@ class Analysis:
 
 def analyse_run(run_folder: Path) -> Analysis:
     """Analyse what a run has written."""
-    metrics = read_metrics(run_folder / METRICS_FILE)
+    metrics, starts = read_metrics(run_folder / METRICS_FILE), read_starts(run_folder)
     events, tally = run_folder / EVENTS_FOLDER, Tally()
-    windows = windows_from_metrics(metrics)
+    windows = windows_from_metrics(metrics, starts)
     if not windows:
         windows = _windows_from_files(events)
-    analysis = analyse(metrics, windows, read_workers(events), read_steps(events, tally))
+    analysis = analyse(metrics, starts, windows, read_workers(events), read_steps(events, tally))
     analysis.unreadable = tally.unreadable
     return analysis
 
 
 def analyse(
     metrics: Metrics,
+    starts: Sequence[Start],
     windows: Sequence[Window],
     known: Sequence[WorkerInfo],
     steps: Iterable[tuple[int, Sequence[Event]]],
@@ -116,8 +125,8 @@ def analyse(
     thrown_away = 0
     for step, everything in steps:
         events = sorted(everything, key=lambda event: event.start + event.duration)
-        if metrics.resumes:
-            events = [event for event in events if not superseded(metrics.resumes, event.step, event.end)]
+        if any(start.goes_back for start in starts):
+            events = [event for event in events if not superseded(starts, event.step, event.end)]
         thrown_away += len(everything) - len(events)
         by_worker: dict[tuple[str, str], list[Event]] = {}
         durations: dict[tuple[str, str], list[float]] = {}
@@ -135,6 +144,7 @@ def analyse(
         details.add_step(step, events, book.add_step(step, events))
     return Analysis(
         metrics=metrics,
+        starts=list(starts),
         windows=list(windows),
         pools=pool_uses([worker for worker in workers.values() if worker.events], windows),
         events=uses,

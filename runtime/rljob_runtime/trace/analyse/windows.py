@@ -1,7 +1,8 @@
 """Which time belongs to which step, which steps stand out, and which are shown in detail.
 
 Pure. A step's window begins where the step before it ended, so that all time between a run's first step and
-its last belongs to a step, apart from what a restart lost.
+its last belongs to a step, apart from what interruptions cost. The first step's begins when engines and
+trainer were ready: starting them is no step's time.
 """
 
 import itertools
@@ -9,7 +10,8 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rljob_runtime.trace.record.metrics import Metrics, Resume
+from rljob_runtime.trace.record.metrics import Metrics
+from rljob_runtime.trace.record.starts import Start
 
 NEIGHBOURS = 25
 """Steps on each side that a step is compared with."""
@@ -42,20 +44,21 @@ class Anomaly:
     """Of its neighbours, in seconds."""
 
 
-def windows_from_metrics(metrics: Metrics) -> list[Window]:
+def windows_from_metrics(metrics: Metrics, starts: Sequence[Start]) -> list[Window]:
     """The windows of all steps, by the times at which they were recorded.
 
-    The first step begins `step_seconds` before its end, the first after a restart at the restart.
+    The first step, and each first one after an interruption, begins when training began. Where the beginning
+    of a run is not known, its first step is taken to begin `step_seconds` before its end.
     """
     found: list[Window] = []
     for row in metrics.rows:
         step, end = int(row["step"]), float(row["time"])
-        starts = [resume.time for resume in metrics.resumes if resume.step <= step and resume.time <= end]
+        times = [start.time for start in starts if start.step <= step and start.time <= end]
         if found:
-            starts.append(found[-1].end)
-        else:
-            starts.append(end - float(row.get("step_seconds") or 0.0))
-        found.append(Window(step, min(max(starts), end), end))
+            times.append(found[-1].end)
+        elif not times:
+            times.append(end - float(row.get("step_seconds") or 0.0))
+        found.append(Window(step, min(max(times), end), end))
     return found
 
 
@@ -69,13 +72,14 @@ def windows_from_events(ends: Mapping[int, tuple[float, float]]) -> list[Window]
 
 
 def lost_seconds(windows: Sequence[Window]) -> float:
-    """Time between the first and the last window that belongs to none: what restarts cost."""
+    """Time between the first and the last window that belongs to none: what interruptions cost."""
     return sum(max(0.0, after.start - before.end) for before, after in itertools.pairwise(windows))
 
 
-def superseded(resumes: Sequence[Resume], step: int, end: float) -> bool:
-    """Whether an event belongs to work that a restart threw away."""
-    return any(step >= resume.step and end < resume.time for resume in resumes)
+def superseded(starts: Sequence[Start], step: int, end: float) -> bool:
+    """Whether an event of `step` that ended at `end` belongs to work that was thrown away when training went
+    back to an earlier step."""
+    return any(start.goes_back and step >= start.step and end < start.time for start in starts)
 
 
 def find_anomalies(windows: Sequence[Window]) -> list[Anomaly]:

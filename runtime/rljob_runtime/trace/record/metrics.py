@@ -1,12 +1,16 @@
 """What each step achieved: `metrics.jsonl` in the run's folder, and TensorBoard scalars beside it.
 
 Guarantees:
-- one whole line per trained step; a line of a step supersedes earlier lines of that step, and a resume at
-  step n supersedes every line of steps >= n that stands before it, in the file and in TensorBoard;
+- every line of the file is one step's row, steps ascend, and no step has two: where training goes back to an
+  earlier step, the rows of the steps that are trained again are cut off the file, and TensorBoard is told to
+  drop their points. So the file can be read as it is, by `pandas.read_json(path, lines=True)` for example;
+- a row is appended whole, in one write; a kill or a full disk leaves a part of the last line at most, which
+  readers skip and the next start cuts off;
 - a value that is not finite is written as null, never as invalid JSON;
-- a line that cannot be written raises; TensorBoard's copy that cannot be written ends with one warning.
+- a row that cannot be written raises; TensorBoard's copy that cannot be written ends with one warning.
 
-A line is {"step": int, "time": s since the epoch, ...values}; a resume is {"resumed": int, "time": s}.
+A row is {"step": int, "time": s since the epoch, ...values}. When training began, and began again, stands in
+`starts.jsonl` (`starts.py`).
 """
 
 import logging
@@ -22,6 +26,7 @@ from typing import Any
 import msgspec
 
 from rljob_runtime.trace.record.event_log import append_line
+from rljob_runtime.trace.record.starts import Cause, Start, append_start, read_starts
 
 _log = logging.getLogger(__name__)
 
@@ -58,13 +63,14 @@ _TAGS = {
 
 
 @dataclass(frozen=True)
-class Resume:
-    """The job went on from a checkpoint."""
+class Interruption:
+    """What ended a stretch of training that is to go on."""
 
-    step: int
-    """First step that is trained again."""
-    time: float
-    """Seconds since the epoch."""
+    cause: Cause
+    time: float | None
+    """Seconds since the epoch; None where it is not known."""
+    why: str = ""
+    """What broke, in words."""
 
 
 @dataclass
@@ -72,14 +78,20 @@ class Metrics:
     """A run's metrics, as read."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
-    """The line that counts of each step, in order of steps."""
-    resumes: list[Resume] = field(default_factory=list)
+    """One of each step, in order of steps."""
     unreadable: int = 0
-    """Lines that were cut off, or are not what is written here."""
+    """Lines that were cut off, or are no rows."""
 
 
-class _Board:
-    """A file of TensorBoard's, written as it goes."""
+class _Head(msgspec.Struct):
+    """What is looked at of a row that may be cut off."""
+
+    step: int
+    time: float
+
+
+class _TensorBoardFile:
+    """An event file of TensorBoard's, written as it goes."""
 
     def __init__(self, folder: Path, clock: Callable[[], float]) -> None:
         from tensorboard.summary.writer.record_writer import RecordWriter
@@ -137,29 +149,84 @@ class _Board:
 
 
 class MetricsLog:
-    """Writes a run's metrics."""
+    """Writes a run's metrics. `begin` comes before the first `write`."""
 
-    def __init__(
-        self, run_folder: Path, resumed_at: int | None = None, clock: Callable[[], float] = time.time
-    ) -> None:
-        """`resumed_at`: first step to come when the run goes on from a checkpoint, None for a new run."""
+    def __init__(self, run_folder: Path, clock: Callable[[], float] = time.time) -> None:
+        self._folder = run_folder
         self._path = run_folder / METRICS_FILE
         self._clock = clock
-        self._board = _Board(run_folder / TENSORBOARD_FOLDER, clock)
-        if resumed_at is not None:
-            append_line(self._path, msgspec.json.encode({"resumed": resumed_at, "time": clock()}))
-            self._board.supersede(resumed_at)
+        self._tensorboard = _TensorBoardFile(run_folder / TENSORBOARD_FOLDER, clock)
+
+    def begin(self, step: int, interruption: Interruption | None = None) -> Start:
+        """Training begins, or goes on after `interruption`, with `step`: rows of that step and later ones are
+        dropped, and what happened is recorded. Without an `interruption` it is what the folder says: a new
+        run, or one that goes on. Raises `OSError`."""
+        again = rows_from(self._path, step)
+        earlier = bool(read_starts(self._folder)) or again.last_time is not None
+        if interruption is None and earlier:
+            interruption = Interruption("resumed", again.last_time)
+        if interruption is None:
+            start = Start(self._clock(), step, "new")
+        else:
+            start = Start(
+                self._clock(), step, interruption.cause, interruption.why, interruption.time, again.rows
+            )
+        # First the record: a kill between the two leaves rows that the next start drops.
+        append_start(self._folder, start)
+        if again.whole_bytes is not None:
+            os.truncate(self._path, again.whole_bytes)
+        if earlier:
+            self._tensorboard.supersede(step)
+        return start
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
         """Record a step (from 0). Numbers, texts and dicts are kept; numbers also go to TensorBoard, those
         in a dict as `name/key`."""
         plain = {name: _finite(value) for name, value in values.items()}
         append_line(self._path, msgspec.json.encode({**plain, "step": step, "time": self._clock()}))
-        self._board.scalars(step, scalars(plain))
+        self._tensorboard.scalars(step, scalars(plain))
 
     def close(self) -> None:
         """Close TensorBoard's file."""
-        self._board.close()
+        self._tensorboard.close()
+
+
+@dataclass(frozen=True)
+class Superseded:
+    """The end of a metrics file, from the first row of a step that is trained again."""
+
+    rows: int = 0
+    """Rows of such steps."""
+    last_time: float | None = None
+    """When the newest row of the file was written, seconds since the epoch; None where it has none."""
+    whole_bytes: int | None = None
+    """Size of the file without them and without an unfinished last line; None where there is no file."""
+
+
+def rows_from(path: Path, step: int) -> Superseded:
+    """What is to be cut off where training begins at `step`. Rows stand in order of steps, so that it is the
+    end of the file."""
+    rows, offset, last_time, cut = 0, 0, None, None
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return Superseded()
+    with file:
+        for line in file:
+            if not line.endswith(b"\n"):
+                break
+            try:
+                head = msgspec.json.decode(line, type=_Head)
+            except msgspec.DecodeError:
+                # A line that was cut off earlier: it is left where it is, readers skip it.
+                head = None
+            if head is not None:
+                last_time = head.time
+                if head.step >= step:
+                    rows += 1
+                    cut = offset if cut is None else cut
+            offset += len(line)
+    return Superseded(rows, last_time, offset if cut is None else cut)
 
 
 def scalars(values: Mapping[str, Any]) -> dict[str, float]:
@@ -190,13 +257,7 @@ def read_metrics(path: Path) -> Metrics:
         except msgspec.DecodeError:
             metrics.unreadable += 1
             continue
-        if not isinstance(row.get("time"), (int, float)):
-            metrics.unreadable += 1
-        elif isinstance(row.get("resumed"), int):
-            resume = Resume(row["resumed"], float(row["time"]))
-            metrics.resumes.append(resume)
-            rows = {step: kept for step, kept in rows.items() if step < resume.step}
-        elif isinstance(row.get("step"), int):
+        if isinstance(row.get("step"), int) and isinstance(row.get("time"), (int, float)):
             rows[row["step"]] = row
         else:
             metrics.unreadable += 1

@@ -136,11 +136,14 @@ def _remarks(analysis: Analysis) -> str:
         remarks.append("No step has been recorded: metrics.jsonl is missing or empty.")
     if not analysis.events:
         remarks.append("No events were recorded: training.profiling.events is false, or no worker started.")
-    if analysis.metrics.resumes:
-        steps = ", ".join(str(resume.step) for resume in analysis.metrics.resumes)
+    if analysis.interruptions:
+        count = len(analysis.interruptions)
+        steps = ", ".join(str(start.step) for start in analysis.interruptions[:10])
         remarks.append(
-            f"The run was restarted and went on at step {steps}; {seconds(analysis.lost_seconds)} and "
-            f"{analysis.superseded:,} events of work that was thrown away are not part of what follows."
+            f"Training was interrupted {'once' if count == 1 else f'{count} times'} and went on at step "
+            f"{steps}{', …' if count > 10 else ''} (the last section says why). The "
+            f"{seconds(analysis.lost_seconds)} that this cost, and {analysis.superseded:,} events of steps "
+            "that were trained again, are not part of what follows."
         )
     unreadable = analysis.unreadable + analysis.metrics.unreadable
     if unreadable:

@@ -20,7 +20,9 @@ def column(analysis: Analysis, name: str) -> list[float | None]:
 def learning(analysis: Analysis) -> str:
     """Did it learn."""
     steps = [float(row["step"]) for row in analysis.metrics.rows]
-    restarts = [Mark(resume.step, f"restart at step {resume.step}") for resume in analysis.metrics.resumes]
+    restarts = [
+        Mark(start.step, f"{start.cause}: went on at step {start.step}") for start in analysis.interruptions
+    ]
 
     def chart(title: str, *names: tuple[str, str], unit: str = "", zero: bool = False) -> str:
         columns = [(label, column(analysis, name)) for name, label in names]

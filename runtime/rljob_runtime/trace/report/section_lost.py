@@ -1,23 +1,56 @@
-"""The report on what became of groups, responses and requests.
+"""The report on interruptions, and on what became of groups, responses and requests.
 
 Pure: an analysis in, markup out.
 """
 
+import datetime
 from html import escape
 
-from rljob_runtime.groups.counts import GroupCounts, counts_in, lost
+from rljob_runtime.groups.counts import GroupCounts, counts_in, in_words
 from rljob_runtime.trace.analyse.analysis import Analysis
-from rljob_runtime.trace.report.html import table
+from rljob_runtime.trace.record.starts import Start
+from rljob_runtime.trace.report.html import seconds, table
 
 
 def losses(analysis: Analysis) -> str:
     """Was anything lost?"""
+    told = "".join(f"<li>{escape(interruption(start))}</li>" for start in analysis.interruptions)
+    parts = [f"<ul>{told}</ul>" if told else "<p>Training was not interrupted.</p>"]
     rows = analysis.metrics.rows
     counts = counts_in(rows[-1]) if rows else None
     if counts is None:
-        return "<p>No counts were recorded.</p>"
-    answer = lost(counts) or f"No: all {counts.accepted:,} groups that were completed were kept."
-    return f"<p>{escape(answer)}</p>" + table(["what", "count", ""], _rows(counts), numbers=(1,))
+        return "".join([*parts, "<p>No counts of groups were recorded.</p>"])
+    answer = in_words(counts) or f"Nothing was lost: all {counts.accepted:,} complete groups were kept."
+    parts.append(f"<p>{escape(answer)}</p>")
+    parts.append(table(["what", "count", ""], _rows(counts), numbers=(1,)))
+    return "".join(parts)
+
+
+def interruption(start: Start) -> str:
+    """When what was interrupted, how long, and what is done again, in sentences."""
+    began = f"{_moment(start.stopped)}: " if start.stopped is not None else ""
+    why = f" ({start.why})" if start.why else ""
+    took = f"{seconds(max(0.0, start.time - start.stopped))} later " if start.stopped is not None else ""
+    what = {
+        "new": "the run began",
+        "resumed": "the run ended or was killed after this last step"
+        if start.stopped is not None
+        else "the run ended or was killed before its first step",
+        "trainer lost": f"the trainer was lost{why}",
+        "trainer resized": "the trainer was stopped, to go on with another number of workers",
+    }[start.cause]
+    source = f"from the checkpoint of step {start.step}" if start.step else "from the beginning"
+    again = "no step was trained" if start.repeated == 0 else _steps(start.repeated)
+    sentence = f"{began}{what}. Training went on {took}{source}; {again} again."
+    return sentence[0].upper() + sentence[1:]
+
+
+def _steps(count: int) -> str:
+    return "1 step was trained" if count == 1 else f"{count:,} steps were trained"
+
+
+def _moment(time: float) -> str:
+    return f"{datetime.datetime.fromtimestamp(time, datetime.UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _rows(counts: GroupCounts) -> list[list[str]]:

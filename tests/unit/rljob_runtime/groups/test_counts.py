@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_runtime.groups.counts import GroupCounts, counts_in, lost
+from rljob_runtime.groups.counts import GroupCounts, counts_in, in_words
 
 
 def assert_sums(counts: GroupCounts) -> None:
@@ -19,21 +19,31 @@ def assert_sums(counts: GroupCounts) -> None:
     [
         ({}, None),
         ({"dispatched": 8, "accepted": 8, "moved_requests": 3, "continued_requests": 2}, None),
-        ({"cancelled": {"trainer restarted": 1}}, "Lost: 1 group cancelled (trainer restarted)."),
+        (
+            {"cancelled": {"job resumed": 57}},
+            "No prompt is lost: 57 groups interrupted when the job was resumed; their prompts are generated "
+            "again.",
+        ),
+        (
+            {"cancelled": {"job resumed": 3, "trainer restarted": 1}, "discarded": {"trainer restarted": 1}},
+            "No prompt is lost: 4 groups interrupted when the job was resumed (3) and when the trainer was "
+            "restarted (1), 1 finished group discarded when the trainer was restarted; their prompts are "
+            "generated again.",
+        ),
         (
             {"cancelled": {"a": 3}, "discarded": {"a": 12}, "rejected": {"timeout": 1, "error": 3}},
-            "Lost: 3 groups cancelled (a), 12 groups thrown away and made again (a), "
-            "4 responses without a reward (error 3, timeout 1).",
+            "No prompt is lost: 3 groups interrupted (a), 12 finished groups discarded (a); their prompts "
+            "are generated again. Not trained: 4 responses without a reward (error 3, timeout 1).",
         ),
         (
             {"rejected": {"b": 1, "c": 1, "timeout": 20, "a": 1}},
-            "Lost: 23 responses without a reward (timeout 20, a 1, b 1, c 1).",
+            "Not trained: 23 responses without a reward (timeout 20, a 1, b 1, c 1).",
         ),
-        ({"rejected": {"timeout": 1200}}, "Lost: 1,200 responses without a reward (timeout)."),
+        ({"rejected": {"timeout": 1200}}, "Not trained: 1,200 responses without a reward (timeout)."),
     ],
 )
-def test_what_was_lost_in_one_sentence(counts: dict[str, Any], sentence: str | None) -> None:
-    assert lost(GroupCounts(**counts)) == sentence
+def test_interruptions_in_words(counts: dict[str, Any], sentence: str | None) -> None:
+    assert in_words(GroupCounts(**counts)) == sentence
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,8 @@ from rljob_runtime.trace.analyse.windows import (
     windows_from_metrics,
 )
 from rljob_runtime.trace.record.event_log import Event
-from rljob_runtime.trace.record.metrics import Metrics, Resume
+from rljob_runtime.trace.record.metrics import Metrics
+from rljob_runtime.trace.record.starts import Cause, Start
 
 
 def event(
@@ -89,19 +90,28 @@ def rows(*times: float) -> list[dict[str, object]]:
     return [{"step": step, "time": time, "step_seconds": 2.0} for step, time in enumerate(times)]
 
 
+def again(step: int, time: float, cause: Cause = "resumed") -> Start:
+    return Start(time, step, cause)
+
+
 @pytest.mark.parametrize(
-    ("metrics", "windows", "lost"),
+    ("metrics", "starts", "windows", "lost"),
     [
-        (Metrics(), [], 0),
-        (Metrics(rows(12.0, 15.0)), [(10, 12), (12, 15)], 0),
-        (Metrics(rows(12.0, 15.0, 40.0), [Resume(2, 30.0)]), [(10, 12), (12, 15), (30, 40)], 15),
-        (Metrics(rows(12.0, 35.0), [Resume(1, 20.0), Resume(1, 30.0)]), [(10, 12), (30, 35)], 18),
-        (Metrics([{"step": 0, "time": 5.0}]), [(5, 5)], 0),
+        (Metrics(), [], [], 0),
+        (Metrics(rows(12.0, 15.0)), [], [(10, 12), (12, 15)], 0),
+        (Metrics(rows(12.0, 15.0)), [again(0, 7.0, "new")], [(7, 12), (12, 15)], 0),
+        (Metrics(rows(12.0, 15.0, 40.0)), [again(2, 30.0)], [(10, 12), (12, 15), (30, 40)], 15),
+        (Metrics(rows(12.0, 35.0)), [again(1, 20.0), again(1, 30.0)], [(10, 12), (30, 35)], 18),
+        (Metrics(rows(12.0, 15.0, 40.0)), [again(2, 30.0, "trainer resized")],
+         [(10, 12), (12, 15), (30, 40)], 15),
+        (Metrics([{"step": 0, "time": 5.0}]), [], [(5, 5)], 0),
     ],
-    ids=["none", "two", "restart", "two restarts", "no duration"],
-)
-def test_windows(metrics: Metrics, windows: list[tuple[float, float]], lost: float) -> None:
-    found = windows_from_metrics(metrics)
+    ids=["none", "two", "a known beginning", "restart", "two restarts", "resized", "no duration"],
+)  # fmt: skip
+def test_windows(
+    metrics: Metrics, starts: list[Start], windows: list[tuple[float, float]], lost: float
+) -> None:
+    found = windows_from_metrics(metrics, starts)
     assert [(window.start, window.end) for window in found] == windows
     assert lost_seconds(found) == lost
 
@@ -115,7 +125,10 @@ def test_windows_without_metrics_follow_the_events() -> None:
     ("step", "end", "gone"), [(4, 9.0, True), (4, 11.0, False), (3, 9.0, False), (5, 9.9, True)]
 )
 def test_what_a_restart_threw_away(step: int, end: float, gone: bool) -> None:
-    assert superseded([Resume(4, 10.0)], step, end) is gone
+    for cause in ("resumed", "trainer lost"):
+        assert superseded([again(4, 10.0, cause)], step, end) is gone  # type: ignore[arg-type]
+    for cause in ("new", "trainer resized"):
+        assert not superseded([again(4, 10.0, cause)], step, end)  # type: ignore[arg-type]
 
 
 def windows(*seconds: float) -> list[Window]:

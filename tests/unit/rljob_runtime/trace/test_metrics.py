@@ -10,21 +10,32 @@ import pytest
 from rljob_runtime.trace.record.metrics import (
     METRICS_FILE,
     TENSORBOARD_FOLDER,
+    Interruption,
     MetricsLog,
-    Resume,
     read_metrics,
     scalars,
 )
+from rljob_runtime.trace.record.starts import STARTS_FILE, Start, read_starts
 from tests.support.disks import fill, small_disk
 
 
-def write(
-    folder: Path, steps: range, reward: float, resumed_at: int | None = None, now: float = 1000.0
-) -> None:
-    log = MetricsLog(folder, resumed_at, clock=lambda: now)
+def write(folder: Path, steps: range, reward: float, now: float = 1000.0) -> None:
+    """A process that begins with the first of `steps`."""
+    log = MetricsLog(folder, clock=lambda: now)
+    log.begin(steps.start)
+    train(log, steps, reward)
+    log.close()
+
+
+def train(log: MetricsLog, steps: range, reward: float) -> None:
     for step in steps:
         log.write(step, {"reward_mean": reward, "seconds": {"forward": 0.5}})
-    log.close()
+
+
+def lines(folder: Path) -> list[tuple[int, float]]:
+    """(step, reward) of every line: that is what a reader gets who knows nothing of restarts."""
+    rows = [json.loads(line) for line in (folder / METRICS_FILE).read_text().splitlines()]
+    return [(row["step"], row["reward_mean"]) for row in rows]
 
 
 def board(folder: Path) -> dict[str, list[tuple[int, float]]]:
@@ -47,15 +58,66 @@ def test_a_step_is_one_line_and_one_point_of_each_curve(tmp_path: Path) -> None:
     }
 
 
+OLD_AND_NEW = [(0, 0.25), (1, 0.25), (2, 0.25), (3, 0.25), (4, 0.75)]
+
+
 def test_a_resume_supersedes_the_steps_that_are_trained_again(tmp_path: Path) -> None:
     write(tmp_path, range(6), 0.25)
-    write(tmp_path, range(4, 5), 0.75, resumed_at=4, now=2000.0)
+    write(tmp_path, range(4, 5), 0.75, now=2000.0)
     metrics = read_metrics(tmp_path / METRICS_FILE)
-    assert [(row["step"], row["reward_mean"]) for row in metrics.rows] == [
-        (0, 0.25), (1, 0.25), (2, 0.25), (3, 0.25), (4, 0.75),
-    ]  # fmt: skip
-    assert metrics.resumes == [Resume(4, 2000.0)]
-    assert board(tmp_path)["train/reward"] == [(0, 0.25), (1, 0.25), (2, 0.25), (3, 0.25), (4, 0.75)]
+    assert [(row["step"], row["reward_mean"]) for row in metrics.rows] == OLD_AND_NEW
+    assert read_starts(tmp_path) == [
+        Start(1000.0, 0, "new"),
+        Start(2000.0, 4, "resumed", stopped=1000.0, repeated=2),
+    ]
+    assert lines(tmp_path) == OLD_AND_NEW
+    assert board(tmp_path)["train/reward"] == OLD_AND_NEW
+
+
+def test_a_restart_of_the_trainer_within_a_run_leaves_one_row_and_one_point_of_each_step(
+    tmp_path: Path,
+) -> None:
+    now = [1000.0]
+    log = MetricsLog(tmp_path, clock=lambda: now[0])
+    log.begin(0)
+    train(log, range(6), 0.25)
+    now[0] = 1020.0
+    start = log.begin(4, Interruption("trainer lost", 1001.0, "rank 1 died"))
+    assert start == Start(1020.0, 4, "trainer lost", "rank 1 died", 1001.0, repeated=2)
+    assert lines(tmp_path) == OLD_AND_NEW[:4], "at once: the job may end before it is there again"
+    train(log, range(4, 5), 0.75)
+    log.close()
+    assert lines(tmp_path) == OLD_AND_NEW
+    assert board(tmp_path)["train/reward"] == OLD_AND_NEW
+    assert read_starts(tmp_path)[1:] == [start]
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew_in_its_folder(tmp_path: Path) -> None:
+    write(tmp_path, range(3), 0.25)
+    write(tmp_path, range(2), 0.5, now=2000.0)
+    assert lines(tmp_path) == board(tmp_path)["train/reward"] == [(0, 0.5), (1, 0.5)]
+    assert [start.cause for start in read_starts(tmp_path)] == ["new", "resumed"]
+
+
+def test_a_resume_cuts_off_a_line_that_a_kill_left_unfinished(tmp_path: Path) -> None:
+    write(tmp_path, range(3), 0.25)
+    for file in (METRICS_FILE, STARTS_FILE):
+        with (tmp_path / file).open("a") as torn:
+            torn.write('{"time": 3')
+    write(tmp_path, range(3, 4), 0.75, now=2000.0)
+    assert lines(tmp_path) == [(0, 0.25), (1, 0.25), (2, 0.25), (3, 0.75)]
+    assert [(start.step, start.repeated) for start in read_starts(tmp_path)] == [(0, 0), (3, 0)]
+
+
+def test_a_resized_trainer_repeats_nothing(tmp_path: Path) -> None:
+    log = MetricsLog(tmp_path, clock=lambda: 1000.0)
+    log.begin(0)
+    train(log, range(3), 0.25)
+    start = log.begin(3, Interruption("trainer resized", 990.0))
+    assert (start.repeated, start.goes_back) == (0, False)
+    train(log, range(3, 4), 0.25)
+    log.close()
+    assert lines(tmp_path) == board(tmp_path)["train/reward"] == [(step, 0.25) for step in range(4)]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +147,11 @@ def test_torn_lines_are_counted_and_left_out(tmp_path: Path) -> None:
     write(tmp_path, range(2), 0.5)
     with (tmp_path / METRICS_FILE).open("a") as file:
         file.write('{"step": 2, "rew')
-    write(tmp_path, range(2, 3), 0.5)
+    metrics = read_metrics(tmp_path / METRICS_FILE)
+    assert (len(metrics.rows), metrics.unreadable) == (2, 1)
+    log = MetricsLog(tmp_path)
+    train(log, range(2, 3), 0.5)
+    log.close()
     metrics = read_metrics(tmp_path / METRICS_FILE)
     assert [row["step"] for row in metrics.rows] == [0, 1, 2]
     assert metrics.unreadable == 1
@@ -114,4 +180,4 @@ def test_no_file_is_no_metrics(tmp_path: Path) -> None:
 def test_a_line_without_a_time_does_not_count(tmp_path: Path, line: str) -> None:
     (tmp_path / METRICS_FILE).write_text(f'{{"step": 0, "time": 1.0}}\n{line}\n')
     metrics = read_metrics(tmp_path / METRICS_FILE)
-    assert ([row["step"] for row in metrics.rows], metrics.resumes, metrics.unreadable) == ([0], [], 1)
+    assert ([row["step"] for row in metrics.rows], metrics.unreadable) == ([0], 1)

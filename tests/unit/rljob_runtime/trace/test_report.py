@@ -64,10 +64,16 @@ def test_the_report_answers_the_questions(tmp_path: Path) -> None:
         "Attempts per response", "Age when trained", "Engines", "Was anything lost?",
     ):  # fmt: skip
         assert heading in text, heading
-    assert "The run was restarted and went on at step 25" in text
+    assert "Training was interrupted once and went on at step 25" in text
+    assert re.search(
+        r"2027-01-15 08:\d\d:\d\d UTC: the run ended or was killed after this last step\. Training went on "
+        r"20 s later from the checkpoint of step 25; 6 steps were trained again\.",
+        text,
+    )
     assert (
-        "Lost: 8 groups cancelled (job resumed), 40 groups thrown away and made again (job resumed), "
-        "3 responses without a reward (timeout)." in text
+        "No prompt is lost: 8 groups interrupted when the job was resumed, 40 finished groups discarded when "
+        "the job was resumed; their prompts are generated again. Not trained: 3 responses without a reward "
+        "(timeout)." in text
     )
     assert "184.0" in text, "the request that hung"
     assert "step 23: took" in text

@@ -124,7 +124,7 @@ def test_messages_stay_and_the_end_says_where_things_are() -> None:
     view.update(replace(PROGRESS, step=319))
     view.finish(
         Summary(
-            320, 234.2, 0.997, lost="Lost: 3 groups cancelled (x).", report="runs/x/report.html",
+            320, 234.2, 0.997, lost="Not trained: 3 responses (x).", report="runs/x/report.html",
             checkpoint="runs/x/checkpoints/320", model="runs/x/model",
         )
     )  # fmt: skip
@@ -133,7 +133,7 @@ def test_messages_stay_and_the_end_says_where_things_are() -> None:
     assert "step 319/320" in text
     assert "done: 320 steps, reward 0.997, 234 s." in text
     assert "Report: runs/x/report.html" in text and "Checkpoint: runs/x/checkpoints/320" in text
-    assert "Lost: 3 groups cancelled (x)." in text and "Model: runs/x/model" in text
+    assert "Not trained: 3 responses (x)." in text and "Model: runs/x/model" in text
     assert text.count("\x1b[?25h") == 1, "the cursor is back"
 
 

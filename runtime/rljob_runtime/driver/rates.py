@@ -1,0 +1,76 @@
+"""How fast a job goes: tokens and steps per second and busy shares, over the newest minute of training.
+
+Pure; the time comes with each reading. Guarantees: time before training began, or began again after an
+interruption, counts in no rate; nor does the first step after that, once there is a second one: engines and
+trainer warm up in it.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+WINDOW_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Sums since the job began, as they stand at one moment."""
+
+    time: float
+    """Seconds."""
+    steps: int = 0
+    """Steps that were trained, those that are trained again included."""
+    tokens: int = 0
+    """Response tokens in those steps."""
+    trained_seconds: float = 0.0
+    """Time that the trainer was at them."""
+    idle: Mapping[str, tuple[float, int]] = field(default_factory=dict)
+    """By pool: seconds that its engines had nothing to do, summed over them, and their number."""
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What the newest readings say; nothing where there is only one."""
+
+    tokens_per_second: float = 0.0
+    steps_per_second: float = 0.0
+    busy: Mapping[str, float] = field(default_factory=dict)
+    """Busy share of each pool's time and of the trainer's, 0 to 1. A pool whose number of engines changed
+    within the window is left out: its idle time cannot be compared."""
+
+
+class RateWindow:
+    """Keeps the readings that the rates are taken from."""
+
+    def __init__(self) -> None:
+        self._readings: deque[Reading] = deque()
+        self._warming_up = True
+
+    def begin(self, reading: Reading) -> None:
+        """Training begins, or begins again."""
+        self._readings = deque([reading])
+        self._warming_up = True
+
+    def step_done(self, reading: Reading) -> None:
+        """A step was trained; before the first `begin` it begins the window."""
+        readings = self._readings
+        readings.append(reading)
+        if self._warming_up and len(readings) > 2:
+            readings.popleft()
+            self._warming_up = False
+        while len(readings) > 2 and reading.time - readings[0].time > WINDOW_SECONDS:
+            readings.popleft()
+
+    def rates(self) -> Rates:
+        """Over the readings in the window."""
+        if len(self._readings) < 2:
+            return Rates()
+        first, last = self._readings[0], self._readings[-1]
+        elapsed = max(last.time - first.time, 1e-9)
+        busy = {}
+        for pool, (idle, engines) in last.idle.items():
+            idle_before, engines_before = first.idle.get(pool, (0.0, 0))
+            if engines and engines == engines_before:
+                busy[pool] = min(1.0, max(0.0, 1 - (idle - idle_before) / (elapsed * engines)))
+        busy["trainer"] = min(1.0, (last.trained_seconds - first.trained_seconds) / elapsed)
+        return Rates((last.tokens - first.tokens) / elapsed, (last.steps - first.steps) / elapsed, busy)

@@ -1,0 +1,62 @@
+"""How fast a job goes: what counts in its rates, and what does not."""
+
+import pytest
+
+from rljob_runtime.driver.rates import RateWindow, Reading
+
+
+def reading(time: float, steps: int, trained: float = 0.0, idle: float = 0.0, engines: int = 1) -> Reading:
+    """A step has 100 tokens."""
+    return Reading(time, steps, 100 * steps, trained, {"fast": (idle, engines)})
+
+
+def window(begins: float, *steps: Reading) -> RateWindow:
+    found = RateWindow()
+    found.begin(reading(begins, 0))
+    for step in steps:
+        found.step_done(step)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("times", "steps_per_second"),
+    [
+        ([], 0.0),
+        ([123.0], 0.5),
+        ([123.0, 125.0], 0.5),
+        ([141.0, 143.0], 0.5),
+        ([123.0, *(123.0 + 2 * n for n in range(1, 40))], 0.5),
+        ([123.0, *(123.0 + 30 * n for n in range(1, 10)), 394.0, 395.0], 3 / 32),
+        ([123.0, 323.0, 523.0], 1 / 200),
+    ],
+    ids=["no step", "the first alone", "two", "a slow first one", "steady", "newest minute", "long steps"],
+)
+def test_steps_per_second(times: list[float], steps_per_second: float) -> None:
+    """Training begins at 121 s."""
+    found = window(121.0, *(reading(time, step + 1) for step, time in enumerate(times))).rates()
+    assert found.steps_per_second == pytest.approx(steps_per_second)
+    assert found.tokens_per_second == pytest.approx(100 * steps_per_second)
+
+
+def test_busy_shares_are_of_the_time_in_the_window() -> None:
+    steps = [reading(130.0, 1, 1.0, 5.0), reading(140.0, 2, 3.5, 7.0), reading(150.0, 3, 8.5, 8.0)]
+    assert window(100.0, *steps[:1]).rates().busy == pytest.approx({"fast": 25 / 30, "trainer": 1 / 30})
+    assert window(100.0, *steps).rates().busy == pytest.approx({"fast": 17 / 20, "trainer": 7.5 / 20})
+
+
+def test_a_pool_whose_size_changed_has_no_share_until_the_window_has_passed() -> None:
+    found = window(100.0, reading(110.0, 1), reading(120.0, 2), reading(130.0, 3, engines=2))
+    assert set(found.rates().busy) == {"trainer"}
+    for step in range(4, 8):
+        found.step_done(reading(130.0 + 20 * (step - 3), step, engines=2))
+    assert set(found.rates().busy) == {"fast", "trainer"}
+
+
+def test_an_interruption_counts_in_no_rate() -> None:
+    found = window(0.0, *(reading(2.0 * step, step) for step in range(1, 10)))
+    found.begin(reading(118.0, 9))
+    assert found.rates().steps_per_second == 0.0
+    found.step_done(reading(122.0, 10))
+    assert found.rates().steps_per_second == 0.25
+    found.step_done(reading(124.0, 11))
+    assert found.rates().steps_per_second == 0.5

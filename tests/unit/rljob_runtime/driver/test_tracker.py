@@ -1,0 +1,128 @@
+"""What the view and the metrics say of a job whose start, steps and interruptions take known times."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rljob_runtime.driver.tracker import Tracker
+from rljob_runtime.engines.fake import FakeEngine
+from rljob_runtime.groups.counts import GroupCounts
+from rljob_runtime.rollout.pool import EnginePool, EngineSlot
+from rljob_runtime.trace.record.event_log import EventLog
+from rljob_runtime.trace.record.metrics import METRICS_FILE, MetricsLog
+from rljob_runtime.trace.record.starts import read_starts
+from rljob_runtime.trainer.step_metrics import StepMetrics
+from rljob_runtime.view.progress import Header
+
+HEADER = Header("copy", "cpu", {"fast": 1}, "torch", "tiny", 1)
+TOKENS = 1000
+STEPS = 80
+
+
+def step_metrics(step: int, reward: float = 0.5) -> StepMetrics:
+    return StepMetrics(
+        step=step, loss=0.1, policy_loss=0.1, kl=0.0, entropy=1.0, grad_norm=0.5, learning_rate=1e-3,
+        clip_fraction=0.0, importance_weight_mean=1.0, reward_mean=reward, reward_std=0.1, tokens=2 * TOKENS,
+        response_tokens=TOKENS, samples=8, failed=0, response_length_mean=125.0, response_length_max=200,
+        staleness_mean=0.0, staleness_max=0, staleness_histogram={0: 8}, mixed_share=0.0, parity_max=None,
+        parity_mean=None, seconds={"forward": 0.1},
+    )  # fmt: skip
+
+
+@dataclass
+class Followed:
+    """A tracker of a job with one engine, and the time."""
+
+    folder: Path
+    with_kl: bool = False
+    now: float = 1000.0
+    tracker: Tracker = field(init=False)
+
+    def __post_init__(self) -> None:
+        pool = EnginePool(lambda: self.now, lambda slot, why: None)
+        self.slot = EngineSlot(
+            FakeEngine("fast-0", lambda request: 1), "fast", 8, EventLog(None, 1, "fast-0", "fast")
+        )
+        pool.add(self.slot)
+        log = MetricsLog(self.folder, clock=lambda: self.now)
+        self.tracker = Tracker(HEADER, pool, log, lambda: self.now, 0, STEPS, 64, self.with_kl)
+        # The engine loads for 23 s.
+        self.now += 23.0
+        pool.join(self.slot)
+
+    def steps(self, steps: range, seconds: float, reward: float = 0.5) -> None:
+        """The trainer is at each step for a quarter of the time, the engine idle for a fifth."""
+        for step in steps:
+            self.now += seconds
+            self.slot.idle_since, self.slot.idle_seconds = None, self.slot.idle_seconds + seconds / 5
+            self.tracker.step_done(step_metrics(step, reward), [step], 3, step, seconds / 4, GroupCounts())
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.folder / METRICS_FILE).read_text().splitlines()]
+
+
+def test_the_start_counts_in_no_rate_no_share_and_not_in_the_time_left(tmp_path: Path) -> None:
+    job = Followed(tmp_path)
+    job.now += 4.0
+    job.tracker.begin(0)
+    job.slot.idle_seconds, job.slot.idle_since = 4.0, None
+    for step in range(3):
+        job.steps(range(step, step + 1), seconds=0.5)
+        shown = job.tracker.progress
+        assert shown.tokens_per_second == pytest.approx(TOKENS / 0.5), f"after step {step}"
+        assert shown.seconds_left == pytest.approx((STEPS - step - 1) * 0.5)
+        assert shown.busy == pytest.approx({"fast": 0.8, "trainer": 0.25})
+    for row in job.rows():
+        assert row["tokens_per_second"] == pytest.approx(TOKENS / 0.5)
+        assert row["busy"] == pytest.approx({"fast": 0.8, "trainer": 0.25})
+    (start,) = read_starts(tmp_path)
+    assert (start.time, start.step, start.cause) == (1027.0, 0, "new")
+
+
+def test_a_lost_trainer_leaves_one_row_for_each_step_and_starts_the_rates_anew(tmp_path: Path) -> None:
+    job = Followed(tmp_path)
+    job.tracker.begin(0)
+    job.steps(range(15), 1.0, reward=0.25)
+    job.tracker.interrupted("trainer lost", "rank 1 died")
+    job.now += 10.0
+    job.tracker.interrupted("trainer lost", "rank 0 died, too")
+    job.now += 30.0
+    job.tracker.begin(10)
+    assert job.tracker.progress.step == 10
+    job.steps(range(10, STEPS), 1.0, reward=0.75)
+    assert [row["step"] for row in job.rows()] == list(range(STEPS))
+    assert [row["reward_mean"] for row in job.rows()] == [0.25] * 10 + [0.75] * 70
+    assert {round(row["tokens_per_second"]) for row in job.rows()} == {TOKENS}
+    lost = read_starts(tmp_path)[1]
+    assert (lost.step, lost.cause, lost.why, lost.repeated) == (10, "trainer lost", "rank 0 died, too", 5)
+    assert (lost.stopped, lost.time) == (1038.0, 1078.0)
+
+
+def test_rewards_of_steps_that_are_trained_again_do_not_count(tmp_path: Path) -> None:
+    job = Followed(tmp_path)
+    job.tracker.begin(0)
+    job.steps(range(4), 1.0, reward=1.0)
+    job.tracker.interrupted("trainer lost", "rank 1 died")
+    job.tracker.begin(2)
+    job.steps(range(2, 4), 1.0, reward=0.0)
+    assert job.tracker.recent_reward() == 0.5
+
+
+def test_training_that_was_not_interrupted_does_not_begin_again(tmp_path: Path) -> None:
+    job = Followed(tmp_path)
+    job.tracker.begin(0)
+    job.steps(range(2), 1.0)
+    job.tracker.begin(2)
+    assert len(read_starts(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("with_kl", [False, True])
+def test_a_divergence_is_recorded_where_there_is_one(tmp_path: Path, with_kl: bool) -> None:
+    job = Followed(tmp_path, with_kl)
+    job.tracker.begin(0)
+    job.steps(range(1), 1.0)
+    assert ("kl" in job.rows()[0]) == with_kl
+    assert (job.tracker.progress.kl is not None) == with_kl
