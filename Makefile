@@ -1,4 +1,5 @@
-# make run     the environment, then the example: a model learns the copy task on this machine
+# make run     the environment, then the example: a model learns the copy task on this machine. Interrupted, it
+#              goes on where it was when it is called again
 # make test    lint and every test tier that this machine can run
 # make help    the other targets
 .DELETE_ON_ERROR:
@@ -23,7 +24,9 @@ help:
 	@echo "make $(addprefix bench-,$(filter-out figures real_runs mutmut_run,$(notdir $(basename $(wildcard tests/bench/*.py)))))"
 
 run: environment
-	$(BIN)/rljob run examples/copy.yaml --restart
+	$(BIN)/rljob run examples/copy.yaml --auto-resume
+	@echo "A job of your own: $(BIN)/rljob run job.yaml (examples/README.md has manifests to begin with)."
+	@echo "To call it rljob: source $(BIN)/activate"
 
 environment: $(STAMP)
 

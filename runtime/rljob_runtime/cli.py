@@ -5,6 +5,8 @@ single lines on standard error; the exit code says whether to try again (`exit_c
 """
 
 import argparse
+import shlex
+import shutil
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -13,7 +15,7 @@ from pathlib import Path
 from rljob_runtime.commands import CommandMissing, ManifestCommand, add_commands
 from rljob_runtime.exit_codes import ExitCode
 from rljob_runtime.manifest.load import Finding, Manifest, ManifestError, read, render
-from rljob_runtime.run_folder import FolderRefused, RunOptions, held, holds_run
+from rljob_runtime.run_folder import Begin, FolderRefused, RunOptions, held, holds_run
 
 _NO_RUN = "holds no run; give the folder that `rljob run` wrote."
 
@@ -22,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code. argparse itself exits with 2 for wrong arguments."""
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        options = _parser(arguments[0] if arguments else None).parse_args(arguments)
+        options = parser(arguments[0] if arguments else None).parse_args(arguments)
         code: int = options.command(options)
     except CommandMissing as error:
         return _refuse(str(error))
@@ -38,26 +40,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _parser(chosen: str | None) -> argparse.ArgumentParser:
+def parser(chosen: str | None) -> argparse.ArgumentParser:
     """The parser of the built-in commands, and of others as far as `chosen`, the first argument, needs."""
-    parser = argparse.ArgumentParser(
+    top = argparse.ArgumentParser(
         prog="rljob",
         description="Reinforcement learning of language models, from one manifest.",
         epilog="exit codes: 0 done, 1 failed (worth a retry), 2 manifest or machine does not fit, "
         "130 stopped after a checkpoint",
     )
-    parser.add_argument("--version", action="version", version=f"rljob {version('rljob')}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    top.add_argument("--version", action="version", version=f"rljob {version('rljob')}")
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
 
     run = commands.add_parser("run", help="run a job on this machine")
     run.add_argument("file", type=Path, help="the RLJob manifest")
     run.add_argument("--output", type=Path, metavar="DIR", help="the run's folder (default: runs/NAME)")
     again = run.add_mutually_exclusive_group()
-    again.add_argument("--resume", action="store_true", help="go on from the folder's newest checkpoint")
-    again.add_argument("--restart", action="store_true", help="begin anew; an earlier run is kept as DIR.1")
+    for begin, text in (
+        (Begin.RESUME, "go on from the newest checkpoint of the run in the folder"),
+        (Begin.RESTART, "begin anew; an earlier run is kept as DIR.1"),
+        (Begin.AUTO_RESUME, "go on with a run that is not finished; otherwise begin anew, as --restart does"),
+    ):
+        again.add_argument(begin.value, dest="begin", action="store_const", const=begin, help=text)
     run.add_argument("--no-live", action="store_true", help="plain log lines, also on a terminal")
     run.add_argument("--share", action="store_true", help="let workers share this machine's accelerators")
-    run.set_defaults(command=_run)
+    run.set_defaults(command=_run, begin=Begin.NEW)
 
     drive = commands.add_parser("drive", help="run the RLJob of this pod; the operator starts it")
     drive.set_defaults(command=_drive)
@@ -80,7 +86,7 @@ def _parser(chosen: str | None) -> argparse.ArgumentParser:
     crd.set_defaults(command=_crd)
 
     add_commands(commands, chosen, _run_command)
-    return parser
+    return top
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -88,23 +94,43 @@ def _run(options: argparse.Namespace) -> int:
         manifest = _checked(options.file)
         folder: Path = options.output or Path("runs") / manifest.job.metadata.name
         _check_machine(manifest, folder, options.share)
-        with held(folder, options.file, resume=options.resume, restart=options.restart) as run_folder:
+        with held(folder, options.file, options.begin) as (run_folder, resume):
             from rljob_runtime.driver.run import run
 
+            called = program(sys.argv[0], shutil.which("rljob"), sys.executable)
             return run(
                 manifest.job,
                 RunOptions(
                     folder=run_folder,
                     manifest_folder=manifest.folder,
-                    resume=options.resume,
+                    resume=resume,
                     live=not options.no_live,
                     share=options.share,
+                    program=called,
+                    resume_command=resume_command(called, options),
                 ),
             )
     except ManifestError as error:
         return _refuse(str(error))
     except FolderRefused as error:
         return _refuse(f"rljob: {error}.")
+
+
+def program(called: str, on_path: str | None, interpreter: str) -> str:
+    """`rljob` as a person would type it here, quoted for a shell. `called`: how it was (`sys.argv[0]`);
+    `on_path`: where the shell finds `rljob`; `interpreter`: the one that runs it without a script."""
+    if Path(called).name != "rljob":
+        return f"{shlex.quote(interpreter)} -m rljob_runtime.cli"
+    return "rljob" if called == on_path else shlex.quote(called)
+
+
+def resume_command(called: str, options: argparse.Namespace) -> str:
+    """The command that goes on with the run that `options` begin; `called`: the program, quoted."""
+    words = [str(options.file)]
+    if options.output is not None:
+        words += ["--output", str(options.output)]
+    words += [flag for flag, given in (("--no-live", options.no_live), ("--share", options.share)) if given]
+    return f"{called} run {shlex.join([*words, Begin.RESUME.value])}"
 
 
 def _drive(_: argparse.Namespace) -> int:

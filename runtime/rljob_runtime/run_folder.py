@@ -1,19 +1,21 @@
 """The folder of a run: whose it is, and what becomes of an earlier run in it.
 
 Guarantees: one process at a time holds a run's folder; a run is never overwritten, and never mixed with
-another without `--resume`; files of someone else are never moved.
+another unless a resume is asked for; files of someone else are never moved.
 """
 
 import fcntl
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 MANIFEST = "job.yaml"
 """Copy of the manifest; its presence marks a folder as a run's."""
+_FINISHED = "finished"
+"""An empty file: the job has done all its steps. It is taken away when the run is resumed."""
 _LOCK = ".lock"
 
 
@@ -23,6 +25,38 @@ class FolderRefused(ValueError):
 
 class FolderBusy(FolderRefused):
     """Another process holds the folder."""
+
+
+class Begin(Enum):
+    """How a command begins, by its flag."""
+
+    NEW = "no flag"
+    """In a folder without a run."""
+    RESUME = "--resume"
+    """With the newest checkpoint of the folder's run."""
+    RESTART = "--restart"
+    """Anew; an earlier run is moved aside."""
+    AUTO_RESUME = "--auto-resume"
+    """With the newest checkpoint of a run that is not finished, otherwise anew."""
+
+
+class Found(Enum):
+    """What is at a folder's path."""
+
+    NOTHING = "nothing, or an empty folder"
+    FILE = "a file"
+    OTHER_FILES = "files of someone else"
+    UNFINISHED = "a run that was interrupted, failed, or is under way"
+    FINISHED = "a run that has done all its steps"
+
+
+class Decision(Enum):
+    """What is done with the folder."""
+
+    FRESH = "a new run begins in it"
+    GO_ON = "the run in it goes on"
+    MOVE_ASIDE = "it is renamed, and a new run begins in a new folder"
+    REFUSE = "nothing"
 
 
 @dataclass(frozen=True)
@@ -39,30 +73,36 @@ class RunOptions:
     """Show the live view, where the output is a terminal."""
     share: bool = False
     """Let workers share this machine's accelerators, each taking a part of one."""
+    program: str = "rljob"
+    """`rljob` as a person at this machine would type it."""
+    resume_command: str | None = None
+    """The command that goes on with the run, to be pasted into a shell; None where nobody types one."""
+
+
+def decide(begin: Begin, found: Found) -> Decision:
+    """What a command does with what it finds."""
+    if found is Found.NOTHING:
+        return Decision.REFUSE if begin is Begin.RESUME else Decision.FRESH
+    if found not in (Found.UNFINISHED, Found.FINISHED) or begin is Begin.NEW:
+        return Decision.REFUSE
+    if begin is Begin.RESTART or (begin is Begin.AUTO_RESUME and found is Found.FINISHED):
+        return Decision.MOVE_ASIDE
+    return Decision.GO_ON
 
 
 @contextmanager
-def held(folder: Path, manifest: Path, *, resume: bool, restart: bool) -> Iterator[Path]:
-    """Hold a run's folder for the time of the body; yields its absolute path.
-
-    An earlier run in it is kept under folder.1, folder.2, … with `restart`, continued with `resume`, and
-    otherwise refused with `FolderRefused`.
-    """
+def held(folder: Path, manifest: Path, begin: Begin) -> Iterator[tuple[Path, bool]]:
+    """Hold a run's folder for the time of the body; yields its absolute path, and whether the run in it goes
+    on. An earlier run that is moved aside is kept as folder.1, folder.2, … Raises `FolderRefused`."""
     folder = folder.absolute()
-    if folder.exists() and not folder.is_dir():
-        raise FolderRefused(f"{folder} is a file; name a folder with --output")
-    if restart and holds_run(folder):
+    found = find(folder)
+    decision = decide(begin, found)
+    if decision is Decision.REFUSE:
+        raise FolderRefused(_why(begin, found, folder))
+    content = manifest.read_bytes()  # now: it may lie in the folder that is moved aside
+    if decision is Decision.MOVE_ASIDE:
         with _locked(folder):
             folder.rename(_free_name(folder))
-    elif holds_run(folder) and not resume:
-        raise FolderRefused(
-            f"{folder} holds a run already: go on with it by --resume, or begin anew by --restart, which "
-            f"keeps it as {_free_name(folder).name}"
-        )
-    elif resume and not holds_run(folder):
-        raise FolderRefused(f"{folder} holds no run that --resume could go on with")
-    elif folder.is_dir() and not holds_run(folder) and any(item.name != _LOCK for item in folder.iterdir()):
-        raise FolderRefused(f"{folder} holds other files; name another folder with --output")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -70,14 +110,45 @@ def held(folder: Path, manifest: Path, *, resume: bool, restart: bool) -> Iterat
             f"{folder} cannot be made: {error.strerror}; name another with --output"
         ) from error
     with _locked(folder):
-        if manifest.resolve() != (folder / MANIFEST).resolve():
-            shutil.copyfile(manifest, folder / MANIFEST)
-        yield folder
+        (folder / _FINISHED).unlink(missing_ok=True)
+        if manifest.resolve() != (folder / MANIFEST).resolve() or decision is Decision.MOVE_ASIDE:
+            (folder / MANIFEST).write_bytes(content)
+        yield folder, decision is Decision.GO_ON
+
+
+def find(folder: Path) -> Found:
+    """What is at the folder's path."""
+    if holds_run(folder):
+        return Found.FINISHED if (folder / _FINISHED).exists() else Found.UNFINISHED
+    if not folder.exists():
+        return Found.NOTHING
+    if not folder.is_dir():
+        return Found.FILE
+    return Found.OTHER_FILES if any(item.name != _LOCK for item in folder.iterdir()) else Found.NOTHING
+
+
+def mark_finished(folder: Path) -> None:
+    """Record that the run in the folder has done all its steps."""
+    (folder / _FINISHED).touch()
 
 
 def holds_run(folder: Path) -> bool:
     """Whether a run has been started in the folder."""
     return (folder / MANIFEST).is_file()
+
+
+def _why(begin: Begin, found: Found, folder: Path) -> str:
+    """Why the folder cannot be used, and what to do."""
+    if found is Found.FILE:
+        return f"{folder} is a file; name a folder with --output"
+    if begin is Begin.RESUME:
+        return f"{folder} holds no run that --resume could go on with"
+    if found is Found.OTHER_FILES:
+        return f"{folder} holds other files; name another folder with --output"
+    return (
+        f"{folder} holds a run already: go on with it by --resume, or begin anew by --restart, which "
+        f"keeps it as {_free_name(folder).name}"
+    )
 
 
 def _free_name(folder: Path) -> Path:

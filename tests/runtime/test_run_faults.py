@@ -13,6 +13,7 @@ import yaml
 from safetensors import safe_open
 
 from rljob_runtime.groups.counts import counts_in, in_words
+from rljob_runtime.run_folder import Found, find
 from rljob_runtime.trace.record.metrics import METRICS_FILE, read_metrics
 from tests.support.runtime.runs import PROMPTS, Run, manifest, running
 
@@ -123,13 +124,16 @@ def test_ctrl_c_stops_with_a_checkpoint_and_resume_goes_on(tmp_path):
     file, _ = manifest(tmp_path, steps=12)
     with running(file) as run:
         done = interrupted(run)
-        assert "--resume" in run.log.read_text()
+        printed = re.search(r"Go on with: (.*)$", run.log.read_text(), re.MULTILINE)
+        assert printed is not None, run.log.read_text()
+        assert find(run.folder) is Found.UNFINISHED
         assert (run.folder / "checkpoints" / "latest").read_text().strip() == f"step_{done}"
         with safe_open(run.folder / "model" / "model.safetensors", "numpy") as model:
             assert model.metadata()["step"] == str(done)
-    with running(file, "--resume") as run:
-        assert run.end() == 0, run.log.read_text()
-        assert_every_prompt_once(run, steps=12)
+    pasted = subprocess.run(["bash", "-c", printed[1]], capture_output=True, text=True, timeout=240)
+    assert pasted.returncode == 0, pasted.stdout + pasted.stderr
+    assert find(run.folder) is Found.FINISHED
+    assert_every_prompt_once(run, steps=12)
 
 
 @pytest.mark.timeout(400)

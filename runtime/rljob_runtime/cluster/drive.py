@@ -33,7 +33,7 @@ from rljob_runtime.cluster.settings import TERMINATION_LOG, Settings, SettingsEr
 from rljob_runtime.driver.run import Outcome, carry_out
 from rljob_runtime.exit_codes import ExitCode
 from rljob_runtime.manifest.checks import check_job
-from rljob_runtime.run_folder import FolderBusy, FolderRefused, RunOptions, held, holds_run
+from rljob_runtime.run_folder import Begin, FolderBusy, FolderRefused, RunOptions, held, holds_run
 from rljob_runtime.site.desired import DesiredState, desired_state_of
 from rljob_runtime.site.site import Site
 
@@ -127,21 +127,21 @@ def _desired(found: Mapping[str, Any]) -> DesiredState:
 def _held(folder: Path, job: RLJob) -> Iterator[tuple[Path, bool]]:
     """Hold the run's folder; yields it, and whether a run in it is gone on with. Raises `FolderRefused`."""
     deadline = time.monotonic() + _BUSY_SECONDS
-    resume = holds_run(folder)
+    begin = Begin.RESUME if holds_run(folder) else Begin.NEW
     with tempfile.TemporaryDirectory(prefix="rljob-") as temporary, ExitStack() as stack:
         manifest = Path(temporary) / "job.yaml"
         document = job.model_dump(mode="json", by_alias=True, exclude_none=True)
         manifest.write_text(yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
         while True:
             try:
-                stack.enter_context(held(folder, manifest, resume=resume, restart=False))
+                run_folder, resume = stack.enter_context(held(folder, manifest, begin))
                 break
             except FolderBusy:
                 if time.monotonic() > deadline:
                     raise
                 # A lock that another host holds gives no event.
                 time.sleep(_RETRY_SECONDS)
-        yield folder.absolute(), resume
+        yield run_folder, resume
 
 
 def _told(found: list[Problem]) -> str:

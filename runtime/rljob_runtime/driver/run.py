@@ -10,6 +10,7 @@ import asyncio
 import errno
 import logging
 import os
+import shlex
 import signal
 import sys
 import time
@@ -36,7 +37,7 @@ from rljob_runtime.exit_codes import ExitCode
 from rljob_runtime.groups.counts import in_words
 from rljob_runtime.job_errors import UnsupportedModel
 from rljob_runtime.manifest.describe import header_of
-from rljob_runtime.run_folder import RunOptions
+from rljob_runtime.run_folder import RunOptions, mark_finished
 from rljob_runtime.site.site import Site, one_machine
 from rljob_runtime.trainer.checkpoint import newest
 from rljob_runtime.view import View, make_view
@@ -48,7 +49,6 @@ log = logging.getLogger(__name__)
 _REFUSED = (DataError, DeviceMissing, ResumeRefused, StorageNotShared, TransportError, UnsupportedModel)
 """Errors that the same job would only meet again."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_HINT = "Go on with: rljob run … --resume"
 _REPORT_SECONDS = 60.0
 """How long a run that has ended waits for its report."""
 
@@ -85,6 +85,8 @@ def carry_out(job: RLJob, options: RunOptions, place: Place) -> Outcome:
     try:
         code = asyncio.run(running.main())
         ended, why = "done" if code == ExitCode.DONE else "stopped", None
+        if code == ExitCode.DONE:
+            _mark_finished(options.folder)
     except Exception as error:
         cause = _root(error)
         log.error("the job failed", exc_info=error)
@@ -147,7 +149,8 @@ class _Running:
         if tracker is not None:
             report = self._report.finish(_REPORT_SECONDS)
             if report is None:
-                self._view.message(f"no report yet: rljob report {self._options.folder} writes it")
+                command = f"{self._options.program} report {shlex.quote(str(self._options.folder))}"
+                self._view.message(f"no report yet; this writes it: {command}")
         checkpoint = newest(self._checkpoints) if self._session is not None else None
         self._view.finish(
             Summary(
@@ -159,13 +162,17 @@ class _Running:
                 report=str(report) if report is not None else None,
                 checkpoint=str(checkpoint) if checkpoint is not None else None,
                 model=str(self._model) if self._model is not None else None,
-                hint=_HINT if outcome != "done" and checkpoint is not None else None,
+                hint=self._how_to_go_on() if outcome != "done" and checkpoint is not None else None,
             )
         )
 
     @property
     def _steps_done(self) -> int:
         return self._session.steps_done if self._session is not None else 0
+
+    def _how_to_go_on(self) -> str | None:
+        command = self._options.resume_command
+        return f"Go on with: {command}" if command is not None else None
 
     def _on_signals(self, stop_request: StopRequest) -> None:
         """The first signal asks for a stop, the second ends the process."""
@@ -174,8 +181,8 @@ class _Running:
         def stop() -> None:
             nonlocal asked
             if asked:
-                hint = f"The last checkpoint is whole. {_HINT}"
-                seconds = time.time() - self._began
+                seconds, hint = time.time() - self._began, self._how_to_go_on()
+                self._view.message("the last checkpoint is whole")
                 self._view.finish(Summary(self._steps_done, seconds, outcome="stopped at once", hint=hint))
                 # Ray's processes and the engines watch this one and end with it.
                 os._exit(ExitCode.STOPPED)
@@ -187,6 +194,13 @@ class _Running:
 
         for number in _SIGNALS:
             asyncio.get_running_loop().add_signal_handler(number, stop)
+
+
+def _mark_finished(folder: Path) -> None:
+    try:
+        mark_finished(folder)
+    except OSError as error:  # the job is done all the same; only --auto-resume will not know
+        log.warning("that the job is done cannot be recorded: %s", error)
 
 
 def _log_to(options: RunOptions) -> None:

@@ -7,6 +7,7 @@ area; the terminal is as it was after `finish`.
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -67,6 +68,9 @@ class LiveView:
             self._draw()
         self._live.stop()
         self._console.print(_ending(summary, self._console.width))
+        if summary.hint is not None:
+            # In one line for the terminal to wrap: a command with line breaks cannot be pasted.
+            self._console.print(Text(f"{' ' * _MARGIN}{summary.hint}"), soft_wrap=True)
 
     def _draw(self) -> None:
         assert self._progress is not None
@@ -120,7 +124,7 @@ def _beside(cells: Sequence[RenderableType]) -> Table:
 
 def _ending(summary: Summary, width: int) -> RenderableType:
     style = {"done": "green", "stopped": "yellow"}.get(summary.outcome, "red")
-    return _indented(_flowed(ending(summary), width, style))
+    return _indented(_flowed(ending(replace(summary, hint=None)), width, style))
 
 
 def _indented(content: RenderableType) -> RenderableType:

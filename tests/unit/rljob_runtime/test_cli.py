@@ -1,7 +1,6 @@
-"""The command line: what is printed where, exit codes, and folders of runs."""
+"""The command line: what is printed where, and exit codes."""
 
-import fcntl
-import os
+import shlex
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -9,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rljob_runtime.cli import main
-from rljob_runtime.run_folder import FolderRefused, held, holds_run
+from rljob_runtime.cli import main, parser, program, resume_command
+from rljob_runtime.run_folder import Begin, held
 from tests.support.jobs import job
 
 
@@ -56,7 +55,7 @@ def test_run_refuses_before_it_makes_anything(tmp_path, capsys, changes, words):
 def test_run_refuses_a_folder_with_a_run(tmp_path, capsys):
     path = write(tmp_path / "job.yaml", {"training.rollout.engine": {"torch": {}}})
     folder = tmp_path / "run"
-    with held(folder, path, resume=False, restart=False):
+    with held(folder, path, Begin.NEW):
         pass
     assert main(["run", str(path), "--output", str(folder)]) == 2
     err = capsys.readouterr().err
@@ -115,7 +114,16 @@ def test_a_file_that_breaks_the_checks_loses_no_finding_of_others(tmp_path, caps
     assert err.startswith(f"{wrong}:") and "'tpu' is not allowed" in err
 
 
-@pytest.mark.parametrize("arguments", [[], ["train"], ["run"], ["run", "a", "--resume", "--restart"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["train"],
+        ["run"],
+        ["run", "a", "--resume", "--restart"],
+        ["run", "a", "--auto-resume", "--restart"],
+    ],
+)
 def test_wrong_arguments(arguments, capsys):
     with pytest.raises(SystemExit) as caught:
         main(arguments)
@@ -123,76 +131,45 @@ def test_wrong_arguments(arguments, capsys):
     assert "usage: rljob" in capsys.readouterr().err
 
 
-class TestRunFolder:
-    def test_a_new_folder_holds_the_manifest(self, tmp_path):
-        path = write(tmp_path / "job.yaml")
-        with held(tmp_path / "a" / "b", path, resume=False, restart=False) as folder:
-            assert folder == tmp_path / "a" / "b"
-            assert (folder / "job.yaml").read_text() == path.read_text()
-
-    def test_restart_keeps_earlier_runs(self, tmp_path):
-        path = write(tmp_path / "job.yaml")
-        for number in range(3):
-            with held(tmp_path / "run", path, resume=False, restart=True) as folder:
-                assert not (folder / "mark").exists()
-                (folder / "mark").write_text(str(number))
-        kept = {item.parent.name: item.read_text() for item in tmp_path.glob("*/mark")}
-        assert kept == {"run.1": "0", "run.2": "1", "run": "2"}
-
-    def test_resume_goes_on_in_the_folder(self, tmp_path):
-        path = write(tmp_path / "job.yaml")
-        with held(tmp_path / "run", path, resume=False, restart=False) as folder:
-            (folder / "mark").write_text("")
-        path.write_text(path.read_text() + "# changed\n")
-        with held(tmp_path / "run", path, resume=True, restart=False) as folder:
-            assert (folder / "mark").exists()
-            assert "# changed" in (folder / "job.yaml").read_text()
-
-    def test_resume_from_the_folders_own_manifest(self, tmp_path):
-        with held(tmp_path / "run", write(tmp_path / "job.yaml"), resume=False, restart=False) as folder:
-            before = (folder / "job.yaml").read_text()
-        with held(folder, folder / "job.yaml", resume=True, restart=False):
-            assert (folder / "job.yaml").read_text() == before
-
+class TestWhatIsSaidToBePasted:
     @pytest.mark.parametrize(
-        ("content", "resume", "restart", "words"),
+        ("called", "on_path", "expected"),
         [
-            ("nothing", True, False, "holds no run that --resume could go on with"),
-            ("a file", False, False, "is a file; name a folder with --output"),
-            ("other files", False, False, "holds other files"),
-            ("other files", False, True, "holds other files"),
-            ("other files", True, False, "holds no run"),
+            ("/opt/venv/bin/rljob", "/opt/venv/bin/rljob", "rljob"),
+            (".venv/bin/rljob", None, ".venv/bin/rljob"),
+            (".venv/bin/rljob", "/usr/bin/rljob", ".venv/bin/rljob"),
+            ("/my venv/bin/rljob", None, "'/my venv/bin/rljob'"),
+            (
+                "/checkout/runtime/rljob_runtime/cli.py",
+                "/usr/bin/rljob",
+                "/usr/bin/python3 -m rljob_runtime.cli",
+            ),
+            ("-c", None, "/usr/bin/python3 -m rljob_runtime.cli"),
         ],
     )
-    def test_refusals_change_nothing(self, tmp_path, content, resume, restart, words):
-        folder = tmp_path / "run"
-        if content == "a file":
-            folder.write_text("")
-        elif content == "other files":
-            folder.mkdir()
-            (folder / "thesis.tex").write_text("")
-        before = sorted(tmp_path.rglob("*"))
-        manifest = write(tmp_path / "job.yaml")
-        with (
-            pytest.raises(FolderRefused, match=words),
-            held(folder, manifest, resume=resume, restart=restart),
-        ):
-            pytest.fail("the folder was given out")
-        assert sorted(tmp_path.rglob("*")) == sorted([*before, manifest])
+    def test_the_program(self, called, on_path, expected):
+        assert program(called, on_path, "/usr/bin/python3") == expected
 
-    @pytest.mark.parametrize(("resume", "restart"), [(True, False), (False, True)])
-    def test_one_process_at_a_time(self, tmp_path, resume, restart):
-        manifest = write(tmp_path / "job.yaml")
-        with held(tmp_path / "run", manifest, resume=False, restart=False) as folder:
-            with (
-                pytest.raises(FolderRefused, match="another rljob is running"),
-                held(folder, manifest, resume=resume, restart=restart),
-            ):
-                pytest.fail("the folder was given out twice")
-            assert holds_run(folder)
-        lock = os.open(folder / ".lock", os.O_RDWR)
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.close(lock)
+    @pytest.mark.parametrize(
+        ("arguments", "expected"),
+        [
+            (["job.yaml"], "rljob run job.yaml --resume"),
+            (["job.yaml", "--restart"], "rljob run job.yaml --resume"),
+            (["job.yaml", "--auto-resume", "--no-live"], "rljob run job.yaml --no-live --resume"),
+            (
+                ["--share", "my job.yaml", "--output", "a b"],
+                "rljob run 'my job.yaml' --output 'a b' --share --resume",
+            ),
+            (["$HOME;x.yaml"], "rljob run '$HOME;x.yaml' --resume"),
+        ],
+    )
+    def test_the_command_that_goes_on(self, arguments, expected):
+        options = parser(None).parse_args(["run", *arguments])
+        assert resume_command("rljob", options) == expected
+        again = parser(None).parse_args(["run", *shlex.split(expected)[2:]])
+        assert (again.file, again.output, again.share, again.no_live, again.begin) == (
+            options.file, options.output, options.share, options.no_live, Begin.RESUME,
+        )  # fmt: skip
 
 
 def write(path: Path, changes: dict[str, object] | None = None) -> Path:

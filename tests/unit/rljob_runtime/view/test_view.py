@@ -137,6 +137,14 @@ def test_messages_stay_and_the_end_says_where_things_are() -> None:
     assert text.count("\x1b[?25h") == 1, "the cursor is back"
 
 
+def test_the_command_to_paste_has_no_line_break_of_ours() -> None:
+    console, out = terminal(), io.StringIO()
+    hint = f"Go on with: .venv/bin/rljob run {'/deep' * 50}/job.yaml --output '/a b' --resume"
+    for view in (LiveView(console), PlainView(out)):
+        view.finish(Summary(4, 10.0, outcome="stopped", hint=hint))
+    assert hint in text_of(console) and hint in out.getvalue()
+
+
 def test_a_job_that_fails_before_it_starts_has_an_end_too() -> None:
     console, out = terminal(), io.StringIO()
     for view in (LiveView(console), PlainView(out)):

@@ -1,0 +1,150 @@
+"""The folder of a run: who may use it, and what becomes of an earlier run in it."""
+
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+
+from rljob_runtime.run_folder import (
+    Begin,
+    Decision,
+    FolderRefused,
+    Found,
+    decide,
+    find,
+    held,
+    holds_run,
+    mark_finished,
+)
+
+_FRESH, _ON, _ASIDE, _NO = Decision.FRESH, Decision.GO_ON, Decision.MOVE_ASIDE, Decision.REFUSE
+DECISIONS = {
+    #                  NEW     RESUME RESTART AUTO_RESUME
+    Found.NOTHING:     (_FRESH, _NO, _FRESH, _FRESH),
+    Found.FILE:        (_NO, _NO, _NO, _NO),
+    Found.OTHER_FILES: (_NO, _NO, _NO, _NO),
+    Found.UNFINISHED:  (_NO, _ON, _ASIDE, _ON),
+    Found.FINISHED:    (_NO, _ON, _ASIDE, _ASIDE),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("found", Found)
+def test_what_is_done_with_what_is_found(found: Found) -> None:
+    begins = (Begin.NEW, Begin.RESUME, Begin.RESTART, Begin.AUTO_RESUME)
+    assert tuple(decide(begin, found) for begin in begins) == DECISIONS[found]
+
+
+def test_an_interrupted_run_goes_on_and_a_finished_one_begins_anew(tmp_path: Path) -> None:
+    manifest, run = write(tmp_path / "job.yaml"), tmp_path / "run"
+    seen = []
+    for finish in (False, False, True, False, False):
+        with held(run, manifest, Begin.AUTO_RESUME) as (folder, resumed):
+            seen.append(resumed)
+            assert find(folder) is Found.UNFINISHED, "whatever it was before"
+            if finish:
+                mark_finished(folder)
+    assert seen == [False, True, True, False, True]
+    assert find(tmp_path / "run.1") is Found.FINISHED
+    assert not (tmp_path / "run.2").exists()
+
+
+def test_a_finished_run_that_is_resumed_is_unfinished_until_it_ends(tmp_path: Path) -> None:
+    manifest, run = write(tmp_path / "job.yaml"), tmp_path / "run"
+    with held(run, manifest, Begin.NEW):
+        mark_finished(run)
+    with held(run, manifest, Begin.RESUME) as (_, resumed):
+        assert resumed
+    with held(run, manifest, Begin.AUTO_RESUME) as (_, resumed):
+        assert resumed
+
+
+def test_a_restart_by_the_manifest_in_the_folder_itself(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with held(run, write(tmp_path / "job.yaml"), Begin.NEW):
+        pass
+    with held(run, run / "job.yaml", Begin.RESTART):
+        assert (run / "job.yaml").read_text() == (tmp_path / "run.1" / "job.yaml").read_text()
+
+
+def test_a_new_folder_holds_the_manifest(tmp_path):
+    path = write(tmp_path / "job.yaml")
+    with held(tmp_path / "a" / "b", path, Begin.NEW) as (folder, _):
+        assert folder == tmp_path / "a" / "b"
+        assert (folder / "job.yaml").read_text() == path.read_text()
+
+
+def test_restart_keeps_earlier_runs(tmp_path):
+    path = write(tmp_path / "job.yaml")
+    for number in range(3):
+        with held(tmp_path / "run", path, Begin.RESTART) as (folder, _):
+            assert not (folder / "mark").exists()
+            (folder / "mark").write_text(str(number))
+    kept = {item.parent.name: item.read_text() for item in tmp_path.glob("*/mark")}
+    assert kept == {"run.1": "0", "run.2": "1", "run": "2"}
+
+
+def test_resume_goes_on_in_the_folder(tmp_path):
+    path = write(tmp_path / "job.yaml")
+    with held(tmp_path / "run", path, Begin.NEW) as (folder, _):
+        (folder / "mark").write_text("")
+    path.write_text(path.read_text() + "# changed\n")
+    with held(tmp_path / "run", path, Begin.RESUME) as (folder, _):
+        assert (folder / "mark").exists()
+        assert "# changed" in (folder / "job.yaml").read_text()
+
+
+def test_resume_from_the_folders_own_manifest(tmp_path):
+    with held(tmp_path / "run", write(tmp_path / "job.yaml"), Begin.NEW) as (folder, _):
+        before = (folder / "job.yaml").read_text()
+    with held(folder, folder / "job.yaml", Begin.RESUME):
+        assert (folder / "job.yaml").read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("content", "begin", "words"),
+    [
+        ("nothing", Begin.RESUME, "holds no run that --resume could go on with"),
+        ("a file", Begin.NEW, "is a file; name a folder with --output"),
+        ("other files", Begin.NEW, "holds other files"),
+        ("other files", Begin.RESTART, "holds other files"),
+        ("other files", Begin.RESUME, "holds no run"),
+        ("other files", Begin.AUTO_RESUME, "holds other files"),
+        ("a file", Begin.AUTO_RESUME, "is a file"),
+    ],
+)
+def test_refusals_change_nothing(tmp_path, content, begin, words):
+    folder = tmp_path / "run"
+    if content == "a file":
+        folder.write_text("")
+    elif content == "other files":
+        folder.mkdir()
+        (folder / "thesis.tex").write_text("")
+    before = sorted(tmp_path.rglob("*"))
+    manifest = write(tmp_path / "job.yaml")
+    with (
+        pytest.raises(FolderRefused, match=words),
+        held(folder, manifest, begin),
+    ):
+        pytest.fail("the folder was given out")
+    assert sorted(tmp_path.rglob("*")) == sorted([*before, manifest])
+
+
+@pytest.mark.parametrize("begin", [Begin.RESUME, Begin.RESTART, Begin.AUTO_RESUME])
+def test_one_process_at_a_time(tmp_path, begin):
+    manifest = write(tmp_path / "job.yaml")
+    with held(tmp_path / "run", manifest, Begin.NEW) as (folder, _):
+        with (
+            pytest.raises(FolderRefused, match="another rljob is running"),
+            held(folder, manifest, begin),
+        ):
+            pytest.fail("the folder was given out twice")
+        assert holds_run(folder)
+    lock = os.open(folder / ".lock", os.O_RDWR)
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(lock)
+
+
+def write(path: Path) -> Path:
+    path.write_text("kind: RLJob\n")
+    return path
