@@ -26,6 +26,7 @@ class Score(msgspec.Struct, frozen=True):
     value: float
     """The reward; 0 where `failure` is set."""
     failure: str | None = None
-    """`timeout after 10 s`, `error: ValueError: ...`, or `worker died (signal SIGSEGV)`."""
+    """`timeout after 10 s`, `worker died (signal SIGSEGV)`, or the function's own words:
+    `error: ValueError: no answer in it (judge.py:12, in score)`."""
     seconds: float = 0.0
     """Time in the reward function."""

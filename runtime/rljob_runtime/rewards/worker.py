@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from rljob_runtime.data.errors import one_line
 from rljob_runtime.rewards import RewardInput
 from rljob_runtime.rewards.frames import FrameBuffer, Ready, Result, Setup, Task, frame, to_worker
 from rljob_runtime.rewards.load import RewardLoadError, load_reward
@@ -68,6 +69,20 @@ def to_number(value: Any) -> float:
     return number
 
 
+def in_words(error: Exception) -> str:
+    """An error of a reward function in one line: its type, its message, and the last place in the function's
+    own folder that it came through: "KeyError: 'gold' (judge.py:12, in score)"."""
+    text = ": ".join(filter(None, (type(error).__name__, one_line(error))))
+    frames = traceback.extract_tb(error.__traceback__)
+    callers = [at for at, frame in enumerate(frames) if frame.filename == load_reward.__code__.co_filename]
+    own = frames[callers[-1] + 1 :] if callers else []
+    if not own:
+        return text
+    folder = Path(own[0].filename).parent
+    last = [frame for frame in own if Path(frame.filename).parent == folder][-1]
+    return f"{text} ({Path(last.filename).name}:{last.lineno}, in {last.name})"
+
+
 def _set_up(channel: socket.socket, setup: Setup) -> Callable[[RewardInput], Any] | None:
     try:
         function = load_reward(setup.function, setup.arguments, [Path(path) for path in setup.search_path])
@@ -87,7 +102,7 @@ def _score(function: Callable[[RewardInput], Any], task: Task, printed: Counter[
         value = to_number(function(task.sample))
     except Exception as error:  # noqa: BLE001 - a user's function may raise anything; it is reported
         kind = type(error).__name__
-        failure = f"error: {kind}: {' '.join(str(error).split())[:300]}"
+        failure = f"error: {in_words(error)}"
         printed[kind] += 1
         if printed[kind] <= _TRACEBACKS:
             traceback.print_exc()
