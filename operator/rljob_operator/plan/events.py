@@ -5,6 +5,7 @@ happened once is told once, whenever and by whomever it is noticed. Reasons are 
 """
 
 from collections.abc import Iterator
+from typing import Literal
 
 from rljob_api.job import Spec
 from rljob_api.status import Status
@@ -38,8 +39,8 @@ def events(observed: Observed, spec: Spec | None, new: Status) -> tuple[Event, .
     return tuple(told)
 
 
-def _event(kind: str, why: str, message: str) -> Event:
-    return Event("Warning" if kind == "Warning" else "Normal", why, clip(message))
+def _event(kind: Literal["Normal", "Warning"], why: str, message: str) -> Event:
+    return Event(kind, why, clip(message))
 
 
 def _attempts(old: Status, new: Status) -> Iterator[Event]:
@@ -136,7 +137,7 @@ def _lost(pods: list[Pod], pool: Pool, lost: int) -> str:
 def _refusals(old: Status, new: Status) -> Iterator[Event]:
     for kind in ("Accepted", "PodsReady"):
         before, now = condition(old, kind), condition(new, kind)
-        if now is None or now.status == "True" or now.reason not in _REFUSALS:
+        if now is None or now.reason not in _REFUSALS:
             continue
         if kind == "PodsReady" and now.reason == "InvalidSpec":
             continue

@@ -13,7 +13,7 @@ def stamp(time: datetime) -> str:
 
 def moment(text: str) -> datetime:
     """The time that a `stamp` names; ValueError where it is not RFC 3339."""
-    return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(UTC)
+    return datetime.fromisoformat(text).astimezone(UTC)
 
 
 def after(text: str, seconds: float) -> datetime:

@@ -6,6 +6,7 @@ scheduler's counts of nodes.
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from rljob_api.job import Spec
@@ -68,7 +69,7 @@ def pods_ready(attempt: Attempt, spec: Spec, observed: Observed, deadline: str |
     if cluster is None and attempt.pods == 0:
         row = uncreatable(observed, attempt.name) or _hindered(observed, attempt.name)
         if row is not None:
-            return Row("PodsReady", "False", row.reason, row.message.removesuffix(".") + until)
+            return replace(row, message=row.message.removesuffix(".") + until)
         return creating(attempt.name, deadline)
     if cluster is not None and cluster.refusal is not None:
         text = f"KubeRay refuses RayCluster {attempt.name}: {_cut(cluster.refusal).rstrip('.')}"

@@ -1,6 +1,8 @@
 """Conditions, the phase that sums them up, and the sentences that people read in them."""
 
+import time
 from dataclasses import replace
+from datetime import UTC, timedelta, timezone
 
 import pytest
 
@@ -76,14 +78,29 @@ def test_conditions_are_kept_and_have_one_order():
 def test_messages_are_one_paragraph_of_bounded_length():
     assert clip("a\n  b") == "a b"
     assert len(clip("x" * 5000)) == MESSAGE_LIMIT and clip("x" * 5000).endswith("…")
+    assert clip("x" * MESSAGE_LIMIT) == "x" * MESSAGE_LIMIT
+    assert clip("x" * (MESSAGE_LIMIT + 1)) == "x" * (MESSAGE_LIMIT - 1) + "…"
+    assert tail("y" * 20, 20) == "y" * 20 and tail("y" * 21, 20) == "…" + "y" * 19
+    assert tail("y" * 600) == "y" * 600 and len(tail("y" * 601)) == 600
     assert tail("begin " + "x" * 5000 + " end", 20).endswith(" end") and len(tail("y" * 50, 20)) == 20
 
 
 def test_times_are_whole_seconds_and_tell_the_date_only_where_it_differs():
+    paris = NOW.astimezone(timezone(timedelta(hours=1)))
+    assert stamp(paris) == "2026-11-21T14:02:00Z" and moment("2026-11-21T15:02:00+01:00") == NOW
+    assert moment("2026-11-21T15:02:00+01:00").tzinfo is UTC
     assert stamp(at(0.9)) == "2026-11-21T14:02:00Z" and moment("2026-11-21T14:02:00Z") == NOW
     assert clock(after(stamp(NOW), 1800), NOW) == "14:32 UTC"
     assert clock(after(stamp(NOW), 36_000), NOW) == "2026-11-22 00:02 UTC"
     assert after(stamp(NOW), 1e12).year == 9999
+
+
+def test_times_are_in_utc_wherever_the_operator_runs(monkeypatch):
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("TZ", "Asia/Tokyo")
+        time.tzset()
+        assert stamp(NOW) == "2026-11-21T14:02:00Z" and moment(stamp(NOW)) == NOW
+    time.tzset()
 
 
 SCHEDULER = {

@@ -95,9 +95,9 @@ CASES = {
         CREATING,
     ),
     "kuberay refuses it": (
-        replace(ASKED, clusters=(cluster(refusal="min is above  max."),)),
+        replace(ASKED, clusters=(cluster(refusal="min is above  MAX."),)),
         5,
-        ("False", "RayClusterRefused", f"KubeRay refuses RayCluster math-1: min is above max{UNTIL}"),
+        ("False", "RayClusterRefused", f"KubeRay refuses RayCluster math-1: min is above MAX{UNTIL}"),
     ),
     "kuberay has some seconds to see it": (UNSEEN, 9.9, CREATING),
     "kuberay does not see it": (UNSEEN, 10, ("False", "WaitingForKubeRay", NO_NOTICE + UNTIL)),
@@ -178,6 +178,10 @@ CAUSES = {
         [pod("trainer", 0, deleting=at(9)), pod("trainer", 1, **ENDED)],
         "Error, exit code 1",
     ),
+    "one that failed without a word before one that is being deleted": (
+        [pod("trainer", 0, deleting=at(9)), pod("trainer", 1, phase="Failed", ready=False)],
+        "failed",
+    ),
     "one that is being deleted before one that starts": (
         [waiting_pod("trainer", 0), pod("trainer", 1, deleting=at(9))],
         "being deleted",
@@ -210,6 +214,8 @@ def test_a_pod_that_does_not_exist_yet_is_told_unless_another_has_a_cause_of_its
     of = spec(pools=(3, 2, 0))
     some = with_pods(running((3, 2, 0)), waiting_pod("trainer", 1), without=(pod("trainer", 2).name,))
     assert missing(attempt_of(some), of) == "2 of 3 trainer pods: not created yet"
+    leaving = with_pods(some, pod("trainer", 1, deleting=at(9)))
+    assert missing(attempt_of(leaving), of) == "2 of 3 trainer pods: being deleted"
     full = with_pods(some, waiting_pod("trainer", 1, unschedulable=FULL))
     assert missing(attempt_of(full), of) == "2 of 3 trainer pods: Insufficient cpu"
 
@@ -234,4 +240,5 @@ def test_why_a_pod_is_lost(lost, why):
 def test_the_schedulers_reasons_are_sorted_named_once_and_cut():
     message = "0/9 nodes are available: 5 b, 3 a, 1 b. preemption: 0/9 nodes are available: 9 no victims."
     assert without_counts(message) == "a, b"
+    assert without_counts("0/1 nodes are available: 1 a, .") == "a"
     assert without_counts("0/9 nodes are available: 9 " + "x" * 300 + ".") == "x" * 200
