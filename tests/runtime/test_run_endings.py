@@ -65,3 +65,18 @@ def test_one_line_and_the_exit_code_for_it(tmp_path: Path, case: str) -> None:
         assert words in told[0]
         assert "Traceback" not in run.log.read_text()
         assert run.trained() == {}
+
+
+@pytest.mark.timeout(300)
+def test_rewards_that_all_fail(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("def score(sample):\n    return {}['answer']\n")
+    file, _ = manifest(
+        tmp_path, 4, pools={"fastRollout": {"replicas": 1}}, reward={"function": "broken:score"}
+    )
+    with running(file) as run:
+        assert run.end(250) == ExitCode.REFUSED, run.log.read_text()
+        (told,) = [line for line in run.log.read_text().splitlines() if line.startswith("rljob: ")]
+        assert 'training.reward.function: "broken:score" failed for all 8 samples of step 0' in told
+        assert "KeyError: 'answer'" in told
+        assert run.trained() == {}
+    assert "Traceback" in (run.folder / "rewards.log").read_text()

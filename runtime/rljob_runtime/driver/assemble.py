@@ -21,8 +21,10 @@ from rljob_runtime.driver.model_folder import checkpoint_root, engine_model
 from rljob_runtime.driver.parts import Parts, Spawn
 from rljob_runtime.driver.placement import RankPlacement
 from rljob_runtime.driver.ranks import RayTrainer
+from rljob_runtime.driver.reward_failures import RewardFailures
 from rljob_runtime.driver.stop import StopRequest
 from rljob_runtime.driver.trainer_start import TrainerStart
+from rljob_runtime.driver.watched_scorer import WatchedScorer
 from rljob_runtime.driver.weight_delivery import WeightDelivery
 from rljob_runtime.fleet.device_share import device_share
 from rljob_runtime.fleet.fleet import Fleet, FleetTimes
@@ -64,6 +66,11 @@ class JobInputs:
         return checkpoint_root(self.job, self.options.folder, self.options.manifest_folder)
 
     @property
+    def rewards_log(self) -> Path:
+        """What the reward function prints, and its tracebacks."""
+        return self.options.folder / "rewards.log"
+
+    @property
     def events_folder(self) -> Path | None:
         """Where events are written; None where the job records none."""
         return self.options.folder / EVENTS_FOLDER if self.job.spec.training.profiling.events else None
@@ -92,7 +99,8 @@ async def assembled(
         outbox = Outbox(queue.client, events, _PUT_SECONDS)
         # The pool and the fleet know each other: an engine's death is the fleet's to answer.
         pool = EnginePool(time.time, lambda slot, why: fleet.lost(slot, why))
-        scorer = await _scorer(inputs, stack)
+        failures = RewardFailures(job.spec.training.reward.function, inputs.rewards_log)
+        scorer = WatchedScorer(await _scorer(inputs, stack), failures)
         rollouter = Rollouter(
             settings.rollout, pool, settings.controller(0), inputs.prompts.prompt, iter(()), scorer, outbox,
             events,
@@ -117,7 +125,7 @@ async def assembled(
             FleetTimes(first=job.spec.run_policy.start_deadline_seconds), time.time,
         )  # fmt: skip
         parts = Parts(
-            site, stop, events, pool, queue, outbox, rollouter, trainer, placement,
+            site, stop, events, pool, queue, outbox, rollouter, failures, trainer, placement,
             TrainerStart(trainer, placement, inputs.checkpoints, site.one_machine, say),
             sync, delivery, fleet, spawn, say,
         )  # fmt: skip
@@ -158,7 +166,7 @@ async def _scorer(inputs: JobInputs, stack: AsyncExitStack) -> PoolScorer:
         timeout_seconds=training.reward.timeout_seconds,
         workers=training.reward.workers,
         search_path=[inputs.options.manifest_folder],
-        log=inputs.options.folder / "rewards.log",
+        log=inputs.rewards_log,
     )
     stack.push_async_callback(rewards.close)
     await rewards.start()

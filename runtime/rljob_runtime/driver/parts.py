@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from rljob_runtime.driver.reward_failures import RewardFailures
 from rljob_runtime.driver.stop import StopRequest
 from rljob_runtime.driver.training_loop import Trainer
 from rljob_runtime.driver.weight_delivery import Publisher, WeightDelivery
@@ -72,6 +73,7 @@ class Parts:
     queue: JobQueue
     outbox: Outbox
     rollouter: Rollouter
+    rewards: RewardFailures
     trainer: JobTrainer
     placement: Placement
     start_trainer: Callable[[], Awaitable[None]]

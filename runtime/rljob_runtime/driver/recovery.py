@@ -100,6 +100,9 @@ class Recovery:
         for group in groups:
             self.controller.dispatched(group.uid, group.dispatch_version)
             self.controller.put(group.uid)
+            parts.rewards.scored(group.uid, [sample.failure for sample in group.samples])
+        if state.step:
+            parts.rewards.worked_before()
         parts.pool.step = state.step
         version = self._settings.bound.version_at(state.step)
         if send:

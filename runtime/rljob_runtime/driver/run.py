@@ -30,6 +30,7 @@ from rljob_runtime.driver.job_settings import Origin, job_settings
 from rljob_runtime.driver.model_folder import checkpoint_root, place_checkpoints
 from rljob_runtime.driver.observer import RunObserver
 from rljob_runtime.driver.resume import ResumeRefused, check_resume
+from rljob_runtime.driver.reward_failures import RewardsNeverWorked
 from rljob_runtime.driver.session import Session
 from rljob_runtime.driver.stop import StopRequest
 from rljob_runtime.driver.storage import StorageNotShared
@@ -46,7 +47,10 @@ from rljob_runtime.weights.transport import TransportError
 
 log = logging.getLogger(__name__)
 
-_REFUSED = (DataError, DeviceMissing, ResumeRefused, StorageNotShared, TransportError, UnsupportedModel)
+_REFUSED = (
+    DataError, DeviceMissing, ResumeRefused, RewardsNeverWorked, StorageNotShared, TransportError,
+    UnsupportedModel,
+)  # fmt: skip
 """Errors that the same job would only meet again."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _REPORT_SECONDS = 60.0

@@ -96,7 +96,7 @@ class Session:
             self._loop = loop = TrainingLoop(
                 self._loop_settings, parts.trainer, parts.rollouter, self._recovery.controller, parts.sync,
                 self._recovery.ledger, parts.outbox, parts.events, parts.spawn, self._step_done,
-                self._checkpoint_written,
+                self._checkpoint_written, parts.rewards.to_train,
             )  # fmt: skip
             if parts.stop.asked or parts.placement.outdated:
                 loop.stop_asked.set()

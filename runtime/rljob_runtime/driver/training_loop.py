@@ -89,9 +89,12 @@ class TrainingLoop:
         spawn: Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"],
         on_step: Callable[[Any, tuple[int, ...], float], None],
         on_checkpoint: Callable[[int], None] = lambda step: None,
+        on_batch: Callable[[int, tuple[int, ...]], None] = lambda step, uids: None,
     ) -> None:
-        """`spawn` starts a task whose failure ends the job. `on_step` is given each step's metrics,
-        its uids, and the seconds that the trainer was at it."""
+        """`spawn` starts a task whose failure ends the job. `on_step` is given each step's metrics, the uids
+        of its groups, and the seconds that the trainer was at it; `on_checkpoint` how many steps a new
+        checkpoint holds. `on_batch` is given each step and the uids of its groups before they are trained;
+        what it raises ends the job."""
         self.stop_asked = asyncio.Event()
         self._settings = settings
         self._trainer = trainer
@@ -103,6 +106,7 @@ class TrainingLoop:
         self._events = events
         self._on_step = on_step
         self._on_checkpoint = on_checkpoint
+        self._on_batch = on_batch
         self._spawn = spawn
         self._saved = -1
         self._pushing: asyncio.Task[None] | None = None
@@ -115,6 +119,7 @@ class TrainingLoop:
             uids = await self._batch(step)
             if uids is None:
                 break
+            self._on_batch(step, uids)
             await self._train(step, uids)
             step += 1
             last = step == self._settings.total_steps

@@ -1,8 +1,8 @@
 """The job's queue, kept alive: its host, the driver's client, and what others need to reach it.
 
 Guarantees: a lost host is replaced at the same address with the same keys, then `on_back` is called so that
-what it held is put again; a host that keeps failing ends the job (`GivenUp`). The host is on the driver's
-node, and is lost with it.
+what it held is put again; a host that does not start counts as one that was lost, and a host that keeps
+failing ends the job (`GivenUp`). The host is on the driver's node, and is lost with it.
 """
 
 import asyncio
@@ -22,8 +22,11 @@ from rljob_runtime.restarts import RestartBudget
 from rljob_runtime.site.nodes import only_on
 
 _START_SECONDS = 120.0
-_PATIENCE_SECONDS = _START_SECONDS + 60.0
-"""How long the driver's client waits for a silent host: its loss is noticed, and another one started."""
+_RESTARTS = 3
+"""Losses in a row that are answered with another host."""
+_PATIENCE_SECONDS = _RESTARTS * _START_SECONDS + 60.0
+"""How long the driver's client waits for a silent host: for its loss to be noticed, and for as many starts of
+another one as there may be."""
 _STOP_SECONDS = 10.0
 _SETTLED_SECONDS = 60.0
 """A host that lived this long did its work: its next loss is not one in a row."""
@@ -57,14 +60,15 @@ class QueueService:
         self._address = (
             f"ipc://{Path(self._folder.name) / 'queue'}" if address is None else f"tcp://{address}:0"
         )
-        self._budget = RestartBudget("the queue host")
+        self._budget = RestartBudget("the queue host", _RESTARTS)
         self._term = 0
         self._host: Any = None
         self._watching: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Start the host; `client` and `endpoint` are there afterwards."""
-        await self._start_host()
+        while not await self._comes_up():
+            pass
         self.client = AsyncQueueClient(
             self.endpoint, client_keys(self.keys), "driver", patience_seconds=_PATIENCE_SECONDS
         )
@@ -93,6 +97,29 @@ class QueueService:
         except (RayError, TimeoutError) as error:
             log.info("the queue host was gone, or did not stop in time: %s", error)
 
+    async def _comes_up(self) -> bool:
+        """Start a host; False where it did not start, which is charged as a loss. Raises `GivenUp`."""
+        from ray.exceptions import RayError
+
+        try:
+            await self._start_host()
+        except TimeoutError:
+            why = f"it did not start within {_START_SECONDS:g} s"
+        except RayError as error:
+            why = f"it did not start: {str(error).strip().splitlines()[-1]}"
+        else:
+            return True
+        log.warning("the queue host: %s", why)
+        self._kill_host()
+        self._budget.failed(why)
+        return False
+
+    def _kill_host(self) -> None:
+        """End a host that may still be starting, so that it cannot take the address of the next one."""
+        import ray
+
+        ray.kill(self._host)
+
     async def _start_host(self) -> None:
         self._host = start_host(
             self._server_keys, self._capacity, self._address, term=self._term,
@@ -109,11 +136,13 @@ class QueueService:
         while True:
             began = time.monotonic()
             try:
+                # No deadline: it lasts as long as the host lives, and Ray tells of its death.
                 why = await self._host.wait_stopped.remote() or "it stopped"
             except RayError as error:
                 why = str(error).splitlines()[0]
             if time.monotonic() - began > _SETTLED_SECONDS:
                 self._budget.worked()
             self._budget.failed(why)
-            await self._start_host()
+            while not await self._comes_up():
+                pass
             await self._on_back()

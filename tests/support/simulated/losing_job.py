@@ -18,8 +18,10 @@ from rljob_runtime.data.fingerprint import DataFingerprint
 from rljob_runtime.driver.job_settings import job_settings
 from rljob_runtime.driver.parts import Parts
 from rljob_runtime.driver.ranks import TrainerDied
+from rljob_runtime.driver.reward_failures import RewardFailures
 from rljob_runtime.driver.session import Session
 from rljob_runtime.driver.stop import StopRequest
+from rljob_runtime.driver.watched_scorer import WatchedScorer
 from rljob_runtime.driver.weight_delivery import WeightDelivery
 from rljob_runtime.engines.fake import FakeEngine, FakeTiming
 from rljob_runtime.engines.protocol import PauseMode, Request, WeightRef
@@ -71,6 +73,8 @@ class Losses:
     max_running: int = 3
     seconds: dict[str, float] = field(default_factory=lambda: {"step": 0.5, "publish": 0.5, "start": 5.0})
     """How long the trainer's calls take."""
+    failure: Callable[[int], str | None] = lambda uid: None
+    """Why the responses of a group get no reward; None where they do."""
     script: "Callable[[LosingSession], Coroutine[Any, Any, None]] | None" = None
     """What else happens; ends before the job does."""
 
@@ -235,16 +239,11 @@ class LosingSession:
             True, table, "home", "127.0.0.1", lambda: desired, StatusDraft(attempt=1), changes, Keyring()
         )
         outbox = Outbox(cast(Any, queue), self.events, 1e9)
+        failures = RewardFailures("rewards:score", Path("/nowhere/rewards.log"))
         rollouter = Rollouter(
-            settings.rollout,
-            self.pool,
-            settings.controller(0),
-            _prompt,
-            iter(()),
-            _score,
-            outbox,
-            self.events,
-        )
+            settings.rollout, self.pool, settings.controller(0), _prompt, iter(()),
+            WatchedScorer(self._score, failures), outbox, self.events,
+        )  # fmt: skip
         engines = EngineSync(self.pool, deadline=60, drain_deadline=100_000)
         sync = Push(engines, losses.in_flight) if losses.in_flight else Pull(engines, self._spawn)
         delivery = WeightDelivery(self.losable, sync, self.pool, settings.bound)
@@ -255,7 +254,8 @@ class LosingSession:
         )  # fmt: skip
         self._fleet = fleet
         return Parts(
-            site, StopRequest(changes), self.events, self.pool, queue, outbox, rollouter, self.losable,
+            site, StopRequest(changes), self.events, self.pool, queue, outbox, rollouter, failures,
+            self.losable,
             Placed(), self.losable.start, sync, delivery, fleet, self._spawn, self.said.append,
         )  # fmt: skip
 
@@ -278,6 +278,10 @@ class LosingSession:
         slot = EngineSlot(engine, "fast", self._losses.max_running, self.events)
         self.pool.add(slot)
         return slot
+
+    async def _score(self, prompt: Prompt, responses: Sequence[Response]) -> list[tuple[float, str | None]]:
+        failure = self._losses.failure(prompt.uid)
+        return [(1.0 if failure is None else 0.0, failure) for _ in responses]
 
     async def send_to_newcomers(self) -> None:
         """What the fleet does when engines have come that take part in broadcasts."""
@@ -339,7 +343,3 @@ async def _no_pod(node_id: str) -> str:
 
 def _prompt(uid: int) -> Prompt:
     return Prompt(uid=uid, epoch=0, row=uid, tokens=np.full(4, 7, np.int32))
-
-
-async def _score(prompt: Prompt, responses: Sequence[Response]) -> list[tuple[float, str | None]]:
-    return [(1.0, None) for _ in responses]

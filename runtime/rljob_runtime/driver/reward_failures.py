@@ -1,0 +1,68 @@
+"""When a job ends because its rewards fail.
+
+Guarantees: a reward function that has never given a reward ends the job at the first step that would train
+nothing, as a mistake in the RLJob; one that has worked and then fails for `OUTAGE_SAMPLES` samples in a row,
+over whole steps, ends it as a failure that another attempt may not meet. A single failing sample or group
+costs itself and nothing else. Pure.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+OUTAGE_SAMPLES = 64
+"""So many samples in a row without a reward are an outage, and not bad luck in a small step."""
+
+
+class RewardsNeverWorked(ValueError):
+    """No response has ever got a reward; running the job again changes nothing."""
+
+
+class RewardsFailed(RuntimeError):
+    """Rewards have worked and do so no longer."""
+
+
+class RewardFailures:
+    """Remembers which of the groups that wait to be trained have no reward at all."""
+
+    def __init__(self, function: str, log: Path) -> None:
+        """`function`: training.reward.function; `log`: where its tracebacks are."""
+        self._function = function
+        self._log = log
+        self._without: dict[int, tuple[int, str]] = {}
+        """By uid: how many samples failed, and how the first one did."""
+        self._worked = False
+        self._in_a_row = 0
+
+    def worked_before(self) -> None:
+        """The job has trained steps already."""
+        self._worked = True
+
+    def scored(self, uid: int, failures: Sequence[str | None]) -> None:
+        """The group `uid` was scored; for each of its samples why it has no reward, None where it has one."""
+        self._without.pop(uid, None)
+        if None in failures:
+            self._worked = True
+        elif failures:
+            self._without[uid] = len(failures), str(failures[0])
+
+    def to_train(self, step: int, uids: Sequence[int]) -> None:
+        """These groups are to be trained as `step`. Raises `RewardsNeverWorked` or `RewardsFailed` where the
+        job is to end instead."""
+        found = [self._without.pop(uid, None) for uid in uids]
+        failed = [each for each in found if each is not None]
+        if len(failed) < len(found) or not failed:
+            self._in_a_row = 0
+            return
+        samples = sum(count for count, _ in failed)
+        self._in_a_row += samples
+        first = " ".join(failed[0][1].split())
+        if not self._worked:
+            raise RewardsNeverWorked(
+                f'training.reward.function: "{self._function}" failed for all {samples} samples of step '
+                f"{step} and has never given a reward. The first failure: {first} (more in {self._log})"
+            )
+        if self._in_a_row >= OUTAGE_SAMPLES:
+            raise RewardsFailed(
+                f'training.reward.function: "{self._function}" failed for the last {self._in_a_row} samples '
+                f"in a row, up to step {step}. The first failure of this step: {first} (more in {self._log})"
+            )
