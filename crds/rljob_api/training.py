@@ -10,6 +10,7 @@ from rljob_api.data import Data, Reward
 from rljob_api.model import PolicyModel, Tokenizer
 from rljob_api.rollout import Rollout
 from rljob_api.schedule import Async, Checkpoint, Parallel, Profiling, Schedule
+from rljob_api.timeouts import Timeouts
 
 
 class Training(Model):
@@ -39,6 +40,8 @@ class Training(Model):
     """What is kept for a restart."""
     profiling: Profiling = Profiling()
     """What is recorded."""
+    timeouts: Timeouts = Timeouts()
+    """How long the parts of the job may take."""
     seed: int = Field(default=0, ge=0, le=2**31 - 1)
     """Seed of everything random: weights of a random model, order of the data, sampling."""
 

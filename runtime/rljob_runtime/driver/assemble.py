@@ -15,6 +15,7 @@ from pathlib import Path
 from rljob_api import RLJob
 from rljob_runtime.data.prompts import PromptSource
 from rljob_runtime.data.tokenizer import TextTokenizer
+from rljob_runtime.driver.activity import JobActivity
 from rljob_runtime.driver.export import keep_model_files
 from rljob_runtime.driver.job_settings import JobSettings
 from rljob_runtime.driver.model_folder import checkpoint_root, engine_model
@@ -44,10 +45,6 @@ from rljob_runtime.trace.record.ranks import EventRanks
 from rljob_runtime.weights.route import WeightRoute, open_route
 
 log = logging.getLogger(__name__)
-
-_PUT_SECONDS = 1800.0
-_SYNC_SECONDS = 300.0
-_DRAIN_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
@@ -83,6 +80,7 @@ async def assembled(
     """The parts of a job at `site`; they are ended when the context is left. `say` tells a person, in one
     line."""
     job, options, settings = inputs.job, inputs.options, inputs.settings
+    timeouts = job.spec.training.timeouts
     event_ranks = EventRanks()
     share = device_share(job, local_ray.devices(), options.share)
     events = EventLog(inputs.events_folder, 0, "driver", "driver")
@@ -96,11 +94,12 @@ async def assembled(
             say(f"the queue host was lost and is back; {count} waiting groups were put again")
 
         queue = await _queue(inputs, site, stack, spawn, refill)
-        outbox = Outbox(queue.client, events, _PUT_SECONDS)
+        outbox = Outbox(queue.client, events, timeouts.stall_seconds)
         # The pool and the fleet know each other: an engine's death is the fleet's to answer.
         pool = EnginePool(time.time, lambda slot, why: fleet.lost(slot, why))
         failures = RewardFailures(job.spec.training.reward.function, inputs.rewards_log)
-        scorer = WatchedScorer(await _scorer(inputs, stack), failures)
+        rewards = await _rewards(inputs, stack)
+        scorer = WatchedScorer(_scorer(inputs, rewards), failures)
         rollouter = Rollouter(
             settings.rollout, pool, settings.controller(0), inputs.prompts.prompt, iter(()), scorer, outbox,
             events,
@@ -112,7 +111,7 @@ async def assembled(
             site, settings.trainer_ranks // job.spec.pools.trainer.replicas,
             job.spec.run_policy.start_deadline_seconds, lambda: stop.asked,
         )  # fmt: skip
-        engines = EngineSync(pool, _SYNC_SECONDS, _DRAIN_SECONDS)
+        engines = EngineSync(pool, timeouts.weight_update_seconds, timeouts.stall_seconds)
         sync = Push(engines, settings.in_flight) if settings.in_flight else Pull(engines, spawn)
         delivery = WeightDelivery(trainer, sync, pool, settings.bound)
         workers = RolloutWorkers(
@@ -122,12 +121,15 @@ async def assembled(
         stack.callback(workers.close)
         fleet = Fleet(
             workers, pool, sync, delivery.send_again, delivery.may_join, site, spawn, say,
-            FleetTimes(first=job.spec.run_policy.start_deadline_seconds), time.time,
+            _fleet_times(job), time.time,
         )  # fmt: skip
+        activity = JobActivity(
+            pool, fleet, rollouter, lambda: rewards.counters.submitted - rewards.counters.pending
+        )
         parts = Parts(
             site, stop, events, pool, queue, outbox, rollouter, failures, trainer, placement,
             TrainerStart(trainer, placement, inputs.checkpoints, site.one_machine, say),
-            sync, delivery, fleet, spawn, say,
+            sync, delivery, fleet, activity, spawn, say,
         )  # fmt: skip
         stack.callback(parts.flush_events)
         # Ends before the trainer does, whose weights a worker that is just starting would miss.
@@ -157,7 +159,7 @@ async def _queue(
     return queue
 
 
-async def _scorer(inputs: JobInputs, stack: AsyncExitStack) -> PoolScorer:
+async def _rewards(inputs: JobInputs, stack: AsyncExitStack) -> RewardPool:
     """The reward function in its processes, which run."""
     training = inputs.job.spec.training
     rewards = RewardPool(
@@ -170,6 +172,20 @@ async def _scorer(inputs: JobInputs, stack: AsyncExitStack) -> PoolScorer:
     )
     stack.push_async_callback(rewards.close)
     await rewards.start()
+    return rewards
+
+
+def _scorer(inputs: JobInputs, rewards: RewardPool) -> PoolScorer:
+    training = inputs.job.spec.training
     return PoolScorer(
         rewards, inputs.tokenizer, training.rollout.max_response_tokens, training.reward.overlong
+    )
+
+
+def _fleet_times(job: RLJob) -> FleetTimes:
+    timeouts = job.spec.training.timeouts
+    return FleetTimes(
+        pods=job.spec.run_policy.start_deadline_seconds,
+        start=timeouts.start_seconds,
+        load=timeouts.weight_update_seconds,
     )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rljob_runtime.driver.reward_failures import RewardFailures
+from rljob_runtime.driver.stall import Activity
 from rljob_runtime.driver.stop import StopRequest
 from rljob_runtime.driver.training_loop import Trainer
 from rljob_runtime.driver.weight_delivery import Publisher, WeightDelivery
@@ -81,6 +82,8 @@ class Parts:
     sync: Push | Pull
     delivery: WeightDelivery
     fleet: Fleet
+    activity: Callable[[], Awaitable[Activity]]
+    """What has been done for groups so far."""
     spawn: Spawn
     say: Callable[[str], None]
     """Tells a person, in one line."""

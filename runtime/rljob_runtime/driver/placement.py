@@ -98,7 +98,8 @@ class RankPlacement:
             await site.changes.until(over, self._seconds)
         except TimeoutError:
             raise NoTrainerPods(
-                f"the trainer's pool was to have {wanted} workers within {self._seconds:g} s, and has "
+                f"the trainer's pool was to have {wanted} workers within {self._seconds:g} s "
+                "(spec.runPolicy.startDeadlineSeconds), and has "
                 f"{len(site.table.having(_RESOURCE))}"
             ) from None
         if self._stopping():

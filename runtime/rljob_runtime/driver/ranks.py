@@ -9,6 +9,7 @@ import asyncio
 import logging
 import shutil
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +37,29 @@ from rljob_runtime.weights.transport import STORED
 
 log = logging.getLogger(__name__)
 
-_START_SECONDS = 900.0
-_STEP_SECONDS = 6 * 3600.0
 _CLOSE_SECONDS = 20.0
 _BESIDE = "beside"
 """Ray's group of calls that do not wait for the one that a rank is at."""
 _FOR_PEOPLE = (CheckpointError, DeviceMissing, NoRoom, SampleTooLong, TrainingDiverged, UnsupportedModel)
 """Errors that a restart would only meet again."""
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """How long a call of the ranks may take."""
+
+    seconds: float
+    field: str | None = None
+    """Of spec.training.timeouts, where it can be set."""
+
+    def __str__(self) -> str:
+        """ "1800 s (spec.training.timeouts.startSeconds)"."""
+        where = "" if self.field is None else f" (spec.training.timeouts.{self.field})"
+        return f"{self.seconds:g} s{where}"
+
+
+_LOOK = Deadline(300.0)
+"""For a rank to look for a file, or for a free port."""
 
 
 class TrainerDied(RuntimeError):
@@ -66,6 +83,10 @@ class RayTrainer:
         """`device_share`: the part of its accelerator that a rank asks for."""
         self._device_share = device_share
         self._job = job
+        timeouts = job.spec.training.timeouts
+        self._start_deadline = Deadline(timeouts.start_seconds, "startSeconds")
+        self._update_deadline = Deadline(timeouts.weight_update_seconds, "weightUpdateSeconds")
+        self._step_deadline = Deadline(timeouts.step_seconds, "stepSeconds")
         self._settings = settings
         self._options = options
         self._queue = queue
@@ -87,8 +108,8 @@ class RayTrainer:
         self._starts += 1
         self.steps = 0
         self._ranks = [self._start_rank(rank, node, len(nodes)) for rank, node in enumerate(nodes)]
-        address = await self._call("address", deadline=_START_SECONDS, ranks=self._ranks[:1])
-        await self._call("setup", address[0], deadline=_START_SECONDS)
+        address = await self._call("address", deadline=self._start_deadline, ranks=self._ranks[:1])
+        await self._call("setup", address[0], deadline=self._start_deadline)
 
     async def stop(self) -> None:
         """End all ranks, leaving everything in order; `start` may follow."""
@@ -103,12 +124,12 @@ class RayTrainer:
 
     async def sees(self, path: Path) -> list[bool]:
         """For each rank whether a file is there on its machine."""
-        return await self._call("sees", str(path), deadline=_START_SECONDS)
+        return await self._call("sees", str(path), deadline=_LOOK)
 
     async def step(self, step: int, version: int, uids: Sequence[int]) -> StepMetrics:
         """Train these groups, taken from the queue by uid, and acknowledge them."""
         async with self.turn:
-            results = await self._call("step", step, version, list(uids), deadline=_STEP_SECONDS)
+            results = await self._call("step", step, version, list(uids), deadline=self._step_deadline)
             self.steps = step + 1
         return msgspec.msgpack.decode(results[0], type=StepMetrics)
 
@@ -116,33 +137,33 @@ class RayTrainer:
         """Make the current weights available as `version`: stored, or, for a collective transport, at a free
         address where the engines can meet the trainer."""
         if self._route.transport not in STORED:
-            call = self._call("free_address", deadline=_START_SECONDS, ranks=self._ranks[:1], group=_BESIDE)
+            call = self._call("free_address", deadline=_LOOK, ranks=self._ranks[:1], group=_BESIDE)
             address = (await call)[0]
             return WeightRef(version, self._route.transport, address)
-        results = await self._call("publish", version, deadline=_START_SECONDS)
+        results = await self._call("publish", version, deadline=self._update_deadline)
         return msgspec.msgpack.decode(results[0], type=WeightRef)
 
     async def transmit(self, ref: WeightRef) -> bool:
         """Send the weights of a collective `ref`, while holding `turn`; False where that was broken off."""
-        results = await self._call("transmit", msgspec.msgpack.encode(ref), deadline=_START_SECONDS)
+        results = await self._call("transmit", msgspec.msgpack.encode(ref), deadline=self._update_deadline)
         return bool(results[0])
 
     async def break_off(self, ref: WeightRef, why: str) -> None:
         """End the sending of `ref`, of whose engines one is lost."""
         await self._call(
-            "break_off", msgspec.msgpack.encode(ref), why, deadline=_START_SECONDS, ranks=self._ranks[:1],
-            group=_BESIDE,
+            "break_off", msgspec.msgpack.encode(ref), why, deadline=self._update_deadline,
+            ranks=self._ranks[:1], group=_BESIDE,
         )  # fmt: skip
 
     async def save(self, step: int, state: bytes) -> None:
         """Write a checkpoint after `step` steps."""
         async with self.turn:
-            await self._call("save", step, state, deadline=_STEP_SECONDS)
+            await self._call("save", step, state, deadline=self._step_deadline)
 
     async def load(self) -> JobState | None:
         """Go on from the newest checkpoint, if there is one; returns where the job stood, with those of the
         waiting groups that it can still train."""
-        results = await self._call("load", deadline=_STEP_SECONDS)
+        results = await self._call("load", deadline=self._step_deadline)
         if results[0] is None:
             return None
         state = msgspec.msgpack.decode(results[0], type=JobState)
@@ -202,7 +223,7 @@ class RayTrainer:
         return ray.remote(**options)(TrainerActor).remote(msgspec.msgpack.encode(spec))
 
     async def _call(
-        self, method: str, *arguments: Any, deadline: float, ranks: Any = None, group: str | None = None
+        self, method: str, *arguments: Any, deadline: Deadline, ranks: Any = None, group: str | None = None
     ) -> list[Any]:
         """Call `method` on all ranks; the results in order of rank. `group`: of Ray's, None for the one in
         which one call follows the other."""
@@ -215,7 +236,7 @@ class RayTrainer:
             methods = [each.options(concurrency_group=group) for each in methods]
         calls = [each.remote(*arguments) for each in methods]
         try:
-            async with asyncio.timeout(deadline):
+            async with asyncio.timeout(deadline.seconds):
                 return list(await asyncio.gather(*calls))
         except RayTaskError as error:
             self._kill()
@@ -228,7 +249,10 @@ class RayTrainer:
         except RayActorError as error:
             self._kill()
             raise TrainerDied("a process of the trainer died") from error
-        except (RayError, TimeoutError) as error:
+        except TimeoutError as error:
+            self._kill()
+            raise TrainerDied(f"the trainer's {method} took longer than {deadline}") from error
+        except RayError as error:
             self._kill()
             raise TrainerDied(f"the trainer did not answer {method}: {type(error).__name__}") from error
 

@@ -41,7 +41,10 @@ class Session:
         """Steps in the newest checkpoint, as far as it is known; 0 where there is none."""
         self._settings = settings
         self._loop_settings = LoopSettings(
-            settings.total_steps, job.spec.training.checkpoint.every_steps, data
+            settings.total_steps,
+            job.spec.training.checkpoint.every_steps,
+            data,
+            job.spec.training.timeouts.stall_seconds,
         )
         self._checkpoints = checkpoints
         self._parts = parts
@@ -95,8 +98,8 @@ class Session:
         while True:
             self._loop = loop = TrainingLoop(
                 self._loop_settings, parts.trainer, parts.rollouter, self._recovery.controller, parts.sync,
-                self._recovery.ledger, parts.outbox, parts.events, parts.spawn, self._step_done,
-                self._checkpoint_written, parts.rewards.to_train,
+                self._recovery.ledger, parts.outbox, parts.events, parts.spawn, parts.activity,
+                self._step_done, self._checkpoint_written, parts.rewards.to_train,
             )  # fmt: skip
             if parts.stop.asked or parts.placement.outdated:
                 loop.stop_asked.set()

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import msgspec
 
 from rljob_runtime.data.fingerprint import DataFingerprint
+from rljob_runtime.driver.stall import Activity, StallWatch
 from rljob_runtime.engines.protocol import WeightRef
 from rljob_runtime.groups.ledger import Ledger
 from rljob_runtime.groups.staleness import StalenessController
@@ -23,6 +24,9 @@ from rljob_runtime.rollout.rollouter import Rollouter
 from rljob_runtime.rollout.weight_sync import Broadcaster, WeightSync
 from rljob_runtime.trace.record.event_log import EventLog
 from rljob_runtime.weights.transport import STORED
+
+_LOOKS = 10
+"""How often it is looked whether anything moves, in the time after which a step is stalled."""
 
 
 class Trainer(Broadcaster, Protocol):
@@ -58,7 +62,7 @@ class WaitingGroups(Protocol):
 
 
 class Stalled(RuntimeError):
-    """No batch came together in time."""
+    """A step waits for groups, and nobody works on them."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,8 @@ class LoopSettings:
     data: DataFingerprint
     """Recorded in checkpoints."""
     stall_seconds: float = 1800.0
-    """How long a step may wait for its groups."""
+    """How long a step may wait for its groups while nothing moves (`driver.stall`);
+    spec.training.timeouts.stallSeconds."""
 
 
 class TrainingLoop:
@@ -87,11 +92,13 @@ class TrainingLoop:
         waiting: WaitingGroups,
         events: EventLog,
         spawn: Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"],
+        activity: Callable[[], Awaitable[Activity]],
         on_step: Callable[[Any, tuple[int, ...], float], None],
         on_checkpoint: Callable[[int], None] = lambda step: None,
         on_batch: Callable[[int, tuple[int, ...]], None] = lambda step, uids: None,
     ) -> None:
-        """`spawn` starts a task whose failure ends the job. `on_step` is given each step's metrics, the uids
+        """`spawn` starts a task whose failure ends the job; `activity` tells what has been done for groups so
+        far. `on_step` is given each step's metrics, the uids
         of its groups, and the seconds that the trainer was at it; `on_checkpoint` how many steps a new
         checkpoint holds. `on_batch` is given each step and the uids of its groups before they are trained;
         what it raises ends the job."""
@@ -104,6 +111,7 @@ class TrainingLoop:
         self._ledger = ledger
         self._waiting = waiting
         self._events = events
+        self._activity = activity
         self._on_step = on_step
         self._on_checkpoint = on_checkpoint
         self._on_batch = on_batch
@@ -130,29 +138,37 @@ class TrainingLoop:
         if step != self._saved:
             await self._save(step)
         if self._pushing is not None:
-            # The trainer may be stopped now, and its weights go with it.
+            # The trainer may be stopped now, and its weights go with it. Each engine's part has a deadline.
             await self._pushing
         return step
 
     async def _batch(self, step: int) -> tuple[int, ...] | None:
-        """The groups of this step; None when a stop was asked for while waiting."""
-        ready = self._rollouter.group_ready
-        try:
-            with self._events.span("idle", step, why="groups"):
-                async with asyncio.timeout(self._settings.stall_seconds):
-                    while True:
-                        ready.clear()
-                        uids = self._controller.select(step)
-                        if uids is not None:
-                            return uids
-                        if await _first(ready.wait(), self.stop_asked.wait()) == 1:
-                            return None
-        except TimeoutError:
-            controller = self._controller
-            raise Stalled(
-                f"step {step}: no batch in {self._settings.stall_seconds:g} s: {controller.ready} groups "
-                f"ready, {controller.outstanding} outstanding, {controller.batch_size()} needed"
-            ) from None
+        """The groups of this step; None when a stop was asked for while waiting. Raises `Stalled`."""
+        ready, stall_seconds = self._rollouter.group_ready, self._settings.stall_seconds
+        # Not the events' clock, which is the machine's and may jump.
+        clock = asyncio.get_running_loop().time
+        watch = StallWatch(stall_seconds, clock())
+        with self._events.span("idle", step, why="groups"):
+            while True:
+                ready.clear()
+                uids = self._controller.select(step)
+                if uids is not None:
+                    return uids
+                # Engines tell of tokens only when they are asked: a look now and then.
+                ended = await _first(stall_seconds / _LOOKS, ready.wait(), self.stop_asked.wait())
+                if ended == 1:
+                    return None
+                if ended is None and watch.stalled(await self._activity(), clock()):
+                    raise Stalled(self._why_stalled(step))
+
+    def _why_stalled(self, step: int) -> str:
+        controller = self._controller
+        return (
+            f"step {step}: for {self._settings.stall_seconds:g} s no engine generated a token, no reward "
+            "came back and no group was completed (spec.training.timeouts.stallSeconds): "
+            f"{controller.ready} groups ready, {controller.outstanding} outstanding, "
+            f"{controller.batch_size()} needed, {len(self._rollouter.pool.slots)} engines"
+        )
 
     async def _train(self, step: int, uids: tuple[int, ...]) -> None:
         version = self._controller.bound.version_at(step)
@@ -198,12 +214,12 @@ class TrainingLoop:
         self._on_checkpoint(step)
 
 
-async def _first(*waits: Awaitable[object]) -> int:
-    """Index of the wait that ends first; the others are cancelled."""
+async def _first(seconds: float, *waits: Awaitable[object]) -> int | None:
+    """Index of the wait that ends first, None where none does within `seconds`; the others are cancelled."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for task in tasks:
             task.cancel()
-    return next(index for index, task in enumerate(tasks) if task in done)
+    return next((index for index, task in enumerate(tasks) if task in done), None)

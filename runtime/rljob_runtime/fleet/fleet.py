@@ -13,6 +13,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +29,8 @@ from rljob_runtime.weights.shm import WeightsGone
 from rljob_runtime.weights.transport import STORED
 
 POOLS = ("fast", "heavy")
+_AGAIN_SECONDS = 30.0
+"""After which a version that could not be had is asked for again."""
 _SETTLED_SECONDS = 60.0
 """A worker that lived this long after it joined did its work: its next death is not one in a row."""
 
@@ -42,10 +45,12 @@ class NoWorkers(RuntimeError):
 class FleetTimes:
     """Deadlines, in seconds."""
 
-    start: float = 900.0
-    """For a worker and its engine, and for each load of weights before it joins."""
-    first: float = 1800.0
-    """Until the first worker serves."""
+    pods: float = 1800.0
+    """For the first pod to come; spec.runPolicy.startDeadlineSeconds."""
+    start: float = 1800.0
+    """For a worker and its engine to be ready; spec.training.timeouts.startSeconds."""
+    load: float = 900.0
+    """For each load of weights before it joins; spec.training.timeouts.weightUpdateSeconds."""
     clear: float = 120.0
     """For a leaving engine to give its requests back; afterwards it counts as dead, and they begin again
     elsewhere from what earlier attempts had."""
@@ -67,6 +72,10 @@ class _Member:
     joined_at: float = 0.0
     moved: int = 0
     """Requests that its engine ran when it died."""
+    starting: bool = False
+    """Its engine is started or loads weights, under a deadline."""
+    loading: bool = False
+    """It loads weights."""
 
     @property
     def coming(self) -> bool:
@@ -119,13 +128,20 @@ class Fleet:
     async def started(self, stopping: Callable[[], bool]) -> None:
         """Wait until the workers that could be started at first serve, one at least; or until `stopping`.
         Raises `NoWorkers`."""
-        changes, seconds = self._site.changes, self._times.first
+        changes, times = self._site.changes, self._times
         try:
-            await changes.until(lambda: stopping() or bool(self._members), seconds)
-            first = dict(self._members)
+            await changes.until(lambda: stopping() or bool(self._members), times.pods)
+        except TimeoutError:
+            raise NoWorkers(
+                f"no pod of a rollout pool came within {times.pods:g} s (spec.runPolicy.startDeadlineSeconds)"
+            ) from None
+        first = dict(self._members)
+        # Each worker has deadlines and a budget, which end it before this does; unless its pod is lost.
+        seconds = times.pods + (1 + RestartBudget.limit) * (times.start + times.load)
+        try:
             await changes.until(lambda: stopping() or self._all_serve(first), seconds)
         except TimeoutError:
-            raise NoWorkers(f"no rollout worker came up in {seconds:g} s") from None
+            raise NoWorkers(f"no rollout worker came up within {seconds:g} s: their pods were lost") from None
 
     def lost(self, slot: EngineSlot, why: str) -> None:
         """An engine of the pool died."""
@@ -135,13 +151,18 @@ class Fleet:
                 member.died.set_result(why)
         self._relieve_newcomers()
 
+    @property
+    def starting(self) -> bool:
+        """Whether an engine is started or loads its first weights, which has a deadline."""
+        return any(member.starting for member in self._members.values())
+
     def flush_events(self) -> None:
         """Write out what is buffered of the workers' events."""
         for worker in self._specs.values():
             worker.events.flush()
 
     async def close(self) -> None:
-        """End all workers."""
+        """End all workers. An engine's `close` has a deadline of its own."""
         self._closing = True
         for task in self._tending:
             task.cancel()
@@ -237,6 +258,7 @@ class Fleet:
     async def _until_over(self, member: _Member) -> str | None:
         """Wait until the worker has died, and return why; or until it has to leave."""
         assert member.died is not None
+        # No deadline: it lasts as long as the engine serves. A lost process, connection or node sets `died`.
         leaving = asyncio.ensure_future(member.leave.wait())
         try:
             await asyncio.wait((member.died, leaving), return_when=asyncio.FIRST_COMPLETED)
@@ -294,19 +316,29 @@ class Fleet:
             except EngineDied as error:
                 why = str(error)
             except TimeoutError:
-                why = f"it did not start in {self._times.start:g} s"
+                why = self._too_slow(member)
             else:
                 self._welcome(member, back)
                 return slot
             finally:
                 leaving.cancel()
                 await _cancel(coming)
+                member.starting = member.loading = False
             if await self._still_there(member, why):
                 member.budget.failed(why)
                 self._say(f"rollout worker {member.worker.name}: {why}; it is started again")
             else:
                 break
         return None
+
+    def _too_slow(self, member: _Member) -> str:
+        """Which deadline it has not kept."""
+        if member.loading:
+            return (
+                f"it did not load its weights within {self._times.load:g} s "
+                "(spec.training.timeouts.weightUpdateSeconds)"
+            )
+        return f"it was not ready within {self._times.start:g} s (spec.training.timeouts.startSeconds)"
 
     def _welcome(self, member: _Member, back: bool) -> None:
         if back:
@@ -315,8 +347,10 @@ class Fleet:
             self._say(f"rollout worker {member.worker.name} serves on {member.node.pod}")
 
     async def _bring_up(self, member: _Member) -> EngineSlot:
+        member.starting = True
         async with asyncio.timeout(self._times.start):
             engine = await self._workers.make(member.worker, member.node)
+        member.starting = False
         worker = member.worker
         slot = EngineSlot(engine, worker.pool, worker.limit, worker.events, devices=worker.devices)
         try:
@@ -330,6 +364,7 @@ class Fleet:
     async def _enter(self, member: _Member, slot: EngineSlot) -> None:
         """Bring the engine to the newest version and let it join."""
         loaded: WeightRef | None = None
+        # No deadline: the start of the trainer has one, and the job ends where it keeps failing.
         await self._may_join.wait()
         while (ref := self._weights.newest) != loaded and ref is not None:
             if ref.transport not in STORED:
@@ -337,14 +372,19 @@ class Fleet:
                 self._add(member, slot)
                 self._spawn(self._push_to_all())
                 return
-            if await self._load(slot, ref):
+            if await self._load(member, slot, ref):
                 loaded = ref
             else:
-                while self._weights.newest == ref:
-                    await self._weights.newest_changed.wait()
+                await self._another_version(ref)
         self._add(member, slot)
         self._pool.join(slot)
         self._site.changes.notify()
+
+    async def _another_version(self, ref: WeightRef) -> None:
+        """After a version could not be had: wait for another one, which may take a step; not for long, for
+        it may have been the network, and there may be nobody else to generate for that step."""
+        with suppress(TimeoutError):
+            await self._weights.newest_changed.until(lambda: self._weights.newest != ref, _AGAIN_SECONDS)
 
     def _relieve_newcomers(self) -> None:
         """Engines that have yet to join may wait for the next version, which waits for steps; with nobody
@@ -361,10 +401,11 @@ class Fleet:
         member.died = asyncio.get_running_loop().create_future()
         self._pool.add(slot)
 
-    async def _load(self, slot: EngineSlot, ref: WeightRef) -> bool:
+    async def _load(self, member: _Member, slot: EngineSlot, ref: WeightRef) -> bool:
         """Load a version; whether it was still there."""
-        engine, there = slot.engine, True
-        async with asyncio.timeout(self._times.start):
+        engine, there, member.starting = slot.engine, True, True
+        member.loading = True
+        async with asyncio.timeout(self._times.load):
             await engine.pause("abort")
             try:
                 await engine.load(ref)
@@ -373,6 +414,7 @@ class Fleet:
                 log.info("%s waits for another version: %s", engine.name, error)
                 there = False
             await engine.resume()
+        member.starting = member.loading = False
         return there
 
     def _all_serve(self, members: Mapping[str, _Member]) -> bool:

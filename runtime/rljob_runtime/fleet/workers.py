@@ -28,6 +28,7 @@ from rljob_runtime.weights.route import WeightRoute
 
 _POOLS = {"fast": "fast_rollout", "heavy": "heavy_rollout"}
 _FACTORY = "rljob_runtime.engines.factory:make"
+_MARGIN_SECONDS = 60.0
 _FETCHING_FACTORY = "rljob_runtime.engines.fetching:make"
 
 
@@ -82,7 +83,15 @@ class RolloutWorkers:
             factory, arguments, worker.name, address, self._server_keys, **self._options(worker, node)
         )
         try:
-            engine = RemoteEngine(worker.name, actor, client_keys(self._client_keys))
+            timeouts = self._job.spec.training.timeouts
+            engine = RemoteEngine(
+                worker.name,
+                actor,
+                client_keys(self._client_keys),
+                # The fleet's own deadline comes first and says which field it is.
+                start_seconds=timeouts.start_seconds + _MARGIN_SECONDS,
+                control_seconds=timeouts.weight_update_seconds + _MARGIN_SECONDS,
+            )
             await engine.start(0)
         except RayError as error:
             ray.kill(actor)

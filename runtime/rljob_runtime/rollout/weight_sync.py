@@ -7,7 +7,8 @@ Guarantees:
   that is gone, or is lost;
 - pull: an engine loads the newest published version when it has finished what it runs; no response on it
   spans two versions;
-- an engine that does not answer within the deadline is lost, and the others go on;
+- an engine that does not answer within the deadline is lost, and the others go on; one that is to finish
+  what it runs may take as long as it generates tokens;
 - an engine that is lost while a version is broadcast ends the broadcast within seconds: the trainer goes on,
   and an engine that has not got the version by then is lost too, for it waits in a group that is no more;
 - an engine is taken out only where no group of a collective transport is under way with it.
@@ -72,11 +73,12 @@ class WeightSync(Protocol):
 class EngineSync:
     """The steps of one engine's update, each with a deadline."""
 
-    def __init__(self, pool: EnginePool, deadline: float, drain_deadline: float) -> None:
-        """`deadline` and `drain_deadline` (for `wait`) in seconds."""
+    def __init__(self, pool: EnginePool, deadline: float, stall_seconds: float) -> None:
+        """`deadline`: seconds that each step may take; a pause that waits for an engine's requests
+        (`wait`) may take longer, as long as the engine generates within each `stall_seconds`."""
         self.pool = pool
         self._deadline = deadline
-        self._drain_deadline = drain_deadline
+        self._stall_seconds = stall_seconds
 
     async def prepare(self, slot: EngineSlot, ref: WeightRef) -> None:
         """Have a version brought to the engine's machine; what comes of one that is gone, `load` decides."""
@@ -88,8 +90,30 @@ class EngineSync:
         if not slot.alive:
             return
         self.pool.leave(slot)
-        deadline = self._drain_deadline if mode == "wait" else self._deadline
-        await self._guarded(slot, "weight_pause", slot.engine.pause(mode), deadline)
+        if mode == "wait":
+            await self._guarded(slot, "weight_pause", self._drained(slot), None)
+        else:
+            await self._guarded(slot, "weight_pause", slot.engine.pause(mode), self._deadline)
+
+    async def _drained(self, slot: EngineSlot) -> None:
+        """Pause an engine when it has finished what it runs. One that generates nothing for a while is lost;
+        that is found after twice that while at most."""
+        engine, before = slot.engine, None
+        pausing = asyncio.ensure_future(engine.pause("wait"))
+        try:
+            while not (await asyncio.wait((pausing,), timeout=self._stall_seconds))[0]:
+                async with asyncio.timeout(self._deadline):
+                    now = (await engine.load_snapshot()).generated_tokens
+                if now == before:
+                    what = f"engine {engine.name} generated nothing for {self._stall_seconds:g} s"
+                    field = "spec.training.timeouts.stallSeconds"
+                    self.pool.lost(slot, f"{what} while it was to finish its requests ({field})")
+                    return
+                before = now
+            pausing.result()
+        finally:
+            pausing.cancel()
+            await asyncio.gather(pausing, return_exceptions=True)
 
     async def load(self, slot: EngineSlot, ref: WeightRef) -> None:
         if not slot.alive:
@@ -109,14 +133,17 @@ class EngineSync:
             self.pool.join(slot)
 
     async def _guarded(
-        self, slot: EngineSlot, event: str, call: Coroutine[Any, Any, None], deadline: float
+        self, slot: EngineSlot, event: str, call: Coroutine[Any, Any, None], deadline: float | None
     ) -> None:
+        """Await a call to an engine; one that fails, or takes longer than `deadline` seconds (None: it has an
+        end of its own), costs the engine."""
         try:
             with slot.events.span(event, self.pool.step):
                 async with asyncio.timeout(deadline):
                     await call
         except TimeoutError:
-            self.pool.lost(slot, f"engine {slot.engine.name}: {event} took longer than {deadline:g} s")
+            what = f"engine {slot.engine.name}: {event} took longer than {self._deadline:g} s"
+            self.pool.lost(slot, f"{what} (spec.training.timeouts.weightUpdateSeconds)")
         except EngineDied as error:
             self.pool.lost(slot, str(error))
 
@@ -137,6 +164,8 @@ class Push:
         sync.pool.listen(self._engines_changed.set)
 
     async def deliver(self, ref: WeightRef, broadcaster: Broadcaster | None = None) -> None:
+        # Neither has a deadline: who holds the lock is at an update, whose steps have deadlines, and who
+        # holds the turn is at a call of the trainer, which has one.
         async with self._one_at_a_time, nullcontext() if broadcaster is None else broadcaster.turn:
             await self._update(ref, broadcaster)
 
@@ -174,6 +203,7 @@ class Push:
         """Send a version while the engines load it; the tasks of `loading` have ended afterwards."""
         sending = asyncio.ensure_future(self._send(broadcaster, ref, loading))
         try:
+            # The transmission has a deadline of the trainer's, and each load one of its own.
             await asyncio.wait((sending,))
             if _failed(sending) or not sending.result():
                 self._sources.forget()
@@ -214,6 +244,7 @@ class Push:
                     return slot.engine.name
             changed = asyncio.ensure_future(self._engines_changed.wait())
             under_way = [task for task in loading if not task.done()]
+            # Ends with the transmission, whose deadline is the trainer's.
             try:
                 await asyncio.wait((transmitting, changed, *under_way), return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -277,6 +308,7 @@ class Pull:
             self._updated.notify()
 
     async def settled(self) -> None:
+        # No deadline: each engine leaves `_updating` by the deadlines of `EngineSync`, done or lost.
         while self._updating:
             await self._updated.wait()
 

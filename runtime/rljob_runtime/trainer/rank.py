@@ -30,8 +30,8 @@ from rljob_runtime.weights.contents import tensor_shapes
 from rljob_runtime.weights.shm import WeightStore
 from rljob_runtime.weights.write import write_weights
 
-_COLLECTIVE_SECONDS = 1800.0
-"""Longest that ranks wait for one another: rank 0 may wait for the queue meanwhile."""
+_LEAST_WAIT_SECONDS = 900.0
+"""The ranks wait for one another so long at least: rank 0 may wait for the queue meanwhile."""
 
 
 class TrainerWorker:
@@ -82,7 +82,7 @@ class TrainerWorker:
             store=store,
             rank=self._rank,
             world_size=self._world_size,
-            timeout=timedelta(seconds=_COLLECTIVE_SECONDS),
+            timeout=timedelta(seconds=max(_LEAST_WAIT_SECONDS, training.timeouts.stall_seconds)),
         )
         distribution = Distribution.of(training.rollout)
         checkpointing = training.model.gradient_checkpointing

@@ -82,7 +82,8 @@ class TrainerActor:
         self._store: Any = None
         self._worker: TrainerWorker | None = None
         self._queue: QueueClient | None = None
-        self._engines = EngineGroup(_sender)
+        seconds = self._job.spec.training.timeouts.weight_update_seconds
+        self._engines = EngineGroup(lambda transport: _sender(transport, seconds))
         self._server: FolderServer | None = None
 
     def address(self) -> str:
@@ -254,11 +255,11 @@ class TrainerActor:
         return [decode_group(frame) for frame in frames]
 
 
-def _sender(transport: str) -> CollectiveSender:
+def _sender(transport: str, call_seconds: float) -> CollectiveSender:
     if transport == "hccl":
         from rljob_runtime.weights.hccl import HcclSender
 
-        return HcclSender()
+        return HcclSender(call_seconds)
     from rljob_runtime.weights.nccl import NcclSender
 
-    return NcclSender()
+    return NcclSender(call_seconds)

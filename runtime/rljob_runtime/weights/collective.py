@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_CALL_SECONDS = 600.0
-"""Longest that one call of the library may take: the meeting of all members, or the last of the tensors."""
 _TURN_SECONDS = 1.0
 """How long a call of the library is given to return before its group is aborted under it."""
 
@@ -72,7 +70,10 @@ class Rendezvous(NamedTuple):
 class CollectiveSender(ABC):
     """The trainer's side of one group; used by the trainer's rank 0. A library's class adds the calls."""
 
-    def __init__(self) -> None:
+    def __init__(self, call_seconds: float = 600.0) -> None:
+        """`call_seconds`: longest that one call of the library may take: the meeting of all members, or the
+        last of the tensors."""
+        self._call_seconds = call_seconds
         self._group: Any = None
         self._broken: Future[str] = Future()
         """Why the group is of no use any more."""
@@ -144,10 +145,10 @@ class CollectiveSender(ABC):
         done: Future[T] = Future()
         self._work.put((work, done))
         either: tuple[Future[Any], ...] = (done, self._broken)
-        wait(either, timeout=_CALL_SECONDS, return_when=FIRST_COMPLETED)
+        wait(either, timeout=self._call_seconds, return_when=FIRST_COMPLETED)
         if not self._broken.done():
             if not done.done():
-                self.break_off(f"a call took longer than {_CALL_SECONDS:g} s")
+                self.break_off(f"a call took longer than {self._call_seconds:g} s")
             elif (error := done.exception()) is not None:
                 self.break_off(f"{type(error).__name__}: {error}".splitlines()[0])
             else:

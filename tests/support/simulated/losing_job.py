@@ -15,6 +15,7 @@ import numpy as np
 from rljob_api import RLJob
 from rljob_runtime.change_signal import ChangeSignal
 from rljob_runtime.data.fingerprint import DataFingerprint
+from rljob_runtime.driver.activity import JobActivity
 from rljob_runtime.driver.job_settings import job_settings
 from rljob_runtime.driver.parts import Parts
 from rljob_runtime.driver.ranks import TrainerDied
@@ -24,7 +25,7 @@ from rljob_runtime.driver.stop import StopRequest
 from rljob_runtime.driver.watched_scorer import WatchedScorer
 from rljob_runtime.driver.weight_delivery import WeightDelivery
 from rljob_runtime.engines.fake import FakeEngine, FakeTiming
-from rljob_runtime.engines.protocol import PauseMode, Request, WeightRef
+from rljob_runtime.engines.protocol import LoadSnapshot, PauseMode, Request, WeightRef
 from rljob_runtime.fleet.fleet import Fleet, FleetTimes
 from rljob_runtime.groups.ledger import Ledger
 from rljob_runtime.groups.responses import Response
@@ -73,6 +74,12 @@ class Losses:
     max_running: int = 3
     seconds: dict[str, float] = field(default_factory=lambda: {"step": 0.5, "publish": 0.5, "start": 5.0})
     """How long the trainer's calls take."""
+    length: Callable[[Request], int] = heavy_tail
+    """Tokens of a response."""
+    max_response_tokens: int = 1000
+    timing: FakeTiming = field(default_factory=lambda: FakeTiming(step_seconds=0.01, load_seconds=0.02))
+    stall_seconds: int = 1800
+    reward_seconds: float = 0.0
     failure: Callable[[int], str | None] = lambda uid: None
     """Why the responses of a group get no reward; None where they do."""
     script: "Callable[[LosingSession], Coroutine[Any, Any, None]] | None" = None
@@ -81,10 +88,12 @@ class Losses:
     def manifest(self) -> RLJob:
         changes: dict[str, Any] = {
             "training.schedule": {"totalSteps": self.steps, "promptsPerBatch": self.groups_per_step},
-            "training.rollout": {"samplesPerPrompt": 2, "maxResponseTokens": 1000},
+            "training.rollout": {"samplesPerPrompt": 2, "maxResponseTokens": self.max_response_tokens},
             "training.async": {"maxStaleness": self.max_staleness, "stepsPerVersion": self.steps_per_version},
             "training.checkpoint": {"everySteps": self.checkpoint_every},
-            "training.model": {"random": {"maxPositionEmbeddings": 2048}},
+            "training.model": {"random": {"maxPositionEmbeddings": 2 * self.max_response_tokens + 1024}},
+            "training.parallel": {"maxTokensPerMicroBatch": 2 * self.max_response_tokens + 16384},
+            "training.timeouts": {"stallSeconds": self.stall_seconds},
         }
         return RLJob.model_validate(job(changes))
 
@@ -195,10 +204,20 @@ class WatchedEngine(FakeEngine):
     """Generates with weights that count, or the test fails."""
 
     def __init__(self, name: str, losses: Losses, trainer: LosableTrainer) -> None:
-        timing = FakeTiming(step_seconds=0.01, load_seconds=0.02)
-        super().__init__(name, heavy_tail, losses.max_running, timing)
+        super().__init__(name, losses.length, losses.max_running, losses.timing)
         self._trainer = trainer
         self._location = ""
+        self.stuck = False
+        """It does not finish what it runs, and says that it generates nothing."""
+
+    async def pause(self, mode: PauseMode) -> None:
+        if self.stuck:
+            await asyncio.get_running_loop().create_future()
+        await super().pause(mode)
+
+    async def load_snapshot(self) -> LoadSnapshot:
+        snapshot = await super().load_snapshot()
+        return msgspec.structs.replace(snapshot, generated_tokens=7) if self.stuck else snapshot
 
     async def load(self, ref: WeightRef) -> None:
         await super().load(ref)
@@ -219,6 +238,7 @@ class LosingSession:
         self.lost: list[str] = []
         """Why engines were lost."""
         self.said: list[str] = []
+        self.rewarded = 0
         self.began_at: list[int] = []
         """The steps that the session began with: one, unless it did so twice."""
         self.events = EventLog(None, 0, "driver", "driver", clock=loop.time)
@@ -244,7 +264,7 @@ class LosingSession:
             settings.rollout, self.pool, settings.controller(0), _prompt, iter(()),
             WatchedScorer(self._score, failures), outbox, self.events,
         )  # fmt: skip
-        engines = EngineSync(self.pool, deadline=60, drain_deadline=100_000)
+        engines = EngineSync(self.pool, deadline=60, stall_seconds=losses.stall_seconds)
         sync = Push(engines, losses.in_flight) if losses.in_flight else Pull(engines, self._spawn)
         delivery = WeightDelivery(self.losable, sync, self.pool, settings.bound)
         made_up: Any = SimpleNamespace()
@@ -253,10 +273,12 @@ class LosingSession:
             lambda _: None, FleetTimes(), asyncio.get_running_loop().time,
         )  # fmt: skip
         self._fleet = fleet
+        activity = JobActivity(self.pool, fleet, rollouter, lambda: self.rewarded)
         return Parts(
             site, StopRequest(changes), self.events, self.pool, queue, outbox, rollouter, failures,
             self.losable,
-            Placed(), self.losable.start, sync, delivery, fleet, self._spawn, self.said.append,
+            Placed(), self.losable.start, sync, delivery, fleet, activity, self._spawn,
+            self.said.append,
         )  # fmt: skip
 
     @property
@@ -280,6 +302,8 @@ class LosingSession:
         return slot
 
     async def _score(self, prompt: Prompt, responses: Sequence[Response]) -> list[tuple[float, str | None]]:
+        await asyncio.sleep(self._losses.reward_seconds)
+        self.rewarded += len(responses)
         failure = self._losses.failure(prompt.uid)
         return [(1.0 if failure is None else 0.0, failure) for _ in responses]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from rljob_runtime.data.fingerprint import DataFingerprint
+from rljob_runtime.driver.stall import Activity
 from rljob_runtime.driver.training_loop import LoopSettings, TrainingLoop
 from rljob_runtime.engines.fake import FakeEngine, FakeTiming
 from rljob_runtime.engines.protocol import PauseMode, Request, WeightRef
@@ -104,7 +105,7 @@ class SimulatedJob:
         )  # fmt: skip
         async with asyncio.TaskGroup() as tasks:
             self.tasks = tasks
-            sync = EngineSync(self.pool, deadline=60, drain_deadline=100_000)
+            sync = EngineSync(self.pool, deadline=60, stall_seconds=100_000)
             self.plan = (
                 Push(sync, scenario.in_flight) if scenario.in_flight else Pull(sync, tasks.create_task)
             )
@@ -119,7 +120,8 @@ class SimulatedJob:
                     stall_seconds=1e6,
                 ),
                 self, self.rollouter, self.controller, self.plan, self.ledger, self,
-                self.events, tasks.create_task, lambda step, uids, seconds: self.steps.append(step),
+                self.events, tasks.create_task, self._activity,
+                lambda step, uids, seconds: self.steps.append(step),
             )  # fmt: skip
             faults = scenario.faults(self)
             await self.loop.run(self.first_step)
@@ -129,6 +131,9 @@ class SimulatedJob:
                 faults.cancel()
         for slot in self.pool.slots:
             await slot.engine.close()
+
+    async def _activity(self) -> Activity:
+        raise AssertionError("nobody asks before a step has waited for days")
 
     async def add_engine(self, version: int) -> None:
         scenario = self.scenario

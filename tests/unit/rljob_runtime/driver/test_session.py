@@ -1,9 +1,14 @@
 """A session on made-up parts, in virtual time."""
 
+from dataclasses import replace
+
 import pytest
 
 from rljob_runtime.driver.reward_failures import RewardsFailed, RewardsNeverWorked
-from tests.support.simulated.losing_job import Losses, run_losing
+from rljob_runtime.driver.training_loop import Stalled
+from rljob_runtime.engines.fake import FakeTiming
+from rljob_runtime.engines.protocol import PauseMode
+from tests.support.simulated.losing_job import LosingSession, Losses, run_losing
 
 
 def ending(losses: Losses) -> BaseException:
@@ -29,3 +34,44 @@ def test_rewards_that_fail_from_some_step_on_end_it_too() -> None:
 def test_groups_without_rewards_among_others_do_not(at: list[tuple[str, int]]) -> None:
     session = run_losing(Losses(at=at, failure=lambda uid: None if uid % 4 == 0 else "timeout after 10 s"))
     assert len(session.losable.trained) == 12
+
+
+LONG = Losses(
+    steps=2, max_response_tokens=40_000, length=lambda request: 40_000, timing=FakeTiming(step_seconds=0.05)
+)  # fmt: skip
+"""Responses of 40,000 tokens at 20 tokens a second take longer than a step may stand still."""
+
+
+@pytest.mark.parametrize("in_flight", ["keep", "wait", None])
+def test_a_step_may_wait_as_long_as_engines_generate(in_flight: PauseMode | None) -> None:
+    session = run_losing(replace(LONG, in_flight=in_flight))
+    assert len(session.losable.trained) == 2 and session.lost == []
+
+
+def test_it_may_wait_for_slow_rewards() -> None:
+    session = run_losing(Losses(steps=2, stall_seconds=60, reward_seconds=50))
+    assert len(session.losable.trained) == 2
+
+
+def test_it_ends_the_job_when_nothing_moves() -> None:
+    error = ending(Losses(timing=FakeTiming(step_seconds=1e9), stall_seconds=60))
+    assert isinstance(error, Stalled)
+    assert str(error) == (
+        "step 0: for 60 s no engine generated a token, no reward came back and no group was completed "
+        "(spec.training.timeouts.stallSeconds): 0 groups ready, 3 outstanding, 4 needed, 2 engines"
+    )
+
+
+@pytest.mark.parametrize("in_flight", ["wait", None])
+def test_an_engine_that_does_not_finish_its_requests_is_lost(in_flight: PauseMode | None) -> None:
+    """One that only stands still holds up a version, and a job with another engine goes on without it."""
+
+    async def script(session: LosingSession) -> None:
+        slot = session.pool.slots[0]
+        slot.engine.stuck = True  # type: ignore[attr-defined]
+
+    session = run_losing(Losses(in_flight=in_flight, stall_seconds=60, script=script))
+    assert session.lost == [
+        "engine engine-0 generated nothing for 60 s while it was to finish its requests "
+        "(spec.training.timeouts.stallSeconds)"
+    ]

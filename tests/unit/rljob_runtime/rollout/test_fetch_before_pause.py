@@ -90,5 +90,6 @@ def test_a_version_that_is_gone_leaves_the_engine_at_its_own(plan: str) -> None:
 def test_an_engine_that_does_not_finish_fetching_is_lost(plan: str) -> None:
     engine = FetchingEngine(seconds=2 * DEADLINE)
     _, lost = publish(engine, plan)
-    assert lost == [f"engine engine: weight_fetch took longer than {DEADLINE:g} s"]
+    field = "spec.training.timeouts.weightUpdateSeconds"
+    assert lost == [f"engine engine: weight_fetch took longer than {DEADLINE:g} s ({field})"]
     assert engine.asked == [("prepare", engine.asked[0][1])]

@@ -1,0 +1,47 @@
+"""Asks the parts of a job what they have done for its groups so far."""
+
+import asyncio
+from collections.abc import Callable
+
+from rljob_runtime.driver.stall import Activity
+from rljob_runtime.engines.protocol import EngineDied
+from rljob_runtime.fleet.fleet import Fleet
+from rljob_runtime.rollout.pool import EnginePool, EngineSlot
+from rljob_runtime.rollout.rollouter import Rollouter
+
+_ANSWER_SECONDS = 20.0
+"""An engine that takes longer to say how many tokens it has generated counts as one that has done nothing."""
+
+
+class JobActivity:
+    """Asked seldom, and only while a step waits: each answer costs a call to each engine."""
+
+    def __init__(
+        self, pool: EnginePool, fleet: Fleet, rollouter: Rollouter, rewards: Callable[[], int]
+    ) -> None:
+        """`rewards`: how many responses have come back from the reward function."""
+        self._pool = pool
+        self._fleet = fleet
+        self._rollouter = rollouter
+        self._rewards = rewards
+
+    async def __call__(self) -> Activity:
+        """What has been done by now."""
+        slots = list(self._pool.slots)
+        tokens = await asyncio.gather(*(self._tokens(slot) for slot in slots))
+        # An engine that takes part in an update gets no requests until the update's deadlines have ended it.
+        updating = any(slot.entered and not slot.joined and not slot.leaving for slot in slots)
+        return Activity(
+            tuple(sorted(each for each in tokens if each is not None)),
+            self._rewards(),
+            self._rollouter.counts.accepted,
+            busy=updating or self._fleet.starting,
+        )
+
+    async def _tokens(self, slot: EngineSlot) -> tuple[str, int] | None:
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                snapshot = await slot.engine.load_snapshot()
+        except (EngineDied, TimeoutError):
+            return None
+        return slot.engine.name, snapshot.generated_tokens
