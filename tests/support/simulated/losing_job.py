@@ -44,6 +44,7 @@ from rljob_runtime.site.nodes import NodeTable, RayNode
 from rljob_runtime.site.site import Site
 from rljob_runtime.site.status_draft import StatusDraft
 from rljob_runtime.trace.record.event_log import EventLog
+from rljob_runtime.trace.record.starts import Cause
 from rljob_runtime.weights.transport import STORED
 from tests.support.jobs import job
 
@@ -319,6 +320,12 @@ class LosingSession:
 
     def begins(self, parts: Parts, first_step: int) -> None:
         self.began_at.append(first_step)
+
+    def training(self, step: int) -> None:
+        pass
+
+    def interrupted(self, cause: Cause, why: str = "") -> None:
+        pass
 
     def step_done(self, *_: object) -> None:
         pass
