@@ -1,16 +1,12 @@
 """TCP ports of the loopback address that stay one cluster's own, also while nothing listens on them.
 
-A port is taken by a lock on a file, which the kernel frees with its holder. They lie below the kernel's
-ephemeral range, so that no outgoing connection gets one while its server is down, and below Kubernetes' node
-ports.
+A port is taken by binding a socket of the kernel's abstract namespace that is named after it: all processes
+of the machine see it, whatever their environment, and the kernel frees it with its holder. Ports lie below
+the kernel's ephemeral range, so that no outgoing connection gets one while its server is down, and below
+Kubernetes' node ports.
 """
 
-import fcntl
-import os
 import socket
-import tempfile
-from pathlib import Path
-from typing import IO
 
 FIRST, LAST = 20_000, 29_999
 
@@ -19,32 +15,30 @@ class Ports:
     """Ports taken one by one, and given back together."""
 
     def __init__(self) -> None:
-        self._folder = Path(tempfile.gettempdir()) / f"rljob-cluster-ports-{os.getuid()}"
-        self._locks: list[IO[str]] = []
+        self._claims: list[socket.socket] = []
 
     def take(self) -> int:
         """A port on which nothing listens and that no other `Ports` has. OSError if none is left."""
-        self._folder.mkdir(mode=0o700, exist_ok=True)
         for port in range(FIRST, LAST + 1):
-            if self._lock(port):
+            if self._claim(port):
                 return port
         raise OSError(f"no free port from {FIRST} to {LAST} on 127.0.0.1")
 
     def give_back(self) -> None:
         """Frees all ports."""
-        while self._locks:
-            self._locks.pop().close()
+        while self._claims:
+            self._claims.pop().close()
 
-    def _lock(self, port: int) -> bool:
-        lock = (self._folder / str(port)).open("w")
+    def _claim(self, port: int) -> bool:
+        claim = socket.socket(socket.AF_UNIX)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            claim.bind(f"\0rljob-cluster-port-{port}")
             with socket.socket() as probe:
                 # Servers set this too: a connection that still fades away does not make the port taken.
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind(("127.0.0.1", port))
         except OSError:
-            lock.close()
+            claim.close()
             return False
-        self._locks.append(lock)
+        self._claims.append(claim)
         return True
