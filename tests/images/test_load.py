@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -30,9 +30,15 @@ class Containerd:
         )
         command = [shutil.which("containerd") or "", f"--config={config}"]
         self.process = Process("containerd", command, folder / "containerd.log", self._answers)
+        self.imports = 0
+        """How often an image was loaded, or should have been."""
+        self.before_import: Callable[[], object] = lambda: None
 
     def entering(self, command: Sequence[str]) -> list[str]:
         program, *arguments = command
+        if "import" in arguments:
+            self.imports += 1
+            self.before_import()
         return [program, f"--address={self.socket}", *arguments]
 
     def ctr(self, *arguments: str) -> str:
@@ -112,6 +118,42 @@ def test_containerd_takes_an_image_and_then_only_what_it_lacks(operator, contain
     assert other.reference in containerd.ctr("images", "ls", "-q").split()
     containerd.ctr("images", "rm", NAME)
     assert operator.manifest["layers"][0]["digest"] in containerd.ctr("content", "ls", "-q")
+
+
+def test_an_image_whose_layers_go_while_it_is_loaded_is_loaded_again(operator, containerd):
+    """The only image that has them is removed when the node was asked what it has already."""
+    assert images.load(images.Built(NAME, operator.layout), containerd)
+
+    def lose() -> None:
+        if containerd.imports == 2:
+            containerd.ctr("images", "rm", "--sync", NAME)
+            assert containerd.ctr("content", "ls", "-q") == ""
+
+    containerd.before_import = lose
+    other = images.Built(f"{NAME}-2", operator.layout)
+    assert images.load(other, containerd)
+    assert containerd.imports == 3
+    assert containerd.ctr("images", "ls", "-q").split() == [other.reference]
+    assert operator.manifest["layers"][0]["digest"] in containerd.ctr("content", "ls", "-q")
+
+
+@pytest.mark.parametrize(
+    ("said", "again"),
+    [
+        ("ctr: failed to extract layer sha256:a: content digest sha256:a: not found", True),
+        ("ctr: failed to prepare: parent snapshot sha256:a does not exist: not found", True),
+        ("ctr: failed commit on ref: unexpected commit digest sha256:a, expected sha256:b", False),
+        ("ctr: write /var/lib/containerd: no space left on device", False),
+        ("exit code -9", False),
+    ],
+)
+def test_what_is_tried_again(monkeypatch, containerd, layout, said, again):
+    image_archive.keep_only(layout, NAME)
+    tries = []
+    monkeypatch.setattr(images, "_import", lambda *_: tries.append(said) or said)
+    with pytest.raises(images.ProcessFailed, match=f"the node did not take {NAME}: .*{said[-20:]}"):
+        images.load(images.Built(NAME, layout), containerd)
+    assert len(tries) == (images.LOAD_TRIES if again else 1)
 
 
 def test_what_containerd_says_is_told(operator, containerd, tmp_path):

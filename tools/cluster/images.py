@@ -115,10 +115,16 @@ def load(built: Built, node: NodeShell) -> bool:
         said = _import(built, node)
         if not said:
             return True
-        # A layer that was there already may be collected as garbage just when the next one is put onto it.
-        if "does not exist" not in said:
+        if not _lost_a_layer(said):
             break
     raise ProcessFailed(f"the node did not take {built.reference}: {said}")
+
+
+def _lost_a_layer(said: str) -> bool:
+    """Whether an import failed since a layer that the node had was collected as garbage meanwhile: before it
+    was unpacked ("content digest sha256:...: not found"), or just when the next one was put onto it ("parent
+    snapshot sha256:... does not exist")."""
+    return "does not exist" in said or ("content digest sha256:" in said and "not found" in said)
 
 
 def _import(built: Built, node: NodeShell) -> str:
