@@ -138,9 +138,13 @@ class TestLife:
         assert definition_of(site)["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "Helm"
 
     def test_the_namespace_may_be_restricted(self, site):
-        site.kubectl(
-            *("label", "--overwrite", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted")
-        )
+        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+        namespace = {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": NAMESPACE, "labels": labels},
+        }
+        site.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(namespace))
         install(site)
         pods = site.api.items(f"/api/v1/namespaces/{NAMESPACE}/pods")
         assert len(pods) == 2

@@ -2,11 +2,13 @@
 
 import asyncio
 import sys
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from rljob_operator.kube.client import ApiClient
+from rljob_operator.kube.errors import AlreadyExists
 from rljob_operator.kube.informer import Selection
 from rljob_operator.kube.objects import Item
 from rljob_operator.kube.resources import PODS
@@ -64,8 +66,10 @@ async def make_pods(client: ApiClient, namespace: str, count: int) -> None:
     turn = asyncio.Semaphore(_AT_A_TIME)
 
     async def make(number: int) -> None:
+        # Of a creation that is tried again, the first try was carried out and its answer came too late.
         async with turn:
-            await client.create(manifest(namespace, number))
+            with suppress(AlreadyExists):
+                await client.create(manifest(namespace, number))
 
     async with asyncio.TaskGroup() as group:
         for number in range(count):

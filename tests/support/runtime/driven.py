@@ -12,11 +12,23 @@ from typing import Any
 
 from rljob_runtime.trace.record.metrics import METRICS_FILE, read_metrics
 from tests.support.runtime.ray_pods import RayPods
+from tests.support.runtime.runs import PROMPTS, manifest
 from tools.cluster import Cluster
 from tools.cluster.api import Object
 
 NAME = "driven"
 _SECONDS = 150.0
+SLOW = "slow"
+"""While a file of this name is in the working directory, a step takes about two seconds."""
+REWARD = f"""
+import os, time
+from rljob_runtime.rewards.tasks import copy
+
+def paced(sample):
+    if os.path.exists({SLOW!r}):
+        time.sleep(0.25)
+    return copy(sample)
+"""
 
 
 class Driven:
@@ -147,3 +159,21 @@ def _allow(cluster: Cluster, namespace: str) -> None:
     ):
         document = {"apiVersion": "rbac.authorization.k8s.io/v1", **body, "metadata": metadata}
         cluster.api.request("POST", path, document)
+
+
+def paced(folder: Path, steps: int, pools: dict[str, Any], **training: Any) -> dict[str, Any]:
+    """A job whose reward comes from the working directory and holds it up until `hurry`."""
+    (folder / "pace.py").write_text(REWARD)
+    (folder / SLOW).touch()
+    reward = {"function": "pace:paced", "workers": 1}
+    return manifest(folder, steps, pools, reward=reward, **training)[1]
+
+
+def hurry(run: Driven) -> None:
+    (run.folder / SLOW).unlink()
+
+
+def assert_every_prompt_once(run: Driven, steps: int) -> None:
+    trained = run.trained()
+    assert sorted(trained) == list(range(steps))
+    assert sorted(uid for uids in trained.values() for uid in uids) == list(range(steps * PROMPTS))

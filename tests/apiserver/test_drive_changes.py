@@ -1,0 +1,92 @@
+"""What happens to a job that `rljob drive` runs on a Ray cluster of several nodes: other sizes, lost pods."""
+
+import pytest
+
+from tests.support.runtime.driven import assert_every_prompt_once, driven, hurry, paced
+from tests.support.runtime.ray_pods import RayPods
+from tools.cluster import Cluster
+
+pytestmark = pytest.mark.timeout(600)
+
+POOLS = {"trainer": {"replicas": 1}, "fastRollout": {"replicas": 1}}
+
+
+def test_pools_change_their_size_while_every_prompt_is_trained_once(
+    cluster: Cluster, namespace: str, pods: RayPods, tmp_path
+) -> None:
+    steps = 100
+    for pool in ("trainer", "fast"):
+        pods.add(pool)
+    with driven(cluster, namespace, pods, tmp_path, paced(tmp_path, steps, POOLS)) as run:
+        run.wait_for_step(3)
+
+        # Fast from 1 to 2: the operator makes the pod at once, the runtime starts an engine there.
+        run.ask(pools={"fastRollout": {"replicas": 2}})
+        pods.add("fast")
+        run.wait(lambda: "rollout worker fast-1 serves" in run.said, "the second engine")
+        run.wait_for(lambda training: training["observedGeneration"] == 2, "the generation")
+
+        # Back to 1: the runtime names a pod, the operator takes it.
+        run.ask(pools={"fastRollout": {"replicas": 1}})
+        released = run.wait_for(lambda training: training["released"], "a released pod")["released"]
+        assert len(released) == 1
+
+        # 2 again before the operator has taken it: it comes back, and goes once more.
+        run.ask(pools={"fastRollout": {"replicas": 2}})
+        run.wait(lambda: run.said.count("serves") == 3, "the engine's return")
+        assert run.training["released"] == []
+        run.ask(pools={"fastRollout": {"replicas": 1}})
+        released = run.wait_for(lambda training: training["released"], "a released pod")["released"]
+        pods.remove(released[0])
+        run.wait_for(lambda training: not training["released"], "the pod's end")
+
+        # The trainer from 1 to 2: it stops, the operator resizes its pool, it goes on.
+        run.ask(pools={"trainer": {"replicas": 2}})
+        run.wait_for(lambda training: training.get("trainerStoppedFor") == 2, "the trainer's stop")
+        stopped_at = len(run.trained())
+        pods.add("trainer")
+        run.operator_saw()
+        run.wait_for(lambda training: "trainerStoppedFor" not in training, "the trainer's return")
+        run.wait_for_step(stopped_at + 2)
+
+        # And back to 1, on the newer pod: the one that had the weights goes.
+        run.ask(pools={"trainer": {"replicas": 1}})
+        run.wait_for(lambda training: training.get("trainerStoppedFor") == 1, "the trainer's second stop")
+        pods.remove(pods.pods("trainer")[0])
+        run.operator_saw()
+        run.wait_for(lambda training: "trainerStoppedFor" not in training, "the trainer's second return")
+        hurry(run)
+        assert run.end(300) == 0, run.said
+    assert_every_prompt_once(run, steps)
+    assert run.training["step"] == steps
+    assert "the trainer goes on with 2 workers" in run.said
+    assert "the trainer goes on with 1 worker" in run.said
+
+
+def test_lost_pods_and_a_lost_api_server_cost_no_prompt(
+    cluster: Cluster, namespace: str, pods: RayPods, tmp_path
+) -> None:
+    steps = 80
+    pools = {"trainer": {"replicas": 1}, "fastRollout": {"replicas": 2}}
+    for pool in ("trainer", "fast", "fast"):
+        pods.add(pool)
+    with driven(cluster, namespace, pods, tmp_path, paced(tmp_path, steps, pools)) as run:
+        run.wait(lambda: "rollout worker fast-1 serves" in run.said, "both engines")
+        run.wait_for_step(4)
+
+        cluster.stop_component("kube-apiserver", kill=True)
+        before = len(run.trained())
+        pods.remove(pods.pods("fast")[0])
+        pods.add("fast")
+        run.wait(lambda: run.said.count("serves") == 3, "an engine on the new pod")
+        run.wait_for_step(before + 3)
+        cluster.start_component("kube-apiserver")
+        run.wait_for(lambda training: training["step"] > before, "a status that is written again")
+
+        pods.remove(pods.pods("trainer")[0])
+        pods.add("trainer")
+        run.wait(lambda: "the trainer goes on from step" in run.said, "the trainer's return")
+        hurry(run)
+        assert run.end(300) == 0, run.said
+    assert_every_prompt_once(run, steps)
+    assert run.training["step"] == steps
