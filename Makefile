@@ -1,6 +1,7 @@
 # make run     the environment, then the example: a model learns the copy task on this machine. Interrupted, it
 #              goes on where it was when it is called again
-# make test    lint and every test tier that this machine can run
+# make check   in a minute: lint, types, import contracts, unit and property tests
+# make test    the same and every other tier that this machine can run; a summary in the end
 # make help    the other targets
 .DELETE_ON_ERROR:
 SHELL := /bin/bash
@@ -12,9 +13,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.rljob-$(shell cat pyproject.toml constraints/cpu.txt | cksum | cut -d' ' -f1)
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
 
-.PHONY: help run test prebuild test-python lint test-unit test-property test-runtime test-apiserver test-chart test-images test-node cluster-up cluster-run cluster-down images bench crds constraints mutants environment clean
+.PHONY: help run check test prebuild lint test-unit test-property test-runtime test-apiserver test-chart test-images test-node cluster-up cluster-run cluster-down images bench crds constraints mutants environment clean
 help:
-	@sed -n 's/^# //p' Makefile
+	@sed -n '/^# /!q;s/^# //p' Makefile
 	@echo "make lint | test-unit | test-property | test-runtime | test-apiserver | test-chart | test-images | test-node | crds | constraints | clean"
 	@echo "make cluster-up [KUBERAY=1.6.2] [NODES=4] [NPU_NODES=2] | cluster-down    a local Kubernetes, built with Go"
 	@echo "make cluster-run          as root: the same with a real node, and the example trained in its pods"
@@ -46,20 +47,16 @@ $(STAMP):
 	touch $@; \
 	echo "environment ready ($$((SECONDS - start)) s)"
 
-test: environment
-	$(MAKE) -j2 prebuild test-python
-	$(MAKE) test-apiserver test-chart test-images test-node
+check: environment
+	$(BIN)/python -m tools.tiers check
 
-# What later tiers need is built beside those that need nothing of it. They tell what could not be built.
+test: environment
+	$(BIN)/python -m tools.tiers
+
+# What later tiers need, built beside those that need nothing of it. They tell what could not be built.
 prebuild: environment
 	@mkdir -p .cache
 	-nice -n 19 $(BIN)/python -m tools.cluster build > .cache/prebuild.log 2>&1
-
-test-python: environment
-	$(MAKE) lint
-	$(MAKE) test-unit
-	$(MAKE) test-property
-	$(MAKE) test-runtime
 
 lint: environment
 	$(BIN)/ruff check .
@@ -67,12 +64,16 @@ lint: environment
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test-unit test-property test-apiserver test-chart test-images test-node: test-%: environment
+test-unit test-property test-chart test-images test-node: test-%: environment
 	$(PYTEST) tests/$* -ra
 
 # Most of a whole run's time is the start of Ray and vLLM, on one core: two tests at a time.
 test-runtime: environment
 	$(PYTEST) tests/runtime -ra -n 2
+
+# Its tests wait for Kubernetes most of the time. Each worker has a cluster of its own.
+test-apiserver: environment
+	$(PYTEST) tests/apiserver -ra -n 5
 
 images: environment
 	$(BIN)/python -m tools.cluster.images

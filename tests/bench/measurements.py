@@ -148,6 +148,13 @@ SECTIONS = {
         "decorators alone: bounds of fields and rules have tests of their own, one for each "
         "(`tests/unit/rljob_api/test_rules.py`).",
     ),
+    "suite": (
+        "The project's own tests",
+        "`make check` (lint, types, import contracts, unit and property tests) and every tier of `make test`, on an "
+        "idle machine where the environment, the programs of the local Kubernetes and the images are built. Unit "
+        "tests run beside lint and property tests, so that their times do not add up to that of `make check`. Goals: "
+        "`make check` below 2 minutes, `make test` below 40.",
+    ),
 }
 
 TAIL = """## Tests on GPUs

@@ -1,0 +1,39 @@
+"""The tiers of the tests, and which of them run at the same time."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Tier:
+    """One part of the tests."""
+
+    name: str
+    target: str
+    """The Makefile's target that runs it."""
+    built: bool = False
+    """It needs the programs and images of the local Kubernetes."""
+
+
+LINT = Tier("lint", "lint")
+UNIT = Tier("unit", "test-unit")
+PROPERTY = Tier("property", "test-property")
+RUNTIME = Tier("runtime", "test-runtime")
+CHART = Tier("chart", "test-chart", built=True)
+IMAGES = Tier("images", "test-images", built=True)
+APISERVER = Tier("apiserver", "test-apiserver", built=True)
+NODE = Tier("node", "test-node", built=True)
+
+Lane = tuple[Tier, ...]
+"""Tiers that run one after the other."""
+Stage = tuple[Lane, ...]
+"""Lanes that run at the same time. The next stage begins when all of them have ended."""
+
+CHECK: tuple[Stage, ...] = (((UNIT,), (LINT, PROPERTY)),)
+"""What needs nothing but Python, on two cores."""
+ALL: tuple[Stage, ...] = (*CHECK, ((RUNTIME,),), ((CHART, IMAGES),), ((APISERVER,),), ((NODE,),))
+"""The later tiers have workers of their own: they fill two cores."""
+
+
+def tiers(stages: tuple[Stage, ...]) -> list[Tier]:
+    """All tiers, in the order in which their output is shown."""
+    return [tier for stage in stages for lane in stage for tier in lane]
