@@ -19,6 +19,7 @@ from rljob_operator.plan.times import clock, moment, stamp
 
 UNDER_WAY = ("Suspending", "SuspendTimedOut")
 """Reasons of Suspended while it is False and the job is to be suspended."""
+_PODS_END = "Waiting for the pods to end."
 
 
 def noted(status: Status, spec: Spec, now: datetime) -> Status:
@@ -72,10 +73,12 @@ def released(status: Status, why: str, generation: int, now: datetime) -> Status
             "attempt_time": stamp(now),
         }
     )
-    text = "The runtime did not answer within suspendGraceSeconds; " if why == "SuspendTimedOut" else ""
-    return put(
-        ended, (Row("Suspended", "False", why, f"{text}waiting for the pods to end."),), generation, now
+    text = (
+        "The runtime did not answer within suspendGraceSeconds; waiting for the pods to end."
+        if why == "SuspendTimedOut"
+        else _PODS_END
     )
+    return put(ended, (Row("Suspended", "False", why, text),), generation, now)
 
 
 def between_attempts(observed: Observed, spec: Spec, status: Status, now: datetime) -> Step:
@@ -86,7 +89,7 @@ def between_attempts(observed: Observed, spec: Spec, status: Status, now: dateti
     if left and old is not None and old.status == "False" and old.reason in UNDER_WAY:
         row = Row("Suspended", "False", old.reason, old.message)
     elif left:
-        row = Row("Suspended", "False", "Suspending", "Waiting for the pods to end.")
+        row = Row("Suspended", "False", "Suspending", _PODS_END)
     elif old is not None and old.status == "True":
         row = Row("Suspended", "True", old.reason, old.message)
     else:

@@ -1,0 +1,157 @@
+"""How an attempt begins, what the status says of it, and what it waits for."""
+
+from dataclasses import replace
+
+import pytest
+
+from rljob_operator.plan.observed import Observed
+from rljob_operator.plan.outdated import mark
+from rljob_operator.plan.plan import CreateCluster, DeleteCluster, EnsureAccess
+from tests.support.operator.observations import (
+    at,
+    cluster,
+    end,
+    new_job,
+    observe,
+    planned,
+    pod,
+    running,
+    said,
+    spec,
+    with_pods,
+)
+
+NEW = Observed(new_job(), (), ())
+ACCEPTED = ("Accepted", "True", "Accepted", "The spec is valid.")
+FAILED = ("Running", "False", "AttemptFailed", "The driver ended: exit code 1: boom")
+NOT_DEGRADED = ("Degraded", "False", "NotRunning", "No attempt runs.")
+
+
+def rows(plan):
+    return [(entry.type, entry.status, entry.reason, entry.message) for entry in plan.status.conditions]
+
+
+def failed():
+    """A job that lost a worker, and whose driver failed at 100 s: the next attempt may begin at 120 s."""
+    lost = with_pods(running(), replace(pod("fastRollout", 1), phase="Failed", ready=False, main=end(1)))
+    degraded = observe(lost, planned(lost, 100))
+    over = with_pods(degraded, replace(pod("head"), driver=end(1, "boom")))
+    plan = planned(over, 110)
+    return observe(over, plan, clusters=(), pods=()), plan
+
+
+def test_the_first_attempt():
+    plan = planned(NEW, 0)
+    assert plan.actions == (EnsureAccess(), CreateCluster("math-1", 1))
+    assert plan.requeue_after == 1800
+    assert rows(plan) == [
+        ACCEPTED,
+        ("PodsReady", "False", "CreatingRayCluster", "Creating RayCluster math-1; start deadline 14:32 UTC."),
+        ("Running", "False", "Starting", "Attempt 1 starts."),
+    ]
+    status = plan.status
+    assert (status.attempt, status.cluster_name, status.head_pod) == (1, "math-1", None)
+    assert status.attempt_time == status.start_time == "2026-11-21T14:02:00Z"
+    assert (status.restarts, status.failures, status.scale_downs) == (0, 0, [])
+    assert status.spec_digest == mark(spec())
+
+
+def test_what_an_end_leaves_on_record():
+    _, plan = failed()
+    assert plan.actions == (DeleteCluster("math-1", "cluster-1"),) and plan.requeue_after == 10
+    assert rows(plan) == [
+        ACCEPTED,
+        ("PodsReady", "False", "BackOff", "Attempt 2 begins at 14:04:00 UTC."),
+        FAILED,
+        NOT_DEGRADED,
+    ]
+    status = plan.status
+    assert (status.attempt, status.cluster_name, status.head_pod) == (1, None, None)
+    assert (status.attempt_time, status.start_time) == ("2026-11-21T14:04:00Z", "2026-11-21T14:02:00Z")
+    assert (status.restarts, status.failures, status.scale_downs) == (0, 1, [])
+
+
+def test_the_second_attempt_begins_after_its_time_and_keeps_the_jobs_clock():
+    over, _ = failed()
+    early = planned(over, 119)
+    assert early.actions == () and early.requeue_after == 1
+    plan = planned(observe(over, early), 120)
+    assert plan.actions == (EnsureAccess(), CreateCluster("math-2", 2))
+    assert rows(plan)[1:] == [
+        ("PodsReady", "False", "CreatingRayCluster", "Creating RayCluster math-2; start deadline 14:34 UTC."),
+        ("Running", "False", "Starting", "Attempt 2 starts."),
+        NOT_DEGRADED,
+    ]
+    status = plan.status
+    assert (status.attempt, status.cluster_name) == (2, "math-2")
+    assert (status.attempt_time, status.start_time) == ("2026-11-21T14:04:00Z", "2026-11-21T14:02:00Z")
+    assert (status.restarts, status.failures) == (1, 1)
+
+
+HEAD_GOES = pod("head", deleting=at(200), deletion_grace=30)
+REMAINS = {
+    # what is left: clusters, pods, the names that are told, for how many seconds they are waited for
+    "a RayCluster that nobody has deleted": ((cluster(),), (), "math-1", None),
+    "a RayCluster that is being deleted": ((cluster(deleting=True),), (), "math-1", 110),
+    "a head that is being deleted": ((), (HEAD_GOES,), "math-1", 160),
+    "both": ((cluster(deleting=True),), (HEAD_GOES,), "math-1", 160),
+    "those of two attempts": (
+        (cluster(deleting=True), cluster(0, deleting=True)),
+        (HEAD_GOES,),
+        "math-0, math-1",
+        110,
+    ),
+}
+
+
+@pytest.mark.parametrize(("clusters", "pods", "names", "seconds"), REMAINS.values(), ids=REMAINS)
+def test_what_is_left_of_earlier_attempts_goes_first(clusters, pods, names, seconds):
+    over, _ = failed()
+    left = replace(over, clusters=clusters, pods=pods)
+    plan = planned(left, 130)
+    assert CreateCluster("math-2", 2) not in plan.actions
+    text = f"Waiting for RayCluster {names} to be removed."
+    assert rows(plan) == [ACCEPTED, ("PodsReady", "False", "WaitingForRemoval", text), FAILED, NOT_DEGRADED]
+    assert plan.requeue_after == seconds
+    if seconds is not None and "," not in names:
+        assert CreateCluster("math-2", 2) in planned(left, 130 + seconds).actions
+
+
+NO_HINDRANCE = {
+    "another job's RayCluster": ((cluster(owner="another"),), ()),
+    "workers": ((), (pod("trainer"), pod("fastRollout"))),
+    "a head whose driver has ended": ((), (pod("head", driver=end(1)),)),
+    "a dead head": ((), (pod("head", phase="Failed"),)),
+    "a head of another job's RayCluster": ((cluster(owner="another"),), (pod("head"),)),
+}
+
+
+@pytest.mark.parametrize(("clusters", "pods"), NO_HINDRANCE.values(), ids=NO_HINDRANCE)
+def test_what_the_next_attempt_does_not_wait_for(clusters, pods):
+    over, _ = failed()
+    plan = planned(replace(over, clusters=clusters, pods=pods), 130)
+    assert plan.actions == (EnsureAccess(), CreateCluster("math-2", 2))
+
+
+def test_pods_under_the_next_attempts_name_go_first():
+    over, _ = failed()
+    plan = planned(replace(over, pods=(pod("trainer", attempt=2),)), 130)
+    assert plan.actions == () and plan.requeue_after is None
+    assert rows(plan)[1] == (
+        "PodsReady",
+        "False",
+        "NameTaken",
+        "Waiting for what is left of an earlier RayCluster math-2 to go.",
+    )
+
+
+def test_before_the_first_attempt_no_attempt_runs():
+    plan = planned(replace(NEW, kuberay="missing"), 0)
+    assert rows(plan)[2] == ("Running", "False", "Pending", "No attempt runs.")
+    assert len(rows(plan)) == 3
+
+
+def test_a_report_of_the_attempt_before_does_not_count_for_the_next():
+    over, _ = failed()
+    plan = planned(observe(over, planned(over, 119), training=said(suspended_at_step=5)), 120)
+    assert plan.status.attempt == 2 and plan.status.phase == "Starting"
