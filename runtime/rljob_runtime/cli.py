@@ -215,13 +215,15 @@ def _run_command(command: ManifestCommand, options: argparse.Namespace) -> int:
 
 
 def _checked(file: Path) -> Manifest:
-    """The manifest, with everything it refers to; raises `ManifestError`."""
+    """The manifest, with everything it refers to looked at; raises `ManifestError`, and tells warnings."""
     from rljob_runtime.manifest.checks import check
 
     manifest = read(file)
-    findings = check(manifest)
-    if findings:
-        raise ManifestError(findings)
+    errors, warnings = check(manifest)
+    if errors:
+        raise ManifestError(errors)
+    for warning in warnings:
+        print(f"warning: {warning}", file=sys.stderr)
     return manifest
 
 

@@ -74,8 +74,11 @@ def _drive(settings: Settings, environment: Mapping[str, str]) -> Outcome:
     credentials = from_kubeconfig(settings.kubeconfig) if settings.kubeconfig else in_pod(environment)
     found = asyncio.run(_read(credentials, settings.identity))
     job, folder = parse(found), Path.cwd()
-    if wrong := check_job(job, folder):
-        raise Refused(_told(wrong))
+    errors, warnings = check_job(job, folder)
+    if errors:
+        raise Refused(_told(errors))
+    for warning in warnings:
+        log.warning("%s", warning)
     uid, desired = found["metadata"]["uid"], _desired(found)
     with _held(settings.run_folder, job) as (run_folder, resume):
         options = RunOptions(run_folder, manifest_folder=folder, resume=resume, live=False)

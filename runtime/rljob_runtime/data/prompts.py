@@ -26,6 +26,8 @@ _SCAN_ROWS = 1024
 """Rows tokenized at a time when lengths are checked."""
 _WHOLE_BELOW = 16 << 20
 _CHECKED_ROWS = 1000
+_LOOKED_AT = 8
+"""Rows that `first_prompts` looks at for each prompt that is wanted."""
 _DIGEST_BYTES = 16
 
 
@@ -64,10 +66,7 @@ class PromptSource:
         if self._shuffle:
             place = int(permutation(self._seed, epoch, self.rows)[place])
         row = place if self._kept is None else int(self._kept[place])
-        found = self._source.row(row)
-        text, rendered = _render(found.prompt, self._tokenizer)
-        tokens = self._tokenizer.encode(text, rendered=rendered)
-        return Prompt(uid=uid, epoch=epoch, row=row, tokens=tokens, text=text, answer=found.answer)
+        return _prompt(self._source.row(row), self._tokenizer, uid, epoch, row)
 
 
 def check_data(
@@ -80,7 +79,7 @@ def check_data(
     Of data above 16 MB, and of data sets and generated data, the first 1,000 rows are checked, of smaller
     files all. A data set that is not a local folder is not fetched.
     """
-    if data.hugging_face is not None and not (base / data.hugging_face.name).is_dir():
+    if _is_remote(data, base):
         return
     file = data.jsonl or data.parquet
     path = base / file.path if file is not None else None
@@ -88,6 +87,32 @@ def check_data(
     source = open_source(data, base, seed, tokenizer.letters, limit=None if small else _CHECKED_ROWS)
     _usable_rows(source, tokenizer, data)
     _check_answers(source, data, answers_needed, whole=len(source) < _CHECKED_ROWS or small)
+
+
+def first_prompts(data: Data, tokenizer: TextTokenizer, seed: int, base: Path, count: int) -> list[Prompt]:
+    """Prompts of the first rows that are not too long, at most `count`; none of a data set that would have to
+    be fetched. Raises `DataError`."""
+    if _is_remote(data, base):
+        return []
+    found: list[Prompt] = []
+    source = open_source(data, base, seed, tokenizer.letters, limit=_LOOKED_AT * count)
+    for number in range(len(source)):
+        row = source.row(number)
+        if _length(source, tokenizer, number, data.max_prompt_tokens).tokens <= data.max_prompt_tokens:
+            found.append(_prompt(row, tokenizer, number, 0, number))
+        if len(found) == count:
+            break
+    return found
+
+
+def _is_remote(data: Data, base: Path) -> bool:
+    return data.hugging_face is not None and not (base / data.hugging_face.name).is_dir()
+
+
+def _prompt(row: Row, tokenizer: TextTokenizer, uid: int, epoch: int, number: int) -> Prompt:
+    text, rendered = _render(row.prompt, tokenizer)
+    tokens = tokenizer.encode(text, rendered=rendered)
+    return Prompt(uid=uid, epoch=epoch, row=number, tokens=tokens, text=text, answer=row.answer)
 
 
 def _check_answers(source: Source, data: Data, needed: bool, whole: bool) -> None:

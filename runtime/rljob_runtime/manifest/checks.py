@@ -1,7 +1,8 @@
 """What a manifest refers to: the model's folder, tokenizer, data and reward, checked before a job starts.
 
 Guarantees: nothing is downloaded and no weights are loaded; each thing is checked even when another is
-wrong, as far as it does not need it; a few seconds at most.
+wrong, as far as it does not need it; a few seconds at most. The reward function is imported in this process,
+and tried on the first rows of the data in a process of its own.
 """
 
 import sys
@@ -27,14 +28,23 @@ _NEED_ANSWERS = ("rljob_runtime.rewards.math:math_answer",)
 """Built-in rewards that compare with the prompt's answer."""
 
 
-def check(manifest: Manifest) -> list[Finding]:
-    """Everything that is wrong with what the manifest refers to."""
-    return [manifest.find(problem) for problem in check_job(manifest.job, manifest.folder)]
+def check(manifest: Manifest) -> tuple[list[Finding], list[Finding]]:
+    """Everything that is wrong with what the manifest refers to, and what may be."""
+    errors, warnings = check_job(manifest.job, manifest.folder)
+    return [manifest.find(each) for each in errors], [manifest.find(each) for each in warnings]
 
 
-def check_job(job: RLJob, folder: Path) -> list[Problem]:
-    """Everything that is wrong with what a job refers to; relative paths are relative to `folder`."""
-    return [*_check_reward(job, folder), *_check_texts(job, folder)]
+def check_job(job: RLJob, folder: Path) -> tuple[list[Problem], list[Problem]]:
+    """Everything that is wrong with what a job refers to, and what may be wrong; relative paths are relative
+    to `folder`."""
+    from rljob_runtime.manifest.reward_trial import try_job_reward
+
+    errors = [*_check_reward(job, folder), *_check_texts(job, folder)]
+    tried = try_job_reward(job, folder) if not errors else None
+    if tried is None:
+        return errors, []
+    problem, certain = tried
+    return ([problem], []) if certain else ([], [problem])
 
 
 def random_parameters(shape: RandomModel, vocabulary_size: int) -> int:

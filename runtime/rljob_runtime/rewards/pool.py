@@ -64,13 +64,16 @@ class RewardPool:
         workers: int = 1,
         search_path: Sequence[Path] = (),
         log: Path | None = None,
+        log_failures: bool = True,
     ) -> None:
         """`function` is "module:function"; `search_path` are folders that it may be in. What the function
-        prints, and its tracebacks, go to the file `log` (None: where this process writes)."""
+        prints, and its tracebacks, go to the file `log` (None: where this process writes); the first failures
+        of each reason are warnings in this process's log, unless `log_failures` is off."""
         self._setup = Setup(function, dict(arguments), tuple(str(path.resolve()) for path in search_path))
         self._timeout = timeout_seconds
         self._size = workers
         self._log = log
+        self._log_failures = log_failures
         self._numbers = count()
         self._waiting: deque[Job] = deque()
         self._ready: set[WorkerProcess] = set()
@@ -193,7 +196,8 @@ class RewardPool:
             return
         reason = next((known for known in _REASONS if score.failure.startswith(known)), "error")
         self.counters.failed[reason] += 1
-        if reason != "cancelled" and self.counters.failed[reason] <= _LOGGED_FAILURES:
+        logged = self._log_failures and reason != "cancelled"
+        if logged and self.counters.failed[reason] <= _LOGGED_FAILURES:
             logger.warning("reward failed: %s", score.failure)
 
     def _break(self, error: RewardPoolError) -> None:

@@ -101,7 +101,7 @@ def test_a_file_that_breaks_the_checks_loses_no_finding_of_others(tmp_path, caps
     def break_on_bad(manifest):
         if manifest.path.stem == "breaks":
             raise RuntimeError("of our own making")
-        return []
+        return [], []
 
     monkeypatch.setattr("rljob_runtime.manifest.checks.check", break_on_bad)
     breaks, good = write(tmp_path / "breaks.yaml"), write(tmp_path / "good.yaml")
