@@ -1,5 +1,6 @@
 """Trainer ranks as Ray actors, fed by a real queue."""
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from rljob_runtime.engines.protocol import WeightRef
 from rljob_runtime.net.auth import ClientKeys, Endpoint
 from rljob_runtime.queue.client import QueueClient
 from rljob_runtime.samples import encode
+from rljob_runtime.trace.analyse.read import Tally, read_steps
 from rljob_runtime.trainer.rank_actor import TrainerActor, TrainerSpec
 from rljob_runtime.trainer.step_metrics import StepMetrics
 from tests.support.runtime.trainer_ranks import groups, model_folder, trainer_job, worker
@@ -77,7 +79,19 @@ def test_trains_what_the_queue_holds(
             assert (published[name] - tensor).abs().max() < 1e-5
         second = alone.train_step(1, 1, [made[uid] for uid in (0, 4, 5, 7)]).loss
     assert losses == pytest.approx([first] * count + [second] * count, abs=1e-5)
-    assert (tmp_path / "events" / "step_0" / "worker_1.jsonl").exists()
+    assert_no_overlap(tmp_path / "events", count)
+
+
+def assert_no_overlap(folder: Path, ranks: int) -> None:
+    """What a rank does it does one after the other, and waits while it does nothing."""
+    events = [event for _, found in read_steps(folder, Tally()) for event in found]
+    assert {event.worker for event in events} == {f"trainer-{rank}" for rank in range(ranks)}
+    for name in {event.worker for event in events}:
+        own = sorted((event for event in events if event.worker == name), key=lambda event: event.start)
+        assert {"idle", "get", "forward", "weight_publish", "checkpoint"} <= {event.event for event in own}
+        for before, after in itertools.pairwise(own):
+            # The clock is the time of day, in seconds since 1970: sums of it are right to a microsecond.
+            assert after.start >= before.end - 1e-5, (before, after)
 
 
 def test_a_dead_rank_does_not_hang_the_others(

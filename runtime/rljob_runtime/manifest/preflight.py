@@ -47,6 +47,8 @@ class Machine:
     """Whether vLLM is installed."""
     shared: bool = False
     """Whether workers may share a device."""
+    read_only: str | None = None
+    """The folder above the checkpoints that is there, if nothing can be written to its mount."""
 
 
 def preflight(job: RLJob, parameters: int, machine: Machine) -> list[Problem]:
@@ -64,16 +66,16 @@ def preflight(job: RLJob, parameters: int, machine: Machine) -> list[Problem]:
 def measure(job: RLJob, checkpoints: Path, shared: bool = False) -> Machine:
     """What this machine has for the job; `checkpoints` is where its checkpoints will be (may not exist);
     `shared`: whether workers may share a device."""
+    there = next(path for path in [checkpoints, *checkpoints.parents] if path.exists())
     return Machine(
         cores=len(os.sched_getaffinity(0)),
         accelerators=_count_accelerators(job.spec.accelerator),
         memory=available_memory(Path("/proc/meminfo").read_text(), _cgroup_room()),
         shm=shutil.disk_usage("/dev/shm").free if Path("/dev/shm").is_dir() else 0,
-        disk=shutil.disk_usage(
-            next(path for path in [checkpoints, *checkpoints.parents] if path.exists())
-        ).free,
+        disk=shutil.disk_usage(there).free,
         vllm=importlib.util.find_spec("vllm") is not None,
         shared=shared,
+        read_only=str(there) if os.statvfs(there).f_flag & os.ST_RDONLY else None,
     )
 
 
@@ -206,6 +208,14 @@ def _shared_memory(job: RLJob, parameters: int, machine: Machine) -> Iterator[Pr
 
 
 def _disk(job: RLJob, parameters: int, machine: Machine) -> Iterator[Problem]:
+    if machine.read_only is not None:
+        # Such a mount may say that it has no room, or any: neither is what is wrong.
+        yield Problem(
+            ("spec", "training", "checkpoint"),
+            f"checkpoints would be written below {machine.read_only}, which is mounted read-only: mount it "
+            "for writing, or name another folder with checkpoint.path or --output",
+        )
+        return
     keep = job.spec.training.checkpoint.keep
     needed = (keep + 1) * parameters * _CHECKPOINT_BYTES
     if needed > machine.disk:
@@ -217,7 +227,8 @@ def _disk(job: RLJob, parameters: int, machine: Machine) -> Iterator[Problem]:
 
 
 def _gib(count: int) -> str:
-    return f"{count / GIB:.1f} GiB"
+    """In MiB where GiB would round what is needed, and what is there, to the same 0.0."""
+    return f"{count / GIB:.1f} GiB" if count >= GIB / 10 else f"{count / 2**20:.1f} MiB"
 
 
 def _count(number: int, thing: str) -> str:

@@ -84,6 +84,8 @@ class TrainerActor:
         self._queue: QueueClient | None = None
         seconds = self._job.spec.training.timeouts.weight_update_seconds
         self._engines = EngineGroup(lambda transport: _sender(transport, seconds))
+        self._step = 0
+        """The newest, for events between steps."""
         self._server: FolderServer | None = None
 
     def address(self) -> str:
@@ -147,10 +149,10 @@ class TrainerActor:
     def step(self, step: int, version: int, uids: Sequence[int]) -> bytes:
         """Train these groups and acknowledge them; a `StepMetrics` in msgpack."""
         worker = self._ready
-        now = self._events.clock()
-        self._events.add("idle", step, self._idle_since, now - self._idle_since)
+        self._idle_ends(step)
         with self._events.span("get", step, groups=len(uids)):
             groups = self._groups(sorted(uids))
+        self._step = step
         metrics = worker.train_step(step, version, groups)
         if self._queue is not None:
             self._queue.ack(list(uids))
@@ -160,7 +162,9 @@ class TrainerActor:
 
     def publish(self, version: int) -> bytes | None:
         """Write the weights where engines load them; on rank 0 a `WeightRef` in msgpack."""
+        self._idle_ends(self._step)
         ref = self._ready.publish(version)
+        self._idle_since = self._events.clock()
         if ref is None:
             return None
         if self._spec.serve is not None:
@@ -192,7 +196,9 @@ class TrainerActor:
 
     def save(self, step: int, state: bytes) -> None:
         """Write the checkpoint of `step` steps, with the driver's `state`."""
+        self._idle_ends(step)
         self._ready.save_checkpoint(Path(self._spec.checkpoint_root), step, state)
+        self._idle_since = self._events.clock()
         log.info("rank %d: checkpoint of step %d written", self._spec.rank, step)
         self._events.flush()
 
@@ -214,6 +220,12 @@ class TrainerActor:
         if self._worker is not None:
             self._worker.close()
             self._events.flush()
+
+    def _idle_ends(self, step: int) -> None:
+        """The rank has work to do: what it waited until now is recorded, apart from the work, so that its
+        events do not overlap."""
+        now = self._events.clock()
+        self._events.add("idle", step, self._idle_since, now - self._idle_since)
 
     def _choose_root(self, model_folder: Path) -> Path:
         """Where versions are published: on this machine the same for every start."""

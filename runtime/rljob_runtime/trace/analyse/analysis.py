@@ -12,7 +12,7 @@ from rljob_runtime.trace.analyse.detail import DetailBook, StepDetail
 from rljob_runtime.trace.analyse.read import Tally, read_steps, read_workers
 from rljob_runtime.trace.analyse.requests import RequestBook
 from rljob_runtime.trace.analyse.sketch import Sketch
-from rljob_runtime.trace.analyse.usage import PoolUse, WorkerUse, pool_uses
+from rljob_runtime.trace.analyse.usage import PoolUse, WorkerUse, event_shares, kind_of, pool_uses
 from rljob_runtime.trace.analyse.windows import (
     Anomaly,
     Window,
@@ -91,6 +91,29 @@ class Analysis:
     def interruptions(self) -> list[Start]:
         """Each time that training began again."""
         return [start for start in self.starts if start.cause != "new"]
+
+    def event_shares(self, pool: PoolUse) -> dict[str, float]:
+        """Share of the pool's time that each of its events took, over the whole run; together at most 1."""
+        return event_shares(pool.overall, self._totals(pool.pool))
+
+    def event_shares_by_step(self, pool: PoolUse) -> list[dict[str, float]]:
+        """The same for each window."""
+        whole = self._totals(pool.pool)
+        found = []
+        for window, split in zip(self.windows, pool.by_step, strict=True):
+            # An event may carry another step's number than the one in whose time it fell, as when weights are
+            # published between two steps: a kind without an event of this step is divided as in the run.
+            own = {name: self.events[pool.pool, name].total_at(window.step) for name in whole}
+            shares, usual = event_shares(split, own), event_shares(split, whole)
+            kinds = {kind_of(name) for name, seconds in own.items() if seconds}
+            found.append(
+                {name: share if kind_of(name) in kinds else usual[name] for name, share in shares.items()}
+            )
+        return found
+
+    def _totals(self, pool: str) -> dict[str, float]:
+        """Seconds of each of a pool's events."""
+        return {name: use.seconds.total for (of, name), use in self.events.items() if of == pool}
 
     def with_role(self, role: str) -> list[PoolUse]:
         """The pools of one role: "trainer", "engine" or "other"."""

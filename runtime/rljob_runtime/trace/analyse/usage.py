@@ -6,7 +6,7 @@ of these). Where kinds overlap the first in that order counts, so that an engine
 weight update is not counted as generating.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rljob_runtime.trace.analyse.cover import Cover
@@ -86,11 +86,36 @@ class PoolUse:
     """The same over all windows."""
 
 
+def kind_of(event: str) -> str | None:
+    """What a worker's time in such an event counts as; None where it occupies no worker."""
+    return "idle" if event == "idle" else _KIND_OF.get(event)
+
+
 def role_of(events: set[str]) -> str:
     """What a worker that records such events is."""
     if "generate" in events:
         return "engine"
     return "trainer" if events.intersection(TRAINER_EVENTS) else "other"
+
+
+def event_shares(split: Mapping[str, float], totals: Mapping[str, float]) -> dict[str, float]:
+    """Each event's share of a worker's or a pool's time: `split` is that time by kind, `totals` the seconds
+    of its events. Events of one kind divide the kind's share among them by their seconds, so that all shares
+    together are at most those of `split`, however events overlap; "idle" is all time that is of no other
+    kind, whether it was recorded as such or not. Events that occupy no worker, such as a group's stages on
+    the driver, have no share."""
+    by_kind = dict.fromkeys(KINDS, 0.0)
+    for event, seconds in totals.items():
+        if event in _KIND_OF:
+            by_kind[_KIND_OF[event]] += seconds
+    shares = {
+        event: split[kind] * seconds / by_kind[kind] if by_kind[kind] else 0.0
+        for event, seconds in totals.items()
+        if (kind := _KIND_OF.get(event)) is not None
+    }
+    if "idle" in totals:
+        shares["idle"] = split["idle"]
+    return shares
 
 
 def pool_uses(workers: Sequence[WorkerUse], windows: Sequence[Window]) -> list[PoolUse]:

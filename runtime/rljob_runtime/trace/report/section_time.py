@@ -3,13 +3,13 @@
 Pure: an analysis in, markup out.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from html import escape
 
 from rljob_runtime.trace.analyse.analysis import Analysis
 from rljob_runtime.trace.analyse.usage import KINDS, PoolUse
 from rljob_runtime.trace.report.charts import Mark, Series, line_chart, stacked_chart
-from rljob_runtime.trace.report.html import bar, figure, grid, legend, percent, seconds, table
+from rljob_runtime.trace.report.html import bar, figure, grid, legend, number, percent, seconds, table
 from rljob_runtime.trace.report.section_learning import column
 from rljob_runtime.trace.report.section_steps import step_panels
 
@@ -98,7 +98,11 @@ def _time_figures(analysis: Analysis) -> list[str]:
             ]
             figures.append(figure(f"Time of pool {pool.pool}", stacked_chart(steps, layers, top=100)))
         elif pool.role == "trainer":
-            figures.append(figure(f"Time of pool {pool.pool}", _trainer_chart(analysis, pool, steps)))
+            figures.append(
+                figure(
+                    f"Time of pool {pool.pool}", stacked_chart(steps, trainer_layers(analysis, pool), top=100)
+                )
+            )
     life = _life_layers(analysis)
     if life:
         figures.append(
@@ -111,19 +115,16 @@ def _colour(kind: str) -> int:
     return _IDLE_COLOUR if kind == "idle" else int(_KINDS[kind][1])
 
 
-def _trainer_chart(analysis: Analysis, pool: PoolUse, steps: Sequence[float]) -> str:
+def trainer_layers(analysis: Analysis, pool: PoolUse) -> list[Series]:
+    """Share of the trainer's time in each event, for each step, in per cent; together 100 at most."""
+    shares = analysis.event_shares_by_step(pool)
     layers = []
     for colour, event in enumerate(_TRAINER_LAYERS):
-        use = analysis.events.get((pool.pool, event))
-        if use is not None:
-            shares = [
-                min(100.0, use.total_at(window.step) / max(window.seconds * len(pool.workers), 1e-9) * 100)
-                for window in analysis.windows
-            ]
-            layers.append(Series(event, shares, colour))
-    covered = [sum(layer.values[index] or 0.0 for layer in layers) for index in range(len(steps))]
-    layers.append(Series("idle and other", [max(0.0, 100 - share) for share in covered], _IDLE_COLOUR))
-    return stacked_chart(steps, layers, top=100)
+        if (pool.pool, event) in analysis.events:
+            layers.append(Series(event, [found.get(event, 0.0) * 100 for found in shares], colour))
+    # All 0 where the pool did not exist.
+    idle = [split["idle"] * 100 for split in pool.by_step]
+    return [*layers, Series("idle", idle, _IDLE_COLOUR)]
 
 
 def _life_layers(analysis: Analysis) -> list[Series]:
@@ -140,21 +141,28 @@ def _life_layers(analysis: Analysis) -> list[Series]:
 
 
 def _event_table(analysis: Analysis) -> str:
-    workers = {pool.pool: len(pool.workers) for pool in analysis.pools}
+    pools = {pool.pool: pool for pool in analysis.pools}
+    shares = {name: analysis.event_shares(pool) for name, pool in pools.items() if pool.role != "other"}
     rows = []
     for use in sorted(analysis.events.values(), key=lambda use: (use.pool, -use.seconds.total)):
         spread = use.seconds
-        share = spread.total / max(analysis.seconds * workers.get(use.pool, 1), 1e-9)
+        share = shares.get(use.pool, {}).get(use.event)
+        # What may run many times at once: requests on an engine, and what groups go through on the driver.
+        at_once = spread.total / max(analysis.seconds * len(pools[use.pool].workers), 1e-9)
+        overlaps = use.event == "generate" or share is None
         rows.append(
             [
                 escape(use.pool), escape(use.event), f"{spread.count:,}", seconds(spread.total),
-                percent(share) if share <= 1 else f"{share:.1f} at a time",
+                percent(share) if share is not None else "–", number(at_once) if overlaps else "–",
                 seconds(spread.mean), seconds(spread.quantile(0.5)), seconds(spread.quantile(0.95)),
                 seconds(spread.largest),
             ]
         )  # fmt: skip
-    heads = ["pool", "event", "count", "total", "of its workers' time", "mean", "median", "p95", "longest"]
-    return table(heads, rows, numbers=range(2, 9))
+    heads = [
+        "pool", "event", "count", "total", "of its workers' time", "at a time", "mean", "median", "p95",
+        "longest",
+    ]  # fmt: skip
+    return table(heads, rows, numbers=range(2, 10))
 
 
 def _anomaly_table(analysis: Analysis) -> str:

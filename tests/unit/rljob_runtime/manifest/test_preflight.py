@@ -1,5 +1,6 @@
 """Whether a machine can run a job: the decision, and that the measurement works here."""
 
+import subprocess
 from dataclasses import replace
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from rljob_api import RLJob
 from rljob_api.errors import dotted
 from rljob_runtime.manifest.preflight import GIB, Machine, available_memory, measure, memory_needed, preflight
+from tests.support.disks import small_disk
 from tests.support.jobs import job
 
 AMPLE = Machine(cores=8, accelerators=8, memory=64 * GIB, shm=16 * GIB, disk=100 * GIB, vllm=True)
@@ -113,6 +115,24 @@ TORCH = {"training.rollout.engine": {"torch": {}}}
             100 * MILLION,
             ["spec.training.checkpoint: 5 checkpoints and the one being written take 6.7"],
         ),
+        (
+            {},
+            {"disk": MILLION},
+            MILLION,
+            [
+                "spec.training.checkpoint: 2 checkpoints and the one being written take 34.3 MiB, "
+                "and 1.0 MiB are free there"
+            ],
+        ),
+        (
+            {},
+            {"read_only": "/data/run", "disk": 0},
+            MILLION,
+            [
+                "spec.training.checkpoint: checkpoints would be written below /data/run, which is mounted "
+                "read-only: mount it for writing, or name another folder with checkpoint.path or --output"
+            ],
+        ),
     ],
 )
 def test_decision(changes, machine, parameters, told):
@@ -149,6 +169,15 @@ def test_memory_of_weights():
 def test_available_memory(room, available):
     text = "MemTotal:        4096 kB\nMemFree:  1 kB\nMemAvailable:   2048 kB\n"
     assert available_memory(text, room) == available
+
+
+def test_a_read_only_mount_is_seen(tmp_path):
+    parsed, folder = RLJob.model_validate(job()), tmp_path / "disk"
+    assert measure(parsed, tmp_path).read_only is None
+    with small_disk(folder, megabytes=1):
+        subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
+        machine = measure(parsed, folder / "not" / "yet" / "there")
+        assert machine.read_only == str(folder)
 
 
 def test_this_machine_can_be_measured(tmp_path):

@@ -11,7 +11,7 @@ from rljob_runtime.trace.analyse.cover import GAP, Cover
 from rljob_runtime.trace.analyse.detail import BINS, SEGMENTS, DetailBook, merge, running
 from rljob_runtime.trace.analyse.requests import SLOWEST, RequestBook
 from rljob_runtime.trace.analyse.sketch import ACCURACY, Sketch, exact_curve
-from rljob_runtime.trace.analyse.usage import KINDS, WorkerUse, pool_uses, role_of
+from rljob_runtime.trace.analyse.usage import KINDS, WorkerUse, event_shares, pool_uses, role_of
 from rljob_runtime.trace.analyse.windows import (
     Window,
     choose_steps,
@@ -218,6 +218,24 @@ def test_a_workers_time_is_split_without_rest(
     use = WorkerUse("fast-0", "fast", first=0.0)
     use.add([event(name, start, end) for name, start, end in events])
     assert use.split(0.0, 10.0) == pytest.approx(dict.fromkeys(KINDS, 0.0) | split)
+
+
+@pytest.mark.parametrize(
+    ("split", "totals", "shares"),
+    [
+        ({"work": 0.6, "idle": 0.4}, {"forward": 10.0, "backward": 20.0, "idle": 99.0},
+         {"forward": 0.2, "backward": 0.4, "idle": 0.4}),
+        ({"work": 0.5, "sync": 0.1, "idle": 0.4}, {"generate": 1000.0, "weight_load": 3.0, "idle": 1.0},
+         {"generate": 0.5, "weight_load": 0.1, "idle": 0.4}),
+        ({"move": 0.01}, {"put": 5.0, "reward": 500.0}, {"put": 0.01}),
+        ({}, {"forward": 0.0}, {"forward": 0.0}),
+    ],
+    ids=["by seconds", "at once", "no worker's time", "nothing"],
+)  # fmt: skip
+def test_events_divide_the_time_of_their_kind(
+    split: dict[str, float], totals: dict[str, float], shares: dict[str, float]
+) -> None:
+    assert event_shares(dict.fromkeys(KINDS, 0.0) | split, totals) == pytest.approx(shares)
 
 
 def test_a_worker_that_joins_late_is_not_idle_before() -> None:

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from rljob_runtime.trace.analyse.analysis import analyse_run
+from rljob_runtime.trace.record.event_log import EventLog
 from rljob_runtime.trace.report.evidence import evidence_of
+from rljob_runtime.trace.report.section_time import trainer_layers
 from tests.support.runtime.synthetic_run import Job, write_run
 from tests.support.simulated.simulated_job import Scenario, SimulatedJob
 
@@ -29,6 +31,26 @@ def test_a_run_is_accounted_for(tmp_path: Path) -> None:
     trained = trained * 0.975 + 19 * 0.05 + 0.2
     assert busy == pytest.approx(trained / analysis.seconds, rel=0.005)
     assert (analysis.superseded, analysis.unreadable, analysis.lost_seconds) == (0, 0, 0)
+
+
+def test_shares_of_one_pool_are_at_most_all_of_its_time(tmp_path: Path) -> None:
+    """Also of ranks that record as idle what they publish and save in, and the time before the first step."""
+    run = write_run(tmp_path, Job(steps=20, train_seconds=20, restart_at=12))
+    ranks = [EventLog(run / "events", 100 + rank, f"trainer-{rank}", "trainer") for rank in range(2)]
+    for window in analyse_run(run).windows:
+        for rank in ranks:
+            rank.add("idle", window.step, window.start, window.seconds / 2)
+            rank.flush()
+    analysis = analyse_run(run)
+    for pool in (*analysis.with_role("trainer"), *analysis.with_role("engine")):
+        shares = analysis.event_shares(pool)
+        assert {"trainer": "optimizer", "engine": "generate"}[pool.role] in shares
+        assert 0.9 < sum(shares.values()) <= 1 + 1e-9
+        for by_step in analysis.event_shares_by_step(pool):
+            assert sum(by_step.values()) <= 1 + 1e-9
+    layers = trainer_layers(analysis, analysis.with_role("trainer")[0])
+    for index in range(20):
+        assert sum(layer.values[index] or 0.0 for layer in layers) == pytest.approx(100)
 
 
 def test_the_step_with_the_hanging_request_stands_out_and_names_it(tmp_path: Path) -> None:
