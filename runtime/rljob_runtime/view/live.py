@@ -2,17 +2,21 @@
 
 Guarantees: draws only in `start`, `update`, `message` and `finish`; from `update` at most
 `FRAMES_PER_SECOND` times a second (what was left out is drawn by a later call); messages stay above the live
-area; the terminal is as it was after `finish`.
+area; a terminal that becomes narrower shows nothing of the frames before; the terminal is as it was after
+`finish`.
 """
 
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from rich.console import Console, Group, RenderableType
+from rich.control import Control
 from rich.live import Live
 from rich.padding import Padding
 from rich.progress_bar import ProgressBar
+from rich.segment import ControlType
 from rich.table import Table
 from rich.text import Text
 
@@ -32,6 +36,8 @@ FRAMES_PER_SECOND = 4
 _GAP = "   "
 _BAR_COLUMNS = 28
 _MARGIN = 2
+_MESSAGES = 200
+"""Messages that are kept, to be shown again when the screen is begun anew."""
 
 
 class LiveView:
@@ -42,14 +48,17 @@ class LiveView:
         self._clock = clock
         self._live = Live(console=console, auto_refresh=False)
         self._progress: Progress | None = None
+        self._messages: deque[str] = deque(maxlen=_MESSAGES)
+        self._width = 0
+        """Columns of the terminal when it was last drawn on."""
+        self._screen_is_ours = False
+        """Nothing is on the screen but what this view shows."""
         self._drawn_at = float("-inf")
 
     def start(self, progress: Progress) -> None:
         """Print the header and open the live area."""
-        self._console.print(render_header(progress, self._console.width))
-        self._console.print()
-        self._live.start()
         self._progress = progress
+        self._open(progress)
         self._draw()
 
     def update(self, progress: Progress) -> None:
@@ -60,7 +69,9 @@ class LiveView:
 
     def message(self, text: str) -> None:
         """A warning or a fault, kept above the live area."""
-        self._console.print(Text(f"  {text}", style="yellow"))
+        self._clear_if_narrower()
+        self._messages.append(text)
+        self._print_message(text)
 
     def finish(self, summary: Summary) -> None:
         """Draw the last state, close the live area and say how it ended."""
@@ -72,8 +83,40 @@ class LiveView:
             # In one line for the terminal to wrap: a command with line breaks cannot be pasted.
             self._console.print(Text(f"{' ' * _MARGIN}{summary.hint}"), soft_wrap=True)
 
+    def _open(self, progress: Progress) -> None:
+        """Print the header, and open the live area below it."""
+        self._width = self._console.width
+        self._console.print(render_header(progress, self._width))
+        self._console.print()
+        self._live.start()
+
+    def _clear_if_narrower(self) -> None:
+        """Begin the screen anew where the terminal has become narrower. It has wrapped the lines of the
+        newest frame by then, as this terminal does, and another frame may have been drawn before the new
+        width was known: how many rows are to be erased cannot be told."""
+        if self._progress is None or self._console.width >= self._width:
+            self._width = self._console.width
+            return
+        self._live.stop()
+        height = self._console.height
+        if not self._screen_is_ours:
+            # What was on the screen before goes into the terminal's history; nothing of it is lost.
+            self._console.control(Control((ControlType.CURSOR_DOWN, height)))
+            self._console.line(height)
+            self._screen_is_ours = True
+        self._console.control(Control.home(), Control.clear())
+        self._live = Live(console=self._console, auto_refresh=False)
+        self._open(self._progress)
+        room = max(0, height - len(headline(self._progress.header)) - len(flow(self._progress)))
+        for text in list(self._messages)[-room:] if room else ():
+            self._print_message(text)
+
+    def _print_message(self, text: str) -> None:
+        self._console.print(Text(f"  {text}", style="yellow"))
+
     def _draw(self) -> None:
         assert self._progress is not None
+        self._clear_if_narrower()
         self._live.update(render(self._progress, self._console.width), refresh=True)
         self._drawn_at = self._clock()
 

@@ -4,7 +4,7 @@ import io
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
 
 from rljob_runtime.view import Header, Progress, Summary, make_view
 from rljob_runtime.view.live import FRAMES_PER_SECOND, LiveView, render, render_header
@@ -114,6 +114,28 @@ def test_the_live_view_draws_at_most_so_many_frames_a_second() -> None:
     drawn = text_of(console).count("reward 0.571")
     view.finish(Summary(320, 10.0))
     assert 1 < drawn <= 10 * FRAMES_PER_SECOND + 1
+
+
+def test_a_terminal_that_becomes_narrower_is_begun_anew_with_the_header_and_the_messages() -> None:
+    console, now = terminal(), [0.0]
+    view = LiveView(console, clock=lambda: now[0])
+    view.start(PROGRESS)
+    view.message("engine fast-0 lost; 3 requests moved")
+    cleared = "\x1b[2J"
+    for width, screens in ((60, 1), (100, 1), (45, 2)):
+        console.size = ConsoleDimensions(width, 30)
+        now[0] += 1
+        view.update(replace(PROGRESS, step=width))
+        screen = text_of(console).split(cleared)[1:]
+        assert len(screen) == screens, f"at {width}: a wider terminal wraps nothing"
+        if width != 100:
+            parts = ("reward 0.571", "copy-grpo", "fast-0 lost")
+            assert [screen[-1].count(part) for part in parts] == [1, 1, 1], f"at {width}"
+    view.message("all is well")
+    view.finish(Summary(320, 10.0))
+    screen = text_of(console).split(cleared)[-1]
+    assert screen.index("fast-0 lost") < screen.index("all is well") < screen.index("done: 320 steps")
+    assert "\x1b[?25h" in screen.rsplit("reward", 1)[1], "the cursor is back"
 
 
 def test_messages_stay_and_the_end_says_where_things_are() -> None:
