@@ -14,22 +14,9 @@ from rljob_runtime.rollout.pool import EnginePool, EngineSlot
 from rljob_runtime.trace.record.event_log import EventLog
 from rljob_runtime.trace.record.metrics import METRICS_FILE, MetricsLog
 from rljob_runtime.trace.record.starts import read_starts
-from rljob_runtime.trainer.step_metrics import StepMetrics
-from rljob_runtime.view.progress import Header
+from tests.support.runtime.steps import HEADER, TOKENS, step_metrics
 
-HEADER = Header("copy", "cpu", {"fast": 1}, "torch", "tiny", 1)
-TOKENS = 1000
 STEPS = 80
-
-
-def step_metrics(step: int, reward: float = 0.5) -> StepMetrics:
-    return StepMetrics(
-        step=step, loss=0.1, policy_loss=0.1, kl=0.0, entropy=1.0, grad_norm=0.5, learning_rate=1e-3,
-        clip_fraction=0.0, importance_weight_mean=1.0, reward_mean=reward, reward_std=0.1, tokens=2 * TOKENS,
-        response_tokens=TOKENS, samples=8, failed=0, response_length_mean=125.0, response_length_max=200,
-        staleness_mean=0.0, staleness_max=0, staleness_histogram={0: 8}, mixed_share=0.0, parity_max=None,
-        parity_mean=None, seconds={"forward": 0.1},
-    )  # fmt: skip
 
 
 @dataclass
