@@ -146,15 +146,20 @@ def analyse(
     workers = {(who.pool, who.worker): WorkerUse(who.worker, who.pool, who.host) for who in known}
     uses: dict[tuple[str, str], EventUse] = {}
     thrown_away = 0
-    for step, everything in steps:
-        events = sorted(everything, key=lambda event: event.start + event.duration)
-        if any(start.goes_back for start in starts):
-            events = [event for event in events if not superseded(starts, event.step, event.end)]
+    goes_back = any(start.goes_back for start in starts)
+    for step, unordered in steps:
+        everything = sorted(unordered, key=lambda event: event.start + event.duration)
+        events = everything
+        if goes_back:
+            events = [event for event in everything if not superseded(starts, event.step, event.end)]
         thrown_away += len(everything) - len(events)
         by_worker: dict[tuple[str, str], list[Event]] = {}
         durations: dict[tuple[str, str], list[float]] = {}
-        for event in events:
+        # A worker was busy with what was thrown away, too: for the steps that were trained meanwhile it was
+        # not idle.
+        for event in everything:
             by_worker.setdefault((event.pool, event.worker), []).append(event)
+        for event in events:
             durations.setdefault((event.pool, event.event), []).append(event.duration)
         for (pool, worker), own in by_worker.items():
             if (pool, worker) not in workers:
@@ -164,7 +169,7 @@ def analyse(
             if (pool, name) not in uses:
                 uses[pool, name] = EventUse(name, pool)
             uses[pool, name].add(step, seconds)
-        details.add_step(step, events, book.add_step(step, events))
+        details.add_step(step, everything, book.add_step(step, events))
     return Analysis(
         metrics=metrics,
         starts=list(starts),

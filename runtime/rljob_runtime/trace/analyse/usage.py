@@ -71,6 +71,14 @@ class WorkerUse:
         seconds["idle"] = max(0.0, end - start - covered)
         return seconds
 
+    def over(self, windows: Sequence[Window]) -> dict[str, float]:
+        """Seconds of each kind within all of the windows."""
+        seconds = dict.fromkeys(KINDS, 0.0)
+        for window in windows:
+            for kind, value in self.split(window.start, window.end).items():
+                seconds[kind] += value
+        return seconds
+
 
 @dataclass(frozen=True)
 class PoolUse:

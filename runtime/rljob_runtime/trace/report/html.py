@@ -22,13 +22,19 @@ def tile(value: str, label: str, style: str = "") -> str:
     return f'<div class="tile"><b class="{style}">{escape(value)}</b><small>{escape(label)}</small></div>'
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int] = ()) -> str:
-    """A table. Cells are markup, to be escaped by the caller; columns `numbers` are aligned to the right."""
-    right = set(numbers)
+def table(
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    numbers: Iterable[int] = (),
+    sentences: Iterable[int] = (),
+) -> str:
+    """A table. Cells are markup, to be escaped by the caller; columns `numbers` are aligned to the right,
+    those of `sentences` are broken into lines where the page is narrow."""
+    styles = dict.fromkeys(numbers, "n") | dict.fromkeys(sentences, "t")
 
     def cells(tag: str, values: Sequence[str]) -> str:
         return "".join(
-            f"<{tag}{' class=n' if index in right else ''}>{value}</{tag}>"
+            f"<{tag}{f' class={styles[index]}' if index in styles else ''}>{value}</{tag}>"
             for index, value in enumerate(values)
         )
 

@@ -110,9 +110,9 @@ def _tiles(analysis: Analysis) -> str:
                 f"steps in {seconds(total)}, {seconds(total / len(analysis.windows))} each",
             )
         )
-    speeds = [value for value in column(analysis, "tokens_per_second") if value is not None]
-    if speeds:
-        tiles.append(tile(number(sum(speeds) / len(speeds)), "response tokens trained per second"))
+    tokens = sum(value for value in column(analysis, "response_tokens") if value is not None)
+    if tokens and analysis.seconds:
+        tiles.append(tile(number(tokens / analysis.seconds), "response tokens trained per second"))
     tiles.extend(
         tile(percent(1 - pool.overall["idle"]), f"of the time of {pool.pool} is busy")
         for pool in analysis.pools

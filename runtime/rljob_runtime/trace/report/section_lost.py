@@ -22,7 +22,7 @@ def losses(analysis: Analysis) -> str:
         return "".join([*parts, "<p>No counts of groups were recorded.</p>"])
     answer = in_words(counts) or f"Nothing was lost: all {counts.accepted:,} complete groups were kept."
     parts.append(f"<p>{escape(answer)}</p>")
-    parts.append(table(["what", "count", ""], _rows(counts), numbers=(1,)))
+    parts.append(table(["what", "count", ""], _rows(counts), numbers=(1,), sentences=(2,)))
     return "".join(parts)
 
 

@@ -40,7 +40,11 @@ def long_tail(analysis: Analysis) -> str:
         *_attempt_figures(analysis),
     ]
     return (
-        grid(figures) + "<h3>Slowest requests</h3>" + _slowest_table(book.slowest()) + _worker_table(analysis)
+        grid(figures) + "<h3>Slowest requests</h3>"
+        '<p class="hint">A request is named by the number of its prompt, in order of dispatch, and its own '
+        "number in the prompt's group. Its time includes what its group went through afterwards.</p>"
+        + _slowest_table(book.slowest())
+        + _worker_table(analysis)
     )
 
 
@@ -130,11 +134,10 @@ def _life(request: Request) -> float:
 
 
 def _worker_table(analysis: Analysis) -> str:
-    start, end = analysis.windows[0].start, analysis.windows[-1].end
     rows = []
     for pool in analysis.with_role("engine"):
         for worker in sorted(pool.workers, key=lambda worker: worker.worker)[:64]:
-            split = worker.split(start, end)
+            split = worker.over(analysis.windows)
             total = max(sum(split.values()), 1e-9)
             spread = analysis.requests.by_worker.get(worker.worker)
             rows.append(

@@ -9,7 +9,7 @@ from html import escape
 from rljob_runtime.trace.analyse.analysis import Analysis
 from rljob_runtime.trace.analyse.usage import KINDS, PoolUse
 from rljob_runtime.trace.report.charts import Mark, Series, line_chart, stacked_chart
-from rljob_runtime.trace.report.html import bar, figure, grid, legend, number, percent, seconds, table
+from rljob_runtime.trace.report.html import bar, figure, grid, legend, percent, seconds, table
 from rljob_runtime.trace.report.section_learning import column
 from rljob_runtime.trace.report.section_steps import step_panels
 
@@ -22,9 +22,11 @@ _KINDS = {
 }
 _IDLE_COLOUR = 8
 """A colour class of the charts that the page draws as waiting."""
-_TRAINER_LAYERS = (
-    "forward", "backward", "optimizer", "reference_forward", "get", "checkpoint", "weight_publish",
-)  # fmt: skip
+_TRAINER_LAYERS = {
+    "forward": 1, "backward": 2, "optimizer": 3, "reference_forward": 4, "get": 7, "checkpoint": 6,
+    "weight_publish": 5,
+}  # fmt: skip
+"""What a trainer does and its colour, which is that of the time lines and of the kinds above."""
 _LIFE = ("generate", "reward", "group_assembly", "put", "queue_wait")
 
 
@@ -95,6 +97,7 @@ def _time_figures(analysis: Analysis) -> list[str]:
             layers = [
                 Series(_KINDS[kind][0], [share[kind] * 100 for share in pool.by_step], _colour(kind))
                 for kind in KINDS
+                if kind == "idle" or pool.overall[kind]
             ]
             figures.append(figure(f"Time of pool {pool.pool}", stacked_chart(steps, layers, top=100)))
         elif pool.role == "trainer":
@@ -119,7 +122,7 @@ def trainer_layers(analysis: Analysis, pool: PoolUse) -> list[Series]:
     """Share of the trainer's time in each event, for each step, in per cent; together 100 at most."""
     shares = analysis.event_shares_by_step(pool)
     layers = []
-    for colour, event in enumerate(_TRAINER_LAYERS):
+    for event, colour in _TRAINER_LAYERS.items():
         if (pool.pool, event) in analysis.events:
             layers.append(Series(event, [found.get(event, 0.0) * 100 for found in shares], colour))
     # All 0 where the pool did not exist.
@@ -153,7 +156,7 @@ def _event_table(analysis: Analysis) -> str:
         rows.append(
             [
                 escape(use.pool), escape(use.event), f"{spread.count:,}", seconds(spread.total),
-                percent(share) if share is not None else "–", number(at_once) if overlaps else "–",
+                percent(share) if share is not None else "–", _at_once(at_once) if overlaps else "–",
                 seconds(spread.mean), seconds(spread.quantile(0.5)), seconds(spread.quantile(0.95)),
                 seconds(spread.largest),
             ]
@@ -163,6 +166,11 @@ def _event_table(analysis: Analysis) -> str:
         "longest",
     ]  # fmt: skip
     return table(heads, rows, numbers=range(2, 10))
+
+
+def _at_once(count: float) -> str:
+    """How many of an event run at a time, on average."""
+    return f"{count:,.1f}" if count >= 0.05 else "&lt; 0.1"
 
 
 def _anomaly_table(analysis: Analysis) -> str:
@@ -186,4 +194,5 @@ def _anomaly_table(analysis: Analysis) -> str:
         ["step", "took", "its neighbours", "times", "longest request that ended in it"],
         rows,
         numbers=(1, 2, 3),
+        sentences=(4,),
     )

@@ -69,6 +69,8 @@ def test_work_that_a_restart_threw_away_is_not_counted_twice(tmp_path: Path) -> 
     assert analysis.requests.seconds.count == job.steps * 64
     assert analysis.superseded > 0
     assert analysis.lost_seconds >= 20
+    heavy = analysis.with_role("engine")[1]
+    assert heavy.by_step[6]["work"] > 0.5, "what was generated for step 7 during step 6 was thrown away"
     assert len(analysis.events["trainer", "optimizer"].by_step) == 20
     assert analysis.events["trainer", "optimizer"].seconds.count == 40
 

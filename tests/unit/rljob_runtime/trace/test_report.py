@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from rljob_runtime.trace.analyse.analysis import analyse_run
+from rljob_runtime.trace.record.starts import Start
 from rljob_runtime.trace.report.charts import POINTS, Series, curve_chart, line_chart, stacked_chart, ticks
 from rljob_runtime.trace.report.page import write_report
+from rljob_runtime.trace.report.section_lost import interruption
 from tests.support.runtime.synthetic_run import Job, write_run
 
 VOID = {"meta"}
@@ -79,6 +82,68 @@ def test_the_report_answers_the_questions(tmp_path: Path) -> None:
     assert "step 23: took" in text
     assert 20 <= page.count('<section class="step"') <= 24
     assert page.count('<section class="step" data-step="23">') == 1, "the odd step is the one that is shown"
+
+
+@pytest.mark.parametrize(
+    ("start", "sentence"),
+    [
+        (
+            Start(1_800_000_044.0, 60, "trainer lost", "rank 1 died", 1_800_000_020.0, 5),
+            "2027-01-15 08:00:20 UTC: the trainer was lost (rank 1 died). Training went on 24 s later from "
+            "the checkpoint of step 60; 5 steps were trained again.",
+        ),
+        (
+            Start(1_800_000_044.0, 0, "trainer lost", "rank 1 died", 1_800_000_020.0, 1),
+            "2027-01-15 08:00:20 UTC: the trainer was lost (rank 1 died). Training went on 24 s later from "
+            "the beginning; 1 step was trained again.",
+        ),
+        (
+            Start(1_800_007_220.0, 7, "resumed", "", 1_800_000_020.0, 2),
+            "2027-01-15 08:00:20 UTC: the run ended or was killed after this last step. Training went on "
+            "2 h 00 min later from the checkpoint of step 7; 2 steps were trained again.",
+        ),
+        (
+            Start(1_800_000_044.0, 0, "resumed"),
+            "The run ended or was killed before its first step. Training went on from the beginning; no step "
+            "was trained again.",
+        ),
+        (
+            Start(1_800_000_044.0, 12, "trainer resized", "", 1_800_000_020.0),
+            "2027-01-15 08:00:20 UTC: the trainer was stopped, to go on with another number of workers. "
+            "Training went on 24 s later from the checkpoint of step 12; no step was trained again.",
+        ),
+    ],
+)
+def test_interruptions_in_words(start: Start, sentence: str) -> None:
+    assert interruption(start) == sentence
+
+
+def test_tokens_per_second_are_those_of_the_steps_over_their_time(tmp_path: Path) -> None:
+    """Whatever each row says of its own minute, and however long the start took."""
+    run = write_run(tmp_path, Job(steps=20, restart_at=12))
+    analysis = analyse_run(run)
+    tokens = sum(row["response_tokens"] for row in analysis.metrics.rows)
+    _, text = checked(write_report(run))
+    assert f"{tokens / analysis.seconds:,.0f} response tokens trained per second" in text
+
+
+def test_the_engines_of_a_pool_are_as_idle_as_the_pool(tmp_path: Path) -> None:
+    """In both tables, also where an interruption lies between the steps."""
+    run = write_run(tmp_path, Job(steps=20, fast=1, heavy=0, restart_at=12))
+    page, _ = checked(write_report(run))
+    (pool,) = re.findall(r"<tr><td>fast</td>.*?</tr>", page)[:1]
+    (engine,) = re.findall(r"<tr><td>fast-0</td>.*?</tr>", page)[:1]
+    shares = [re.findall(r"<td class=n>([\d.]+ %)</td>", row) for row in (pool, engine)]
+    work, sync, _, _, idle = shares[0]
+    assert shares[1] == [work, sync, idle]
+
+
+def test_a_chart_of_what_was_not_measured_is_left_out(tmp_path: Path) -> None:
+    run = write_run(tmp_path, Job(steps=6))
+    metrics = run / "metrics.jsonl"
+    metrics.write_text(re.sub(r'"kl":[^,]*,', "", metrics.read_text()))
+    _, text = checked(write_report(run))
+    assert "KL to the reference" not in text and "Entropy" in text
 
 
 @pytest.mark.parametrize("missing", ["events", "metrics.jsonl", "job.yaml"])
