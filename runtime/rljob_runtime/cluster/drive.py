@@ -82,14 +82,14 @@ def _drive(settings: Settings, environment: Mapping[str, str]) -> Outcome:
     uid, desired = found["metadata"]["uid"], _desired(found)
     with _held(settings.run_folder, job) as (run_folder, resume):
         options = RunOptions(run_folder, manifest_folder=folder, resume=resume, live=False)
-        outcome = carry_out(job, options, lambda _: _place(settings, credentials, uid, desired))
+        outcome = carry_out(job, options, lambda _: _open_site(settings, credentials, uid, desired))
         if outcome.code == ExitCode.DONE:
             asyncio.run(_say_completed(credentials, settings.identity, uid))
         return outcome
 
 
 @asynccontextmanager
-async def _place(
+async def _open_site(
     settings: Settings, credentials: Credentials, uid: str, desired: DesiredState
 ) -> AsyncIterator[Site]:
     """The cluster, with warnings among what the driver prints."""

@@ -28,7 +28,8 @@ from rljob_runtime.driver.trainer_start import TrainerStart
 from rljob_runtime.driver.watched_scorer import WatchedScorer
 from rljob_runtime.driver.weight_delivery import WeightDelivery
 from rljob_runtime.fleet.device_share import device_share
-from rljob_runtime.fleet.fleet import Fleet, FleetTimes
+from rljob_runtime.fleet.fleet import Fleet
+from rljob_runtime.fleet.member import FleetTimes
 from rljob_runtime.fleet.workers import RolloutWorkers
 from rljob_runtime.queue.service import QueueService
 from rljob_runtime.rewards.pool import RewardPool

@@ -57,8 +57,8 @@ _REPORT_SECONDS = 60.0
 """How long a run that has ended waits for its report."""
 
 
-Place = Callable[[RLJob], AbstractAsyncContextManager[Site]]
-"""Makes a job's site."""
+OpenSite = Callable[[RLJob], AbstractAsyncContextManager[Site]]
+"""Opens the site that a job runs at: one machine, or a cluster."""
 
 
 @dataclass(frozen=True)
@@ -79,13 +79,13 @@ def run(job: RLJob, options: RunOptions) -> int:
     return outcome.code
 
 
-def carry_out(job: RLJob, options: RunOptions, place: Place) -> Outcome:
-    """Run the job at `place`, and say how it goes. Raises `FolderRefused`."""
+def carry_out(job: RLJob, options: RunOptions, open_site: OpenSite) -> Outcome:
+    """Run the job at the site that `open_site` opens, and say how it goes. Raises `FolderRefused`."""
     place_checkpoints(job, options)
     _log_to(options)
     view = make_view(sys.stdout, options.live)
     began = time.time()
-    running = _Running(job, options, place, view)
+    running = _Running(job, options, open_site, view)
     try:
         code = asyncio.run(running.main())
         ended, why = "done" if code == ExitCode.DONE else "stopped", None
@@ -103,14 +103,14 @@ def carry_out(job: RLJob, options: RunOptions, place: Place) -> Outcome:
 class _Running:
     """One call of `carry_out`."""
 
-    def __init__(self, job: RLJob, options: RunOptions, place: Place, view: View) -> None:
+    def __init__(self, job: RLJob, options: RunOptions, open_site: OpenSite, view: View) -> None:
         self._session: Session | None = None
         self._observer: RunObserver | None = None
         self._report = ReportWriter(options.folder)
         self._model: Path | None = None
         self._job = job
         self._options = options
-        self._place = place
+        self._open_site = open_site
         self._view = view
         self._began = time.time()
         self._checkpoints = checkpoint_root(job, options.folder, options.manifest_folder)
@@ -129,7 +129,7 @@ class _Running:
         self._view.start(Progress(header, total_steps=settings.total_steps, activity="starting"))
         inputs = JobInputs(job, options, settings, tokenizer, prompts)
         self._observer = observer = RunObserver(inputs, header, self._view, self._report)
-        async with self._place(job) as site:
+        async with self._open_site(job) as site:
             stop = StopRequest(site.changes)
             self._on_signals(stop)
             try:

@@ -2,10 +2,10 @@
 
 Guarantees:
 - a worker joins the pool only with the weights of the newest published version;
-- a worker that dies is replaced in its place and its replacement joins the same way; one that keeps dying
-  ends the job (`GivenUp`). One whose node is gone is not replaced and counts for nothing: the next node that
-  comes with a free place gets a worker;
-- `fleet.scaling` decides which places have workers. A worker that has to go gets no more requests, those it
+- a worker that dies is replaced on its slot and its replacement joins the same way; one that keeps dying ends
+  the job (`GivenUp`). One whose node is gone is not replaced, and that is charged to nobody: the next node
+  that comes with a free slot gets a worker;
+- `fleet.scaling` decides which slots have workers. A worker that has to go gets no more requests, those it
   runs go on elsewhere with the tokens they have, and it has ended before its pod is reported as released.
 """
 
@@ -14,11 +14,11 @@ import itertools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 from rljob_runtime.engines.protocol import Engine, EngineDied, WeightRef
-from rljob_runtime.fleet.scaling import Occupant, Place, decide
+from rljob_runtime.fleet.member import FleetTimes, Member
+from rljob_runtime.fleet.scaling import WorkerSlot, decide
 from rljob_runtime.fleet.worker_spec import Workers, WorkerSpec
 from rljob_runtime.restarts import RestartBudget
 from rljob_runtime.rollout.pool import EnginePool, EngineSlot
@@ -39,54 +39,6 @@ log = logging.getLogger(__name__)
 
 class NoWorkers(RuntimeError):
     """No rollout worker came up."""
-
-
-@dataclass(frozen=True)
-class FleetTimes:
-    """Deadlines, in seconds."""
-
-    pods: float = 1800.0
-    """For the first pod to come; spec.runPolicy.startDeadlineSeconds."""
-    start: float = 1800.0
-    """For a worker and its engine to be ready; spec.training.timeouts.startSeconds."""
-    load: float = 900.0
-    """For each load of weights before it joins; spec.training.timeouts.weightUpdateSeconds."""
-    clear: float = 120.0
-    """For a leaving engine to give its requests back; afterwards it counts as dead, and they begin again
-    elsewhere from what earlier attempts had."""
-
-
-@dataclass(eq=False)
-class _Member:
-    """A worker, from the decision to start it until its place is free again."""
-
-    worker: WorkerSpec
-    node: RayNode
-    budget: RestartBudget
-    leave: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when it has to go, or its node has gone."""
-    died: "asyncio.Future[str] | None" = None
-    """Its engine's end, while it has one."""
-    slot: EngineSlot | None = None
-    """Its engine, while it is in the pool."""
-    joined_at: float = 0.0
-    moved: int = 0
-    """Requests that its engine ran when it died."""
-    starting: bool = False
-    """Its engine is started or loads weights, under a deadline."""
-    loading: bool = False
-    """It loads weights."""
-
-    @property
-    def coming(self) -> bool:
-        """Whether it is to serve and does not yet."""
-        return not self.leave.is_set() and (self.slot is None or not self.slot.alive)
-
-    @property
-    def occupant(self) -> Occupant:
-        if self.leave.is_set():
-            return "leaving"
-        return "starting" if self.coming else "serving"
 
 
 class Fleet:
@@ -117,10 +69,10 @@ class Fleet:
         self._say = say
         self._times = times
         self._clock = clock
-        self._members: dict[str, _Member] = {}
-        """By place."""
+        self._members: dict[str, Member] = {}
+        """By the key of their worker slot."""
         self._released: set[str] = set()
-        """Places whose pods may go, or may once their workers have left."""
+        """Keys of the slots whose pods may go, or may once their workers have left."""
         self._specs: dict[str, WorkerSpec] = {}
         self._tending: set[asyncio.Task[None]] = set()
         self._closing = False
@@ -180,11 +132,11 @@ class Fleet:
             if member.node.id not in site.table:
                 self._gone(member)
         for pool in POOLS:
-            places = dict(self._places(pool))
-            self._released &= {key for key, _ in self._all_places()}
+            nodes = dict(self._slots(pool))
+            self._released &= {key for key, _ in self._all_slots()}
             change = decide(
                 desired.workers(pool),
-                [self._as_place(key, node) for key, node in places.items()],
+                [self._worker_slot(key, node) for key, node in nodes.items()],
                 desired.doomed,
             )
             self._released |= set(change.release)
@@ -193,40 +145,42 @@ class Fleet:
                 if (leaver := self._members.get(key)) is not None:
                     leaver.leave.set()
             for key in change.start:
-                self._begin(key, places[key], pool)
+                self._begin(key, nodes[key], pool)
         site.draft.released(
-            node.pod for key, node in self._all_places() if key in self._released and key not in self._members
+            node.pod for key, node in self._all_slots() if key in self._released and key not in self._members
         )
 
-    def _places(self, pool: str) -> Iterator[tuple[str, RayNode]]:
+    def _slots(self, pool: str) -> Iterator[tuple[str, RayNode]]:
+        """The worker slots of a pool: their keys and the nodes they are on."""
         resource = RESOURCES[pool]
         for node in self._site.table.having(resource):
             for unit in range(node.units(resource)):
                 yield f"{pool}/{node.id}/{unit}", node
 
-    def _all_places(self) -> Iterator[tuple[str, RayNode]]:
-        return itertools.chain.from_iterable(map(self._places, POOLS))
+    def _all_slots(self) -> Iterator[tuple[str, RayNode]]:
+        return itertools.chain.from_iterable(map(self._slots, POOLS))
 
-    def _as_place(self, key: str, node: RayNode) -> Place:
+    def _worker_slot(self, key: str, node: RayNode) -> WorkerSlot:
+        """A slot, as `fleet.scaling` is told of it."""
         member, released = self._members.get(key), key in self._released
         offered = node.pod in self._site.draft.offered
         if member is None:
-            return Place(key, node.pod, released=released, offered=offered)
+            return WorkerSlot(key, node.pod, released=released, offered=offered)
         requests = member.slot.places if member.slot is not None else 0
-        return Place(key, node.pod, member.occupant, requests, member.joined_at, released, offered)
+        return WorkerSlot(key, node.pod, member.occupant, requests, member.joined_at, released, offered)
 
     def _begin(self, key: str, node: RayNode, pool: str) -> None:
         taken = {member.worker.name for member in self._members.values()}
         name = next(name for index in itertools.count() if (name := f"{pool}-{index}") not in taken)
         worker = self._specs[name] = self._workers.spec(name, pool)
-        member = _Member(worker, node, RestartBudget(f"rollout worker {name}"))
+        member = Member(worker, node, RestartBudget(f"rollout worker {name}"))
         self._members[key] = member
         log.info("rollout worker %s starts on %s", name, node.pod or node.address)
         task = self._spawn(self._tend(key, member))
         self._tending.add(task)
         task.add_done_callback(self._tending.discard)
 
-    def _gone(self, member: _Member) -> None:
+    def _gone(self, member: Member) -> None:
         """The member's node is not there any more."""
         member.leave.set()
         if member.slot is not None:
@@ -234,7 +188,7 @@ class Fleet:
 
     # One worker
 
-    async def _tend(self, key: str, member: _Member) -> None:
+    async def _tend(self, key: str, member: Member) -> None:
         """A worker's life, over as many engines as its budget allows."""
         try:
             while True:
@@ -255,7 +209,7 @@ class Fleet:
                 del self._members[key]
                 self._site.changes.notify()
 
-    async def _until_over(self, member: _Member) -> str | None:
+    async def _until_over(self, member: Member) -> str | None:
         """Wait until the worker has died, and return why; or until it has to leave."""
         assert member.died is not None
         # No deadline: it lasts as long as the engine serves. A lost process, connection or node sets `died`.
@@ -266,7 +220,7 @@ class Fleet:
             leaving.cancel()
         return member.died.result() if member.died.done() else None
 
-    async def _still_there(self, member: _Member, why: str) -> bool:
+    async def _still_there(self, member: Member, why: str) -> bool:
         """Whether the node of a worker that died is still there."""
         node = member.node
         if node.id == self._site.home:
@@ -276,7 +230,7 @@ class Fleet:
             self._say(f"{why}: {node.pod or node.address} is gone; {member.moved} requests move")
         return there and not member.leave.is_set()
 
-    async def _take_off(self, member: _Member, slot: EngineSlot) -> None:
+    async def _take_off(self, member: Member, slot: EngineSlot) -> None:
         """End a worker that has to leave, once its requests have moved."""
         moved = slot.places
         try:
@@ -290,19 +244,19 @@ class Fleet:
         where = member.node.pod or member.node.address
         self._say(f"rollout worker {member.worker.name} on {where} is released; {moved} requests moved")
 
-    async def _close(self, member: _Member, engine: Engine) -> None:
+    async def _close(self, member: Member, engine: Engine) -> None:
         try:
             await engine.close()
         except EngineDied as error:
             log.info("closing what is left of %s: %s", member.worker.name, error)
         member.slot = None
 
-    def _charge(self, member: _Member, why: str) -> None:
+    def _charge(self, member: Member, why: str) -> None:
         if self._clock() - member.joined_at > _SETTLED_SECONDS:
             member.budget.worked()
         member.budget.failed(why)
 
-    async def _come_up(self, member: _Member) -> EngineSlot | None:
+    async def _come_up(self, member: Member) -> EngineSlot | None:
         """Start the worker and let it join; None when it has to leave before."""
         back = member.joined_at > 0
         while not member.leave.is_set():
@@ -316,7 +270,7 @@ class Fleet:
             except EngineDied as error:
                 why = str(error)
             except TimeoutError:
-                why = self._too_slow(member)
+                why = member.too_slow(self._times)
             else:
                 self._welcome(member, back)
                 return slot
@@ -331,22 +285,13 @@ class Fleet:
                 break
         return None
 
-    def _too_slow(self, member: _Member) -> str:
-        """Which deadline it has not kept."""
-        if member.loading:
-            return (
-                f"it did not load its weights within {self._times.load:g} s "
-                "(spec.training.timeouts.weightUpdateSeconds)"
-            )
-        return f"it was not ready within {self._times.start:g} s (spec.training.timeouts.startSeconds)"
-
-    def _welcome(self, member: _Member, back: bool) -> None:
+    def _welcome(self, member: Member, back: bool) -> None:
         if back:
             self._say(f"rollout worker {member.worker.name} is back")
         elif not self._site.one_machine:
             self._say(f"rollout worker {member.worker.name} serves on {member.node.pod}")
 
-    async def _bring_up(self, member: _Member) -> EngineSlot:
+    async def _bring_up(self, member: Member) -> EngineSlot:
         member.starting = True
         async with asyncio.timeout(self._times.start):
             engine = await self._workers.make(member.worker, member.node)
@@ -361,7 +306,7 @@ class Fleet:
             raise
         return slot
 
-    async def _enter(self, member: _Member, slot: EngineSlot) -> None:
+    async def _enter(self, member: Member, slot: EngineSlot) -> None:
         """Bring the engine to the newest version and let it join."""
         loaded: WeightRef | None = None
         # No deadline: the start of the trainer has one, and the job ends where it keeps failing.
@@ -396,12 +341,12 @@ class Fleet:
         await self._push_again()
         self._site.changes.notify()
 
-    def _add(self, member: _Member, slot: EngineSlot) -> None:
+    def _add(self, member: Member, slot: EngineSlot) -> None:
         member.slot, member.joined_at = slot, self._clock()
         member.died = asyncio.get_running_loop().create_future()
         self._pool.add(slot)
 
-    async def _load(self, member: _Member, slot: EngineSlot, ref: WeightRef) -> bool:
+    async def _load(self, member: Member, slot: EngineSlot, ref: WeightRef) -> bool:
         """Load a version; whether it was still there."""
         engine, there, member.starting = slot.engine, True, True
         member.loading = True
@@ -417,7 +362,7 @@ class Fleet:
         member.starting = member.loading = False
         return there
 
-    def _all_serve(self, members: Mapping[str, _Member]) -> bool:
+    def _all_serve(self, members: Mapping[str, Member]) -> bool:
         """Whether none of these is still on its way, and some engine has joined."""
         coming = any(self._members.get(key) is member and member.coming for key, member in members.items())
         return not coming and any(slot.joined for slot in self._pool.slots)

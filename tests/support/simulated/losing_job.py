@@ -26,7 +26,8 @@ from rljob_runtime.driver.watched_scorer import WatchedScorer
 from rljob_runtime.driver.weight_delivery import WeightDelivery
 from rljob_runtime.engines.fake import FakeEngine, FakeTiming
 from rljob_runtime.engines.protocol import LoadSnapshot, PauseMode, Request, WeightRef
-from rljob_runtime.fleet.fleet import Fleet, FleetTimes
+from rljob_runtime.fleet.fleet import Fleet
+from rljob_runtime.fleet.member import FleetTimes
 from rljob_runtime.groups.ledger import Ledger
 from rljob_runtime.groups.responses import Response
 from rljob_runtime.groups.state import JobState

@@ -8,8 +8,9 @@ from typing import Any
 
 from rljob_runtime.change_signal import ChangeSignal
 from rljob_runtime.engines.fake import FakeEngine
-from rljob_runtime.engines.protocol import Engine, EngineDied
-from rljob_runtime.fleet.fleet import Fleet, FleetTimes
+from rljob_runtime.engines.protocol import Engine, EngineDied, WeightRef
+from rljob_runtime.fleet.fleet import Fleet
+from rljob_runtime.fleet.member import FleetTimes
 from rljob_runtime.fleet.worker_spec import WorkerSpec
 from rljob_runtime.net.keys import Keyring
 from rljob_runtime.rollout.pool import EngineSlot
@@ -17,6 +18,7 @@ from rljob_runtime.site.desired import DesiredState
 from rljob_runtime.site.nodes import NodeGone, NodeTable, RayNode
 from rljob_runtime.site.site import Site
 from rljob_runtime.site.status_draft import StatusDraft
+from rljob_runtime.weights.shm import WeightsGone
 from tests.support.simulated.simulated_job import Scenario, SimulatedJob
 
 DETECTION_SECONDS = 15.0
@@ -27,6 +29,14 @@ class PodEngine(FakeEngine):
     """An engine that tells whether it lives."""
 
     alive = True
+    unreachable = 0
+    """How many loads are to find no weights."""
+
+    async def load(self, ref: WeightRef) -> None:
+        if PodEngine.unreachable:
+            PodEngine.unreachable -= 1
+            raise WeightsGone("the trainer's pod does not answer")
+        await super().load(ref)
 
     def die(self, reason: str) -> None:
         super().die(reason)

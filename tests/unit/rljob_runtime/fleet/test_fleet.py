@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from rljob_runtime.restarts import GivenUp
-from tests.support.simulated.scaled_job import DETECTION_SECONDS, ScaledJob
+from tests.support.simulated.scaled_job import DETECTION_SECONDS, PodEngine, ScaledJob
 from tests.support.simulated.simulated_job import Scenario
 
 Script = Callable[[ScaledJob], Coroutine[Any, Any, None]]
@@ -160,3 +160,35 @@ def test_surplus_pods_are_offered_at_once():
         assert job.released == [pod]
 
     run(script, engines=1)
+
+
+def test_a_version_that_could_not_be_had_is_asked_for_again():
+    """Nobody else generates, so that no other version comes."""
+
+    async def script(job: ScaledJob) -> None:
+        await asyncio.sleep(5)
+        job.cluster.working(job.serving[0])[0].die("it crashed")
+        # By then all groups that are under way are trained.
+        job.start_seconds, PodEngine.unreachable = 20.0, 2
+        await asyncio.sleep(15)
+        assert job.serving == []
+        await asyncio.sleep(100)
+        assert len(job.serving) == 1 and PodEngine.unreachable == 0
+
+    run(script, engines=1)
+
+
+def test_an_engine_that_is_never_ready_ends_the_job_and_names_the_field():
+    async def script(job: ScaledJob) -> None:
+        await asyncio.sleep(5)
+        job.start_seconds = 5000.0
+        job.cluster.working(job.serving[0])[0].die("it crashed")
+        await asyncio.sleep(10_000)
+
+    try:
+        run(script, engines=1)
+        raise AssertionError("it went on")
+    except* GivenUp as group:
+        assert str(group.exceptions[0]).endswith(
+            "it was not ready within 1800 s (spec.training.timeouts.startSeconds)"
+        )

@@ -4,22 +4,22 @@ from typing import Any
 
 import pytest
 
-from rljob_runtime.fleet.scaling import Change, Place, decide
+from rljob_runtime.fleet.scaling import Change, WorkerSlot, decide
 
 
-def serving(key: str, requests: int = 0, since: float = 0.0, **more: Any) -> Place:
-    return Place(key, f"pod-{key}", "serving", requests, since, **more)
+def serving(key: str, requests: int = 0, since: float = 0.0, **more: Any) -> WorkerSlot:
+    return WorkerSlot(key, f"pod-{key}", "serving", requests, since, **more)
 
 
-def free(key: str, **more: Any) -> Place:
-    return Place(key, f"pod-{key}", **more)
+def free(key: str, **more: Any) -> WorkerSlot:
+    return WorkerSlot(key, f"pod-{key}", **more)
 
 
-def starting(key: str) -> Place:
-    return Place(key, f"pod-{key}", "starting")
+def starting(key: str) -> WorkerSlot:
+    return WorkerSlot(key, f"pod-{key}", "starting")
 
 
-CASES: dict[str, tuple[int, list[Place], set[str], Change]] = {
+CASES: dict[str, tuple[int, list[WorkerSlot], set[str], Change]] = {
     "nothing to do": (2, [serving("a"), serving("b")], set(), Change()),
     "a new pod gets a worker": (2, [serving("a"), free("b")], set(), Change(start=("b",))),
     "all start at first": (2, [free("a"), free("b")], set(), Change(start=("a", "b"))),
@@ -48,7 +48,7 @@ CASES: dict[str, tuple[int, list[Place], set[str], Change]] = {
         set(),
         Change(release=("b",)),
     ),
-    "a place without a worker goes before one that starts": (
+    "a slot without a worker goes before one that starts": (
         1,
         [starting("a"), free("b")],
         set(),
@@ -56,13 +56,13 @@ CASES: dict[str, tuple[int, list[Place], set[str], Change]] = {
     ),
     "one whose worker leaves goes before one that starts": (
         1,
-        [starting("a"), Place("b", "pod-b", "leaving")],
+        [starting("a"), WorkerSlot("b", "pod-b", "leaving")],
         set(),
         Change(release=("b",)),
     ),
     "of several that were released the one with the most to lose comes back": (
         2,
-        [serving("a"), free("b", released=True), Place("c", "pod-c", "leaving", 4, released=True)],
+        [serving("a"), free("b", released=True), WorkerSlot("c", "pod-c", "leaving", 4, released=True)],
         set(),
         Change(rejoin=("c",)),
     ),
@@ -88,7 +88,7 @@ CASES: dict[str, tuple[int, list[Place], set[str], Change]] = {
     ),
     "one that still leaves starts anew only when it has left": (
         2,
-        [serving("a"), Place("b", "pod-b", "leaving", released=True)],
+        [serving("a"), WorkerSlot("b", "pod-b", "leaving", released=True)],
         set(),
         Change(rejoin=("b",)),
     ),
@@ -104,16 +104,16 @@ CASES: dict[str, tuple[int, list[Place], set[str], Change]] = {
         {"pod-b"},
         Change(release=("b",)),
     ),
-    "a removed pod's place is taken by a released one": (
+    "a removed pod's slot is taken by a released one": (
         1,
         [serving("a", 1), free("b", released=True)],
         {"pod-a"},
         Change(release=("a",), rejoin=("b",), start=("b",)),
     ),
     "no worker starts on a pod that is being removed": (2, [free("a")], {"pod-a"}, Change(release=("a",))),
-    "several places of one machine": (
+    "several slots of one machine": (
         2,
-        [Place("n/0", ""), Place("n/1", "")],
+        [WorkerSlot("n/0", ""), WorkerSlot("n/1", "")],
         set(),
         Change(start=("n/0", "n/1")),
     ),
@@ -122,5 +122,5 @@ CASES: dict[str, tuple[int, list[Place], set[str], Change]] = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_decisions(case):
-    desired, places, doomed, change = CASES[case]
-    assert decide(desired, places, doomed) == change
+    desired, slots, doomed, change = CASES[case]
+    assert decide(desired, slots, doomed) == change
