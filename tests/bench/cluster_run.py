@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from rljob_runtime.trace.record.metrics import METRICS_FILE, read_metrics
+from rljob_runtime.trace.record.metrics_log import METRICS_FILE, read_metrics
 from tests.bench.figures import Figure, record
 from tools.cluster.demo import ROOT
 

@@ -17,9 +17,9 @@ from typing import Any
 import torch  # noqa: F401 - so that `record` names the GPU
 import yaml
 
-from rljob_runtime.trace.analyse.read import Tally, read_steps
+from rljob_runtime.trace.analyse.event_files import Tally, read_steps
 from rljob_runtime.trace.record.event_log import EVENTS_FOLDER
-from rljob_runtime.trace.record.metrics import read_metrics
+from rljob_runtime.trace.record.metrics_log import read_metrics
 from tests.bench.figures import Figure, record
 
 SKIPPED = 3

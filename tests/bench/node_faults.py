@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rljob_runtime.trace.record.metrics import METRICS_FILE
+from rljob_runtime.trace.record.metrics_log import METRICS_FILE
 from tests.bench.figures import Figure, record
 from tests.support.operator.node_jobs import NodeJob, assert_every_prompt_once, claim, new_namespace
 from tools.cluster import Cluster

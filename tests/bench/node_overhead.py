@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from rljob_runtime.trace.record.metrics import METRICS_FILE, read_metrics
+from rljob_runtime.trace.record.metrics_log import METRICS_FILE, read_metrics
 from tests.bench.figures import Figure, record
 from tests.bench.real_runs import EXAMPLE, run_example
 from tests.support.operator.node_jobs import CLAIM, NodeJob, claim, new_namespace

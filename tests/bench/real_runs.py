@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from rljob_runtime.trace.record.metrics import read_metrics
+from rljob_runtime.trace.record.metrics_log import read_metrics
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "copy.yaml"
 

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from rljob_api import RLJob
-from rljob_runtime.trace.record.metrics import read_metrics
+from rljob_runtime.trace.record.metrics_log import read_metrics
 from tests.bench.figures import Figure, record
 from tests.support.runtime.reference_sync import synchronous_losses
 from tests.support.runtime.runs import manifest, running

@@ -31,7 +31,7 @@ from rljob_runtime.run_folder import RunOptions
 from rljob_runtime.samples import encode
 from rljob_runtime.site import one_machine as local_ray
 from rljob_runtime.trace.record.event_log import EventLog
-from rljob_runtime.trace.record.ranks import EventRanks
+from rljob_runtime.trace.record.event_ranks import EventRanks
 from rljob_runtime.weights.contents import tensor_shapes
 from rljob_runtime.weights.route import WeightRoute
 from tests.support.runtime.gloo_group import GlooSender, GlooTrainerActor, digest

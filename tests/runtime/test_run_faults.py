@@ -14,7 +14,7 @@ from safetensors import safe_open
 
 from rljob_runtime.groups.counts import counts_in, in_words
 from rljob_runtime.run_folder import Found, find
-from rljob_runtime.trace.record.metrics import METRICS_FILE, read_metrics
+from rljob_runtime.trace.record.metrics_log import METRICS_FILE, read_metrics
 from tests.support.runtime.runs import PROMPTS, Run, manifest, running
 
 STEPS = 24

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rljob_runtime.trace.record.metrics import read_metrics
+from rljob_runtime.trace.record.metrics_log import read_metrics
 from tests.support.runtime.runs import PROMPTS, manifest, running
 
 STEPS = 6

@@ -3,7 +3,7 @@
 import pytest
 
 from rljob_api import RLJob
-from rljob_runtime.trace.record.metrics import read_metrics
+from rljob_runtime.trace.record.metrics_log import read_metrics
 from tests.support.runtime.reference_sync import synchronous_losses
 from tests.support.runtime.runs import manifest, running
 

@@ -13,7 +13,7 @@ from rljob_runtime.engines.protocol import WeightRef
 from rljob_runtime.net.auth import ClientKeys, Endpoint
 from rljob_runtime.queue.client import QueueClient
 from rljob_runtime.samples import encode
-from rljob_runtime.trace.analyse.read import Tally, read_steps
+from rljob_runtime.trace.analyse.event_files import Tally, read_steps
 from rljob_runtime.trainer.rank_actor import TrainerActor, TrainerSpec
 from rljob_runtime.trainer.step_metrics import StepMetrics
 from tests.support.runtime.trainer_ranks import groups, model_folder, trainer_job, worker

@@ -42,7 +42,7 @@ from rljob_runtime.run_folder import RunOptions
 from rljob_runtime.site import one_machine as local_ray
 from rljob_runtime.site.site import Site
 from rljob_runtime.trace.record.event_log import EVENTS_FOLDER, EventLog
-from rljob_runtime.trace.record.ranks import EventRanks
+from rljob_runtime.trace.record.event_ranks import EventRanks
 from rljob_runtime.weights.route import WeightRoute, open_route
 
 log = logging.getLogger(__name__)

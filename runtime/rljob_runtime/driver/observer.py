@@ -9,8 +9,8 @@ from rljob_runtime.driver.assemble import JobInputs
 from rljob_runtime.driver.ending import ReportWriter, export_model
 from rljob_runtime.driver.parts import Parts
 from rljob_runtime.driver.tracker import Tracker
-from rljob_runtime.trace.record.metrics import MetricsLog
-from rljob_runtime.trace.record.starts import Cause
+from rljob_runtime.trace.record.metrics_log import MetricsLog
+from rljob_runtime.trace.record.start_log import Cause
 from rljob_runtime.trainer.step_metrics import StepMetrics
 from rljob_runtime.view import View
 from rljob_runtime.view.progress import Header

@@ -19,7 +19,7 @@ from rljob_runtime.rollout.rollouter import Rollouter
 from rljob_runtime.rollout.weight_sync import Pull, Push
 from rljob_runtime.site.site import Site
 from rljob_runtime.trace.record.event_log import EventLog
-from rljob_runtime.trace.record.starts import Cause
+from rljob_runtime.trace.record.start_log import Cause
 
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 """Starts a task whose failure ends the job."""

@@ -27,7 +27,7 @@ from rljob_runtime.parallel.microbatch import SampleTooLong
 from rljob_runtime.queue.service import QueueService
 from rljob_runtime.run_folder import RunOptions
 from rljob_runtime.site.nodes import only_on
-from rljob_runtime.trace.record.ranks import EventRanks
+from rljob_runtime.trace.record.event_ranks import EventRanks
 from rljob_runtime.trainer.checkpoint import CheckpointError
 from rljob_runtime.trainer.rank_actor import TrainerActor, TrainerSpec
 from rljob_runtime.trainer.step_metrics import StepMetrics

@@ -15,8 +15,8 @@ import msgspec
 from rljob_runtime.driver.rates import RateWindow, Reading
 from rljob_runtime.groups.counts import GroupCounts
 from rljob_runtime.rollout.pool import EnginePool
-from rljob_runtime.trace.record.metrics import Interruption, MetricsLog
-from rljob_runtime.trace.record.starts import Cause
+from rljob_runtime.trace.record.metrics_log import Interruption, MetricsLog
+from rljob_runtime.trace.record.start_log import Cause
 from rljob_runtime.trainer.step_metrics import StepMetrics
 from rljob_runtime.view.progress import Header, Progress
 

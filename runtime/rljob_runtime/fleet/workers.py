@@ -23,7 +23,7 @@ from rljob_runtime.net.keys import Keyring, client_keys, server_keys
 from rljob_runtime.site.nodes import RayNode, only_on
 from rljob_runtime.site.site import RESOURCES
 from rljob_runtime.trace.record.event_log import EventLog
-from rljob_runtime.trace.record.ranks import EventRanks
+from rljob_runtime.trace.record.event_ranks import EventRanks
 from rljob_runtime.weights.route import WeightRoute
 
 _POOLS = {"fast": "fast_rollout", "heavy": "heavy_rollout"}

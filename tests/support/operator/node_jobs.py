@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from rljob_runtime.trace.record.metrics import METRICS_FILE, read_metrics
+from rljob_runtime.trace.record.metrics_log import METRICS_FILE, read_metrics
 from tests.support.jobs import job
 from tools.cluster import Cluster, demo
 from tools.cluster.api import Object, holds

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rljob_runtime.trace.record.metrics import METRICS_FILE, read_metrics
+from rljob_runtime.trace.record.metrics_log import METRICS_FILE, read_metrics
 from tests.support.runtime.ray_pods import RayPods
 from tests.support.runtime.runs import PROMPTS, manifest
 from tools.cluster import Cluster

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import yaml
 
-from rljob_runtime.trace.record.metrics import METRICS_FILE, read_metrics
+from rljob_runtime.trace.record.metrics_log import METRICS_FILE, read_metrics
 
 PROMPTS = 4
 """In a step."""

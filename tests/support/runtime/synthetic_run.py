@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rljob_runtime.groups.counts import GroupCounts
 from rljob_runtime.trace.record.event_log import EVENTS_FOLDER, EventLog
-from rljob_runtime.trace.record.metrics import MetricsLog
+from rljob_runtime.trace.record.metrics_log import MetricsLog
 
 EPOCH = 1_800_000_000.0
 

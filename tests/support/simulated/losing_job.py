@@ -45,7 +45,7 @@ from rljob_runtime.site.nodes import NodeTable, RayNode
 from rljob_runtime.site.site import Site
 from rljob_runtime.site.status_draft import StatusDraft
 from rljob_runtime.trace.record.event_log import EventLog
-from rljob_runtime.trace.record.starts import Cause
+from rljob_runtime.trace.record.start_log import Cause
 from rljob_runtime.weights.transport import STORED
 from tests.support.jobs import job
 

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rljob_runtime.trace.analyse.detail import DetailBook, StepDetail
-from rljob_runtime.trace.analyse.read import Tally, read_steps, read_workers
+from rljob_runtime.trace.analyse.event_files import Tally, read_steps, read_workers
 from rljob_runtime.trace.analyse.requests import RequestBook
 from rljob_runtime.trace.analyse.sketch import Sketch
+from rljob_runtime.trace.analyse.step_detail import DetailBook, StepDetail
 from rljob_runtime.trace.analyse.usage import PoolUse, WorkerUse, event_shares, kind_of, pool_uses
 from rljob_runtime.trace.analyse.windows import (
     Anomaly,
@@ -24,8 +24,8 @@ from rljob_runtime.trace.analyse.windows import (
     windows_from_metrics,
 )
 from rljob_runtime.trace.record.event_log import EVENTS_FOLDER, Event, WorkerInfo
-from rljob_runtime.trace.record.metrics import METRICS_FILE, Metrics, read_metrics
-from rljob_runtime.trace.record.starts import Start, read_starts
+from rljob_runtime.trace.record.metrics_log import METRICS_FILE, Metrics, read_metrics
+from rljob_runtime.trace.record.start_log import Start, read_starts
 
 DETAILED_STEPS = 24
 """Steps that are kept in detail."""

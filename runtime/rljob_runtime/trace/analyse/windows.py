@@ -10,8 +10,8 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rljob_runtime.trace.record.metrics import Metrics
-from rljob_runtime.trace.record.starts import Start
+from rljob_runtime.trace.record.metrics_log import Metrics
+from rljob_runtime.trace.record.start_log import Start
 
 NEIGHBOURS = 25
 """Steps on each side that a step is compared with."""

@@ -16,7 +16,7 @@ from rljob_runtime.run_folder import MANIFEST
 from rljob_runtime.trace.analyse.analysis import Analysis, analyse_run
 from rljob_runtime.trace.report.advice import Advice, advise
 from rljob_runtime.trace.report.evidence import evidence_of
-from rljob_runtime.trace.report.html import number, percent, seconds, tile
+from rljob_runtime.trace.report.markup import number, percent, seconds, tile
 from rljob_runtime.trace.report.section_learning import column, learning, staleness, summary_numbers
 from rljob_runtime.trace.report.section_lost import losses
 from rljob_runtime.trace.report.section_tail import long_tail, tail_sentence

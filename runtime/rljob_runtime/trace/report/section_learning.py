@@ -8,7 +8,7 @@ from collections import Counter
 
 from rljob_runtime.trace.analyse.analysis import Analysis
 from rljob_runtime.trace.report.charts import Mark, Series, bar_chart, line_chart
-from rljob_runtime.trace.report.html import figure, grid
+from rljob_runtime.trace.report.markup import figure, grid
 
 
 def column(analysis: Analysis, name: str) -> list[float | None]:

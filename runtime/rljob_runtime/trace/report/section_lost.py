@@ -8,8 +8,8 @@ from html import escape
 
 from rljob_runtime.groups.counts import GroupCounts, counts_in, in_words
 from rljob_runtime.trace.analyse.analysis import Analysis
-from rljob_runtime.trace.record.starts import Start
-from rljob_runtime.trace.report.html import seconds, table
+from rljob_runtime.trace.record.start_log import Start
+from rljob_runtime.trace.report.markup import seconds, table
 
 
 def losses(analysis: Analysis) -> str:

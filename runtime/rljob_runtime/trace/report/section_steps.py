@@ -6,10 +6,10 @@ Pure: a `StepDetail` in, markup out, of bounded size.
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from rljob_runtime.trace.analyse.detail import BINS, Row, StepDetail
 from rljob_runtime.trace.analyse.requests import Request
+from rljob_runtime.trace.analyse.step_detail import BINS, Row, StepDetail
 from rljob_runtime.trace.report.charts import curve_chart
-from rljob_runtime.trace.report.html import figure, grid, legend
+from rljob_runtime.trace.report.markup import figure, grid, legend
 
 COLOURS = {
     "generate": 0, "forward": 1, "backward": 2, "optimizer": 3, "reference_forward": 4,

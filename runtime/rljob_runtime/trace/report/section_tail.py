@@ -10,7 +10,7 @@ from html import escape
 from rljob_runtime.trace.analyse.analysis import Analysis
 from rljob_runtime.trace.analyse.requests import Request
 from rljob_runtime.trace.report.charts import Series, bar_chart, curve_chart, line_chart, stacked_chart
-from rljob_runtime.trace.report.html import bar, figure, grid, legend, number, percent, seconds, table
+from rljob_runtime.trace.report.markup import bar, figure, grid, legend, number, percent, seconds, table
 
 _STAGE_COLOURS = {"reward": "7", "group_assembly": "1", "put": "3", "queue_wait": "6"}
 """What a group goes through after its responses."""

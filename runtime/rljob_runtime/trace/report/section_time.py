@@ -9,7 +9,7 @@ from html import escape
 from rljob_runtime.trace.analyse.analysis import Analysis
 from rljob_runtime.trace.analyse.usage import KINDS, PoolUse
 from rljob_runtime.trace.report.charts import Mark, Series, line_chart, stacked_chart
-from rljob_runtime.trace.report.html import bar, figure, grid, legend, percent, seconds, table
+from rljob_runtime.trace.report.markup import bar, figure, grid, legend, percent, seconds, table
 from rljob_runtime.trace.report.section_learning import column
 from rljob_runtime.trace.report.section_steps import step_panels
 

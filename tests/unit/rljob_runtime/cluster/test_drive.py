@@ -12,7 +12,7 @@ import pytest
 from rljob_runtime.cluster.drive import drive
 from rljob_runtime.cluster.settings import Settings, SettingsError, read_settings
 from rljob_runtime.driver.storage import StorageNotShared, storage_warning
-from rljob_runtime.trace.record.ranks import EventRanks
+from rljob_runtime.trace.record.event_ranks import EventRanks
 from rljob_runtime.weights.transport import TransportError, choose
 from tests.support.jobs import job
 from tests.support.runtime.api_server import Answer, reply, serving

@@ -12,8 +12,8 @@ from rljob_runtime.engines.fake import FakeEngine
 from rljob_runtime.groups.counts import GroupCounts
 from rljob_runtime.rollout.pool import EnginePool, EngineSlot
 from rljob_runtime.trace.record.event_log import EventLog
-from rljob_runtime.trace.record.metrics import METRICS_FILE, MetricsLog
-from rljob_runtime.trace.record.starts import read_starts
+from rljob_runtime.trace.record.metrics_log import METRICS_FILE, MetricsLog
+from rljob_runtime.trace.record.start_log import read_starts
 from tests.support.runtime.steps import HEADER, TOKENS, step_metrics
 
 STEPS = 80

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rljob_runtime.trace.record.metrics import (
+from rljob_runtime.trace.record.metrics_log import (
     METRICS_FILE,
     TENSORBOARD_FOLDER,
     Interruption,
@@ -15,7 +15,7 @@ from rljob_runtime.trace.record.metrics import (
     read_metrics,
     scalars,
 )
-from rljob_runtime.trace.record.starts import STARTS_FILE, Start, read_starts
+from rljob_runtime.trace.record.start_log import STARTS_FILE, Start, read_starts
 from tests.support.disks import fill, small_disk
 
 

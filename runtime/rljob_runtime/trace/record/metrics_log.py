@@ -10,7 +10,7 @@ Guarantees:
 - a row that cannot be written raises; TensorBoard's copy that cannot be written ends with one warning.
 
 A row is {"step": int, "time": s since the epoch, ...values}. When training began, and began again, stands in
-`starts.jsonl` (`starts.py`).
+`starts.jsonl` (`start_log.py`).
 """
 
 import logging
@@ -26,7 +26,7 @@ from typing import Any
 import msgspec
 
 from rljob_runtime.trace.record.event_log import append_line
-from rljob_runtime.trace.record.starts import Cause, Start, append_start, read_starts
+from rljob_runtime.trace.record.start_log import Cause, Start, append_start, read_starts
 
 _log = logging.getLogger(__name__)
 

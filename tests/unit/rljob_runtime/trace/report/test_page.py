@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rljob_runtime.trace.analyse.analysis import analyse_run
-from rljob_runtime.trace.record.starts import Start
+from rljob_runtime.trace.record.start_log import Start
 from rljob_runtime.trace.report.charts import POINTS, Series, curve_chart, line_chart, stacked_chart, ticks
 from rljob_runtime.trace.report.page import write_report
 from rljob_runtime.trace.report.section_lost import interruption

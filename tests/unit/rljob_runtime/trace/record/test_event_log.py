@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from rljob_runtime.trace.analyse.read import Tally, parse, read_steps, read_workers
+from rljob_runtime.trace.analyse.event_files import Tally, parse, read_steps, read_workers
 from rljob_runtime.trace.record.event_log import EventLog, WorkerInfo, append_line
 
 

@@ -10,11 +10,11 @@ from typing import Any
 from rljob_runtime.driver.tracker import Tracker
 from rljob_runtime.groups.counts import GroupCounts
 from rljob_runtime.rollout.pool import EnginePool
-from rljob_runtime.trace.record.metrics import METRICS_FILE, MetricsLog, scalars
-from rljob_runtime.trace.record.starts import STARTS_FILE
+from rljob_runtime.trace.record.metrics_log import METRICS_FILE, MetricsLog, scalars
+from rljob_runtime.trace.record.start_log import STARTS_FILE
 from tests.support.runtime.steps import HEADER, step_metrics
 
-PAGE = Path(__file__).parents[4] / "docs" / "operations.md"
+PAGE = Path(__file__).parents[5] / "docs" / "operations.md"
 KEYS = {
     "staleness_histogram": "VERSIONS", "busy": "POOL", "seconds": "EVENT", "cancelled": "REASON",
     "discarded": "REASON", "rejected": "REASON",

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_runtime.trace.analyse.cover import GAP, Cover
-from rljob_runtime.trace.analyse.detail import BINS, SEGMENTS, DetailBook, merge, running
 from rljob_runtime.trace.analyse.requests import SLOWEST, RequestBook
 from rljob_runtime.trace.analyse.sketch import ACCURACY, Sketch, exact_curve
+from rljob_runtime.trace.analyse.step_detail import BINS, SEGMENTS, DetailBook, merge, running
 from rljob_runtime.trace.analyse.usage import KINDS, WorkerUse, event_shares, pool_uses, role_of
 from rljob_runtime.trace.analyse.windows import (
     Window,
@@ -22,8 +22,8 @@ from rljob_runtime.trace.analyse.windows import (
     windows_from_metrics,
 )
 from rljob_runtime.trace.record.event_log import Event
-from rljob_runtime.trace.record.metrics import Metrics
-from rljob_runtime.trace.record.starts import Cause, Start
+from rljob_runtime.trace.record.metrics_log import Metrics
+from rljob_runtime.trace.record.start_log import Cause, Start
 
 
 def event(
