@@ -67,9 +67,10 @@ def export(run_folder: Path, destination: Path, step: int | None = None) -> int:
             (folder / _CONFIG).write_text(json.dumps(config | {"dtype": dtype}, indent=2) + "\n")
             _write_weights(source, folder, dtype, {"step": str(done)})
     except OSError as error:
+        why = checkpoint.reason(error)
         raise CheckpointError(
-            f"the model of step {done} could not be written to {destination} ({checkpoint.reason(error)}); "
-            f"{source} is whole: make room, or export it elsewhere: rljob export {run_folder} FOLDER"
+            f"the model of step {done} could not be written to {destination} ({why}); {source} is whole: "
+            f"{checkpoint.cure(why)}, or export it elsewhere: rljob export {run_folder} FOLDER"
         ) from error
     return done
 

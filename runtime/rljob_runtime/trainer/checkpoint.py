@@ -4,6 +4,7 @@ Guarantees: `step_N` exists only once it is whole and on the disk; whatever mome
 `newest` finds a whole checkpoint if there ever was one; the newest `keep` stay.
 """
 
+import errno
 import os
 import re
 import shutil
@@ -22,6 +23,16 @@ _EXTRA = "extra.bin"
 _HEAD = "trainer.msgpack"
 _FORMAT = 2
 _NAME = re.compile(r"step_(\d+)")
+_CURES = {
+    os.strerror(code): what
+    for codes, what in (
+        ((errno.EROFS,), "mount it for writing"),
+        ((errno.EACCES, errno.EPERM), "let this user write there"),
+        ((errno.EIO, errno.ESTALE), "look at the disk, which fails"),
+    )
+    for code in codes
+}
+"""What to do, by what the system says of a file that could not be written."""
 
 
 class Head(msgspec.Struct):
@@ -92,6 +103,12 @@ def reason(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def cure(why: str) -> str:
+    """What to do about a file that could not be written, from the `reason`. A reason that does not tell is
+    most often a full disk: torch's writers do not pass on what the system said."""
+    return _CURES.get(why, "make room")
 
 
 def begin(root: Path, step: int) -> Path:

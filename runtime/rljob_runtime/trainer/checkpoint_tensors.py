@@ -173,7 +173,8 @@ def _explain(root: Path, step: int, reason: str) -> str:
     free = shutil.disk_usage(next(path for path in (root, *root.parents) if path.exists())).free
     return (
         f"the checkpoint of step {step} could not be written to {root} ({reason}; {free / 2**30:.2f} GiB "
-        f"free); {kept}: make room, or set checkpoint.path to a larger disk, and go on with --resume"
+        f"free); {kept}: {checkpoint.cure(reason)}, or set checkpoint.path to a larger disk, and go on with "
+        "--resume"
     )
 
 
