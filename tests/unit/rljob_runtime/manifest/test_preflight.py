@@ -32,6 +32,15 @@ TORCH = {"training.rollout.engine": {"torch": {}}}
             ],
         ),
         (
+            {"accelerator": "ascend"},
+            {"vllm": False},
+            MILLION,
+            [
+                "spec.training.rollout.engine.vllm: vLLM is not installed here: use Ascend's image of vLLM, "
+                "as docs/install.md says, or set engine: {torch: {}}"
+            ],
+        ),
+        (
             NVIDIA,
             {"vllm": False},
             MILLION,
