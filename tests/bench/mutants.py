@@ -6,9 +6,10 @@ One that no test notices has survived: it is printed with its change, and belong
 in mutants_equivalent.toml with the reason why no test can tell it from the original. Not changed: class
 bodies, functions with decorators, and sentences for people (see mutmut_run.py).
 
-    python -m tests.bench.mutants                     all packages, and the figures
-    python -m tests.bench.mutants groups parallel     these, and their figures
-    python -m tests.bench.mutants --again groups      only what had survived, without figures
+    python -m tests.bench.mutants                     all packages
+    python -m tests.bench.mutants groups parallel     these
+    python -m tests.bench.mutants --again groups      only what survived before, once there are more tests;
+                                                      all else counts as it did
 """
 
 import argparse
@@ -19,7 +20,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -182,6 +183,22 @@ def mutmut(folder: Path, names: Sequence[str] = ()) -> list[Mutant]:
     return [mutant for mutant in mutants if not names or mutant.name in names]
 
 
+def tried(package: Package, folder: Path, again: bool) -> list[Mutant]:
+    """Every mutant of the package; with `again` only those that survived the last run are tried anew."""
+    results = folder / "mutants.json"
+    if again:
+        mutants = [Mutant(**row) for row in json.loads(results.read_text())]
+        if names := [mutant.name for mutant in survivors(mutants)]:
+            set_up(package, folder)
+            now = {mutant.name: mutant for mutant in mutmut(folder, names)}
+            mutants = [now.get(mutant.name, mutant) for mutant in mutants]
+    else:
+        lay_out(package, folder)
+        mutants = mutmut(folder)
+    results.write_text(json.dumps([asdict(mutant) for mutant in mutants]))
+    return mutants
+
+
 def equivalent() -> dict[tuple[str, str, str], str]:
     """The mutants that no test can tell from the original, by file, old and new line: why."""
     rows = tomllib.loads(EQUIVALENT.read_text())["mutant"]
@@ -236,26 +253,16 @@ def main() -> None:
     """Measure, tell the survivors, and record."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.mutants")
     parser.add_argument("packages", nargs="*", metavar="PACKAGE", help=", ".join(PACKAGES))
-    parser.add_argument(
-        "--again", action="store_true", help="only what survived the last run; record nothing"
-    )
+    parser.add_argument("--again", action="store_true", help="only what survived before")
     arguments = parser.parse_args()
     if left := uncovered():
         parser.error(f"{', '.join(left)}: in no package of {__file__}")
     if unknown := set(arguments.packages) - set(PACKAGES):
         parser.error(f"unknown package {', '.join(sorted(unknown))}; known are {', '.join(PACKAGES)}")
     for name in arguments.packages or PACKAGES:
-        package, folder = PACKAGES[name], WORK / name
-        left = folder / "survivors.json"
-        if arguments.again:
-            set_up(package, folder)
-            mutants = mutmut(folder, json.loads(left.read_text()))
-        else:
-            lay_out(package, folder)
-            mutants = mutmut(folder)
-            record("mutants", figures(name, mutants), keep=True)
+        mutants = tried(PACKAGES[name], WORK / name, arguments.again)
+        record("mutants", figures(name, mutants), keep=True)
         tell(survivors(mutants))
-        left.write_text(json.dumps([mutant.name for mutant in survivors(mutants)]))
 
 
 if __name__ == "__main__":

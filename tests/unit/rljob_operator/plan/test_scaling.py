@@ -189,6 +189,112 @@ def test_pods_that_go_without_an_answer_are_marked(released, timed_out):
     assert step(2, 4, FOUR, entry=entry, released=released, seconds=GRACE).entry.timed_out is timed_out
 
 
+def group_patch(**fields):
+    known = {"cluster": "math-1", "cluster_uid": "cluster-1", "pool": FAST}
+    return ScaleGroup(**{**known, **fields})
+
+
+PATCHES = {
+    "raised": (
+        step(6, 3, FOUR, names=[3]),
+        group_patch(
+            seen_replicas=3, seen_workers_to_delete=(name(3),), replicas=6, workers_to_delete=(name(3),)
+        ),
+    ),
+    "lowered by released pods": (
+        step(2, 4, FOUR, released=[1, 2]),
+        group_patch(
+            seen_replicas=4,
+            seen_workers_to_delete=(),
+            replicas=2,
+            workers_to_delete=(name(2), name(1)),
+            victims_must_live=((name(2), f"uid-{name(2)}"), (name(1), f"uid-{name(1)}")),
+        ),
+    ),
+    "lowered by a released pod and one that has not started": (
+        step(2, 4, (*FOUR[:3], PENDING), released=[0]),
+        group_patch(
+            seen_replicas=4,
+            seen_workers_to_delete=(),
+            replicas=2,
+            workers_to_delete=(name(0), name(3)),
+            victims_must_live=((name(0), f"uid-{name(0)}"), (name(3), f"uid-{name(3)}")),
+            must_not_run=frozenset({name(3)}),
+        ),
+    ),
+    "lowered while a name is still on the list, and another is not needed there any more": (
+        step(2, 3, FOUR, names=[3, 8], released=[2]),
+        group_patch(
+            seen_replicas=3,
+            seen_workers_to_delete=(name(3), name(8)),
+            replicas=2,
+            workers_to_delete=(name(3), name(2)),
+            victims_must_live=((name(2), f"uid-{name(2)}"),),
+            must_be_gone=(name(8),),
+        ),
+    ),
+    "the list is cleared": (
+        step(3, 3, FOUR[:3], names=[3]),
+        group_patch(
+            seen_replicas=3,
+            seen_workers_to_delete=(name(3),),
+            replicas=3,
+            workers_to_delete=(),
+            must_be_gone=(name(3),),
+        ),
+    ),
+    "raised back": (
+        step(3, 3, (*FOUR[:3], pod(FAST, 9)), names=[3]),
+        group_patch(
+            seen_replicas=3,
+            seen_workers_to_delete=(name(3),),
+            replicas=4,
+            workers_to_delete=(name(3),),
+            unlisted_at_least=4,
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("resized", "action"), PATCHES.values(), ids=PATCHES)
+def test_a_patch_says_what_it_rests_on(resized, action):
+    assert resized.action == action
+
+
+def test_what_is_late_is_named_without_a_wait_for_what_has_not_started():
+    late = step(1, 3, (*FOUR[:2], waiting_pod(FAST, 2)), seconds=GRACE, entry=_asked(1))
+    assert patched(late) == (1, [2, 1])
+    assert late.action.must_not_run == frozenset()
+
+
+def _asked(replicas, pool=FAST):
+    return ScaleDown(pool=pool, replicas=replicas, asked_time="2026-11-21T14:02:00Z")
+
+
+def test_time_alone_ends_a_wait_at_the_deadline_or_when_a_pod_should_have_gone():
+    leaving = (*FOUR[:3], replace(pod(FAST, 3), deleting=at(100)))
+    assert step(3, 4, leaving, entry=_asked(3), seconds=50).wake == at(130), "the pod"
+    assert step(3, 4, FOUR, entry=_asked(3), seconds=50).wake == at(GRACE)
+    two = (*FOUR[:2], replace(pod(FAST, 2), deleting=at(80)), replace(pod(FAST, 3), deleting=at(60)))
+    assert step(4, 4, two, seconds=50).wake == at(90), "the first of two"
+    assert step(4, 4, FOUR, seconds=50).wake is None
+    assert step(4, 4, two, names=[2, 3], seconds=50).wake is None, "both are named"
+
+
+def test_a_trainer_that_was_not_stopped_in_time_is_marked():
+    unstarted = (waiting_pod(TRAINER, 0), waiting_pod(TRAINER, 1))
+    for pods, stopped_for, timed_out in ((THREE, None, True), (THREE, 4, False), (unstarted, None, False)):
+        late = step(
+            4, len(pods), pods, entry=_asked(4, TRAINER), stopped_for=stopped_for, seconds=GRACE, pool=TRAINER
+        )
+        assert (late.action.replicas, late.entry.timed_out) == (4, timed_out)
+
+
+def test_a_mark_stays_while_more_go():
+    entry = _asked(1).model_copy(update={"timed_out": True, "victims": [name(3)]})
+    assert step(1, 2, FOUR[:3], names=[3], entry=entry, released=[1], seconds=50).entry.timed_out
+
+
 ANSWERS = {
     "to this spec": (said(released=["a"], observed_generation=2), True),
     "to a later one": (said(released=["a"], observed_generation=3), True),
