@@ -32,7 +32,8 @@ class AggregateBound(StalenessController):
 
     def select(self, step: int) -> tuple[int, ...] | None:
         size = self.batch_size()
-        return tuple(sorted(self._ready)[:size]) if len(self._ready) >= size else None
+        ready = sorted(uid for uids in self._ready.values() for uid in uids)
+        return tuple(ready[:size]) if len(ready) >= size else None
 
 
 def run(max_staleness: float, controller: type[StalenessController] = StalenessController) -> SimulatedJob:

@@ -16,10 +16,13 @@ still be trained before their deadlines, which the admission formula makes possi
 Pure: no clock, no I/O.
 """
 
+import heapq
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,11 @@ class Bound:
         """The hard bound in whole versions."""
         return math.ceil(self.max_staleness)
 
+    @cached_property
+    def _exact_staleness(self) -> tuple[int, int]:
+        """S as it is written, in lowest terms: 0.2 is 1 and 5. Kept, for admission asks for it often."""
+        return Fraction(str(self.max_staleness)).as_integer_ratio()
+
     @property
     def most_outstanding(self) -> int:
         """Most groups that are ever dispatched and not trained."""
@@ -49,8 +57,8 @@ class Bound:
 
     def admitted_at(self, version: int) -> int:
         """How many groups may have been dispatched, in all, while engines generate with `version`."""
-        share = Fraction(str(self.max_staleness)) + version + 1
-        return math.floor(share * self.steps_per_version * self.groups_per_step)
+        share, whole = self._exact_staleness
+        return (share + (version + 1) * whole) * self.steps_per_version * self.groups_per_step // whole
 
     def slots(self, first_step: int, version: int) -> int:
         """Groups that steps first_step, first_step + 1, ... train up to the last step of `version`."""
@@ -58,24 +66,30 @@ class Bound:
 
 
 def choose_batch(
-    bound: Bound, step: int, ready: Iterable[int], deadlines: Mapping[int, int], size: int
-) -> tuple[int, ...] | None:
-    """The groups that step `step` trains, in order of uid, or None to wait.
+    bound: Bound, step: int, ready: Mapping[int, int], outstanding: Mapping[int, int], size: int
+) -> Mapping[int, int] | None:
+    """How many ready groups of each deadline step `step` trains, or None to wait.
 
-    `deadlines` maps every outstanding uid (dispatched, not trained) to the last version at which it may be
-    trained; `ready` are those that wait in the queue; `size` is how many groups the step takes. Waits while
-    fewer than `size` are ready, or while taking the ready ones would leave some other group without a slot
-    before its deadline.
+    A deadline is the last version at which a group may be trained. `outstanding` counts the groups that are
+    dispatched and not trained by their deadline; `ready` those of them that wait in the queue; `size` is how
+    many groups the step takes, those with the nearest deadlines. Waits while fewer than `size` are ready, or
+    while taking the ready ones would leave some other group without a slot before its deadline.
+
+    Groups with one deadline are alike here, and there are few deadlines, whatever the number of groups.
     """
-    by_deadline = sorted(ready, key=lambda uid: (deadlines[uid], uid))
-    if len(by_deadline) < size:
+    if sum(ready.values()) < size:
         return None
-    batch = set(by_deadline[:size])
-    left = sorted(deadline for uid, deadline in deadlines.items() if uid not in batch)
-    for count, deadline in enumerate(left, start=1):
-        if count > bound.slots(step + 1, deadline):
+    batch: dict[int, int] = {}
+    wanted = size
+    for deadline in sorted(ready):
+        batch[deadline] = min(ready[deadline], wanted)
+        wanted -= batch[deadline]
+    left = 0
+    for deadline in sorted(outstanding):
+        left += outstanding[deadline] - batch.get(deadline, 0)
+        if left > bound.slots(step + 1, deadline):
             return None
-    return tuple(sorted(batch))
+    return batch
 
 
 class StalenessController:
@@ -91,7 +105,11 @@ class StalenessController:
         self.trained = trained
         self._capacity = capacity_groups
         self._deadlines: dict[int, int] = {}
-        self._ready: set[int] = set()
+        """Of each outstanding group, by uid."""
+        self._outstanding: Counter[int] = Counter()
+        """How many outstanding groups have each deadline."""
+        self._ready: dict[int, set[int]] = {}
+        """The groups that wait to be trained, by deadline."""
 
     @property
     def outstanding(self) -> int:
@@ -101,7 +119,7 @@ class StalenessController:
     @property
     def ready(self) -> int:
         """Groups that wait to be trained."""
-        return len(self._ready)
+        return sum(map(len, self._ready.values()))
 
     def room(self, version: int) -> int:
         """How many groups may be dispatched to engines whose oldest version is `version`.
@@ -118,27 +136,46 @@ class StalenessController:
         """A group goes to engines whose oldest version is `version`."""
         if uid in self._deadlines:
             raise ValueError(f"group {uid} is outstanding already")
-        self._deadlines[uid] = version + self.bound.versions
+        deadline = version + self.bound.versions
+        self._deadlines[uid] = deadline
+        self._outstanding[deadline] += 1
 
     def put(self, uid: int) -> None:
         """A dispatched group is complete and waits in the queue."""
         if uid not in self._deadlines:
             raise ValueError(f"group {uid} was not dispatched")
-        self._ready.add(uid)
+        self._ready.setdefault(self._deadlines[uid], set()).add(uid)
 
     def batch_size(self) -> int:
         """Groups that the next step trains; 0 when the job is done."""
         return min(self.bound.groups_per_step, self.total_groups - self.trained)
 
     def select(self, step: int) -> tuple[int, ...] | None:
-        """The groups of step `step`, or None to wait; see `choose_batch`."""
-        return choose_batch(self.bound, step, self._ready, self._deadlines, self.batch_size())
+        """The groups of step `step`, in order of uid, or None to wait; see `choose_batch`. Of the groups with
+        one deadline the oldest go."""
+        ready = {deadline: len(uids) for deadline, uids in self._ready.items()}
+        batch = choose_batch(self.bound, step, ready, self._outstanding, self.batch_size())
+        if batch is None:
+            return None
+        return tuple(
+            sorted(
+                uid
+                for deadline, count in batch.items()
+                for uid in heapq.nsmallest(count, self._ready[deadline])
+            )
+        )
 
     def finished(self, uids: Iterable[int]) -> None:
         """These groups were trained."""
         for uid in uids:
-            self._ready.remove(uid)
+            deadline = self._deadlines[uid]
+            self._ready[deadline].remove(uid)
+            if not self._ready[deadline]:
+                del self._ready[deadline]
             del self._deadlines[uid]
+            self._outstanding[deadline] -= 1
+            if not self._outstanding[deadline]:
+                del self._outstanding[deadline]
             self.trained += 1
 
     def dispatch_version(self, uid: int) -> int:

@@ -1,8 +1,12 @@
 """The staleness policy, rule by rule."""
 
-import pytest
+from collections.abc import Mapping, Sequence
 
-from rljob_runtime.groups.staleness import Bound, StalenessController, choose_batch
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rljob_runtime.groups.staleness import Bound, StalenessController
 
 
 @pytest.mark.parametrize(
@@ -72,7 +76,40 @@ def test_slots_up_to_the_last_step_of_a_version(first_step, version, slots):
     ],
 )
 def test_batch(case, step, ready, deadlines, size, batch):
-    assert choose_batch(Bound(1, 2), step, ready, deadlines, size) == batch
+    assert selected(Bound(1, 2), step, ready, deadlines, size) == batch
+
+
+def selected(
+    bound: Bound, step: int, ready: Sequence[int], deadlines: Mapping[int, int], size: int
+) -> tuple[int, ...] | None:
+    """What a controller selects for `step`: `deadlines` of the outstanding groups by uid, `ready` of them in
+    the order in which they were put, `size` groups to a step."""
+    total = size if size < bound.groups_per_step else 1000
+    controller = StalenessController(bound, total)
+    for uid, deadline in deadlines.items():
+        controller.dispatched(uid, deadline - bound.versions)
+    for uid in ready:
+        controller.put(uid)
+    assert controller.batch_size() == size, "the case asks for another size than the bound's"
+    return controller.select(step)
+
+
+@given(
+    deadlines=st.lists(st.integers(0, 6), max_size=12),
+    ready=st.sets(st.integers(0, 11)),
+    groups_per_step=st.integers(1, 4),
+    step=st.integers(0, 6),
+)
+def test_the_counts_decide_as_a_look_at_each_group_does(deadlines, ready, groups_per_step, step):
+    bound, by_uid = Bound(2, groups_per_step), dict(enumerate(deadlines))
+    there = [uid for uid in by_uid if uid in ready]
+    expected: tuple[int, ...] | None = None
+    if len(there) >= groups_per_step:
+        batch = sorted(there, key=lambda uid: (by_uid[uid], uid))[:groups_per_step]
+        left = sorted(deadline for uid, deadline in by_uid.items() if uid not in batch)
+        in_time = all(n <= bound.slots(step + 1, deadline) for n, deadline in enumerate(left, start=1))
+        expected = tuple(sorted(batch)) if in_time else None
+    assert selected(bound, step, there, by_uid, groups_per_step) == expected
 
 
 def test_room_counts_what_is_trained_and_outstanding():
