@@ -2,7 +2,8 @@
 
 Guarantees that every engine keeps:
 - each `submit` ends exactly once: it returns a `Generation` (finish "abort" with what was generated so far
-  when it was aborted), or raises `EngineDied`;
+  when it was aborted), or raises `EngineDied`; one whose caller is cancelled is ended in the engine as by
+  `abort`;
 - `load` is legal only between `pause` and `resume`, and the new version labels exactly the tokens sampled
   after it;
 - after `pause("keep")` running requests stand still and go on after `resume` (their KV cache is computed

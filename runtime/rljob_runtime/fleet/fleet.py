@@ -166,7 +166,7 @@ class Fleet:
         offered = node.pod in self._site.draft.offered
         if member is None:
             return WorkerSlot(key, node.pod, released=released, offered=offered)
-        requests = member.slot.places if member.slot is not None else 0
+        requests = member.slot.running if member.slot is not None else 0
         return WorkerSlot(key, node.pod, member.occupant, requests, member.joined_at, released, offered)
 
     def _begin(self, key: str, node: RayNode, pool: str) -> None:
@@ -232,12 +232,8 @@ class Fleet:
 
     async def _take_off(self, member: Member, slot: EngineSlot) -> None:
         """End a worker that has to leave, once its requests have moved."""
-        moved = slot.places
-        try:
-            async with asyncio.timeout(self._times.clear):
-                await self._pool.clear(slot)
-        except TimeoutError:
-            self._pool.lost(slot, f"engine {slot.engine.name} kept requests for {self._times.clear:g} s")
+        moved = slot.running
+        await self._pool.clear(slot, self._times.clear)
         await self._weights.remove(slot)
         self._relieve_newcomers()
         await self._close(member, slot.engine)

@@ -22,7 +22,7 @@ from rljob_runtime.groups.responses import Response, request_id, response_seed
 from rljob_runtime.groups.staleness import StalenessController
 from rljob_runtime.groups.state import RolloutSettings
 from rljob_runtime.rollout.pool import EnginePool, EngineSlot
-from rljob_runtime.samples import Group, Prompt, Sample
+from rljob_runtime.samples import Group, Prompt, Sample, Tokens
 from rljob_runtime.trace.record.event_log import EventLog
 
 
@@ -72,47 +72,52 @@ class Rollouter:
         self._on_hold = False
         self._attempts = 0
         self._groups: dict[int, asyncio.Task[None]] = {}
+        self._starting = 0
+        """Responses of the group dispatched last that have not asked for an engine yet."""
         pool.listen(self._wake.set)
 
     async def run(self) -> None:
-        """Dispatch prompts as admission allows, until cancelled."""
+        """Dispatch prompts as admission allows, until cancelled.
+
+        After each prompt it waits until something has changed: an engine has room, the job has a new version
+        or step, or the requests of that prompt have asked for their engines. It has no deadline: the training
+        loop watches how long its step waits for groups."""
         async with asyncio.TaskGroup() as tasks:
             held_since: float | None = None
             while True:
                 self._wake.clear()
                 uid = self._next_uid()
-                if uid is None:
-                    if self._on_hold:
+                if uid is not None:
+                    if held_since is not None:
+                        waited = self._events.clock() - held_since
+                        self._events.add("admission_wait", self.pool.step, held_since, waited)
                         held_since = None
-                    elif held_since is None and self.pool.has_room():
-                        held_since = self._events.clock()
-                    await self._wake.wait()
-                    continue
-                if held_since is not None:
-                    self._events.add(
-                        "admission_wait", self.pool.step, held_since, self._events.clock() - held_since
-                    )
+                    self._starting = self._settings.samples_per_prompt
+                    self._groups[uid] = tasks.create_task(self._grow(uid), name=f"group-{uid}")
+                elif self._on_hold:
                     held_since = None
-                self._groups[uid] = tasks.create_task(self._grow(uid), name=f"group-{uid}")
-                # The group's requests take their places before admission looks at the engines again.
-                await asyncio.sleep(0)
-                await asyncio.sleep(0)
+                elif held_since is None and self._starting == 0 and self.pool.has_room():
+                    held_since = self._events.clock()
+                await self._wake.wait()
 
     def poke(self) -> None:
         """Something that admission depends on has changed."""
         self._wake.set()
 
     async def hold(self, reason: str) -> None:
-        """Cancel every group that is not in the queue, free the engines of its requests, and dispatch none
-        until `restart`: the engines that are freed would get groups of a state that is given up."""
+        """Cancel every group that is not in the queue, which ends its requests on their engines, and dispatch
+        none until `restart`: the engines that are freed would get groups of a state that is given up.
+
+        Returns when the groups have ended: what they wait for, they stop waiting for at once."""
         self._on_hold = True
         tasks = dict(self._groups)
         for uid, task in tasks.items():
             task.cancel()
             del self._groups[uid]
         self.counts.cancel(reason, len(tasks))
-        await self.pool.abort_all()
         await asyncio.gather(*tasks.values(), return_exceptions=True)
+        # A response that was cancelled before it began has not asked for an engine, and never will.
+        self._starting = 0
 
     def restart(self, controller: StalenessController, todo: Iterator[int]) -> None:
         """Go on from another state of the job, for which the engines have their weights."""
@@ -124,7 +129,7 @@ class Rollouter:
 
     def _next_uid(self) -> int | None:
         """The next prompt, if admission and the engines have room for it; it is then dispatched."""
-        if self._on_hold:
+        if self._on_hold or self._starting:
             return None
         version = self.pool.oldest_version()
         if version is None or not self.pool.has_room() or self._controller.room(version) == 0:
@@ -186,6 +191,10 @@ class Rollouter:
 
     async def _respond(self, prompt: Prompt, index: int) -> Response:
         """One response, over as many engines and attempts as it takes."""
+        # It asks for its engine in this same turn of the loop.
+        self._starting -= 1
+        if self._starting == 0:
+            self.poke()
         response = Response(began=self._events.clock())
         seed = response_seed(self._settings.seed, prompt.uid, index)
         while True:
@@ -193,7 +202,7 @@ class Rollouter:
             self._attempts += 1
             request = Request(
                 request_id=request_id(prompt.uid, index, self._attempts),
-                tokens=np.concatenate([prompt.tokens, response.tokens]),
+                tokens=_tokens_so_far(prompt, response),
                 max_tokens=self._settings.max_response_tokens - len(response.tokens),
                 seed=seed,
                 generated=len(response.tokens),
@@ -230,3 +239,11 @@ class Rollouter:
             return True
         self.counts.continued_requests += 1
         return False
+
+
+def _tokens_so_far(prompt: Prompt, response: Response) -> Tokens:
+    """Prompt and response. Where there is no response yet, the prompt's own array: requests of one group that
+    wait or run hold one copy of it, not one each."""
+    if len(response.tokens) == 0:
+        return prompt.tokens
+    return np.concatenate([prompt.tokens, response.tokens])

@@ -124,7 +124,7 @@ class EngineSync:
             log.info("%s stays at version %d: %s", slot.engine.name, slot.version, error)
             return
         if slot.alive:
-            slot.version = ref.version
+            self.pool.loaded(slot, ref.version)
 
     async def resume(self, slot: EngineSlot) -> None:
         if slot.alive:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from rljob_runtime.engines.protocol import WeightRef
 from rljob_runtime.restarts import GivenUp
 from tests.support.simulated.scaled_job import DETECTION_SECONDS, PodEngine, ScaledJob
 from tests.support.simulated.simulated_job import Scenario
@@ -192,3 +193,28 @@ def test_an_engine_that_is_never_ready_ends_the_job_and_names_the_field():
         assert str(group.exceptions[0]).endswith(
             "it was not ready within 1800 s (spec.training.timeouts.startSeconds)"
         )
+
+
+def test_an_engine_that_dies_while_it_loads_its_first_weights_is_started_again():
+    async def script(job: ScaledJob) -> None:
+        await asyncio.sleep(5)
+        assert job.plan.newest is not None
+        load, deaths = PodEngine.load, []
+
+        async def dying(engine: PodEngine, ref: WeightRef) -> None:
+            if not deaths and engine in job.cluster.engines[pod]:
+                deaths.append(engine.name)
+                engine.die("it crashed")
+            await load(engine, ref)
+
+        pod = job.cluster.add()
+        PodEngine.load = dying  # type: ignore[method-assign]
+        try:
+            job.ask(fast=2)
+            await asyncio.sleep(5)
+        finally:
+            PodEngine.load = load  # type: ignore[method-assign]
+        assert len(deaths) == 1 and len(job.cluster.engines[pod]) == 2
+        assert pod in job.serving
+
+    run(script, engines=1)

@@ -1,0 +1,380 @@
+"""Where requests wait, are placed and are released, in virtual time."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from rljob_runtime.engines.protocol import EngineDied
+from rljob_runtime.rollout.pool import EnginePool, EngineSlot
+from rljob_runtime.simulate.virtual_loop import run_virtual
+from rljob_runtime.trace.record.event_log import EventLog
+
+
+class RecordingEngine:
+    """Notes which requests are aborted; `release` then happens as the case says."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.aborted: list[str] = []
+        self.dead = False
+
+    async def abort(self, request_id: str) -> None:
+        await asyncio.sleep(0.1)
+        if self.dead:
+            raise EngineDied(f"engine {self.name}: killed")
+        self.aborted.append(request_id)
+
+
+class Site:
+    """A pool with engines of the given limits, which have joined."""
+
+    def __init__(self, *limits: int, joined: bool = True) -> None:
+        self.lost: list[str] = []
+        self.changes = 0
+        self.pool = EnginePool(asyncio.get_running_loop().time, lambda slot, why: self.lost.append(why))
+        self.pool.listen(self._changed)
+        self.slots = [self.add(limit) for limit in limits]
+        if joined:
+            for slot in self.slots:
+                self.pool.join(slot)
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+    def add(self, limit: int, version: int = 0) -> EngineSlot:
+        engine: Any = RecordingEngine(f"engine-{len(self.pool.slots)}")
+        slot = EngineSlot(engine, "fast", limit, EventLog(None, 0, engine.name, "fast"), version)
+        self.pool.add(slot)
+        return slot
+
+    async def place(self, count: int) -> list[int]:
+        """Places requests one after the other; on which engines."""
+        return [(await self.pool.acquire((0, index))).number for index in range(count)]
+
+    def wait(self, *priority: int) -> "asyncio.Task[EngineSlot]":
+        return asyncio.ensure_future(self.pool.acquire((priority[0], priority[1])))
+
+    @property
+    def running(self) -> list[int]:
+        return [slot.running for slot in self.slots]
+
+
+def virtual(main: Coroutine[Any, Any, None]) -> None:
+    run_virtual(main)
+
+
+@pytest.mark.parametrize(
+    ("limits", "requests", "order", "running"),
+    [
+        ((2, 2), 4, [0, 1, 0, 1], [2, 2]),
+        ((1, 3), 4, [0, 1, 1, 1], [1, 3]),
+        ((2, 8), 6, [0, 1, 1, 1, 1, 0], [2, 4]),
+    ],
+    ids=["in turn", "never above the limit", "by share: 2 of 8 are less than 1 of 2"],
+)
+def test_where_requests_are_placed(
+    limits: tuple[int, ...], requests: int, order: list[int], running: list[int]
+) -> None:
+    async def main() -> None:
+        site = Site(*limits)
+        assert await site.place(requests) == order
+        assert site.running == running
+
+    virtual(main())
+
+
+def test_a_request_that_waits_is_placed_by_priority_then_arrival() -> None:
+    async def main() -> None:
+        site = Site(1)
+        (slot,) = site.slots
+        await site.place(1)
+        placed: list[str] = []
+
+        async def wait(name: str, priority: tuple[int, int]) -> None:
+            await site.pool.acquire(priority)
+            placed.append(name)
+
+        tasks = [
+            asyncio.ensure_future(wait(name, priority))
+            for name, priority in [("late", (7, 0)), ("b", (3, 1)), ("a", (3, 0)), ("a again", (3, 0))]
+        ]
+        await asyncio.sleep(1)
+        assert placed == [] and not site.pool.has_room()
+        for _ in tasks:
+            site.pool.release(slot)
+            await asyncio.sleep(1)
+        assert placed == ["a", "a again", "b", "late"]
+        assert slot.running == 1
+
+    virtual(main())
+
+
+def test_nobody_overtakes_one_that_waits_when_an_engine_joins() -> None:
+    async def main() -> None:
+        site = Site(2, joined=False)
+        waiting = [site.wait(0, index) for index in range(3)]
+        await asyncio.sleep(1)
+        site.pool.join(site.slots[0])
+        assert not site.pool.has_room(), "its two places are for those that wait"
+        await asyncio.sleep(1)
+        assert [task.done() for task in waiting] == [True, True, False]
+        waiting[2].cancel()
+
+    virtual(main())
+
+
+def test_one_that_is_cancelled_while_it_waits_is_not_placed() -> None:
+    async def main() -> None:
+        site = Site(1)
+        await site.place(1)
+        first, second = site.wait(0, 0), site.wait(0, 1)
+        await asyncio.sleep(1)
+        first.cancel()
+        await asyncio.sleep(1)
+        site.pool.release(site.slots[0])
+        await asyncio.sleep(1)
+        assert second.done() and site.running == [1]
+
+    virtual(main())
+
+
+def test_one_that_is_cancelled_in_the_moment_it_is_placed_is_released() -> None:
+    async def main() -> None:
+        site = Site(1)
+        await site.place(1)
+        waiting = site.wait(0, 0)
+        await asyncio.sleep(1)
+        site.pool.release(site.slots[0])  # It is placed now, and learns of it in the next turn of the loop.
+        assert site.running == [1]
+        waiting.cancel()
+        await asyncio.sleep(1)
+        assert waiting.cancelled() and site.running == [0]
+        assert site.pool.has_room()
+
+    virtual(main())
+
+
+def test_those_that_were_cancelled_do_not_count_as_waiting() -> None:
+    async def main() -> None:
+        site = Site(1, joined=False)
+        waiting = [site.wait(0, index) for index in range(3)]
+        await asyncio.sleep(1)
+        for task in waiting:
+            task.cancel()
+        await asyncio.sleep(1)
+        site.pool.join(site.slots[0])
+        assert site.pool.has_room() and site.running == [0]
+
+    virtual(main())
+
+
+STATES = {
+    "joined": (lambda _pool, _slot: None, True),
+    "it has yet to join": (None, False),
+    "paused": (lambda pool, slot: pool.leave(slot), False),
+    "paused and joined again": (lambda pool, slot: (pool.leave(slot), pool.join(slot)), True),
+    "leaving": (lambda pool, slot: asyncio.ensure_future(pool.clear(slot, 9)), False),
+    "lost": (lambda pool, slot: pool.lost(slot, "killed"), False),
+    "lost, and joined all the same": (lambda pool, slot: (pool.lost(slot, ""), pool.join(slot)), False),
+    "removed": (lambda pool, slot: pool.remove(slot), False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_who_gets_requests(state: str) -> None:
+    async def main() -> None:
+        change, gets = STATES[state]
+        site = Site(1, joined=change is not None)
+        if change is not None:
+            change(site.pool, site.slots[0])
+            await asyncio.sleep(0)
+        assert site.pool.has_room() is gets
+        assert (site.pool.oldest_version() is not None) is gets
+
+    virtual(main())
+
+
+def test_a_leaving_engine_does_not_join() -> None:
+    """Its weights were being loaded when it was told to leave."""
+
+    async def main() -> None:
+        site = Site(2)
+        await site.place(1)
+        clearing = asyncio.ensure_future(site.pool.clear(site.slots[0], 9))
+        await asyncio.sleep(1)
+        site.pool.join(site.slots[0])
+        assert not site.slots[0].joined and not site.pool.has_room()
+        site.pool.release(site.slots[0])
+        await clearing
+        assert not site.pool.has_room()
+
+    virtual(main())
+
+
+def test_what_a_lost_engine_ran_is_released_and_brings_it_not_back() -> None:
+    async def main() -> None:
+        site = Site(2, 2)
+        await site.place(3)
+        site.pool.lost(site.slots[0], "killed")
+        site.pool.lost(site.slots[0], "told twice")
+        assert site.lost == ["killed"]
+        site.pool.release(site.slots[0])
+        site.pool.release(site.slots[0])
+        assert site.running == [0, 1]
+        assert await site.place(1) == [1]
+        assert not site.pool.has_room()
+
+    virtual(main())
+
+
+def test_an_engine_that_was_never_added_may_be_removed() -> None:
+    """It died while it loaded its first weights."""
+
+    async def main() -> None:
+        site = Site(1)
+        engine: Any = RecordingEngine("engine-1")
+        newcomer = EngineSlot(engine, "fast", 1, EventLog(None, 0, "engine-1", "fast"))
+        site.pool.remove(newcomer)
+        assert site.pool.slots == site.slots and site.lost == []
+
+    virtual(main())
+
+
+# clear
+
+
+def submitted(site: Site, slot: EngineSlot, *names: str) -> None:
+    slot.requests.update(names)
+
+
+def test_clear_aborts_what_is_submitted_and_waits_until_nothing_is_placed() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        site = Site(3)
+        (slot,) = site.slots
+        await site.place(3)
+        submitted(site, slot, "0.0#1", "0.1#2")
+        ended: list[float] = []
+
+        async def clear() -> None:
+            await site.pool.clear(slot, 60)
+            ended.append(loop.time())
+
+        clearing = asyncio.ensure_future(clear())
+        for _ in range(3):
+            await asyncio.sleep(1)
+            assert not ended
+            site.pool.release(slot)
+        await clearing
+        assert sorted(slot.engine.aborted) == ["0.0#1", "0.1#2"]
+        assert ended == [3.0] and site.lost == []
+
+    virtual(main())
+
+
+def test_clear_of_an_idle_engine_ends_at_once() -> None:
+    async def main() -> None:
+        site = Site(3)
+        await site.pool.clear(site.slots[0], 60)
+        assert asyncio.get_running_loop().time() == 0 and site.lost == []
+
+    virtual(main())
+
+
+@pytest.mark.parametrize(
+    ("what", "seconds", "why"),
+    [
+        ("it keeps them", 60.0, "engine engine-0 kept requests for 60 s"),
+        ("it dies when it is told", 0.1, "engine engine-0: killed"),
+        ("its node is gone", 5.0, "node gone"),
+    ],
+)
+def test_clear_ends_without_the_requests(what: str, seconds: float, why: str) -> None:
+    async def main() -> None:
+        site = Site(1)
+        (slot,) = site.slots
+        await site.place(1)
+        submitted(site, slot, "0.0#1")
+        slot.engine.dead = what == "it dies when it is told"
+        if what == "its node is gone":
+            asyncio.get_running_loop().call_later(5, site.pool.lost, slot, "node gone")
+        await site.pool.clear(slot, 60)
+        assert asyncio.get_running_loop().time() == pytest.approx(seconds)
+        assert site.lost == [why]
+
+    virtual(main())
+
+
+# Versions and idle time
+
+
+def test_the_oldest_version_is_that_of_engines_that_have_entered() -> None:
+    async def main() -> None:
+        site = Site(1, 1, joined=False)
+        pool, (first, second) = site.pool, site.slots
+        seen = [pool.oldest_version()]
+        for act in (
+            lambda: pool.loaded(first, 3),
+            lambda: pool.join(first),
+            lambda: pool.loaded(second, 2),
+            lambda: pool.join(second),
+            lambda: pool.leave(second),
+            lambda: pool.loaded(second, 4),
+            lambda: pool.join(second),
+            lambda: pool.leave(first),
+            lambda: pool.loaded(first, 5),
+            lambda: pool.leave(second),
+            lambda: pool.join(first),
+            lambda: pool.lost(second, "killed"),
+            lambda: pool.loaded(second, 1),
+            lambda: pool.lost(first, "killed"),
+        ):
+            act()
+            seen.append(pool.oldest_version())
+        assert seen == [None, None, 3, 3, 2, 2, 3, 3, 3, 4, None, 4, 5, 5, None]
+
+    virtual(main())
+
+
+def test_idle_time_is_what_passes_without_a_request() -> None:
+    async def main() -> None:
+        site = Site(2, joined=False)
+        (slot,), pool, clock = site.slots, site.pool, asyncio.get_running_loop().time
+        idle = []
+        await asyncio.sleep(1)
+        idle.append(slot.idle(clock()))
+        pool.join(slot)
+        await asyncio.sleep(2)
+        idle.append(slot.idle(clock()))
+        await site.place(2)
+        await asyncio.sleep(4)
+        idle.append(slot.idle(clock()))
+        pool.release(slot)
+        await asyncio.sleep(8)
+        idle.append(slot.idle(clock()))
+        pool.release(slot)
+        await asyncio.sleep(16)
+        idle.append(slot.idle(clock()))
+        assert idle == [0.0, 2.0, 2.0, 2.0, 18.0]
+
+    virtual(main())
+
+
+def test_listeners_hear_of_what_may_make_room() -> None:
+    async def main() -> None:
+        site = Site(2)
+        heard = site.changes
+        assert heard == 1, "the join"
+        await site.place(1)
+        assert site.changes == heard
+        for act in (
+            lambda: site.pool.release(site.slots[0]),
+            lambda: site.pool.lost(site.slots[0], "killed"),
+        ):
+            act()
+            heard += 1
+            assert site.changes == heard
+
+    virtual(main())
