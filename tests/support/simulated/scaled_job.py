@@ -29,12 +29,11 @@ class PodEngine(FakeEngine):
     """An engine that tells whether it lives."""
 
     alive = True
-    unreachable = 0
-    """How many loads are to find no weights."""
+    cluster: "MadeUpCluster"
 
     async def load(self, ref: WeightRef) -> None:
-        if PodEngine.unreachable:
-            PodEngine.unreachable -= 1
+        if self.cluster.unreachable:
+            self.cluster.unreachable -= 1
             raise WeightsGone("the trainer's pod does not answer")
         await super().load(ref)
 
@@ -50,6 +49,8 @@ class MadeUpCluster:
         self.nodes: dict[str, RayNode] = {}
         self.engines: dict[str, list[PodEngine]] = {}
         """All that were ever started on a pod."""
+        self.unreachable = 0
+        """How many loads are to find no weights."""
         self._numbers = itertools.count()
 
     def add(self, pool: str = "fast") -> str:
@@ -164,6 +165,7 @@ class ScaledJob(SimulatedJob):
         if not self.cluster.nodes[node.id].resources:
             raise EngineDied(f"{node.id} takes no actor")
         engine = PodEngine(worker.name, scenario.length_of, scenario.max_running, scenario.timing)
+        engine.cluster = self.cluster
         self.cluster.engines[node.id].append(engine)
         await engine.start(self.controller.bound.version_at(self.first_step))
         return engine

@@ -11,7 +11,6 @@ import pytest
 
 from rljob_runtime.cluster.drive import drive
 from rljob_runtime.cluster.settings import Settings, SettingsError, read_settings
-from rljob_runtime.driver.storage import StorageNotShared, storage_warning
 from rljob_runtime.trace.record.event_ranks import EventRanks
 from rljob_runtime.weights.transport import TransportError, choose
 from tests.support.jobs import job
@@ -144,13 +143,6 @@ def test_transports(wanted: Any, accelerator: str, pull: bool, one_machine: bool
 def test_shared_memory_does_not_reach_other_machines() -> None:
     with pytest.raises(TransportError, match="use auto in a cluster"):
         choose("shm", "cpu", pull=False, one_machine=False)
-
-
-def test_storage_of_the_trainer_pods() -> None:
-    assert storage_warning([True, True], pods=2, folder="/f") is None
-    assert "lost with the pod" in (storage_warning([False, False], pods=1, folder="/f") or "")
-    with pytest.raises(StorageNotShared, match=r"2 pods do not share /f"):
-        storage_warning([True, False], pods=2, folder="/f")
 
 
 def test_event_ranks_stay_and_are_never_shared() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from rljob_runtime.engines.protocol import WeightRef
 from rljob_runtime.restarts import GivenUp
-from tests.support.simulated.scaled_job import DETECTION_SECONDS, PodEngine, ScaledJob
+from tests.support.simulated.scaled_job import DETECTION_SECONDS, ScaledJob
 from tests.support.simulated.simulated_job import Scenario
 
 Script = Callable[[ScaledJob], Coroutine[Any, Any, None]]
@@ -170,11 +170,11 @@ def test_a_version_that_could_not_be_had_is_asked_for_again():
         await asyncio.sleep(5)
         job.cluster.working(job.serving[0])[0].die("it crashed")
         # By then all groups that are under way are trained.
-        job.start_seconds, PodEngine.unreachable = 20.0, 2
+        job.start_seconds, job.cluster.unreachable = 20.0, 2
         await asyncio.sleep(15)
         assert job.serving == []
         await asyncio.sleep(100)
-        assert len(job.serving) == 1 and PodEngine.unreachable == 0
+        assert len(job.serving) == 1 and job.cluster.unreachable == 0
 
     run(script, engines=1)
 

@@ -1,0 +1,69 @@
+"""What becomes of the trainer's calls that take too long."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from rljob_api import RLJob
+from rljob_runtime.driver.job_settings import job_settings
+from rljob_runtime.driver.ranks import RayTrainer, TrainerDied
+from rljob_runtime.run_folder import RunOptions
+from rljob_runtime.simulate.virtual_loop import run_virtual
+from rljob_runtime.trace.record.event_ranks import EventRanks
+from tests.support.jobs import job
+
+SLOW: dict[str, tuple[Callable[[RayTrainer], Coroutine[Any, Any, Any]], str]] = {
+    "setup": (lambda trainer: trainer.start(["node"]), "100 s (spec.training.timeouts.startSeconds)"),
+    "step": (lambda trainer: trainer.step(0, 0, [1]), "300 s (spec.training.timeouts.stepSeconds)"),
+    "save": (lambda trainer: trainer.save(1, b""), "300 s (spec.training.timeouts.stepSeconds)"),
+    "load": (lambda trainer: trainer.load(), "300 s (spec.training.timeouts.stepSeconds)"),
+    "publish": (lambda trainer: trainer.publish(1), "200 s (spec.training.timeouts.weightUpdateSeconds)"),
+}
+
+
+class Rank:
+    """Answers every call but one, which never ends."""
+
+    def __init__(self, slow: str) -> None:
+        self._slow = slow
+
+    def __getattr__(self, method: str) -> Any:
+        async def call(*_: object) -> str:
+            if method == self._slow:
+                await asyncio.get_running_loop().create_future()
+            return "127.0.0.1:1"
+
+        return SimpleNamespace(remote=call)
+
+
+@pytest.mark.parametrize("method", SLOW)
+def test_a_call_that_takes_too_long_ends_the_ranks_and_names_the_field(
+    monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    import ray
+
+    call, told = SLOW[method]
+    killed: list[object] = []
+    monkeypatch.setattr(ray, "kill", killed.append)
+    monkeypatch.setattr(RayTrainer, "_start_rank", lambda *_: Rank(method))
+    timeouts = {"startSeconds": 100, "weightUpdateSeconds": 200, "stepSeconds": 300}
+    manifest = RLJob.model_validate(job({"training.timeouts": timeouts}))
+    options = RunOptions(Path("/nowhere"), Path("/nowhere"), resume=False, live=False)
+    route: Any = SimpleNamespace(root=None, transport="shm")
+
+    async def main() -> None:
+        trainer = RayTrainer(
+            manifest, job_settings(manifest, 10), options, cast(Any, None), None, EventRanks(), route, 1.0
+        )
+        with pytest.raises(TrainerDied) as raised:
+            if method != "setup":
+                await trainer.start(["node"])
+            await call(trainer)
+        assert str(raised.value) == f"the trainer's {method} took longer than {told}"
+
+    run_virtual(main())
+    assert len(killed) == 1
