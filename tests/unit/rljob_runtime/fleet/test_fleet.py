@@ -6,7 +6,7 @@ from typing import Any
 
 from rljob_runtime.engines.protocol import WeightRef
 from rljob_runtime.restarts import GivenUp
-from tests.support.simulated.scaled_job import DETECTION_SECONDS, ScaledJob
+from tests.support.simulated.scaled_job import DETECTION_SECONDS, PodEngine, ScaledJob
 from tests.support.simulated.simulated_job import Scenario
 
 Script = Callable[[ScaledJob], Coroutine[Any, Any, None]]
