@@ -5,6 +5,7 @@ name comes with the nearest known one, or with the list of what is known.
 """
 
 import difflib
+import re
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -75,8 +76,7 @@ def _explain(details: ErrorDetails, model: type[BaseModel]) -> Iterator[Problem]
         listed = "" if suggestion or not known else f" (known here: {', '.join(sorted(known))})"
         yield Problem(path, f"unknown field{listed}", suggestion)
     elif kind == "missing":
-        about = _describe_field(model, path)
-        yield Problem(path, f"must be set{f' ({about})' if about else ''}")
+        yield Problem(path, _missing(model, path))
     elif kind == "literal_error":
         allowed = _literals(model, path)
         suggestion = (
@@ -93,6 +93,7 @@ def _explain(details: ErrorDetails, model: type[BaseModel]) -> Iterator[Problem]
         yield Problem(path, _sentence(kind, details))
 
 
+_NUMBER = re.compile(r"[-+]?\d+(\.\d+)?")
 _KINDS = {
     "int_type": "a whole number",
     "float_type": "a number",
@@ -104,9 +105,9 @@ _KINDS = {
 }
 _BOUNDS = {
     "greater_than_equal": ("ge", "below the smallest allowed value"),
-    "greater_than": ("gt", "not above"),
+    "greater_than": ("gt", "above"),
     "less_than_equal": ("le", "above the largest allowed value"),
-    "less_than": ("lt", "not below"),
+    "less_than": ("lt", "below"),
 }
 
 
@@ -114,10 +115,11 @@ def _sentence(kind: str, details: ErrorDetails) -> str:
     value = _show(details["input"])
     context = details.get("ctx", {})
     if kind in _KINDS:
-        cure = ": quote it" if kind == "string_type" and isinstance(details["input"], (int, float)) else ""
-        return f"must be {_KINDS[kind]} (found {value}){cure}"
+        return f"must be {_KINDS[kind]} (found {value}){_quotes(kind, details['input'])}"
     if kind in _BOUNDS:
         key, words = _BOUNDS[kind]
+        if key in ("gt", "lt"):
+            return f"must be {words} {context[key]:g} (found {value})"
         return f"{value} is {words} {context[key]}"
     if kind == "finite_number":
         return f"must be a finite number (found {value})"
@@ -129,6 +131,26 @@ def _sentence(kind: str, details: ErrorDetails) -> str:
         return f"has more than {context['max_length']} characters"
     message = details["msg"]
     return f"{message[0].lower()}{message[1:]} (found {value})"
+
+
+def _quotes(kind: str, value: Any) -> str:
+    """What to do where only quotes, or their absence, make a value what it should not be."""
+    if kind == "string_type" and isinstance(value, (int, float)):
+        return ": quote it"
+    if kind in ("int_type", "float_type") and isinstance(value, str) and _NUMBER.fullmatch(value):
+        return ": write it without quotes"
+    return ""
+
+
+def _missing(model: type[BaseModel], path: Path) -> str:
+    """That a field must be set, and to what."""
+    allowed = _literals(model, path)
+    if allowed[1:]:
+        return f"must be set to one of {', '.join(map(str, allowed))}"
+    about = _describe_field(model, path)
+    choices = getattr(_type_at(model, path), "one_of", ())
+    one = f" by one of {', '.join(map(to_camel, choices))}" if choices else ""
+    return f"must be set{one}{f' ({about})' if about else ''}"
 
 
 def _show(value: Any) -> str:

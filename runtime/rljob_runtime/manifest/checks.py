@@ -69,12 +69,15 @@ def model_parameters(job: RLJob, folder: Path) -> int:
 
 
 def _check_reward(job: RLJob, folder: Path) -> Iterator[Problem]:
-    from rljob_runtime.rewards.load import RewardLoadError, load_reward
+    from rljob_runtime.rewards.load import ArgumentError, RewardLoadError, load_reward
 
     reward = job.spec.training.reward
     with _unchanged_search_path():
         try:
             load_reward(reward.function, reward.arguments, [folder])
+        except ArgumentError as error:
+            named = (error.argument,) if error.argument is not None else ()
+            yield Problem((*_TRAINING, "reward", "arguments", *named), _clause(error))
         except RewardLoadError as error:
             yield Problem((*_TRAINING, "reward", "function"), _clause(error))
 

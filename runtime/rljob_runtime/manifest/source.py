@@ -87,10 +87,19 @@ def parse(text: str) -> YamlSource:
         return _Reader(loader).read(node)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        what = error.problem or error.context or "not YAML"
-        raise YamlError([(mark.line + 1 if mark else 1, f"not YAML: {what}")]) from error
+        raise YamlError([(mark.line + 1 if mark else 1, f"not YAML: {_what(error)}")]) from error
     except RecursionError:
         raise YamlError([(loader.line + 1, _TOO_DEEP)]) from None
+
+
+def _what(error: yaml.MarkedYAMLError) -> str:
+    """The parser's error in words."""
+    what = error.problem or error.context or "it cannot be parsed"
+    if "'\\t'" in what:
+        return "there is a tab: indent with spaces"
+    if error.context_mark is not None and "flow" in (error.context or ""):
+        return f"{what} (the [ or {{ of line {error.context_mark.line + 1} is open)"
+    return what
 
 
 def _only_document(loader: _Loader) -> yaml.Node:

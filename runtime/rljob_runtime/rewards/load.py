@@ -23,6 +23,15 @@ class RewardLoadError(ValueError):
     """The reward function cannot be used."""
 
 
+class ArgumentError(RewardLoadError):
+    """The function does not take `reward.arguments`."""
+
+    def __init__(self, message: str, argument: str | None = None) -> None:
+        """`argument`: the one that is not right; None where one is missing."""
+        super().__init__(message)
+        self.argument = argument
+
+
 def load_reward(
     path: str, arguments: Mapping[str, Any], search_path: Sequence[Path] = ()
 ) -> Callable[[RewardInput], Any]:
@@ -109,11 +118,10 @@ def _check_signature(path: str, function: RewardFunction, arguments: Mapping[str
         if argument not in names and not takes_any:
             near = nearest(argument, names)
             hint = f" Did you mean {near}?" if near else ""
-            raise RewardLoadError(
-                f'reward.arguments.{argument}: "{path}" has no such argument.{hint} It takes: '
-                f"{', '.join(names) or 'none'}"
+            raise ArgumentError(
+                f'"{path}" has no argument {argument}.{hint} It takes: {", ".join(names) or "none"}', argument
             )
     for parameter in parameters:
         required = parameter.default is parameter.empty and parameter in [*positional[1:], *named]
         if required and parameter not in positional[:1] and parameter.name not in arguments:
-            raise RewardLoadError(f'"{path}" needs the argument {parameter.name}: set it in reward.arguments')
+            raise ArgumentError(f'"{path}" needs the argument {parameter.name}: set it in reward.arguments')

@@ -38,7 +38,7 @@ from tests.support.jobs import REMOVED, job
         ({"/kind": "Job"}, "kind: 'Job' is not allowed; it must be RLJob."),
         (
             {"training.data.generated.task": REMOVED},
-            "spec.training.data.generated.task: must be set (copy: repeat the prompt's letters).",
+            "spec.training.data.generated.task: must be set to one of copy, repeat, count, reverse.",
         ),
         (
             {"pools.trainer.replicas": 0},
@@ -48,16 +48,26 @@ from tests.support.jobs import REMOVED, job
             {"pools.trainer.replicas": 5000},
             "spec.pools.trainer.replicas: 5000 is above the largest allowed value 4096.",
         ),
-        ({"training.rollout.temperature": 0}, "spec.training.rollout.temperature: 0 is not above 0.0."),
+        (
+            {"training.rollout.temperature": 0},
+            "spec.training.rollout.temperature: must be above 0 (found 0).",
+        ),
         (
             {"training.algorithm.policyLoss": {"clip": {"low": 1}}},
-            "spec.training.algorithm.policyLoss.clip.low: 1 is not below 1.0.",
+            "spec.training.algorithm.policyLoss.clip.low: must be below 1 (found 1).",
         ),
         (
             {"pools.trainer.replicas": "two"},
             "spec.pools.trainer.replicas: must be a whole number (found 'two').",
         ),
-        ({"pools.trainer.replicas": "2"}, "spec.pools.trainer.replicas: must be a whole number (found '2')."),
+        (
+            {"pools.trainer.replicas": "2"},
+            "spec.pools.trainer.replicas: must be a whole number (found '2'): write it without quotes.",
+        ),
+        (
+            {"training.data": REMOVED},
+            "spec.training.data: must be set by one of jsonl, parquet, huggingFace, generated (The prompts).",
+        ),
         (
             {"pools.trainer.replicas": True},
             "spec.pools.trainer.replicas: must be a whole number (found true).",

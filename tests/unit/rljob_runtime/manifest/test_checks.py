@@ -104,6 +104,12 @@ MATH = "rljob_runtime.rewards.math:math_answer"
             "spec.training.reward.function",
             ["coppy", "copy"],
         ),
+        (
+            [],
+            {"training.reward.arguments": {"overrun_penalti": 1}},
+            "spec.training.reward.arguments.overrun_penalti",
+            ['tasks:copy" has no argument overrun_penalti. Did you mean overrun_penalty? It takes: overrun'],
+        ),
         ([], {"training.reward.function": "nowhere:f"}, "spec.training.reward.function", ["nowhere"]),
         (["mine.py"], {"training.reward.function": "mine:score"}, None, None),
         (

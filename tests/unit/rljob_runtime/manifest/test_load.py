@@ -71,8 +71,10 @@ def test_anchors_and_merge_keys():
         ("# nothing\n", [(1, "the file is empty")]),
         ("- a\n", [(1, "the file must hold a mapping that begins with apiVersion and kind")]),
         ("a: 1\n---\nb: 1\n", [(3, "a second document begins here; one file holds one RLJob")]),
-        ("a: [1\nb: 2\n", [(2, "not YAML: expected ',' or ']', but got ':'")]),
-        ("a: 1\n\tb: 2\n", [(2, "not YAML: found character '\\t' that cannot start any token")]),
+        ("a: [1\nb: 2\n", [(2, "not YAML: expected ',' or ']', but got ':' (the [ or { of line 1 is open)")]),
+        ("a: 1\nb: {c: [1, 2\n", [
+            (3, "not YAML: expected ',' or ']', but got '<stream end>' (the [ or { of line 2 is open)")]),
+        ("a: 1\n\tb: 2\n", [(2, "not YAML: there is a tab: indent with spaces")]),
         ("a: \x07\n", [(1, "not text: special characters are not allowed")]),
         ("a: 1\nb: {c: 1, c: 2}\na: 3\n", [
             (2, "c is written twice (first in line 2)"), (3, "a is written twice (first in line 1)")]),
@@ -153,9 +155,9 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(tmp_path):
         "5  spec.accelerator: 'gpu' is not allowed; it must be one of nvidia, ascend, cpu.",
         "9  spec.pools.fastRollout.replicas: replicas must be between minReplicas and maxReplicas "
         "(replicas is 20, maxReplicas is 16).",
-        "10  spec.training.data: must be set (The prompts).",
+        "10  spec.training.data: must be set by one of jsonl, parquet, huggingFace, generated (The prompts).",
         "10  spec.training.reward: must be set (How responses are scored).",
-        "10  spec.training.schedule: must be set (Steps and batches).",
+        "10  spec.training.schedule: must be set by one of totalSteps, epochs (Steps and batches).",
         "13  spec.training.async.maxStalenes: unknown field. Did you mean maxStaleness?",
     ]
 

@@ -75,9 +75,9 @@ def test_built_in_functions_load() -> None:
         ("my_rewards:nothing", {}, r"its first parameter must take the RewardInput"),
         ("my_rewards:format", {}, r"needs the argument style: set it in reward.arguments"),
         ("my_rewards:keywords", {}, r"needs the argument weight"),
-        ("my_rewards:format", {"style": "a", "stric": 1}, r"reward.arguments.stric: .* strict\? It take"),
-        ("my_rewards:math", {"a": 1}, r"has no such argument. It takes: none"),
-        ("my_rewards:format", {"style": "a", "sample": 1}, r"reward.arguments.sample: .* no such argument"),
+        ("my_rewards:format", {"style": "a", "stric": 1}, r"has no argument stric. Did you mean strict"),
+        ("my_rewards:math", {"a": 1}, r"has no argument a. It takes: none"),
+        ("my_rewards:format", {"style": "a", "sample": 1}, r"no argument sample. It takes: style, strict"),
         ("builtins:lenn", {}, r"module builtins \(built in\) has no function lenn. Did you mean len\?"),
     ],
 )  # fmt: skip
