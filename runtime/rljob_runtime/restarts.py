@@ -21,11 +21,11 @@ class RestartBudget:
     failures: int = 0
 
     def failed(self, why: str) -> None:
-        """The part failed; raises `GivenUp` when it is not to be restarted."""
+        """The part failed; to be called before it is restarted. Raises `GivenUp` when it is not to be."""
         self.failures += 1
         if self.failures > self.limit:
             raise GivenUp(f"{self.part} failed {self.failures} times in a row; the last time: {why}")
 
     def worked(self) -> None:
-        """The part did its work."""
+        """The part did its work, whatever that is: the next failure is the first in a row."""
         self.failures = 0

@@ -1,8 +1,9 @@
 """Follows the RLJob that this driver runs.
 
-Guarantees: every desired that stays for long enough to be seen reaches the listener, the newest last; an API
-server that is away, restarts or has forgotten the past delays that and does nothing else; a job of the same
-name that was made later counts as this one's deletion. Needs the verbs get and watch on this one object.
+Guarantees: every desired state that lasts long enough to be seen reaches the listener, the newest last; an
+API server that is away, restarts or no longer has the version that is asked for only delays that; a job of
+the same name that was made later counts as this one's deletion. Needs the verbs get and watch on this one
+object.
 """
 
 import asyncio
@@ -86,11 +87,12 @@ class OwnJob:
 
     @property
     def desired(self) -> DesiredState:
-        """The newest."""
+        """The newest that was seen."""
         return self._desired
 
     async def follow(self, changed: Callable[[DesiredState], None]) -> None:
-        """Call `changed` with each new desired, until cancelled."""
+        """Call `changed` with each new desired state, until cancelled. The watch ends by its own deadlines
+        (`cluster.api`) and is begun again."""
         back_off = BackOff(self._rng)
         version: str | None = None
         while True:

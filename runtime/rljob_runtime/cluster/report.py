@@ -1,9 +1,10 @@
 """Writes `status.training` of the RLJob.
 
-Guarantees: never blocks the training; writes only what has changed, answers at once and progress at most
-every `PROGRESS_SECONDS`; tries again for as long as the server cannot take it, with the newest state. Other
-fields of the status stay as they are: server-side apply with a field manager of its own. A write that takes
-back the release of a pod succeeds only if the operator, until then, has not begun to remove it.
+Guarantees: never blocks the training; writes only what has changed, answers that the operator waits for at
+once and progress at most every `PROGRESS_SECONDS`; tries again, with the newest state, for as long as the
+server does not take it. Other fields of the status stay as they are: server-side apply with a field manager
+of its own. A write that takes back the release of a pod succeeds only if the operator has not begun to remove
+that pod.
 """
 
 import asyncio
@@ -58,7 +59,7 @@ class Reporter:
         self._wrote = asyncio.Event()
 
     async def run(self) -> None:
-        """Write whatever is new, until cancelled."""
+        """Write whatever is new, until cancelled. Waits without a deadline: there may be nothing new."""
         while True:
             await self._draft.changed.wait()
             await self._pause()

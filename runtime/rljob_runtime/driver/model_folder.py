@@ -40,8 +40,9 @@ def checkpoint_root(job: RLJob, run_folder: Path, manifest_folder: Path) -> Path
 
 
 def place_checkpoints(job: RLJob, options: RunOptions) -> None:
-    """Make the run's folder lead to its checkpoints, wherever they are. Raises `FolderRefused` where a new
-    run would write among those of another, and where a resumed one would not find its own."""
+    """Make `checkpoints` in the run's folder a link to where they are, if that is elsewhere. Raises
+    `FolderRefused` where a new run would write among those of another, and where a resumed one would not find
+    its own."""
     root = checkpoint_root(job, options.folder, options.manifest_folder).absolute()
     link = options.folder / CHECKPOINTS
     found, own = newest(root), newest(link)

@@ -1,11 +1,12 @@
 """Which Ray nodes the trainer's ranks run on.
 
 Guarantees: the trainer starts only when Ray has exactly as many trainer pods as the RLJob asks for, and none
-that the operator removes or, having been told that the trainer stands still, may yet begin to remove; ranks
-of one pod follow one another; a wait has a deadline, follows the RLJob when it changes meanwhile, and ends
-when the job is to stop.
+of them is being removed or may yet be: once the operator was told that the trainer stands still, it may
+remove pods until it has seen the newest size. The ranks of one pod have consecutive numbers. A wait has a
+deadline, follows the RLJob when it changes meanwhile, and ends when the job is to stop.
 """
 
+import asyncio
 from collections.abc import Callable
 
 from rljob_runtime.site.site import RESOURCES, Site
@@ -30,7 +31,7 @@ class RankPlacement:
         """A worker is a pod in a cluster. `seconds`: longest wait for a number of workers; `stopping` tells
         whether the job is to stop; the site's change signal is notified when it is."""
         self.workers = 0
-        """Of the newest places; 0 before the first."""
+        """Trainer workers that ranks were last placed on; 0 before the first time."""
         self._told = False
         """Whether the operator was told that the trainer stands still."""
         self._site = site
@@ -40,7 +41,7 @@ class RankPlacement:
 
     @property
     def outdated(self) -> bool:
-        """Whether the RLJob asks for another number of workers than there are places for."""
+        """Whether the RLJob asks for another number of workers than ranks were last placed on."""
         return self.workers not in (0, self._site.desired().trainer)
 
     def nodes(self) -> list[str]:
@@ -48,7 +49,8 @@ class RankPlacement:
         return [node.id for node in self._site.table.having(_RESOURCE) for _ in range(node.units(_RESOURCE))]
 
     async def find(self) -> list[str]:
-        """The nodes of the ranks, by rank; the trainer is stopped. Raises `NoTrainerPods`, `StopAsked`."""
+        """Ids of the nodes to run on, one for each rank, in their order; waits until the pods are there. To
+        be called while the trainer is stopped. Raises `NoTrainerPods`, `StopAsked`."""
         while True:
             wanted = self._site.desired().trainer
             if await self._have(wanted):
@@ -56,20 +58,22 @@ class RankPlacement:
                 return self.nodes()
 
     def confirmed(self) -> None:
-        """The ranks run there."""
+        """The ranks run on the nodes that were found: the operator need not wait any more."""
         self._told = False
         self._site.draft.trainer_stopped_for(None)
 
     async def drop_lost(self) -> None:
         """After a loss: wait until it is known which nodes are gone."""
-        for node in set(self.nodes()) - {self._site.home}:
-            await self._site.table.confirm(node)
+        # The driver's own node is there, or nobody would ask.
+        suspects = set(self.nodes()) - {self._site.home}
+        await asyncio.gather(*(self._site.table.confirm(node) for node in suspects))
 
     def _tell(self, wanted: int) -> None:
-        """Say that the trainer stands still for this number of workers, if the operator may wait for that.
+        """Tell the operator, where it may wait for that, that the trainer stands still until there are so
+        many workers.
 
-        Before the first start too: where there are pods, but another number, the pool may be about to change
-        since the cluster was made.
+        Also before the first start, where there are pods, but another number of them: the RLJob may have been
+        changed since the cluster was made.
         """
         ranks = len(self.nodes())
         unlike = self.workers == 0 and ranks not in (0, wanted * self._ranks_per_worker)
@@ -77,8 +81,8 @@ class RankPlacement:
             self._told = True
             self._site.draft.trainer_stopped_for(wanted)
 
-    def _right(self, ranks: int) -> bool:
-        """Whether the pods are those that `ranks` ranks can stay on."""
+    def _ready(self, ranks: int) -> bool:
+        """Whether there are pods for exactly `ranks` ranks, and all of them will stay."""
         desired, nodes = self._site.desired(), self._site.table.having(_RESOURCE)
         return (
             len(self.nodes()) == ranks
@@ -87,12 +91,12 @@ class RankPlacement:
         )
 
     async def _have(self, wanted: int) -> bool:
-        """Wait for exactly so many workers; False when another number is wanted meanwhile."""
+        """Wait for exactly so many workers; False when the RLJob asks for another number meanwhile."""
         ranks, site = wanted * self._ranks_per_worker, self._site
 
         def over() -> bool:
             self._tell(wanted)
-            return self._stopping() or site.desired().trainer != wanted or self._right(ranks)
+            return self._stopping() or site.desired().trainer != wanted or self._ready(ranks)
 
         try:
             await site.changes.until(over, self._seconds)

@@ -46,7 +46,7 @@ class Trainer(Broadcaster, Protocol):
 
 
 class WaitingGroups(Protocol):
-    """The finished groups that are not trained yet, kept until they are."""
+    """The finished groups that are not trained yet, each kept until it is trained."""
 
     def frames(self) -> list[bytes]:
         """All of them, in wire form."""

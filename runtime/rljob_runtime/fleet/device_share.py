@@ -1,4 +1,4 @@
-"""How much of an accelerator a worker is given where workers share a machine's devices. Pure."""
+"""How much of an accelerator a worker or rank gets where a machine has fewer than the job asks for. Pure."""
 
 import math
 

@@ -39,6 +39,7 @@ class Member:
     slot: EngineSlot | None = None
     """Its engine, while it is in the pool."""
     joined_at: float = 0.0
+    """When its newest engine came into the pool, in seconds of the fleet's clock; 0 before the first."""
     moved: int = 0
     """Requests that its engine ran when it died."""
     starting: bool = False
@@ -53,6 +54,7 @@ class Member:
 
     @property
     def occupant(self) -> Occupant:
+        """What it is at, as `fleet.scaling` is told."""
         if self.leave.is_set():
             return "leaving"
         return "starting" if self.coming else "serving"

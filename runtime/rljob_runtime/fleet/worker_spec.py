@@ -1,4 +1,4 @@
-"""Who the rollout workers of a job are, and who makes them for the fleet."""
+"""What identifies a rollout worker, and the protocol of whoever makes workers for the fleet."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,7 +10,7 @@ from rljob_runtime.trace.record.event_log import EventLog
 
 @dataclass(frozen=True)
 class WorkerSpec:
-    """Who a worker is; its replacement is the same."""
+    """What identifies a worker; the process that replaces a lost one has the same."""
 
     name: str
     pool: str

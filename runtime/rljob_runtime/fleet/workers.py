@@ -29,12 +29,14 @@ from rljob_runtime.weights.route import WeightRoute
 _POOLS = {"fast": "fast_rollout", "heavy": "heavy_rollout"}
 _FACTORY = "rljob_runtime.engines.factory:make"
 _MARGIN_SECONDS = 60.0
+"""By which the engine's own deadlines are later than those of the fleet and of weight updates, whose messages
+name the field to raise."""
 _FETCHING_FACTORY = "rljob_runtime.engines.fetching:make"
 
 
 class RolloutWorkers:
-    """Starts workers; each start of a worker is a new process with the job's initial weights. Implements the
-    fleet's `Workers`."""
+    """Implements the fleet's `Workers`: each start of a worker is a new process with the job's initial
+    weights."""
 
     def __init__(
         self,
@@ -88,7 +90,6 @@ class RolloutWorkers:
                 worker.name,
                 actor,
                 client_keys(self._client_keys),
-                # The fleet's own deadline comes first and says which field it is.
                 start_seconds=timeouts.start_seconds + _MARGIN_SECONDS,
                 control_seconds=timeouts.weight_update_seconds + _MARGIN_SECONDS,
             )

@@ -170,7 +170,7 @@ class Push:
             await self._update(ref, broadcaster)
 
     async def settled(self) -> None:
-        """They are when `deliver` has returned."""
+        """Nothing to wait for: when `deliver` has returned, no engine is on its way to a version."""
 
     async def again(
         self, current: Callable[[], Awaitable[WeightRef | None]], broadcaster: Broadcaster

@@ -37,7 +37,7 @@ class Site:
     desired: Callable[[], DesiredState]
     """What the RLJob asks for now."""
     draft: StatusDraft
-    """What the driver answers."""
+    """What the driver answers, until it is written to the RLJob's status; on one machine nobody reads it."""
     changes: ChangeSignal
     """Notified when the table or the desired state has changed, or a rollout worker came or went."""
     keyring: Keyring

@@ -19,9 +19,9 @@ class StatusDraft:
     def __init__(self, attempt: int, step: int = 0, total_steps: int = 0) -> None:
         self._training = TrainingStatus(attempt=attempt, step=step, total_steps=total_steps, weight_version=0)
         self.changed = asyncio.Event()
-        """Set while there is something that nobody has taken."""
+        """Set while something has changed since the last `take`."""
         self.urgent = asyncio.Event()
-        """Set while an answer is among it."""
+        """Set while an answer, which the operator waits for, is among what has changed."""
         self.offered: frozenset[str] = frozenset()
         """Pods that the operator may take for released."""
         self.changed.set()
@@ -39,12 +39,13 @@ class StatusDraft:
         return self.training
 
     def not_written(self, offered: Collection[str]) -> None:
-        """What was taken last has not reached the server: only these are offered, as before."""
+        """What was taken last has certainly not reached the server: the pods that are offered are those that
+        were before, `offered`."""
         self.offered = frozenset(offered)
 
     def written(self, released: Collection[str], doomed: Collection[str]) -> None:
-        """A status with these `released` was written over one in which the operator had begun to remove
-        `doomed`, and no other."""
+        """A status with the pods `released` was written. The write demanded the version of the RLJob in which
+        the operator had begun to remove the pods `doomed`: no other was being removed at that moment."""
         self.offered = frozenset(released) | (self.offered & set(doomed))
 
     def progress(self, progress: Progress) -> None:

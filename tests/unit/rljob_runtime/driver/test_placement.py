@@ -193,3 +193,16 @@ def test_after_a_loss_the_lost_node_is_not_counted() -> None:
         assert trainer.placement.nodes() == ["a"] * 4
 
     with_table(script)
+
+
+def test_after_a_loss_all_nodes_are_asked_at_once() -> None:
+    async def script(ray: MadeUpRay) -> None:
+        for name in "abcdefgh":
+            ray.add(name, trainer=4.0)
+        trainer = Trainer(ray, 8)
+        await trainer.placement.find()
+        began = asyncio.get_running_loop().time()
+        await trainer.placement.drop_lost()
+        assert asyncio.get_running_loop().time() - began == pytest.approx(0.5)
+
+    with_table(script)
