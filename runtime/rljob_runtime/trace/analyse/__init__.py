@@ -1,1 +1,11 @@
-"""From recorded events and metrics to figures: usage, requests, steps."""
+"""From what was recorded to figures. `analysis.analyse_run` is where to begin: it makes an `Analysis` of a
+run's folder, with these parts:
+
+- `event_files` reads events, step by step;
+- `windows` decides which time belongs to which step, and which steps stand out;
+- `usage` divides each worker's time into working, waiting and the rest; `cover` adds up intervals that
+  overlap;
+- `requests` puts responses together from the events of their attempts;
+- `step_detail` keeps time lines of a few chosen steps;
+- `sketch` holds distributions of millions of values in little memory.
+"""

@@ -66,7 +66,7 @@ class Analysis:
     """When training began, and each time that it began again."""
     windows: list[Window]
     pools: list[PoolUse]
-    events: dict[tuple[str, str], EventUse]
+    event_uses: dict[tuple[str, str], EventUse]
     """By (pool, event)."""
     requests: RequestBook
     anomalies: list[Anomaly]
@@ -74,7 +74,7 @@ class Analysis:
     lost_seconds: float
     """Time that interruptions cost: work that was thrown away, and starting again."""
     superseded: int
-    """Events of work that was thrown away."""
+    """Events of steps that were trained again, which count in no figure but the use of workers' time."""
     unreadable: int
     """Lines of event files that could not be read."""
 
@@ -85,7 +85,7 @@ class Analysis:
 
     def event_total(self, event: str) -> float:
         """Seconds of an event over all pools."""
-        return sum(use.seconds.total for (_, name), use in self.events.items() if name == event)
+        return sum(use.seconds.total for (_, name), use in self.event_uses.items() if name == event)
 
     @property
     def interruptions(self) -> list[Start]:
@@ -103,7 +103,7 @@ class Analysis:
         for window, split in zip(self.windows, pool.by_step, strict=True):
             # An event may carry another step's number than the one in whose time it fell, as when weights are
             # published between two steps: a kind without an event of this step is divided as in the run.
-            own = {name: self.events[pool.pool, name].total_at(window.step) for name in whole}
+            own = {name: self.event_uses[pool.pool, name].total_at(window.step) for name in whole}
             shares, usual = event_shares(split, own), event_shares(split, whole)
             kinds = {kind_of(name) for name, seconds in own.items() if seconds}
             found.append(
@@ -113,7 +113,7 @@ class Analysis:
 
     def _totals(self, pool: str) -> dict[str, float]:
         """Seconds of each of a pool's events."""
-        return {name: use.seconds.total for (of, name), use in self.events.items() if of == pool}
+        return {name: use.seconds.total for (of, name), use in self.event_uses.items() if of == pool}
 
     def with_role(self, role: str) -> list[PoolUse]:
         """The pools of one role: "trainer", "engine" or "other"."""
@@ -174,8 +174,8 @@ def analyse(
         metrics=metrics,
         starts=list(starts),
         windows=list(windows),
-        pools=pool_uses([worker for worker in workers.values() if worker.events], windows),
-        events=uses,
+        pools=pool_uses([worker for worker in workers.values() if worker.recorded], windows),
+        event_uses=uses,
         requests=book,
         anomalies=anomalies,
         details=details.details(),

@@ -19,7 +19,7 @@ _decoder = msgspec.json.Decoder(Event)
 
 @dataclass
 class Tally:
-    """What could not be read."""
+    """What could not be read, counted while it is read."""
 
     unreadable: int = 0
     """Lines."""

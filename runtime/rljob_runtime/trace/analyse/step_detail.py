@@ -1,7 +1,7 @@
 """One step in detail: what every worker did when, and how its requests were distributed.
 
-Guarantees: the size of a step's detail is bounded, whatever ran in it: at most `WORKERS` rows of `BINS` bins
-and `SEGMENTS` segments, and `REQUESTS` requests.
+Guarantees: the size of a step's detail is bounded, whatever ran in it: at most `WORKERS` time lines of `BINS`
+bins and `SEGMENTS` segments, and `REQUESTS` requests.
 """
 
 import heapq
@@ -15,16 +15,20 @@ from rljob_runtime.trace.analyse.windows import Window
 from rljob_runtime.trace.record.event_log import Event
 
 WORKERS = 24
+"""Workers that have a time line: what fits a screen."""
 BINS = 120
+"""Parts of a time line for which running requests are counted."""
 SEGMENTS = 100
+"""Longest segments of a time line that are kept."""
 REQUESTS = 40
+"""Longest requests that are kept."""
 CURVES = 8
 """Workers that have distributions of their own."""
 
 
 @dataclass
-class Row:
-    """One worker's time line. Times are shares of the window, 0 to 1."""
+class TimeLine:
+    """What one worker did in a step. Times are shares of the step's window, 0 to 1."""
 
     worker: str
     pool: str
@@ -39,9 +43,9 @@ class StepDetail:
     """One step."""
 
     window: Window
-    rows: list[Row]
+    time_lines: list[TimeLine]
     left_out: int
-    """Workers that have no row, for there are too many."""
+    """Workers beyond `WORKERS`, which have no time line."""
     lengths: Curve
     """Distribution of the lengths of the responses that ended in the step, in tokens."""
     seconds: Curve
@@ -94,7 +98,7 @@ def _detail(window: Window, events: Sequence[Event], requests: Sequence[Request]
     for event in events:
         by_worker.setdefault((event.pool, event.worker), []).append(event)
     names = sorted(by_worker, key=lambda name: (name[0] != "trainer", name[0] == "driver", name))
-    rows = [_row(window, pool, worker, by_worker[pool, worker]) for pool, worker in names[:WORKERS]]
+    lines = [_time_line(window, pool, worker, by_worker[pool, worker]) for pool, worker in names[:WORKERS]]
     durations: dict[str, list[float]] = {}
     for request in requests:
         durations.setdefault(request.attempts[-1].worker, []).append(request.seconds)
@@ -102,8 +106,8 @@ def _detail(window: Window, events: Sequence[Event], requests: Sequence[Request]
     curves = sorted(durations, key=lambda worker: max(durations[worker]), reverse=True)[:CURVES]
     return StepDetail(
         window=window,
-        rows=rows,
-        left_out=len(names) - len(rows),
+        time_lines=lines,
+        left_out=len(names) - len(lines),
         lengths=exact_curve([request.length for request in requests]),
         seconds=exact_curve([request.seconds for request in requests]),
         finished=exact_curve([max(0.0, request.attempts[-1].end - window.start) for request in requests]),
@@ -112,10 +116,10 @@ def _detail(window: Window, events: Sequence[Event], requests: Sequence[Request]
     )
 
 
-def _row(window: Window, pool: str, worker: str, events: Sequence[Event]) -> Row:
+def _time_line(window: Window, pool: str, worker: str, events: Sequence[Event]) -> TimeLine:
     generated = [event for event in events if event.event == "generate"]
     others = [event for event in events if event.event != "generate"]
-    return Row(worker, pool, merge(window, others), running(window, generated))
+    return TimeLine(worker, pool, merge(window, others), running(window, generated))
 
 
 def merge(window: Window, events: Sequence[Event]) -> list[tuple[str, float, float]]:

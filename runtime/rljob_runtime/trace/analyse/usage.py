@@ -1,9 +1,9 @@
 """How each worker's time was spent.
 
-A worker's time is split, without overlap and without a rest, into: `sync` (weight updates), `work`
-(generating or training), `save` (checkpoints), `move` (fetching and handing on samples) and `idle` (nothing
-of these). Where kinds overlap the first in that order counts, so that an engine that stands still for a
-weight update is not counted as generating.
+A worker's time is divided, without overlap and without a rest, into five kinds: `sync` (weight updates),
+`work` (generating or training), `save` (checkpoints), `move` (fetching and handing on samples) and `idle`
+(none of these). Where kinds overlap the first in that order counts: requests stay on an engine that stands
+still for a weight update, and that time is not counted as generating.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +25,8 @@ _KIND_OF = {
 }  # fmt: skip
 _PRECEDENCE = ("sync", "work", "save", "move")
 _COVERS = {event: _PRECEDENCE[_PRECEDENCE.index(kind) :] for event, kind in _KIND_OF.items()}
-"""Kinds whose covers an event is part of: its own and those after it."""
+"""Kinds whose covers an event is part of: its own and those after it. So each kind's own time is what its
+cover has and that of the kind before it has not."""
 
 TRAINER_EVENTS = ("forward", "backward", "optimizer")
 
@@ -41,8 +42,8 @@ class WorkerUse:
     """Start of its first event, seconds since the epoch."""
     last: float = float("-inf")
     """End of its last event."""
-    events: set[str] = field(default_factory=set)
-    """Names of the events that it recorded."""
+    recorded: set[str] = field(default_factory=set)
+    """Names of the events that it recorded; they tell its role."""
     covers: dict[str, Cover] = field(default_factory=lambda: {kind: Cover() for kind in _PRECEDENCE})
     """For each kind, what it and the kinds before it cover."""
 
@@ -55,7 +56,7 @@ class WorkerUse:
                 self.first = start
             if end > self.last:
                 self.last = end
-            self.events.add(event.event)
+            self.recorded.add(event.event)
             for kind in _COVERS.get(event.event, ()):
                 self.covers[kind].add(start, end)
 
@@ -137,7 +138,7 @@ def pool_uses(workers: Sequence[WorkerUse], windows: Sequence[Window]) -> list[P
 
 
 def _pool_use(pool: str, members: list[WorkerUse], windows: Sequence[Window]) -> PoolUse:
-    role = role_of(set().union(*(member.events for member in members)))
+    role = role_of(set().union(*(member.recorded for member in members)))
     totals = dict.fromkeys(KINDS, 0.0)
     by_step = []
     for window in windows:

@@ -1,1 +1,6 @@
-"""What happened, as it is written: events and metrics."""
+"""What is written into a run's folder while the job runs.
+
+- `event_log`: what each worker did when, in `events/`; `event_ranks` numbers the files of the workers.
+- `metrics_log`: what each step achieved, in `metrics.jsonl` and for TensorBoard.
+- `start_log`: when training began, and each time that it began again, in `starts.jsonl`.
+"""

@@ -25,11 +25,28 @@ import msgspec
 EVENTS_FOLDER = "events"
 """Folder of the events in a run's folder."""
 
-EVENTS = (
-    "prompt_fetch", "admission_wait", "generate", "reward", "group_assembly", "put", "queue_wait", "get",
-    "weight_publish", "weight_fetch", "weight_pause", "weight_load", "weight_resume", "forward", "backward",
-    "optimizer", "reference_forward", "checkpoint", "idle",
-)  # fmt: skip
+EVENTS = {
+    "prompt_fetch": "the driver reads and tokenizes a prompt",
+    "admission_wait": "an engine has room, and the staleness bound admits no prompt",
+    "generate": "an engine generates a response, or a part of it until it is taken out",
+    "reward": "a group's responses are scored",
+    "group_assembly": "a group is put together from its scored responses",
+    "put": "a group is handed to the queue",
+    "queue_wait": "a finished group waits to be trained",
+    "get": "a trainer rank fetches a step's groups",
+    "reference_forward": "the initial model's log-probabilities are computed, for the divergence from it",
+    "forward": "the model's forward pass of a micro-batch",
+    "backward": "its backward pass",
+    "optimizer": "the weights are updated",
+    "weight_publish": "the trainer makes its weights available as a version",
+    "weight_fetch": "an engine's machine fetches a version while the engine generates on",
+    "weight_pause": "an engine is stopped for a new version",
+    "weight_load": "it loads the version",
+    "weight_resume": "it goes on",
+    "checkpoint": "a checkpoint is written",
+    "idle": "a worker has nothing to do, or the driver waits for a step's groups",
+}
+"""What is recorded, and what each event means."""
 
 _log = logging.getLogger(__name__)
 
@@ -46,8 +63,11 @@ class Event(msgspec.Struct, gc=False):
     step: int
     """Step that was being trained when the event ended."""
     worker: str
+    """Name of whose time it is: "driver", "trainer-0", "fast-3"."""
     pool: str
+    """"driver", "trainer", "fast" or "heavy"."""
     extra: dict[str, Any]
+    """What else is known, by kind of event: a request's id and tokens, a group's uid, a version."""
 
     @property
     def end(self) -> float:
@@ -78,8 +98,10 @@ class EventLog:
         buffer_lines: int = 256,
         flush_seconds: float = 5.0,
     ) -> None:
-        """`folder` None records nothing. `rank` is the worker's own among all workers of the job.
-        `synchronize` waits for the device before the clock is read."""
+        """`folder` None records nothing. `rank` is the worker's own number among all workers of the job
+        (`event_ranks.py`), so that no two write to one file. `synchronize` waits for the device, whose work
+        would otherwise count in a later event, before the clock is read. What is buffered is written after
+        `buffer_lines` events, or with the first event `flush_seconds` after the oldest."""
         self._folder = folder
         self._rank = rank
         self._worker = worker

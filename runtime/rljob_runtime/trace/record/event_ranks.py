@@ -1,4 +1,5 @@
-"""Numbers for those who write events, so that no two write to one file. Pure."""
+"""Numbers for the workers that record events, so that no two write to one file. They are not the ranks of the
+trainer, which are numbered among themselves. Pure."""
 
 from dataclasses import dataclass, field
 

@@ -47,7 +47,7 @@ def _reward_share(analysis: Analysis) -> float:
     that the share is an upper bound only where groups differ much; stages are means per group."""
     stages = {
         name: use.seconds.mean
-        for (_, name), use in analysis.events.items()
+        for (_, name), use in analysis.event_uses.items()
         if name in ("reward", "group_assembly", "put")
     }
     life = analysis.requests.seconds.mean + sum(stages.values())

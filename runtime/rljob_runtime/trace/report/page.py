@@ -134,7 +134,7 @@ def _remarks(analysis: Analysis) -> str:
     remarks = []
     if not analysis.metrics.rows:
         remarks.append("No step has been recorded: metrics.jsonl is missing or empty.")
-    if not analysis.events:
+    if not analysis.event_uses:
         remarks.append("No events were recorded: training.profiling.events is false, or no worker started.")
     if analysis.interruptions:
         count = len(analysis.interruptions)
@@ -152,7 +152,7 @@ def _remarks(analysis: Analysis) -> str:
 
 
 def _advice(found: list[Advice], analysis: Analysis) -> str:
-    if not analysis.events:
+    if not analysis.event_uses:
         return "<p>Without events there is nothing to go by.</p>"
     if not found:
         return "<p>No setting stands out: no pool waits much for another, and no overhead is large.</p>"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from rljob_runtime.trace.analyse.requests import Request
-from rljob_runtime.trace.analyse.step_detail import BINS, Row, StepDetail
+from rljob_runtime.trace.analyse.step_detail import BINS, StepDetail, TimeLine
 from rljob_runtime.trace.report.charts import curve_chart
 from rljob_runtime.trace.report.markup import figure, grid, legend
 
@@ -48,6 +48,7 @@ def step_panels(details: Sequence[StepDetail], notes: Mapping[int, str], shown: 
 
 def _panel(detail: StepDetail, shown: bool) -> str:
     window = detail.window
+    lines = [(line.worker, _time_line(line, window.seconds)) for line in detail.time_lines]
     more = f"<p class=hint>{detail.left_out} more workers are not shown.</p>" if detail.left_out else ""
     by_worker = [("all", detail.seconds), *detail.by_worker.items()]
     figures = (
@@ -61,7 +62,7 @@ def _panel(detail: StepDetail, shown: bool) -> str:
     return (
         f'<section class="step" data-step="{window.step}"{"" if shown else " hidden"}>'
         f"<h4>Step {window.step}: what each worker did in its {window.seconds:.2f} s</h4>"
-        + _lanes([(row.worker, _row(row, window.seconds)) for row in detail.rows], window.seconds)
+        + _lanes(lines, window.seconds)
         + more
         + _waterfall(detail)
         + grid(figures)
@@ -86,14 +87,14 @@ def _lanes(rows: Sequence[tuple[str, str]], seconds: float) -> str:
     )
 
 
-def _row(row: Row, seconds: float) -> str:
+def _time_line(line: TimeLine, seconds: float) -> str:
     parts = [f'<rect class="lane" x="0" y="1" width="{_SPAN}" height="{_ROW - 2}"/>']
-    most = max(row.running, default=0.0)
+    most = max(line.running, default=0.0)
     if most > 0:
         title = f"generate: up to {most:.1f} requests at a time"
-        parts.append(f'<path class="f0" d="{_area(row.running, most)}"><title>{title}</title></path>')
+        parts.append(f'<path class="f0" d="{_area(line.running, most)}"><title>{title}</title></path>')
     by_event: dict[str, list[tuple[float, float]]] = {}
-    for event, start, end in row.segments:
+    for event, start, end in line.segments:
         by_event.setdefault(event, []).append((start, end))
     # Waiting first, so that work that goes on beside it is drawn over it.
     for event in sorted(by_event, key=lambda name: name in COLOURS):

@@ -70,7 +70,7 @@ def _pool_table(analysis: Analysis) -> str:
 
 
 def _in_parallel(analysis: Analysis, pool: PoolUse) -> str:
-    use = analysis.events.get((pool.pool, "generate"))
+    use = analysis.event_uses.get((pool.pool, "generate"))
     if use is None:
         return "–"
     return f"{use.seconds.total / max(analysis.seconds * len(pool.workers), 1e-9):.1f}"
@@ -123,7 +123,7 @@ def trainer_layers(analysis: Analysis, pool: PoolUse) -> list[Series]:
     shares = analysis.event_shares_by_step(pool)
     layers = []
     for event, colour in _TRAINER_LAYERS.items():
-        if (pool.pool, event) in analysis.events:
+        if (pool.pool, event) in analysis.event_uses:
             layers.append(Series(event, [found.get(event, 0.0) * 100 for found in shares], colour))
     # All 0 where the pool did not exist.
     idle = [split["idle"] * 100 for split in pool.by_step]
@@ -133,7 +133,7 @@ def trainer_layers(analysis: Analysis, pool: PoolUse) -> list[Series]:
 def _life_layers(analysis: Analysis) -> list[Series]:
     layers = []
     for colour, event in zip((0, 7, 1, 3, 6), _LIFE, strict=True):
-        uses = [use for (_, name), use in analysis.events.items() if name == event]
+        uses = [use for (_, name), use in analysis.event_uses.items() if name == event]
         if uses:
             means = []
             for window in analysis.windows:
@@ -147,7 +147,7 @@ def _event_table(analysis: Analysis) -> str:
     pools = {pool.pool: pool for pool in analysis.pools}
     shares = {name: analysis.event_shares(pool) for name, pool in pools.items() if pool.role != "other"}
     rows = []
-    for use in sorted(analysis.events.values(), key=lambda use: (use.pool, -use.seconds.total)):
+    for use in sorted(analysis.event_uses.values(), key=lambda use: (use.pool, -use.seconds.total)):
         spread = use.seconds
         share = shares.get(use.pool, {}).get(use.event)
         # What may run many times at once: requests on an engine, and what groups go through on the driver.

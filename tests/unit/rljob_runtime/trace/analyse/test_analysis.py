@@ -71,8 +71,8 @@ def test_work_that_a_restart_threw_away_is_not_counted_twice(tmp_path: Path) -> 
     assert analysis.lost_seconds >= 20
     heavy = analysis.with_role("engine")[1]
     assert heavy.by_step[6]["work"] > 0.5, "what was generated for step 7 during step 6 was thrown away"
-    assert len(analysis.events["trainer", "optimizer"].by_step) == 20
-    assert analysis.events["trainer", "optimizer"].seconds.count == 40
+    assert len(analysis.event_uses["trainer", "optimizer"].by_step) == 20
+    assert analysis.event_uses["trainer", "optimizer"].seconds.count == 40
 
 
 def test_truncated_files_cost_their_last_line_only(tmp_path: Path) -> None:

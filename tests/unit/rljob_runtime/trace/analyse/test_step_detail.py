@@ -32,5 +32,5 @@ def test_running_requests_are_counted_per_part_of_the_window() -> None:
 def test_a_long_event_appears_in_every_step_that_it_runs_through() -> None:
     book = DetailBook(windows(10, 10, 10), [0, 1, 2])
     book.add_step(2, [event("generate", 5.0, 25.0)], [])
-    busy = [detail.rows[0].running for detail in book.details()]
+    busy = [detail.time_lines[0].running for detail in book.details()]
     assert [sum(row) / BINS for row in busy] == pytest.approx([0.5, 1.0, 0.5])
