@@ -20,6 +20,7 @@ from rljob_runtime.routing.place import EngineLoad, LeastLoaded, Placement
 from rljob_runtime.trace.record.event_log import EventLog
 
 Priority = tuple[int, int]
+"""Uid of the group and index of the response in it; the smallest goes first."""
 
 
 @dataclass(eq=False)

@@ -37,9 +37,12 @@ class Scorer(Protocol):
 
 
 class GroupSink(Protocol):
-    """Where finished groups go; waits while it is full."""
+    """Where finished groups go: the queue, by way of the outbox."""
 
-    async def __call__(self, group: Group) -> None: ...
+    async def __call__(self, group: Group) -> None:
+        """Returns when the queue has the group. Admission has kept room for it since its dispatch, so that
+        this waits for the queue's host alone."""
+        ...
 
 
 class Rollouter:
@@ -56,7 +59,7 @@ class Rollouter:
         sink: GroupSink,
         events: EventLog,
     ) -> None:
-        """`todo` yields the uids to dispatch, oldest first."""
+        """`prompts` gives the prompt of a uid; `todo` yields the uids to dispatch, oldest first."""
         self.counts = GroupCounts()
         self.group_ready = asyncio.Event()
         """Set whenever a group was put; whoever waits for groups clears it."""
@@ -69,9 +72,12 @@ class Rollouter:
         self._sink = sink
         self._events = events
         self._wake = asyncio.Event()
+        """Set when admission may have another answer than before."""
         self._on_hold = False
         self._attempts = 0
+        """Attempts at responses so far; numbers their requests."""
         self._groups: dict[int, asyncio.Task[None]] = {}
+        """The groups under way, by uid."""
         self._starting = 0
         """Responses of the group dispatched last that have not asked for an engine yet."""
         pool.listen(self._wake.set)
@@ -141,7 +147,9 @@ class Rollouter:
         return uid
 
     async def _grow(self, uid: int) -> None:
-        """One group, from prompt to queue."""
+        """One group, from prompt to queue. Nothing here has a deadline of its own: engines end their requests
+        or die, the scorer has a time limit for each reward, and so has the sink for its put."""
+        # Kept: after a `hold` there is another controller, which does not know this group.
         controller, step = self._controller, self.pool.step
         version = controller.dispatch_version(uid)
         with self._events.span("prompt_fetch", step, uid=uid):
@@ -158,6 +166,7 @@ class Rollouter:
             group = self._assemble(prompt, responses, scores, version)
         with self._events.span("put", self.pool.step, uid=uid):
             await self._sink(group)
+        # The queue has it: from here on `hold` must not count it as cancelled.
         del self._groups[uid]
         self.counts.accept()
         controller.put(uid)
@@ -174,6 +183,7 @@ class Rollouter:
         samples = []
         for response, (reward, failure) in zip(responses, scores, strict=True):
             if failure is not None:
+                # By its kind: "timeout after 3 s" is a timeout, "error: ValueError" an error.
                 self.counts.reject(failure.split(maxsplit=1)[0].rstrip(":"))
             samples.append(
                 Sample(
@@ -211,8 +221,9 @@ class Rollouter:
                 return response
 
     async def _attempt(self, slot: EngineSlot, request: Request, response: Response, uid: int) -> bool:
-        """One stay on one engine; returns whether the response is complete."""
+        """One stay on the engine on which the request was placed; whether the response is complete then."""
         if slot.leaving:
+            # The engine was told to leave after the request was placed and before this task had its turn.
             self.pool.release(slot)
             return False
         began = self._events.clock()
@@ -229,6 +240,7 @@ class Rollouter:
         now = self._events.clock()
         response.extend(generation, slot.engine.name, now)
         if generation.finish == "abort" and len(response.tokens) >= self._settings.max_response_tokens:
+            # The abort came with the last token; an attempt at none more would be refused.
             response.finish = "length"
         slot.events.add(
             "generate", self.pool.step, began, now - began,

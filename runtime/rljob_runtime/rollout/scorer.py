@@ -21,13 +21,15 @@ class PoolScorer:
         max_response_tokens: int,
         overlong: OverlongShaping | None,
     ) -> None:
+        """`overlong`: how long responses are punished; None: not at all."""
         self._pool = pool
         self._tokenizer = tokenizer
         self._max_response_tokens = max_response_tokens
         self._overlong = overlong
 
     async def __call__(self, prompt: Prompt, responses: Sequence[Response]) -> list[tuple[float, str | None]]:
-        """For each response its shaped reward, or 0 and why there is none."""
+        """For each response its reward with the punishment for its length, or 0 and why there is none. Ends
+        by the pool's time limit for each reward; raises `RewardPoolError`."""
         scores = await self._pool.score([self._input(prompt, response) for response in responses])
         return [
             (0.0, score.failure)
@@ -38,6 +40,7 @@ class PoolScorer:
 
     def _input(self, prompt: Prompt, response: Response) -> RewardInput:
         finished = response.finish == "stop"
+        # The stop token ends the text and is no part of it.
         text = self._tokenizer.decode(response.tokens[:-1] if finished else response.tokens)
         return RewardInput(
             prompt=prompt.text,
