@@ -421,6 +421,18 @@ def test_hold_ends_groups_that_wait_for_their_reward() -> None:
     run_virtual(main())
 
 
+def test_hold_leaves_what_is_in_the_queue() -> None:
+    async def main() -> None:
+        async with Rollout((2,), 2, length=10) as job:
+            await asyncio.sleep(25)
+            await job.rollouter.hold("asked")
+            counts = job.rollouter.counts
+            assert [group.uid for group in job.groups] == [0, 1]
+            assert (counts.dispatched, counts.accepted, counts.cancelled) == (3, 2, {"asked": 1})
+
+    run_virtual(main())
+
+
 def test_restart_without_hold_is_refused() -> None:
     async def main() -> None:
         async with Rollout() as job:

@@ -1,5 +1,7 @@
 """Least-loaded placement, rule by rule, and against a policy that looks at every engine."""
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -65,6 +67,24 @@ def test_it_chooses_as_a_look_at_every_engine_does(changes: list[tuple[int, Engi
             (load.running / load.limit, number)
             for number, load in known.items()
             if load is not None and load.running < load.limit
+        ]
+        assert policy.choose() == min(free, default=(0.0, None))[1]
+
+
+def test_it_still_does_after_many_changes() -> None:
+    """So many that what does not hold any more is thrown away, many times over."""
+    rng, policy = random.Random(0), LeastLoaded()
+    known = [EngineLoad(0, limit) for limit in (1, 2, 3, 4, 8, 8, 16)]
+    for engine, load in enumerate(known):
+        policy.changed(engine, load)
+    for _ in range(5000):
+        engine = rng.randrange(len(known))
+        known[engine] = EngineLoad(rng.randint(0, known[engine].limit), known[engine].limit)
+        policy.changed(engine, known[engine])
+        free = [
+            (load.running / load.limit, number)
+            for number, load in enumerate(known)
+            if load.running < load.limit
         ]
         assert policy.choose() == min(free, default=(0.0, None))[1]
 
