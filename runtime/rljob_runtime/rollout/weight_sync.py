@@ -266,6 +266,7 @@ class Push:
         if self.newest is None or self.newest.transport in STORED:
             self._sync.pool.remove(slot)
             return
+        # Not while a broadcast is under way, which counts on the engine; its steps have deadlines.
         async with self._one_at_a_time:
             self._sync.pool.remove(slot)
 

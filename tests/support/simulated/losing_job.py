@@ -247,6 +247,7 @@ class LosingSession:
         self.pool = EnginePool(loop.time, self._engine_lost)
         queue = LocalQueue(self.settings.capacity_samples)
         self.losable = LosableTrainer(losses, queue)
+        self.placed = Placed()
         self._losses = losses
         self._spawn = tasks.create_task
         self.parts = self._parts(manifest, queue)
@@ -279,7 +280,7 @@ class LosingSession:
         return Parts(
             site, StopRequest(changes), self.events, self.pool, queue, outbox, rollouter, failures,
             self.losable,
-            Placed(), self.losable.start, sync, delivery, fleet, activity, self._spawn,
+            self.placed, self._start_trainer, sync, delivery, fleet, activity, self._spawn,
             self.said.append,
         )  # fmt: skip
 
@@ -308,6 +309,15 @@ class LosingSession:
         self.rewarded += len(responses)
         failure = self._losses.failure(prompt.uid)
         return [(1.0 if failure is None else 0.0, failure) for _ in responses]
+
+    def resize_trainer(self, workers: int) -> None:
+        """The RLJob asks for another number of trainer workers."""
+        self.placed.asked = workers
+        self.parts.site.changes.notify()
+
+    async def _start_trainer(self) -> None:
+        self.placed.workers = self.placed.asked
+        await self.losable.start()
 
     async def send_to_newcomers(self) -> None:
         """What the fleet does when engines have come that take part in broadcasts."""
@@ -345,8 +355,12 @@ class FleetByHand(Fleet):
 class Placed:
     """The trainer's pods, which are there."""
 
-    workers = 1
-    outdated = False
+    def __init__(self) -> None:
+        self.workers = self.asked = 1
+
+    @property
+    def outdated(self) -> bool:
+        return self.asked != self.workers
 
     async def drop_lost(self) -> None:
         pass

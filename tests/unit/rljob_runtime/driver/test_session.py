@@ -75,3 +75,37 @@ def test_an_engine_that_does_not_finish_its_requests_is_lost(in_flight: PauseMod
         "engine engine-0 generated nothing for 60 s while it was to finish its requests "
         "(spec.training.timeouts.stallSeconds)"
     ]
+
+
+@pytest.mark.parametrize("in_flight", ["keep", None])
+@pytest.mark.parametrize(
+    "at", [[], [("start", 2)], [("publish", 5)]], ids=["", "lost at start", "lost later"]
+)
+def test_another_trainer_size_begins_between_two_steps(
+    in_flight: PauseMode | None, at: list[tuple[str, int]]
+) -> None:
+    async def script(session: LosingSession) -> None:
+        await session.losable.stepped.until(lambda: session.losable.steps >= 5, 1e6)
+        session.resize_trainer(2)
+
+    session = run_losing(Losses(at=at, in_flight=in_flight, script=script))
+    trained = [group.uid for groups in session.losable.trained for group in groups]
+    assert sorted(trained) == list(range(session.settings.total_groups))
+    assert session.placed.workers == 2
+    if not at:
+        assert session.said == [
+            "the trainer stops at step 5, to be resized", "the trainer goes on with 2 workers"
+        ]  # fmt: skip
+        assert session.rollouter.counts.cancelled == {}
+    else:
+        assert "the trainer goes on from step" in session.said[-1] or "2 workers" in session.said[-1]
+
+
+def test_a_stop_is_made_after_the_step_that_is_trained_with_a_checkpoint() -> None:
+    async def script(session: LosingSession) -> None:
+        await session.losable.stepped.until(lambda: session.losable.steps >= 5, 1e6)
+        session.parts.stop.ask()
+
+    session = run_losing(Losses(script=script))
+    assert session.session.steps_done == session.session.checkpoint_step == len(session.losable.trained)
+    assert 5 <= session.session.steps_done < 12
