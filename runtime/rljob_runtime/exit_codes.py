@@ -1,4 +1,4 @@
-"""Exit codes of `rljob` and of the driver: what whoever started it should do next.
+"""Exit codes of `rljob` and of the driver, by what is to be done next.
 
 Guarantees: the operator can tell from the code alone whether to start the job again.
 """

@@ -9,4 +9,4 @@ class UnsupportedModel(ValueError):
 
 
 class TrainingDiverged(RuntimeError):
-    """The gradient is not finite; the weights are as before, and a checkpoint may be older and better."""
+    """The gradient is not finite. The weights were not changed; an older checkpoint may be better."""

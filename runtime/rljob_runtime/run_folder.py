@@ -28,16 +28,16 @@ class FolderBusy(FolderRefused):
 
 
 class Begin(Enum):
-    """How a command begins, by its flag."""
+    """How `rljob run` treats an earlier run in its folder; the value is the flag that asks for it."""
 
     NEW = "no flag"
-    """In a folder without a run."""
+    """Begin a run; refuse a folder that holds one."""
     RESUME = "--resume"
-    """With the newest checkpoint of the folder's run."""
+    """Go on from the newest checkpoint of the folder's run; refuse a folder without one."""
     RESTART = "--restart"
-    """Anew; an earlier run is moved aside."""
+    """Begin a run; rename a folder that holds one."""
     AUTO_RESUME = "--auto-resume"
-    """With the newest checkpoint of a run that is not finished, otherwise anew."""
+    """As RESUME where the folder holds an unfinished run, otherwise as RESTART."""
 
 
 class Found(Enum):
@@ -80,7 +80,7 @@ class RunOptions:
 
 
 def decide(begin: Begin, found: Found) -> Decision:
-    """What a command does with what it finds."""
+    """What is done with a folder, from what was asked for and what is in it. Pure."""
     if found is Found.NOTHING:
         return Decision.REFUSE if begin is Begin.RESUME else Decision.FRESH
     if found not in (Found.UNFINISHED, Found.FINISHED) or begin is Begin.NEW:

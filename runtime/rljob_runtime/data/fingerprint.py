@@ -11,7 +11,7 @@ _OR_ANEW = "or begin anew with --restart"
 
 
 class DataFingerprint(msgspec.Struct, frozen=True):
-    """Made by `PromptSource`."""
+    """What identifies a job's prompts and their order; `PromptSource` makes it."""
 
     source: str
     """File, folder or data set, as people know it."""

@@ -17,7 +17,7 @@ _FAR_ABOVE = 2
 
 @dataclass(frozen=True)
 class Length:
-    """Of one prompt."""
+    """The length of one prompt."""
 
     tokens: int
     at_least: bool = False

@@ -25,7 +25,7 @@ from rljob_runtime.weights.contents import TIED_HEAD
 from rljob_runtime.weights.shards import INDEX, index_of, plan_shards
 
 MODEL = "model"
-"""Where a run's trained model goes, in its folder."""
+"""Folder of the trained model in a run's folder."""
 _FILES = "model_files"
 _CONFIG = "config.json"
 _COPIED = (_CONFIG, "generation_config.json")

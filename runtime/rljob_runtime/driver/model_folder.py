@@ -8,7 +8,7 @@ from rljob_runtime.run_folder import FolderRefused, RunOptions
 from rljob_runtime.trainer.checkpoint import newest
 
 CHECKPOINTS = "checkpoints"
-"""In a run's folder: its checkpoints, or a link to where they are."""
+"""Folder of the checkpoints in a run's folder, or a link to where they are."""
 _INITIAL = "initial_model"
 
 

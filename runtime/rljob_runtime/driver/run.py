@@ -68,7 +68,7 @@ class Outcome:
     code: int
     """Exit code."""
     why: str | None = None
-    """What ended it, in one line; None where it did what it was asked."""
+    """What ended the job, in one line; None where it is done, or was stopped as asked."""
 
 
 def run(job: RLJob, options: RunOptions) -> int:

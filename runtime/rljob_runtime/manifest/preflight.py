@@ -32,7 +32,7 @@ _CHECKPOINT_BYTES = 12
 
 @dataclass(frozen=True)
 class Machine:
-    """What is there."""
+    """What a machine has."""
 
     cores: int
     accelerators: int

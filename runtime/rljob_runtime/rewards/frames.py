@@ -1,4 +1,4 @@
-"""What the reward pool and its workers say to each other: length-prefixed MessagePack frames on a socket.
+"""Messages between the reward pool and its workers: length-prefixed MessagePack frames on a socket.
 
 Guarantees: a frame that is not what it should be raises `msgspec.DecodeError`; nothing is unpickled.
 """

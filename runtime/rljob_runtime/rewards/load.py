@@ -1,4 +1,4 @@
-"""From "module:function" to the reward function.
+"""Loads the reward function that "module:function" names.
 
 Guarantees: what is returned accepts a `RewardInput` and the given arguments; everything else is a
 `RewardLoadError` whose one line says what was looked for, where, and what is there.

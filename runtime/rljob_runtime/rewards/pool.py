@@ -43,7 +43,8 @@ class Counters(msgspec.Struct):
     submitted: int = 0
     scored: int = 0
     failed: Counter[str] = msgspec.field(default_factory=Counter)
-    """By reason: timeout, error, worker died, cancelled (its `score` was cancelled or the pool closed)."""
+    """Samples without a reward by reason: timeout, error, worker died, cancelled (the call of `score` was
+    cancelled, or the pool closed)."""
     worker_restarts: int = 0
 
     @property

@@ -32,7 +32,7 @@ class Verdict:
 
 
 def verdict(scores: Sequence[Score]) -> Verdict | None:
-    """What the scores of a trial say; None where there is nothing to complain of."""
+    """What the scores of a trial show; None where some sample was scored, or too little is known."""
     failures = [score.failure for score in scores if score.failure is not None]
     if not failures or len(failures) < len(scores):
         return None

@@ -32,11 +32,11 @@ _CURES = {
     )
     for code in codes
 }
-"""What to do, by what the system says of a file that could not be written."""
+"""What a person can do, by the system's message for a file that could not be written."""
 
 
 class Head(msgspec.Struct):
-    """What a checkpoint says of itself."""
+    """The part of a checkpoint that is read before its tensors."""
 
     updates: int
     """Optimizer updates done."""
@@ -68,7 +68,7 @@ def folder_of(root: Path, step: int) -> Path:
 
 
 def steps(root: Path) -> list[int]:
-    """Of all whole checkpoints in `root`, ascending."""
+    """The steps of all whole checkpoints in `root`, ascending."""
     return sorted(map(step_of, _whole(root)))
 
 

@@ -100,7 +100,7 @@ def load(folder: Path, model: Any, optimizer: ScheduledAdamW, devices: Devices) 
 
 
 class TensorLayout(NamedTuple):
-    """What is known of a tensor without reading it."""
+    """Size and number format of a saved tensor, known without reading it."""
 
     size: torch.Size
     dtype: torch.dtype
@@ -119,7 +119,7 @@ class SavedPolicy:
             for name, each in sorted(saved.items())
             if name.startswith(f"{_POLICY}.") and isinstance(each, TensorStorageMetadata)
         }
-        """By name in the model, in ascending order."""
+        """The layout of each tensor by its name in the model, in ascending order of names."""
 
     def tensors(self, names: Sequence[str]) -> dict[str, torch.Tensor]:
         """The tensors of these names. Raises `CheckpointError`."""
@@ -127,7 +127,7 @@ class SavedPolicy:
             f"{_POLICY}.{name}": torch.empty(self.layout[name].size, dtype=self.layout[name].dtype)
             for name in names
         }
-        # One process is what is meant.
+        # torch warns that torch.distributed is not set up: this reader is meant for one process.
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")
         with _readable(self._folder):
             load_tensors(found, storage_reader=FileSystemReader(self._folder), no_dist=True)
@@ -136,7 +136,7 @@ class SavedPolicy:
 
 @contextmanager
 def _readable(folder: Path) -> Iterator[None]:
-    """What goes wrong while the checkpoint is read is a `CheckpointError`."""
+    """Errors of the body, which reads the checkpoint, become `CheckpointError`."""
     try:
         yield
     except (OSError, CheckpointException, RuntimeError, KeyError, pickle.UnpicklingError, EOFError) as error:

@@ -26,16 +26,16 @@ class Tokens:
     new: Tensor
     """Under the weights that are trained."""
     engine: Tensor
-    """As the engines gave them when they drew the tokens."""
+    """Log-probabilities as the engines gave them when they drew the tokens."""
     advantages: Tensor
     responses: Tensor
     """Index of each token's response in the micro-batch, int64, ascending."""
     entropy: Tensor
-    """Of the distribution that the token was drawn from, under the weights that are trained."""
+    """Entropy, in nats, of the distribution that the token was drawn from, under the trained weights."""
     proximal: Tensor | None = None
-    """Under the weights at the beginning of the step; for decoupled_clip."""
+    """Log-probabilities under the weights at the beginning of the step; for decoupled_clip."""
     reference: Tensor | None = None
-    """Under the reference model; for the KL penalty."""
+    """Log-probabilities under the reference model; for the KL penalty."""
 
 
 @dataclass(frozen=True)

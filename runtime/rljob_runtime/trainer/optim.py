@@ -58,7 +58,7 @@ class ScheduledAdamW:
 
     @property
     def learning_rate(self) -> float:
-        """Of the next update."""
+        """The learning rate of the next update."""
         settings = self._settings
         factor = learning_rate_factor(settings.schedule, settings.warmup_updates, self._total, self.updates)
         return settings.learning_rate * factor

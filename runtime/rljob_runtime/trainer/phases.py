@@ -12,7 +12,7 @@ class Phases:
 
     def __init__(self, events: EventLog, synchronize: Callable[[], None]) -> None:
         self.seconds: dict[str, float] = {}
-        """By event, of the current step."""
+        """Seconds spent in each kind of event since the last `take`."""
         self._events = events
         self._synchronize = synchronize
 
@@ -30,6 +30,6 @@ class Phases:
             self.seconds[event] = self.seconds.get(event, 0.0) + duration
 
     def take(self) -> dict[str, float]:
-        """The sums, rounded to microseconds, which begin anew."""
+        """The sums, rounded to microseconds; new sums begin at 0."""
         taken, self.seconds = self.seconds, {}
         return {event: round(seconds, 6) for event, seconds in taken.items()}

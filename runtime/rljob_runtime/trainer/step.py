@@ -34,19 +34,22 @@ _SUMS = ("loss", "policy_loss", "kl", "entropy", "clipped", "importance", "respo
 
 @dataclass
 class MicroBatchWork:
-    """What a rank does in one forward and backward pass."""
+    """The input of one forward and backward pass of a rank. Tensors have a number for each response token."""
 
     packed: Packed
     engine: Tensor
+    """Log-probabilities as the engines gave them."""
     advantages: Tensor
     weights: Tensor
-    """Of each token in the batch's mean."""
+    """Weight of each token in the batch's mean."""
     current: Tensor
     """Which tokens were drawn with the weights that the step begins with."""
     real: bool
     """False where the rank has nothing to do and only takes part."""
     proximal: Tensor | None = None
+    """Log-probabilities under the weights that the step begins with; for decoupled_clip."""
     reference: Tensor | None = None
+    """Log-probabilities under the reference model; for the KL penalty."""
 
 
 @dataclass

@@ -4,7 +4,8 @@ import msgspec
 
 
 class StepMetrics(msgspec.Struct, kw_only=True):
-    """Of one step, over all its batches and ranks. Means over tokens weigh every response token the same."""
+    """The metrics of one step, over all its batches and ranks. Means over tokens weigh every response token
+    the same."""
 
     step: int
     loss: float
@@ -13,16 +14,16 @@ class StepMetrics(msgspec.Struct, kw_only=True):
     kl: float
     """Estimated divergence from the reference model, without its coefficient; 0 without one."""
     entropy: float
-    """Of the sampling distribution, in nats."""
+    """Entropy of the sampling distribution, in nats; mean over response tokens."""
     grad_norm: float
-    """Before clipping; mean over the step's updates."""
+    """Norm of the gradient before clipping; mean over the step's updates."""
     learning_rate: float
-    """Of the step's last update."""
+    """Learning rate of the step's last update."""
     clip_fraction: float
     """Share of tokens whose gradient clipping stopped."""
     importance_weight_mean: float
     reward_mean: float
-    """Over responses that have a reward."""
+    """Mean over the responses that have a reward."""
     reward_std: float
     tokens: int
     """Prompt and response tokens that went through the model."""
@@ -30,7 +31,7 @@ class StepMetrics(msgspec.Struct, kw_only=True):
     samples: int
     """Responses in the step's groups."""
     failed: int
-    """Those without a reward; they are not trained."""
+    """Responses without a reward; they are not trained."""
     response_length_mean: float
     response_length_max: int
     staleness_mean: float
@@ -45,4 +46,4 @@ class StepMetrics(msgspec.Struct, kw_only=True):
     step began with; None where there are none."""
     parity_mean: float | None
     seconds: dict[str, float]
-    """Time in each event, on rank 0."""
+    """Seconds spent in each kind of event, on rank 0."""
