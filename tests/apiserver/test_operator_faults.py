@@ -14,6 +14,7 @@ from rljob_operator.kube.credentials import from_kubeconfig
 from tests.support.operator.fault_proxy import Answer, Cut, CutAfter, Delay, FaultProxy
 from tests.support.operator.operator_site import (
     SECONDS,
+    SHARED,
     Desk,
     as_operator,
     running_operator,
@@ -47,7 +48,7 @@ class TestRestart:
             others = [Desk(cluster, desk.namespace, name) for name in ("suspended", "waiting")]
             others[0].create({"suspend": True})
             others[0].wait_phase("Suspended")
-            others[1].create({"accelerator": "nvidia", "pools.trainer.replicas": 99})
+            others[1].create({"accelerator": "nvidia", "pools.trainer.replicas": 99, **SHARED})
             others[1].wait_condition("PodsReady", "False", "WaitingForPods")
             others[1].wait_pods(lambda pods: len(pods) > 90, "pods")
             operator.process.stop(kill=True)

@@ -5,7 +5,7 @@ from datetime import datetime
 
 import pytest
 
-from tests.support.operator.operator_site import Desk, condition, running_operator
+from tests.support.operator.operator_site import SHARED, Desk, condition, running_operator
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +106,7 @@ class TestStart:
             "accelerator": "nvidia",
             "pools.trainer.replicas": 50,
             "pools.trainer.acceleratorsPerWorker": 8,
+            **SHARED,
         }
         desk.create({**large, "runPolicy": {"startDeadlineSeconds": 8}})
         ended = desk.wait_phase("Failed")

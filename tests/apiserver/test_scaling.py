@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.operator.operator_site import Desk, condition, running_operator
+from tests.support.operator.operator_site import SHARED, Desk, condition, running_operator
 from tests.support.operator.scaling_site import scale_at_random
 
 JOBS, SCALE_DOWNS = 4, 5
@@ -36,7 +36,8 @@ class TestByHand:
     @pytest.fixture
     def desk(self, cluster, namespace, operator):
         desk = Desk(cluster, namespace)
-        desk.create({"pools.fastRollout.replicas": 3, "runPolicy": {"drainGraceSeconds": 120}})
+        grace = {"runPolicy": {"drainGraceSeconds": 120}}
+        desk.create({"pools.fastRollout.replicas": 3, **grace, **SHARED})
         desk.wait_phase("Running")
         return desk
 

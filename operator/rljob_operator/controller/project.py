@@ -74,6 +74,7 @@ def cluster(item: RayClusterItem) -> Cluster:
         refusal=_failure(item),
         queue=metadata.labels.get(QUEUE) or None,
         suspended=item.spec.suspend is True,
+        provisioned=_provisioned(item),
     )
 
 
@@ -136,6 +137,16 @@ def _failure(item: RayClusterItem) -> str | None:
     for condition in item.status.get("conditions") or ():
         if condition.get("type") == "ReplicaFailure" and condition.get("status") == "True":
             return str(condition.get("message") or condition.get("reason"))
+    return None
+
+
+def _provisioned(item: RayClusterItem) -> datetime | None:
+    for condition in item.status.get("conditions") or ():
+        if condition.get("type") == "RayClusterProvisioned" and condition.get("status") == "True":
+            try:
+                return moment(str(condition.get("lastTransitionTime")))
+            except (ValueError, OverflowError):
+                return None
     return None
 
 

@@ -54,6 +54,14 @@ class Attempt:
     """Whether the driver has said that the job is done."""
 
     @property
+    def head_known_since(self) -> datetime | None:
+        """Since when somebody else has known of a head pod: the driver wrote its newest report, or KubeRay
+        said that all pods are ready, whichever came first. None: nobody has said so, and the head pod may
+        still be to come."""
+        provisioned = None if self.cluster is None else self.cluster.provisioned
+        return min((time for time in (self.reported, provisioned) if time is not None), default=None)
+
+    @property
     def driver_runs(self) -> bool:
         """Whether there is a driver that can answer."""
         return self.head is not None and self.head.phase == "Running" and not head_ended(self.head)

@@ -26,8 +26,9 @@ SHORTEST_BACKOFF = 1.0
 FIRST_BACKOFF = 10.0
 LONGEST_BACKOFF = 300.0
 UNSEEN_SECONDS = 60.0
-"""A driver that has reported had a head pod. One that is not seen so long after the report is gone: the
-operator was away while there was one. What is seen of pods may lag behind the report, but not so long."""
+"""A head pod that somebody else knew of (`Attempt.head_known_since`) and that the operator has not seen so
+long after that is gone: the operator was away while there was one. What the operator sees of pods may lag
+behind what it sees of the RLJob and the RayCluster, but not so long."""
 
 
 class DriverExit(IntEnum):
@@ -89,7 +90,8 @@ def given_up_at(attempt: Attempt) -> datetime | None:
     head = attempt.head
     if head is not None:
         return None if head.deleting is None else head.deleting + LATE_DELETION
-    return None if attempt.reported is None else after(stamp(attempt.reported), UNSEEN_SECONDS)
+    known = attempt.head_known_since
+    return None if known is None else after(stamp(known), UNSEEN_SECONDS)
 
 
 def _is_late(attempt: Attempt, now: datetime) -> bool:

@@ -147,6 +147,9 @@ class Cluster:
     """Name of the queue that it was created for. None: none; then nobody suspends it."""
     suspended: bool = False
     """`spec.suspend`: KubeRay makes no pods, and deletes those that there are."""
+    provisioned: datetime | None = None
+    """Since when KubeRay says that all pods have been ready once (condition RayClusterProvisioned); None: it
+    has not said so. It makes no new head pod from then on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,6 +94,7 @@ def refusals(spec: Spec) -> list[Problem]:
         if not _has_image(spec, shape, own[0]):
             imageless.append(name)
     found += _transport(spec)
+    found += _checkpoints(spec)
     return [_no_image(spec.accelerator, imageless), *found] if imageless else found
 
 
@@ -145,6 +146,24 @@ def _transport(spec: Spec) -> Iterator[Problem]:
         yield Problem(
             ("spec", "training", "async", "weightSync", "transport"),
             "shm reaches one machine only, and pods share no memory: use auto in a cluster",
+        )
+
+
+def _checkpoints(spec: Spec) -> Iterator[Problem]:
+    """Every trainer rank writes its part of a checkpoint: without a volume each pod has a folder of its own.
+
+    An absolute `checkpoint.path` outside of the job's folder may be on a volume of the templates. Whether the
+    pods share that, the runtime sees when it starts.
+    """
+    replicas, path = spec.pools.trainer.replicas, spec.training.checkpoint.path
+    elsewhere = path is not None and path.startswith("/") and not _inside(path, spec.storage.mount_path)
+    if replicas > 1 and not spec.storage.volume and not elsewhere:
+        yield Problem(
+            ("spec", "storage", "volume"),
+            f"must be set where pools.trainer.replicas is above 1 (found {replicas}): the trainer's pods "
+            "write their parts of a checkpoint to one folder. Name a volume that all can mount, such as "
+            "{persistentVolumeClaim: {claimName: NAME}} with access mode ReadWriteMany, or set "
+            "pools.trainer.replicas to 1",
         )
 
 

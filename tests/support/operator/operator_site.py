@@ -100,6 +100,10 @@ def _kubeconfig(config: Path, path: Path, server: str | None) -> Path:
     return path
 
 
+SHARED = {"storage.volume": {"nfs": {"server": "files", "path": "/runs"}}}
+"""What a job with several trainer pods needs; pods of fake nodes mount nothing."""
+
+
 class Desk:
     """One RLJob's namespace, seen by a person with kubectl and by the runtime with its field manager."""
 

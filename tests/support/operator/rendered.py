@@ -10,6 +10,7 @@ GROUPS = ["trainer", "fast-rollout", "heavy-rollout"]
 NVIDIA = {
     "accelerator": "nvidia",
     "pools.trainer": {"replicas": 2, "acceleratorsPerWorker": 8},
+    "storage.volume": {"persistentVolumeClaim": {"claimName": "runs"}},
     "pools.heavyRollout": {"replicas": 1, "acceleratorsPerWorker": 4},
 }
 ASCEND = {"accelerator": "ascend", "pools.trainer.acceleratorsPerWorker": 8}

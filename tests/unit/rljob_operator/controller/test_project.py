@@ -3,8 +3,9 @@
 import msgspec
 import pytest
 
-from rljob_operator.controller.items import PodItem
-from rljob_operator.controller.project import pod
+from rljob_operator.controller.items import PodItem, RayClusterItem
+from rljob_operator.controller.project import cluster, pod
+from rljob_operator.plan.times import moment
 
 METADATA = {
     "name": "math-1-head-x",
@@ -66,3 +67,21 @@ INITS = {
 def test_an_init_container_that_failed_is_how_the_pod_ended(found, main, waiting):
     assert (found.main and (found.main.exit_code, found.main.message)) == main
     assert found.waiting == waiting
+
+
+SINCE = "2026-11-21T14:05:00Z"
+PROVISIONED = {
+    # what: (KubeRay's condition, since when the RayCluster has had all its pods)
+    "all pods have been ready": ({"status": "True", "lastTransitionTime": SINCE}, moment(SINCE)),
+    "not yet, or suspended": ({"status": "False", "lastTransitionTime": SINCE}, None),
+    "without a time": ({"status": "True"}, None),
+    "with a time that is none": ({"status": "True", "lastTransitionTime": "yesterday"}, None),
+}
+
+
+@pytest.mark.parametrize(("condition", "since"), PROVISIONED.values(), ids=PROVISIONED)
+def test_since_when_a_ray_cluster_has_had_all_its_pods(condition, since):
+    others = {"type": "HeadPodReady", "status": "True", "lastTransitionTime": "2026-11-21T14:03:00Z"}
+    fields = {"conditions": [others, {"type": "RayClusterProvisioned", **condition}]}
+    item = {"metadata": METADATA, "spec": {}, "status": fields}
+    assert cluster(msgspec.convert(item, RayClusterItem)).provisioned == since

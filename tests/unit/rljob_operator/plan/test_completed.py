@@ -58,6 +58,22 @@ def test_a_head_that_is_not_seen_yet_has_a_minute():
     assert planned(observed, 150).status.phase == "Restarting"
 
 
+def test_a_head_that_was_lost_before_its_driver_reported_costs_a_free_attempt():
+    """KubeRay says of its RayCluster that all pods have been ready: the head too, then."""
+    observed = unrecorded(provisioned=at(40))
+    waiting = planned(observed, 60)
+    assert waiting.status.phase == "Starting" and waiting.requeue_after == 40
+    lost = planned(observed, 100)
+    assert (lost.status.phase, lost.status.failures) == ("Restarting", 0)
+    assert said_of(lost, "Running")[2] == "The head pod of RayCluster math-1 is gone."
+
+
+def test_of_two_signs_of_a_head_the_earlier_counts():
+    observed = unrecorded(provisioned=at(40), training=reported(90))
+    assert planned(observed, 99).status.phase == "Starting"
+    assert planned(observed, 100).status.phase == "Restarting"
+
+
 NO_SIGN = {
     "no report": ({}, None),
     "a report of an earlier attempt": ({}, reported(90, attempt=0)),

@@ -56,6 +56,21 @@ REFUSED = {
         "spec.storage.volume",
         "must be one volume source (found nfs and hostPath)",
     ),
+    "several trainer pods without a volume": (
+        {"pools.trainer.replicas": 2},
+        "spec.storage.volume",
+        "must be set where pools.trainer.replicas is above 1 (found 2)",
+    ),
+    "several trainer pods with a checkpoint path in the job's own folder": (
+        {"pools.trainer.replicas": 2, "training.checkpoint.path": "/rljob/checkpoints"},
+        "spec.storage.volume",
+        "ReadWriteMany",
+    ),
+    "several trainer pods with a checkpoint path relative to the job's own folder": (
+        {"pools.trainer.replicas": 2, "training.checkpoint.path": "checkpoints"},
+        "spec.storage.volume",
+        "or set pools.trainer.replicas to 1",
+    ),
     "a volume's name": (
         {"storage.volume": {"name": "runs", "nfs": {}}},
         "spec.storage.volume.name",
@@ -327,6 +342,14 @@ ALLOWED = {
     "a mount in a home": {"storage.mountPath": "/home/ray/runs"},
     "a mount whose name begins like another": {"storage.mountPath": "/library"},
     "the same again": template("head", restartPolicy="Never", hostNetwork=False, shareProcessNamespace=True),
+    "several trainer pods with a volume": {
+        "pools.trainer.replicas": 2,
+        "storage.volume": {"persistentVolumeClaim": {"claimName": "runs"}},
+    },
+    "several trainer pods with checkpoints on a volume of the templates": {
+        "pools.trainer.replicas": 2,
+        "training.checkpoint.path": "/shared/checkpoints",
+    },
     "as many accelerators as there are": {
         "accelerator": "nvidia",
         "pools.trainer.resources": {"limits": {"nvidia.com/gpu": "1"}},
