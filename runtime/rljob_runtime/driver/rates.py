@@ -34,6 +34,9 @@ class Rates:
 
     tokens_per_second: float = 0.0
     steps_per_second: float = 0.0
+    steady: bool = False
+    """Whether the time of later steps may be told from it: there is more than a first step, or that one took
+    so long that warming up is a small part of it."""
     busy: Mapping[str, float] = field(default_factory=dict)
     """Busy share of each pool's time and of the trainer's, 0 to 1. A pool whose number of engines changed
     within the window is left out: its idle time cannot be compared."""
@@ -73,4 +76,9 @@ class RateWindow:
             if engines and engines == engines_before:
                 busy[pool] = min(1.0, max(0.0, 1 - (idle - idle_before) / (elapsed * engines)))
         busy["trainer"] = min(1.0, (last.trained_seconds - first.trained_seconds) / elapsed)
-        return Rates((last.tokens - first.tokens) / elapsed, (last.steps - first.steps) / elapsed, busy)
+        return Rates(
+            tokens_per_second=(last.tokens - first.tokens) / elapsed,
+            steps_per_second=(last.steps - first.steps) / elapsed,
+            steady=not self._warming_up or elapsed > WINDOW_SECONDS,
+            busy=busy,
+        )

@@ -106,7 +106,7 @@ class Tracker:
             queue_depth=queue_depth,
             tokens_per_second=rates.tokens_per_second,
             busy=dict(rates.busy),
-            seconds_left=left / rates.steps_per_second if rates.steps_per_second else None,
+            seconds_left=left / rates.steps_per_second if rates.steady else None,
             activity=None,
         )
         values: dict[str, Any] = msgspec.structs.asdict(metrics)

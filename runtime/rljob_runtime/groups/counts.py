@@ -51,9 +51,10 @@ class GroupCounts(msgspec.Struct):
         _add(self.rejected, reason, 1)
 
     def went_back(self, kept: int, reason: str) -> None:
-        """The job went back to a checkpoint that holds `kept` groups, trained and waiting. What was under way
-        is cancelled, what was accepted and is not kept is discarded; a group that the checkpoint holds
-        without its being accepted yet, since its put had not ended, is."""
+        """The job went back to a checkpoint that holds `kept` groups: those that were trained by then, and
+        those that waited. Groups under way are cancelled; groups that were accepted after the checkpoint are
+        discarded. A checkpoint may hold a group that is not counted as accepted yet, because handing it to
+        the queue had not ended: it is counted now."""
         held = self.accepted - sum(self.discarded.values())
         unaccepted = max(0, kept - held)
         self.accepted += unaccepted

@@ -1,6 +1,5 @@
-"""What a running job shows of itself, as plain values, and how each is written.
-
-Pure: rendering decides nothing but layout, and this module reads no clock.
+"""What a running job shows of itself, as plain values, and how each is written. Both views, on a terminal
+(`live.py`) and as log lines (`plain.py`), write these parts and only lay them out differently. Pure.
 """
 
 from collections.abc import Sequence
@@ -37,6 +36,7 @@ class Progress:
     """Recent mean reward less the one before; its sign is the arrow."""
     loss: float | None = None
     kl: float | None = None
+    """Divergence from the initial model; None where none is computed."""
     version: int = 0
     """Newest weight version."""
     staleness_mean: float | None = None
@@ -48,6 +48,7 @@ class Progress:
     busy: dict[str, float] = field(default_factory=dict)
     """Busy share of each pool's time, 0 to 1."""
     seconds_left: float | None = None
+    """None as long as the time of a step is not known."""
     activity: str | None = None
     """What goes on before the first step, or what the job waits for."""
 
@@ -77,7 +78,7 @@ def count(value: float) -> str:
 
 
 def decimal(value: float | None) -> str:
-    """A metric in at most 5 characters of significance; "–" where there is none."""
+    """A metric to three decimals, as a power of ten where those would be 0.000; "–" where there is none."""
     if value is None:
         return "–"
     if value != 0 and abs(value) < 0.0005:
@@ -104,7 +105,8 @@ def arrow(trend: float) -> str:
 
 
 def pack(parts: Sequence[str], gap: str, width: int) -> list[str]:
-    """Lines of at most `width` columns with `gap` between parts; a part wider than that has its own line."""
+    """Parts in lines of at most `width` columns, with `gap` between them. No part is broken: one that is
+    wider has a line of its own."""
     lines: list[str] = []
     for part in parts:
         if lines and len(lines[-1]) + len(gap) + len(part) <= width:

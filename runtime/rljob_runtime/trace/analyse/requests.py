@@ -101,9 +101,13 @@ class RequestBook:
         """Seconds of the first attempt, the second, ..."""
         self.by_step: dict[int, StepRequests] = {}
         self._open: dict[str, list[Attempt]] = {}
+        """By name: attempts of requests that were taken out of an engine and are to go on."""
         self._slowest: list[tuple[float, int, Request]] = []
+        """A heap of (seconds, number, request): the least slow of those that are kept comes first."""
         self._by_uid: defaultdict[int, list[Request]] = defaultdict(list)
+        """The same by group, whose stages come later."""
         self._count = 0
+        """Numbers what is kept, so that requests of the same duration need not be compared."""
 
     def add_step(self, step: int, events: Sequence[Event]) -> list[Request]:
         """Take one step's events, in order of their ends; the requests that ended in it."""

@@ -123,8 +123,9 @@ def _time_line(window: Window, pool: str, worker: str, events: Sequence[Event]) 
 
 
 def merge(window: Window, events: Sequence[Event]) -> list[tuple[str, float, float]]:
-    """Segments as shares of the window. What is closer together than can be seen is joined with its like,
-    what is shorter is left out; of more than `SEGMENTS` the shortest are left out."""
+    """Events as segments, in shares of the window. Two of one kind become one where the pause between them
+    is too short to be seen. What is too short to be seen is left out, and of more than `SEGMENTS` the
+    shortest."""
     span = max(window.seconds, 1e-9)
     finest = 1 / 1000
     merged: list[tuple[str, float, float]] = []

@@ -16,9 +16,10 @@ from rljob_runtime.trace.record.start_log import Start
 NEIGHBOURS = 25
 """Steps on each side that a step is compared with."""
 DEVIATIONS = 6.0
-"""Robust standard deviations above its neighbours' median that make a step stand out,"""
+"""A step stands out if it took so many standard deviations longer than its neighbours' median. They are taken
+from the median of absolute deviations, which a few slow steps among the neighbours do not change."""
 FACTOR = 1.5
-"""and the least multiple of that median."""
+"""And if it took so many times their median: where steps hardly differ, deviations alone mean nothing."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,7 @@ def find_anomalies(windows: Sequence[Window]) -> list[Anomaly]:
     for index, window in enumerate(windows):
         around = seconds[max(0, index - NEIGHBOURS) : index] + seconds[index + 1 : index + 1 + NEIGHBOURS]
         if len(around) < 8:
+            # Too few to say what is usual.
             continue
         median = statistics.median(around)
         deviation = 1.4826 * statistics.median(abs(value - median) for value in around)

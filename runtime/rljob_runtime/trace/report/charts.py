@@ -1,8 +1,8 @@
 """Charts as inline SVG.
 
 Pure: values in, markup out. Guarantees: the size of a chart does not grow with its data (`POINTS` points per
-series at most); colours come from the page's style sheet (classes c0 to c7), so that charts follow its
-light and dark modes; every text is escaped.
+series at most); colours come from the page's style sheet (classes s0 to s7 for lines, f0 to f8 for areas,
+b0 to b8 for legends), so that charts follow its light and dark modes; every text is escaped.
 """
 
 import json
@@ -107,7 +107,7 @@ def stacked_chart(
     unit: str = "%",
     top: float | None = None,
 ) -> str:
-    """Areas on top of each other; `top` fixes the y axis, else it fits."""
+    """Areas on top of each other. `top` is the upper end of the y axis, which otherwise fits the data."""
     if not x or not layers:
         return ""
     buckets = _buckets(len(x))
@@ -204,6 +204,7 @@ def _log_ticks(axes: Axes) -> list[float]:
 
 
 def _buckets(count: int) -> list[tuple[int, int]]:
+    """Index ranges that share `count` values evenly among at most `POINTS` points."""
     if count <= POINTS:
         return [(index, index + 1) for index in range(count)]
     edges = [round(index * count / POINTS) for index in range(POINTS + 1)]
@@ -216,6 +217,7 @@ def _mean(values: Values) -> float | None:
 
 
 def _path(axes: Axes, x: Sequence[float], values: Values) -> str:
+    """The line through the values, with a gap where there is none."""
     parts, pen_up = [], True
     for at, value in zip(x, values, strict=True):
         if value is None:
@@ -224,11 +226,13 @@ def _path(axes: Axes, x: Sequence[float], values: Values) -> str:
         parts.append(f"{'M' if pen_up else 'L'}{axes.x(at):.1f},{axes.y(value):.1f}")
         pen_up = False
     if len(parts) == 1:
+        # A path of one point alone would not be drawn.
         parts.append("h0.1")
     return "".join(parts)
 
 
 def _band(axes: Axes, x: Sequence[float], line: Series, buckets: Sequence[tuple[int, int]]) -> str:
+    """From the smallest to the largest value behind each point."""
     upper, lower = [], []
     for at, (a, b) in zip(x, buckets, strict=True):
         numbers = [value for value in line.values[a:b] if value is not None]
@@ -239,6 +243,7 @@ def _band(axes: Axes, x: Sequence[float], line: Series, buckets: Sequence[tuple[
 
 
 def _hover(axes: Axes, x: Sequence[float], series: Sequence[object], unit: str) -> str:
+    """What `page.js` shows beside the pointer: the values (`x`, `s`), and where they are drawn (`px`)."""
     data = {
         "x": [_short(value) for value in x], "px": [round(axes.x(value), 1) for value in x],
         "s": series, "u": unit,

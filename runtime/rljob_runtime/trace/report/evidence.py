@@ -43,8 +43,9 @@ def evidence_of(analysis: Analysis, job: RLJob | None) -> Evidence:
 
 
 def _reward_share(analysis: Analysis) -> float:
-    """A group's life is taken as its mean longest request, for which the mean request is a lower bound, so
-    that the share is an upper bound only where groups differ much; stages are means per group."""
+    """Share of a group's life, from its first request to the queue, that goes into its reward. A group takes
+    as long as its slowest response; the mean request, which is shorter, stands in for that, so that the share
+    is an upper bound."""
     stages = {
         name: use.seconds.mean
         for (_, name), use in analysis.event_uses.items()

@@ -38,6 +38,16 @@ def test_steps_per_second(times: list[float], steps_per_second: float) -> None:
     assert found.tokens_per_second == pytest.approx(100 * steps_per_second)
 
 
+@pytest.mark.parametrize(
+    ("times", "steady"),
+    [([], False), ([130.0], False), ([130.0, 131.0], True), ([182.0], True)],
+    ids=["no step", "a short first step", "two", "a long first step"],
+)
+def test_the_time_of_later_steps_is_told_from_more_than_a_warm_up(times: list[float], steady: bool) -> None:
+    found = window(121.0, *(reading(time, step + 1) for step, time in enumerate(times)))
+    assert found.rates().steady is steady
+
+
 def test_busy_shares_are_of_the_time_in_the_window() -> None:
     steps = [reading(130.0, 1, 1.0, 5.0), reading(140.0, 2, 3.5, 7.0), reading(150.0, 3, 8.5, 8.0)]
     assert window(100.0, *steps[:1]).rates().busy == pytest.approx({"fast": 25 / 30, "trainer": 1 / 30})
