@@ -171,7 +171,6 @@ class Rollouter:
         self.counts.accept()
         controller.put(uid)
         self.group_ready.set()
-        self.poke()
 
     def _assemble(
         self,
