@@ -338,6 +338,23 @@ def test_the_oldest_version_is_that_of_engines_that_have_entered() -> None:
     virtual(main())
 
 
+def test_only_newcomers_are_there_until_one_has_entered_and_when_all_that_had_are_gone() -> None:
+    async def main() -> None:
+        site = Site(1, 1, joined=False)
+        pool, (first, second) = site.pool, site.slots
+        assert pool.only_newcomers
+        pool.join(first)
+        assert not pool.only_newcomers
+        pool.leave(first)
+        assert not pool.only_newcomers, "it has entered, and is only paused"
+        pool.lost(first, "killed")
+        assert pool.only_newcomers
+        pool.lost(second, "killed")
+        assert not pool.only_newcomers, "nobody is there"
+
+    virtual(main())
+
+
 def test_idle_time_is_what_passes_without_a_request() -> None:
     async def main() -> None:
         site = Site(2, joined=False)
