@@ -15,7 +15,7 @@ from pathlib import Path
 from rljob_runtime.commands import CommandMissing, ManifestCommand, add_commands
 from rljob_runtime.exit_codes import ExitCode
 from rljob_runtime.manifest.load import Finding, Manifest, ManifestError, read, render
-from rljob_runtime.run_folder import Begin, FolderRefused, RunOptions, held, holds_run
+from rljob_runtime.run_folder import Begin, FolderFailed, FolderRefused, RunOptions, held, holds_run
 
 _NO_RUN = "holds no run; give the folder that `rljob run` wrote."
 
@@ -112,6 +112,8 @@ def _run(options: argparse.Namespace) -> int:
             )
     except ManifestError as error:
         return _refuse(str(error))
+    except FolderFailed as error:
+        return _fail(f"rljob: {error}.")
     except FolderRefused as error:
         return _refuse(f"rljob: {error}.")
 

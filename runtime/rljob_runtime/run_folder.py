@@ -4,10 +4,11 @@ Guarantees: one process at a time holds a run's folder; a run is never overwritt
 another unless a resume is asked for; files of someone else are never moved.
 """
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -17,6 +18,15 @@ MANIFEST = "job.yaml"
 _FINISHED = "finished"
 """An empty file: the job has done all its steps. It is taken away when the run is resumed."""
 _LOCK = ".lock"
+_LASTING = {
+    errno.EACCES,
+    errno.EISDIR,
+    errno.ENAMETOOLONG,
+    errno.ENOTDIR,
+    errno.EPERM,
+    errno.EROFS,
+}
+"""Errors that the same command would only meet again."""
 
 
 class FolderRefused(ValueError):
@@ -25,6 +35,10 @@ class FolderRefused(ValueError):
 
 class FolderBusy(FolderRefused):
     """Another process holds the folder."""
+
+
+class FolderFailed(FolderRefused):
+    """The disk failed, or is full; the folder may be usable later."""
 
 
 class Begin(Enum):
@@ -100,20 +114,27 @@ def held(folder: Path, manifest: Path, begin: Begin) -> Iterator[tuple[Path, boo
     if decision is Decision.REFUSE:
         raise FolderRefused(_why(begin, found, folder))
     content = manifest.read_bytes()  # now: it may lie in the folder that is moved aside
-    if decision is Decision.MOVE_ASIDE:
-        with _locked(folder):
-            folder.rename(_free_name(folder))
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FolderRefused(
-            f"{folder} cannot be made: {error.strerror}; name another with --output"
-        ) from error
-    with _locked(folder):
-        (folder / _FINISHED).unlink(missing_ok=True)
-        if manifest.resolve() != (folder / MANIFEST).resolve() or decision is Decision.MOVE_ASIDE:
-            (folder / MANIFEST).write_bytes(content)
+    with ExitStack() as lock:
+        with _writing(folder):
+            if decision is Decision.MOVE_ASIDE:
+                with _locked(folder):
+                    folder.rename(_free_name(folder))
+            folder.mkdir(parents=True, exist_ok=True)
+            lock.enter_context(_locked(folder))
+            (folder / _FINISHED).unlink(missing_ok=True)
+            if manifest.resolve() != (folder / MANIFEST).resolve() or decision is Decision.MOVE_ASIDE:
+                (folder / MANIFEST).write_bytes(content)
         yield folder, decision is Decision.GO_ON
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """Errors of the system in the body become `FolderRefused`, or `FolderFailed` where they may pass."""
+    try:
+        yield
+    except OSError as error:
+        kind = FolderRefused if error.errno in _LASTING else FolderFailed
+        raise kind(f"{folder} cannot be written: {error.strerror}; name another with --output") from error
 
 
 def find(folder: Path) -> Found:

@@ -33,7 +33,15 @@ from rljob_runtime.cluster.settings import TERMINATION_LOG, Settings, SettingsEr
 from rljob_runtime.driver.run import Outcome, carry_out
 from rljob_runtime.exit_codes import ExitCode
 from rljob_runtime.manifest.checks import check_job
-from rljob_runtime.run_folder import Begin, FolderBusy, FolderRefused, RunOptions, held, holds_run
+from rljob_runtime.run_folder import (
+    Begin,
+    FolderBusy,
+    FolderFailed,
+    FolderRefused,
+    RunOptions,
+    held,
+    holds_run,
+)
 from rljob_runtime.site.desired import DesiredState, desired_state_of
 from rljob_runtime.site.site import Site
 
@@ -58,7 +66,8 @@ def drive(environment: Mapping[str, str] = os.environ) -> int:
     try:
         outcome = _drive(read_settings(environment), environment)
     except (Refused, FolderRefused, SettingsError, CredentialsError) as error:
-        code = ExitCode.FAILED if isinstance(error, FolderBusy) else ExitCode.REFUSED
+        passing = isinstance(error, FolderBusy | FolderFailed)
+        code = ExitCode.FAILED if passing else ExitCode.REFUSED
         outcome = Outcome(code, str(error))
     except (ApiUnavailable, ApiRefused, JobGone) as error:
         outcome = Outcome(ExitCode.FAILED, str(error))

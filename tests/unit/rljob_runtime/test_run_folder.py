@@ -1,5 +1,6 @@
 """The folder of a run: who may use it, and what becomes of an earlier run in it."""
 
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from rljob_runtime.run_folder import (
     Begin,
     Decision,
+    FolderFailed,
     FolderRefused,
     Found,
     decide,
@@ -143,6 +145,51 @@ def test_one_process_at_a_time(tmp_path, begin):
     lock = os.open(folder / ".lock", os.O_RDWR)
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.close(lock)
+
+
+@pytest.mark.parametrize("begin", Begin)
+def test_a_folder_that_cannot_be_written_is_refused_with_the_reason(tmp_path: Path, begin: Begin) -> None:
+    """A folder stands where the lock would be made: that stops root too, like a read-only mount."""
+    run, manifest = tmp_path / "run", write(tmp_path / "manifest.yaml")
+    (run / ".lock").mkdir(parents=True)
+    if begin is not Begin.NEW:
+        write(run / "job.yaml")
+    words = r"run cannot be written: Is a directory; name another with --output"
+    with pytest.raises(FolderRefused, match=words), held(run, manifest, begin):
+        pytest.fail("the folder was given out")
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (errno.EROFS, FolderRefused),
+        (errno.EACCES, FolderRefused),
+        (errno.ENOTDIR, FolderRefused),
+        (errno.ENOSPC, FolderFailed),
+        (errno.EDQUOT, FolderFailed),
+        (errno.EIO, FolderFailed),
+        (errno.ESTALE, FolderFailed),
+    ],
+)
+def test_what_may_pass_is_told_apart_from_what_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, kind: type[FolderRefused]
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    manifest = write(tmp_path / "job.yaml")
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with (
+        pytest.raises(FolderRefused, match=os.strerror(code)) as caught,
+        held(tmp_path / "run", manifest, Begin.NEW),
+    ):
+        pytest.fail("the folder was given out")
+    assert type(caught.value) is kind
+
+
+def test_an_error_of_the_run_itself_is_not_one_of_its_folder(tmp_path: Path) -> None:
+    with pytest.raises(PermissionError), held(tmp_path / "run", write(tmp_path / "job.yaml"), Begin.NEW):
+        raise PermissionError("the run's own")
 
 
 def write(path: Path) -> Path:
