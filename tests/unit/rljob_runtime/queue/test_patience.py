@@ -17,7 +17,7 @@ from rljob_runtime.trainer import rank as worker
 from rljob_runtime.trainer import rank_actor as actor
 from tests.support.jobs import job
 
-LONG_ENOUGH = queue_service._START_SECONDS + 30
+LONG_ENOUGH = queue_service._RESTARTS * queue_service._START_SECONDS + 30
 
 
 class Client:
