@@ -17,11 +17,13 @@ from prometheus_client import (
 )
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from rljob_operator.kube.observer import KubeObserver
+
 _FAST = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 _SLOW = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 
-class OperatorMetrics:
+class OperatorMetrics(KubeObserver):
     """The operator's metrics."""
 
     content_type = CONTENT_TYPE_LATEST
@@ -108,6 +110,44 @@ class OperatorMetrics:
             ("outcome",),
             registry=registry,
         )
+
+    def api_called(self, verb: str, resource: str, code: str, seconds: float) -> None:
+        self.api_calls.labels(verb, resource, code).inc()
+        self.api_call_seconds.labels(verb).observe(seconds)
+
+    def write_waited(self, seconds: float) -> None:
+        self.api_write_wait_seconds.observe(seconds)
+
+    def listing(self, resource: str) -> None:
+        self.informer_lists.labels(resource).inc()
+
+    def change_received(self, resource: str) -> None:
+        self.informer_changes.labels(resource).inc()
+
+    def watch_ended(self, resource: str, cause: str) -> None:
+        self.informer_watch_ends.labels(resource, cause).inc()
+
+    def objects_held(self, resource: str, count: int) -> None:
+        self.informer_objects.labels(resource).set(count)
+
+    def queue_length(self, ready: int, delayed: int) -> None:
+        self.queue_depth.set(ready)
+        self.queue_delayed.set(delayed)
+
+    def queue_waited(self, seconds: float) -> None:
+        self.queue_wait_seconds.observe(seconds)
+
+    def handled(self, outcome: str, seconds: float) -> None:
+        self.reconcile_seconds.labels(outcome).observe(seconds)
+
+    def leads(self, holds_lease: bool) -> None:
+        self.leader.set(holds_lease)
+
+    def lease_renewed(self, outcome: str) -> None:
+        self.lease_renewals.labels(outcome).inc()
+
+    def event_reported(self, outcome: str) -> None:
+        self.events.labels(outcome).inc()
 
     def count_jobs(self, phases: Iterable[str], count: Callable[[str], float]) -> None:
         """From now on `jobs` has, for each phase, what `count` says at the time."""

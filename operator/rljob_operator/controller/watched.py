@@ -21,8 +21,8 @@ from rljob_operator.controller.project import (
 from rljob_operator.controller.written import SeenCluster, seen_cluster
 from rljob_operator.kube.client import ApiClient, WatchLimits
 from rljob_operator.kube.informer import Informer, Selection
+from rljob_operator.kube.observer import KubeObserver
 from rljob_operator.kube.resources import CORE_EVENTS, PODS, RAY_CLUSTERS
-from rljob_operator.metrics import OperatorMetrics
 from rljob_operator.plan.observed import Pod
 from rljob_operator.render.labels import JOB
 
@@ -55,7 +55,7 @@ def informers(
     namespace: str | None,
     changed: Callable[[JobRef], None],
     pods_changed: Callable[[JobRef], None],
-    metrics: OperatorMetrics,
+    observer: KubeObserver,
     random: Random,
 ) -> Informers:
     """Informers that call `changed`, or for pods `pods_changed`, for each job whose objects differ."""
@@ -65,7 +65,7 @@ def informers(
         CORE_EVENTS, CoreEvent, warned_job, cluster_warning, namespace, field_selector=_WARNINGS
     )
     return Informers(
-        Informer(client, clusters, changed, metrics, random),
-        Informer(client, pods, pods_changed, metrics, random),
-        Informer(client, warnings, changed, metrics, random, limits=_WARNING_LIMITS),
+        Informer(client, clusters, changed, observer, random),
+        Informer(client, pods, pods_changed, observer, random),
+        Informer(client, warnings, changed, observer, random, limits=_WARNING_LIMITS),
     )

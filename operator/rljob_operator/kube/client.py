@@ -19,11 +19,11 @@ import msgspec
 from rljob_operator.kube.errors import ApiError, Gone, Unreachable, error_of, refusal_of
 from rljob_operator.kube.fence import Fence
 from rljob_operator.kube.objects import Item, Page, Status, WatchEvent
+from rljob_operator.kube.observer import KubeObserver
 from rljob_operator.kube.resources import Resource, resource_of
 from rljob_operator.kube.retry import RetryPolicy
 from rljob_operator.kube.token_bucket import TokenBucket
 from rljob_operator.kube.transport import Call, Transport
-from rljob_operator.metrics import OperatorMetrics
 
 AnswerT = TypeVar("AnswerT")
 ItemT = TypeVar("ItemT", bound=Item)
@@ -74,7 +74,7 @@ class ApiClient:
     def __init__(
         self,
         transport: Transport,
-        metrics: OperatorMetrics,
+        observer: KubeObserver,
         settings: ClientSettings,
         random: Random,
         bucket: TokenBucket | None = None,
@@ -82,7 +82,7 @@ class ApiClient:
     ) -> None:
         """`bucket`: limits the rate of writes, together with whoever else takes from it; None: no limit."""
         self._transport = transport
-        self._metrics = metrics
+        self._observer = observer
         self._settings = settings
         self._random = random
         self._bucket = bucket
@@ -90,7 +90,7 @@ class ApiClient:
 
     def fenced(self, fence: Fence) -> "ApiClient":
         """The same client, whose writes raise `LeaseLost` once `fence` is closed."""
-        return ApiClient(self._transport, self._metrics, self._settings, self._random, self._bucket, fence)
+        return ApiClient(self._transport, self._observer, self._settings, self._random, self._bucket, fence)
 
     # Reading
 
@@ -249,7 +249,7 @@ class ApiClient:
 
     async def _send_write(self, call: Call) -> bytes:
         if self._bucket is not None:
-            self._metrics.api_write_wait_seconds.observe(await self._bucket.take())
+            self._observer.write_waited(await self._bucket.take())
         if self._fence is None:
             return await self._transport.send(call, self._settings.timeout_seconds)
         with self._fence.write() as left:

@@ -17,8 +17,8 @@ from rljob_operator.kube.client import ApiClient
 from rljob_operator.kube.errors import AlreadyExists, ApiError, NotFound
 from rljob_operator.kube.event_series import Series, SeriesBook
 from rljob_operator.kube.fence import LeaseLost
+from rljob_operator.kube.observer import KubeObserver
 from rljob_operator.kube.resources import EVENTS
-from rljob_operator.metrics import OperatorMetrics
 
 _log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class EventRecorder:
     def __init__(
         self,
         instance: str,
-        metrics: OperatorMetrics,
+        observer: KubeObserver,
         random: Random,
         today: Callable[[], datetime] = lambda: datetime.now(UTC),
         repeat_seconds: float = 30.0,
@@ -77,7 +77,7 @@ class EventRecorder:
         """`instance`: which of the operator's processes this is, such as its pod's name. `repeat_seconds`:
         between two writes of one Event's count. `most_pending`: reports that may wait; more are dropped."""
         self._instance = instance[:_LONGEST_INSTANCE]
-        self._metrics = metrics
+        self._observer = observer
         self._random = random
         self._today = today
         self._repeat_seconds = repeat_seconds
@@ -211,7 +211,7 @@ class EventRecorder:
         return self._today().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
     def _count(self, outcome: str) -> None:
-        self._metrics.events.labels(outcome).inc()
+        self._observer.event_reported(outcome)
 
 
 def _cut(note: str) -> str:

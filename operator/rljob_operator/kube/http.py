@@ -5,21 +5,28 @@ Guarantees: an answer that is not "ok" says why, in one line; nothing else is se
 
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from aiohttp import web
 
-from rljob_operator.metrics import OperatorMetrics
-
 Check = Callable[[], str | None]
 """What is wrong; None when nothing is."""
+
+
+class Exposition(Protocol):
+    """Metrics as Prometheus reads them."""
+
+    content_type: str
+
+    def render(self) -> bytes:
+        """All series, as `content_type`."""
 
 
 class HealthServer:
     """An HTTP server on the running loop: one that hangs is not alive. Use as a context manager."""
 
     def __init__(
-        self, metrics: OperatorMetrics, alive: Check, ready: Check, port: int, host: str | None = None
+        self, metrics: Exposition, alive: Check, ready: Check, port: int, host: str | None = None
     ) -> None:
         """`alive`: whether a restart of this process would help. `ready`: whether it does its work. `port`: 0
         for a free one. `host`: None for all addresses."""

@@ -21,9 +21,9 @@ from rljob_operator.kube.client import PAGE_SIZE, ApiClient, Change, WatchLimits
 from rljob_operator.kube.errors import ApiError, Gone, NoSuchResource
 from rljob_operator.kube.informer_store import InformerStore, Key, OwnerT, ValueT
 from rljob_operator.kube.objects import Item
+from rljob_operator.kube.observer import KubeObserver
 from rljob_operator.kube.resources import Resource
 from rljob_operator.kube.watch_rules import WatchRules
-from rljob_operator.metrics import OperatorMetrics
 
 _log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class Informer(Generic[ItemT, OwnerT, ValueT]):
         client: ApiClient,
         selection: Selection[ItemT, OwnerT, ValueT],
         on_change: Callable[[OwnerT], None],
-        metrics: OperatorMetrics,
+        observer: KubeObserver,
         random: Random,
         rules: WatchRules | None = None,
         limits: WatchLimits | None = None,
@@ -66,7 +66,7 @@ class Informer(Generic[ItemT, OwnerT, ValueT]):
         self._client = client
         self._selection = selection
         self._on_change = on_change
-        self._metrics = metrics
+        self._observer = observer
         self._random = random
         self._rules = rules or WatchRules()
         self._limits = limits or WatchLimits()
@@ -167,7 +167,7 @@ class Informer(Generic[ItemT, OwnerT, ValueT]):
     async def _list(self) -> str:
         """Bring the store up to date with a list; its resourceVersion."""
         chosen = self._selection
-        self._metrics.informer_lists.labels(self.plural).inc()
+        self._observer.listing(self.plural)
         self._asked.clear()
         self._served_next += self._asking
         self._asking = []
@@ -209,13 +209,13 @@ class Informer(Generic[ItemT, OwnerT, ValueT]):
     def _take(self, change: Change[ItemT]) -> None:
         if change.item is None:
             return
-        self._metrics.informer_changes.labels(self.plural).inc()
+        self._observer.change_received(self.plural)
         key = _key(change.item)
         if change.kind == "DELETED":
             self._tell(self._store.drop(key))
         else:
             self._put(key, change.item)
-        self._metrics.informer_objects.labels(self.plural).set(len(self._store))
+        self._observer.objects_held(self.plural, len(self._store))
 
     def _put(self, key: Key, item: ItemT) -> None:
         owner = self._selection.owner_of(item)
@@ -236,7 +236,7 @@ class Informer(Generic[ItemT, OwnerT, ValueT]):
             if not waiting.done():
                 waiting.set_result(None)
         self._served_next = []
-        self._metrics.informer_objects.labels(self.plural).set(len(self._store))
+        self._observer.objects_held(self.plural, len(self._store))
 
     def _list_failed(self, error: ApiError, wait_seconds: float, removed: bool) -> None:
         if removed:
@@ -250,7 +250,7 @@ class Informer(Generic[ItemT, OwnerT, ValueT]):
 
     def _watch_ended(self, error: ApiError | None, relist: bool) -> None:
         cause = "closed" if error is None else "gone" if isinstance(error, Gone) else "failed"
-        self._metrics.informer_watch_ends.labels(self.plural, cause).inc()
+        self._observer.watch_ended(self.plural, cause)
         if error is not None:
             self.trouble = str(error)
             _log.info("%s; %s", error, "listing again" if relist else "watching on from there")

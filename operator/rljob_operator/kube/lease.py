@@ -28,10 +28,10 @@ from rljob_operator.kube.errors import AlreadyExists, ApiError, Conflict, NotFou
 from rljob_operator.kube.fence import Fence, LeaseLost
 from rljob_operator.kube.lease_rules import LeaseRecord, LeaseTiming, Sighting
 from rljob_operator.kube.objects import Item
+from rljob_operator.kube.observer import KubeObserver
 from rljob_operator.kube.resources import LEASES
 from rljob_operator.kube.retry import NO_RETRY
 from rljob_operator.kube.transport import Transport
-from rljob_operator.metrics import OperatorMetrics
 
 _log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class LeaderElection:
         namespace: str,
         name: str,
         identity: str,
-        metrics: OperatorMetrics,
+        observer: KubeObserver,
         random: Random,
         timing: LeaseTiming | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -71,11 +71,11 @@ class LeaderElection:
         settings = ClientSettings(
             "rljob-operator", self._timing.renew_deadline / _ATTEMPTS_PER_DEADLINE, NO_RETRY
         )
-        self._client = ApiClient(transport, metrics, settings, random)
+        self._client = ApiClient(transport, observer, settings, random)
         self._namespace = namespace
         self._name = name
         self._identity = identity
-        self._metrics = metrics
+        self._observer = observer
         self._random = random
         self._clock = clock
         self._today = today
@@ -87,7 +87,7 @@ class LeaderElection:
         fence (`ApiClient.fenced`). Raises `LeaseLost` where the lease was lost meanwhile."""
         record, fence = await self._acquire()
         _log.info("%s holds lease %s/%s", self._identity, self._namespace, self._name)
-        self._metrics.leader.set(1)
+        self._observer.leads(True)
         body = asyncio.current_task()
         assert body is not None
         cancelled_before = body.cancelling()
@@ -100,7 +100,7 @@ class LeaderElection:
             interrupted = True
             ended = "was cancelled" if keeper.cancelled() else f"failed: {keeper.exception()!r}"
             fence.close(f"its keeper {ended}")
-            self._metrics.leader.set(0)
+            self._observer.leads(False)
             body.cancel()
 
         keeper = asyncio.create_task(self._keep(record, fence))
@@ -205,7 +205,7 @@ class LeaderElection:
             except ApiError as error:
                 left = fence.deadline - self._clock()
                 _log.warning("%s; the lease was not renewed, %.1f s are left", error, left)
-            self._metrics.lease_renewals.labels(outcome).inc()
+            self._observer.lease_renewed(outcome)
 
     async def _reread(self, fence: Fence) -> LeaseRecord | None:
         """Somebody wrote to the lease: close the fence if they took it. The record, if they did not."""
@@ -227,7 +227,7 @@ class LeaderElection:
         await asyncio.gather(keeper, return_exceptions=True)
         left = fence.deadline - self._clock()
         fence.close("it was given back")
-        self._metrics.leader.set(0)
+        self._observer.leads(False)
         try:
             async with asyncio.timeout(left):
                 await fence.drained()

@@ -22,8 +22,8 @@ from yarl import URL
 
 from rljob_operator.kube.credentials import Credentials, CredentialsError
 from rljob_operator.kube.errors import ApiError, Unauthorized, Unreachable, error_of, refusal_of
+from rljob_operator.kube.observer import KubeObserver
 from rljob_operator.kube.resources import Resource
-from rljob_operator.metrics import OperatorMetrics
 
 _METHODS = {
     "get": "GET",
@@ -62,12 +62,12 @@ class Transport:
     def __init__(
         self,
         credentials: Credentials,
-        metrics: OperatorMetrics,
+        observer: KubeObserver,
         user_agent: str = "rljob-operator",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._credentials = credentials
-        self._metrics = metrics
+        self._observer = observer
         self._clock = clock
         self._headers = {
             "Accept": "application/json",
@@ -181,8 +181,7 @@ class Transport:
         )
 
     def _count(self, call: Call, code: str, began: float) -> None:
-        self._metrics.api_calls.labels(call.verb, call.resource.plural, code).inc()
-        self._metrics.api_call_seconds.labels(call.verb).observe(self._clock() - began)
+        self._observer.api_called(call.verb, call.resource.plural, code, self._clock() - began)
 
     def _explain(self, error: Exception) -> str:
         where = self._credentials.server

@@ -20,7 +20,7 @@ from typing import Generic, TypeVar
 from rljob_operator.kube.backoff import Backoff
 from rljob_operator.kube.errors import ApiError
 from rljob_operator.kube.fence import LeaseLost
-from rljob_operator.metrics import OperatorMetrics
+from rljob_operator.kube.observer import KubeObserver
 
 _log = logging.getLogger(__name__)
 
@@ -45,14 +45,14 @@ class WorkQueue(Generic[KeyT]):
     def __init__(
         self,
         handle: Callable[[KeyT], Awaitable[float | None]],
-        metrics: OperatorMetrics,
+        observer: KubeObserver,
         random: Random,
         settings: QueueSettings | None = None,
     ) -> None:
         """`handle` returns the seconds after which the key is due again, or None: when it is added. This
         replaces every delay that was set before it began."""
         self._handle = handle
-        self._metrics = metrics
+        self._observer = observer
         self._random = random
         self._settings = settings or QueueSettings()
         self._ready: dict[KeyT, float] = {}
@@ -136,7 +136,7 @@ class WorkQueue(Generic[KeyT]):
         while self._ready and len(self._running) < self._settings.workers:
             key = next(iter(self._first or self._ready))
             self._first.pop(key, None)
-            self._metrics.queue_wait_seconds.observe(loop.time() - self._ready.pop(key))
+            self._observer.queue_waited(loop.time() - self._ready.pop(key))
             if timer := self._delayed.pop(key, None):
                 timer.cancel()
             self._running[key] = loop.create_task(self._work(key))
@@ -155,7 +155,7 @@ class WorkQueue(Generic[KeyT]):
             outcome = "late" if limit.expired() else "failed"
             due = self._failed(key, error, outcome)
         finally:
-            self._metrics.reconcile_seconds.labels(outcome).observe(loop.time() - began)
+            self._observer.handled(outcome, loop.time() - began)
             del self._running[key]
             if key in self._again:
                 self._again.discard(key)
@@ -180,5 +180,4 @@ class WorkQueue(Generic[KeyT]):
         return wait
 
     def _measure(self) -> None:
-        self._metrics.queue_depth.set(len(self._ready))
-        self._metrics.queue_delayed.set(len(self._delayed))
+        self._observer.queue_length(len(self._ready), len(self._delayed))

@@ -21,10 +21,10 @@ from rljob_operator.kube.client import ApiClient, ClientSettings
 from rljob_operator.kube.credentials import Credentials, CredentialsError, find_credentials
 from rljob_operator.kube.errors import ApiError, Gone, NotFound
 from rljob_operator.kube.objects import Item
+from rljob_operator.kube.observer import KubeObserver
 from rljob_operator.kube.resources import PODS, RLJOBS
 from rljob_operator.kube.transport import Transport
 from rljob_operator.kubectl import text
-from rljob_operator.metrics import OperatorMetrics
 from rljob_operator.plan.conditions import finished
 from rljob_operator.render.labels import ATTEMPT, JOB, POOL
 from rljob_operator.render.names import DRIVER_CONTAINER
@@ -74,9 +74,9 @@ def _parser() -> argparse.ArgumentParser:
 async def _run(options: argparse.Namespace, credentials: Credentials) -> list[str]:
     """Carry out a command; what is to be run instead of this process, if anything."""
     namespace: str = options.namespace or credentials.namespace
-    metrics = OperatorMetrics()
-    async with Transport(credentials, metrics, user_agent="kubectl-rljob") as transport:
-        client = ApiClient(transport, metrics, ClientSettings("kubectl-rljob"), Random())
+    observer = KubeObserver()
+    async with Transport(credentials, observer, user_agent="kubectl-rljob") as transport:
+        client = ApiClient(transport, observer, ClientSettings("kubectl-rljob"), Random())
         try:
             job = await client.get(RLJOBS, namespace, options.name, _Job)
         except NotFound:
