@@ -46,6 +46,7 @@ def check(session: LosingSession) -> None:
     trained = [group.uid for groups in trainer.trained for group in groups]
     assert sorted(trained) == list(range(sizes.total_groups))
     assert min(trainer.ages) >= 0 and max(trainer.ages) <= sizes.bound.versions
+    assert session.rows == list(range(sizes.total_steps)), "one row for each step, in order"
     assert session.lost == []
     assert counts.open == 0
     assert counts.dispatched == counts.accepted + sum(counts.cancelled.values())
@@ -59,6 +60,7 @@ def test_what_was_under_way_is_made_again_under_the_bound(name: str) -> None:
     check(session)
     assert session.losable.losses == len(losses.at)
     assert set(session.rollouter.counts.cancelled) == {"trainer restarted"}
+    assert set(session.interruptions) == {"trainer lost"}
 
 
 @settings(max_examples=80, deadline=None)

@@ -1,5 +1,6 @@
 """A real run loses its processes one after the other: no prompt is lost, none is trained twice."""
 
+import json
 import os
 import re
 import signal
@@ -15,6 +16,8 @@ from safetensors import safe_open
 from rljob_runtime.groups.counts import counts_in, in_words
 from rljob_runtime.run_folder import Found, find
 from rljob_runtime.trace.record.metrics_log import METRICS_FILE, read_metrics
+from rljob_runtime.trace.record.start_log import read_starts
+from rljob_runtime.trace.report.page import REPORT_FILE
 from tests.support.runtime.runs import PROMPTS, Run, manifest, running
 
 STEPS = 24
@@ -24,6 +27,9 @@ def assert_every_prompt_once(run: Run, steps: int = STEPS) -> None:
     trained = run.trained()
     assert sorted(trained) == list(range(steps))
     assert sorted(uid for uids in trained.values() for uid in uids) == list(range(steps * PROMPTS))
+    # One line for each step, whatever was trained again, also for readers that know nothing of restarts.
+    lines = (run.folder / METRICS_FILE).read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == list(range(steps))
 
 
 @pytest.mark.timeout(300)
@@ -41,6 +47,10 @@ def test_lost_processes_cost_no_prompt(tmp_path):
         assert "the queue host was lost and is back" in text
         assert "the trainer goes on from step" in text
         assert_counts_sum(run)
+        assert [start.cause for start in read_starts(run.folder)] == ["new", "trainer lost"]
+        assert (
+            "the trainer was lost (a process of the trainer died)" in (run.folder / REPORT_FILE).read_text()
+        )
 
 
 def assert_counts_sum(run: Run) -> None:
@@ -109,6 +119,7 @@ def test_killed_as_a_whole_it_goes_on_where_it_was(tmp_path, delay):
     with running(file, "--resume") as run:
         assert run.end() == 0, run.log.read_text()
         assert_every_prompt_once(run, steps=12)
+        assert [start.cause for start in read_starts(run.folder)] == ["new", "resumed", "resumed"]
 
 
 def interrupted(run: Run) -> int:

@@ -242,6 +242,10 @@ class LosingSession:
         self.said: list[str] = []
         self.rewarded = 0
         self.began_at: list[int] = []
+        self.rows: list[int] = []
+        """Steps that have a row, as the observer keeps them."""
+        self.interruptions: list[Cause] = []
+        self.trains = False
         """The steps that the session began with: one, unless it did so twice."""
         self.events = EventLog(None, 0, "driver", "driver", clock=loop.time)
         self.pool = EnginePool(loop.time, self._engine_lost)
@@ -333,13 +337,16 @@ class LosingSession:
         self.began_at.append(first_step)
 
     def training(self, step: int) -> None:
-        pass
+        self.rows = [row for row in self.rows if row < step]
+        self.trains = True
 
     def interrupted(self, cause: Cause, why: str = "") -> None:
-        pass
+        self.interruptions.append(cause)
+        self.trains = False
 
-    def step_done(self, *_: object) -> None:
-        pass
+    def step_done(self, metrics: Any, *_: object) -> None:
+        assert self.trains, "a step between an interruption and the next beginning"
+        self.rows.append(metrics.step)
 
     def trained(self) -> None:
         pass

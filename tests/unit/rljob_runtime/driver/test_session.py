@@ -92,11 +92,13 @@ def test_another_trainer_size_begins_between_two_steps(
     trained = [group.uid for groups in session.losable.trained for group in groups]
     assert sorted(trained) == list(range(session.settings.total_groups))
     assert session.placed.workers == 2
+    assert session.rows == list(range(12))
     if not at:
         assert session.said == [
             "the trainer stops at step 5, to be resized", "the trainer goes on with 2 workers"
         ]  # fmt: skip
         assert session.rollouter.counts.cancelled == {}
+        assert session.interruptions == ["trainer resized"]
     else:
         assert "the trainer goes on from step" in session.said[-1] or "2 workers" in session.said[-1]
 
