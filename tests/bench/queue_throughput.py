@@ -89,10 +89,10 @@ def consume(
 
     async def lane(queue: AsyncQueueClient, starts: Iterator[int]) -> None:
         for start in starts:
-            taken = await queue.get_oldest(min(batch, groups - start), TIMEOUT)
-            for group in taken:
-                check(group.uid, group.frame, payload)
-            fresh = await queue.ack([group.uid for group in taken], TIMEOUT)
+            uids = range(start, min(start + batch, groups))
+            for uid, frame in zip(uids, await queue.get(uids, TIMEOUT), strict=True):
+                check(uid, frame, payload)
+            fresh = await queue.ack(uids, TIMEOUT)
             assert all(fresh)
 
     async def main() -> None:

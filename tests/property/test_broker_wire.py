@@ -22,8 +22,45 @@ def test_packed_groups_come_out_again(sizes):
     groups = groups_of(sizes)
     frames = wire.pack(groups)
     assert wire.unpack(sizes, [memoryview(frame) for frame in frames]) == groups
-    assert all(len(frame) <= LARGE or frame in groups for frame in frames)
-    assert len(frames) <= 1 + 2 * sum(sizes) // LARGE, "small groups share a frame"
+    assert all(len(frame) == LARGE for frame in frames[:-1]) and all(map(len, frames))
+    assert len(frames) == -(-sum(sizes) // LARGE), "small groups share a frame, large ones have several"
+
+
+def reply_of(groups):
+    """The messages of an answer with these groups, as they arrive."""
+    body = wire.Groups(tuple(range(len(groups))), (1,) * len(groups), tuple(map(len, groups)), 0)
+
+    def head(part, parts):
+        return wire.encode(wire.Reply(7, part or body, parts))
+
+    return [[memoryview(frame) for frame in message] for message in wire.messages(head, groups)]
+
+
+def received(messages):
+    """What a client makes of messages: the groups of the last one, None where parts are missing."""
+    parts = wire.Parts()
+    for message in messages:
+        reply, payload = wire.decode_reply(message)
+        if isinstance(reply.body, wire.Part):
+            parts.take(reply.body.index, payload[0])
+    whole = parts.whole(reply.parts, payload)
+    return None if whole is None else wire.unpack_groups(reply.body, whole)
+
+
+@given(SIZES)
+def test_a_message_in_parts_arrives_whole(sizes):
+    assert received(reply_of(groups_of(sizes))) == groups_of(sizes)
+
+
+@given(SIZES.filter(lambda sizes: sum(sizes) > LARGE), st.data())
+def test_what_was_lost_with_a_connection_is_noticed_and_made_good(sizes, data):
+    """Messages before some point were lost, or those between two points; then all of it is sent again."""
+    messages = reply_of(groups_of(sizes))
+    first = data.draw(st.integers(0, len(messages) - 2))
+    after = data.draw(st.integers(first + 1, len(messages) - 1))
+    broken = [*messages[:first], *messages[after:]]
+    assert received(broken) is None
+    assert received([*broken[:-1], *messages]) == groups_of(sizes)
 
 
 @given(SIZES.filter(any), st.data())
@@ -43,7 +80,8 @@ GOOD = wire.encode(wire.Request("client", "token", 3, 1, wire.Put((1, 2), (4, 4)
 def test_a_damaged_message_is_refused_or_still_within_bounds(position, value, payload):
     damaged = GOOD[:position] + bytes([value]) + GOOD[position + 1 :]
     with contextlib.suppress(msgspec.DecodeError):
-        request, groups = wire.decode_request([damaged, payload])
+        request, frames = wire.decode_request([damaged, payload])
+        groups = wire.unpack_groups(request.body, frames)
         assert request.number >= 1 and 1 <= len(request.client) <= 200
         if isinstance(request.body, wire.Put):
             assert len(groups) == len(request.body.uids) == len(request.body.samples) == 2

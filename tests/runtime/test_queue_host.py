@@ -42,7 +42,9 @@ async def test_a_killed_host_is_replaced_and_nothing_is_lost_or_doubled(address)
         assert accepted[4:] == [True] * 4 and accepted[:2] == [False, False]
         assert await next_batch == [b"group 2", b"group 3"]
         assert await trainer.ack([2, 3], SOON) == [True, True]
-        assert [group.uid for group in await driver.snapshot()] == [4, 5, 6, 7]
+        stats = await driver.stats()
+        assert (stats.ready, stats.leased, stats.held_samples) == (4, 0, 16)
+        assert await trainer.get([4, 5, 6, 7], SOON) == [b"group %d" % uid for uid in (4, 5, 6, 7)]
         await replacement.stop.remote()
         assert await replacement.wait_stopped.remote() is None
         ray.kill(replacement)

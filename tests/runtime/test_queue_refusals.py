@@ -60,8 +60,8 @@ async def test_a_client_without_keys_gets_nowhere(make_site):
         assert (await client.stats()).clients == 1
 
 
-def request(body, number=1):
-    return wire.encode(wire.Request("x", CLIENT_KEYS.token, number, 1, body))
+def request(body, number=1, parts=0):
+    return wire.encode(wire.Request("x", CLIENT_KEYS.token, number, 1, body, parts))
 
 
 GOOD = request(wire.Put((1,), (1,), (3,)))
@@ -84,6 +84,11 @@ NONSENSE = {
     "a long payload": [GOOD, b"abcd"],
     "another payload": [GOOD, b"abc", b""],
     "a payload where none belongs": [request(wire.GetStats()), b"abc"],
+    "an empty part": [request(wire.Part(0))],
+    "a part of two frames": [request(wire.Part(0)), b"abc", b"def"],
+    "a negative part": [msgspec.msgpack.encode(["x", CLIENT_KEYS.token, 1, 1, ["part", -1]]), b"abc"],
+    "negative parts": [msgspec.msgpack.encode(["x", CLIENT_KEYS.token, 1, 1, ["stats"], -1])],
+    "an endless number": [msgspec.msgpack.encode(["x", CLIENT_KEYS.token, 2**63, 1, ["stats"]])],
 }
 
 
@@ -134,7 +139,7 @@ async def test_small_groups_share_large_frames_whatever_the_limit_of_one(make_si
     async with site.client() as client:
         sent = groups(*range(4 * wire.FRAME_BYTES // 1_000), size=1_000)
         assert all(await client.put(sent, SOON))
-        assert await client.get_oldest(len(sent), SOON) == sent
+        assert await client.get(range(len(sent)), SOON) == [frame for _, _, frame in sent]
 
 
 # Addresses

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 
 import msgspec
 import pytest
@@ -26,6 +27,11 @@ async def until(condition):
             await asyncio.sleep(0.01)
 
 
+def held(site):
+    """What is in a site's queue, by uid."""
+    return {uid: group.frame for uid, group in site.server._broker._held.items()}
+
+
 # What a client can do
 
 
@@ -36,14 +42,13 @@ async def test_groups_pass_through(make_site, address):
         assert await driver.put(groups(2, 4), SOON) == [True, True]
         assert await driver.put([(2, 1, b"of another attempt")], SOON) == [False]
         assert await trainer.get([3, 1], SOON) == [content(3), content(1)]
-        assert await trainer.get_oldest(1, SOON) == groups(2)
-        assert await driver.snapshot() == groups(1, 2, 3, 4)
+        assert await trainer.get([2], SOON) == [content(2)]
+        assert held(site) == {uid: content(uid) for uid in (1, 2, 3, 4)}
         assert await trainer.ack([1, 3]) == [True, True]
-        assert await trainer.release([2]) == 1
-        assert await driver.clear([4, 9], "too old") == 1
+        assert await driver.reset(0, 0, [4, 9]) == 1
         stats = await driver.stats()
-    assert (stats.accepted, stats.acknowledged, stats.ready, stats.leased) == (4, 2, 1, 0)
-    assert (stats.cleared, stats.released, stats.refused) == ({"too old": 1}, 1, {})
+    assert (stats.accepted, stats.acknowledged, stats.ready, stats.leased) == (4, 2, 0, 1)
+    assert (stats.cleared, stats.released, stats.refused) == (1, 0, {})
 
 
 def test_the_blocking_client_does_the_same_from_any_thread(make_site, address):
@@ -62,9 +67,9 @@ def test_the_blocking_client_does_the_same_from_any_thread(make_site, address):
             assert driver.put(groups(uid), SOON) == [True]
         thread.join(SOON)
         assert done == [True] * 50
-        assert driver.get_oldest.__doc__ is None and driver.snapshot() == []
+        assert held(site) == {}
         assert driver.stats().acknowledged == 50
-        assert driver.reset(1, 60, [70]) == 0 and driver.clear([1], "test") == 0 and trainer.release([1]) == 0
+        assert driver.reset(1, 60, [70]) == 0
         assert driver.put(groups(59, 60, 70), SOON) == [False, True, False]
     with pytest.raises(QueueUnavailable, match="was closed"):
         driver.stats()
@@ -76,7 +81,7 @@ async def test_groups_of_any_size(make_site, address, size):
     async with site.client() as client:
         sent = [(0, 1, b""), (1, 1, os.urandom(size)), (2, 1, b"x"), (3, 1, os.urandom(size)), (4, 1, b"")]
         assert all(await client.put(sent, SOON))
-        assert await client.get_oldest(5, SOON) == sent
+        assert await client.get(range(5), SOON) == [frame for _, _, frame in sent]
 
 
 async def test_a_full_queue_holds_the_producer_until_something_is_trained(make_site, address):
@@ -103,7 +108,6 @@ async def test_a_wait_ends_at_its_deadline_and_leaves_nothing_behind(make_site, 
         for call, why in (
             (client.put(groups(2), 0.2), "no room for group 2 within 0.2 s"),
             (client.get([0, 5, 6], 0.2), "groups 0, 5, 6 not ready within 0.2 s"),
-            (client.get_oldest(3, 0.2), "3 groups not ready within 0.2 s"),
         ):
             began = time.monotonic()
             with pytest.raises(QueueTimeout, match=why) as error:
@@ -112,33 +116,30 @@ async def test_a_wait_ends_at_its_deadline_and_leaves_nothing_behind(make_site, 
             assert site.address in str(error.value) and "\n" not in str(error.value)
         stats = await client.stats()
         assert (stats.waiting_puts, stats.waiting_gets, stats.leased) == (0, 0, 0)
-        await client.clear([0, 1], "test")
-        assert await client.snapshot() == [], "the put that was given up is not stored later"
+        assert await client.reset(0, 2, []) == 2, "which makes room"
+        assert held(site) == {}, "the put that was given up is not stored later"
 
 
 async def test_gets_that_end_just_as_they_are_met_leave_no_lease(make_site, address):
     site = make_site(address, capacity=1000)
-    taken = []
-    async with site.client() as driver, site.client() as trainer:
+    taken = set()
+    async with site.client() as driver, site.client() as trainer, site.client() as other:
 
-        async def take(patience):
-            try:
-                taken.extend(group.uid for group in await trainer.get_oldest(1, patience))
-            except QueueTimeout:
-                return
+        async def take(client, uid, patience):
+            with suppress(QueueTimeout):
+                assert await client.get([uid], patience) == [content(uid)]
+                taken.add(uid)
 
         for uid in range(150):
-            takers = [asyncio.create_task(take((uid % 10) * 2e-4 + 1e-5)) for _ in range(2)]
-            cancelled = asyncio.create_task(trainer.get_oldest(1, SOON))
+            patience = (uid % 10) * 2e-4 + 1e-5
+            takers = [asyncio.create_task(take(trainer, uid, patience)) for _ in range(uid % 2)]
+            cancelled = asyncio.create_task(take(trainer if uid % 3 else other, uid, SOON))
             await driver.put(groups(uid), SOON)
             cancelled.cancel()
-            results = await asyncio.gather(*takers, cancelled, return_exceptions=True)
-            if isinstance(results[-1], list):
-                taken += [group.uid for group in results[-1]]
-        stats = await trainer.stats()
-        assert stats.leased == len(taken) == len(set(taken))
-        rest = await trainer.get_oldest(150 - len(taken), SOON) if len(taken) < 150 else []
-        assert {*taken, *(group.uid for group in rest)} == set(range(150))
+            await asyncio.gather(*takers, cancelled, return_exceptions=True)
+        await asyncio.gather(trainer.stats(), other.stats())
+        rest = sorted(set(range(150)) - taken)
+        assert await driver.get(rest, SOON) == [content(uid) for uid in rest], "nobody holds them"
 
 
 async def test_impossible_wishes_are_refused_at_once(make_site, address):

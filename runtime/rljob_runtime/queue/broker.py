@@ -4,25 +4,23 @@ Guarantees:
 - a group that was accepted is ready, leased to exactly one client, acknowledged or cleared; the counters sum:
   accepted == acknowledged + cleared + ready + leased, in groups;
 - the samples of ready and leased groups never exceed the capacity: a put that does not fit waits, in order of
-  arrival, and room comes back with the acknowledgement;
+  arrival, and room comes back with the acknowledgement. (In a running job no put waits: the driver admits no
+  more groups than the queue has room for, see `groups.staleness`.);
+- which groups are trained together is not decided here: a get names its groups (the driver selects them, see
+  `groups.staleness`) and is met once all of them are ready;
 - a client that is silent for longer than the lease time loses its leases and its waiting requests; its groups
   are ready again. What it acknowledges late is still done, for it was trained;
 - a group that is done is never accepted or handed out again;
 - a group of an earlier term (before the job went back to a checkpoint) cannot be acknowledged.
 """
 
-import heapq
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from rljob_runtime.groups.ledger import Ledger
 from rljob_runtime.queue.wire import QueuedGroup, Stats
-
-_HEAP_SLACK = 64
-"""Stale entries that the heap of ready groups may hold before it is rebuilt."""
-
 
 Ticket: TypeAlias = tuple[str, int]
 """A request: the client and the client's number for it."""
@@ -71,7 +69,7 @@ class _Counters:
         self.stale_acknowledgements = 0
         self.released = 0
         self.expired = 0
-        self.cleared: Counter[str] = Counter()
+        self.cleared = 0
 
 
 @dataclass(slots=True)
@@ -87,8 +85,6 @@ class _WaitingGet:
     uids: tuple[int, ...]
     unseen: set[int]
     """Those of `uids` that were not seen to be there yet."""
-    count: int = 0
-    """For a get of the oldest: how many; `uids` is then empty."""
 
 
 class Broker:
@@ -104,8 +100,6 @@ class Broker:
         self._held_samples = 0
         self._holders: dict[int, str] = {}
         """Of each held group that is on lease, the client; the others are ready."""
-        self._oldest: list[int] = []
-        """Heap of ready uids; entries of groups that are not ready any more are skipped when met."""
         self._done = Ledger()
         self._deadlines: dict[str, float] = {}
         """When each client is overdue."""
@@ -169,12 +163,6 @@ class Broker:
         self._gets[ticket] = _WaitingGet(ticket[0], tuple(uids), set(uids))
         return self._settle()
 
-    def get_oldest(self, ticket: Ticket, count: int) -> list[Outcome]:
-        """Lease the `count` ready groups with the smallest uids, once so many are ready. Requests of this
-        kind are met in order of arrival."""
-        self._gets[ticket] = _WaitingGet(ticket[0], (), set(), count)
-        return self._settle()
-
     def ack(self, uids: Iterable[int], term: int) -> tuple[list[bool], list[Outcome]]:
         """These were trained; `term` is that in which they were leased. True for each that was not done
         before. Raises `WrongTerm`, and records none, when that term is over."""
@@ -188,23 +176,12 @@ class Broker:
         fresh = self._record(uids)
         return fresh, [*self._end_gets_of(uids), *self._settle()]
 
-    def release(self, client: str, uids: Iterable[int]) -> tuple[int, list[Outcome]]:
-        """The client gives back what it has on lease of these. Returns how many."""
+    def release(self, client: str, uids: Iterable[int]) -> list[Outcome]:
+        """The client gives back what it has on lease of these."""
         leases = {uid for uid in uids if self._holders.get(uid) == client}
         self._counters.released += len(leases)
         self._return(leases)
-        return len(leases), self._settle()
-
-    def clear(self, uids: Iterable[int], reason: str) -> tuple[int, list[Outcome]]:
-        """Throw away what is held of these, leased or not; they may be put again. Returns how many."""
-        count = 0
-        for uid in uids:
-            if uid in self._held:
-                self._remove(uid)
-                count += 1
-        if count:
-            self._counters.cleared[reason] += count
-        return count, self._settle()
+        return self._settle()
 
     def reset(self, term: int, watermark: int, ahead: Iterable[int]) -> tuple[int, list[Outcome]]:
         """The groups below `watermark` and those in `ahead` are done.
@@ -225,22 +202,18 @@ class Broker:
             outcomes += [Impossible(ticket, why) for ticket in (*self._puts, *self._gets)]
             self._puts.clear()
             self._gets.clear()
-            count, _ = self.clear(list(self._held), "reset")
-            return count, outcomes
+            return self._clear(list(self._held)), outcomes
         outcomes += self._end_gets_of(uid for get in self._gets.values() for uid in get.uids)
-        count, met = self.clear([uid for uid in self._held if uid in self._done], "reset")
-        return count, [*outcomes, *met]
-
-    def snapshot(self) -> list[QueuedGroup]:
-        """All ready and leased groups, oldest first."""
-        return [self._held[uid] for uid in sorted(self._held)]
+        count = self._clear([uid for uid in self._held if uid in self._done])
+        return count, [*outcomes, *self._settle()]
 
     def stats(self) -> Stats:
+        """What is held, and what went through; `refused` is for the server to add."""
         counters = self._counters
         return Stats(
             capacity_samples=self.capacity_samples,
             term=self.term,
-            ready=self._ready,
+            ready=len(self._held) - len(self._holders),
             leased=len(self._holders),
             held_samples=self._held_samples,
             waiting_puts=len(self._puts),
@@ -255,17 +228,10 @@ class Broker:
             stale_acknowledgements=counters.stale_acknowledgements,
             released=counters.released,
             expired=counters.expired,
-            cleared=dict(counters.cleared),
+            cleared=counters.cleared,
         )
 
     # What follows from the operations
-
-    @property
-    def _ready(self) -> int:
-        return len(self._held) - len(self._holders)
-
-    def _is_ready(self, uid: int) -> bool:
-        return uid in self._held and uid not in self._holders
 
     def _settle(self) -> list[Outcome]:
         """Meet what can be met: first puts, for they may complete a get."""
@@ -276,19 +242,11 @@ class Broker:
                 break
             del self._puts[ticket]
             outcomes.append(Stored(ticket, tuple(put.accepted)))
-        oldest_waits = False
         for ticket, get in list(self._gets.items()):
-            if get.count and oldest_waits:
-                continue
-            uids = self._pick_oldest(get.count) if get.count else self._pick(get)
-            if uids is not None:
+            if self._can_meet(get):
                 del self._gets[ticket]
-                self._holders.update(dict.fromkeys(uids, get.client))
-                outcomes.append(Granted(ticket, tuple([self._held[uid] for uid in uids])))
-            elif get.count:
-                oldest_waits = True
-        if len(self._oldest) > 2 * self._ready + _HEAP_SLACK:
-            self._oldest = sorted({uid for uid in self._oldest if self._is_ready(uid)})
+                self._holders.update(dict.fromkeys(get.uids, get.client))
+                outcomes.append(Granted(ticket, tuple([self._held[uid] for uid in get.uids])))
         return outcomes
 
     def _store(self, put: _WaitingPut) -> bool:
@@ -304,35 +262,22 @@ class Broker:
             if self._held_samples + group.samples > self.capacity_samples:
                 return False
             held[group.uid] = group
-            heapq.heappush(self._oldest, group.uid)
             self._held_samples += group.samples
             counters.accepted += 1
             put.accepted.append(True)
         return True
 
-    def _pick(self, get: _WaitingGet) -> tuple[int, ...] | None:
-        """The uids of a get, if all can be leased. One that cannot suffices to say no, so that the puts a
+    def _can_meet(self, get: _WaitingGet) -> bool:
+        """Whether all groups of a get can be leased. One that cannot suffices to say no, so that the puts a
         get waits for cost it one look each; all are looked at again at the end, for others may have taken
         some."""
         while get.unseen:
             uid = next(iter(get.unseen))
             if not self._can_lease(uid, get.client):
-                return None
+                return False
             get.unseen.discard(uid)
         get.unseen = {uid for uid in get.uids if not self._can_lease(uid, get.client)}
-        return None if get.unseen else get.uids
-
-    def _pick_oldest(self, count: int) -> list[int] | None:
-        held, holders, oldest = self._held, self._holders, self._oldest
-        if self._ready < count:
-            return None
-        uids: list[int] = []
-        while len(uids) < count:
-            uid = heapq.heappop(oldest)
-            # One that was leased and returned while its entry was in the heap has two.
-            if uid in held and uid not in holders and (not uids or uid != uids[-1]):
-                uids.append(uid)
-        return uids
+        return not get.unseen
 
     def _can_lease(self, uid: int, client: str) -> bool:
         return uid in self._held and self._holders.get(uid) in (None, client)
@@ -341,7 +286,6 @@ class Broker:
         """These are on lease no longer."""
         for uid in uids:
             del self._holders[uid]
-            heapq.heappush(self._oldest, uid)
 
     def _record(self, uids: Iterable[int]) -> list[bool]:
         """These are done; for each whether it was not before."""
@@ -362,6 +306,13 @@ class Broker:
             fresh.append(True)
         done.record(new)
         return fresh
+
+    def _clear(self, uids: Collection[int]) -> int:
+        """Throw away these, which are held, leased or not. Returns how many."""
+        for uid in uids:
+            self._remove(uid)
+        self._counters.cleared += len(uids)
+        return len(uids)
 
     def _remove(self, uid: int) -> None:
         """Take a held group out of all accounts."""

@@ -1,9 +1,13 @@
 """The queue's clients: `AsyncQueueClient` on an asyncio loop, `QueueClient` for blocking code.
 
 Guarantees:
-- every call ends by its deadline: with its result, or one of the errors below, each in one line;
+- every call ends: with its result, or one of the errors below, each in one line. Its `timeout`, in seconds,
+  counts while nothing of it moves: whenever bytes of the request or of its answer arrive at the other end
+  (`wire.FRAME_BYTES` at a time), it begins anew. So it depends neither on the size of what is sent nor on
+  the speed of the line;
 - a call survives a lost connection, a lost answer and a restart of the server at the same address: it is sent
-  again under the same number until it is answered, and is carried out once;
+  again under the same number until it is answered, and is carried out once. What is still on its way is not
+  sent a second time;
 - a call that ended without its result leaves no groups on lease;
 - groups stay on lease while the client lives, however long the caller takes.
 """
@@ -13,7 +17,7 @@ import struct
 import threading
 import uuid
 from collections.abc import Coroutine, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, TypeVar, cast
 
@@ -23,8 +27,9 @@ import zmq.asyncio
 
 from rljob_runtime.net.auth import ClientKeys, Endpoint, dial
 from rljob_runtime.net.memory import reuse_freed_memory
+from rljob_runtime.net.messages import Buffer
 from rljob_runtime.queue import wire
-from rljob_runtime.queue.wire import QueuedGroup, Stats
+from rljob_runtime.queue.wire import Stats
 
 _T = TypeVar("_T")
 
@@ -53,9 +58,29 @@ class QueueRefused(QueueError):
 
 @dataclass(eq=False)
 class _Call:
-    message: list[bytes]
+    messages: list[list[Buffer]]
+    """The request: its parts, then itself."""
     answer: "asyncio.Future[tuple[wire.Answer, list[bytes]]]"
+    timeout: float
+    """Seconds in which nothing moves."""
     began: float
+    limit: asyncio.Timeout | None = None
+    """When it fails."""
+    beats: int = 0
+    """Heartbeats that were sent before it was sent the last time."""
+    sending: "list[asyncio.Future[Any]]" = field(default_factory=list)
+    parts: wire.Parts = field(default_factory=wire.Parts)
+    """Of its answer."""
+
+    def moved(self, now: float) -> None:
+        """Bytes of it have arrived at the other end."""
+        if self.limit is not None and not self.limit.expired():
+            self.limit.reschedule(now + self.timeout)
+
+    def stop_sending(self) -> None:
+        """What was not given to the network yet is not sent any more."""
+        for each in self.sending:
+            each.cancel()
 
 
 class AsyncQueueClient:
@@ -83,6 +108,8 @@ class AsyncQueueClient:
         self._ended: str | None = "it was not opened"
         self._tasks: list[asyncio.Task[None]] = []
         self._beat: asyncio.Future[Any] | None = None
+        self._beats = 0
+        """Heartbeats sent so far."""
 
     async def open(self) -> None:
         """Begin to connect."""
@@ -137,16 +164,16 @@ class AsyncQueueClient:
                 limit = f"above the limit of {wire.MAX_GROUP_BYTES:,} bytes"
                 raise ValueError(f"{self._where}: group {uid} has {len(frame):,} bytes, {limit}")
         body = wire.Put(uids, tuple(group[1] for group in groups), tuple(map(len, frames)))
-        answer, _ = await self._call(body, timeout, f"no room for {_groups(uids)}", wire.pack(frames))
+        answer, _ = await self._call(body, timeout, f"no room for {_groups(uids)}", frames)
         return list(_expect(answer, wire.Stored).accepted)
 
     async def get(self, uids: Sequence[int], timeout: float) -> list[bytes]:
         """Lease exactly these groups, waiting until all are there; their frames, in the order of `uids`."""
-        return [group.frame for group in await self._lease(wire.Get(tuple(uids)), timeout, _groups(uids))]
-
-    async def get_oldest(self, count: int, timeout: float) -> list[QueuedGroup]:
-        """Lease the `count` oldest groups, waiting until so many are ready."""
-        return await self._lease(wire.GetOldest(count), timeout, f"{count} groups")
+        body = wire.Get(tuple(uids))
+        answer, frames = await self._call(body, timeout, f"{_groups(uids)} not ready")
+        groups = _expect(answer, wire.Groups)
+        self._terms.update(dict.fromkeys(groups.uids, groups.term))
+        return frames
 
     async def ack(self, uids: Sequence[int], timeout: float = 60.0) -> list[bool]:
         """These groups, which this client has on lease, were trained; for each whether it was not done
@@ -159,18 +186,9 @@ class AsyncQueueClient:
             part = tuple(uid for uid in uids if self._terms[uid] == term)
             answer, _ = await self._call(wire.Ack(part, term), timeout, "no answer to an acknowledgement")
             fresh.update(zip(part, _expect(answer, wire.Acked).fresh, strict=True))
-        self._forget(uids)
+        for uid in uids:
+            self._terms.pop(uid, None)
         return [fresh[uid] for uid in uids]
-
-    async def release(self, uids: Sequence[int], timeout: float = 60.0) -> int:
-        """Give groups back untrained. Returns how many this client had on lease."""
-        count = await self._count(wire.Release(tuple(uids)), timeout)
-        self._forget(uids)
-        return count
-
-    async def clear(self, uids: Sequence[int], reason: str, timeout: float = 60.0) -> int:
-        """Throw groups away, whoever has them on lease, and count them under `reason`. Returns how many."""
-        return await self._count(wire.Clear(tuple(uids), reason), timeout)
 
     async def reset(self, term: int, watermark: int, ahead: Iterable[int], timeout: float = 60.0) -> int:
         """Say which groups are done: all below `watermark`, and those in `ahead`.
@@ -178,13 +196,9 @@ class AsyncQueueClient:
         With a `term` above the queue's the job has gone back to a checkpoint: the queue is emptied, and what
         was taken before cannot be acknowledged. With the queue's own term this adds to what is done. Returns
         how many groups were thrown away."""
-        return await self._count(wire.Reset(term, watermark, tuple(ahead)), timeout)
-
-    async def snapshot(self, timeout: float = 60.0) -> list[QueuedGroup]:
-        """All groups that wait or are on lease, oldest first."""
-        answer, frames = await self._call(wire.Snapshot(), timeout, "no answer to a snapshot")
-        groups = _expect(answer, wire.Groups)
-        return list(map(QueuedGroup, groups.uids, groups.samples, frames))
+        body = wire.Reset(term, watermark, tuple(ahead))
+        answer, _ = await self._call(body, timeout, "no answer to a reset")
+        return _expect(answer, wire.Counted).count
 
     async def stats(self, timeout: float = 60.0) -> Stats:
         """The queue's counters."""
@@ -193,34 +207,25 @@ class AsyncQueueClient:
 
     # Calls
 
-    async def _lease(self, body: wire.Body, timeout: float, what: str) -> list[QueuedGroup]:
-        answer, frames = await self._call(body, timeout, f"{what} not ready")
-        groups = _expect(answer, wire.Groups)
-        self._terms.update(dict.fromkeys(groups.uids, groups.term))
-        return list(map(QueuedGroup, groups.uids, groups.samples, frames))
-
-    async def _count(self, body: wire.Body, timeout: float) -> int:
-        answer, _ = await self._call(body, timeout, f"no answer to a {type(body).__name__.lower()}")
-        return _expect(answer, wire.Counted).count
-
-    def _forget(self, uids: Iterable[int]) -> None:
-        for uid in uids:
-            self._terms.pop(uid, None)
-
     async def _call(
-        self, body: wire.Body, timeout: float, what: str, frames: Sequence[bytes] = ()
+        self, body: wire.Body, timeout: float, what: str, groups: Sequence[bytes] = ()
     ) -> tuple[wire.Answer, list[bytes]]:
+        """The answer, and the groups that came with it."""
         if self._ended is not None:
             raise QueueUnavailable(f"{self._where}: {self._ended}")
         self._send_abandonment()
         number, self._next = self._next, self._next + 1
         answer: asyncio.Future[tuple[wire.Answer, list[bytes]]] = self._loop.create_future()
-        call = self._open[number] = _Call([], answer, self._loop.time())
-        call.message = [self._header(number, body), *frames]
-        sending = self._send(call.message)
+        call = self._open[number] = _Call([], answer, timeout, self._loop.time())
+
+        def head(part: wire.Part | None, parts: int) -> bytes:
+            return self._header(number, body if part is None else part, parts)
+
+        call.messages = wire.messages(head, groups)
+        self._send_call(call)
         result = None
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(timeout) as call.limit:
                 result = await answer
         except TimeoutError:
             if self._loop.time() - self._heard > 2 * self._beat_seconds:
@@ -229,11 +234,16 @@ class AsyncQueueClient:
         finally:
             self._open.pop(number, None)
             if result is None:
-                sending.cancel()
+                call.stop_sending()
                 self._abandon(number)
         if isinstance(result[0], wire.Refused):
             raise QueueRefused(f"{self._where}: {result[0].why}")
         return result
+
+    def _send_call(self, call: _Call) -> None:
+        call.stop_sending()
+        call.beats = self._beats
+        call.sending = [sent for message in call.messages if not (sent := self._send(message)).done()]
 
     def _abandon(self, number: int) -> None:
         """Tell the server soon, and before anything else, that nobody waits for this answer."""
@@ -248,16 +258,17 @@ class AsyncQueueClient:
 
     def _send_beat(self) -> None:
         self._abandonment_sent = True
-        body = wire.Heartbeat(tuple(self._open), tuple(self._abandoned))
+        self._beats += 1
+        body = wire.Heartbeat(self._beats, tuple(self._open), tuple(self._abandoned))
         self._beat = self._send([self._header(self._next, body)])
 
-    def _send(self, message: list[bytes]) -> "asyncio.Future[Any]":
+    def _send(self, message: Sequence[Buffer]) -> "asyncio.Future[Any]":
         """Messages leave in the order of these calls. Large frames are not copied."""
         return cast("asyncio.Future[Any]", self._socket.send_multipart(message, copy=False))
 
-    def _header(self, number: int, body: wire.Body) -> bytes:
+    def _header(self, number: int, body: wire.Body, parts: int = 0) -> bytes:
         oldest = min(next(iter(self._open), number), min(self._abandoned, default=number))
-        return wire.encode(wire.Request(self._id, self._token, number, oldest, body))
+        return wire.encode(wire.Request(self._id, self._token, number, oldest, body, parts))
 
     # Background work
 
@@ -265,16 +276,33 @@ class AsyncQueueClient:
         while True:
             frames = await self._socket.recv_multipart(copy=False)
             self._heard = self._loop.time()
-            reply, groups = wire.decode_reply([frame.buffer for frame in frames])
-            if isinstance(reply.body, wire.Alive):
-                self._abandoned.difference_update(reply.body.abandoned)
-                for number in reply.body.unknown:
-                    if number in self._open:
-                        self._send(self._open[number].message)
-            elif isinstance(reply.body, wire.Refused) and (reply.number == 0 or reply.body.kind == "token"):
-                self._fail_all(QueueRefused(f"{self._where}: {reply.body.why}"))
-            elif (call := self._open.get(reply.number)) is not None and not call.answer.done():
-                call.answer.set_result((reply.body, groups))
+            reply, payload = wire.decode_reply([frame.buffer for frame in frames])
+            call = self._open.get(reply.number)
+            match reply.body:
+                case wire.Alive():
+                    self._learn(reply.body)
+                case wire.Refused(kind, why) if reply.number == 0 or kind == "token":
+                    self._fail_all(QueueRefused(f"{self._where}: {why}"))
+                case wire.PartTaken() if call is not None:
+                    call.moved(self._heard)
+                case wire.Part(index) if call is not None:
+                    call.parts.take(index, payload[0])
+                    call.moved(self._heard)
+                case _ if call is not None and not call.answer.done():
+                    whole = call.parts.whole(reply.parts, payload)
+                    # Where some of its parts were lost with a connection, the server sends it again over the
+                    # next one.
+                    if whole is not None:
+                        call.answer.set_result((reply.body, wire.unpack_groups(reply.body, whole)))
+
+    def _learn(self, alive: wire.Alive) -> None:
+        """What the server knew when a heartbeat arrived."""
+        self._abandoned.difference_update(alive.abandoned)
+        for number in alive.unknown:
+            call = self._open.get(number)
+            # A request that was sent after that heartbeat had not arrived then, and is on its way.
+            if call is not None and call.beats < alive.beat:
+                self._send_call(call)
 
     async def _watch_connection(self) -> None:
         while True:
@@ -366,23 +394,11 @@ class QueueClient:
     def get(self, uids: Sequence[int], timeout: float) -> list[bytes]:
         return self._do(self._client.get(uids, timeout))
 
-    def get_oldest(self, count: int, timeout: float) -> list[QueuedGroup]:
-        return self._do(self._client.get_oldest(count, timeout))
-
     def ack(self, uids: Sequence[int], timeout: float = 60.0) -> list[bool]:
         return self._do(self._client.ack(uids, timeout))
 
-    def release(self, uids: Sequence[int], timeout: float = 60.0) -> int:
-        return self._do(self._client.release(uids, timeout))
-
-    def clear(self, uids: Sequence[int], reason: str, timeout: float = 60.0) -> int:
-        return self._do(self._client.clear(uids, reason, timeout))
-
     def reset(self, term: int, watermark: int, ahead: Iterable[int], timeout: float = 60.0) -> int:
         return self._do(self._client.reset(term, watermark, ahead, timeout))
-
-    def snapshot(self, timeout: float = 60.0) -> list[QueuedGroup]:
-        return self._do(self._client.snapshot(timeout))
 
     def stats(self, timeout: float = 60.0) -> Stats:
         return self._do(self._client.stats(timeout))

@@ -2,8 +2,9 @@
 
 Guarantees: every readable request is answered, once its outcome is known; an unreadable, unauthorized or
 oversized one is answered with the reason and counted; none of them ends the server. A request that comes
-again gets its first answer again. A slow client delays nobody. The thread sleeps until a message comes or a
-client is overdue.
+again gets its first answer again, unless that was sent over the client's present connection: then it is on
+its way, however long it takes. A slow client delays nobody, and lives as long as parts of its messages
+arrive. The thread sleeps until a message comes or a client is overdue.
 """
 
 import threading
@@ -11,29 +12,31 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import msgspec
 import zmq
 
 from rljob_runtime.net.auth import Endpoint, Gate, ServerKeys
 from rljob_runtime.net.memory import reuse_freed_memory
+from rljob_runtime.net.messages import Buffer
 from rljob_runtime.queue import wire
 from rljob_runtime.queue.broker import Broker, Granted, GroupTooLarge, Impossible, Outcome, Stored, WrongTerm
 from rljob_runtime.queue.wire import QueuedGroup
 
 _MESSAGES_PER_TURN = 256
-_MAX_OPEN = 100_000
-"""Most requests of one client that may be unanswered, or whose answers it may not have confirmed."""
+"""Read in a row before the thread looks whether it is to stop: a flood of messages must not put that off."""
 
 
-class _Answer(NamedTuple):
-    """What a request came to, kept in case that the client did not receive it."""
+@dataclass(slots=True)
+class _Answer:
+    """What a request came to, kept in case that the client does not receive it."""
 
-    message: tuple[bytes, ...] = ()
+    messages: Sequence[Sequence[Buffer]] = ()
     """Empty where nobody waits for it."""
     leased: tuple[int, ...] = ()
     """The groups that the client holds once it has received it."""
+    sent_to: bytes | None = None
+    """The connection over which all of it was sent; None where it was not."""
 
 
 @dataclass
@@ -41,19 +44,31 @@ class _Session:
     """A client, as the server knows it."""
 
     identity: bytes
-    """Where its newest message came from."""
+    """Its connection: where its newest message came from. ZeroMQ gives each connection another one."""
     oldest: int = 1
     pending: set[int] = field(default_factory=set)
     """Requests without an outcome yet."""
     answers: dict[int, _Answer] = field(default_factory=dict)
     """Of the requests from `oldest` on that are not pending."""
+    arriving: dict[int, wire.Parts] = field(default_factory=dict)
+    """Of requests of which some parts have come."""
+
+    @property
+    def open(self) -> int:
+        """Requests that take memory here."""
+        return len(self.pending) + len(self.answers) + len(self.arriving)
+
+    def knows(self, number: int) -> bool:
+        """Whether a request is under way here, or at its end."""
+        return number < self.oldest or number in self.pending or number in self.answers
 
     def forget_below(self, oldest: int) -> None:
         """The client has the answers to all requests below `oldest`."""
         if oldest > self.oldest:
             self.oldest = oldest
-            for number in [number for number in self.answers if number < oldest]:
-                del self.answers[number]
+            for known in (self.answers, self.arriving):
+                for number in [number for number in known if number < oldest]:
+                    del known[number]
 
 
 class QueueServer:
@@ -69,8 +84,7 @@ class QueueServer:
     ) -> None:
         """Listens from here on; `start` begins to serve. Raises `AddressError` where it cannot listen.
 
-        A group above `max_group_bytes` is refused; a frame far above it, and above what groups share, ends
-        its connection."""
+        A put with a group above `max_group_bytes` is refused."""
         self.failure: str | None = None
         """Why the thread ended, if it was not stopped."""
         self._broker = broker
@@ -81,7 +95,7 @@ class QueueServer:
         reuse_freed_memory()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         try:
-            self._gate = Gate(self._context, address, keys, 2 * max(max_group_bytes, wire.FRAME_BYTES))
+            self._gate = Gate(self._context, address, keys, wire.MAX_FRAME_BYTES)
         except BaseException:
             self._context.term()
             raise
@@ -152,7 +166,7 @@ class QueueServer:
 
     def _handle(self, identity: bytes, frames: list[memoryview]) -> None:
         try:
-            request, groups = wire.decode_request(frames)
+            request, payload = wire.decode_request(frames)
         except msgspec.DecodeError as error:
             self._refuse(identity, 0, "malformed", f"unreadable message: {error}")
             return
@@ -163,20 +177,47 @@ class QueueServer:
         session.identity = identity
         self._broker.touch(request.client, self._clock())
         session.forget_below(request.oldest)
-        if isinstance(request.body, wire.Heartbeat):
-            self._reconcile(request.client, session, request.body)
-        elif isinstance(request.body, wire.Bye):
-            self._drop(request.client)
-        elif (answer := session.answers.get(request.number)) is not None:
-            self._send(identity, answer.message)
-        elif request.number >= session.oldest and request.number not in session.pending:
-            self._begin(session, request, groups)
+        match request.body:
+            case wire.Heartbeat():
+                self._reconcile(request.client, session, request.body)
+            case wire.Bye():
+                self._drop(request.client)
+            case wire.Part(index):
+                self._take_part(session, request.number, index, payload[0])
+            case _ if (answer := session.answers.get(request.number)) is not None:
+                self._deliver(session, answer)
+            case _ if not session.knows(request.number):
+                self._begin(session, request, payload)
 
-    def _begin(self, session: _Session, request: wire.Request, groups: list[bytes]) -> None:
+    def _take_part(self, session: _Session, number: int, index: int, frame: Buffer) -> None:
+        if session.knows(number):
+            return
+        if number not in session.arriving and self._is_full(session, number):
+            return
+        session.arriving.setdefault(number, wire.Parts()).take(index, frame)
+        self._send(session.identity, _message(number, wire.PartTaken()))
+
+    def _is_full(self, session: _Session, number: int) -> bool:
+        """Whether no more requests of a client are taken, which it is told."""
+        if session.open < wire.MAX_OPEN:
+            return False
+        why = f"a client may have {wire.MAX_OPEN} requests open"
+        self._refuse(session.identity, number, "malformed", why)
+        return True
+
+    def _begin(self, session: _Session, request: wire.Request, payload: Sequence[Buffer]) -> None:
         ticket = (request.client, request.number)
-        if len(session.pending) + len(session.answers) >= _MAX_OPEN:
-            why = f"a client may have {_MAX_OPEN} requests open"
-            self._refuse(session.identity, request.number, "malformed", why)
+        whole = session.arriving.pop(request.number, wire.Parts()).whole(request.parts, payload)
+        if whole is None:
+            # A connection broke between its parts. The client's next heartbeat asks for the request, and is
+            # told that it is unknown: it is then sent again from its first part on.
+            return
+        if self._is_full(session, request.number):
+            return
+        try:
+            groups = wire.unpack_groups(request.body, whole)
+        except msgspec.DecodeError as error:
+            self._refuse(session.identity, 0, "malformed", f"unreadable message: {error}")
             return
         session.pending.add(request.number)
         largest = max(map(len, groups), default=0)
@@ -192,49 +233,40 @@ class QueueServer:
             self._reject(ticket, "term", str(error))
 
     def _carry_out(self, request: wire.Request, groups: list[bytes]) -> None:
-        broker, client, number = self._broker, request.client, request.number
-        ticket, body = (client, number), request.body
+        broker, ticket, body = self._broker, (request.client, request.number), request.body
         outcomes: list[Outcome] = []
         match body:
             case wire.Put():
                 outcomes = broker.put(ticket, list(map(QueuedGroup, body.uids, body.samples, groups)))
             case wire.Get():
                 outcomes = broker.get(ticket, body.uids)
-            case wire.GetOldest():
-                outcomes = broker.get_oldest(ticket, body.count)
             case wire.Ack():
                 fresh, outcomes = broker.ack(body.uids, body.term)
                 self._answer(ticket, wire.Acked(tuple(fresh)))
-            case wire.Release():
-                count, outcomes = broker.release(client, body.uids)
-                self._answer(ticket, wire.Counted(count))
-            case wire.Clear():
-                count, outcomes = broker.clear(body.uids, body.reason)
-                self._answer(ticket, wire.Counted(count))
             case wire.Reset():
                 count, outcomes = broker.reset(body.term, body.watermark, body.ahead)
                 self._answer(ticket, wire.Counted(count))
-            case wire.Snapshot():
-                self._answer_groups(ticket, broker.snapshot(), leased=False)
             case wire.GetStats():
                 self._answer(ticket, wire.StatsReply(self._stats()))
         self._finish(outcomes)
 
     def _reconcile(self, client: str, session: _Session, beat: wire.Heartbeat) -> None:
-        """Undo what the client has given up, answer again what it awaits, and name what never arrived."""
+        """Undo what the client has given up, answer again what it awaits and did not get over this
+        connection, and name what never arrived."""
         for number in beat.abandoned:
+            session.arriving.pop(number, None)
             answer = session.answers.get(number, _Answer())
             session.pending.discard(number)
             session.answers[number] = _Answer()
             self._finish(self._broker.withdraw((client, number)))
-            self._finish(self._broker.release(client, answer.leased)[1])
+            self._finish(self._broker.release(client, answer.leased))
         unknown = []
         for number in beat.open:
             if number in session.answers:
-                self._send(session.identity, session.answers[number].message)
+                self._deliver(session, session.answers[number])
             elif number not in session.pending:
                 unknown.append(number)
-        self._send(session.identity, _message(0, wire.Alive(tuple(unknown), beat.abandoned)))
+        self._send(session.identity, _message(0, wire.Alive(beat.beat, tuple(unknown), beat.abandoned)))
 
     # Answers
 
@@ -248,25 +280,23 @@ class QueueServer:
                 case Impossible(ticket, why):
                     self._reject(ticket, "impossible", why)
 
-    def _answer_groups(
-        self, ticket: tuple[str, int], groups: Sequence[QueuedGroup], leased: bool = True
-    ) -> None:
+    def _answer_groups(self, ticket: tuple[str, int], groups: Sequence[QueuedGroup]) -> None:
         uids, samples, frames = zip(*groups, strict=True) if groups else ((), (), ())
         body = wire.Groups(uids, samples, tuple(map(len, frames)), self._broker.term)
-        self._answer(ticket, body, wire.pack(frames), uids if leased else ())
+        self._answer(ticket, body, frames, uids)
 
     def _answer(
         self,
         ticket: tuple[str, int],
         body: wire.Answer,
-        frames: Sequence[bytes] = (),
+        groups: Sequence[bytes] = (),
         leased: tuple[int, ...] = (),
     ) -> None:
         client, number = ticket
         session = self._sessions[client]
         session.pending.discard(number)
-        answer = session.answers[number] = _Answer((*_message(number, body), *frames), leased)
-        self._send(session.identity, answer.message)
+        answer = session.answers[number] = _Answer(_messages(number, body, groups), leased)
+        self._deliver(session, answer)
 
     def _reject(self, ticket: tuple[str, int], kind: wire.RefusalKind, why: str) -> None:
         """Refuse a request of a known client; it is not carried out when it comes again."""
@@ -277,15 +307,23 @@ class QueueServer:
         self._refused[kind] += 1
         self._send(identity, _message(number, wire.Refused(kind, why)))
 
-    def _send(self, identity: bytes, message: Sequence[bytes]) -> None:
-        if not message:
+    def _deliver(self, session: _Session, answer: _Answer) -> None:
+        """Send an answer, unless it is on its way over the client's connection, or there already."""
+        if answer.sent_to == session.identity:
             return
+        if all(self._send(session.identity, message) for message in answer.messages):
+            answer.sent_to = session.identity
+
+    def _send(self, identity: bytes, message: Sequence[Buffer]) -> bool:
+        """Hand a message to ZeroMQ, which keeps it until the client takes it; False where there is no such
+        connection any more: the client asks again when it has another."""
         try:
             self._router.send_multipart([identity, *message], zmq.DONTWAIT, copy=False)
         except zmq.ZMQError as error:
-            # The connection is gone: the client asks again when it has another.
             if error.errno != zmq.EHOSTUNREACH:
                 raise
+            return False
+        return True
 
     def _stats(self) -> wire.Stats:
         refused = dict(self._refused)
@@ -296,3 +334,12 @@ class QueueServer:
 
 def _message(number: int, body: wire.Answer) -> tuple[bytes, ...]:
     return (wire.encode(wire.Reply(number, body)),)
+
+
+def _messages(number: int, body: wire.Answer, groups: Sequence[bytes]) -> list[list[Buffer]]:
+    """An answer with its groups."""
+
+    def head(part: wire.Part | None, parts: int) -> bytes:
+        return wire.encode(wire.Reply(number, body if part is None else part, parts))
+
+    return wire.messages(head, groups)

@@ -1,15 +1,22 @@
-"""A network that can be cut."""
+"""A network that can be cut, and slow."""
 
 import asyncio
 import contextlib
 
 
 class Relay:
-    """A TCP relay to a port of this machine; `cut` breaks its connections, and so does a byte count."""
+    """A TCP relay to a port of this machine; `cut` breaks its connections, and so does a byte count. With
+    `bytes_per_second` each direction of each connection is that slow; while `moving` is cleared it stands
+    still."""
 
-    def __init__(self, port, cut_every_bytes=None):
+    def __init__(self, port, cut_every_bytes=None, bytes_per_second=None):
         self.port = port
         self.cuts = 0
+        self.carried = 0
+        """Bytes, in both directions."""
+        self.bytes_per_second = bytes_per_second
+        self.moving = asyncio.Event()
+        self.moving.set()
         self._cut_every_bytes = cut_every_bytes
         self._relayed = 0
         self._writers = set()
@@ -45,10 +52,14 @@ class Relay:
         with contextlib.suppress(OSError):
             while data := await reader.read(65536):
                 self._relayed += len(data)
+                self.carried += len(data)
                 if self._cut_every_bytes is not None and self._relayed >= self._cut_every_bytes:
                     self._relayed = 0
                     writer.write(data[: len(data) // 2])
                     self.cut()
+                await self.moving.wait()
+                if self.bytes_per_second is not None:
+                    await asyncio.sleep(len(data) / self.bytes_per_second)
                 writer.write(data)
                 await writer.drain()
         writer.close()

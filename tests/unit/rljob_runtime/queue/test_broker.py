@@ -27,6 +27,11 @@ def get(broker, number, *uids, client="trainer"):
     return broker.get((client, number), uids)
 
 
+def held(broker):
+    """All groups that are ready or leased, oldest first."""
+    return [broker._held[uid] for uid in sorted(broker._held)]
+
+
 def uids_of(outcomes):
     (outcome,) = outcomes
     assert isinstance(outcome, Granted)
@@ -61,14 +66,14 @@ def test_puts_are_met_in_order_of_arrival():
     put(queue, 1, 0, 1, samples=3)
     assert put(queue, 2, 2, samples=6) == []
     assert put(queue, 3, 3, samples=1) == [], "it would fit, but it is not its turn"
-    assert [outcome.ticket[1] for outcome in queue.clear([0, 1], "test")[1]] == [2, 3]
+    assert [outcome.ticket[1] for outcome in queue.ack([0, 1], 0)[1]] == [2, 3]
 
 
 def test_a_put_may_be_larger_than_the_queue_if_its_groups_are_not():
     queue = broker(capacity=4)
     assert put(queue, 1, 0, 1, 2, 3) == []
     assert queue.stats().ready == 2
-    assert queue.clear([0, 1], "test")[1] == [Stored(("driver", 1), (True, True, True, True))]
+    assert queue.ack([0, 1], 0)[1] == [Stored(("driver", 1), (True, True, True, True))]
 
 
 def test_a_group_that_can_never_fit_is_refused_with_all_of_its_put():
@@ -86,7 +91,7 @@ def test_a_second_put_is_a_duplicate(state):
     put(queue, 1, 9 if state == "waiting" else 5)
     if state == "waiting":
         assert put(queue, 2, 5) == put(queue, 3, 5) == []
-        queue.clear([9], "test")
+        queue.ack([9], 0)
         assert queue.stats().ready == 1, "one of the two"
     if state in ("leased", "done"):
         get(queue, 1, 5)
@@ -105,7 +110,7 @@ def test_another_group_of_a_uid_that_is_held_is_refused(leased):
         get(queue, 1, 5)
     other = QueuedGroup(5, 2, b"made again")
     assert queue.put(("driver", 2), [other]) == [Stored(("driver", 2), (False,))]
-    assert queue.snapshot() == groups(5)
+    assert held(queue) == groups(5)
 
 
 def test_a_get_waits_until_all_are_there():
@@ -123,7 +128,7 @@ def test_a_get_looks_again_at_what_others_took_meanwhile():
     assert get(queue, 1, 1, 2) == []
     assert uids_of(get(queue, 1, 1, client="other")) == [1]
     assert [type(outcome) for outcome in put(queue, 2, 2)] == [Stored]
-    assert uids_of(queue.release("other", [1])[1]) == [1, 2]
+    assert uids_of(queue.release("other", [1])) == [1, 2]
 
 
 def test_a_get_of_what_the_client_holds_hands_it_out_again():
@@ -143,25 +148,18 @@ def test_a_get_of_what_is_done_is_impossible():
     assert get(queue, 2, 1) == [Impossible(("trainer", 2), "group 1 is done")]
 
 
-def test_the_oldest_go_first_and_those_who_ask_take_turns():
+def test_released_groups_are_ready_again_and_only_those_of_who_releases_them():
     queue = broker(capacity=100)
-    assert queue.get_oldest(("trainer", 1), 3) == []
-    assert queue.get_oldest(("other", 1), 1) == []
-    put(queue, 1, 7)
-    assert queue.stats().leased == 0, "the second waits for the first"
-    put(queue, 2, 3, 9, 5)
-    assert queue.snapshot() == groups(3, 5, 7, 9)
+    put(queue, 1, 3, 5, 7, 9)
+    get(queue, 1, 3, 5, 7)
+    get(queue, 1, 9, client="other")
     assert queue.stats().leased == 4
-    assert queue.release("trainer", [3, 5, 7, 9]) == (3, [])
-    assert queue.release("other", [9]) == (1, [])
-
-
-def test_a_released_group_keeps_its_place():
-    queue = broker(capacity=100)
-    put(queue, 1, 1, 2, 3)
-    assert uids_of(queue.get_oldest(("trainer", 1), 2)) == [1, 2]
-    queue.release("trainer", [2])
-    assert uids_of(queue.get_oldest(("other", 1), 2)) == [2, 3]
+    queue.release("trainer", [3, 5, 7, 9])
+    assert (queue.stats().released, queue.stats().leased) == (3, 1)
+    queue.release("other", [9])
+    assert (queue.stats().released, queue.stats().leased, queue.stats().ready) == (4, 0, 4)
+    assert held(queue) == groups(3, 5, 7, 9)
+    assert uids_of(get(queue, 2, 7, 3, client="other")) == [7, 3], "in the order of the get"
 
 
 def test_a_silent_client_loses_its_leases():
@@ -173,7 +171,7 @@ def test_a_silent_client_loses_its_leases():
     assert queue.next_deadline() == LEASE
     assert queue.overdue(LEASE - 0.1) == []
     assert queue.overdue(LEASE) == ["trainer"]
-    assert queue.get_oldest(("other", 1), 2) == []
+    assert get(queue, 1, 1, 2, client="other") == []
     assert uids_of(queue.gone("trainer")) == [1, 2]
     assert queue.stats().expired == 2 and queue.next_deadline() == 18.0
 
@@ -193,7 +191,7 @@ def test_waiting_requests_leave_with_their_client():
     get(queue, 1, 7)
     assert queue.gone("driver") == []
     queue.gone("trainer")
-    assert queue.clear([0], "test")[1] == [Stored(("other", 1), (True,))]
+    assert queue.ack([0], 0)[1] == [Stored(("other", 1), (True,))]
     assert queue.stats().waiting_gets == 0
 
 
@@ -222,7 +220,7 @@ def test_a_group_named_twice_counts_once():
     queue = broker()
     put(queue, 1, 1, 2)
     get(queue, 1, 1, 2)
-    assert queue.release("trainer", [1, 1])[0] == 1
+    queue.release("trainer", [1, 1])
     assert queue.ack([2, 2, 7, 7], 0)[0] == [True, False, True, False]
     stats = queue.stats()
     assert (stats.acknowledged, stats.acknowledged_unseen, stats.acknowledged_again) == (1, 1, 2)
@@ -240,9 +238,9 @@ def test_cleared_groups_may_come_again():
     queue = broker()
     put(queue, 1, 1, 2, 3)
     get(queue, 1, 2)
-    assert queue.clear([1, 2, 9], "too old")[0] == 2
-    assert queue.stats().cleared == {"too old": 2}
-    assert put(queue, 2, 1) == [Stored(("driver", 2), (True,))]
+    assert queue.reset(term=1, watermark=0, ahead=[3])[0] == 3
+    assert queue.stats().cleared == 3
+    assert put(queue, 2, 1, 3) == [Stored(("driver", 2), (True, False))]
 
 
 def test_going_back_to_a_checkpoint():
@@ -273,7 +271,7 @@ def test_a_reset_in_the_same_term_adds_to_what_is_done():
     count, outcomes = queue.reset(2, watermark=4, ahead=[5])
     assert count == 1
     assert outcomes == [Impossible(("trainer", 1), "group 5 is done")]
-    assert queue.snapshot() == groups(4, 9)
+    assert held(queue) == groups(4, 9)
     assert put(queue, 2, 3, 5, 7) == [Stored(("driver", 2), (False, False, False))]
 
 
@@ -290,4 +288,4 @@ def test_a_long_job_needs_no_more_memory_than_a_short_one():
         get(queue, uid, uid)
         queue.ack([uid], 0)
     assert queue.stats().done == 5000
-    assert len(queue._oldest) < 100 and not queue._done.ahead and not queue._held
+    assert not queue._done.ahead and not queue._held and not queue._holders
