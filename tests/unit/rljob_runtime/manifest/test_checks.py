@@ -12,7 +12,6 @@ import yaml
 from safetensors import SafetensorError
 
 from rljob_runtime.job_errors import UnsupportedModel
-from rljob_runtime.manifest import reward_trial
 from rljob_runtime.manifest.checks import check, model_parameters, random_parameters
 from rljob_runtime.manifest.load import read
 from rljob_runtime.weights.model_files import ModelFolderError, folder_parameters, loading, read_config
@@ -159,36 +158,6 @@ def test_independent_mistakes_are_told_together_with_their_lines(tmp_path):
     assert sorted(lines[finding.line - 1].strip() for finding in found) == ["function: nowhere:f", "path: m"]
 
 
-def test_a_reward_is_tried_on_the_first_rows(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(reward_trial, "_SECONDS", 60.0)
-    make(tmp_path / "good.jsonl")
-    manifest = tmp_path / "job.yaml"
-    (tmp_path / "picky_reward.py").write_text(PICKY)
-    told = {}
-    for name in ("misspelt", "picky", "one_is_enough"):
-        changes = {"training.data": GOOD_DATA, "training.reward.function": f"picky_reward:{name}"}
-        manifest.write_text(yaml.safe_dump(job(changes), sort_keys=False))
-        told[name] = [[str(each) for each in found] for found in check(read(manifest))]
-    where = f"{manifest}:17  spec.training.reward.function:"
-    assert told["misspelt"] == [
-        [
-            f"{where} fails for whatever response to the first row of the data: AttributeError: "
-            "'RewardInput' object has no attribute 'respose' (picky_reward.py:5, in misspelt)."
-        ],
-        [],
-    ]
-    assert told["picky"] == [
-        [],
-        [
-            f"{where} failed for each response that was tried on the first row of the data (the answer, the "
-            "prompt's own text, no text): ValueError: no braces (picky_reward.py:9, in picky). Responses "
-            "whose reward fails are not trained."
-        ],
-    ]
-    assert told["one_is_enough"] == [[], []]
-    assert capsys.readouterr() == ("", "")
-
-
 def test_a_module_beside_the_manifest_shadows_nothing_later(tmp_path):
     make(tmp_path / "mine.py")
     manifest = tmp_path / "job.yaml"
@@ -201,22 +170,6 @@ def test_a_module_beside_the_manifest_shadows_nothing_later(tmp_path):
 def test_parameters_of_a_folder(tmp_path):
     make(tmp_path / "model.safetensors")
     assert folder_parameters(tmp_path) == 3 * 4 + 5
-
-
-PICKY = """
-# each function is line by line as the messages say
-
-def misspelt(sample):
-    return len(sample.respose)
-
-def picky(sample):
-    if "}" not in sample.response:
-        raise ValueError("no braces")
-    return 1.0
-
-def one_is_enough(sample):
-    return 1.0 / (sample.response != "")
-"""
 
 
 def with_size(header: bytes) -> bytes:

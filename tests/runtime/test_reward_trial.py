@@ -1,0 +1,108 @@
+"""A reward is tried in a process of its own before a job starts: what is told, and that nothing stays."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rljob_runtime.manifest import reward_trial
+from rljob_runtime.manifest.checks import check
+from rljob_runtime.manifest.load import read
+from rljob_runtime.rewards.trial import try_reward
+from tests.support.jobs import job
+from tests.support.runtime.reward_inputs import reward_input
+
+FUNCTIONS = """
+import os, time
+def right(sample): return 1.0
+def wrong(sample): return match(sample)
+def slow(sample): time.sleep(60)
+def leaves(sample):
+    print("noise")
+    os._exit(3)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "judge_tried.py").write_text(FUNCTIONS)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        ("right", None),
+        ("wrong", "NameError: name 'match' is not defined (judge_tried.py:4, in wrong)"),
+        ("leaves", "worker died (exit code 3)"),
+    ],
+)
+def test_in_a_process_of_its_own(folder: Path, capfd: pytest.CaptureFixture[str], function: str,
+                                 words: str | None) -> None:  # fmt: skip
+    found = try_reward(f"judge_tried:{function}", {}, [folder], [reward_input()] * 2, seconds=60)
+    assert (found.words if found is not None else None) == words
+    assert capfd.readouterr() == ("", ""), "what the function prints is not for whoever checks a manifest"
+
+
+def test_one_that_takes_long_is_left_alone(folder: Path) -> None:
+    before, began = children(), time.monotonic()
+    assert try_reward("judge_tried:slow", {}, [folder], [reward_input()], seconds=1.0) is None
+    assert time.monotonic() - began < 30
+    assert children() == before
+
+
+def children() -> list[str]:
+    return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+
+
+PICKY = """
+# each function is line by line as the messages say
+
+def misspelt(sample):
+    return len(sample.respose)
+
+def picky(sample):
+    if "}" not in sample.response:
+        raise ValueError("no braces")
+    return 1.0
+
+def one_is_enough(sample):
+    return 1.0 / (sample.response != "")
+"""
+
+
+def test_a_reward_is_tried_on_the_first_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reward_trial, "_SECONDS", 60.0)
+    (tmp_path / "good.jsonl").write_text('{"prompt": "ab", "answer": "ab"}\n')
+    manifest = tmp_path / "job.yaml"
+    (tmp_path / "picky_reward.py").write_text(PICKY)
+    told = {}
+    for name in ("misspelt", "picky", "one_is_enough"):
+        changes = {
+            "training.data": {"jsonl": {"path": "good.jsonl"}, "maxPromptTokens": 16},
+            "training.reward.function": f"picky_reward:{name}",
+        }
+        manifest.write_text(yaml.safe_dump(job(changes), sort_keys=False))
+        told[name] = [[str(each) for each in found] for found in check(read(manifest))]
+    where = f"{manifest}:17  spec.training.reward.function:"
+    assert told["misspelt"] == [
+        [
+            f"{where} fails for whatever response to the first row of the data: AttributeError: "
+            "'RewardInput' object has no attribute 'respose' (picky_reward.py:5, in misspelt)."
+        ],
+        [],
+    ]
+    assert told["picky"] == [
+        [],
+        [
+            f"{where} failed for each response that was tried on the first row of the data (the answer, the "
+            "prompt's own text, no text): ValueError: no braces (picky_reward.py:9, in picky). Responses "
+            "whose reward fails are not trained."
+        ],
+    ]
+    assert told["one_is_enough"] == [[], []]
+    assert capsys.readouterr() == ("", "")
