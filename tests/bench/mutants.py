@@ -31,7 +31,12 @@ WORK = REPOSITORY / ".cache" / "mutants"
 SOURCES = ("crds/rljob_api", "operator/rljob_operator", "runtime/rljob_runtime")
 EQUIVALENT = Path(__file__).with_name("mutants_equivalent.toml")
 IGNORED = shutil.ignore_patterns("__pycache__")
-DECIDES = ("rljob_operator/plan/", "rljob_runtime/groups/", "rljob_runtime/parallel/")
+DECIDES = (
+    "rljob_operator/plan/",
+    "rljob_runtime/groups/",
+    "rljob_runtime/parallel/",
+    "rljob_runtime/routing/",
+)
 """All that is here is to be in some package."""
 GOAL_PERCENT = 90
 KILLED = ("killed", "timeout", "segfault", "suspicious", "caught by type check")
@@ -60,6 +65,7 @@ def plan(*modules: str) -> Package:
 
 PACKAGES = {
     "groups": Package(("rljob_runtime/groups/*.py",), (f"{UNIT}/rljob_runtime/groups",)),
+    "routing": Package(("rljob_runtime/routing/*.py",), (f"{UNIT}/rljob_runtime/routing",)),
     "parallel": Package(
         ("rljob_runtime/parallel/*.py",),
         (f"{UNIT}/rljob_runtime/parallel", f"{PROPERTY}/test_trainer_microbatch.py"),

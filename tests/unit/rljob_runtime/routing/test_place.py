@@ -99,6 +99,21 @@ def test_its_memory_grows_with_the_engines_and_not_with_the_requests(engines: in
     assert len(policy._heap) <= 3 * engines + 64
 
 
+def test_a_load_that_has_not_changed_leaves_nothing_behind() -> None:
+    policy = LeastLoaded()
+    for _ in range(10):
+        policy.changed(0, EngineLoad(1, 4))
+    assert len(policy._heap) == 1
+
+
+def test_what_few_engines_leave_behind_is_not_cleared_up_at_each_change() -> None:
+    policy = LeastLoaded()
+    heap = policy._heap
+    for turn in range(50):
+        policy.changed(0, EngineLoad(turn % 3, 4))
+    assert policy._heap is heap
+
+
 def test_a_decision_looks_at_few_engines_however_many_there_are() -> None:
     """Counted in loads that are compared: a decision among 1,024 engines takes about ten times log2 of that
     at most, on average, where a look at each takes 1,024."""
