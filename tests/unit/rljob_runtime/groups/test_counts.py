@@ -31,6 +31,11 @@ def assert_sums(counts: GroupCounts) -> None:
             "generated again.",
         ),
         (
+            {"cancelled": {"job resumed": 2, "engine lost": 1}},
+            "No prompt is lost: 3 groups interrupted when the job was resumed (2) and engine lost (1); their "
+            "prompts are generated again.",
+        ),
+        (
             {"cancelled": {"a": 3}, "discarded": {"a": 12}, "rejected": {"timeout": 1, "error": 3}},
             "No prompt is lost: 3 groups interrupted (a), 12 finished groups discarded (a); their prompts "
             "are generated again. Not trained: 4 responses without a reward (error 3, timeout 1).",

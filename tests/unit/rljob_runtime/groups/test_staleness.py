@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_runtime.groups.staleness import Bound, StalenessController
+from rljob_runtime.groups.staleness import Bound, StalenessController, choose_batch
 
 
 @pytest.mark.parametrize(
@@ -182,3 +182,66 @@ def test_a_group_ends_once():
     controller.finished([0])
     with pytest.raises(KeyError):
         controller.finished([0])
+
+
+@pytest.mark.parametrize(
+    ("outstanding", "batch"),
+    [({1: 4, 2: 2}, {1: 2}), ({1: 4, 2: 3}, None), ({1: 5, 2: 1}, None), ({1: 2, 2: 4}, {1: 2})],
+    ids=["just enough slots", "one too many for both", "one too many for the first", "enough"],
+)
+def test_groups_of_all_earlier_deadlines_take_slots_too(outstanding, batch):
+    """Two groups to a step. After step 0, one step is left up to version 1, and two up to version 2."""
+    assert choose_batch(Bound(2, 2), 0, {1: 2}, outstanding, 2) == batch
+
+
+def test_groups_of_a_deadline_are_waited_for_after_others_of_it_were_trained():
+    """Groups 0 to 3 must be trained by version 1: step 1 waits for 2 and 3, whatever else is ready."""
+    controller = StalenessController(Bound(1, 2), total_groups=10)
+    for uid, version in ((0, 0), (1, 0), (2, 0), (3, 0), (4, 1), (5, 1)):
+        controller.dispatched(uid, version)
+    for uid in (0, 1, 4, 5):
+        controller.put(uid)
+    assert controller.select(step=0) == (0, 1)
+    controller.finished([0, 1])
+    assert controller.select(step=1) is None
+    for uid in (2, 3):
+        controller.put(uid)
+    assert controller.select(step=1) == (2, 3)
+    controller.finished([2, 3])
+    assert controller.select(step=2) == (4, 5)
+
+
+def one_by_one(bound, step, ready, deadlines, size):
+    """The batch of step `step`, found by looking at each group."""
+    ordered = sorted(ready, key=lambda uid: (deadlines[uid], uid))
+    if len(ordered) < size:
+        return None
+    batch = ordered[:size]
+    left = sorted(deadline for uid, deadline in deadlines.items() if uid not in batch)
+    in_time = all(count <= bound.slots(step + 1, deadline) for count, deadline in enumerate(left, 1))
+    return tuple(sorted(batch)) if in_time else None
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["dispatch", "put", "train"]), st.integers(0, 3)), max_size=60),
+    st.integers(0, 2),
+)
+def test_what_is_selected_is_what_a_look_at_each_group_selects(operations, staleness):
+    controller = StalenessController(Bound(staleness, 2), total_groups=1000)
+    deadlines, ready, step = {}, [], 0
+    for uid, (operation, number) in enumerate(operations):
+        waiting = [known for known in deadlines if known not in ready]
+        expected = one_by_one(controller.bound, step, ready, deadlines, 2)
+        assert controller.select(step) == expected
+        if operation == "dispatch":
+            controller.dispatched(uid, step + number // 2)
+            deadlines[uid] = step + number // 2 + staleness
+        elif operation == "put" and waiting:
+            controller.put(waiting[number % len(waiting)])
+            ready.append(waiting[number % len(waiting)])
+        elif operation == "train" and expected is not None:
+            controller.finished(expected)
+            step += 1
+            ready = [known for known in ready if known not in expected]
+            deadlines = {known: last for known, last in deadlines.items() if known not in expected}
+        assert (controller.outstanding, controller.ready) == (len(deadlines), len(ready))
