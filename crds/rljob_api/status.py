@@ -63,8 +63,8 @@ class TrainingStatus(Model):
     suspended_at_step: int | None = None
     """In answer to `suspend`: the checkpoint of this step is written and nothing is trained any more."""
     completed: bool | None = None
-    """True: all steps are trained, model and report are written. The job is done, whatever becomes of its
-    pods."""
+    """True: all steps are trained, model and report are written. The job is then Complete, however its pods
+    end."""
     time: str | None = None
     """When this was written, RFC 3339."""
 
@@ -118,13 +118,13 @@ class ScaleDown(Model):
     replicas: int
     """Workers that the pool has once they are gone."""
     asked_time: str | None = None
-    """When the wish for that many workers was first seen, RFC 3339."""
+    """When the operator first saw that the spec asks for that many workers, RFC 3339."""
     timed_out: bool = False
     """The runtime did not free the pods within drainGraceSeconds: they go without its answer."""
 
 
 class Status(Model):
-    """What is."""
+    """What is observed: written by the operator and, in `training`, by the runtime."""
 
     observed_generation: int | None = None
     """metadata.generation that this status speaks of."""
@@ -139,8 +139,8 @@ class Status(Model):
     restarts: int = Field(default=0, ge=0)
     """Attempts after the first since the job was last resumed, for whatever reason."""
     spec_digest: str | None = Field(default=None, max_length=64)
-    """Of the spec that the attempt's cluster was made from: of the fields that can change only while the job
-    is suspended."""
+    """Digest of those fields of the spec that can change only while the job is suspended, as they were when
+    the attempt's cluster was made."""
     cluster_name: str | None = None
     """The RayCluster of the attempt; none between two attempts."""
     head_pod: str | None = None

@@ -30,7 +30,7 @@ _LEFTOVER_SECONDS = 2.0
 """What an earlier job of the same name owned goes within seconds."""
 
 
-class NotMade(RuntimeError):
+class CreationError(RuntimeError):
     """An object that a job needs cannot be made. Its text says which and why, in one sentence."""
 
     reason: Literal["NameTaken", "RayClusterRefused"]
@@ -42,13 +42,13 @@ class NotMade(RuntimeError):
         self.again_seconds = again_seconds
 
 
-class Taken(NotMade):
+class Taken(CreationError):
     """An object that is not the job's has a name that the job needs."""
 
     reason = "NameTaken"
 
 
-class Refused(NotMade):
+class Refused(CreationError):
     """The API server refuses an object: by its schema, a right, a quota, an admission policy or a webhook,
     also one that does not answer."""
 
@@ -73,15 +73,15 @@ async def ensure(
     """Make the objects of a job, those that do not refer to others at the same time.
 
     `new`: whether the job has none yet, as far as is known; they are then created, which costs the API server
-    less than to look for them first. Raises `ApiError` or `NotMade` for the first that cannot be made."""
+    less than to look for them first. Raises `ApiError` or `CreationError` for the first that fails."""
     first, last = _in_order(manifests)
     await _all([_create_once(client, secret), *(_ensure(client, key, each, new) for each in first)])
     await _all([_ensure(client, key, each, new) for each in last])
 
 
 async def restore(client: ApiClient, manifests: Iterable[Object]) -> None:
-    """Make those objects of a job that are not there; the others are read alone, whatever is in them. Raises
-    as `ensure` does."""
+    """Create those objects of a job that do not exist; the others are left as they are, whatever they say.
+    Raises as `ensure` does."""
     for some in _in_order(manifests):
         await _all([_restore(client, each) for each in some])
 
@@ -100,14 +100,14 @@ def _holds(found: Any, wanted: Any) -> bool:
 
 
 def _in_order(manifests: Iterable[Object]) -> tuple[list[Object], list[Object]]:
-    """Those that others refer to, and those others."""
+    """The objects that others refer to, and those that refer to them."""
     known = list(manifests)
     first = [each for each in known if each["kind"] not in _REFERRING]
     return first, [each for each in known if each["kind"] in _REFERRING]
 
 
 async def _all(works: Iterable[Awaitable[None]]) -> None:
-    """All of them, to their ends; then the first failure."""
+    """Wait until all have ended, then raise the first failure: none goes on unwatched."""
     for outcome in await asyncio.gather(*works, return_exceptions=True):
         if isinstance(outcome, BaseException):
             raise outcome

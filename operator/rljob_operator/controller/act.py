@@ -14,8 +14,8 @@ from rljob_operator.controller.access import Taken, ensure, refusals, restore
 from rljob_operator.controller.items import PodItem, RayClusterItem
 from rljob_operator.controller.jobs import Entry
 from rljob_operator.controller.kuberay_schema import KubeRaySchema
+from rljob_operator.controller.mutation_cache import MutationCache, SeenCluster, seen_cluster
 from rljob_operator.controller.project import JobRef, cluster_job, controller_uid, pod, pod_job
-from rljob_operator.controller.written import SeenCluster, WrittenClusters, seen_cluster
 from rljob_operator.kube.client import ApiClient
 from rljob_operator.kube.errors import AlreadyExists, Conflict, NotFound
 from rljob_operator.kube.resources import PODS, RAY_CLUSTERS, RLJOBS
@@ -47,19 +47,19 @@ class Actor:
         self,
         client: ApiClient,
         kuberay: KubeRaySchema,
-        written: WrittenClusters,
+        mutations: MutationCache,
         clock: Callable[[], float],
         random_bytes: Callable[[int], bytes],
     ) -> None:
         """`clock` in seconds; it only moves forward. `random_bytes`: so many, that nobody can guess."""
         self._client = client
         self._kuberay = kuberay
-        self._written = written
+        self._mutations = mutations
         self._clock = clock
         self._random_bytes = random_bytes
 
     async def carry_out(self, ref: JobRef, entry: Entry, actions: tuple[Action, ...]) -> None:
-        """All actions, in order. Raises `ApiError`, `NotMade` or `Stale` at the first that cannot be
+        """All actions, in order. Raises `ApiError`, `CreationError` or `Stale` at the first that cannot be
         done."""
         key = JobKey(*ref, entry.job.uid)
         for action in actions:
@@ -100,11 +100,11 @@ class Actor:
                 # It is not among those that are watched: nothing tells that it goes.
                 text = f"RayCluster {action.name} exists and is not this RLJob's: waiting for it to go."
                 raise Taken(text) from error
-            self._written.created(ref, seen_cluster(item), self._clock())
+            self._mutations.created(ref, seen_cluster(item), self._clock())
             if not own:
                 raise Stale(f"RayCluster {action.name} is another's") from error
             return
-        self._written.created(ref, _seen(answer), self._clock())
+        self._mutations.created(ref, _seen(answer), self._clock())
 
     async def _delete_cluster(self, ref: JobRef, name: str, uid: str) -> None:
         try:
@@ -138,7 +138,7 @@ class Actor:
             answer = await self._client.patch(RAY_CLUSTERS, ref[0], action.cluster, changes, version)
         except Conflict as error:
             raise Stale(f"RayCluster {action.cluster} was changed meanwhile") from error
-        self._written.changed(ref, _seen(answer))
+        self._mutations.changed(ref, _seen(answer))
 
 
 def _seen(answer: Mapping[str, Any]) -> SeenCluster:

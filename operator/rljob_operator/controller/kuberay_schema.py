@@ -1,4 +1,5 @@
-"""Which fields the cluster's RayClusters have: read from the API server's schema, kept for a while."""
+"""Which fields the cluster's RayClusters have: read from the API server's schema, and again every minute, as
+KubeRay may be upgraded."""
 
 import asyncio
 import logging

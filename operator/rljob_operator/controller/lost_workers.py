@@ -1,6 +1,6 @@
-"""Workers that were there and are not any more, until that was told.
+"""Workers that ran and were lost, until an event has told of them.
 
-Guarantees: one that ends between two looks at its job, and is replaced before the second, is not missed.
+Guarantees: a worker that is lost and replaced between two reconciliations of its job is not missed.
 """
 
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from rljob_operator.plan.observed import Pod
 
 
 class LostWorkers:
-    """By job. What `see` was never told of is not known."""
+    """Kept for each job; a worker that ended before `see` was called for it is not known."""
 
     def __init__(self) -> None:
         self._running: dict[JobRef, dict[str, Pod]] = {}

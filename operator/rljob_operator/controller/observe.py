@@ -1,22 +1,22 @@
 """Gathers what a decision about one job rests on.
 
-Guarantees: from memory alone, but for one thing: what Events tell of a head pod that went unseen is read once
-its loss is noticed. KubeRay says in an Event only that it refuses a RayCluster: its warnings count for a
-RayCluster that has no status after a few seconds.
-"""
+Guarantees: everything comes from memory, with one exception: the Events of a head pod that was deleted while
+the operator did not run are read from the API server, once its loss is noticed. KubeRay tells by nothing but
+an Event that it refuses a RayCluster: its warnings count for a RayCluster that has no status after a few
+seconds."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from rljob_operator.controller.head_trace import head_trace
+from rljob_operator.controller.head_events import head_from_events
 from rljob_operator.controller.items import CoreEvent
 from rljob_operator.controller.jobs import Entry
 from rljob_operator.controller.kuberay_schema import KubeRaySchema
 from rljob_operator.controller.lost_workers import LostWorkers
+from rljob_operator.controller.mutation_cache import MutationCache
 from rljob_operator.controller.project import ClusterWarning, JobRef
 from rljob_operator.controller.watched import Informers
-from rljob_operator.controller.written import WrittenClusters
 from rljob_operator.kube.client import ApiClient
 from rljob_operator.kube.resources import CORE_EVENTS
 from rljob_operator.plan.attempt import attempt_of
@@ -70,7 +70,7 @@ class Observer:
         informers: Informers,
         kuberay: KubeRaySchema,
         client: ApiClient,
-        written: WrittenClusters,
+        mutations: MutationCache,
         heads: LastHeads,
         workers: LostWorkers,
         clock: Callable[[], float],
@@ -79,7 +79,7 @@ class Observer:
         self._informers = informers
         self._kuberay = kuberay
         self._client = client
-        self._written = written
+        self._mutations = mutations
         self._clock = clock
         self._heads = heads
         self._workers = workers
@@ -90,7 +90,9 @@ class Observer:
         warnings = self._informers.warnings.of(ref).values()
         clusters = tuple(
             replace(cluster, refusal=_newest(warnings, cluster.uid)) if _silent(cluster, now) else cluster
-            for cluster in self._written.newest(ref, self._informers.clusters.of(ref).values(), self._clock())
+            for cluster in self._mutations.newest(
+                ref, self._informers.clusters.of(ref).values(), self._clock()
+            )
         )
         pods = tuple(self._informers.pods.of(ref).values())
         heads, workers = self._heads.lost(ref, pods), self._workers.of(ref)
@@ -113,17 +115,18 @@ class Observer:
                 f"involvedObject.uid={uid}",
             )
         ]
-        return head_trace(attempt, cluster, uid, about_cluster, about_pod)
+        return head_from_events(attempt, cluster, uid, about_cluster, about_pod)
 
     def told(self, ref: JobRef, observed: Observed) -> None:
-        """The plan from this observation is on record and told."""
+        """The status and the events of the plan from this observation are written: its lost workers need not
+        be told again."""
         self._workers.told(ref, observed.lost_workers)
 
     def forget(self, ref: JobRef) -> None:
         """The job is gone."""
         self._heads.forget(ref)
         self._workers.forget(ref)
-        self._written.forget(ref)
+        self._mutations.forget(ref)
 
 
 def _newest(warnings: Iterable[ClusterWarning], uid: str) -> str | None:

@@ -27,17 +27,17 @@ from rljob_operator.controller.jobs import JobStore
 from rljob_operator.controller.kopf_events import NotServed, WatchBroken, watch_jobs
 from rljob_operator.controller.kuberay_schema import KubeRaySchema
 from rljob_operator.controller.lost_workers import LostWorkers
+from rljob_operator.controller.mutation_cache import MutationCache
 from rljob_operator.controller.observe import LastHeads, Observer
 from rljob_operator.controller.pacing import gather_seconds
 from rljob_operator.controller.project import JobRef
 from rljob_operator.controller.reconcile import Reconciler
 from rljob_operator.controller.sweep import keep_swept
 from rljob_operator.controller.watched import Informers, informers
-from rljob_operator.controller.written import WrittenClusters
 from rljob_operator.kube.client import ApiClient, ClientSettings
 from rljob_operator.kube.credentials import find_credentials
 from rljob_operator.kube.errors import ApiError
-from rljob_operator.kube.events import EventRecorder
+from rljob_operator.kube.event_recorder import EventRecorder
 from rljob_operator.kube.fence import Fence, LeaseLost
 from rljob_operator.kube.http import HealthServer
 from rljob_operator.kube.lease import LeaderElection
@@ -222,16 +222,16 @@ class OperatorProcess:
         watched, definition = self._informers, self._definition
         assert watched is not None and definition is not None
         await definition.known.wait()
-        # What a standby has watched may come from a connection that has died since.
+        # A watch may have died unnoticed while this replica waited for the lease: list before deciding.
         await asyncio.gather(*(informer.refresh() for informer in watched))
         client = unfenced.fenced(fence)
         kuberay = KubeRaySchema(transport, time.monotonic)
-        written = WrittenClusters()
+        mutations = MutationCache()
         recorder = EventRecorder(self._identity, self._metrics, self._random)
         reconciler = Reconciler(
             self._jobs,
-            Observer(watched, kuberay, client, written, self._heads, self._workers, time.monotonic),
-            Actor(client, kuberay, written, time.monotonic, secrets.token_bytes),
+            Observer(watched, kuberay, client, mutations, self._heads, self._workers, time.monotonic),
+            Actor(client, kuberay, mutations, time.monotonic, secrets.token_bytes),
             client,
             recorder,
             definition,

@@ -1,7 +1,7 @@
 """From the API server's objects to the values that decisions rest on. Pure.
 
 Guarantees: an object that lacks the project's labels, or has values there that the operator never writes,
-is nobody's: None.
+belongs to no job: None.
 """
 
 from dataclasses import dataclass

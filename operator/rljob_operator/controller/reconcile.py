@@ -12,16 +12,16 @@ from typing import Any
 
 from rljob_api.job import GROUP, KIND, VERSION
 from rljob_api.status import Status
-from rljob_operator.controller.access import NotMade
+from rljob_operator.controller.access import CreationError
 from rljob_operator.controller.act import Actor, Stale
+from rljob_operator.controller.creation_history import CreationHistory
 from rljob_operator.controller.definition import Definition
 from rljob_operator.controller.jobs import Entry, JobStore
 from rljob_operator.controller.observe import Observer, recheck
 from rljob_operator.controller.project import JobRef
-from rljob_operator.controller.tries import Tries
 from rljob_operator.kube.client import ApiClient
 from rljob_operator.kube.errors import Conflict, Forbidden, Invalid, NotFound
-from rljob_operator.kube.events import EventRecorder, Happening, ObjectReference
+from rljob_operator.kube.event_recorder import EventRecorder, Happening, ObjectReference
 from rljob_operator.kube.resources import RLJOBS
 from rljob_operator.metrics import OperatorMetrics
 from rljob_operator.plan.conditions import clip, finished
@@ -62,14 +62,14 @@ class Reconciler:
         self._metrics = metrics
         self._today = today
         self._random = random
-        self._tries = Tries()
+        self._creations = CreationHistory()
 
     async def reconcile(self, ref: JobRef) -> float | None:
         """Bring the job one step on; seconds until it is to be looked at again. Raises `ApiError`."""
         entry = self._jobs.get(ref)
         if entry is None:
             self._observer.forget(ref)
-            self._tries.forget(ref)
+            self._creations.forget(ref)
             return None
         if self._definition.trouble is not None:
             if entry.job.managed_by == CONTROLLER and not finished(entry.job.status):
@@ -77,7 +77,7 @@ class Reconciler:
                 self._post(ref, entry.job, (outdated,))
             return None
         now = self._today()
-        observed = self._tries.known(ref, await self._observer.observe(ref, entry, now), now)
+        observed = self._creations.known(ref, await self._observer.observe(ref, entry, now), now)
         plan = decide(observed, now)
         if plan is None:
             return None
@@ -95,14 +95,14 @@ class Reconciler:
                 raise
             log.info("%s/%s: goes with its namespace", *ref)
             return self._resync()
-        except NotMade as error:
-            if self._tries.failed(ref, entry.job, error, now):
+        except CreationError as error:
+            if self._creations.failed(ref, entry.job, error, now):
                 log.warning("%s/%s: %s", *ref, error)
             return _STALE_SECONDS
         except (Conflict, Stale) as error:
             log.debug("%s/%s: looked at again: %s", *ref, error)
             return _STALE_SECONDS
-        self._tries.done(ref, entry.job, plan.actions, now)
+        self._creations.done(ref, entry.job, plan.actions, now)
         waits = [plan.requeue_after, recheck(observed, now), self._resync()]
         return min(wait for wait in waits if wait is not None)
 

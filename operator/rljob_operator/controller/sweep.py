@@ -1,6 +1,8 @@
 """Forgets RLJobs that were deleted while there was no connection.
 
-Guarantees: a watch that begins anew does not tell of deletions; they are found here after some minutes. A job
+A watch that begins anew does not tell of deletions.
+
+Guarantees: such a deletion is found within some minutes. A job
 that is there is never forgotten.
 """
 
@@ -30,7 +32,8 @@ async def keep_swept(jobs: JobStore, client: ApiClient, namespace: str | None, r
 
 
 async def sweep(jobs: JobStore, client: ApiClient, namespace: str | None) -> None:
-    """Forget what is not in a list that was begun after it was known. Raises `ApiError`."""
+    """Forget the jobs that are not in a fresh list. The list begins after the known jobs are noted: one that
+    is created meanwhile is not among them. Raises `ApiError`."""
     known = jobs.uids()
     there = {item.metadata.uid for item in await client.list(RLJOBS, Item, namespace)}
     for ref, uid in known.items():

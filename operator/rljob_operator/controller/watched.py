@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 from rljob_operator.controller.items import CoreEvent, PodItem, RayClusterItem
+from rljob_operator.controller.mutation_cache import SeenCluster, seen_cluster
 from rljob_operator.controller.project import (
     ClusterWarning,
     JobRef,
@@ -18,7 +19,6 @@ from rljob_operator.controller.project import (
     pod_job,
     warned_job,
 )
-from rljob_operator.controller.written import SeenCluster, seen_cluster
 from rljob_operator.kube.client import ApiClient, WatchLimits
 from rljob_operator.kube.informer import Informer, Selection
 from rljob_operator.kube.observer import KubeObserver

@@ -1,4 +1,4 @@
-"""Which Events are written for what happens: repeats are counted into one, and floods are cut. Pure.
+"""Which Events are written: equal ones are counted into one, and too many of one object are dropped. Pure.
 
 The rules are those of Kubernetes' own recorder: equal happenings within six minutes of each other form a
 series; per object a burst of 25 different ones passes, then one every five minutes.

@@ -1,4 +1,4 @@
-"""A fence: writes are refused, by this process, from the moment its lease may be another's.
+"""A fence: this process refuses its own writes from the moment that another replica may hold the lease.
 
 Guarantees: no write begins at or after the deadline or once the fence is closed, and every write is given a
 time limit that ends at the deadline, so that a holder that can no longer renew stops writing before anyone

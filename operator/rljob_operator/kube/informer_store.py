@@ -1,7 +1,7 @@
 """What an informer knows: a small projection of each object, found by its owner.
 
-Guarantees: every method returns exactly the owners for which something differs from before, so that whoever
-reconciles them is woken once per difference and never without one. Pure, no I/O.
+Guarantees: every method returns exactly the owners for which something differs from before, so that a
+reconciler is woken once for each difference and never without one. Pure, no I/O.
 """
 
 from collections.abc import Hashable, Iterable, Mapping

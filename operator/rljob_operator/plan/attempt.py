@@ -38,7 +38,8 @@ class Attempt:
     cluster: Cluster | None
     """None: it does not exist yet, or not any more."""
     head: Pod | None
-    """The attempt's head pod; None while there is none yet, and when it is gone, whoever came after it."""
+    """The attempt's head pod; None while there is none yet, and once it is gone, even where KubeRay has made
+    another in its place."""
     head_gone: bool
     """Whether there was a head pod that is gone."""
     last_head: Pod | None
@@ -48,8 +49,8 @@ class Attempt:
     workers: dict[Pool, tuple[Pod, ...]]
     """By pool, every pod that exists."""
     reported: datetime | None
-    """When the driver of this very RayCluster wrote its newest report, by the clock of its node; None: it has
-    written none, so that there need not have been a head."""
+    """When the driver of this very RayCluster wrote its newest report, by the clock of its node. None: it has
+    written none; then there may not have been a head yet."""
     completed: bool
     """Whether the driver has said that the job is done."""
 
@@ -105,8 +106,8 @@ def attempt_of(observed: Observed) -> Attempt | None:
 def completed(status: Status) -> bool:
     """Whether the driver of the newest attempt has said that the job is done.
 
-    Nobody takes that word back, so one of an earlier attempt is told by what follows it: another attempt has
-    begun, whose driver has not reported yet, or reports steps that are left.
+    `completed` stays in the status when another attempt begins (the job was changed and resumed). It then
+    counts only once the new attempt's driver says it, with all steps done.
     """
     training = status.training
     if training is None or training.completed is not True or training.attempt != status.attempt:

@@ -2,8 +2,8 @@
 
 Guarantees: an attempt begins only when every RayCluster of the job is gone or was asked to go, when the
 driver before it has ended (or had its time to), and when its own name is free: two attempts never run at
-once. A job that cannot be carried out here begins nothing, and no deadline of it runs; nor does one of an
-attempt that waits in a queue.
+once. A job that cannot be carried out here begins no attempt, and none of its deadlines runs; nor does a
+deadline run while an attempt waits in a queue.
 """
 
 from datetime import datetime
@@ -23,9 +23,9 @@ from rljob_operator.plan.times import moment, stamp
 
 def begin(observed: Observed, spec: Spec, status: Status, now: datetime) -> Step:
     """A job without an attempt that is not suspended: the next attempt, or what it waits for."""
-    hindrance = _hindrance(observed, status, now)
-    if hindrance is not None:
-        row, wake = hindrance
+    obstacle = _obstacle(observed, status, now)
+    if obstacle is not None:
+        row, wake = obstacle
         rows = (row, _not_running(status), *withdrawn(status), *_not_degraded(status))
         return Step(put(status, rows, observed.job.generation, now), wakes=(wake,))
     return _attempt(observed, spec, status, now)
@@ -58,7 +58,7 @@ def _attempt(observed: Observed, spec: Spec, status: Status, now: datetime) -> S
     )
 
 
-def _hindrance(observed: Observed, status: Status, now: datetime) -> tuple[Row, datetime | None] | None:
+def _obstacle(observed: Observed, status: Status, now: datetime) -> tuple[Row, datetime | None] | None:
     """Why the next attempt cannot begin, and when time alone ends that."""
     name = cluster_name(observed.job.name, status.attempt + 1)
     row = waiting.uncreatable(observed, name)

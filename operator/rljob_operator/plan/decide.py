@@ -11,7 +11,7 @@ from datetime import datetime
 from rljob_operator.plan import finish, lifecycle
 from rljob_operator.plan.attempt import own_clusters
 from rljob_operator.plan.conditions import Row, finished, phase, put
-from rljob_operator.plan.events import events
+from rljob_operator.plan.job_events import events
 from rljob_operator.plan.observed import Job, Observed
 from rljob_operator.plan.plan import DeleteCluster, Plan
 from rljob_operator.plan.step import Step

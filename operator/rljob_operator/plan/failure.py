@@ -3,11 +3,12 @@
 Guarantees: only what the job did itself counts against backoffLimit: an exit code 1 of the driver, a head
 that was killed for its memory. What the cluster did to it - a node lost, an eviction, a pre-emption, a pod
 that somebody deleted - starts the next attempt for free. A configuration that the runtime refuses is not
-tried again. A job whose driver said that it is done is done, whether anybody saw its head or not.
+tried again. A job whose driver wrote `completed` into the status is Complete, whether the
+operator saw how its head pod ended or not.
 
 Workers end no attempt: KubeRay replaces their pods, and the runtime restarts its ranks inside the cluster
-within a budget of its own, whose end is an exit code 1 of the driver. That exit code does not count either
-while it is the cluster that took a trainer pod.
+a limited number of times; beyond it the driver exits with 1. That exit code does not count against
+backoffLimit where the cluster took a trainer pod.
 """
 
 from dataclasses import dataclass, replace
@@ -22,7 +23,8 @@ from rljob_operator.plan.queueing import holding
 from rljob_operator.plan.times import after, stamp
 
 SHORTEST_BACKOFF = 1.0
-"""So that the end of one attempt and the begin of the next are two decisions: both are told."""
+"""Seconds between two attempts at the least, so that the end of one and the begin of the next are two status
+writes, and an event tells of each."""
 FIRST_BACKOFF = 10.0
 LONGEST_BACKOFF = 300.0
 UNSEEN_SECONDS = 60.0

@@ -161,7 +161,8 @@ def _up_to_date(observed: Observed, spec: Spec, status: Status, attempt: Attempt
 
 
 def _goes_on(observed: Observed, spec: Spec, status: Status, attempt: Attempt, now: datetime) -> Step:
-    """An attempt that is to run: its cluster exists, and its pools have the size that is wished."""
+    """An attempt that is to run: its cluster exists, and its pools are brought to the size that the spec asks
+    for."""
     wakes = [failure.given_up_at(attempt), waiting.notice_due(attempt.cluster)]
     making, again = upkeep.missing(observed, attempt, now)
     wakes.append(again)
@@ -189,7 +190,7 @@ def _resized(
             cluster=cluster,
             group=group,
             pods=attempt.workers[group.pool],
-            wish=wanted(spec, group.pool),
+            desired=wanted(spec, group.pool),
             entry=old,
             said=said,
             grace=spec.run_policy.drain_grace_seconds,
@@ -204,7 +205,8 @@ def _resized(
 def _health(
     observed: Observed, spec: Spec, status: Status, attempt: Attempt, now: datetime
 ) -> tuple[Row, ...]:
-    """PodsReady, Running and Degraded of an attempt that runs; no worker of one that is evicted is lost."""
+    """PodsReady, Running and Degraded of an attempt that runs. While Kueue evicts the attempt, its workers
+    end on purpose: Degraded is left as it is."""
     ready = waiting.pods_ready(attempt, spec, observed, deadlines.start_text(status, spec), now)
     if ready.status == "False" and not holds(status, "Running"):
         return ready, queueing.starting(status)
@@ -226,14 +228,16 @@ def _doing(spec: Spec, status: Status, attempt: Attempt) -> str:
         elif entry.asked_time is not None:
             asked = moment(entry.asked_time)
             until = clock(after(entry.asked_time, spec.run_policy.drain_grace_seconds), asked)
-            wish = "to stop for" if entry.pool == "trainer" else "to free pods of"
-            parts.append(f"waiting for the runtime {wish} {name}, to have {entry.replicas}, until {until}")
+            waits_for = "to stop for" if entry.pool == "trainer" else "to free pods of"
+            parts.append(
+                f"waiting for the runtime {waits_for} {name}, to have {entry.replicas}, until {until}"
+            )
     return "; ".join(parts) + "."
 
 
 def _degraded(observed: Observed, spec: Spec, status: Status, attempt: Attempt) -> Row:
-    """Degraded from the moment that a worker is lost until all are ready again; a pool that only grows is
-    not."""
+    """Degraded: True from the loss of a worker until every pool has all its workers ready again. A pool that
+    is made larger lacks workers too, but has lost none: that alone is not Degraded."""
     before = observed.job.status
     short = [pool for pool in POOLS if pool_status(status, pool).ready < wanted(spec, pool)]
     lost = [pool for pool in short if _lost(observed, spec, status, pool)]
@@ -249,8 +253,8 @@ def _degraded(observed: Observed, spec: Spec, status: Status, attempt: Attempt) 
 
 
 def _lost(observed: Observed, spec: Spec, status: Status, pool: Pool) -> bool:
-    """Whether the pool has fewer ready workers than before, or was seen to lose one; those that leave are not
-    lost, even where the pool is to be larger again by now."""
+    """Whether the pool has fewer ready workers than before, or was seen to lose one. Workers that go because
+    the pool was made smaller are not lost, even where it is to be larger again by now."""
     before = min(pool_status(observed.job.status, pool).ready, wanted(spec, pool))
     now = pool_status(status, pool).ready + losses.leaving(observed, status, pool)
     return now < before or bool(losses.seen(observed, status, pool))

@@ -10,14 +10,15 @@ from rljob_operator.plan.pools import pool_status
 
 
 def unreplaced(observed: Observed, new: Status, pool: Pool) -> int:
-    """How many workers fewer than on record a pool has, but for those that leave and those that are not
-    wanted any more. Tells of losses that nobody saw, such as those while the operator was away."""
+    """By how many workers a pool is smaller than the status has it, without those that go on purpose. This
+    finds losses that nobody saw, such as those while the operator was away."""
     before, after = pool_status(observed.job.status, pool), pool_status(new, pool)
     return min(before.current, after.desired) - after.current - leaving(observed, new, pool)
 
 
 def leaving(observed: Observed, new: Status, pool: Pool) -> int:
-    """How many of the pods that go are not counted any more."""
+    """How many of the pods that a scale-down names have ended or are being deleted: they are not counted any
+    more, and are no loss."""
     attempt = attempt_of(observed)
     living = {pod.name for pod in attempt.workers[pool] if alive(pod)} if attempt is not None else set()
     return len(_victims(observed, new, pool) - living)
@@ -44,8 +45,8 @@ def seen(observed: Observed, new: Status, pool: Pool) -> list[Pod]:
 
 
 def ended(observed: Observed, new: Status, pool: Pool) -> list[Pod]:
-    """The pool's workers that still exist and have ended, or are being deleted, by name; told before or
-    not."""
+    """The pool's workers that still exist and have ended, or are being deleted, by name, whether an
+    event has told of them before or not."""
     attempt = attempt_of(observed)
     gone = _victims(observed, new, pool)
     pods = attempt.workers[pool] if attempt is not None else ()

@@ -153,7 +153,7 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
-class Hindrance:
+class CreationFailure:
     """Why a RayCluster, or something that its pods need, could not be made when that was tried last."""
 
     cluster: str
@@ -184,7 +184,7 @@ class Observed:
     that are needed."""
     kuberay_detail: str = ""
     """What is unsupported, for people."""
-    hindrance: Hindrance | None = None
+    creation_failure: CreationFailure | None = None
     """None: what was tried last could be made. One of an earlier generation of the job does not count."""
     access_due: bool = False
     """Whether it is time to look whether the job's Role and its like are there: nothing tells of their

@@ -1,13 +1,12 @@
-"""Whether an attempt was begun with the spec as it is.
+"""Whether an attempt was begun with the spec as it is now.
 
-A user who suspends, changes and resumes a job within moments may be seen only when all is done: what runs
-then goes on with what it was made from.
+Where a user suspends, changes and resumes a job within moments, the operator may see only the last state.
+The attempt that runs then has the old spec.
 
 Guarantees: only fields that the API server holds fixed while a job is not suspended are compared; all others
 act on what runs, or are for the next attempt. What an operator of another release wrote is not compared,
-since fields and defaults of its API may be others: an upgrade never looks like a change by the user. Nothing
-that trains is ended.
-"""
+since fields and defaults of its API may be others: an upgrade never looks like a change by the user. An
+attempt whose driver runs is not ended."""
 
 import json
 from functools import cache
@@ -45,9 +44,9 @@ def outdated(status: Status, spec: Spec) -> bool:
 
 
 def ending(status: Status, attempt: Attempt) -> Ending | None:
-    """The end of an outdated attempt that nothing is lost with; None where its driver runs.
+    """The end of an outdated attempt whose driver does not run, so that nothing is lost; None where it runs.
 
-    It has what a suspension, had it been seen, would have released at once.
+    A suspension, had the operator seen it, would have ended such an attempt at once, too.
     """
     if attempt.driver_runs or holds(status, "Running"):
         return None

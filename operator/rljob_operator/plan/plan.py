@@ -5,8 +5,8 @@ this order, and begins anew with a fresh observation as soon as one part fails:
 
 1. write `status` where it differs from the observed one, by server-side apply without `training` and with
    the observed resourceVersion. What a later action rests on (the attempt's number, the victims of a
-   scale-down) is thus on record before the action, and an answer or a wish that came meanwhile wins over
-   the plan;
+   scale-down) is thus on record before the action, and where the spec or the runtime's answer changed
+   meanwhile, the write fails and nothing of the plan is done;
 2. post `events`;
 3. carry out `actions` in order;
 4. look again after `requeue_after` seconds, or as soon as anything changes.
@@ -21,13 +21,14 @@ from rljob_operator.plan.observed import Pool
 
 @dataclass(frozen=True, slots=True)
 class EnsureAccess:
-    """The job's keys exist, and what the driver may do is as rendered."""
+    """The job's Secret exists, and its ServiceAccount, Role, RoleBinding and NetworkPolicy are as
+    rendered."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreAccess:
-    """What lets the driver report and the job's pods be reached exists. What is there is read, never written;
-    the Secret is left out: the processes that run have the keys of the one that there was."""
+    """The job's ServiceAccount, Role, RoleBinding and NetworkPolicy exist. Those that are there are left as
+    they are. The Secret is left out: the processes that run have the keys of the one that was deleted."""
 
 
 @dataclass(frozen=True, slots=True)

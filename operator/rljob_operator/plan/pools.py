@@ -1,4 +1,4 @@
-"""How many workers each pool has: wanted, there, ready.
+"""How many workers each pool has: asked for, existing, ready.
 
 Guarantees: counts come from pods, never from KubeRay's totals; a pod that is dead or being deleted is not
 counted.

@@ -11,7 +11,7 @@ raycluster_controller.go, reconcilePods). Hence the protocol:
 (d) pods are never deleted directly;
 (e) no patch lowers and raises;
 (f) where KubeRay replaced a victim before it saw the patch there is one pod too many: `replicas` goes up
-    again at once, and the wish is then carried out from the start;
+    again at once, and the scale-down then begins anew;
 (g) a pod that should have been gone for half a minute is on a node that does not answer, and KubeRay does not
     replace it as long as it counts: it is named, with `replicas` as they are, so that it does not.
 
@@ -62,12 +62,12 @@ def answers(training: TrainingStatus | None, attempt: int, generation: int) -> A
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """A worker group, the pods that exist of it, and the number of workers that is wished."""
+    """A worker group, the pods that exist of it, and the number of workers that the spec asks for."""
 
     cluster: Cluster
     group: Group
     pods: tuple[Pod, ...]
-    wish: int
+    desired: int
     now: datetime
 
     @property
@@ -112,27 +112,26 @@ def resize(
     cluster: Cluster,
     group: Group,
     pods: tuple[Pod, ...],
-    wish: int,
+    desired: int,
     entry: ScaleDown | None,
     said: Answers,
     grace: float,
     now: datetime,
 ) -> Resize:
-    """The next step from what the group is to what is wished.
+    """The next step that brings the group to the size that the spec asks for.
 
-    `pods` are all pods of the pool in this cluster, `wish` is the number of workers that the spec asks for,
-    `entry` the pool's in the observed status, `grace` is in seconds.
-    """
-    state = _State(cluster, group, pods, wish, now)
+    `pods` are all pods of the pool in this cluster, `desired` is the number of workers that the spec asks
+    for, `entry` the pool's in the observed status, `grace` is in seconds."""
+    state = _State(cluster, group, pods, desired, now)
     entry = _entry(state, entry)
     counted = len(state.unlisted)
     if counted > state.replicas:
         return Resize(entry, state.patch(counted, state.listed, unlisted_at_least=counted))
     trainer = group.pool == "trainer"
-    if wish > state.replicas and not trainer:
-        return Resize(entry, state.patch(wish, state.listed))
+    if desired > state.replicas and not trainer:
+        return Resize(entry, state.patch(desired, state.listed))
     wake = None
-    if entry is not None and wish != state.replicas:
+    if entry is not None and desired != state.replicas:
         deadline = after(entry.asked_time or stamp(now), grace)
         late = now >= deadline
         chosen = _trainer_step(state, said, late) if trainer else _rollout_step(state, said, late)
@@ -142,7 +141,7 @@ def resize(
     if state.listed and not state.leaving:
         return Resize(entry, state.patch(state.replicas, ()), wake)
     stuck = [name for name in state.stuck if name not in state.listed]
-    if stuck and wish == state.replicas:
+    if stuck and desired == state.replicas:
         return Resize(entry, state.patch(state.replicas, (*state.listed, *stuck)), wake)
     return Resize(entry, None, min((wake, _next_stuck(state)), key=_or_never))
 
@@ -163,12 +162,14 @@ def _or_never(time: datetime | None) -> datetime:
 def _entry(state: _State, entry: ScaleDown | None) -> ScaleDown | None:
     """The pool's entry in `status.scaleDowns` while nothing new is chosen. Pods that are named only because
     they are stuck need none: whoever waits for the entry to go would wait for their node."""
-    waits = state.wish < state.replicas or (state.group.pool == "trainer" and state.wish != state.replicas)
+    waits = state.desired < state.replicas or (
+        state.group.pool == "trainer" and state.desired != state.replicas
+    )
     asked = [name for name in state.leaving if name not in state.stuck]
     if not waits and (not state.listed or (entry is None and not asked)):
         return None
-    if entry is None or entry.replicas != state.wish:
-        entry = ScaleDown(pool=state.group.pool, replicas=state.wish, asked_time=stamp(state.now))
+    if entry is None or entry.replicas != state.desired:
+        entry = ScaleDown(pool=state.group.pool, replicas=state.desired, asked_time=stamp(state.now))
     return entry.model_copy(update={"victims": sorted(state.listed)})
 
 
@@ -183,7 +184,7 @@ class _Step:
 
 
 def _rollout_step(state: _State, said: Answers, late: bool) -> _Step | None:
-    """Fewer rollout workers: as soon as as many are free as are to go.
+    """Fewer rollout workers: in one step, as soon as enough pods are free.
 
     Released pods go before pods that have not started, since the runtime does not use the former again.
     """
@@ -202,10 +203,10 @@ def _trainer_step(state: _State, said: Answers, late: bool) -> _Step | None:
 
     Pods that have not started hold no rank: where they are enough, nobody need stand still for fewer.
     """
-    stopped = said.trainer_stopped_for == state.wish
-    if state.wish > state.replicas:
+    stopped = said.trainer_stopped_for == state.desired
+    if state.desired > state.replicas:
         idle = all(_unstarted(pod) for pod in state.pods)
-        return _Step(state.wish, timed_out=not (stopped or idle)) if stopped or idle or late else None
+        return _Step(state.desired, timed_out=not (stopped or idle)) if stopped or idle or late else None
     living = sorted((pod for pod in state.unlisted if alive(pod)), key=_least_loss)
     if stopped:
         return _smaller(state, living, [], [], late)
@@ -221,15 +222,15 @@ def _smaller(
     While pods are missing, KubeRay is about to make them, and those cost least: only what is late does not
     wait for them.
     """
-    counted, surplus = len(state.unlisted), state.replicas - state.wish
+    counted, surplus = len(state.unlisted), state.replicas - state.desired
     free = [*released, *unstarted]
     if counted == state.replicas and len(free) >= surplus:
         waiting = unstarted[: max(surplus - len(released), 0)]
-        return _Step(state.wish, tuple(free[:surplus]), frozenset(pod.name for pod in waiting))
+        return _Step(state.desired, tuple(free[:surplus]), frozenset(pod.name for pod in waiting))
     if not late:
         return None
-    taken = [*free, *others][: max(counted - state.wish, 0)]
-    replicas = max(state.wish, counted - len(taken))
+    taken = [*free, *others][: max(counted - state.desired, 0)]
+    replicas = max(state.desired, counted - len(taken))
     if replicas >= state.replicas:
         return None
     return _Step(replicas, tuple(taken), timed_out=len(taken) > len(free))
@@ -278,5 +279,6 @@ def _unstarted(pod: Pod) -> bool:
 
 
 def _least_loss(pod: Pod) -> tuple[bool, float, str]:
-    """First pods that are not ready, then the youngest."""
+    """Sort key of the pods that go first: those that are not ready, then the youngest, which have done the
+    least work."""
     return (pod.ready, -pod.created.timestamp(), pod.name)

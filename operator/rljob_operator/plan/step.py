@@ -1,4 +1,4 @@
-"""What one policy hands to the next: the status so far, what is to be done, and when to look again."""
+"""What one policy file hands to the next: the status so far, the actions, and when to decide again."""
 
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,8 +1,8 @@
 """How a job is suspended: the runtime writes a checkpoint, then all pods go.
 
 Guarantees: pods go when the runtime says that its checkpoint is written, or when there is no driver to say
-so, or after suspendGraceSeconds; Suspended is True only when nothing of the job is left. A job that is
-created suspended gets nothing.
+so, or after suspendGraceSeconds; Suspended is True only when nothing of the job is left. For a job
+that is created suspended nothing is made.
 """
 
 from datetime import datetime

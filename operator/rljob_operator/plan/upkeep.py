@@ -1,7 +1,7 @@
-"""Which of a running attempt's objects are to be made, again or for the first time.
+"""Which objects of a running attempt are missing and to be created.
 
-Guarantees: what the API server refused is tried again from time to time, as nothing tells that it would be
-accepted; while all is there, nothing is written.
+Guarantees: what the API server refused is tried again from time to time, since nothing tells when it would be
+accepted; while no object is missing, nothing is written.
 """
 
 from datetime import datetime, timedelta
@@ -22,9 +22,9 @@ def missing(
     making = _making(observed, attempt)
     if not making:
         return (), None
-    hindrance = waiting.hindrance(observed, attempt.name)
-    if hindrance is not None and now < hindrance.again:
-        return (), hindrance.again
+    creation_failure = waiting.creation_failure(observed, attempt.name)
+    if creation_failure is not None and now < creation_failure.again:
+        return (), creation_failure.again
     return making, now + timedelta(seconds=CREATE_AGAIN_SECONDS) if attempt.cluster is None else None
 
 

@@ -1,7 +1,7 @@
 """What a job waits for, in one sentence for people.
 
-Guarantees: a sentence changes only when what it speaks of does: no times that pass, and none of the
-scheduler's counts of nodes.
+Guarantees: a sentence changes only when what it speaks of does: it holds no durations that grow, and
+none of the scheduler's counts of nodes.
 """
 
 import re
@@ -13,7 +13,7 @@ from rljob_api.job import Spec
 from rljob_operator.plan import queueing
 from rljob_operator.plan.attempt import Attempt, alive, dead
 from rljob_operator.plan.conditions import Row
-from rljob_operator.plan.observed import GROUPS, POOLS, Cluster, Hindrance, Observed, Pod
+from rljob_operator.plan.observed import GROUPS, POOLS, Cluster, CreationFailure, Observed, Pod
 from rljob_operator.plan.pools import counted, wanted
 
 NOTICE = timedelta(seconds=10)
@@ -21,7 +21,7 @@ NOTICE = timedelta(seconds=10)
 _CAUSE_LIMIT = 200
 _WORDS_LIMIT = 600
 _STARTS = 4
-"""Rank of the cause that says least."""
+"""Rank (see `_cause`) of a pod that only starts: every other cause is told rather than this one."""
 
 
 def uncreatable(observed: Observed, name: str) -> Row | None:
@@ -41,15 +41,16 @@ def uncreatable(observed: Observed, name: str) -> Row | None:
     return None
 
 
-def hindrance(observed: Observed, name: str) -> Hindrance | None:
+def creation_failure(observed: Observed, name: str) -> CreationFailure | None:
     """What kept the RayCluster `name`, or what its pods need, from being made."""
-    found = observed.hindrance
+    found = observed.creation_failure
     return found if found is not None and found.cluster == name else None
 
 
-def _hindered(observed: Observed, name: str) -> Row | None:
-    """It is told until another try succeeds, so that the condition does not flip with each."""
-    found = hindrance(observed, name)
+def _failed_to_create(observed: Observed, name: str) -> Row | None:
+    """PodsReady after a failed creation: kept until a creation succeeds, so that the condition does not flip
+    with each retry."""
+    found = creation_failure(observed, name)
     if found is None:
         return None
     return Row("PodsReady", "False", found.reason, _cut(found.message))
@@ -67,7 +68,7 @@ def pods_ready(attempt: Attempt, spec: Spec, observed: Observed, deadline: str |
     if head is not None and head.ready and head.deleting is None and all_ready(attempt, spec):
         return Row("PodsReady", "True", "AllPodsReady", "All pods are ready.")
     if cluster is None and attempt.pods == 0:
-        row = uncreatable(observed, attempt.name) or _hindered(observed, attempt.name)
+        row = uncreatable(observed, attempt.name) or _failed_to_create(observed, attempt.name)
         if row is not None:
             return replace(row, message=row.message.removesuffix(".") + until)
         return creating(attempt.name, deadline)

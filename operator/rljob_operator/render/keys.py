@@ -1,4 +1,4 @@
-"""The Secret with which a job's pods know each other.
+"""The Secret by which a job's pods authenticate each other.
 
 Guarantees: made once for each RLJob and never written again; its values are in it alone, and in the files
 that the kubelet makes of it in the job's own containers: not in the environment, arguments or any other

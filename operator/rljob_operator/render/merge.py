@@ -88,7 +88,8 @@ def _by_identity(
 
 
 def _identity(item: Any, fields: tuple[str, ...]) -> Hashable:
-    """What tells items apart; None for an item that lacks it, which is like no other."""
+    """The values of the fields that items are matched by; None for an item without them, which matches no
+    other."""
     if not isinstance(item, dict) or fields[0] not in item:
         return None
     values = tuple(item.get(field, _DEFAULTS.get(field)) for field in fields)

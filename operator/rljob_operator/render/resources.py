@@ -28,7 +28,7 @@ class Defaults:
 
 
 _MEMORY_REQUEST = "1Gi"
-"""Of each container; it only says that it is not nothing."""
+"""Of each container: a token amount, so that the scheduler does not take the pod for one without memory."""
 _HEAD_MEMORY = "4Gi"
 _DRIVER_MEMORY = "16Gi"
 _CPU_WORKER_MEMORY = "8Gi"

@@ -166,7 +166,7 @@ class SimulatedKuberay:
             self.pods[name] = replace(pod, deleting=gone, deletion_grace=TERMINATION_GRACE)
 
     def patch_group(self, action: ScaleGroup) -> str | None:
-        """Check and patch as a plan asks; what hindered it, or None."""
+        """Check and patch as a plan asks; what failed it, or None."""
         cluster = self.clusters.get(action.cluster)
         if cluster is None or cluster.uid != action.cluster_uid:
             return "the RayCluster is another one"

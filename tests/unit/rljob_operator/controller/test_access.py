@@ -2,7 +2,7 @@
 
 import pytest
 
-from rljob_operator.controller.access import NotMade, Refused, Taken, as_rendered, ensure, restore
+from rljob_operator.controller.access import CreationError, Refused, Taken, as_rendered, ensure, restore
 from rljob_operator.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound, Refusal, WebhookFailed
 from rljob_operator.render import JobKey, access_objects, key_secret
 from tests.support.operator.observations import spec
@@ -135,7 +135,7 @@ async def test_a_namespace_that_goes_refuses_nothing():
     server.refused[ACCOUNT] = going
     with pytest.raises(Forbidden) as raised:
         await ensure(server, KEY, SECRET, OBJECTS, True)
-    assert not isinstance(raised.value, NotMade)
+    assert not isinstance(raised.value, CreationError)
 
 
 RENDERED = OBJECTS[1]

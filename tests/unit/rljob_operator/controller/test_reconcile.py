@@ -10,8 +10,8 @@ import pytest
 from rljob_operator.controller.act import Actor
 from rljob_operator.controller.items import RayClusterItem
 from rljob_operator.controller.jobs import JobStore
+from rljob_operator.controller.mutation_cache import MutationCache, seen_cluster
 from rljob_operator.controller.reconcile import Reconciler
-from rljob_operator.controller.written import WrittenClusters, seen_cluster
 from rljob_operator.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound, Refusal
 from rljob_operator.metrics import OperatorMetrics
 from rljob_operator.plan.conditions import condition
@@ -42,7 +42,7 @@ class Site:
 
     def start(self):
         """A new leader, who remembers nothing."""
-        self.written = WrittenClusters()
+        self.written = MutationCache()
         kuberay = SimpleNamespace(capabilities=KubeRay(True))
         actor = Actor(self, kuberay, self.written, lambda: self.seconds, lambda size: b"x" * size)
         self.reconciler = Reconciler(

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from rljob_operator.plan.events import events
+from rljob_operator.plan.job_events import events
 from rljob_operator.plan.observed import Observed
 from tests.support.operator.observations import (
     cluster,

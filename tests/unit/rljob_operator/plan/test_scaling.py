@@ -28,7 +28,7 @@ def step(wish, replicas, pods, names=(), entry=None, released=(), stopped_for=No
         cluster=cluster(),
         group=Group(pool, replicas, tuple(name(number, pool) for number in names)),
         pods=pods,
-        wish=wish,
+        desired=wish,
         entry=entry,
         said=Answers(frozenset(name(number, pool) for number in released), stopped_for),
         grace=GRACE,

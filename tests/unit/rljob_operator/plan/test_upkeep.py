@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from rljob_operator.plan.observed import Hindrance, Observed
+from rljob_operator.plan.observed import CreationFailure, Observed
 from rljob_operator.plan.plan import CreateCluster, EnsureAccess, RestoreAccess
 from tests.support.operator.observations import (
     at,
@@ -25,58 +25,60 @@ CREATE = (EnsureAccess(), CreateCluster("math-1", 1))
 BEGUN = observe(NEW, planned(NEW, 0))
 
 
-def hindrance(
+def creation_failure(
     reason="RayClusterRefused", message="The API server refuses it: no.", seconds=30, name="math-1"
 ):
-    return Hindrance(name, reason, message, at(seconds))
+    return CreationFailure(name, reason, message, at(seconds))
 
 
-class TestHindered:
+class TestFailedToCreate:
     @pytest.mark.parametrize("reason", ["RayClusterRefused", "NameTaken"])
     def test_it_is_told_once_and_tried_again_after_its_time(self, reason):
-        hindered = replace(BEGUN, hindrance=hindrance(reason))
-        plan = planned(hindered, 1)
+        failed = replace(BEGUN, creation_failure=creation_failure(reason))
+        plan = planned(failed, 1)
         assert plan.actions == () and plan.requeue_after == 29
         words = "The API server refuses it: no; start deadline 14:32 UTC."
         assert said_of(plan, "PodsReady") == ("False", reason, words)
         assert [(each.type, each.reason, each.message) for each in plan.events] == [
             ("Warning", reason, words)
         ]
-        due = planned(observe(hindered, plan), 30)
+        due = planned(observe(failed, plan), 30)
         assert due.actions == CREATE and not due.events and due.requeue_after == 10
         assert said_of(due, "PodsReady") == said_of(plan, "PodsReady"), "it flips with each try"
-        still = replace(observe(hindered, due), hindrance=hindrance(reason, seconds=60))
+        still = replace(observe(failed, due), creation_failure=creation_failure(reason, seconds=60))
         assert planned(still, 30).status == still.job.status and not told(planned(still, 30))
 
     def test_once_it_is_made_the_reason_goes(self):
-        hindered = replace(BEGUN, hindrance=hindrance())
-        told_of = observe(hindered, planned(hindered, 1), hindrance=None, clusters=(cluster(),))
+        failed = replace(BEGUN, creation_failure=creation_failure())
+        told_of = observe(failed, planned(failed, 1), creation_failure=None, clusters=(cluster(),))
         made = planned(told_of, 31)
         assert said_of(made, "PodsReady")[1] == "WaitingForPods" and told(made) == ["CreatedRayCluster"]
 
     def test_another_spec_is_tried_at_once(self):
-        hindered = replace(BEGUN, hindrance=hindrance())
-        changed = observe(hindered, planned(hindered, 1), hindrance=None)
+        failed = replace(BEGUN, creation_failure=creation_failure())
+        changed = observe(failed, planned(failed, 1), creation_failure=None)
         plan = planned(changed, 2)
         assert plan.actions == CREATE and said_of(plan, "PodsReady")[1] == "CreatingRayCluster"
 
     def test_one_of_an_earlier_attempt_hinders_nothing(self):
-        assert planned(replace(BEGUN, hindrance=hindrance(name="math-0")), 1).actions == CREATE
+        assert planned(replace(BEGUN, creation_failure=creation_failure(name="math-0")), 1).actions == CREATE
 
     def test_it_ends_the_job_at_the_start_deadline_in_its_own_words(self):
-        hindered = replace(BEGUN, hindrance=hindrance(seconds=1810))
-        plan = planned(hindered, 1800)
+        failed = replace(BEGUN, creation_failure=creation_failure(seconds=1810))
+        plan = planned(failed, 1800)
         assert said_of(plan, "Failed")[1] == "StartDeadlineExceeded"
         assert said_of(plan, "Failed")[2].endswith("The API server refuses it: no.")
 
     def test_long_words_leave_room_for_the_deadline(self):
-        hindered = replace(BEGUN, hindrance=hindrance(message="The API server refuses it: " + "no " * 1000))
-        assert said_of(planned(hindered, 1), "PodsReady")[2].endswith("; start deadline 14:32 UTC.")
+        failed = replace(
+            BEGUN, creation_failure=creation_failure(message="The API server refuses it: " + "no " * 1000)
+        )
+        assert said_of(planned(failed, 1), "PodsReady")[2].endswith("; start deadline 14:32 UTC.")
 
     def test_what_is_missing_in_the_cluster_is_told_first(self):
-        hindered = replace(BEGUN, hindrance=hindrance(), kuberay="missing")
-        assert said_of(planned(hindered, 31), "PodsReady")[1] == "KubeRayMissing"
-        assert planned(hindered, 31).actions == ()
+        failed = replace(BEGUN, creation_failure=creation_failure(), kuberay="missing")
+        assert said_of(planned(failed, 31), "PodsReady")[1] == "KubeRayMissing"
+        assert planned(failed, 31).actions == ()
 
 
 STARTING = observe(
@@ -117,7 +119,7 @@ def test_a_look_at_the_access_objects_changes_nothing_else():
 
 
 def test_access_objects_that_are_refused_are_tried_again_after_their_time():
-    refused = replace(RUNNING, access_due=True, hindrance=hindrance(seconds=1030))
+    refused = replace(RUNNING, access_due=True, creation_failure=creation_failure(seconds=1030))
     plan = planned(refused, 1000)
     assert plan.actions == () and plan.requeue_after == 30 and plan.status == refused.job.status
     assert planned(refused, 1030).actions == (RestoreAccess(),)

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from rljob_operator.plan.attempt import attempt_of
-from rljob_operator.plan.observed import Hindrance, Observed, Pod
+from rljob_operator.plan.observed import CreationFailure, Observed, Pod
 from rljob_operator.plan.waiting import (
     all_ready,
-    hindrance,
+    creation_failure,
     loss,
     missing,
     notice_due,
@@ -36,7 +36,7 @@ NEW = Observed(new_job(), (), ())
 ASKED = observe(NEW, planned(NEW, 0))
 SEEN = replace(ASKED, clusters=(cluster(),), pods=pods())
 UNSEEN = replace(ASKED, clusters=(cluster(status_seen=False),))
-REFUSED = Hindrance("math-1", "RayClusterRefused", "the webhook says no.\n  Twice.", at(30))
+REFUSED = CreationFailure("math-1", "RayClusterRefused", "the webhook says no.\n  Twice.", at(30))
 UNTIL = "; start deadline 14:32 UTC."
 
 
@@ -85,12 +85,12 @@ CASES = {
         ),
     ),
     "the API server refuses it": (
-        replace(ASKED, hindrance=REFUSED),
+        replace(ASKED, creation_failure=REFUSED),
         5,
         ("False", "RayClusterRefused", f"the webhook says no. Twice{UNTIL}"),
     ),
     "it refused another attempt's": (
-        replace(ASKED, hindrance=replace(REFUSED, cluster="math-7")),
+        replace(ASKED, creation_failure=replace(REFUSED, cluster="math-7")),
         5,
         CREATING,
     ),
@@ -131,21 +131,21 @@ def test_what_the_condition_says(observed, seconds, expected):
 
 def test_without_a_deadline_the_sentence_ends():
     assert row(ASKED, deadline=None)[2] == "Creating RayCluster math-1."
-    assert row(replace(ASKED, hindrance=REFUSED), deadline=None)[2] == "the webhook says no. Twice."
+    assert row(replace(ASKED, creation_failure=REFUSED), deadline=None)[2] == "the webhook says no. Twice."
     assert row(UNSEEN, 60, None)[2] == f"{NO_NOTICE}."
 
 
 def test_another_programs_words_leave_room_for_the_deadline():
-    long = replace(ASKED, hindrance=replace(REFUSED, message="x" * 5000))
+    long = replace(ASKED, creation_failure=replace(REFUSED, message="x" * 5000))
     assert row(long)[2] == "x" * 600 + UNTIL
     long = replace(ASKED, clusters=(cluster(refusal="y" * 5000),))
     assert row(long)[2] == f"KubeRay refuses RayCluster math-1: {'y' * 600}{UNTIL}"
 
 
 def test_what_keeps_a_cluster_from_being_made_is_its_own():
-    observed = replace(NEW, hindrance=REFUSED)
-    assert hindrance(observed, "math-1") == REFUSED
-    assert hindrance(observed, "math-2") is None and hindrance(NEW, "math-1") is None
+    observed = replace(NEW, creation_failure=REFUSED)
+    assert creation_failure(observed, "math-1") == REFUSED
+    assert creation_failure(observed, "math-2") is None and creation_failure(NEW, "math-1") is None
     mine = replace(NEW, clusters=(cluster(), cluster(2, owner="other")))
     assert uncreatable(mine, "math-1") is None and uncreatable(mine, "math-3") is None
     taken = uncreatable(mine, "math-2")

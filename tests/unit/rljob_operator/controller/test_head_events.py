@@ -2,7 +2,7 @@
 
 import pytest
 
-from rljob_operator.controller.head_trace import head_trace
+from rljob_operator.controller.head_events import head_from_events
 from rljob_operator.controller.items import CoreEvent, Involved
 from rljob_operator.kube.objects import ObjectMeta
 from rljob_operator.plan.attempt import attempt_of
@@ -64,7 +64,7 @@ TRACES = {
 @pytest.mark.parametrize(("about_cluster", "about_pod", "expected"), TRACES.values(), ids=TRACES)
 def test_what_events_tell(about_cluster, about_pod, expected):
     attempt = attempt_of(running())
-    found = head_trace(attempt, cluster(), "head", about_cluster, about_pod)
+    found = head_from_events(attempt, cluster(), "head", about_cluster, about_pod)
     if expected is None:
         assert found is None
         return

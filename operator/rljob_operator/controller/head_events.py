@@ -1,8 +1,9 @@
-"""What Events tell of a head pod that went while nobody looked, such as while the operator was down. Pure.
+"""How a head pod ended, as Kubernetes Events tell it: for one that was deleted while the operator was down.
+Pure.
 
 Guarantees: only Events about the very RayCluster and pod count. KubeRay says how Ray's container had ended
 when it deletes a head pod (`DeletedHeadPod`, v1.4 to v1.6); the cluster's own controllers say on the pod that
-they took it. Where neither is there any more, nothing is known.
+they evicted or pre-empted it. Where these Events have expired, nothing is known.
 """
 
 import re
@@ -22,7 +23,7 @@ _DELETED = re.compile(
 )
 
 
-def head_trace(
+def head_from_events(
     attempt: Attempt,
     cluster: Cluster,
     uid: str,

@@ -1,4 +1,4 @@
-"""RayClusters that this process has written and not seen come back yet.
+"""The answers to this process's own writes of RayClusters, until a watch has brought something as new.
 
 Guarantees: what is observed of a RayCluster is never older than the operator's own last write to it. A
 decision from an older view would take a scale-down that is under way for one that has not begun. Pure.
@@ -28,7 +28,7 @@ def seen_cluster(item: RayClusterItem) -> SeenCluster:
     return SeenCluster(cluster(item), int(item.metadata.resource_version))
 
 
-class WrittenClusters:
+class MutationCache:
     """The answers to the operator's own writes, by job and name, until something as new is seen."""
 
     def __init__(self) -> None:

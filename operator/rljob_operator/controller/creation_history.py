@@ -1,34 +1,35 @@
-"""What this process knows of its tries to make the jobs' objects.
+"""What this process remembers of creating the jobs' objects: what failed, and when it last looked.
 
-Guarantees: what could not be made is known until it could, or until the job asks for something else; a job's
-access objects are due to be looked at once in a while, and first when nothing is known of them, but for those
-of many jobs at once.
-"""
+Guarantees: a failure is remembered until the creation succeeds, or until the job's spec changes. A job's
+access objects (ServiceAccount, Role, RoleBinding, NetworkPolicy) are checked every few minutes, since nothing
+tells of their deletion, and for the first time soon after the start; the first checks of many jobs are
+spread."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from rljob_operator.controller.access import NotMade
+from rljob_operator.controller.access import CreationError
 from rljob_operator.controller.project import JobRef
-from rljob_operator.plan.observed import Hindrance, Job, Observed
+from rljob_operator.plan.observed import CreationFailure, Job, Observed
 from rljob_operator.plan.plan import Action, CreateCluster, EnsureAccess, RestoreAccess
 
-_LOOK = timedelta(seconds=420)
-"""Between two looks at the access objects: shorter than any resync, so that each of them looks."""
-_APART = timedelta(seconds=0.1)
-"""Between the first looks at two jobs': an operator that has just begun to lead has more urgent things to do,
-where there are thousands. The next resync looks at the others."""
+_RECHECK = timedelta(seconds=420)
+"""Between two checks of one job's access objects: shorter than the shortest resync, so that every resync
+checks them."""
+_FIRST_CHECKS_APART = timedelta(seconds=0.1)
+"""Between the first checks of two jobs: with thousands of jobs, an operator that has just begun to lead has
+more urgent things to do. A job that is passed over is checked at its next resync."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Failed:
     uid: str
     generation: int
-    hindrance: Hindrance
+    creation_failure: CreationFailure
 
 
-class Tries:
-    """By job."""
+class CreationHistory:
+    """Kept for each job, in memory: a restart forgets it, and checks anew."""
 
     def __init__(self) -> None:
         self._failed: dict[JobRef, _Failed] = {}
@@ -38,29 +39,31 @@ class Tries:
         """When the newest of those was due."""
 
     def known(self, ref: JobRef, observed: Observed, now: datetime) -> Observed:
-        """The observation, with what is known of earlier tries."""
+        """The observation, with what is remembered of earlier creations."""
         job, failed = observed.job, self._failed.get(ref)
         if failed is not None and (failed.uid, failed.generation) != (job.uid, job.generation):
             del self._failed[ref]
             failed = None
         uid, looked = self._looked.get(ref, ("", now))
-        due = self._first_due(ref, job, now) if uid != job.uid else now - looked >= _LOOK
-        return replace(observed, hindrance=None if failed is None else failed.hindrance, access_due=due)
+        due = self._first_due(ref, job, now) if uid != job.uid else now - looked >= _RECHECK
+        return replace(
+            observed, creation_failure=None if failed is None else failed.creation_failure, access_due=due
+        )
 
     def _first_due(self, ref: JobRef, job: Job, now: datetime) -> bool:
-        if self._first_look is not None and now - self._first_look < _APART:
+        if self._first_look is not None and now - self._first_look < _FIRST_CHECKS_APART:
             self._looked[ref] = job.uid, now
             return False
         self._first_look = now
         return True
 
-    def failed(self, ref: JobRef, job: Job, error: NotMade, now: datetime) -> bool:
+    def failed(self, ref: JobRef, job: Job, error: CreationError, now: datetime) -> bool:
         """Something of the job's attempt could not be made; whether that is news."""
         before = self._failed.get(ref)
         again = now + timedelta(seconds=error.again_seconds)
-        hindrance = Hindrance(job.status.cluster_name or "", error.reason, str(error), again)
-        self._failed[ref] = _Failed(job.uid, job.generation, hindrance)
-        return before is None or before.hindrance.message != hindrance.message
+        creation_failure = CreationFailure(job.status.cluster_name or "", error.reason, str(error), again)
+        self._failed[ref] = _Failed(job.uid, job.generation, creation_failure)
+        return before is None or before.creation_failure.message != creation_failure.message
 
     def done(self, ref: JobRef, job: Job, actions: tuple[Action, ...], now: datetime) -> None:
         """The actions of a plan were carried out."""
