@@ -1,8 +1,10 @@
 """Images are built once the tests are collected, so that no test's time limit holds for it.
 
-Where they cannot be built the tests that need them are skipped and say what is missing.
+Where they cannot be built the tests that need them are skipped and say what is missing. Where CI is set, that
+is an error.
 """
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,6 +36,8 @@ def _built(config: pytest.Config, fixture: str) -> images.Built:
     found = config.stash[BUILT][fixture]
     if isinstance(found, images.Built):
         return found
+    if os.environ.get("CI"):
+        pytest.fail(str(found), pytrace=False)
     pytest.skip(str(found))
 
 

@@ -45,7 +45,7 @@ class Running:
             with subprocess.Popen(
                 [*self._make, self.tier.target],
                 cwd=ROOT,
-                env={**os.environ, "PYTEST_ADDOPTS": options.strip(), "PYTHONUNBUFFERED": "1"},
+                env={**os.environ, "PYTEST_ADDOPTS": options.strip()},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
