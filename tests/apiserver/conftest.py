@@ -12,19 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from xdist.scheduler.loadscope import LoadScopeScheduling
 
 from rljob_operator.kube.credentials import from_kubeconfig
 from tests.support.operator.kube_site import ProxiedSite, Site, proxied_site, site
 from tests.support.runtime.ray_pods import RayPods
+from tests.support.scheduling import Together, unit_of_apiserver
 from tools.cluster import KUBERAY_VERSIONS, ApiError, CannotBuild, Cluster, ProcessFailed, prepare
 
 HERE = Path(__file__).parent
 CHOSEN = pytest.StashKey[str]()
 PROBLEM = pytest.StashKey[Exception]()
 TIMINGS = pytest.StashKey[str]()
-TOGETHER = {"test_chart.py", "test_drive.py", "test_drive_changes.py"}
-"""Files whose tests run one after the other: they share a cluster of their own, or take a core."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -50,19 +48,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """How several workers (`-n`), each with a cluster of its own, share the tests."""
-    return ByCluster(config, log)
-
-
-class ByCluster(LoadScopeScheduling):  # type: ignore[misc]
-    """One worker takes all tests of another version of KubeRay, which takes seconds to start, and all of a
-    file of `TOGETHER`. All others go one by one to whoever is free."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        """What goes to one worker."""
-        if (found := re.search(r"\[(\d+\.\d+\.\d+)[-\]]", nodeid)) and found[1] != self.config.stash[CHOSEN]:
-            return f"KubeRay {found[1]}"
-        file = nodeid.partition("::")[0]
-        return file if Path(file).name in TOGETHER else nodeid
+    return Together(config, log, lambda nodeid: unit_of_apiserver(nodeid, config.stash[CHOSEN]))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

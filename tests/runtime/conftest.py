@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -9,6 +10,13 @@ from rljob_runtime.net.auth import ClientKeys, Endpoint, new_keys
 from rljob_runtime.queue.broker import Broker
 from rljob_runtime.queue.server import QueueServer
 from tests.support.runtime.queue_site import sites
+from tests.support.scheduling import Together, unit_of_runtime
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """How several workers (`-n`) share the tests."""
+    return Together(config, log, unit_of_runtime)
 
 
 @pytest.fixture(scope="module")
