@@ -63,13 +63,12 @@ def waits(status: Status, spec: Spec) -> Row:
 
 
 def released(status: Status, why: str, generation: int, now: datetime) -> Status:
-    """The status of a job whose attempt is to go: no attempt, and the clock of the next start not running."""
+    """The status of a job whose attempt is to go."""
     ended = status.model_copy(
         update={
             "cluster_name": None,
             "head_pod": None,
             "scale_downs": [],
-            "start_time": None,
             "attempt_time": stamp(now),
         }
     )
@@ -93,7 +92,7 @@ def between_attempts(observed: Observed, spec: Spec, status: Status, now: dateti
     elif old is not None and old.status == "True":
         row = Row("Suspended", "True", old.reason, old.message)
     else:
-        row = Row("Suspended", "True", "Suspended", _summary(observed, spec, status))
+        row = Row("Suspended", "True", "Suspended", _summary(spec, status))
     text = "The job is suspended."
     rows = [row, Row("PodsReady", "False", "Suspended", text), Row("Running", "False", "Suspended", text)]
     if condition(status, "Degraded") is not None:
@@ -102,7 +101,7 @@ def between_attempts(observed: Observed, spec: Spec, status: Status, now: dateti
     return Step(put(stopped, tuple(rows), generation, now))
 
 
-def _summary(observed: Observed, spec: Spec, status: Status) -> str:
+def _summary(spec: Spec, status: Status) -> str:
     """What was kept and what was released, said when the last pod is gone."""
     if status.attempt == 0:
         return "Created suspended: nothing was started."

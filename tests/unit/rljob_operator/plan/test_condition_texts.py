@@ -141,6 +141,7 @@ def test_a_suspension_from_the_request_to_the_last_pods_end():
     release = planned(answered, 130)
     assert rows(release) == suspended("Waiting for the pods to end.")
     assert release.status.attempt_time == "2026-11-21T14:04:10Z"
+    assert (release.status.cluster_name, release.status.head_pod, release.status.start_time) == (None,) * 3
     going = observe(answered, release, clusters=())
     assert rows(planned(going, 140)) == suspended("Waiting for the pods to end.")
     gone = planned(observe(going, planned(going, 140), pods=()), 150)
@@ -170,10 +171,58 @@ def test_a_suspension_without_an_answer(training, kept):
     assert rows(late) == suspended(TIMED_OUT, "SuspendTimedOut")
     going = observe(job, late, clusters=())
     assert rows(planned(going, 410)) == suspended(TIMED_OUT, "SuspendTimedOut")
-    gone = planned(observe(going, planned(going, 410), pods=(), training=training), 420)
-    assert rows(gone) == suspended(
+    empty = observe(going, planned(going, 410), pods=(), training=training)
+    gone = planned(empty, 420)
+    told = suspended(
         f"The runtime did not answer in time. {kept}; all pods released.", "Suspended", status="True"
     )
+    assert rows(gone) == told
+    late_word = observe(empty, gone, training=said(suspended_at_step=9))
+    assert rows(planned(late_word, 500)) == told, "what was released is not told anew"
+
+
+def test_a_job_that_is_suspended_between_two_attempts_waits_for_the_pods_of_the_last():
+    failed = with_pods(running(), replace(pod("head"), driver=end(1)))
+    over = observe(failed, planned(failed, 110), clusters=(), pods=(pod("trainer", deleting=at(140)),))
+    asks = observe(over, planned(over, 115), spec=spec({"suspend": True}))
+    assert rows(planned(asks, 116)) == suspended("Waiting for the pods to end.")
+
+
+def test_whatever_ends_an_attempt_ends_its_resizes():
+    under_way = observe(resized((1, 3, 0), (1, 2, 0)), planned(resized((1, 3, 0), (1, 2, 0)), 100))
+    assert under_way.job.status.scale_downs
+    for code in (0, 1):
+        ended = with_pods(under_way, replace(pod("head"), driver=end(code)))
+        assert planned(ended, 120).status.scale_downs == []
+    asks = observe(under_way, planned(under_way, 110), spec=spec({"suspend": True}, (1, 2, 0)))
+    answered = replace(
+        asks,
+        job=replace(
+            asks.job, status=asks.job.status.model_copy(update={"training": said(suspended_at_step=7)})
+        ),
+    )
+    assert planned(answered, 120).status.scale_downs == []
+
+
+def test_a_worker_that_is_lost_while_its_pool_grows():
+    job = running()
+    grows = observe(job, planned(job, 99), spec=spec(pools=(1, 4, 0)))
+    waits = observe(grows, planned(grows, 100))
+    assert rows(planned(waits, 110))["Degraded"] == HEALTHY
+    replaced = with_pods(waits, pod(FAST, 2), without=(pod(FAST, 1).name,))
+    plan = planned(replace(replaced, lost_workers=(LOST_WORKER,)), 120)
+    assert rows(plan)["Degraded"][:2] == ("True", "RolloutWorkerLost"), "as many are ready as before"
+
+
+def test_a_spec_that_cannot_be_read_is_looked_at_and_changes_nothing_else():
+    job = running()
+    unreadable = replace(job, job=replace(job.job, spec=None, invalid="spec.x: no.", generation=4))
+    plan = planned(unreadable, 100)
+    assert plan.status.observed_generation == 4 and plan.status.phase == "Running"
+    done = with_pods(job, replace(pod("head"), driver=end(0)))
+    finished_job = observe(done, planned(done, 100))
+    unreadable = replace(finished_job, job=replace(finished_job.job, spec=None, invalid="spec.x: no."))
+    assert planned(unreadable, 200).status == finished_job.job.status
 
 
 def test_a_job_that_was_created_suspended():
