@@ -85,7 +85,7 @@ PACKAGES = {
     "plan-attempts": plan("attempt", "beginning", "failure", "finish", "losses", "outdated"),
     "plan-course": plan("decide", "deadlines", "lifecycle", "suspension", "ttl", "upkeep"),
     "plan-scaling": plan("observed", "plan", "pools", "queueing", "scaling", "step"),
-    "plan-words": plan("conditions", "events", "times", "volume", "waiting"),
+    "plan-words": plan("conditions", "job_events", "times", "volume", "waiting"),
 }
 
 PYPROJECT = """

@@ -7,6 +7,7 @@ import pytest
 from rljob_operator.plan.observed import Observed
 from tests.support.operator.observations import (
     at,
+    cluster,
     end,
     new_job,
     observe,
@@ -267,6 +268,17 @@ def test_a_job_that_is_done_and_has_a_volume():
         "Training is done. Model and report are in runs/default/math of the volume.",
     )
     assert plan.requeue_after == 50
+
+
+def test_a_job_whose_pods_never_get_ready():
+    new = Observed(new_job(spec({"runPolicy.startDeadlineSeconds": 600})), (), ())
+    begun = observe(new, planned(new, 0), clusters=(cluster(),), pods=(pod("head"),))
+    assert rows(planned(begun, 600))["Failed"] == (
+        "True",
+        "StartDeadlineExceeded",
+        "Not all pods were ready within startDeadlineSeconds (600). "
+        "Waiting for 1 of 1 trainer pods: not created yet; 2 of 2 fast-rollout pods: not created yet.",
+    )
 
 
 def test_a_job_that_is_given_up():

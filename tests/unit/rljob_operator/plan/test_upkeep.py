@@ -123,3 +123,9 @@ def test_access_objects_that_are_refused_are_tried_again_after_their_time():
     plan = planned(refused, 1000)
     assert plan.actions == () and plan.requeue_after == 30 and plan.status == refused.job.status
     assert planned(refused, 1030).actions == (RestoreAccess(),)
+
+
+def test_a_cluster_is_not_asked_for_while_its_name_is_anothers():
+    taken = replace(BEGUN, clusters=(cluster(owner="another"),))
+    assert planned(taken, 5).actions == ()
+    assert planned(replace(BEGUN, clusters=(cluster(2, owner="another"),)), 5).actions == CREATE
