@@ -70,6 +70,7 @@ PACKAGES = {
         ("rljob_runtime/parallel/*.py",),
         (f"{UNIT}/rljob_runtime/parallel", f"{PROPERTY}/test_trainer_microbatch.py"),
     ),
+    "routing": Package(("rljob_runtime/routing/*.py",), (f"{UNIT}/rljob_runtime/routing",)),
     "broker": Package(
         ("rljob_runtime/queue/broker.py",),
         (f"{UNIT}/rljob_runtime/queue/test_broker.py", f"{PROPERTY}/test_broker_accounts.py"),

@@ -220,6 +220,7 @@ def test_what_a_lost_engine_ran_is_released_and_brings_it_not_back() -> None:
         site.pool.lost(site.slots[0], "killed")
         site.pool.lost(site.slots[0], "told twice")
         assert site.lost == ["killed"]
+        assert site.pool.slots == site.slots[1:]
         site.pool.release(site.slots[0])
         site.pool.release(site.slots[0])
         assert site.running == [0, 1]
