@@ -245,3 +245,14 @@ def test_what_is_selected_is_what_a_look_at_each_group_selects(operations, stale
             ready = [known for known in ready if known not in expected]
             deadlines = {known: last for known, last in deadlines.items() if known not in expected}
         assert (controller.outstanding, controller.ready) == (len(deadlines), len(ready))
+
+
+def test_what_is_kept_does_not_grow_with_the_job():
+    controller = StalenessController(Bound(1, 2), total_groups=1000)
+    for step in range(100):
+        for uid in (2 * step, 2 * step + 1):
+            controller.dispatched(uid, step)
+            controller.put(uid)
+        controller.finished((2 * step, 2 * step + 1))
+    assert controller.outstanding == controller.ready == 0
+    assert len(controller._outstanding) == len(controller._ready) == 0

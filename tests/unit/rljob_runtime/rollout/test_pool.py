@@ -356,11 +356,25 @@ def test_only_newcomers_are_there_until_one_has_entered_and_when_all_that_had_ar
     virtual(main())
 
 
+def test_engines_above_the_version_that_the_job_went_back_to_are_lost() -> None:
+    async def main() -> None:
+        site = Site(1, 1, 1)
+        for slot, version in zip(site.slots, (2, 3, 5), strict=True):
+            site.pool.loaded(slot, version)
+        site.pool.lose_newer(3)
+        assert site.pool.slots == site.slots[:2]
+        assert site.lost == ["engine engine-2 could not go back from version 5 to 3"]
+
+    virtual(main())
+
+
 def test_idle_time_is_what_passes_without_a_request() -> None:
     async def main() -> None:
         site = Site(2, joined=False)
         (slot,), pool, clock = site.slots, site.pool, asyncio.get_running_loop().time
-        idle = []
+        idle: list[float] = []
+        noted: list[tuple[str, float, float]] = []
+        slot.events.add = lambda event, step, start, seconds: noted.append((event, start, seconds))  # type: ignore
         await asyncio.sleep(1)
         idle.append(slot.idle(clock()))
         pool.join(slot)
@@ -376,20 +390,31 @@ def test_idle_time_is_what_passes_without_a_request() -> None:
         await asyncio.sleep(16)
         idle.append(slot.idle(clock()))
         assert idle == [0.0, 2.0, 2.0, 2.0, 18.0]
+        pool.leave(slot)
+        await asyncio.sleep(1)
+        pool.join(slot)
+        assert slot.idle(clock()) == 19.0, "a pause of an idle engine is idle time too"
+        await site.place(1)
+        assert noted == [("idle", 1.0, 2.0), ("idle", 15.0, 17.0)]
+        pool.leave(slot)
+        pool.join(slot)
+        await asyncio.sleep(1)
+        assert slot.idle(clock()) == 19.0, "it came back from its pause with a request"
 
     virtual(main())
 
 
 def test_listeners_hear_of_what_may_make_room() -> None:
     async def main() -> None:
-        site = Site(2)
+        site = Site(2, 2)
         heard = site.changes
-        assert heard == 1, "the join"
+        assert heard == 2, "the joins"
         await site.place(1)
         assert site.changes == heard
         for act in (
             lambda: site.pool.release(site.slots[0]),
             lambda: site.pool.lost(site.slots[0], "killed"),
+            lambda: site.pool.remove(site.slots[1]),
         ):
             act()
             heard += 1

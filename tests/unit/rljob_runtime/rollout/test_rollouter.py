@@ -101,6 +101,9 @@ class Rollout:
         self.running.cancel()
         await asyncio.gather(self.running, return_exceptions=True)
         assert [slot.running for slot in self.slots] == [0] * len(self.slots), "every request was released"
+        assert [slot.requests for slot in self.slots] == [set()] * len(self.slots), (
+            "none is taken for running"
+        )
 
     def _prompt(self, uid: int) -> Prompt:
         self.fetched.append(uid)
@@ -120,6 +123,7 @@ class Rollout:
     ("limits", "samples", "admitted", "dispatched"),
     [
         ((1,), 1, 100, 1),
+        ((3,), 1, 100, 3),
         ((2,), 2, 100, 1),
         ((3,), 2, 100, 2),
         ((4,), 2, 100, 2),
@@ -243,21 +247,20 @@ def test_a_response_begins_again_when_its_engine_dies() -> None:
 
 def test_one_that_was_placed_on_an_engine_that_leaves_meanwhile_goes_elsewhere() -> None:
     async def main() -> None:
-        async with Rollout((1, 1), 1, length=10, prompts=3) as job:
-            await asyncio.sleep(0.5)  # Two run; then the first engine's ends, and the third waits no more.
-            leaving = job.slots[0]
-            release = job.pool.release
+        async with Rollout((1, 1), 3, length=10, prompts=1) as job:
+            leaving, release = job.slots[0], job.pool.release
 
-            def and_leave(slot: EngineSlot) -> None:
+            def then_leave(slot: EngineSlot) -> None:
                 release(slot)
-                if slot is leaving and not leaving.leaving:
-                    clearing.append(asyncio.ensure_future(job.pool.clear(slot, 60)))
+                if slot is leaving and not slot.leaving:
+                    assert slot.running == 1, "the third request waited for this"
+                    slot.leaving = True
+                    job.pool.leave(slot)
 
-            clearing: list[asyncio.Task[None]] = []
-            job.pool.release = and_leave  # type: ignore[method-assign]
-            await asyncio.sleep(40)
-            assert len(leaving.engine.given) <= 2 and clearing[0].done()
-            assert sorted(group.uid for group in job.groups) == [0, 1, 2]
+            job.pool.release = then_leave  # type: ignore[method-assign]
+            await asyncio.sleep(25)
+            assert [len(engine.given) for engine in job.engines] == [1, 2]
+            assert leaving.running == 0 and len(job.groups) == 1
 
     run_virtual(main())
 
