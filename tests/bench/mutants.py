@@ -65,7 +65,6 @@ def plan(*modules: str) -> Package:
 
 PACKAGES = {
     "groups": Package(("rljob_runtime/groups/*.py",), (f"{UNIT}/rljob_runtime/groups",)),
-    "routing": Package(("rljob_runtime/routing/*.py",), (f"{UNIT}/rljob_runtime/routing",)),
     "parallel": Package(
         ("rljob_runtime/parallel/*.py",),
         (f"{UNIT}/rljob_runtime/parallel", f"{PROPERTY}/test_trainer_microbatch.py"),

@@ -227,6 +227,12 @@ def test_a_response_goes_on_elsewhere_with_the_tokens_it_has() -> None:
             assert len(group.samples[0].tokens) == 10 and group.samples[0].finish == "stop"
             assert group.samples[0].engine == "engine-1" and group.samples[0].seconds == pytest.approx(10.5)
             assert (job.rollouter.counts.continued_requests, job.rollouter.counts.moved_requests) == (1, 0)
+            generated = [event for event in job.events.noted if event[0] == "generate"]
+            assert [event[1:3] for event in generated] == [(0.0, 4.5), (4.5, 6.0)]
+            assert [(e["tokens"], e["length"], e["finish"]) for *_, e in generated] == [
+                (4, 4, "abort"),
+                (6, 10, "stop"),
+            ]
 
     run_virtual(main())
 
