@@ -149,6 +149,7 @@ def _status(raw: Object) -> Status:
     try:
         return Status.model_validate(raw)
     except ValidationError:
+        # The runtime's part may come from another release: the operator can go on without it.
         own = {name: value for name, value in raw.items() if name != "training"}
     try:
         return Status.model_validate(own)

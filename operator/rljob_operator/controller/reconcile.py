@@ -85,6 +85,7 @@ class Reconciler:
             entry = await self._write_status(ref, entry, plan)
             self._post(ref, entry.job, plan.events)
             self._observer.told(ref, observed)
+            # After the status write: an operator that dies in between finds on record what was to be done.
             await self._actor.carry_out(ref, entry, plan.actions)
         except NotFound as error:
             log.info("%s/%s: %s", *ref, error)
@@ -122,6 +123,7 @@ class Reconciler:
         if plan.status == before:
             return entry
         metadata = {"namespace": ref[0], "name": ref[1]}
+        # Fails where the spec or the runtime's answers changed since: the plan would rest on old ones.
         precondition = {"uid": entry.job.uid, "resourceVersion": entry.version}
         document = {
             "apiVersion": f"{GROUP}/{VERSION}",

@@ -168,6 +168,7 @@ class Informer(Generic[ItemT, OwnerT, ValueT]):
         """Bring the store up to date with a list; its resourceVersion."""
         chosen = self._selection
         self._observer.listing(self.plural)
+        # Who asks from now on needs a later list: this one may have begun before what they wait for.
         self._asked.clear()
         self._served_next += self._asking
         self._asking = []

@@ -125,6 +125,7 @@ class LeaderElection:
         said = ""
         while True:
             try:
+                # Counted from the sending: the others count from when they see the renewal, which is later.
                 sent = self._clock()
                 if (record := await self._take_if_free()) is not None:
                     return record, Fence(sent + self._timing.renew_deadline, self._clock)

@@ -99,6 +99,7 @@ class Transport:
                     return await self._send_once(call)
                 except Unauthorized:
                     token = self._credentials.token
+                    # The token on disk may have been rotated since it was read: try that one, once.
                     if token is None or not token.refused():
                         raise
                     return await self._send_once(call)

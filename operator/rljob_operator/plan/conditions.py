@@ -74,6 +74,7 @@ def put(status: Status, rows: tuple[Row, ...], generation: int, now: datetime) -
             status=row.status,
             reason=row.reason,
             message=clip(row.message),
+            # Kubernetes' convention: a new reason or message alone is no transition.
             last_transition_time=stamp(now) if old is None or flips else old.last_transition_time,
             observed_generation=generation,
         )

@@ -127,9 +127,11 @@ def _ended(head: Pod, attempt: Attempt) -> Ending | None:
 def _driver_ended(head: Pod, end: ContainerEnd, attempt: Attempt) -> Ending:
     if end.exit_code == DriverExit.DONE:
         return Ending(Kind.COMPLETE, "Completed", tail(end.message))
+    # The driver's own verdicts come first: they hold, whatever happened to its pod afterwards.
     if end.exit_code == DriverExit.REFUSED:
         return Ending(Kind.REFUSED, "InvalidConfiguration", tail(end.message) or _words(end))
     text = f"The driver ended: {_words(end)}"
+    # Without Ray the driver fails too, in words that do not name the cause.
     if head.main is not None and head.main.reason == "OOMKilled":
         return _own(f"Ray's head was killed for its memory ({_words(head.main)}). {text}")
     if end.exit_code == DriverExit.STOPPED:

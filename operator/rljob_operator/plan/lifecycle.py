@@ -47,6 +47,7 @@ def advance(observed: Observed, spec: Spec, now: datetime) -> Step:
         return _between(observed, spec, status, now)
     if attempt.head is not None:
         status = status.model_copy(update={"head_pod": attempt.head.uid})
+    # Before deadlines and suspension: a driver that is done must not become a job that has failed.
     end = failure.ending(attempt, now)
     if end is not None:
         return _ended(observed, spec, status, end, now)
@@ -90,6 +91,7 @@ def _ended(observed: Observed, spec: Spec, status: Status, end: Ending, now: dat
     if end.kind is Kind.FAILED and failures > limit:
         text = f"Attempts that failed: {failures}; backoffLimit is {limit}. {end.message}"
         return Step(finish.failed(status, generation, "BackoffLimitExceeded", text, now))
+    # A job that is to be suspended needs no other attempt: it is suspended as soon as its pods are gone.
     if spec.suspend:
         return _between(observed, spec, suspension.released(status, "Suspending", generation, now), now)
     return _between(observed, spec, _awaiting_restart(status, end, generation, now), now)
@@ -178,6 +180,7 @@ def _resized(
 ) -> tuple[Status, list[Action], list[datetime | None]]:
     """The pools' next steps to the sizes that the spec asks for."""
     cluster, job = attempt.cluster, observed.job
+    # What is being deleted is not resized: KubeRay removes all of its pods anyway.
     if cluster is None or cluster.deleting:
         return status, [], []
     said = answers(status.training, attempt.number, job.generation)

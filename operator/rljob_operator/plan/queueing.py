@@ -26,6 +26,7 @@ def clocked(status: Status, attempt: Attempt, now: datetime) -> Status:
         return status
     if holding(attempt.cluster) is not None:
         waits = {"attempt_time": None, "start_time": None}
+        # With pods it is being evicted: its clocks go on until the attempt has ended.
         return status if attempt.pods else status.model_copy(update=waits)
     if status.attempt_time is not None:
         return status

@@ -125,9 +125,11 @@ def resize(
     state = _State(cluster, group, pods, desired, now)
     entry = _entry(state, entry)
     counted = len(state.unlisted)
+    # Rule (f): lower than what KubeRay counts, and it would choose which pod goes.
     if counted > state.replicas:
         return Resize(entry, state.patch(counted, state.listed, unlisted_at_least=counted))
     trainer = group.pool == "trainer"
+    # More rollout workers disturb nobody; another number of trainers needs the runtime to stop first.
     if desired > state.replicas and not trainer:
         return Resize(entry, state.patch(desired, state.listed))
     wake = None
@@ -138,6 +140,7 @@ def resize(
         if chosen is not None:
             return _carried_out(state, entry, chosen)
         wake = None if late else deadline
+    # Rule (c): all named pods are gone, so the names are cleared.
     if state.listed and not state.leaving:
         return Resize(entry, state.patch(state.replicas, ()), wake)
     stuck = [name for name in state.stuck if name not in state.listed]

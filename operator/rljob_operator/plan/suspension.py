@@ -44,6 +44,7 @@ def may_release(status: Status, spec: Spec, attempt: Attempt, now: datetime) -> 
     answered = (
         training is not None and training.attempt == attempt.number and training.suspended_at_step is not None
     )
+    # Without a driver nobody can write a checkpoint: waiting for one would only hold the pods.
     if answered or not attempt.driver_runs:
         return "Suspending"
     grace = deadlines.suspend(status, spec)

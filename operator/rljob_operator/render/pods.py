@@ -113,7 +113,9 @@ def _pod(key: JobKey, spec: Spec, shape: PodShape, containers: list[Template]) -
         "volumes": [*storage.volumes(spec.storage, shared), key_volume(key)],
         # A finished driver must not start again, and KubeRay replaces lost workers by new pods.
         "restartPolicy": "Never",
+        # Only the driver talks to the API server: its token is mounted into its container alone.
         "automountServiceAccountToken": False,
+        # Variables of the namespace's services may overwrite those of a job, such as RAY_PORT.
         "enableServiceLinks": False,
         "securityContext": pod_security(),
     }

@@ -42,6 +42,7 @@ def ray_cluster(
         "spec": {
             **({"suspend": True} if queue else {}),
             "rayVersion": spec.ray_version,
+            # Ray's autoscaler would change replicas, which are the operator's.
             "enableInTreeAutoscaling": False,
             "headGroupSpec": {
                 # The head runs no actor that asks for devices. Its dashboard takes jobs from whoever reaches
@@ -65,6 +66,7 @@ def _group(
     return {
         "groupName": GROUPS[name],
         "replicas": pool.replicas,
+        # KubeRay would raise or cut replicas to its own bounds; the API server enforces the RLJob's.
         "minReplicas": 0,
         "maxReplicas": MAX_REPLICAS,
         "numOfHosts": 1,
