@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from tests.chart.helm import CHART, NAMESPACE, RELEASE, HelmFailed, helm, of_kind, render
-from tests.support.operator.operator_site import Desk, running_operator
+from tests.support.operator.operator_site import JobClient, running_operator
 from tools.cluster import KUBERAY_VERSIONS, Cluster
 from tools.cluster.binaries import program
 from tools.cluster.families import HELM
@@ -109,10 +109,10 @@ class TestLife:
     def test_jobs_outlive_the_release_and_its_return(self, site):
         install(site)
         namespace = new_namespace(site, "outlives")
-        desk = Desk(site, namespace)
-        uid = desk.create()["metadata"]["uid"]
+        client = JobClient(site, namespace)
+        uid = client.create()["metadata"]["uid"]
         uninstall(site)
-        assert desk.get()["metadata"]["uid"] == uid
+        assert client.get()["metadata"]["uid"] == uid
         left = site.kubectl(
             *("get", "all,sa,role,rolebinding,networkpolicy,pdb", "-n", NAMESPACE, "-o", "name"),
             f"--selector=app.kubernetes.io/instance={RELEASE}",
@@ -122,7 +122,7 @@ class TestLife:
         )
         assert left == ""
         install(site)
-        assert desk.get()["metadata"]["uid"] == uid
+        assert client.get()["metadata"]["uid"] == uid
         site.kubectl("delete", "namespace", namespace)
 
     def test_everything_goes_where_that_is_asked_for(self, site):
@@ -156,16 +156,16 @@ def test_rights_are_those_that_are_used(site, tmp_path):
     install(site)
     account = site.kubeconfig_of(NAMESPACE, "rljob-operator")
     before = len(site.audit_events())
-    desk = Desk(site, new_namespace(site, "rights"))
+    client = JobClient(site, new_namespace(site, "rights"))
     with running_operator(
         site, tmp_path, None, kubeconfig=account, lease_namespace=NAMESPACE, name="first"
     ) as first:
-        live(desk)
+        live(client)
         with running_operator(
             site, tmp_path, None, kubeconfig=account, lease_namespace=NAMESPACE, name="second"
         ):
             first.process.stop()  # the second has watched the lease, and takes it
-            other = Desk(site, desk.namespace, "other")
+            other = JobClient(site, client.namespace, "other")
             other.create()
             other.wait_phase("Running")
     events = [each for each in site.audit_events()[before:] if each["user"]["username"] == ACCOUNT]
@@ -181,12 +181,12 @@ def test_one_namespace_needs_no_rights_elsewhere(site, tmp_path):
     install(site, CHART, f"--set=watchNamespace={namespace}")
     account = site.kubeconfig_of(NAMESPACE, "rljob-operator")
     before = len(site.audit_events())
-    desk = Desk(site, namespace)
+    client = JobClient(site, namespace)
     with running_operator(
         site, tmp_path, namespace, kubeconfig=account, lease_namespace=NAMESPACE, name="alone"
     ):
-        desk.create()
-        desk.wait_phase("Running")
+        client.create()
+        client.wait_phase("Running")
     events = [each for each in site.audit_events()[before:] if each["user"]["username"] == ACCOUNT]
     assert [each["requestURI"] for each in events if each["responseStatus"]["code"] == 403] == []
     assert {each["objectRef"].get("namespace") for each in events if "objectRef" in each} == {
@@ -195,29 +195,29 @@ def test_one_namespace_needs_no_rights_elsewhere(site, tmp_path):
     }
 
 
-def live(desk: Desk) -> None:
+def live(client: JobClient) -> None:
     """A job that runs, grows, shrinks, is suspended, goes on, loses its head twice, ends and is removed."""
     policy = {"suspendGraceSeconds": 2, "drainGraceSeconds": 2, "ttlSecondsAfterFinished": 1}
-    desk.create({"pools.fastRollout.replicas": 2, "runPolicy": policy})
-    desk.wait_phase("Running")
-    desk.scale(3)
-    desk.wait_pods(lambda pods: len(pods) == 5, "three fast rollout pods")
-    desk.scale(1)
-    desk.wait_event("DrainTimedOut")
-    desk.wait_pods(lambda pods: len(pods) == 3, "one fast rollout pod")
-    desk.patch({"suspend": True})
-    desk.wait_phase("Suspended")
-    meddle(desk)
-    desk.patch({"suspend": False})
-    desk.wait_phase("Running", attempt=2)
+    client.create({"pools.fastRollout.replicas": 2, "runPolicy": policy})
+    client.wait_phase("Running")
+    client.scale(3)
+    client.wait_pods(lambda pods: len(pods) == 5, "three fast rollout pods")
+    client.scale(1)
+    client.wait_event("DrainTimedOut")
+    client.wait_pods(lambda pods: len(pods) == 3, "one fast rollout pod")
+    client.patch({"suspend": True})
+    client.wait_phase("Suspended")
+    meddle(client)
+    client.patch({"suspend": False})
+    client.wait_phase("Running", attempt=2)
     for attempt in (2, 3):  # the second event of a kind is counted into the first
-        desk.end_driver(1, "out of memory")
-        desk.wait_phase("Running", attempt=attempt + 1)
-    desk.end_driver(0)
-    desk.wait_gone()
+        client.end_driver(1, "out of memory")
+        client.wait_phase("Running", attempt=attempt + 1)
+    client.end_driver(0)
+    client.wait_gone()
 
 
-def meddle(desk: Desk) -> None:
+def meddle(client: JobClient) -> None:
     """Somebody changes what belongs to the job. Its next attempt has all as it should be."""
     changes: dict[str, Any] = {
         "serviceaccount/test-driver": {"automountServiceAccountToken": True},
@@ -228,7 +228,9 @@ def meddle(desk: Desk) -> None:
         "networkpolicy/test-pods": {"spec": {"ingress": [{"ports": [{"port": 22}]}]}},
     }
     for name, change in changes.items():
-        desk.cluster.kubectl("patch", name, "-n", desk.namespace, "--type=merge", "-p", json.dumps(change))
+        client.cluster.kubectl(
+            "patch", name, "-n", client.namespace, "--type=merge", "-p", json.dumps(change)
+        )
 
 
 def right(event: Mapping[str, Any]) -> Right:
@@ -253,7 +255,7 @@ def test_a_definition_that_goes_and_comes_back(site, tmp_path):
     """The operator has no right to watch definitions, and goes on all the same."""
     install(site)
     account = site.kubeconfig_of(NAMESPACE, "rljob-operator")
-    first, second = (Desk(site, new_namespace(site, name)) for name in ("goes", "comes"))
+    first, second = (JobClient(site, new_namespace(site, name)) for name in ("goes", "comes"))
     with running_operator(site, tmp_path, None, kubeconfig=account, lease_namespace=NAMESPACE):
         first.create()
         first.wait_phase("Running")

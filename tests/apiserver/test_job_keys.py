@@ -5,72 +5,72 @@ import re
 
 import pytest
 
-from tests.support.operator.operator_site import Desk, as_operator, running_operator
+from tests.support.operator.operator_site import JobClient, as_operator, running_operator
 from tools.cluster.api import Object
 
 RESTRICTED = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
 
 
 @pytest.fixture
-def desk(cluster, namespace):
-    return Desk(cluster, namespace)
+def client(cluster, namespace):
+    return JobClient(cluster, namespace)
 
 
-def secrets_of(desk: Desk) -> list[Object]:
-    label = {"labelSelector": f"rljob.dev/job={desk.name}"}
-    return desk.cluster.api.items(f"/api/v1/namespaces/{desk.namespace}/secrets", label)
+def secrets_of(client: JobClient) -> list[Object]:
+    label = {"labelSelector": f"rljob.dev/job={client.name}"}
+    return client.cluster.api.items(f"/api/v1/namespaces/{client.namespace}/secrets", label)
 
 
 def values(secret: Object) -> dict[str, str]:
     return {name: base64.b64decode(value).decode() for name, value in secret["data"].items()}
 
 
-def fail_once(desk: Desk) -> None:
+def fail_once(client: JobClient) -> None:
     """The attempt fails; the next one runs."""
-    desk.end_driver(1, "lost")
-    desk.wait_phase("Running", attempt=2, seconds=120)
+    client.end_driver(1, "lost")
+    client.wait_phase("Running", attempt=2, seconds=120)
 
 
 def images(pods: list[Object]) -> set[str]:
     return {each["image"] for pod in pods for each in pod["spec"]["containers"]}
 
 
-def everything(desk: Desk) -> str:
+def everything(client: JobClient) -> str:
     """All objects of the namespace but Secrets, as one text."""
     kinds = "rljobs,rayclusters,pods,services,events,configmaps,serviceaccounts,roles,networkpolicies"
-    return desk.cluster.kubectl("get", kinds, "-n", desk.namespace, "-o", "yaml", "--show-managed-fields")
+    return client.cluster.kubectl("get", kinds, "-n", client.namespace, "-o", "yaml", "--show-managed-fields")
 
 
-def test_keys_are_made_once_and_are_nowhere_else(cluster, desk, tmp_path):
-    cluster.api.request("PATCH", f"/api/v1/namespaces/{desk.namespace}", RESTRICTED)
-    account = as_operator(cluster, desk.namespace)
-    with running_operator(cluster, tmp_path, desk.namespace, kubeconfig=account) as operator:
-        desk.create()
-        desk.wait_phase("Running")
-        [secret] = secrets_of(desk)
+def test_keys_are_made_once_and_are_nowhere_else(cluster, client, tmp_path):
+    cluster.api.request("PATCH", f"/api/v1/namespaces/{client.namespace}", RESTRICTED)
+    account = as_operator(cluster, client.namespace)
+    with running_operator(cluster, tmp_path, client.namespace, kubeconfig=account) as operator:
+        client.create()
+        client.wait_phase("Running")
+        [secret] = secrets_of(client)
         assert sorted(values(secret)) == ["ray-token", "wire-key"]
         assert all(re.fullmatch("[0-9a-f]{64}", each) for each in values(secret).values())
         assert len(set(values(secret).values())) == 2
         assert secret["immutable"] is True
-        assert [each["name"] for each in secret["metadata"]["ownerReferences"]] == [desk.name]
+        assert [each["name"] for each in secret["metadata"]["ownerReferences"]] == [client.name]
 
         operator.process.stop(kill=True)
         operator.process.start()
-        fail_once(desk)
-        assert secrets_of(desk) == [secret]
+        fail_once(client)
+        assert secrets_of(client) == [secret]
 
-        told = everything(desk) + operator.process.log.read_text()
+        told = everything(client) + operator.process.log.read_text()
         assert secret["metadata"]["name"] in told
         assert [name for name, value in values(secret).items() if value in told] == []
         assert [name for name, value in secret["data"].items() if value in told] == []
 
-        cluster.api.request("DELETE", f"{desk.jobs}/{desk.name}")
-        desk.wait_gone()
-        desk.create()
-        desk.wait_phase("Running")
-        [anew] = secrets_of(desk)
+        cluster.api.request("DELETE", f"{client.jobs}/{client.name}")
+        client.wait_gone()
+        client.create()
+        client.wait_phase("Running")
+        [anew] = secrets_of(client)
         assert set(values(anew).values()).isdisjoint(values(secret).values())
-    user = f"system:serviceaccount:{desk.namespace}:the-operator"
+    user = f"system:serviceaccount:{client.namespace}:the-operator"
     asked = {
         event["verb"]
         for event in cluster.audit_events()
@@ -79,44 +79,44 @@ def test_keys_are_made_once_and_are_nowhere_else(cluster, desk, tmp_path):
     assert asked == {"create"}
 
 
-def test_jobs_do_not_share_keys(cluster, desk, tmp_path):
-    other = Desk(cluster, desk.namespace, "other")
-    with running_operator(cluster, tmp_path, desk.namespace):
-        for each in (desk, other):
+def test_jobs_do_not_share_keys(cluster, client, tmp_path):
+    other = JobClient(cluster, client.namespace, "other")
+    with running_operator(cluster, tmp_path, client.namespace):
+        for each in (client, other):
             each.create()
-        for each in (desk, other):
+        for each in (client, other):
             each.wait_phase("Running")
-        [one], [another] = secrets_of(desk), secrets_of(other)
+        [one], [another] = secrets_of(client), secrets_of(other)
         assert set(values(one).values()).isdisjoint(values(another).values())
 
 
-def test_another_default_image_holds_from_the_next_attempt(cluster, desk, tmp_path):
+def test_another_default_image_holds_from_the_next_attempt(cluster, client, tmp_path):
     first, second = ("--runtime-image", "cpu=site/runtime:1"), ("--runtime-image", "cpu=site/runtime:2")
-    with running_operator(cluster, tmp_path, desk.namespace, arguments=first):
-        desk.create({"image": None})
-        desk.wait_phase("Running")
-        assert images(desk.pods()) == {"site/runtime:1"}
-    with running_operator(cluster, tmp_path, desk.namespace, arguments=second, name="upgraded"):
-        desk.scale(2)
-        desk.wait_pods(lambda pods: len(pods) == 4, "a pod more")
-        assert images(desk.pods()) == {"site/runtime:1"}
-        fail_once(desk)
-        assert images([each for each in desk.pods() if "-2-" in each["metadata"]["name"]]) == {
+    with running_operator(cluster, tmp_path, client.namespace, arguments=first):
+        client.create({"image": None})
+        client.wait_phase("Running")
+        assert images(client.pods()) == {"site/runtime:1"}
+    with running_operator(cluster, tmp_path, client.namespace, arguments=second, name="upgraded"):
+        client.scale(2)
+        client.wait_pods(lambda pods: len(pods) == 4, "a pod more")
+        assert images(client.pods()) == {"site/runtime:1"}
+        fail_once(client)
+        assert images([each for each in client.pods() if "-2-" in each["metadata"]["name"]]) == {
             "site/runtime:2"
         }
 
 
-def test_without_a_default_image_what_runs_goes_on_and_the_rest_is_told(cluster, desk, tmp_path):
-    later = Desk(cluster, desk.namespace, "later")
+def test_without_a_default_image_what_runs_goes_on_and_the_rest_is_told(cluster, client, tmp_path):
+    later = JobClient(cluster, client.namespace, "later")
     with running_operator(
-        cluster, tmp_path, desk.namespace, arguments=("--runtime-image", "cpu=site/runtime:1")
+        cluster, tmp_path, client.namespace, arguments=("--runtime-image", "cpu=site/runtime:1")
     ):
-        desk.create({"image": None})
-        desk.wait_phase("Running")
-    with running_operator(cluster, tmp_path, desk.namespace, name="without"):
+        client.create({"image": None})
+        client.wait_phase("Running")
+    with running_operator(cluster, tmp_path, client.namespace, name="without"):
         later.create({"image": None})
         told = later.wait_condition("Accepted", "False")
         assert "--runtime-image cpu=IMAGE" in told["message"]
-        desk.wait_condition("Accepted", "False")
-        assert desk.get()["status"]["phase"] == "Running"
-        assert images(desk.pods()) == {"site/runtime:1"}
+        client.wait_condition("Accepted", "False")
+        assert client.get()["status"]["phase"] == "Running"
+        assert images(client.pods()) == {"site/runtime:1"}

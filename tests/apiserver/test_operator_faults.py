@@ -15,7 +15,7 @@ from tests.support.operator.fault_proxy import Answer, Cut, CutAfter, Delay, Fau
 from tests.support.operator.operator_site import (
     SECONDS,
     SHARED,
-    Desk,
+    JobClient,
     as_operator,
     running_operator,
     writes,
@@ -38,114 +38,118 @@ def reconciled(operator, times=1):
 
 class TestRestart:
     @pytest.fixture
-    def desk(self, cluster, namespace):
-        return Desk(cluster, namespace)
+    def client(self, cluster, namespace):
+        return JobClient(cluster, namespace)
 
-    def test_killed_and_started_again_it_changes_nothing_and_goes_on(self, cluster, desk, tmp_path):
-        with running_operator(cluster, tmp_path, desk.namespace) as operator:
-            desk.create()
-            desk.wait_phase("Running")
-            others = [Desk(cluster, desk.namespace, name) for name in ("suspended", "waiting")]
+    def test_killed_and_started_again_it_changes_nothing_and_goes_on(self, cluster, client, tmp_path):
+        with running_operator(cluster, tmp_path, client.namespace) as operator:
+            client.create()
+            client.wait_phase("Running")
+            others = [JobClient(cluster, client.namespace, name) for name in ("suspended", "waiting")]
             others[0].create({"suspend": True})
             others[0].wait_phase("Suspended")
             others[1].create({"accelerator": "nvidia", "pools.trainer.replicas": 99, **SHARED})
             others[1].wait_condition("PodsReady", "False", "WaitingForPods")
             others[1].wait_pods(lambda pods: len(pods) > 90, "pods")
             operator.process.stop(kill=True)
-            before = desk.versions()
+            before = client.versions()
             operator.process.start()
             reconciled(operator, 3)
-            after = desk.versions()
+            after = client.versions()
             assert {name: version for name, version in after.items() if "waiting" not in name} == {
                 name: version for name, version in before.items() if "waiting" not in name
             }
-            desk.scale(2)
-            desk.wait(lambda job: job["status"]["pools"][1]["ready"] == 2, "two fast rollout workers")
+            client.scale(2)
+            client.wait(lambda job: job["status"]["pools"][1]["ready"] == 2, "two fast rollout workers")
             operator.process.stop()  # SIGTERM: in order, within its time
 
     @pytest.mark.every_kuberay
-    def test_how_a_head_ended_meanwhile_is_found_out(self, cluster, desk, tmp_path, kuberay):
+    def test_how_a_head_ended_meanwhile_is_found_out(self, cluster, client, tmp_path, kuberay):
         """KubeRay deletes the pod at once; what it says of it in an Event is all that is left."""
-        with running_operator(cluster, tmp_path, desk.namespace) as operator:
-            desk.create()
-            desk.wait_phase("Running")
+        with running_operator(cluster, tmp_path, client.namespace) as operator:
+            client.create()
+            client.wait_phase("Running")
             operator.process.stop()
-            [head] = desk.pods("head")
+            [head] = client.pods("head")
             ended = {"exitCode": 137, "reason": "OOMKilled"}
             statuses = [
                 {**each, "ready": False, "started": False, "state": {"terminated": ended}}
                 for each in head["status"]["containerStatuses"]
             ]
             status = {"phase": "Failed", "containerStatuses": statuses}
-            desk.set_pod_status(head["metadata"]["name"], status)
+            client.set_pod_status(head["metadata"]["name"], status)
             uid = head["metadata"]["uid"]
-            desk.wait_pods(lambda pods: uid not in [each["metadata"]["uid"] for each in pods], "no such head")
+            client.wait_pods(
+                lambda pods: uid not in [each["metadata"]["uid"] for each in pods], "no such head"
+            )
             operator.process.start()
-            job = desk.wait_phase("Running", attempt=2)
+            job = client.wait_phase("Running", attempt=2)
             assert job["status"]["failures"] == 1
-            assert "OOMKilled, exit code 137" in desk.wait_event("Restarting")
+            assert "OOMKilled, exit code 137" in client.wait_event("Restarting")
 
-    def test_a_job_that_was_done_meanwhile_is_not_trained_again(self, cluster, desk, tmp_path):
-        with running_operator(cluster, tmp_path, desk.namespace) as operator:
-            desk.create()
-            desk.wait_phase("Running")
+    def test_a_job_that_was_done_meanwhile_is_not_trained_again(self, cluster, client, tmp_path):
+        with running_operator(cluster, tmp_path, client.namespace) as operator:
+            client.create()
+            client.wait_phase("Running")
             operator.process.stop()
-            desk.report(step=4, progress="4/4", completed=True)
-            desk.end_driver(0)
-            [head] = desk.pods("head")
-            path = f"/api/v1/namespaces/{desk.namespace}/pods/{head['metadata']['name']}"
-            desk.cluster.api.request("DELETE", f"{path}?gracePeriodSeconds=0")
+            client.report(step=4, progress="4/4", completed=True)
+            client.end_driver(0)
+            [head] = client.pods("head")
+            path = f"/api/v1/namespaces/{client.namespace}/pods/{head['metadata']['name']}"
+            client.cluster.api.request("DELETE", f"{path}?gracePeriodSeconds=0")
             uid = head["metadata"]["uid"]
-            desk.wait_pods(lambda pods: uid not in [each["metadata"]["uid"] for each in pods], "no such head")
+            client.wait_pods(
+                lambda pods: uid not in [each["metadata"]["uid"] for each in pods], "no such head"
+            )
             operator.process.start()
-            job = desk.wait_phase("Complete")
+            job = client.wait_phase("Complete")
             assert job["status"]["attempt"] == 1
 
-    def test_told_to_end_it_gives_its_lease_back_at_once(self, cluster, desk, tmp_path):
-        with running_operator(cluster, tmp_path, desk.namespace) as operator:
-            desk.create()
-            desk.wait_phase("Running")
+    def test_told_to_end_it_gives_its_lease_back_at_once(self, cluster, client, tmp_path):
+        with running_operator(cluster, tmp_path, client.namespace) as operator:
+            client.create()
+            client.wait_phase("Running")
             began = time.monotonic()
             operator.process.stop()
             assert time.monotonic() - began < 4.0
-        lease = f"/apis/coordination.k8s.io/v1/namespaces/{desk.namespace}/leases/rljob-operator"
+        lease = f"/apis/coordination.k8s.io/v1/namespaces/{client.namespace}/leases/rljob-operator"
         assert not cluster.api.request("GET", lease)["spec"].get("holderIdentity")
 
-    def test_an_idle_job_costs_no_write(self, cluster, desk, tmp_path):
-        account = as_operator(cluster, desk.namespace)
-        user = f"system:serviceaccount:{desk.namespace}:the-operator"
-        with running_operator(cluster, tmp_path, desk.namespace, kubeconfig=account):
-            desk.create()
-            desk.wait_phase("Running")
-            desk.wait_event("Running")
-            made = writes(cluster, desk.namespace, user)
+    def test_an_idle_job_costs_no_write(self, cluster, client, tmp_path):
+        account = as_operator(cluster, client.namespace)
+        user = f"system:serviceaccount:{client.namespace}:the-operator"
+        with running_operator(cluster, tmp_path, client.namespace, kubeconfig=account):
+            client.create()
+            client.wait_phase("Running")
+            client.wait_event("Running")
+            made = writes(cluster, client.namespace, user)
             assert made
             time.sleep(IDLE_SECONDS)  # nothing is to happen
-            assert writes(cluster, desk.namespace, user)[len(made) :] == []
+            assert writes(cluster, client.namespace, user)[len(made) :] == []
 
-    def test_a_job_deleted_meanwhile_is_forgotten(self, cluster, desk, tmp_path):
-        with running_operator(cluster, tmp_path, desk.namespace) as operator:
-            desk.create()
-            desk.wait_phase("Running")
+    def test_a_job_deleted_meanwhile_is_forgotten(self, cluster, client, tmp_path):
+        with running_operator(cluster, tmp_path, client.namespace) as operator:
+            client.create()
+            client.wait_phase("Running")
             operator.process.stop(kill=True)
-            cluster.api.request("DELETE", f"{desk.jobs}/test")
-            desk.wait_gone()
+            cluster.api.request("DELETE", f"{client.jobs}/test")
+            client.wait_gone()
             operator.process.start()
-            desk.create()
-            desk.wait_phase("Running", attempt=1)
+            client.create()
+            client.wait_phase("Running", attempt=1)
 
 
 @pytest.mark.timeout(240)
 def test_an_api_server_that_is_down_for_half_a_minute(cluster, namespace, tmp_path):
-    desk = Desk(cluster, namespace)
+    client = JobClient(cluster, namespace)
     with running_operator(cluster, tmp_path, namespace) as operator:
-        desk.create()
-        desk.wait_phase("Running")
+        client.create()
+        client.wait_phase("Running")
         cluster.stop_component("kube-apiserver")
         assert not ended_within(operator.process.pid, 30), "the operator ended"
         cluster.start_component("kube-apiserver")
-        desk.scale(3)
-        job = desk.wait(lambda job: job["status"]["pools"][1]["ready"] == 3, "three fast rollout workers")
+        client.scale(3)
+        job = client.wait(lambda job: job["status"]["pools"][1]["ready"] == 3, "three fast rollout workers")
         assert (job["status"]["attempt"], job["status"]["failures"]) == (1, 0)
         log = operator.process.log.read_text().splitlines()
         of_lease = [line for line in log if "kube.lease" in line]
@@ -158,24 +162,24 @@ class TestKubeRay:
     def test_installed_later(self, programs, tmp_path):
         nodes = {"nvidia.com/gpu": 2}
         with Cluster(kuberay=None, nodes=nodes) as cluster, running_operator(cluster, tmp_path, None):
-            desk = Desk(cluster, "default")
+            client = JobClient(cluster, "default")
             accounts = "/api/v1/namespaces/default/serviceaccounts"
             cluster.wait(accounts, bool, "a default service account")
-            desk.create()
-            why = desk.wait_condition("PodsReady", "False", "KubeRayMissing")
+            client.create()
+            why = client.wait_condition("PodsReady", "False", "KubeRayMissing")
             assert "install KubeRay 1.4 or newer" in why["message"]
-            assert "install KubeRay" in desk.wait_event("KubeRayMissing")
+            assert "install KubeRay" in client.wait_event("KubeRayMissing")
             cluster.start_kuberay("1.6.2")
-            desk.wait_phase("Running", attempt=1)
+            client.wait_phase("Running", attempt=1)
 
     def test_stopped_for_a_while(self, cluster, namespace, tmp_path):
-        desk = Desk(cluster, namespace)
+        client = JobClient(cluster, namespace)
         with running_operator(cluster, tmp_path, namespace):
             cluster.stop_kuberay()
-            desk.create()
-            desk.wait_condition("PodsReady", "False", "WaitingForKubeRay")
+            client.create()
+            client.wait_condition("PodsReady", "False", "WaitingForKubeRay")
             cluster.start_kuberay()
-            desk.wait_phase("Running", attempt=1)
+            client.wait_phase("Running", attempt=1)
 
 
 class ThreadedProxy:
@@ -229,56 +233,56 @@ def proxied(cluster, tmp_path_factory):
 
 class TestNetwork:
     @pytest.fixture
-    def desk(self, cluster, namespace, proxied):
-        return Desk(cluster, namespace)
+    def client(self, cluster, namespace, proxied):
+        return JobClient(cluster, namespace)
 
     @pytest.mark.parametrize(("fault", "method"), FAULTS.values(), ids=FAULTS.keys())
-    def test_a_job_lives_through(self, desk, proxied, fault, method):
+    def test_a_job_lives_through(self, client, proxied, fault, method):
         _, proxy = proxied
-        jobs = f"/namespaces/{desk.namespace}/"
+        jobs = f"/namespaces/{client.namespace}/"
         proxy.inject(fault, 2, method, jobs)
-        desk.create()
-        desk.wait_phase("Running", attempt=1)
+        client.create()
+        client.wait_phase("Running", attempt=1)
         proxy.inject(fault, 2, method, jobs)
-        desk.scale(2)
-        desk.wait(lambda job: job["status"]["pools"][1]["ready"] == 2, "two fast rollout workers")
-        desk.patch({"suspend": True})
-        desk.wait_phase("Suspending")
-        desk.report(suspendedAtStep=3)
-        job = desk.wait_phase("Suspended")
+        client.scale(2)
+        client.wait(lambda job: job["status"]["pools"][1]["ready"] == 2, "two fast rollout workers")
+        client.patch({"suspend": True})
+        client.wait_phase("Suspending")
+        client.report(suspendedAtStep=3)
+        job = client.wait_phase("Suspended")
         assert (job["status"]["attempt"], job["status"]["failures"]) == (1, 0)
-        assert desk.pods() == []
+        assert client.pods() == []
 
-    def test_watches_that_break_and_expire(self, desk, proxied):
+    def test_watches_that_break_and_expire(self, client, proxied):
         threaded, proxy = proxied
-        desk.create()
-        desk.wait_phase("Running")
+        client.create()
+        client.wait_phase("Running")
         threaded.call(_cut(proxy))
-        desk.scale(2)
-        desk.wait(lambda job: job["status"]["pools"][1]["ready"] == 2, "two fast rollout workers")
+        client.scale(2)
+        client.wait(lambda job: job["status"]["pools"][1]["ready"] == 2, "two fast rollout workers")
         threaded.call(proxy.expire_watches())
-        desk.scale(3)
-        desk.wait(lambda job: job["status"]["pools"][1]["ready"] == 3, "three fast rollout workers")
+        client.scale(3)
+        client.wait(lambda job: job["status"]["pools"][1]["ready"] == 3, "three fast rollout workers")
 
-    def test_watches_that_say_nonsense(self, desk, proxied):
+    def test_watches_that_say_nonsense(self, client, proxied):
         threaded, proxy = proxied
-        desk.create()
-        desk.wait_phase("Running")
+        client.create()
+        client.wait_phase("Running")
         assert threaded.call(proxy.garble_watches()) > 0
-        desk.scale(2)
-        desk.wait(lambda job: job["status"]["pools"][1]["ready"] == 2, "two fast rollout workers")
+        client.scale(2)
+        client.wait(lambda job: job["status"]["pools"][1]["ready"] == 2, "two fast rollout workers")
 
-    def test_a_job_deleted_while_nothing_is_heard(self, desk, proxied):
+    def test_a_job_deleted_while_nothing_is_heard(self, client, proxied):
         """The watch that begins anew does not tell of it."""
         _, proxy = proxied
-        desk.create()
-        desk.wait_phase("Running")
+        client.create()
+        client.wait_phase("Running")
         with proxy.blackout():
-            desk.cluster.api.request("DELETE", f"{desk.jobs}/test")
-            desk.wait_gone()
+            client.cluster.api.request("DELETE", f"{client.jobs}/test")
+            client.wait_gone()
             proxy.cut()
-        desk.create()
-        desk.wait_phase("Running", attempt=1)
+        client.create()
+        client.wait_phase("Running", attempt=1)
 
 
 async def _cut(proxy):
@@ -288,7 +292,7 @@ async def _cut(proxy):
 class TestTwoReplicas:
     @pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP])
     def test_only_one_writes(self, cluster, namespace, tmp_path, blow):
-        desk, other = Desk(cluster, namespace), Desk(cluster, namespace, "other")
+        client, other = JobClient(cluster, namespace), JobClient(cluster, namespace, "other")
         with ExitStack() as stack:
             first, second = (
                 stack.enter_context(
@@ -303,8 +307,8 @@ class TestTwoReplicas:
                 )
                 for name in ("first", "second")
             )
-            desk.create()
-            desk.wait_phase("Running")
+            client.create()
+            client.wait_phase("Running")
             second.process.start()
             first.process.signal(blow)
             other.create()
@@ -314,9 +318,9 @@ class TestTwoReplicas:
             else:
                 first.process.stop()
             for fast in (2, 3):
-                desk.scale(fast)
+                client.scale(fast)
                 ready = f"{fast} fast rollout workers"
-                desk.wait(lambda job, fast=fast: job["status"]["pools"][1]["ready"] == fast, ready)
+                client.wait(lambda job, fast=fast: job["status"]["pools"][1]["ready"] == fast, ready)
         users = [event["user"]["username"].rpartition(":")[2] for event in writes(cluster, namespace)]
         turns = [user for user, _ in groupby(each for each in users if each in ("first", "second"))]
         assert turns == ["first", "second"]

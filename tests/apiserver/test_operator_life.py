@@ -5,7 +5,7 @@ from datetime import datetime
 
 import pytest
 
-from tests.support.operator.operator_site import SHARED, Desk, condition, running_operator
+from tests.support.operator.operator_site import SHARED, JobClient, condition, running_operator
 
 
 @pytest.fixture(scope="module")
@@ -16,32 +16,32 @@ def operator(cluster, tmp_path_factory):
 
 
 @pytest.fixture
-def desk(cluster, namespace, operator):
-    desk = Desk(cluster, namespace)
+def client(cluster, namespace, operator):
+    client = JobClient(cluster, namespace)
     written = operator.process.log.stat().st_size
-    yield desk
+    yield client
     operator.process.check()
     print(operator.process.log.read_bytes()[written:].decode(errors="replace"))
 
 
 @pytest.fixture
-def running(desk):
+def running(client):
     """A job that runs: one trainer, two fast rollout workers."""
-    desk.create({"pools.fastRollout.replicas": 2, "runPolicy": {"suspendGraceSeconds": 120}})
-    desk.wait_phase("Running")
-    return desk
+    client.create({"pools.fastRollout.replicas": 2, "runPolicy": {"suspendGraceSeconds": 120}})
+    client.wait_phase("Running")
+    return client
 
 
-def quota_none(desk, resource, most):
+def quota_none(client, resource, most):
     """A ResourceQuota `none` that lets the namespace have `most` of a resource; its path."""
-    quotas = f"/api/v1/namespaces/{desk.namespace}/resourcequotas"
+    quotas = f"/api/v1/namespaces/{client.namespace}/resourcequotas"
     quota = {"metadata": {"name": "none"}, "spec": {"hard": {resource: most}}}
-    desk.cluster.api.request("POST", quotas, {"apiVersion": "v1", "kind": "ResourceQuota", **quota})
+    client.cluster.api.request("POST", quotas, {"apiVersion": "v1", "kind": "ResourceQuota", **quota})
     return f"{quotas}/none"
 
 
 @contextmanager
-def dead_webhook(desk, plural):
+def dead_webhook(client, plural):
     """While this runs, a webhook that nobody answers must agree to objects of KubeRay in the namespace."""
     path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
     webhook = {
@@ -50,19 +50,19 @@ def dead_webhook(desk, plural):
         "rules": [
             {"apiGroups": ["ray.io"], "apiVersions": ["v1"], "operations": ["*"], "resources": [plural]}
         ],
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": desk.namespace}},
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": client.namespace}},
         "failurePolicy": "Fail",
         "timeoutSeconds": 1,
         "sideEffects": "None",
         "admissionReviewVersions": ["v1"],
     }
     kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration"}
-    body = {**kind, "metadata": {"name": desk.namespace}, "webhooks": [webhook]}
-    desk.cluster.api.request("POST", path, body)
+    body = {**kind, "metadata": {"name": client.namespace}, "webhooks": [webhook]}
+    client.cluster.api.request("POST", path, body)
     try:
         yield
     finally:
-        desk.cluster.api.request("DELETE", f"{path}/{desk.namespace}")
+        client.cluster.api.request("DELETE", f"{path}/{client.namespace}")
 
 
 class TestStart:
@@ -94,77 +94,77 @@ class TestStart:
         assert "f:training" in managers["rljob-runtime"]["fieldsV1"]["f:status"]
         assert "f:training" not in managers["rljob-operator"]["fieldsV1"]["f:status"]
 
-    def test_another_controllers_job_is_left_alone(self, desk):
-        desk.create({"managedBy": "kueue.x-k8s.io/multikueue"})
-        other = Desk(desk.cluster, desk.namespace, "other")
+    def test_another_controllers_job_is_left_alone(self, client):
+        client.create({"managedBy": "kueue.x-k8s.io/multikueue"})
+        other = JobClient(client.cluster, client.namespace, "other")
         other.create()
         other.wait_phase("Running")  # the operator has seen the older one by now
-        assert "status" not in desk.get() and desk.pods() == []
+        assert "status" not in client.get() and client.pods() == []
 
-    def test_a_gang_that_does_not_fit_ends_at_its_start_deadline(self, desk):
+    def test_a_gang_that_does_not_fit_ends_at_its_start_deadline(self, client):
         large = {
             "accelerator": "nvidia",
             "pools.trainer.replicas": 50,
             "pools.trainer.acceleratorsPerWorker": 8,
             **SHARED,
         }
-        desk.create({**large, "runPolicy": {"startDeadlineSeconds": 8}})
-        ended = desk.wait_phase("Failed")
+        client.create({**large, "runPolicy": {"startDeadlineSeconds": 8}})
+        ended = client.wait_phase("Failed")
         why = condition(ended, "Failed")
         assert why["reason"] == "StartDeadlineExceeded"
         assert "of 50 trainer pods: Insufficient nvidia.com/gpu" in why["message"]
-        desk.wait_pods(lambda pods: not pods, "no pods")
+        client.wait_pods(lambda pods: not pods, "no pods")
 
-    def test_pods_that_the_cluster_does_not_admit_are_told(self, desk):
+    def test_pods_that_the_cluster_does_not_admit_are_told(self, client):
         """KubeRay makes the RayCluster's pods, and is refused."""
-        quota = quota_none(desk, "pods", "1")
-        desk.create()
-        why = desk.wait_condition("PodsReady", "False", "RayClusterRefused")
+        quota = quota_none(client, "pods", "1")
+        client.create()
+        why = client.wait_condition("PodsReady", "False", "RayClusterRefused")
         assert "exceeded quota: none" in why["message"]
-        desk.cluster.api.request("DELETE", quota)
-        desk.wait_phase("Running", attempt=1)
+        client.cluster.api.request("DELETE", quota)
+        client.wait_phase("Running", attempt=1)
 
-    def test_a_template_that_the_api_server_refuses_is_told(self, desk):
+    def test_a_template_that_the_api_server_refuses_is_told(self, client):
         """No schema of ours looks into templates."""
         template = {"spec": {"nodeSelecter": {"disk": "fast"}}}
-        desk.create({"pools.trainer.template": template})
-        why = desk.wait_condition("PodsReady", "False", "RayClusterRefused")
+        client.create({"pools.trainer.template": template})
+        why = client.wait_condition("PodsReady", "False", "RayClusterRefused")
         assert why["message"].startswith("The API server refuses RayCluster test-1: ")
         assert "nodeSelecter" in why["message"] and "; start deadline " in why["message"]
-        assert "nodeSelecter" in desk.wait_event("RayClusterRefused")
-        desk.patch({"pools": {"trainer": {"template": {"spec": {"nodeSelecter": None}}}}})
-        desk.wait_phase("Running", attempt=1)
+        assert "nodeSelecter" in client.wait_event("RayClusterRefused")
+        client.patch({"pools": {"trainer": {"template": {"spec": {"nodeSelecter": None}}}}})
+        client.wait_phase("Running", attempt=1)
 
-    def test_a_raycluster_that_the_cluster_does_not_admit_is_told_and_tried_again(self, desk):
-        quota = quota_none(desk, "count/rayclusters.ray.io", "0")
-        desk.create()
-        why = desk.wait_condition("PodsReady", "False", "RayClusterRefused")
+    def test_a_raycluster_that_the_cluster_does_not_admit_is_told_and_tried_again(self, client):
+        quota = quota_none(client, "count/rayclusters.ray.io", "0")
+        client.create()
+        why = client.wait_condition("PodsReady", "False", "RayClusterRefused")
         assert "The API server refuses RayCluster test-1" in why["message"]
         assert "quota: none" in why["message"]
-        desk.cluster.api.request("DELETE", quota)
-        desk.wait_phase("Running", attempt=1)
+        client.cluster.api.request("DELETE", quota)
+        client.wait_phase("Running", attempt=1)
 
-    def test_a_webhook_that_does_not_answer_is_told_and_tried_again(self, desk):
-        with dead_webhook(desk, "rayclusters"):
-            desk.create()
-            why = desk.wait_condition("PodsReady", "False", "RayClusterRefused")
+    def test_a_webhook_that_does_not_answer_is_told_and_tried_again(self, client):
+        with dead_webhook(client, "rayclusters"):
+            client.create()
+            why = client.wait_condition("PodsReady", "False", "RayClusterRefused")
             assert "The API server refuses RayCluster test-1" in why["message"]
             assert 'failed calling webhook "dead.example.com"' in why["message"]
-        desk.wait_phase("Running", attempt=1)
+        client.wait_phase("Running", attempt=1)
 
-    def test_what_kuberay_refuses_is_told(self, desk):
+    def test_what_kuberay_refuses_is_told(self, client):
         """KubeRay's word for it is an Event about the RayCluster, which nobody reads."""
-        desk.cluster.stop_kuberay()
-        desk.create()
-        desk.wait_condition("PodsReady", "False", "WaitingForKubeRay")
-        made = desk.cluster.api.request("GET", f"{desk.clusters_path}/test-1")
+        client.cluster.stop_kuberay()
+        client.create()
+        client.wait_condition("PodsReady", "False", "WaitingForKubeRay")
+        made = client.cluster.api.request("GET", f"{client.clusters_path}/test-1")
         containers = made["spec"]["headGroupSpec"]["template"]["spec"]["containers"]
         containers[0]["env"].append({"name": "RAY_REDIS_ADDRESS", "value": "redis:6379"})
-        desk.cluster.api.request("PUT", f"{desk.clusters_path}/test-1", made)
-        desk.cluster.start_kuberay()
-        why = desk.wait_condition("PodsReady", "False", "RayClusterRefused")
+        client.cluster.api.request("PUT", f"{client.clusters_path}/test-1", made)
+        client.cluster.start_kuberay()
+        why = client.wait_condition("PodsReady", "False", "RayClusterRefused")
         assert "RAY_REDIS_ADDRESS" in why["message"]
-        assert "RAY_REDIS_ADDRESS" in desk.wait_event("RayClusterRefused")
+        assert "RAY_REDIS_ADDRESS" in client.wait_event("RayClusterRefused")
 
 
 class TestSuspend:
@@ -179,12 +179,12 @@ class TestSuspend:
         running.patch({"suspend": False})
         assert running.wait_phase("Running", attempt=2)["status"]["restarts"] == 0
 
-    def test_without_an_answer_the_pods_go_after_the_grace(self, desk):
-        desk.create({"runPolicy": {"suspendGraceSeconds": 2}})
-        desk.wait_phase("Running")
-        desk.patch({"suspend": True})
-        desk.wait_phase("Suspended")
-        assert "suspendGraceSeconds" in desk.wait_event("SuspendTimedOut")
+    def test_without_an_answer_the_pods_go_after_the_grace(self, client):
+        client.create({"runPolicy": {"suspendGraceSeconds": 2}})
+        client.wait_phase("Running")
+        client.patch({"suspend": True})
+        client.wait_phase("Suspended")
+        assert "suspendGraceSeconds" in client.wait_event("SuspendTimedOut")
 
     def test_a_driver_that_stopped_for_it_is_no_failure(self, running):
         running.patch({"suspend": True})
@@ -192,12 +192,12 @@ class TestSuspend:
         running.end_driver(130)
         assert running.wait_phase("Suspended")["status"]["failures"] == 0
 
-    def test_created_suspended_nothing_is_made(self, desk):
-        desk.create({"suspend": True})
-        desk.wait_phase("Suspended")
-        assert desk.pods() == [] and desk.cluster.api.items(desk.clusters_path) == []
-        desk.patch({"suspend": False})
-        desk.wait_phase("Running", attempt=1)
+    def test_created_suspended_nothing_is_made(self, client):
+        client.create({"suspend": True})
+        client.wait_phase("Suspended")
+        assert client.pods() == [] and client.cluster.api.items(client.clusters_path) == []
+        client.patch({"suspend": False})
+        client.wait_phase("Running", attempt=1)
 
 
 class TestQueue:
@@ -205,14 +205,14 @@ class TestQueue:
 
     LABELS = {"kueue.x-k8s.io/queue-name": "team-a", "kueue.x-k8s.io/priority-class": "high"}
 
-    def queued(self, desk, name):
+    def queued(self, client, name):
         """The RayCluster waits, and KubeRay has seen that."""
         message = f"Waiting for Kueue to admit RayCluster {name} to queue team-a."
-        job = desk.wait(
+        job = client.wait(
             lambda job: (condition(job, "PodsReady") or {}).get("message") == message, "WaitingForAdmission"
         )
-        [made] = desk.cluster.wait(
-            desk.clusters_path,
+        [made] = client.cluster.wait(
+            client.clusters_path,
             lambda clusters: [each.get("status", {}).get("state") for each in clusters] == ["suspended"],
             "one RayCluster, suspended",
             seconds=60,
@@ -220,48 +220,48 @@ class TestQueue:
         assert made["metadata"]["name"] == name and made["spec"]["suspend"] is True
         assert self.LABELS.items() <= made["metadata"]["labels"].items()
         assert job["status"]["phase"] == "Pending" and not {"attemptTime", "startTime"} & job["status"].keys()
-        assert name not in [each["metadata"]["labels"]["ray.io/cluster"] for each in desk.pods()]
+        assert name not in [each["metadata"]["labels"]["ray.io/cluster"] for each in client.pods()]
         return job
 
-    def set_suspend(self, desk, name, value):
-        desk.cluster.api.request("PATCH", f"{desk.clusters_path}/{name}", {"spec": {"suspend": value}})
+    def set_suspend(self, client, name, value):
+        client.cluster.api.request("PATCH", f"{client.clusters_path}/{name}", {"spec": {"suspend": value}})
 
     @pytest.mark.timeout(300)
-    def test_admitted_evicted_and_queued_again(self, desk):
-        desk.create({"/metadata.labels": self.LABELS})
-        self.queued(desk, "test-1")
-        self.set_suspend(desk, "test-1", False)
-        job = desk.wait_phase("Running", attempt=1)
+    def test_admitted_evicted_and_queued_again(self, client):
+        client.create({"/metadata.labels": self.LABELS})
+        self.queued(client, "test-1")
+        self.set_suspend(client, "test-1", False)
+        job = client.wait_phase("Running", attempt=1)
         assert job["status"]["attemptTime"] == job["status"]["startTime"]
-        desk.scale(2)
-        desk.wait(lambda job: job["status"]["pools"][1]["ready"] == 2, "two fast rollout workers")
+        client.scale(2)
+        client.wait(lambda job: job["status"]["pools"][1]["ready"] == 2, "two fast rollout workers")
 
-        desk.cluster.stop_component("kwok")  # no pod ends by itself
-        self.set_suspend(desk, "test-1", True)
-        desk.wait_condition("PodsReady", "False", "Evicted")
-        [made] = desk.cluster.api.items(desk.clusters_path)
-        assert (made["metadata"]["name"], desk.get()["status"]["phase"]) == ("test-1", "Running")
-        desk.end_driver(130)
-        told = desk.wait_event("HeadLost")
+        client.cluster.stop_component("kwok")  # no pod ends by itself
+        self.set_suspend(client, "test-1", True)
+        client.wait_condition("PodsReady", "False", "Evicted")
+        [made] = client.cluster.api.items(client.clusters_path)
+        assert (made["metadata"]["name"], client.get()["status"]["phase"]) == ("test-1", "Running")
+        client.end_driver(130)
+        told = client.wait_event("HeadLost")
         assert told.startswith("Kueue evicted RayCluster test-1. The driver was stopped (deleted")
-        desk.cluster.start_component("kwok")
-        status = self.queued(desk, "test-2")["status"]
+        client.cluster.start_component("kwok")
+        status = self.queued(client, "test-2")["status"]
         assert (status["failures"], status["restarts"]) == (0, 1)
 
-        desk.patch({"suspend": True})
-        desk.wait_phase("Suspended")
-        assert desk.cluster.api.items(desk.clusters_path) == []
-        desk.patch({"suspend": False})
-        self.queued(desk, "test-3")
-        self.set_suspend(desk, "test-3", False)
-        assert desk.wait_phase("Running", attempt=3)["status"]["restarts"] == 0
+        client.patch({"suspend": True})
+        client.wait_phase("Suspended")
+        assert client.cluster.api.items(client.clusters_path) == []
+        client.patch({"suspend": False})
+        self.queued(client, "test-3")
+        self.set_suspend(client, "test-3", False)
+        assert client.wait_phase("Running", attempt=3)["status"]["restarts"] == 0
 
-    def test_a_start_deadline_counts_from_the_admission(self, desk):
-        desk.create({"/metadata.labels": self.LABELS, "runPolicy": {"startDeadlineSeconds": 3}})
-        self.queued(desk, "test-1")
-        desk.cluster.stop_component("kwok")  # no pod becomes ready
-        self.set_suspend(desk, "test-1", False)
-        ended = desk.wait_phase("Failed")["status"]
+    def test_a_start_deadline_counts_from_the_admission(self, client):
+        client.create({"/metadata.labels": self.LABELS, "runPolicy": {"startDeadlineSeconds": 3}})
+        self.queued(client, "test-1")
+        client.cluster.stop_component("kwok")  # no pod becomes ready
+        self.set_suspend(client, "test-1", False)
+        ended = client.wait_phase("Failed")["status"]
         assert condition({"status": ended}, "Failed")["reason"] == "StartDeadlineExceeded"
         lasted = datetime.fromisoformat(ended["completionTime"]) - datetime.fromisoformat(ended["startTime"])
         assert lasted.total_seconds() >= 3
@@ -283,22 +283,22 @@ class TestEnd:
             "spec.training.model.path: no such folder: /models/a",
         )
 
-    def test_failed_again_and_again(self, desk):
-        desk.create({"runPolicy": {"backoffLimit": 1}})
-        desk.wait_phase("Running", attempt=1)
-        desk.end_driver(1, "out of memory")
-        desk.wait_phase("Restarting")
-        again = desk.wait_phase("Running", attempt=2)
+    def test_failed_again_and_again(self, client):
+        client.create({"runPolicy": {"backoffLimit": 1}})
+        client.wait_phase("Running", attempt=1)
+        client.end_driver(1, "out of memory")
+        client.wait_phase("Restarting")
+        again = client.wait_phase("Running", attempt=2)
         assert (again["status"]["failures"], again["status"]["restarts"]) == (1, 1)
-        desk.end_driver(1, "out of memory")
-        why = condition(desk.wait_phase("Failed"), "Failed")
+        client.end_driver(1, "out of memory")
+        why = condition(client.wait_phase("Failed"), "Failed")
         assert why["reason"] == "BackoffLimitExceeded" and "out of memory" in why["message"]
 
-    def test_it_is_removed_after_its_time(self, desk):
-        desk.create({"runPolicy": {"ttlSecondsAfterFinished": 1}})
-        desk.wait_phase("Running")
-        desk.end_driver(0)
-        desk.wait_gone()
+    def test_it_is_removed_after_its_time(self, client):
+        client.create({"runPolicy": {"ttlSecondsAfterFinished": 1}})
+        client.wait_phase("Running")
+        client.end_driver(0)
+        client.wait_gone()
 
     def test_deleting_leaves_nothing(self, running):
         running.cluster.kubectl("delete", "rljob", "test", "-n", running.namespace)

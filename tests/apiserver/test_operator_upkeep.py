@@ -10,7 +10,7 @@ import pytest
 from rljob_operator.controller.jobs import JobStore
 from rljob_operator.controller.sweep import sweep
 from tests.support.operator import rendered
-from tests.support.operator.operator_site import SECONDS, Desk, running_operator
+from tests.support.operator.operator_site import SECONDS, JobClient, running_operator
 from tools.cluster import Cluster
 from tools.cluster.cluster import RLJOB_DEFINITION
 from tools.cluster.custom_resources import DEFINITIONS, apply_definitions
@@ -55,7 +55,7 @@ class TestDefinition:
 
     @pytest.mark.timeout(240)
     def test_one_that_is_too_old_is_told_and_nothing_is_tried(self, old, tmp_path):
-        desk = Desk(old, "default")
+        client = JobClient(old, "default")
         with running_operator(old, tmp_path, None, start=False) as operator:
             operator.process.launch()
             until(
@@ -63,20 +63,20 @@ class TestDefinition:
             )
             code, text = readiness(operator.url)
             assert code == 503 and "lacks status.headPod, status.scaleDowns." in text
-            desk.create()
-            assert "older than this operator" in desk.wait_event("DefinitionOutdated")
+            client.create()
+            assert "older than this operator" in client.wait_event("DefinitionOutdated")
             time.sleep(SETTLED_SECONDS)  # nothing is to happen
-            assert "status" not in desk.get()
+            assert "status" not in client.get()
             assert operator.metric("rljob_api_calls_total", 'verb="apply"') == 0
             assert operator.process.log.read_text().count("is older than this operator") <= 2  # and the Event
             apply_definitions(old.api, [RLJOB_DEFINITION])
             until(lambda: readiness(operator.url) == (200, "ok"), "readyz")
-            desk.wait_condition("PodsReady", "False", "KubeRayMissing")
+            client.wait_condition("PodsReady", "False", "KubeRayMissing")
 
 
 @pytest.fixture
-def desk(cluster, namespace):
-    return Desk(cluster, namespace)
+def client(cluster, namespace):
+    return JobClient(cluster, namespace)
 
 
 @pytest.fixture
@@ -86,75 +86,77 @@ def operator(cluster, namespace, tmp_path):
 
 
 class TestAccess:
-    def account(self, desk, name, **metadata):
+    def account(self, client, name, **metadata):
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, **metadata}}
-        accounts = f"/api/v1/namespaces/{desk.namespace}/serviceaccounts"
-        desk.cluster.api.request("POST", accounts, account)
+        accounts = f"/api/v1/namespaces/{client.namespace}/serviceaccounts"
+        client.cluster.api.request("POST", accounts, account)
         return f"{accounts}/{name}"
 
-    def test_what_somebody_else_made_is_not_taken_over(self, desk, operator):
-        path = self.account(desk, "test-driver", labels={"app.kubernetes.io/name": "mine"})
-        desk.create()
-        told = desk.wait_event("NameTaken")
+    def test_what_somebody_else_made_is_not_taken_over(self, client, operator):
+        path = self.account(client, "test-driver", labels={"app.kubernetes.io/name": "mine"})
+        client.create()
+        told = client.wait_event("NameTaken")
         assert "ServiceAccount test-driver exists and is somebody else's" in told
-        assert desk.cluster.api.items(desk.clusters_path) == []
-        assert desk.cluster.api.request("GET", path)["metadata"]["labels"]["app.kubernetes.io/name"] == "mine"
-        desk.cluster.api.request("DELETE", path)
-        desk.wait_phase("Running", attempt=1)
+        assert client.cluster.api.items(client.clusters_path) == []
+        assert (
+            client.cluster.api.request("GET", path)["metadata"]["labels"]["app.kubernetes.io/name"] == "mine"
+        )
+        client.cluster.api.request("DELETE", path)
+        client.wait_phase("Running", attempt=1)
 
-    def test_an_account_without_a_word_in_common_is_not_taken_over_either(self, desk, operator):
+    def test_an_account_without_a_word_in_common_is_not_taken_over_either(self, client, operator):
         """It sets none of the fields that ours has: no conflict of fields tells that it is another's."""
-        path = self.account(desk, "test-driver")
-        before = desk.cluster.api.request("GET", path)
-        desk.create()
-        assert "ServiceAccount test-driver exists and is somebody else's" in desk.wait_event("NameTaken")
-        desk.wait_condition("PodsReady", "False", "NameTaken")
-        assert desk.cluster.api.request("GET", path) == before
+        path = self.account(client, "test-driver")
+        before = client.cluster.api.request("GET", path)
+        client.create()
+        assert "ServiceAccount test-driver exists and is somebody else's" in client.wait_event("NameTaken")
+        client.wait_condition("PodsReady", "False", "NameTaken")
+        assert client.cluster.api.request("GET", path) == before
         assert "ownerReferences" not in before["metadata"]
 
-    def test_a_name_that_becomes_free_is_noticed(self, desk, operator):
+    def test_a_name_that_becomes_free_is_noticed(self, client, operator):
         """The RayCluster carries no label of ours: no watch tells that it goes."""
         made = rendered.cluster()
         foreign = {**made, "metadata": {"name": "test-1"}, "spec": {**made["spec"], "suspend": True}}
-        desk.cluster.api.request("POST", desk.clusters_path, foreign)
-        desk.create()
-        assert "RayCluster test-1 exists and is not this RLJob's" in desk.wait_event("NameTaken")
-        assert desk.wait_condition("PodsReady", "False", "NameTaken")["message"].endswith("UTC.")
-        desk.cluster.api.request("DELETE", f"{desk.clusters_path}/test-1")
-        desk.wait_phase("Running", attempt=1)
+        client.cluster.api.request("POST", client.clusters_path, foreign)
+        client.create()
+        assert "RayCluster test-1 exists and is not this RLJob's" in client.wait_event("NameTaken")
+        assert client.wait_condition("PodsReady", "False", "NameTaken")["message"].endswith("UTC.")
+        client.cluster.api.request("DELETE", f"{client.clusters_path}/test-1")
+        client.wait_phase("Running", attempt=1)
 
-    def test_what_is_deleted_while_a_job_runs_comes_back(self, desk, operator):
+    def test_what_is_deleted_while_a_job_runs_comes_back(self, client, operator):
         """Looked for when the operator starts, and every few minutes."""
-        desk.create()
-        desk.wait_phase("Running")
+        client.create()
+        client.wait_phase("Running")
         operator.process.stop()
-        rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{desk.namespace}"
+        rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{client.namespace}"
         paths = [f"{rbac}/roles", f"{rbac}/rolebindings"]
-        paths += [f"/apis/networking.k8s.io/v1/namespaces/{desk.namespace}/networkpolicies"]
+        paths += [f"/apis/networking.k8s.io/v1/namespaces/{client.namespace}/networkpolicies"]
         deleted = [(path, f"test-{'pods' if 'networking' in path else 'driver'}") for path in paths]
         for path, name in deleted:
-            desk.cluster.api.request("DELETE", f"{path}/{name}")
-        before = desk.versions()
+            client.cluster.api.request("DELETE", f"{path}/{name}")
+        before = client.versions()
         operator.process.start()
         for path, name in deleted:
             what = f"{name} among {path}"
-            [found] = desk.cluster.wait(path, bool, what, seconds=SECONDS)
+            [found] = client.cluster.wait(path, bool, what, seconds=SECONDS)
             assert found["metadata"]["name"] == name
-        after = desk.versions()
+        after = client.versions()
         assert {path: after[path] for path in before} == before
 
-    def test_what_exists_is_brought_up_to_date(self, desk, operator):
+    def test_what_exists_is_brought_up_to_date(self, client, operator):
         """Made for the first attempt, it has another account in the second."""
-        desk.create({"runPolicy": {"suspendGraceSeconds": 0}})
-        desk.wait_phase("Running")
-        self.account(desk, "own-account")
-        desk.patch({"suspend": True})
-        desk.wait_phase("Suspended")
+        client.create({"runPolicy": {"suspendGraceSeconds": 0}})
+        client.wait_phase("Running")
+        self.account(client, "own-account")
+        client.patch({"suspend": True})
+        client.wait_phase("Suspended")
         template = {"spec": {"serviceAccountName": "own-account"}}
-        desk.patch({"suspend": False, "pools": {"head": {"template": template}}})
-        desk.wait_phase("Running", attempt=2)
-        bindings = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{desk.namespace}/rolebindings"
-        [subject] = desk.cluster.api.request("GET", f"{bindings}/test-driver")["subjects"]
+        client.patch({"suspend": False, "pools": {"head": {"template": template}}})
+        client.wait_phase("Running", attempt=2)
+        bindings = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{client.namespace}/rolebindings"
+        [subject] = client.cluster.api.request("GET", f"{bindings}/test-driver")["subjects"]
         assert subject["name"] == "own-account"
 
 
@@ -165,28 +167,28 @@ class TestGone:
         cluster.api.request("POST", "/api/v1/namespaces", body)
         cluster.wait(f"/api/v1/namespaces/{going}/serviceaccounts", bool, "a default service account")
         with running_operator(cluster, tmp_path, None, lease_namespace=namespace) as operator:
-            desk = Desk(cluster, going)
-            desk.create()
-            desk.wait_phase("Running")
+            client = JobClient(cluster, going)
+            client.create()
+            client.wait_phase("Running")
             cluster.api.request("DELETE", f"/api/v1/namespaces/{going}")
-            cluster.wait(desk.pods_path, lambda pods: not pods, "no pods", seconds=SECONDS)
-            cluster.wait(desk.jobs, lambda jobs: not jobs, "no jobs", seconds=SECONDS)
+            cluster.wait(client.pods_path, lambda pods: not pods, "no pods", seconds=SECONDS)
+            cluster.wait(client.jobs, lambda jobs: not jobs, "no jobs", seconds=SECONDS)
             lines = operator.process.log.read_text().splitlines()
             assert [line for line in lines if going in line and "next try" in line] == []
 
-    async def test_a_job_deleted_unseen_is_forgotten(self, here, desk):
+    async def test_a_job_deleted_unseen_is_forgotten(self, here, client):
         woken = []
         jobs = JobStore(woken.append, {})
-        first, second = desk, Desk(desk.cluster, desk.namespace, "second")
+        first, second = client, JobClient(client.cluster, client.namespace, "second")
         for each in (first, second):
             jobs.seen(each.create())
-        refs = [(desk.namespace, "test"), (desk.namespace, "second")]
-        desk.cluster.api.request("DELETE", f"{desk.jobs}/test")
-        await sweep(jobs, here.client, desk.namespace)
+        refs = [(client.namespace, "test"), (client.namespace, "second")]
+        client.cluster.api.request("DELETE", f"{client.jobs}/test")
+        await sweep(jobs, here.client, client.namespace)
         assert jobs.refs() == refs[1:] and woken == [*refs, refs[0]]
         assert jobs.count("Pending") == 1
         jobs.seen(first.create())
-        await sweep(jobs, here.client, desk.namespace)
+        await sweep(jobs, here.client, client.namespace)
         assert set(jobs.refs()) == set(refs)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.operator.operator_site import SHARED, Desk, condition, running_operator
+from tests.support.operator.operator_site import SHARED, JobClient, condition, running_operator
 from tests.support.operator.scaling_site import scale_at_random
 
 JOBS, SCALE_DOWNS = 4, 5
@@ -34,49 +34,51 @@ async def test_a_busy_worker_that_is_killed_is_noticed(cluster, namespace, opera
 
 class TestByHand:
     @pytest.fixture
-    def desk(self, cluster, namespace, operator):
-        desk = Desk(cluster, namespace)
+    def client(self, cluster, namespace, operator):
+        client = JobClient(cluster, namespace)
         grace = {"runPolicy": {"drainGraceSeconds": 120}}
-        desk.create({"pools.fastRollout.replicas": 3, **grace, **SHARED})
-        desk.wait_phase("Running")
-        return desk
+        client.create({"pools.fastRollout.replicas": 3, **grace, **SHARED})
+        client.wait_phase("Running")
+        return client
 
-    def ready(self, desk, pool, count):
-        return desk.wait(lambda job: job["status"]["pools"][pool]["ready"] == count, f"{count} ready workers")
+    def ready(self, client, pool, count):
+        return client.wait(
+            lambda job: job["status"]["pools"][pool]["ready"] == count, f"{count} ready workers"
+        )
 
-    def test_the_runtime_names_the_pods_that_go(self, desk):
-        names = sorted(pod["metadata"]["name"] for pod in desk.pods("fastRollout"))
-        desk.cluster.kubectl("scale", "rljob", "test", "-n", desk.namespace, "--replicas=1")
-        job = desk.wait(lambda job: job["status"].get("scaleDowns"), "a scale-down")
+    def test_the_runtime_names_the_pods_that_go(self, client):
+        names = sorted(pod["metadata"]["name"] for pod in client.pods("fastRollout"))
+        client.cluster.kubectl("scale", "rljob", "test", "-n", client.namespace, "--replicas=1")
+        job = client.wait(lambda job: job["status"].get("scaleDowns"), "a scale-down")
         assert "waiting for the runtime to free pods of fast-rollout" in condition(job, "Running")["message"]
-        desk.report(released=[names[0]])
-        desk.wait(lambda job: job["status"]["training"].get("released") == [names[0]], "one released")
-        assert len(desk.pods("fastRollout")) == 3  # one is not enough: both go together
-        desk.report(released=names[:2])
-        self.ready(desk, 1, 1)
-        job = desk.wait(lambda job: not job["status"].get("scaleDowns"), "the scale-down to be over")
-        assert [pod["metadata"]["name"] for pod in desk.pods("fastRollout")] == names[2:]
-        assert "2 removed, 1 wanted" in desk.wait_event("ScaledDown")
+        client.report(released=[names[0]])
+        client.wait(lambda job: job["status"]["training"].get("released") == [names[0]], "one released")
+        assert len(client.pods("fastRollout")) == 3  # one is not enough: both go together
+        client.report(released=names[:2])
+        self.ready(client, 1, 1)
+        job = client.wait(lambda job: not job["status"].get("scaleDowns"), "the scale-down to be over")
+        assert [pod["metadata"]["name"] for pod in client.pods("fastRollout")] == names[2:]
+        assert "2 removed, 1 wanted" in client.wait_event("ScaledDown")
         assert job["status"]["fastRolloutReplicas"] == 1
 
-    def test_without_an_answer_pods_go_after_the_grace(self, desk):
-        desk.patch({"runPolicy": {"drainGraceSeconds": 2}})
-        desk.scale(1)
-        self.ready(desk, 1, 1)
-        assert "drainGraceSeconds are over" in desk.wait_event("DrainTimedOut")
+    def test_without_an_answer_pods_go_after_the_grace(self, client):
+        client.patch({"runPolicy": {"drainGraceSeconds": 2}})
+        client.scale(1)
+        self.ready(client, 1, 1)
+        assert "drainGraceSeconds are over" in client.wait_event("DrainTimedOut")
 
-    def test_a_trainer_of_another_size(self, desk):
-        desk.patch({"pools": {"trainer": {"replicas": 3}}})
-        job = desk.wait(lambda job: job["status"].get("scaleDowns"), "a resize")
+    def test_a_trainer_of_another_size(self, client):
+        client.patch({"pools": {"trainer": {"replicas": 3}}})
+        job = client.wait(lambda job: job["status"].get("scaleDowns"), "a resize")
         assert "to stop for trainer" in condition(job, "Running")["message"]
-        assert len(desk.pods("trainer")) == 1
-        desk.report(trainerStoppedFor=3)
-        self.ready(desk, 0, 3)
-        desk.report()
-        desk.patch({"pools": {"trainer": {"replicas": 2}}})
-        desk.wait(lambda job: job["status"].get("scaleDowns"), "a resize")
-        desk.report(trainerStoppedFor=2)
-        self.ready(desk, 0, 2)
-        job = desk.wait(lambda job: not job["status"].get("scaleDowns"), "no resize any more")
+        assert len(client.pods("trainer")) == 1
+        client.report(trainerStoppedFor=3)
+        self.ready(client, 0, 3)
+        client.report()
+        client.patch({"pools": {"trainer": {"replicas": 2}}})
+        client.wait(lambda job: job["status"].get("scaleDowns"), "a resize")
+        client.report(trainerStoppedFor=2)
+        self.ready(client, 0, 2)
+        job = client.wait(lambda job: not job["status"].get("scaleDowns"), "no resize any more")
         assert (job["status"]["attempt"], job["status"]["restarts"]) == (1, 0)
-        assert len(desk.pods("fastRollout")) == 3
+        assert len(client.pods("fastRollout")) == 3

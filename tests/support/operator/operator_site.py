@@ -1,9 +1,9 @@
-"""An operator as a process, and a desk from which a test works with RLJobs as a person and as the runtime do.
+"""An operator as a process, and a client that plays the user of an RLJob and its runtime.
 
 with running_operator(cluster, tmp_path, namespace) as operator:
-    desk = Desk(cluster, namespace)
-    desk.create()
-    desk.wait_phase("Running")
+    client = JobClient(cluster, namespace)
+    client.create()
+    client.wait_phase("Running")
     operator.process.stop(kill=True)
     operator.process.start()
 """
@@ -104,8 +104,8 @@ SHARED = {"storage.volume": {"nfs": {"server": "files", "path": "/runs"}}}
 """What a job with several trainer pods needs; pods of fake nodes mount nothing."""
 
 
-class Desk:
-    """One RLJob's namespace, seen by a person with kubectl and by the runtime with its field manager."""
+class JobClient:
+    """Makes, changes and reads one RLJob and its objects: as its user does, and as the runtime does."""
 
     def __init__(self, cluster: Cluster, namespace: str, name: str = "test") -> None:
         """`name`: of the job that is meant where none is named."""
