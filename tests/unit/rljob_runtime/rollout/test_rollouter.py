@@ -133,11 +133,17 @@ class Rollout:
         ((64, 64), 8, 100, 16),
     ],
 )
+@pytest.mark.parametrize("pokes", [0, 20], ids=["left alone", "woken in every turn"])
 def test_as_many_prompts_are_dispatched_as_engines_can_begin(
-    limits: tuple[int, ...], samples: int, admitted: int, dispatched: int
+    limits: tuple[int, ...], samples: int, admitted: int, dispatched: int, pokes: int
 ) -> None:
+    """Woken while the newest requests have yet to ask for their engines, it dispatches none either."""
+
     async def main() -> None:
         async with Rollout(limits, samples, admitted=admitted) as job:
+            for _ in range(pokes):
+                job.rollouter.poke()
+                await asyncio.sleep(0)
             await asyncio.sleep(5)
             assert job.dispatched == dispatched
             assert job.fetched == list(range(dispatched)), "in order"
