@@ -39,6 +39,11 @@ ENDS = {
         "AttemptFailed",
     ),
     "the pod fails for no reason told": ({"phase": "Failed"}, Kind.FAILED, "AttemptFailed"),
+    "the pod is deleted, and its containers say nothing": (
+        {"phase": "Failed", **DELETED},
+        Kind.DISRUPTED,
+        "HeadLost",
+    ),
     "the pod is evicted": ({"phase": "Failed", "disrupted": "Evicted"}, Kind.DISRUPTED, "HeadLost"),
     "pre-empted, the driver fails": (
         {"driver": end(1), "disrupted": "PreemptionByScheduler"},
@@ -209,6 +214,23 @@ def test_own_failures_count_up_to_the_limit():
         "Attempts that failed: 2; backoffLimit is 1. The driver ended: exit code 1: boom",
     )
     assert told(second) == ["Failed"]
+
+
+def test_a_refusal_without_words_names_the_exit_code():
+    plan = planned(with_pods(running(), replace(pod("head"), driver=end(2))), 120)
+    assert said_of(plan, "Failed") == ("True", "InvalidConfiguration", "exit code 2")
+
+
+@pytest.mark.parametrize("code", [-1, 3, 129, 131, 134, 137, 139, 143, 255])
+@pytest.mark.parametrize(
+    "taken", [None, "DeletionByTaintManager"], ids=["all trainers", "a trainer was taken"]
+)
+def test_every_other_exit_code_is_a_failure_of_the_jobs_own(code, taken):
+    """Only exit code 1 may be the trainer's loss: the driver reports that itself."""
+    trainer = replace(pod("trainer"), disrupted=taken)
+    ended = ending(attempt_of(with_pods(running(), replace(pod("head"), driver=end(code)), trainer)), at(120))
+    assert (ended.kind, ended.reason) == (Kind.FAILED, "AttemptFailed")
+    assert ended.message == f"The driver ended: exit code {code}"
 
 
 def test_what_the_runtime_refuses_is_not_tried_again():
