@@ -39,6 +39,9 @@ _RAY_ENV = {
 }
 _LOGS = {"RAY_LOG_TO_STDERR": "1", "RAY_BACKEND_LOG_LEVEL": "warning", "RAY_LOGGER_LEVEL": "warning"}
 """What actors print is the container's log, and not a file in the pod; of Ray itself its warnings."""
+_STARTS = "RAY_worker_maximum_startup_concurrency"
+"""How many processes of actors a Ray node starts at a time. Without it: as many as it has CPUs, one at least,
+and our nodes offer no CPU."""
 _DRAIN = "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"
 """How long a Ray that is told to end waits for its actors, in seconds."""
 
@@ -79,7 +82,10 @@ def worker_template(key: JobKey, spec: Spec, attempt: int, name: Pool, pool: Poo
     """A pod of one of the worker pools. A rollout pod that is to go was drained by the runtime, and ends at
     once."""
     drain = _TRAINER_DRAIN_SECONDS if name == "trainer" else 0
-    ray = _container(spec, WORKER_CONTAINER, _env({**_RAY_ENV, **_LOGS, _DRAIN: str(drain)}))
+    environment = {**_RAY_ENV, **_LOGS, _DRAIN: str(drain)}
+    if name == "trainer":
+        environment[_STARTS] = str(pool.accelerators_per_worker)
+    ray = _container(spec, WORKER_CONTAINER, _env(environment))
     held = devices(spec, pool.accelerators_per_worker)
     ray["resources"] = container_resources(pool.resources, worker_defaults(pool, bool(held)), held)
     pod = _pod(key, spec, pool, [ray])

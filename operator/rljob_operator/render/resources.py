@@ -96,9 +96,8 @@ def ray_start(
     """`rayStartParams` and, where KubeRay has it, `resources` of a group whose Ray nodes offer `units`:
     `GPU`, and resources of other names. KubeRay refuses a group that says them in both.
 
-    No node offers a CPU: no actor of ours asks for one, and Ray keeps an idle process for each. (With none,
-    Ray starts the actors of a node one after the other.) Nor does a process read logs from files: they go to
-    the containers' output.
+    No node offers a CPU: no actor of ours asks for one, and Ray keeps an idle process for each. Nor does a
+    process read logs from files: they go to the containers' output.
     """
     units = {"CPU": 0, **units}
     started = {

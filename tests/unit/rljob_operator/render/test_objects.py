@@ -349,3 +349,15 @@ def test_the_objects_as_a_whole(name, changes, kuberay):
     rendered = to_yaml(objects(KEY, spec(changes), 1, kuberay))
     path = GOLDEN / f"render-{name}.yaml"
     assert rendered == path.read_text(), f"{path} is not what is rendered:\n{rendered}"
+
+
+@pytest.mark.parametrize("accelerators", [1, 8])
+def test_a_trainer_pod_starts_its_ranks_at_once(accelerators):
+    """Ray starts as many processes at a time as a node has CPUs, and ours offer none."""
+    pools = {name: {"acceleratorsPerWorker": accelerators} for name in ("trainer", "fastRollout")}
+    rendered = cluster(NVIDIA | {"pools": pools})
+    found = {
+        name: environment(pod(rendered, name)["containers"][0]).get("RAY_worker_maximum_startup_concurrency")
+        for name in ("trainer", "fast-rollout")
+    }
+    assert found == {"trainer": str(accelerators), "fast-rollout": None}
