@@ -196,13 +196,15 @@ def group_patch(**fields):
 
 PATCHES = {
     "raised": (
-        step(6, 3, FOUR, names=[3]),
+        (6, 3, FOUR),
+        {"names": [3]},
         group_patch(
             seen_replicas=3, seen_workers_to_delete=(name(3),), replicas=6, workers_to_delete=(name(3),)
         ),
     ),
     "lowered by released pods": (
-        step(2, 4, FOUR, released=[1, 2]),
+        (2, 4, FOUR),
+        {"released": [1, 2]},
         group_patch(
             seen_replicas=4,
             seen_workers_to_delete=(),
@@ -212,7 +214,8 @@ PATCHES = {
         ),
     ),
     "lowered by a released pod and one that has not started": (
-        step(2, 4, (*FOUR[:3], PENDING), released=[0]),
+        (2, 4, (*FOUR[:3], PENDING)),
+        {"released": [0]},
         group_patch(
             seen_replicas=4,
             seen_workers_to_delete=(),
@@ -223,7 +226,8 @@ PATCHES = {
         ),
     ),
     "lowered while a name is still on the list, and another is not needed there any more": (
-        step(2, 3, FOUR, names=[3, 8], released=[2]),
+        (2, 3, FOUR),
+        {"names": [3, 8], "released": [2]},
         group_patch(
             seen_replicas=3,
             seen_workers_to_delete=(name(3), name(8)),
@@ -234,7 +238,8 @@ PATCHES = {
         ),
     ),
     "the list is cleared": (
-        step(3, 3, FOUR[:3], names=[3]),
+        (3, 3, FOUR[:3]),
+        {"names": [3]},
         group_patch(
             seen_replicas=3,
             seen_workers_to_delete=(name(3),),
@@ -244,7 +249,8 @@ PATCHES = {
         ),
     ),
     "raised back": (
-        step(3, 3, (*FOUR[:3], pod(FAST, 9)), names=[3]),
+        (3, 3, (*FOUR[:3], pod(FAST, 9))),
+        {"names": [3]},
         group_patch(
             seen_replicas=3,
             seen_workers_to_delete=(name(3),),
@@ -256,9 +262,9 @@ PATCHES = {
 }
 
 
-@pytest.mark.parametrize(("resized", "action"), PATCHES.values(), ids=PATCHES)
-def test_a_patch_says_what_it_rests_on(resized, action):
-    assert resized.action == action
+@pytest.mark.parametrize(("positional", "named", "action"), PATCHES.values(), ids=PATCHES)
+def test_a_patch_says_what_it_rests_on(positional, named, action):
+    assert step(*positional, **named).action == action
 
 
 def test_what_is_late_is_named_without_a_wait_for_what_has_not_started():

@@ -289,3 +289,48 @@ def test_a_long_job_needs_no_more_memory_than_a_short_one():
         queue.ack([uid], 0)
     assert queue.stats().done == 5000
     assert not queue._done.ahead and not queue._held and not queue._holders
+
+
+def test_without_clients_nobody_can_be_overdue():
+    assert broker(clients=()).next_deadline() is None
+
+
+def test_counters_add_up_over_several_times():
+    queue = broker(capacity=20)
+    for number, uid in enumerate((1, 2)):
+        put(queue, number, uid)
+        get(queue, number, uid)
+        assert queue.gone("trainer") == []
+        queue.touch("trainer", now=1.0)
+        assert queue.ack([10 + uid], 0)[0] == [True]
+    queue.reset(1, 0, [])
+    for uids in ([3], [4, 5]):
+        with pytest.raises(WrongTerm):
+            queue.ack(uids, 0)
+    stats = queue.stats()
+    assert (stats.expired, stats.acknowledged_unseen, stats.stale_acknowledgements) == (2, 2, 3)
+
+
+def test_a_withdrawn_get_takes_nothing():
+    queue = broker()
+    assert get(queue, 1, 5) == []
+    assert queue.withdraw(("trainer", 1)) == []
+    assert queue.stats().waiting_gets == 0
+    assert put(queue, 1, 5) == [Stored(("driver", 1), (True,))]
+
+
+def test_waiting_requests_are_told_why_they_end_with_the_term():
+    queue = broker(capacity=2)
+    put(queue, 1, 0)
+    put(queue, 2, 1)
+    get(queue, 1, 7)
+    why = "the job went back to a checkpoint"
+    assert queue.reset(term=1, watermark=0, ahead=[]) == (
+        1,
+        [Impossible(("driver", 2), why), Impossible(("trainer", 1), why)],
+    )
+
+
+def test_what_the_queue_is():
+    stats = broker(capacity=8, term=3, clients=("driver", "trainer")).stats()
+    assert (stats.capacity_samples, stats.term, stats.clients) == (8, 3, 2)
