@@ -149,7 +149,9 @@ SECTIONS = {
     "mutants": (
         "Small changes that the tests notice",
         "`make mutants`: mutmut makes one small change at a time to the code that decides (a comparison, a number, a "
-        "word, an argument left out) and runs the unit and property tests of that code. Goal: at least 90 % of the "
+        "word, an argument left out) and runs the unit and property tests of that code. Packages: `api` is how errors of "
+        "an RLJob are told, `groups`, `routing`, `parallel` and `broker` are the rooms of the runtime of these names, "
+        "`scaling` its fleet's, `plan-*` the operator's decisions in four parts. Goal: at least 90 % of the "
         "changes noticed, in each package. Changes that no test can tell from the original are listed with the reason in "
         "`tests/bench/mutants_equivalent.toml` and not counted. mutmut rather than cosmic-ray, as it changes arguments, "
         "assignments and words besides operators, and tries a change in a fork of a process that has everything "

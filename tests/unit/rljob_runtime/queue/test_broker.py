@@ -311,6 +311,21 @@ def test_counters_add_up_over_several_times():
     assert (stats.expired, stats.acknowledged_unseen, stats.stale_acknowledgements) == (2, 2, 3)
 
 
+def test_the_smallest_queue():
+    queue = Broker(1, 0.5)
+    queue.touch("driver", now=0.0)
+    assert put(queue, 1, 0, samples=1) == [Stored(("driver", 1), (True,))]
+    assert queue.next_deadline() == 0.5
+
+
+def test_every_duplicate_counts():
+    queue = broker()
+    put(queue, 1, 5)
+    put(queue, 2, 5)
+    put(queue, 3, 5)
+    assert queue.stats().duplicates == 2
+
+
 def test_a_withdrawn_get_takes_nothing():
     queue = broker()
     assert get(queue, 1, 5) == []
