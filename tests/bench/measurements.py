@@ -155,9 +155,9 @@ SECTIONS = {
         "changes noticed, in each package. Changes that no test can tell from the original are listed with the reason in "
         "`tests/bench/mutants_equivalent.toml` and not counted. mutmut rather than cosmic-ray, as it changes arguments, "
         "assignments and words besides operators, and tries a change in a fork of a process that has everything "
-        "imported, in a tenth of the time that a new process takes. It leaves class bodies and functions with "
-        "decorators alone: bounds of fields and rules have tests of their own, one for each "
-        "(`tests/unit/rljob_api/test_rules.py`).",
+        "imported in place of a new process. It leaves class bodies and functions with decorators alone: the rules of "
+        "an RLJob, which stand in class bodies, have a case each in `tests/unit/rljob_api/test_rules.py`. The parts "
+        "`plan-*` were measured while other work took most of the cores, before the newest of their tests.",
     ),
     "suite": (
         "The project's own tests",
