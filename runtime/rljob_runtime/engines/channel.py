@@ -16,14 +16,14 @@ MAX_MESSAGE_BYTES = 256 * 2**20
 
 
 class Submit(msgspec.Struct, frozen=True, tag="submit"):
-    """Generate these. One that is known already (it is sent again after a lost connection) is not begun a
-    second time; if it has ended, its result is sent again."""
+    """Generate the responses to these requests. A request that the worker knows (it was sent again after a
+    lost connection) is not begun a second time; if it has ended, its result is sent again."""
 
     requests: tuple[Request, ...]
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):
-    """End these early."""
+    """End these requests early; their results have what was generated so far."""
 
     request_ids: tuple[str, ...]
 

@@ -126,6 +126,7 @@ class FakeEngine:
         self._check_alive()
         self._settle()
         if mode == "wait":
+            # None is admitted from here on, so the running ones alone are waited for.
             self._draining = True
             while self._running:
                 self._drained.clear()
@@ -152,11 +153,13 @@ class FakeEngine:
         self._check_alive()
         self.version = ref.version
         for running in [*self._running.values(), *self._waiting.values()]:
+            # What was generated so far keeps its label.
             running.spans.mark(ref.version, running.done)
 
     async def resume(self) -> None:
         self._check_alive()
         if self._paused:
+            # The step under way stood still as well: it ends later by the length of the pause.
             self._begun += asyncio.get_running_loop().time() - self._paused_at
             for running in self._running.values():
                 running.prefill_left = self._prefill(running)
@@ -181,6 +184,7 @@ class FakeEngine:
                 running.future.set_exception(EngineDied(self._dead))
         self._running.clear()
         self._waiting.clear()
+        # A pause that waits for the running requests wakes, and finds the engine dead.
         self._drained.set()
         if self._timer is not None:
             self._timer.cancel()
@@ -230,12 +234,15 @@ class FakeEngine:
         """Compute what has happened until now: tokens generated, requests ended, waiting ones admitted."""
         now = asyncio.get_running_loop().time()
         while self._running and not self._paused:
+            # One round for each request that ends: from then on fewer run, and a step takes another time. The
+            # beginning may lie after now by a rounding error.
             elapsed = max(0.0, now - self._begun)
             prefill, step, steps = self._ahead()
             spent = min(elapsed, prefill)
             for running in self._running.values():
                 running.prefill_left = max(0.0, running.prefill_left - spent)
             self._begun += spent
+            # Steps that take no time are all over at once.
             tokens = steps if step == 0 else min(steps, int((elapsed - spent) / step + _ROUNDING))
             if elapsed < prefill or tokens == 0:
                 return
@@ -243,6 +250,7 @@ class FakeEngine:
             self._credit(tokens)
             self._admit()
         if not self._paused:
+            # Nothing ran until now: the next step begins here.
             self._begun = now
 
     def _credit(self, tokens: int) -> None:

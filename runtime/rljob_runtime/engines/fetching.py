@@ -75,7 +75,7 @@ class FetchingEngine:
         self._engine = self._build(folder)
         await self._engine.start(version)
         weights = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-        # What is being fetched, and what a restarted engine's forerunner left.
+        # Room for two versions: the one that is fetched, and one that an engine that was killed left behind.
         disk = Path(tempfile.gettempdir()) / self._fetch.run_id
         root = choose_root(self._fetch.run_id, disk, 2, weights)
         self._store = await asyncio.to_thread(WeightStore, root, 1)
@@ -102,6 +102,7 @@ class FetchingEngine:
         try:
             await self._inner.load(WeightRef(ref.version, "shm", str(folder)))
         finally:
+            # Also where it was not loaded: what is tried again is fetched again, whole.
             await self._drop()
 
     async def resume(self) -> None:
@@ -129,7 +130,9 @@ class FetchingEngine:
         return self._store
 
     async def _on_this_machine(self, ref: WeightRef) -> Path:
-        """The folder of a version, fetched unless it is here; another one goes."""
+        """The folder with the weights of `ref` on this machine, fetched unless it is there. The version that
+        was fetched before is removed first, to make room."""
+        # `prepare` has brought it here already.
         if self._fetched is not None and self._fetched[0] == ref:
             return self._fetched[1]
         await self._drop()
@@ -142,14 +145,15 @@ class FetchingEngine:
         return folder
 
     async def _drop(self) -> None:
-        """Remove the version that was fetched."""
+        """Remove the version that was fetched, if there is one."""
         if self._fetched is not None:
             folder = self._fetched[1]
             self._fetched = None
             await asyncio.to_thread(self._open_store.drop, folder)
 
     def _fetch_version(self, ref: WeightRef) -> Path:
-        """The folder of a version on this machine."""
+        """Fetch a version into the store and return its folder. Blocking. Raises `WeightsGone`, `Damaged`,
+        `OSError`."""
         address, _, name = ref.location.rpartition("/")
         server = Endpoint(address, self._fetch.server_public)
         with FolderClient(server, client_keys(self._fetch.keys)) as client:

@@ -25,6 +25,7 @@ from rljob_runtime.net.auth import ClientKeys, Endpoint, dial
 from rljob_runtime.samples import Generation
 
 _log = logging.getLogger(__name__)
+# Not EVENT_CONNECTED, which comes before the keys are compared.
 _LINKED = zmq.EVENT_HANDSHAKE_SUCCEEDED
 _CUT = zmq.EVENT_DISCONNECTED
 _DENIED = zmq.EVENT_HANDSHAKE_FAILED_AUTH
@@ -77,6 +78,7 @@ class RemoteEngine:
 
     async def start(self, version: int) -> None:
         try:
+            # The connection is made while the model loads.
             endpoint = await self._order("open", seconds=self._start_seconds)
             self._spawn(self._watch_actor())
             self._connect(endpoint)
@@ -93,6 +95,7 @@ class RemoteEngine:
             raise ValueError(f"engine {self.name}: request {request.request_id} was submitted before")
         result: asyncio.Future[Generation] = asyncio.get_running_loop().create_future()
         self._submitted[request.request_id] = _Submitted(request, result)
+        # All requests of one turn of the loop travel in one message.
         if not self._outgoing:
             asyncio.get_running_loop().call_soon(self._flush)
         self._outgoing.append(request)
@@ -100,7 +103,10 @@ class RemoteEngine:
         try:
             return await result
         except asyncio.CancelledError:
+            # The entry stays until its result arrives: `pause` counts results, and a new connection repeats
+            # the abort.
             if request.request_id in self._submitted and self._death is None:
+                # The request may not have been sent yet, and its abort must not overtake it.
                 self._flush()
                 self._send(channel.Abort((request.request_id,)))
             raise
@@ -114,6 +120,8 @@ class RemoteEngine:
     async def pause(self, mode: PauseMode) -> None:
         self._flush()
         seconds = math.inf if mode == "wait" else self._control_seconds
+        # Orders go through Ray and requests through ZeroMQ, and neither waits for the other. So the worker is
+        # told how many requests to wait for, and tells how many results there are to wait for.
         ended = await self._order("pause", mode, self._begun, seconds=seconds)
         await self._until(lambda: self._ended >= ended, "results have not arrived")
 
@@ -138,8 +146,9 @@ class RemoteEngine:
             if self._death is None:
                 await self._order("close", seconds=min(_CLOSE_SECONDS, self._control_seconds))
         except EngineDied:
-            pass  # which is what was to be brought about
+            pass  # It has ended already, or does not answer: the kill below ends it.
         self._die(f"engine {self.name}: it was closed")
+        # Last: it ends the process at once, and the engine could not end processes of its own any more.
         ray.kill(self._actor)
         await self._disconnect()
 
@@ -154,6 +163,7 @@ class RemoteEngine:
             async with asyncio.timeout(seconds if math.isfinite(seconds) else None):
                 return await getattr(self._actor, method).remote(*arguments)
         except RayTaskError as error:
+            # Ray wraps what a method raised; the cause is the exception itself.
             if isinstance(error.cause, EngineDied):
                 raise self._die(str(error.cause)) from None
             raise error.cause from None
@@ -197,6 +207,7 @@ class RemoteEngine:
 
     def _connect(self, endpoint: Endpoint) -> None:
         self._socket = zmq.asyncio.Context.instance().socket(zmq.DEALER)
+        # Before `dial`, so that no event of the connection is missed.
         self._monitor = self._socket.get_monitor_socket(_LINKED | _CUT | _DENIED)
         self._token = dial(self._socket, endpoint, self._keys)
         self._expect_contact()
@@ -252,9 +263,11 @@ class RemoteEngine:
 
     def _arrive(self, request_id: str, outcome: Generation | channel.Failure) -> None:
         submitted = self._submitted.pop(request_id, None)
+        # A result that was sent twice, over two connections, counts once.
         if submitted is None:
             return
         self._ended += 1
+        # Its submitter was cancelled.
         if submitted.result.done():
             return
         if isinstance(outcome, Generation):
@@ -266,6 +279,8 @@ class RemoteEngine:
     async def _watch_connection(self) -> None:
         while True:
             frame, _ = await self._monitor.recv_multipart()
+            # A monitor event is two frames; the first has the 16-bit number of the event, in native byte
+            # order, and a 32-bit value that is of no interest here.
             (event,) = struct.unpack_from("=H", frame)
             if event == _LINKED:
                 self._have_contact()
@@ -277,6 +292,7 @@ class RemoteEngine:
 
     def _send_again(self) -> None:
         """After a new connection: the worker ignores what it knows, and repeats results that got lost."""
+        # These are among `_submitted`, all of which are sent.
         self._outgoing.clear()
         if self._submitted:
             self._send(channel.Submit(tuple(each.request for each in self._submitted.values())))
@@ -285,6 +301,7 @@ class RemoteEngine:
                 self._send(channel.Abort(tuple(cancelled)))
 
     def _expect_contact(self) -> None:
+        # Several connections may break in a row: the time runs from the first.
         if self._deadline is None:
             why = f"engine {self.name}: no connection for {self._contact_seconds:g} s"
             self._deadline = asyncio.get_running_loop().call_later(self._contact_seconds, self._die, why)

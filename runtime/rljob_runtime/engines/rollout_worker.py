@@ -48,7 +48,7 @@ class RolloutWorker:
         self._running: dict[str, bytes] = {}
         """Requests that have not ended, each with the connection its result goes to."""
         self._results: dict[str, Generation | Failure] = {}
-        """Requests that have ended and whose results the client may not have."""
+        """Requests that have ended and whose results the client has not confirmed (`channel.Received`)."""
         self._begun = 0
         self._ended = 0
         self._arrival = asyncio.Event()
@@ -63,6 +63,7 @@ class RolloutWorker:
     async def open(self) -> Endpoint:
         """Begin to listen, if it does not already. Raises `AddressError` where it cannot."""
         if self._gate is None:
+            # A context of its own: a gate has an authenticator, and a context has room for one.
             context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
             self._gate = Gate(context, self._address, self._keys, channel.MAX_MESSAGE_BYTES)
             self._socket = zmq.asyncio.Socket(self._gate.socket)
@@ -78,11 +79,13 @@ class RolloutWorker:
     async def pause(self, mode: PauseMode, begun: int) -> int:
         """Pause once `begun` requests have arrived, counted from the start: those submitted before. Returns
         how many have ended; their results are on the way."""
+        # This order came through Ray and may have overtaken requests, which come through ZeroMQ.
         while self._begun < begun:
             self._arrival.clear()
             await self._arrival.wait()
         running = [task for task in self._tasks if task.get_name() == _GENERATE]
         await self._engine.pause(mode)
+        # Their tasks count the results a moment after the engine has ended them.
         if mode == "abort" and running:
             await asyncio.wait(running)
         return self._ended
@@ -107,6 +110,7 @@ class RolloutWorker:
         """Wait until the engine has ended; why it has."""
         if self._closed is None:
             raise RuntimeError(f"engine {self._name}: not opened")
+        # Shielded: the future is shared, and a cancelled caller must not cancel it for the others.
         return await asyncio.shield(self._closed)
 
     # Data
@@ -129,6 +133,7 @@ class RolloutWorker:
                     self._arrival.set()
                 case channel.Abort(request_ids):
                     for request_id in request_ids:
+                        # In a task: an abort may take a round trip to the engine core, and reading goes on.
                         self._spawn(self._engine.abort(request_id))
                 case channel.Received(request_ids):
                     for request_id in request_ids:
@@ -136,6 +141,7 @@ class RolloutWorker:
 
     def _begin(self, identity: bytes, request: Request) -> None:
         known = request.request_id in self._running
+        # A new connection has a new identity: the result goes to the one that asked last.
         self._running[request.request_id] = identity
         if request.request_id in self._results:
             self._post(request.request_id)
@@ -180,6 +186,7 @@ class RolloutWorker:
         self._send(identity, channel.Refused(why))
 
     def _send(self, identity: bytes, message: channel.FromWorker) -> None:
+        # In a task, since its callers cannot wait; tasks begin in the order of these calls.
         self._spawn(self._deliver([identity, encode_message(message)]))
 
     async def _deliver(self, frames: list[bytes]) -> None:

@@ -114,6 +114,7 @@ class TorchEngine:
     async def pause(self, mode: PauseMode) -> None:
         self._check_alive()
         if mode == "wait":
+            # None is admitted from here on, so the slots empty.
             self._draining = True
             self._changed.set()
             while any(self._slots):
@@ -122,6 +123,7 @@ class TorchEngine:
                 self._check_alive()
         self._paused = True
         self._changed.set()
+        # A step may be under way in the thread.
         await self._at_rest.wait()
         self._check_alive()
         if mode == "abort":
@@ -144,6 +146,7 @@ class TorchEngine:
         self.version = ref.version
         for running in [*self._slots, *self._waiting.values()]:
             if running is not None:
+                # The KV cache is of the old weights: it is filled anew, from the first token on.
                 running.cached = 0
                 running.spans.mark(ref.version, len(running.log_probs))
 
@@ -162,6 +165,7 @@ class TorchEngine:
         if self._loop_task is not None:
             self._loop_task.cancel()
         if self._thread is not None:
+            # It waits for the step under way, which must not hold up the loop.
             await asyncio.to_thread(self._thread.shutdown)
 
     def _build(self) -> "SlotModel":
@@ -182,6 +186,7 @@ class TorchEngine:
 
     async def _run(self) -> None:
         while True:
+            # Cleared before looking: what changes from here on ends the wait below.
             self._changed.clear()
             self._admit()
             active = [(slot, running) for slot, running in enumerate(self._slots) if running is not None]
@@ -192,6 +197,7 @@ class TorchEngine:
             self._at_rest.clear()
             tokens, log_probs = await self._in_thread(self._step, active)
             for slot, running in active:
+                # One that was aborted during the step has returned without this token.
                 if self._slots[slot] is running:
                     self._advance(slot, running, int(tokens[slot]), float(log_probs[slot]))
 
@@ -210,17 +216,20 @@ class TorchEngine:
 
         assert self._model is not None
         count = len(self._slots)
+        # Free slots take token 0 at position 0: every step has the same shape.
         inputs, positions = np.zeros(count, np.int64), np.zeros(count, np.int64)
         seeds, draws = np.zeros(count, np.uint64), np.zeros(count, np.uint64)
         for slot, running in active:
             inputs[slot] = running.tokens[running.cached]
             positions[slot] = running.cached
             seeds[slot] = seed_word(running.request.seed)
+            # Position in the whole response, over all attempts: a continuation draws what would have come.
             draws[slot] = running.request.generated + len(running.log_probs)
         return draw(self._model.step(inputs, positions), uniforms(seeds, draws), self._sampling)
 
     def _advance(self, slot: int, running: _Running, token: int, log_prob: float) -> None:
         running.cached += 1
+        # Its tokens are not all in the KV cache yet: what comes next is known, and the draw is of no use.
         if running.cached < len(running.tokens):
             return
         running.tokens.append(token)
@@ -268,6 +277,7 @@ class TorchEngine:
                 running.future.set_exception(EngineDied(self._dead))
         self._slots = [None] * len(self._slots)
         self._waiting.clear()
+        # Whoever waits for one of them wakes, and finds the engine dead.
         for event in (self._drained, self._at_rest, self._changed):
             event.set()
 

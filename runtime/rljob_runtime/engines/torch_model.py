@@ -48,6 +48,7 @@ class _SlotLayer(CacheLayerMixin):  # type: ignore[misc]
         return self.keys, self.values
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        # Columns that the mask covers, and the first of them: always all.
         return self._length, 0
 
     def get_seq_length(self) -> int:
@@ -93,6 +94,7 @@ class SlotModel:
         `tokens` and `positions` have shape (slots,); the result (slots, vocabulary), float32. An entry at
         position p sees what the slot got at positions 0 to p, so a sequence starts over by starting at 0.
         """
+        # In place: the layers of the cache hold this very tensor.
         self._positions.copy_(torch.from_numpy(positions))
         hidden = self._columns[None, :] > self._positions[:, None]
         mask = torch.zeros(self.slots, 1, 1, self.length, dtype=self._dtype)
@@ -117,6 +119,7 @@ class SlotModel:
         check_same_model(self._shapes, folder)
         target = self._model.state_dict()
         for name, tensor in read_tensors(folder).items():
+            # A tied head may be stored as well; the model has it as its input embedding.
             if name in self._shapes:
                 target[name].copy_(tensor)
 
@@ -136,6 +139,7 @@ def _check_length(config: Any, length: int, folder: Path) -> None:
             f"{folder}: sequences of {length} tokens asked for, "
             f"the model takes {config.max_position_embeddings}"
         )
+    # A window that no sequence reaches changes nothing, and a config may name one that no layer uses.
     window = getattr(config, "sliding_window", None)
     if window and length > window and "sliding_attention" in (getattr(config, "layer_types", None) or ()):
         raise UnsupportedModel(

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from rljob_runtime.engines.protocol import Sampling
 
 _GOLDEN = 0x9E3779B97F4A7C15
+"""The increment of SplitMix64: 2**64 divided by the golden ratio, as an odd number."""
 _MASK = (1 << 64) - 1
 
 
@@ -40,8 +41,10 @@ def draw(
     `logits` has shape (rows, vocabulary); `randoms` has shape (rows,), values in [0, 1).
     """
     log_probs = torch.log_softmax(restrict(logits.float() / sampling.temperature, sampling), dim=-1)
+    # In double precision: sums over a large vocabulary would swallow its small probabilities.
     cumulative = log_probs.double().exp_().cumsum_(dim=-1)
     target = torch.from_numpy(randoms)[:, None] * cumulative[:, -1:]
+    # right=True: the first entry above the target, so that a token of probability 0 is never drawn.
     tokens = torch.searchsorted(cumulative, target, right=True)
     chosen = log_probs.gather(1, tokens)[:, 0]
     return tokens[:, 0].to(torch.int32).numpy(), chosen.numpy()
@@ -59,14 +62,17 @@ def restrict(logits: torch.Tensor, sampling: Sampling) -> torch.Tensor:
     if sampling.top_p < 1.0:
         ordered, order = logits.sort(dim=-1, descending=True, stable=True)
         probs = ordered.softmax(dim=-1)
+        # Probability of all that is more probable: the token that crosses top-p stays in.
         before = probs.cumsum(dim=-1) - probs
         outside = before >= sampling.top_p
         outside[:, 0] = False
+        # argsort of a permutation is its inverse: back to the order of the vocabulary.
         logits = logits.masked_fill(outside.gather(1, order.argsort(dim=-1)), -torch.inf)
     return logits
 
 
 def _mix(word: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    # Multipliers and shifts of SplitMix64.
     word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return word ^ (word >> np.uint64(31))

@@ -43,7 +43,7 @@ class _Ticket:
     def __init__(self, request: Request) -> None:
         self.request = request
         self.spans: SpanRecorder | None = None
-        """Set when it enters the core."""
+        """The versions of its tokens; None until it is in the core."""
         self.aborted = False
         self.gate: asyncio.Future[None] | None = None
         """While it waits for `resume`."""
@@ -99,14 +99,17 @@ class VllmEngine:
         loop = asyncio.get_running_loop()
         self._death = loop.create_future()
         self._tensors = tensor_shapes(self._shape.model_folder)
+        # Before `VllmCore`, whose constructor imports vLLM.
         os.environ.update(environment(self._shape, os.getpid()))
         self._launch = loop.run_in_executor(None, VllmCore, self._shape)
         try:
+            # A start that is cancelled goes on in its thread: `_shut` waits for it and ends its processes.
             self._core = await asyncio.shield(self._launch)
         except (RuntimeError, ValueError, OSError) as error:
             self._die(f"vLLM did not start: {' '.join(str(error).split())}")
             self._check_alive()
         for process in self._live_core().processes:
+            # A sentinel is readable once its process has ended.
             loop.add_reader(process.sentinel, self._on_exit, process)
         await self._guarded(self._live_core().label(version))
         self.version = version
@@ -116,6 +119,7 @@ class VllmEngine:
         check_request(request, self._shape.max_length, request.request_id in self._tickets)
         ticket = self._tickets[request.request_id] = _Ticket(request)
         try:
+            # In a loop: another pause may begin before this task runs again.
             while self._paused and not ticket.aborted:
                 ticket.gate = asyncio.get_running_loop().create_future()
                 await self._guarded(ticket.gate)
@@ -133,6 +137,7 @@ class VllmEngine:
         ticket.aborted = True
         if ticket.gate is not None and not ticket.gate.done():
             ticket.gate.set_result(None)
+        # One that is half-way in is aborted by `_run` when it is inside.
         if ticket.spans is not None:
             await self._guarded(self._live_core().abort(request_id))
 
@@ -165,6 +170,7 @@ class VllmEngine:
             raise RuntimeError(f"engine {self.name}: load while not paused")
         core = self._live_core()
         await self._guarded(core.outputs_processed())
+        # Before the weights change: all these tokens are of the old ones.
         counts = core.token_counts()
         if ref.transport == "shm":
             with reading(Path(ref.location)) as folder:
@@ -191,6 +197,7 @@ class VllmEngine:
 
     async def resume(self) -> None:
         self._check_alive()
+        # The core first: what the gate lets in is to find it running.
         await self._guarded(self._live_core().resume())
         self._paused = False
         for ticket in self._tickets.values():
@@ -214,6 +221,7 @@ class VllmEngine:
                 await self._guarded(core.abort(ticket.request.request_id))
             output = await self._guarded(collector.get())
         except asyncio.CancelledError:
+            # vLLM would generate the rest for nobody.
             await core.abort(ticket.request.request_id)
             raise
         return output.outputs[0]
@@ -223,6 +231,7 @@ class VllmEngine:
         self._entering += 1
         try:
             collector = await self._guarded(core.add(ticket.request))
+            # The version cannot change meanwhile: `pause` waits for this.
             ticket.spans = SpanRecorder(self.version)
             return collector
         finally:
@@ -275,6 +284,7 @@ class VllmEngine:
             return
         core = self._core
         if core is None:
+            # It is starting: there is something to end only when that is over.
             await asyncio.wait((self._launch,))
             core = None if self._launch.exception() else self._launch.result()
         if core is not None:

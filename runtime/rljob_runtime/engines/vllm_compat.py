@@ -21,6 +21,7 @@ Accelerator = Literal["nvidia", "ascend", "cpu"]
 _SHUTDOWN_SECONDS = 3.0
 
 _COLLECTIVE = {"nvidia": "nccl", "ascend": "hccl"}
+"""By accelerator, the name of vLLM's backend for weights that are broadcast."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,11 @@ def arguments(shape: VllmShape) -> dict[str, Any]:
     options, cpu = shape.options, shape.accelerator == "cpu"
     additional = dict(options.additional_config)
     if shape.accelerator == "ascend":
+        # vllm-ascend refuses weight updates while its weights are in the NZ layout; this turns that off.
         additional.setdefault("rl_config", {"enabled": True})
     chosen: dict[str, Any] = {
         "model": str(shape.model_folder),
+        # Tokens go in and come out.
         "skip_tokenizer_init": True,
         "dtype": shape.dtype,
         "seed": shape.seed,
@@ -77,7 +80,9 @@ def arguments(shape: VllmShape) -> dict[str, Any]:
         "tensor_parallel_size": shape.tensor_parallel,
         "enforce_eager": cpu or options.enforce_eager,
         "enable_prefix_caching": options.prefix_caching,
+        # The default, raw_logprobs, leaves out temperature, top-k and top-p.
         "logprobs_mode": "processed_logprobs",
+        # Not the sampling defaults that the model's generation_config.json may hold.
         "generation_config": "vllm",
         "use_tqdm_on_load": False,
         "disable_log_stats": True,
@@ -135,7 +140,9 @@ class VllmCore:
             top_p=sampling.top_p,
             top_k=sampling.top_k,
             stop_token_ids=list(sampling.stop_token_ids),
+            # The stop tokens above are all that end a response, not those that the model's files name.
             ignore_eos=True,
+            # Of the drawn token alone; flat, without a dict for each token.
             logprobs=0,
             flat_logprobs=True,
             detokenize=False,
@@ -169,6 +176,7 @@ class VllmCore:
             WeightTransferUpdateRequest,
         )
 
+        # The location names the group: a new group meets at a new address.
         if self._joined != location:
             meeting = Rendezvous.parse(location)
             info = {
@@ -179,6 +187,7 @@ class VllmCore:
             }
             await self._llm.init_weight_transfer_engine(WeightTransferInitRequest(init_info=info))
             self._joined = location
+        # All three in the order in which the trainer sends: by name, ascending.
         update = {
             "names": list(shapes),
             "dtype_names": [self._shape.dtype] * len(shapes),

@@ -32,6 +32,7 @@ class WeightLoader:
             self.reload_weights(weights_iterator=_tensors(Path(folder)), is_checkpoint_format=True)
         _repack_embeddings(self.model_runner.get_model())
         if self.device.type != "cpu":
+            # The copies run on the device's own time; the answer is to mean that they are done.
             torch.accelerator.synchronize()
 
 
@@ -76,5 +77,6 @@ def _end_with(host: int) -> None:
     threading.Thread(target=wait, name="rljob-end-with-host", daemon=True).start()
 
 
+# The host itself may import this module too: `vllm_compat` does.
 if (_host := os.environ.get(HOST_VARIABLE)) and int(_host) != os.getpid():
     _end_with(int(_host))
