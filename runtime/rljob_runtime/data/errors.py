@@ -8,7 +8,7 @@ class DataError(ValueError):
 
 
 class AnswersMissing(DataError):
-    """No row has an answer where there must be some: what is wrong, and the name that was probably meant."""
+    """No row has an answer, and some must. `fault` says what is wrong, `near` what name was meant."""
 
     def __init__(self, fault: str, near: str | None = None) -> None:
         super().__init__(f"{fault}. Did you mean {near}?" if near else fault)

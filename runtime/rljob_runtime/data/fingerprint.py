@@ -27,6 +27,7 @@ class DataFingerprint(msgspec.Struct, frozen=True):
 
 def difference(recorded: DataFingerprint, now: DataFingerprint) -> str | None:
     """Why a job cannot go on with the data as it is now, and what to do; None where it can."""
+    # Content first: other rows commonly change which ones are too long, and are the cause to name.
     if recorded.content != now.content:
         counts = f"{recorded.rows:,} rows then, {now.rows:,} now"
         what = counts if recorded.rows != now.rows else f"other content in its {now.rows:,} rows"

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from rljob_runtime.data.tokenizer import TextTokenizer
 
 _HEAD_CHARACTERS = 32
-"""Characters, to each token of the limit, that are tokenized first. Text has about four to a token."""
+"""Of a long text so many characters for each token of the limit, its head, are tokenized first. Common text
+has about four characters to a token, so that this is eight times what may be needed."""
 _FAR_ABOVE = 2
-"""A head with more than this many times the limit decides: tokens at the cut are few, and may differ."""
+"""A head of more than this many times the limit in tokens decides that the prompt is too long. The factor
+leaves room for the tokens at the cut, which may be others than in the whole text."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ def lengths(tokenizer: TextTokenizer, texts: Sequence[tuple[str, bool]], limit: 
     found = []
     for text, rendered in texts:
         tokens, cut = len(next(chats if rendered else plain)), len(text) > reach
+        # Text with unusually long tokens, such as runs of blanks: only the whole of it can tell.
         if cut and tokens <= _FAR_ABOVE * limit:
             tokens, cut = len(tokenizer.encode(text, rendered=rendered)), False
         found.append(Length(tokens, at_least=cut))

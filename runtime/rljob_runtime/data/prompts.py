@@ -25,14 +25,17 @@ from rljob_runtime.samples import Prompt
 _SCAN_ROWS = 1024
 """Rows tokenized at a time when lengths are checked."""
 _WHOLE_BELOW = 16 << 20
+"""Bytes. A file up to this size is checked whole before a job starts: that takes a few seconds at most."""
 _CHECKED_ROWS = 1000
+"""Rows that are checked of what is larger, or has no size."""
 _LOOKED_AT = 8
 """Rows that `first_prompts` looks at for each prompt that is wanted."""
 _DIGEST_BYTES = 16
+"""128 bits: enough against collisions by chance, and short in a checkpoint."""
 
 
 class PromptSource:
-    """Prompts by uid."""
+    """The prompt of each uid: a job's data, in its order, epoch after epoch."""
 
     def __init__(self, data: Data, tokenizer: TextTokenizer, seed: int, base: Path) -> None:
         """Opens the data (paths are relative to `base`) and measures every prompt.
@@ -45,6 +48,7 @@ class PromptSource:
         self._tokenizer = tokenizer
         self._seed = seed
         self._shuffle = data.shuffle
+        # The digest is fed by the pass that measures the prompts: the data are read once.
         content = hashlib.blake2b(digest_size=_DIGEST_BYTES)
         self._kept = _usable_rows(self._source, tokenizer, data, content.update)
         _check_answers(self._source, data, needed=False, whole=True)
@@ -52,6 +56,7 @@ class PromptSource:
         """Prompts of one epoch."""
         self.skipped = len(self._source) - self.rows
         """Rows left out because their prompt is too long."""
+        # All rows are in `content`, also those left out: `used` alone tells of another limit or tokenizer.
         self.fingerprint = DataFingerprint(
             self._source.name,
             len(self._source),
@@ -118,6 +123,7 @@ def _prompt(row: Row, tokenizer: TextTokenizer, uid: int, epoch: int, number: in
 def _check_answers(source: Source, data: Data, needed: bool, whole: bool) -> None:
     # An API server writes the default into an RLJob, so that one is not known to be what a person wants.
     named = data.answer_field != Data.model_fields["answer_field"].default
+    # Data without answers are right where the reward needs none: only a field that was named must be there.
     if not (needed or named) or any(source.row(n).answer is not None for n in range(len(source))):
         return
     field, there = data.answer_field, source.fields()
@@ -138,7 +144,8 @@ def _digest(data: bytes) -> str:
 def _usable_rows(
     source: Source, tokenizer: TextTokenizer, data: Data, take: Callable[[bytes], object] | None = None
 ) -> NDArray[np.int64] | None:
-    """Rows whose prompt is not too long; None for all. `take` is given the content of all rows in order."""
+    """Numbers of the rows whose prompt is not too long, ascending, shape (rows,); None where that is all of
+    them. `take` is given the content of all rows, in order. Raises `DataError`."""
     if len(source) == 0:
         raise DataError(f"{source.name}: no prompts in it")
     limit = data.max_prompt_tokens
@@ -154,6 +161,7 @@ def _usable_rows(
         return None
     if data.long_prompts == "error":
         first = int(long[0])
+        # Measured again: the array holds numbers alone, and the message tells "more than" from "exactly".
         length = _length(source, tokenizer, first, limit)
         raise DataError(
             f"{source.where(first)}: the prompt has {length}, above data.maxPromptTokens "
@@ -173,6 +181,7 @@ def _usable_rows(
 def _lengths(
     source: Source, tokenizer: TextTokenizer, limit: int, take: Callable[[bytes], object] | None
 ) -> Iterator[NDArray[np.int64]]:
+    """Tokens of the prompts of `_SCAN_ROWS` rows at a time, each of shape (rows,)."""
     for start in range(0, len(source), _SCAN_ROWS):
         numbers = range(start, min(start + _SCAN_ROWS, len(source)))
         rows = [source.row(number) for number in numbers]
@@ -193,6 +202,7 @@ def _measure(
     try:
         return lengths(tokenizer, [_render(row.prompt, tokenizer) for row in rows], limit)
     except DataError:
+        # The tokenizer was given many texts at once and does not say which it refused: one by one finds it.
         for number, row in zip(numbers, rows, strict=True):
             try:
                 lengths(tokenizer, [_render(row.prompt, tokenizer)], limit)

@@ -9,7 +9,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+# Integers of Python have no width: each multiplication is cut to 64 bits. numpy's wrap around by themselves.
 _MASK = (1 << 64) - 1
+# 2^64 divided by the golden ratio, rounded to an odd number; the other two are the paper's `mix64variant13`.
 _GOLDEN = 0x9E3779B97F4A7C15
 _FIRST = 0xBF58476D1CE4E5B9
 _SECOND = 0x94D049BB133111EB
@@ -35,6 +37,8 @@ def mix_many(key: int, count: int) -> NDArray[np.uint64]:
 def permutation(seed: int, epoch: int, rows: int) -> NDArray[np.int64]:
     """The rows of an epoch in their order: shape (rows,). Two epochs are cached, because groups of two
     epochs are in flight where one ends."""
+    # Stable: the other kinds may order equal keys differently in another version of numpy.
     order = np.argsort(mix_many(mix(mix(seed, 0), epoch), rows), kind="stable")
+    # It is shared by all callers through the cache.
     order.setflags(write=False)
     return order

@@ -60,6 +60,7 @@ class JsonlSource:
         more rows than that."""
         self.name = str(path)
         self._fields = (prompt_field, answer_field)
+        # Eight bytes for each row and list, not a Python object: data sets have millions of rows.
         self._starts = array("q")
         self._lines = array("q")
         try:
@@ -105,6 +106,7 @@ class JsonlSource:
 
     def _decode(self, line: bytes, where: str) -> dict[str, Any]:
         try:
+            # A byte order mark, which some editors put before the first line.
             value = msgspec.json.decode(line.removeprefix(b"\xef\xbb\xbf"))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             shown = line[:40].decode(errors="replace").strip()
@@ -152,8 +154,8 @@ class _ParquetTable:
 class GeneratedSource:
     """Prompts of a built-in task; row i is a function of the seed and i alone.
 
-    copy and count: random letters; repeat: one letter, several times; reverse: random letters. The answer is
-    the expected response, for count the number of letters.
+    The prompt of copy, count and reverse is random letters, that of repeat one random letter several times.
+    The answer is the expected response; for count it is the number of letters.
     """
 
     name = "data.generated"
@@ -181,6 +183,7 @@ class GeneratedSource:
 
     def row(self, index: int) -> Row:
         config = self._config
+        # A random stream for each row: number 0 is its length, number n its letter n.
         key = mix(self._seed, index)
         length = config.min_length + mix(key, 0) % (config.max_length - config.min_length + 1)
         if config.task == "repeat":
@@ -214,6 +217,7 @@ def to_row(record: dict[str, Any], prompt_field: str, answer_field: str, where: 
         raise DataError(
             f"{where}: {missing_name('field', prompt_field, _names(record))} (see data.promptField)"
         )
+    # `bool` by itself: Python's True is an int.
     if isinstance(answer, bool) or not isinstance(answer, str | int | float | None):
         raise DataError(f'{where}: field "{answer_field}" must be text or a number, not {_kind(answer)}')
     return Row(
@@ -275,6 +279,7 @@ def _open_parquet(path: Path, data: Data, limit: int | None) -> Source:
         with parquet.ParquetFile(path) as file:
             there = {field.name: _fields_of(field.type) for field in file.schema_arrow}
             columns = _columns(list(there), data, str(path))
+            # A file without rows gives no batch to take.
             if limit is None or file.metadata.num_rows == 0:
                 table = file.read(columns=columns)
             else:
@@ -306,6 +311,7 @@ def _load_data_set(name: str, config: HuggingFaceData) -> Any:
     import datasets
 
     try:
+        # `load_dataset` refuses a folder that `save_to_disk` wrote; these files tell it.
         if not any((Path(name) / file).is_file() for file in ("dataset_dict.json", "state.json")):
             return datasets.load_dataset(name, config.config, split=config.split)
         saved = datasets.load_from_disk(name)
@@ -321,6 +327,7 @@ def _load_data_set(name: str, config: HuggingFaceData) -> Any:
 def _columns(names: list[str], data: Data, where: str) -> list[str]:
     """The columns to read: those with the prompt, and with the answer where there is one."""
     fields = (data.prompt_field, data.answer_field)
+    # A field of an object is read with the whole column that has the object.
     prompt, answer = (field if field in names else field.partition(".")[0] for field in fields)
     if prompt not in names:
         raise DataError(f"{where}: {missing_name('column', data.prompt_field, names)} (see data.promptField)")

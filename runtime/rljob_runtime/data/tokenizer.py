@@ -21,6 +21,7 @@ Messages = Sequence[dict[str, str]]
 NOT_A_CHARACTER = "\ufffd"
 """What the character tokenizer decodes a token to that stands for no character."""
 _TOKENIZER_FILES = ("tokenizer*.json", "*.model", "vocab.*", "*.tiktoken", "tekken.json")
+"""Under these names the common kinds of tokenizers keep their vocabulary."""
 _NO_TOKENIZER = "{folder}: no tokenizer in it: copy tokenizer.json there, or name another in tokenizer.path"
 
 
@@ -128,7 +129,9 @@ class CharacterTokenizer:
 
         special = {"<pad>": self.pad_id, "<bos>": self.bos_id, "<eos>": self.eos_id, "<sep>": self.sep_id}
         backend = Backend(models.WordLevel({**special, **self._ids}))
+        # The model looks up whole words: cut so, each character is one, line breaks too.
         backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+        # Without a decoder tokens are joined with spaces between them.
         backend.decoder = Fuse()
         backend.post_processor = processors.TemplateProcessing(
             single="<bos> $A <sep>", special_tokens=[("<bos>", self.bos_id), ("<sep>", self.sep_id)]
@@ -139,6 +142,7 @@ class CharacterTokenizer:
             bos_token="<bos>",
             eos_token="<eos>",
             sep_token="<sep>",
+            # It would take out spaces before punctuation, and positions would shift.
             clean_up_tokenization_spaces=False,
         )
         fast.save_pretrained(str(folder))
@@ -153,7 +157,9 @@ class FolderTokenizer:
         """Raises `DataError` when the folder holds no tokenizer that can end a response."""
         self._folder = folder
         self._inner = _load_auto_tokenizer(folder)
+        # Not the number of tokens: ids may have gaps.
         self.vocabulary_size = max(self._inner.get_vocab().values()) + 1
+        # Some chat models end their turns by a token that only generation_config.json names.
         stops = set(_generation_stops(folder))
         if self._inner.eos_token_id is not None:
             stops.add(int(self._inner.eos_token_id))
@@ -165,6 +171,7 @@ class FolderTokenizer:
         self.stop_ids = tuple(sorted(stops))
         eos, pad, bos = self._inner.eos_token_id, self._inner.pad_token_id, self._inner.bos_token_id
         self.eos_id = self.stop_ids[0] if eos is None else int(eos)
+        # Many tokenizers have no padding token; the end token is the usual stand-in.
         self.pad_id = self.eos_id if pad is None else int(pad)
         self.bos_id = None if bos is None else int(bos)
 
@@ -176,7 +183,7 @@ class FolderTokenizer:
             return []
         try:
             encoded = self._inner(list(texts), add_special_tokens=not rendered, return_attention_mask=False)
-        except Exception as error:  # what `tokenizers` raises is no subclass
+        except Exception as error:  # `tokenizers` raises plain `Exception`s
             raise DataError(f"{self._folder}: the tokenizer refuses the text: {one_line(error)}") from error
         return [np.array(ids, dtype=np.int32) for ids in encoded["input_ids"]]
 
