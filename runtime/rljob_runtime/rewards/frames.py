@@ -12,6 +12,7 @@ from rljob_runtime.samples import decoder, encode
 
 HEADER_BYTES = 4
 MAX_FRAME_BYTES = 1 << 30
+"""More is no sample: a length beyond it means that the stream is out of step."""
 
 
 class Setup(msgspec.Struct, frozen=True, tag="setup"):
@@ -78,5 +79,6 @@ class FrameBuffer:
                 break
             frames.append(bytes(self._data[start : start + size]))
             position = start + size
+        # Once for all frames: each deletion moves what is behind it.
         del self._data[:position]
         return frames

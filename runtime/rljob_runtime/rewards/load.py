@@ -41,7 +41,9 @@ def load_reward(
     its neighbours when it runs. Raises `RewardLoadError`.
     """
     folders = [str(folder.resolve()) for folder in search_path]
+    # In front, so that a module beside the manifest wins over an installed one of the same name.
     sys.path[:0] = [folder for folder in folders if folder not in sys.path]
+    # The import system remembers folders' contents, and the file may be newer than that.
     importlib.invalidate_caches()
     module_name, _, name = path.partition(":")
     module = _import(path, module_name, folders)
@@ -58,6 +60,7 @@ def _import(path: str, module_name: str, folders: list[str]) -> ModuleType:
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
+        # The module itself, or a package above it, is missing; otherwise it is there and imports what is not.
         if error.name is not None and f"{module_name}.".startswith(f"{error.name}."):
             looked = f" in {', '.join(folders)} or" if folders else " in"
             raise RewardLoadError(
@@ -113,6 +116,7 @@ def _check_signature(path: str, function: RewardFunction, arguments: Mapping[str
     if not positional and not any(p.kind is p.VAR_POSITIONAL for p in parameters):
         raise RewardLoadError(f'cannot use "{path}": its first parameter must take the RewardInput')
     named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    # The first positional parameter takes the sample and cannot be given by name.
     names = [p.name for p in named if p not in positional[:1]]
     for argument in arguments:
         if argument not in names and not takes_any:

@@ -18,6 +18,7 @@ from rljob_runtime.rewards import RewardInput
 
 _DELIMITED = re.compile(r"\$|\\boxed|\\\(|\\\[")
 _AGAIN_SECONDS = 1.0
+"""Seconds until a time limit interrupts again what goes on after the first time."""
 
 # It warns that its time limit is off.
 logging.getLogger("math_verify").setLevel(logging.ERROR)

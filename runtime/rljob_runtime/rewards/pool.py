@@ -24,6 +24,7 @@ from rljob_runtime.rewards.process import Job, WorkerProcess, WorkerStartError
 _START_SECONDS = 120.0
 """Time that a worker may take to import the function."""
 _START_ATTEMPTS = 3
+"""Of a worker that ends or hangs at its start. A function that cannot be loaded is not tried again."""
 _LOGGED_FAILURES = 5
 """Failures of each reason that are logged; all are counted."""
 
@@ -85,10 +86,12 @@ class RewardPool:
 
     async def start(self) -> None:
         """Start the workers. Raises `RewardLoadError` when the function cannot be used, `RewardPoolError`."""
+        # All at once: each imports the function's module, which may take long.
         starts = [asyncio.ensure_future(self._start_worker()) for _ in range(self._size)]
         try:
             workers = await asyncio.gather(*starts)
         except BaseException:
+            # `gather` leaves the others running when one fails: those that came up meanwhile are ended.
             for start in starts:
                 start.cancel()
             for result in await asyncio.gather(*starts, return_exceptions=True):
@@ -128,6 +131,7 @@ class RewardPool:
         finally:
             self._batches.discard(done)
             for job in jobs:
+                # Of a call that was cancelled, or a pool that broke: what is done already ignores it.
                 job.finish(Score(0.0, "cancelled"))
         return scores
 
@@ -163,9 +167,11 @@ class RewardPool:
                 self._dispatch()
                 left = await worker.ended()
                 self._ready.discard(worker)
+                # To the front and in their order: these samples have waited longest.
                 self._waiting.extendleft(reversed(left))
                 self._dispatch()
                 self.counters.worker_restarts += 1
+                # Until it is ready the other workers take the samples.
                 worker = await self._start_worker()
         except (RewardLoadError, RewardPoolError) as error:
             self._break(RewardPoolError(f"no reward worker can be started: {error}"))
@@ -182,6 +188,7 @@ class RewardPool:
         """Give a worker its share of what waits, and no more than it has room for."""
         if worker not in self._ready or not self._waiting:
             return
+        # Rounded up. Without a share the first worker would fill its window while others stay idle.
         share = -(-len(self._waiting) // len(self._ready))
         jobs: list[Job] = []
         while self._waiting and len(jobs) < min(worker.room, share):
@@ -203,6 +210,7 @@ class RewardPool:
 
     def _break(self, error: RewardPoolError) -> None:
         """No sample will be scored any more."""
+        # The first reason stays: closing a broken pool must not hide why it broke.
         self._broken = self._broken or error
         self._waiting.clear()
         for done in self._batches:

@@ -30,6 +30,7 @@ _BOOTSTRAP = (
 _DRAIN_SECONDS = 1.0
 """How long results of an ended process may still arrive; only a process that it started can delay them."""
 _LOOKAHEAD_SECONDS = 0.02
+"""Seconds of work that a worker is given at a time, see `window`."""
 _LARGEST_WINDOW = 64
 
 
@@ -39,7 +40,7 @@ class Job:
     __slots__ = ("_report", "done", "number", "sample")
 
     def __init__(self, number: int, sample: RewardInput, report: Callable[[Score], None]) -> None:
-        """`report` is called once."""
+        """`number` is unique in the pool; `report` is called once, with the score."""
         self.number = number
         self.sample = sample
         self.done = False
@@ -95,7 +96,9 @@ class WorkerProcess(asyncio.Protocol):
 
     async def start(self, setup: Setup, log: Path | None, deadline_seconds: float) -> Ready:
         """Start the process and wait for its answer to `setup`. Raises `WorkerStartError`."""
+        # A socket and not the standard streams: a reward function may print.
         ours, theirs = socket.socketpair()
+        # Closed here once the process has its copy: else its end would not be seen on ours.
         with theirs:
             self._process = await _spawn(theirs.fileno(), log)
             await self._loop.create_connection(lambda: self, sock=ours)
@@ -120,7 +123,7 @@ class WorkerProcess(asyncio.Protocol):
         )
 
     def give(self, jobs: Sequence[Job]) -> None:
-        """Send samples."""
+        """Send samples. The time limit holds for each; that of the first begins now if the worker is idle."""
         assert self._transport is not None
         data = b"".join(frame(Task(job.number, job.sample)) for job in jobs)
         if not self._jobs:
@@ -134,11 +137,13 @@ class WorkerProcess(asyncio.Protocol):
         assert self._process is not None
         exited: asyncio.Future[Any] = asyncio.ensure_future(self._process.wait())
         try:
+            # First either, then both: results from before the end may still be in the socket.
             await asyncio.wait([exited, self._closed], return_when=asyncio.FIRST_COMPLETED)
             await asyncio.wait([exited, self._closed], timeout=_DRAIN_SECONDS)
         finally:
             exited.cancel()
         code = await self.stop()
+        # With a reason the pool ended it, and the sample it was at has failed with that already.
         if self._jobs and self.reason is None:
             self._jobs.popleft().finish(Score(0.0, f"worker died ({describe_exit(code)})"))
         left = list(self._jobs)
@@ -146,7 +151,7 @@ class WorkerProcess(asyncio.Protocol):
         return left
 
     async def stop(self) -> int:
-        """Kill the process and what it started; its exit code."""
+        """Kill the process and what it started. Its exit code, negative for a signal."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -181,12 +186,15 @@ class WorkerProcess(asyncio.Protocol):
             return
         if not self._jobs or self._jobs[0].number != message.number:
             raise msgspec.DecodeError(f"an answer to sample {message.number}, which it was not given")
+        # Results come in order: the worker begins with the next sample now.
         self._deadline = self._loop.time() + self._timeout
         before = self._seconds
+        # A mean in which each older sample weighs half as much: it follows a function whose speed changes.
         self._seconds = message.seconds if before is None else (before + message.seconds) / 2
         self._jobs.popleft().finish(Score(message.value, message.failure, message.seconds))
 
     def _watch(self) -> None:
+        # One timer is enough, however often the deadline moves: it looks when it fires, and is set again.
         if self._timer is None:
             self._timer = self._loop.call_at(self._deadline, self._check)
 
@@ -220,6 +228,7 @@ async def _spawn(descriptor: int, log: Path | None) -> asyncio.subprocess.Proces
     output = log.open("ab") if log is not None else None
     try:
         return await asyncio.create_subprocess_exec(
+            # -P: without the current folder in front, whose modules could be taken for Python's own.
             sys.executable,
             "-P",
             "-c",

@@ -26,6 +26,7 @@ def repeat(sample: RewardInput, times: int | None = None, overrun_penalty: float
 
 def count(sample: RewardInput, scale: float = 8.0) -> float:
     """As many tokens as the prompt has letters, whichever they are: 1 less the error divided by `scale`."""
+    # A finished response has a stop token at its end.
     length = len(sample.response_tokens) - int(sample.finished)
     return 1.0 - abs(length - len(sample.prompt)) / scale
 

@@ -27,8 +27,8 @@ class Verdict:
     words: str
     """How the first failed: type, message and place of the error."""
     certain: bool
-    """It will fail for every response. Otherwise it may be meant: a reward may raise for a response that is
-    not in the form it wants, and those of a trial are made up."""
+    """It will fail for every response. Otherwise the failure may be intended: a reward may raise for a
+    response that is not in the form it wants, and those of a trial are made up."""
 
 
 def verdict(scores: Sequence[Score]) -> Verdict | None:
@@ -36,6 +36,7 @@ def verdict(scores: Sequence[Score]) -> Verdict | None:
     failures = [score.failure for score in scores if score.failure is not None]
     if not failures or len(failures) < len(scores):
         return None
+    # A slow first call, such as one that loads a judge model, says nothing of later ones.
     if any(failure.startswith(("timeout", "cancelled")) for failure in failures):
         return None
     words = [failure.removeprefix(_ERROR) for failure in failures]

@@ -29,7 +29,7 @@ _TRACEBACKS = 3
 """Tracebacks printed of each type of exception; the pool counts them all."""
 LARGEST = 1e6
 """Largest size of a reward: beyond it the loss loses its digits, and far beyond it is infinite."""
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
 
 
 def main(descriptor: int, parent: int) -> None:
@@ -53,12 +53,14 @@ def die_with(parent: int) -> None:
     between two samples)."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # The parent may have ended before the kernel was asked.
     if os.getppid() != parent:
         os._exit(0)
 
 
 def to_number(value: Any) -> float:
     """The reward as a float. Raises ValueError for what is no finite number of at most `LARGEST` in size."""
+    # numpy's numbers are `Real`; its bool is not, and a reward that compares commonly returns it.
     if not isinstance(value, Real | np.bool_):
         raise ValueError(f"returned {type(value).__name__} {str(value)[:60]!r}, not a number")
     number = float(value)
@@ -74,11 +76,13 @@ def in_words(error: Exception) -> str:
     own folder that it came through: "KeyError: 'gold' (judge.py:12, in score)"."""
     text = ": ".join(filter(None, (type(error).__name__, one_line(error))))
     frames = traceback.extract_tb(error.__traceback__)
+    # The function is called in load.py: the frames behind that one are its own.
     callers = [at for at, frame in enumerate(frames) if frame.filename == load_reward.__code__.co_filename]
     own = frames[callers[-1] + 1 :] if callers else []
     if not own:
         return text
     folder = Path(own[0].filename).parent
+    # Not the innermost frame: that may be deep in a library to which the function gave something wrong.
     last = [frame for frame in own if Path(frame.filename).parent == folder][-1]
     return f"{text} ({Path(last.filename).name}:{last.lineno}, in {last.name})"
 
@@ -88,6 +92,7 @@ def _set_up(channel: socket.socket, setup: Setup) -> Callable[[RewardInput], Any
         function = load_reward(setup.function, setup.arguments, [Path(path) for path in setup.search_path])
     except RewardLoadError as error:
         if error.__cause__ is not None:
+            # Into the log of the reward workers: the answer to the pool has one line.
             traceback.print_exception(error.__cause__)
         channel.sendall(frame(Ready(str(error))))
         return None
@@ -104,6 +109,7 @@ def _score(function: Callable[[RewardInput], Any], task: Task, printed: Counter[
         kind = type(error).__name__
         failure = f"error: {in_words(error)}"
         printed[kind] += 1
+        # Of each type: a function that always fails must not fill the disk.
         if printed[kind] <= _TRACEBACKS:
             traceback.print_exc()
             sys.stderr.flush()
