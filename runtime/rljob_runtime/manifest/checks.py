@@ -40,6 +40,7 @@ def check_job(job: RLJob, folder: Path) -> tuple[list[Problem], list[Problem]]:
     from rljob_runtime.manifest.reward_trial import try_job_reward
 
     errors = [*_check_reward(job, folder), *_check_texts(job, folder)]
+    # Rewards are tried on the data by the tokenizer: all of them must be right.
     tried = try_job_reward(job, folder) if not errors else None
     if tried is None:
         return errors, []
@@ -49,7 +50,9 @@ def check_job(job: RLJob, folder: Path) -> tuple[list[Problem], list[Problem]]:
 
 def random_parameters(shape: RandomModel, vocabulary_size: int) -> int:
     """Number of parameters of a random model, norms and biases left out (below 1 %)."""
+    # Query and output have the width of all heads, key and value that of the shared ones.
     heads = 2 * shape.attention_heads + 2 * shape.key_value_heads
+    # The three matrices of the feed-forward layer: gate, up, down.
     layer = shape.hidden_size * (heads * shape.head_dim + 3 * shape.intermediate_size)
     embeddings = 1 if shape.tie_word_embeddings else 2
     return shape.layers * layer + embeddings * vocabulary_size * shape.hidden_size
@@ -98,6 +101,7 @@ def _check_texts(job: RLJob, folder: Path) -> Iterator[Problem]:
             check_model_type(model_folder, config)
         except ModelFolderError as error:
             yield Problem(_MODEL_PATH, _clause(error))
+            # It would be the one in the model's folder.
             if training.tokenizer is None:
                 return
         yield from _check_length(job, config)

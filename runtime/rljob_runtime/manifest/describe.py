@@ -9,7 +9,7 @@ from rljob_runtime.view.progress import Header
 
 
 def header_of(job: RLJob, manifest_folder: Path) -> Header:
-    """The view's header."""
+    """The view's header. Raises `DataError` or `ModelFolderError` where the model cannot be read."""
     pools, model = job.spec.pools, job.spec.training.model
     size = model_parameters(job, manifest_folder)
     if model.random is not None:
@@ -43,6 +43,6 @@ def _engine(job: RLJob) -> str:
 
 def _size(parameters: int) -> str:
     for unit, scale in (("B", 1e9), ("M", 1e6)):
-        if parameters >= scale / 10:
+        if parameters >= scale / 10:  # from 0.1 of the unit on
             return f"{parameters / scale:.2g} {unit}"
     return f"{parameters / 1e3:.2g} k"

@@ -18,7 +18,7 @@ from rljob_runtime.manifest.source import YamlError, YamlSource, parse
 
 @dataclass(frozen=True)
 class Finding:
-    """A problem and where it stands."""
+    """A problem and where it is: `line` counts from 1."""
 
     file: str
     line: int
@@ -64,7 +64,7 @@ def read(path: Path) -> Manifest:
     """The manifest at a path; raises `ManifestError`."""
     name = str(path)
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = path.read_text(encoding="utf-8-sig")  # with or without a byte order mark
     except OSError as error:
         reason = error.strerror or str(error)
         raise ManifestError([Finding(name, 1, Problem((), f"cannot be read: {reason}"))]) from error
@@ -76,6 +76,7 @@ def read(path: Path) -> Manifest:
         raise ManifestError(
             Finding(name, line, Problem((), fault)) for line, fault in error.faults
         ) from error
+    # First the kind: in a manifest of another one every field would be reported as unknown.
     wrong = _check_kind(source.value)
     if wrong:
         raise ManifestError(Finding(name, source.line(problem.path), problem) for problem in wrong)

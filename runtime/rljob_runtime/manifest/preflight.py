@@ -16,6 +16,7 @@ from rljob_api import RLJob
 from rljob_api.errors import Problem
 
 GIB = 2**30
+"""Bytes."""
 _WORKERS_PER_CORE = 4
 _PROCESS_BYTES = {
     "vllm": int(1.0 * GIB),
@@ -66,9 +67,10 @@ def preflight(job: RLJob, parameters: int, machine: Machine) -> list[Problem]:
 def measure(job: RLJob, checkpoints: Path, shared: bool = False) -> Machine:
     """What this machine has for the job; `checkpoints` is where its checkpoints will be (may not exist);
     `shared`: whether workers may share a device."""
+    # The folder need not exist yet: the one above it that does is on the same disk.
     there = next(path for path in [checkpoints, *checkpoints.parents] if path.exists())
     return Machine(
-        cores=len(os.sched_getaffinity(0)),
+        cores=len(os.sched_getaffinity(0)),  # those that this process may use
         accelerators=_count_accelerators(job.spec.accelerator),
         memory=available_memory(Path("/proc/meminfo").read_text(), _cgroup_room()),
         shm=shutil.disk_usage("/dev/shm").free if Path("/dev/shm").is_dir() else 0,
@@ -89,6 +91,8 @@ def available_memory(meminfo: str, cgroup_room: int | None) -> int:
 
 
 def _cgroup_room() -> int | None:
+    # In a container this is its own group, by version 2 of the interface. Elsewhere it is the root group,
+    # which has no limit and no such files.
     group = Path("/sys/fs/cgroup")
     limit, used = group / "memory.max", group / "memory.current"
     if not limit.is_file() or not used.is_file() or limit.read_text().strip() == "max":
@@ -99,6 +103,7 @@ def _cgroup_room() -> int | None:
 def _count_accelerators(kind: str) -> int:
     if kind == "ascend":
         visible = os.environ.get("ASCEND_RT_VISIBLE_DEVICES")
+        # One file for each device, davinci0 and so on; davinci_manager beside them is none.
         there = len([path for path in Path("/dev").glob("davinci*") if path.name[7:].isdigit()])
         return there if visible is None else min(there, len([part for part in visible.split(",") if part]))
     if kind == "nvidia":
@@ -144,6 +149,7 @@ def _accelerators(job: RLJob, machine: Machine) -> Iterator[Problem]:
     if enough:
         return
     cure = "set accelerator: cpu, or run it in a cluster"
+    # A pool that is too large by itself is named alone; otherwise it is their sum that is.
     over = {name: count for name, count in wanted.items() if count > machine.accelerators}
     for name, count in over.items():
         yield Problem(
@@ -176,6 +182,7 @@ def memory_needed(job: RLJob, parameters: int) -> int:
     name, engine = spec.training.rollout.engine.chosen
     needed = (engines * _PROCESS_BYTES[name]) + spec.training.reward.workers * _PROCESS_BYTES["reward"]
     ranks = spec.pools.trainer.replicas
+    # Elsewhere weights, KV cache and the trainer's state are in the accelerators' memory.
     if spec.accelerator == "cpu":
         kv_cache = int(engine.kv_cache_gi_b * GIB) if name == "vllm" else 0
         needed += engines * (kv_cache + parameters * weight_bytes(job)) + parameters * _TRAINING_BYTES
@@ -203,6 +210,7 @@ def _shared_memory(job: RLJob, parameters: int, machine: Machine) -> Iterator[Pr
     sync = job.spec.training.async_.weight_sync
     if sync.transport not in ("auto", "shm", "tcp"):
         return
+    # One more is needed than is kept: a version is written before an older one goes.
     copies = sync.pull.keep_versions if sync.pull is not None else 1
     needed = (copies + 1) * parameters * weight_bytes(job)
     if needed > machine.shm:

@@ -57,6 +57,7 @@ def made_up(prompt: Prompt, tokenizer: TextTokenizer) -> Iterator[RewardInput]:
     texts = [prompt.text, ""] if prompt.answer is None else [prompt.answer, prompt.text, ""]
     for text in dict.fromkeys(texts):
         try:
+            # As `rendered`: a response has none of the special tokens that are put around a prompt.
             tokens = tokenizer.encode(text, rendered=True)
         except DataError:  # an answer may have characters that the tokenizer lacks
             continue

@@ -14,7 +14,9 @@ import yaml
 from rljob_api.errors import Path
 
 _MAX_NODES = 100_000
+"""With aliases a file of a few lines can stand for billions of values; a manifest has a few hundred."""
 _MAX_DEPTH = 100
+"""An alias may also stand inside what it names, without end."""
 _TOO_DEEP = f"nested too deeply: more than {_MAX_DEPTH} levels, or a part that holds itself"
 
 
@@ -34,7 +36,7 @@ class YamlSource:
 
 
 class YamlError(ValueError):
-    """The text is no single YAML mapping; `faults` are (line, what is wrong)."""
+    """The text is no single YAML mapping; `faults` are (line from 1, what is wrong)."""
 
     def __init__(self, faults: list[tuple[int, str]]) -> None:
         super().__init__("; ".join(f"line {line}: {fault}" for line, fault in faults))
@@ -45,6 +47,7 @@ class _Loader(yaml.SafeLoader):
     """SafeLoader with kubectl's reading of numbers, and no dates."""
 
 
+# PyYAML follows YAML 1.1, in which 1e-6 is text for lack of a dot, 1:30 is 90, and 2026-01-01 is a date.
 _NUMBERS = {
     "tag:yaml.org,2002:int": re.compile(r"[-+]?(0b[01_]+|0x[0-9a-fA-F_]+|0o?[0-7_]*|[1-9][0-9_]*)$"),
     "tag:yaml.org,2002:float": re.compile(
@@ -52,6 +55,7 @@ _NUMBERS = {
     ),
 }
 _REPLACED = {*_NUMBERS, "tag:yaml.org,2002:timestamp"}
+# A dict of its own: the one that is inherited belongs to every SafeLoader of this process.
 _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag not in _REPLACED]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
@@ -62,6 +66,7 @@ for _tag, _pattern in _NUMBERS.items():
 
 def _integer(loader: _Loader, node: yaml.ScalarNode) -> int:
     digits = loader.construct_scalar(node).replace("_", "").lower()
+    # `int(..., 0)` knows octals as 0o17 and refuses the 017 of YAML 1.1.
     octal = re.fullmatch(r"([-+]?)0([0-7]+)", digits)
     return int(f"{octal[1]}0o{octal[2]}" if octal else digits, 0)
 
@@ -107,6 +112,7 @@ def _only_document(loader: _Loader) -> yaml.Node:
     found = None
     while loader.check_node():
         node = loader.get_node()
+        # Nothing between two `---`; an empty text in quotes has a style and counts.
         if node is None or (isinstance(node, yaml.ScalarNode) and not node.value and not node.style):
             continue
         if found is not None:
@@ -157,6 +163,7 @@ class _Reader:
             return None
 
     def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
+        # Before the merge: a key may replace one that comes in by <<, which is written elsewhere.
         self._refuse_doubled_keys(node)
         try:
             self._loader.flatten_mapping(node)
