@@ -20,7 +20,7 @@ import zmq
 from zmq.auth.thread import ThreadAuthenticator
 
 _MAX_IPC_PATH = 107
-"""Bytes in the path of a Unix socket on Linux."""
+"""Most bytes in the path of a Unix socket on Linux: 108 with the null byte at its end."""
 _PING_MILLISECONDS = 5_000
 _SILENCE_MILLISECONDS = 20_000
 """A connection without a sign of life for this long is closed and made anew."""
@@ -89,14 +89,18 @@ class Gate:
         """Connections refused for their key."""
         self._ipc = address.startswith("ipc://")
         self.socket = context.socket(zmq.ROUTER)
+        # Closing does not wait for peers that do not read.
         self.socket.set(zmq.LINGER, 0)
+        # Sending over a connection that is gone raises EHOSTUNREACH; without this it is dropped in silence.
         self.socket.set(zmq.ROUTER_MANDATORY, 1)
         # What is sent answers a request, so that the requests bound it; nothing is dropped for a full buffer.
         self.socket.set(zmq.SNDHWM, 0)
         self.socket.set(zmq.MAXMSGSIZE, max_frame_bytes)
+        # A peer whose machine is gone does not close its connection: only missing answers to pings tell.
         self.socket.set(zmq.HEARTBEAT_IVL, _PING_MILLISECONDS)
         self.socket.set(zmq.HEARTBEAT_TIMEOUT, _SILENCE_MILLISECONDS)
         try:
+            # Keys and folder come before the bind, from which on clients can connect.
             if self._ipc:
                 _prepare_folder(Path(address.removeprefix("ipc://")))
             else:
@@ -115,7 +119,7 @@ class Gate:
         self.socket.set_string(zmq.ZAP_DOMAIN, "rljob")
 
     def callback(self, domain: str, key: bytes) -> bool:
-        """Whether this key (Z85) may connect; called by the authenticator."""
+        """Whether this key (Z85) may connect. The authenticator of pyzmq calls it, and wants this name."""
         allowed = any(hmac.compare_digest(key, client.encode()) for client in self._keys.clients)
         if not allowed:
             self.denied += 1  # the authenticator's thread is the only writer
@@ -136,6 +140,7 @@ def dial(socket: "zmq.Socket[Any]", endpoint: Endpoint, keys: ClientKeys) -> str
     sending waits, so that nothing piles up unseen."""
     socket.set(zmq.LINGER, 0)
     socket.set(zmq.IMMEDIATE, 1)
+    # Milliseconds; they double with each attempt, up to the second number.
     socket.set(zmq.RECONNECT_IVL, 100)
     socket.set(zmq.RECONNECT_IVL_MAX, 1_000)
     socket.set(zmq.HEARTBEAT_IVL, _PING_MILLISECONDS)
@@ -172,6 +177,7 @@ def _prepare_folder(path: Path) -> None:
         raise AddressError(
             f"cannot listen on {path}: others can enter its folder; make it private: chmod 700 {path.parent}"
         )
+    # ZeroMQ's bind takes the path away from a process that listens there, without an error.
     with unix.socket(unix.AF_UNIX, unix.SOCK_STREAM) as probe:
         if path.exists() and probe.connect_ex(str(path)) == 0:
             raise AddressError(f"cannot listen on {path}: another process listens there")

@@ -35,7 +35,7 @@ class KeyFile(msgspec.Struct, frozen=True, tag=True):
     path: str
     """A file on each machine of the job: 32 bytes as hexadecimal text."""
     purpose: str
-    """Which keys."""
+    """What the keys are for; each purpose has keys of its own."""
 
     def server(self) -> ServerKeys:
         """Raises `KeyFileError`."""

@@ -19,7 +19,7 @@ class Item(NamedTuple):
     """A sample to place."""
 
     uid: int
-    """Of the sample's group."""
+    """Uid of the sample's group."""
     sample: int
     """Index of the sample in its group."""
     tokens: int
@@ -45,6 +45,7 @@ def plan_micro_batches(items: Sequence[Item], cap: int, ranks: int) -> list[list
 
 def _deal(items: Sequence[Item], ranks: int) -> list[list[int]]:
     """The samples of each rank, longest first."""
+    # Each rank makes the whole plan for itself: ties go by index, so that all make the same one.
     loads = [0] * ranks
     shares: list[list[int]] = [[] for _ in range(ranks)]
     for index in sorted(range(len(items)), key=lambda index: (-items[index].tokens, index)):

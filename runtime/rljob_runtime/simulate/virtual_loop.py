@@ -24,6 +24,7 @@ class _JumpingSelector(selectors.SelectSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         events = super().select(0)
+        # 0: some callback is ready, and no time passes. None: neither a callback nor a timer is left.
         if events or timeout == 0:
             return events
         if timeout is None:
@@ -33,7 +34,8 @@ class _JumpingSelector(selectors.SelectSelector):
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """See the module's guarantees. No sockets, no threads."""
+    """See the module's guarantees. What it runs has neither sockets nor threads: their events come in real
+    time."""
 
     def __init__(self) -> None:
         self._jumping = _JumpingSelector()

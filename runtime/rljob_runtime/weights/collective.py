@@ -81,7 +81,8 @@ class CollectiveSender(ABC):
         self._turn = threading.Lock()
         """Held during a call of the library."""
         self._ending = threading.Lock()
-        """Held for a moment by who ends the group, of whom there may be several."""
+        """Held for a moment while the group is ended; several threads may do so at a time."""
+        # A daemon: a call that never returns does not keep the process alive.
         threading.Thread(target=self._serve, name="engine-group", daemon=True).start()
 
     def init(self, world_size: int, address: str) -> None:
@@ -100,7 +101,7 @@ class CollectiveSender(ABC):
     ) -> None:
         """Broadcast the weights of `version`; returns when they are sent. Raises `BrokenOff`.
 
-        `metadata` is `manifest.tensor_shapes` of the model's folder, from which the engines know what
+        `metadata` is `contents.tensor_shapes` of the model's folder, from which the engines know what
         follows; `tensors` must yield those names in that order, whole (not sharded), on the accelerator,
         in the engines' number format. Raises `ValueError` at the first that differs.
         """
@@ -123,8 +124,8 @@ class CollectiveSender(ABC):
         with self._ending:
             if not self._broken.done():
                 self._broken.set_result(why)
-        # Not between two calls, which would go on with a group that is gone; but under a call that waits for
-        # the lost member.
+        # A call under way returns first, and the next one is not begun. A call that waits for the lost member
+        # does not return: its group is aborted under it, which ends it.
         turn = self._turn.acquire(timeout=_TURN_SECONDS)
         try:
             with self._ending:
@@ -141,7 +142,8 @@ class CollectiveSender(ABC):
         self._work.put(None)
 
     def _run(self, work: Callable[[], T]) -> T:
-        """Have the sender's thread do something; waits for it unless the group breaks."""
+        """Have the sender's thread do `work` and return its result. Raises `BrokenOff` where the group breaks
+        meanwhile, where the work raises, and where it takes too long."""
         done: Future[T] = Future()
         self._work.put((work, done))
         either: tuple[Future[Any], ...] = (done, self._broken)
@@ -160,6 +162,7 @@ class CollectiveSender(ABC):
         while (item := self._work.get()) is not None:
             work, done = item
             with self._turn:
+                # `_run` has raised already; work that was begun now would use a group that is gone.
                 if self._broken.done():
                     return
                 try:
@@ -204,8 +207,10 @@ class EngineGroup:
         self._sender: CollectiveSender | None = None
         self._address = ""
         self._broken_address = ""
+        """Where a group met that has lost a member; nothing is sent to it any more."""
         self._lock = threading.Lock()
         self._idle = threading.Event()
+        """Set while nothing is sent."""
         self._idle.set()
 
     def send(
@@ -219,8 +224,10 @@ class EngineGroup:
         """Send the weights of `version` (see `CollectiveSender.send`) to the engines that come to `meeting`;
         whether they were sent to all, and not broken off."""
         with self._lock:
+            # An engine of this group was lost before the sending began.
             if meeting.address == self._broken_address:
                 return False
+            # Under the lock: `break_off` then finds this sender, or has left its address for the check above.
             self._idle.clear()
             sender, new = self._sender, self._address != meeting.address
             if sender is None or new:

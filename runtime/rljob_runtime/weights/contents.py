@@ -29,6 +29,7 @@ def tensor_shapes(folder: Path) -> Shapes:
                     shapes[name] = tuple(opened.get_slice(name).get_shape())
         except SafetensorError as error:
             raise ValueError(f"{file}: damaged ({error})") from None
+    # Within a file and between files any order is allowed; both sides of a broadcast need the same one.
     return dict(sorted(shapes.items()))
 
 
@@ -56,7 +57,7 @@ class FileEntry(msgspec.Struct, frozen=True):
     modified: int
     """When it was last written, in whole seconds since the epoch: the same wherever storage is shared."""
     sha256: str = ""
-    """Of the content, in hexadecimal; empty where it was not asked for."""
+    """Checksum of the content, in hexadecimal; empty where it was not asked for."""
 
 
 def folder_files(folder: Path, checksums: bool) -> tuple[FileEntry, ...]:

@@ -76,6 +76,7 @@ def loading(folder: Path) -> Iterator[None]:
     except UnsupportedModel:
         raise
     except (OSError, ValueError, KeyError, TypeError, ImportError, SafetensorError) as error:
+        # Errors of the system have a number; what transformers raises over the content has none.
         if getattr(error, "errno", None) is not None or not folder.is_dir():
             raise
         raise UnsupportedModel(f"{folder}: the model does not load: {one_line(error)}") from error
@@ -119,6 +120,7 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 def _file_parameters(path: Path) -> int:
     with path.open("rb") as file:
+        # A safetensors file begins with 8 bytes for the length of its header, which is JSON.
         size = int.from_bytes(file.read(8), "little")
         try:
             header = json.loads(file.read(min(size, _LONGEST_HEADER)))

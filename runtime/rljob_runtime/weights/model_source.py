@@ -18,7 +18,7 @@ from rljob_runtime.weights.contents import folder_files
 from rljob_runtime.weights.tcp_fetch import FolderClient
 
 MODEL = "model"
-"""Name of the model's folder at the driver's server."""
+"""Name under which the driver's server gives the model's folder."""
 
 
 class ModelSource(msgspec.Struct, frozen=True):
@@ -29,7 +29,7 @@ class ModelSource(msgspec.Struct, frozen=True):
     copy: str
     """Name of this machine's copy in its temporary folder."""
     endpoint: Endpoint
-    """Of the driver's server."""
+    """Address of the driver's server."""
     keys: ClientSide
 
 
@@ -42,6 +42,7 @@ def local_copy(source: ModelSource) -> Path:
             return shared
         copy = Path(tempfile.gettempdir()) / source.copy
         copy.parent.mkdir(parents=True, exist_ok=True)
+        # O_NOFOLLOW, since others may write to the temporary folder: a link put there is not followed.
         lock = os.open(
             copy.with_name(f"{copy.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
         )
@@ -54,6 +55,7 @@ def local_copy(source: ModelSource) -> Path:
                     shutil.rmtree(leftover, ignore_errors=True)
                 partial.mkdir(mode=0o700)
                 client.fetch(MODEL, partial)
+                # Only a whole copy has its name, whenever this process is killed.
                 partial.rename(copy)
         finally:
             os.close(lock)

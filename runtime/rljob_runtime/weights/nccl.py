@@ -24,6 +24,7 @@ class NcclSender(CollectiveSender):
         import torch
         from vllm.distributed.device_communicators.pynccl import PyNcclCommunicator
 
+        # The current device is one of a thread, and this thread is the sender's own.
         torch.cuda.set_device(device)
         return PyNcclCommunicator(open_store(host, port, world_size), device=device)
 

@@ -25,17 +25,17 @@ class WeightRoute:
 
     transport: Transport
     model_folder: Path
-    """Of the initial weights, as the driver sees it."""
+    """Folder of the initial model, as the driver sees it."""
     root: Path | None
     """Where the trainer publishes stored versions; None: its process chooses, on its own machine."""
     server_keys: ServerSide
-    """Of the trainer's server, for transport tcp."""
+    """Keys of the trainer's server, for transport tcp."""
     client_keys: ClientSide
-    """Of those who fetch from it."""
+    """Keys of those who fetch from the trainer's server."""
     model: ModelSource | None
     """Where processes on other machines get the initial model."""
     server: FolderServer | None
-    """Gives it to them."""
+    """The driver's server that gives the initial model to other machines; None on one machine."""
 
     @property
     def fetches(self) -> bool:

@@ -66,6 +66,7 @@ class WeightStore:
         self.root = root
         self._keep = keep
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # The kernel lets go of the lock with the process, however that ends.
         self._owner = os.open(root / _OWNER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -78,6 +79,7 @@ class WeightStore:
             sweep(SHARED_MEMORY, time.time())
         for path in root.glob(f"*{_PARTIAL}"):
             shutil.rmtree(path)
+        # By time, as numbers do not tell: a job that went back to a checkpoint publishes lower ones again.
         self._published = sorted((path for path in root.glob("v*")), key=lambda path: path.stat().st_mtime_ns)
         atexit.register(self.close)
 
@@ -91,6 +93,7 @@ class WeightStore:
         partial.mkdir()
         try:
             write(partial)
+            # Readers lock this file, so it is there before the folder has its name.
             (partial / _LOCK).touch(mode=0o600)
         except BaseException as error:
             shutil.rmtree(partial, ignore_errors=True)
@@ -100,6 +103,7 @@ class WeightStore:
                     "make it larger"
                 ) from error
             raise
+        # Atomic: engines find the whole folder or none.
         partial.rename(folder)
         self._published.append(folder)
         self._prune()
@@ -114,6 +118,7 @@ class WeightStore:
         """Remove all that is here."""
         atexit.unregister(self.close)
         if self._owner >= 0:
+            # Under the lock, so that nobody takes over what is being removed.
             shutil.rmtree(self.root, ignore_errors=True)
             os.close(self._owner)
             self._owner = -1
@@ -141,6 +146,7 @@ def reading(folder: Path) -> Iterator[Path]:
         raise WeightsGone(f"{folder} was removed: a newer version is published") from None
     try:
         fcntl.flock(lock, fcntl.LOCK_SH)
+        # Whoever removes the folder holds this lock meanwhile: it may have been waited for.
         if not (folder / _LOCK).exists():
             raise WeightsGone(f"{folder} was removed: a newer version is published")
         yield folder
@@ -171,6 +177,8 @@ def sweep(shared: Path, now: float) -> None:
     for root in shared.glob(f"{_PREFIX}*"):
         try:
             owners = list(root.rglob(_OWNER))
+            # Publishing and removing change the folder's time. A folder without an owner is no store, and
+            # stays.
             touched = max((owner.parent.stat().st_mtime for owner in owners), default=now)
             if now - touched > _ABANDONED_SECONDS and not any(_held(owner) for owner in owners):
                 shutil.rmtree(root, ignore_errors=True)

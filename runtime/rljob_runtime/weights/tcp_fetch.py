@@ -43,6 +43,7 @@ class FolderClient:
         self._numbers = itertools.count(1)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
+        # Sending, too, waits while there is no connection (`dial`).
         self._socket.set(zmq.SNDTIMEO, int(stall_seconds * 1000))
         self._socket.set(zmq.RCVTIMEO, int(stall_seconds * 1000))
         self._token = dial(self._socket, endpoint, keys)
@@ -82,6 +83,7 @@ class FolderClient:
                     size += len(chunk)
             if size != entry.size or digest.hexdigest() != entry.sha256:
                 raise Damaged(f"{folder}/{entry.name}: {size:,} bytes arrived that do not match the checksum")
+            # By size and time alone `model_source` later knows the copy again.
             os.utime(path, (entry.modified, entry.modified))
 
     def _chunks(self, folder: str, entry: FileEntry) -> Iterator[bytes]:

@@ -40,6 +40,8 @@ class FolderServer:
             raise
         self.endpoint = Endpoint(self._gate.address, keys.public)
         self._router = self._gate.socket
+        # A ZeroMQ socket belongs to one thread. `close` is called in another one, and wakes the serving
+        # thread through this pair.
         self._stop = self._context.socket(zmq.PAIR)
         self._stop.bind("inproc://stop")
         self._stopped = self._context.socket(zmq.PAIR)
@@ -48,7 +50,7 @@ class FolderServer:
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread and close everything; again is nothing."""
+        """End the thread and close everything. A second call does nothing."""
         if self._context.closed:
             return
         self._stop.send(b"")
@@ -81,6 +83,7 @@ class FolderServer:
                 # One reader's question must not take the server from all the others, who would only see
                 # that nobody answers them any more.
                 log.exception("a request for %s failed", request.folder)
+                # A file name may have bytes that are not UTF-8, and MessagePack cannot hold those.
                 why = f"the server failed at {request.folder}: {type(error).__name__}: {error}"
                 self._send(identity, request.number, wire.Refused(why.encode(errors="replace").decode()))
 

@@ -15,22 +15,22 @@ from rljob_runtime.net.messages import decode_typed
 from rljob_runtime.weights.contents import FileEntry
 
 CHUNK_BYTES = 2**20
-"""Of a file, in one message."""
+"""Bytes of a file that one message carries."""
 MAX_REQUEST_BYTES = 4096
 MAX_FILES = 10_000
-"""In one folder."""
+"""Most files in one folder."""
 _LARGEST_FILE = 2**53
-"""Bytes: beyond what file systems and C's signed 64 bits represent, seeking itself would fail."""
+"""Bytes: larger than any file, and far enough below 2**63, from which on seeking itself would fail."""
 
 _Name: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*$", max_length=255)]
-"""Of a folder or a file: one part of a path, and not a hidden one."""
+"""Name of a folder or a file: a single part of a path, which does not begin with a dot."""
 
 
 class Describe(msgspec.Struct, frozen=True, tag="describe"):
     """Which files are in the folder?"""
 
     checksums: bool
-    """With the checksum of each."""
+    """Whether the answer has the checksum of each file."""
 
 
 class Read(msgspec.Struct, frozen=True, tag="read"):

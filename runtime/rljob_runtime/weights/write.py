@@ -20,5 +20,6 @@ def write_weights(
     try:
         save_file(dict(weights), file, metadata={"format": "pt", **(metadata or {})})
     except SafetensorError as error:
+        # safetensors passes the system's error number on in its text alone.
         code = errno.ENOSPC if f"os error {errno.ENOSPC}" in str(error) else errno.EIO
         raise OSError(code, os.strerror(code), str(file)) from error
