@@ -31,7 +31,8 @@ def group_advantages(
     if len(rewards) == 1:
         mean, std = 0.0, 1.0
     elif counted.max() == counted.min():
-        # One reward is equal to itself. The mean of several is rounded: the rest would be trained.
+        # All rewards are equal, or there is only one. Their rounded mean may differ from them, and a division
+        # by a standard deviation of almost 0 would make an advantage of that difference.
         return np.zeros(len(rewards), dtype=np.float32)
     else:
         mean, std = counted.mean(), counted.std(ddof=1)

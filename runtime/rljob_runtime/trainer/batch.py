@@ -81,5 +81,6 @@ def describe(groups: Sequence[Group], version: int) -> dict[str, Any]:
 def _drawn_with(sample: Sample, version: int | None) -> NDArray[np.bool_]:
     mask = np.zeros(len(sample.tokens), dtype=np.bool_)
     for span in sample.spans:
+        # No span has version None, so that without a version no token counts as current.
         mask[span.start : span.end] = span.version == version
     return mask

@@ -11,6 +11,7 @@ def broadcast(frames: Sequence[bytes] | None) -> list[bytes] | None:
     if dist.get_world_size() == 1:
         return list(frames) if frames is not None else None
     first = dist.get_rank() == 0
+    # -1 stands for None. All tensors are in main memory, so that gloo carries them.
     count = torch.tensor([-1 if frames is None else len(frames)])
     dist.broadcast(count, src=0)
     if count.item() < 0:
@@ -24,6 +25,7 @@ def broadcast(frames: Sequence[bytes] | None) -> list[bytes] | None:
     dist.broadcast(sizes, src=0)
     data = bytearray(b"".join(mine)) if first else bytearray(int(sizes.sum()))
     if data:
+        # The tensor is a view of `data`: what other ranks receive lands there.
         dist.broadcast(torch.frombuffer(data, dtype=torch.uint8), src=0)
     ends = sizes.cumsum(0).tolist()
     return [bytes(data[end - size : end]) for end, size in zip(ends, sizes.tolist(), strict=True)]

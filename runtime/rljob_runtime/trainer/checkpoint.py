@@ -49,6 +49,8 @@ def newest(root: Path) -> Path | None:
         named = root / (root / LATEST).read_text().strip()
     except FileNotFoundError:
         named = None
+    # What it names may be gone: the writer was killed while another folder took its place, or somebody
+    # removed it.
     if named is not None and _NAME.fullmatch(named.name) and named.is_dir():
         return named
     return max(_whole(root), key=step_of, default=None)
@@ -124,6 +126,8 @@ def begin(root: Path, step: int) -> Path:
 def finish(partial: Path, keep: int) -> Path:
     """Make a written folder the newest checkpoint; remove those above `keep`. Returns its final name."""
     root = partial.parent
+    # The content is on the disk before the folder has its name: after a crash of the machine a rename may be
+    # there and the data not.
     all_to_disk(partial)
     folder = root / partial.name.removesuffix(_PARTIAL)
     if folder.exists():
@@ -137,6 +141,7 @@ def finish(partial: Path, keep: int) -> Path:
     _to_disk(root)
     for leftover in root.glob(f"step_*.old{_PARTIAL}"):
         shutil.rmtree(leftover)
+    # By time, as the number does not tell: a job that went back writes lower steps after higher ones.
     others = sorted(
         (path for path in _whole(root) if path != folder), key=lambda path: path.stat().st_mtime_ns
     )

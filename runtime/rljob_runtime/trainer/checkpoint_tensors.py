@@ -69,6 +69,8 @@ def save(
         return work if rank == 0 else lambda: None
 
     try:
+        # A phase begins on no rank before the one above it is over on all: there is a folder to write into,
+        # every rank has written its part, the folder gets its name.
         _together(first(lambda: checkpoint.begin(root, step)))
         _together(write)
         _together(first(lambda: checkpoint.finish(partial, keep)))
@@ -86,14 +88,18 @@ def load(folder: Path, model: Any, optimizer: ScheduledAdamW, devices: Devices) 
     """
     head, extra = checkpoint.read_head(folder)
     with _readable(folder):
+        # Where there was no update yet, torch makes the moments first, by a step with gradients and learning
+        # rate 0.
         weights, moments = get_state_dict(model, optimizer.adamw)
         tensors: dict[str, Any] = {_POLICY: weights, _OPTIMIZER: moments}
+        # In place: these tensors say which part of each this rank needs.
         load_tensors(tensors, storage_reader=FileSystemReader(folder))
     set_state_dict(
         model, optimizer.adamw, model_state_dict=tensors[_POLICY], optim_state_dict=tensors[_OPTIMIZER]
     )
     optimizer.updates = head.updates
     generators = folder / f"generators_{dist.get_rank()}.msgpack"
+    # A rank that the writer did not have keeps the generators that its seed gave.
     if generators.exists():
         _set_generators(msgspec.msgpack.decode(generators.read_bytes(), type=_Generators), devices)
     return extra
@@ -163,6 +169,7 @@ def _together(work: Callable[[], Any]) -> None:
 def _root_of(error: BaseException) -> BaseException:
     """The first rank's error in one of torch.distributed.checkpoint's."""
     if isinstance(error, CheckpointException):
+        # By rank, an exception and its traceback.
         return _root_of(next(iter(error.failures.values()))[0])
     return error
 
@@ -194,6 +201,7 @@ def _set_generators(state: _Generators, devices: Devices) -> None:
     random.setstate(state.python)
     keys = np.frombuffer(state.numpy_keys, dtype=np.uint32)
     np.random.set_state(("MT19937", keys, *state.numpy_rest))
+    # torch wants memory that can be written to, which bytes are not.
     torch.set_rng_state(torch.frombuffer(bytearray(state.torch), dtype=torch.uint8))
     if state.device:
         devices.set_generator_state(state.device)

@@ -15,7 +15,9 @@ from torch import Tensor
 from rljob_api.algorithm import Algorithm, Clip, DecoupledClip, PolicyLoss
 
 _LOG_RATIO = 20.0
+"""Bound of log-ratios before they are exponentiated."""
 _KL3 = 10.0
+"""Bound of the k3 estimate at a token."""
 
 
 @dataclass(frozen=True)

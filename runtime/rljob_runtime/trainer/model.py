@@ -22,6 +22,7 @@ from rljob_runtime.weights.model_files import loading
 _VOCABULARY_MULTIPLE = 32
 _LAYER_TYPES = {"full_attention", "sliding_attention"}
 _NEUTRAL_LOGITS = {"final_logit_softcapping": None, "logit_scale": 1.0, "logits_scaling": 1.0}
+"""Fields of config.json that change logits after the output head, with the values that change nothing."""
 
 
 def save_initial_model(
@@ -36,6 +37,7 @@ def save_initial_model(
     multiple = _VOCABULARY_MULTIPLE
     config = AutoConfig.for_model(
         shape.architecture,
+        # Rounded up.
         vocab_size=shape.vocabulary_size or -(-tokenizer_vocabulary // multiple) * multiple,
         hidden_size=shape.hidden_size,
         intermediate_size=shape.intermediate_size,
@@ -49,6 +51,7 @@ def save_initial_model(
         bos_token_id=bos_id,
         eos_token_id=eos_id,
     )
+    # The process keeps its own random state. The weights are made on the CPU, so no device has a part in it.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(job.spec.training.seed)
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)

@@ -44,6 +44,7 @@ class ScheduledAdamW:
         """Updates made so far, skipped ones included."""
         self._settings = settings
         self._total = total_updates
+        # A schedule that lacks its total is refused here, and not at the first update after the warm-up.
         learning_rate_factor(
             settings.schedule, settings.warmup_updates, total_updates, settings.warmup_updates
         )
@@ -66,6 +67,7 @@ class ScheduledAdamW:
     def clip(self) -> float:
         """Scale the gradients down to maxGradNorm; their norm before that, over all ranks."""
         norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._settings.max_grad_norm)
+        # Of a sharded model it is a DTensor.
         whole = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
         return float(whole)
 

@@ -19,6 +19,7 @@ ATTENTION = "rljob_packed"
 """Name under which transformers finds `_attention`."""
 
 _SHORT = 64
+"""Samples of at most so many tokens share one rectangle, whatever their lengths."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ def pack(
     """Pack samples, each a prompt with its response; neither may be empty."""
     lengths = [len(prompt) + len(response) for prompt, response in zip(prompts, responses, strict=True)]
     starts = np.cumsum([0, *lengths[:-1]])
+    # The logits at a position are those of the token after it.
     predicting = [
         np.arange(start + len(prompt) - 1, start + length - 1)
         for start, prompt, length in zip(starts, prompts, lengths, strict=True)
@@ -95,13 +97,16 @@ def pack(
 def _layout(starts: NDArray[Any], lengths: Sequence[int], tensor: Any) -> Layout:
     rectangles = []
     kept = []
+    # The first member is the longest.
     for members in _alike(lengths):
         longest = lengths[members[0]]
         places = np.arange(longest)[None, :]
         inside = places < np.array([lengths[index] for index in members])[:, None]
         take = starts[members][:, None] + np.where(inside, places, 0)
         rectangles.append(Rectangle(tensor(take), tensor(np.flatnonzero(inside))))
+        # In the order in which attention gives them back: row by row, without the padding.
         kept.append(take[inside])
+    # argsort of a permutation is its inverse.
     return Layout(tuple(rectangles), tensor(np.argsort(np.concatenate(kept))))
 
 
@@ -150,8 +155,10 @@ def _attention(
         )
     parts = []
     for rectangle in packing.rectangles:
+        # From (heads, tokens, size) to (samples, heads, longest, size).
         inputs = (each[0][:, rectangle.take].transpose(0, 1) for each in (query, key, value))
         mask = _window_mask(rectangle.take.shape[1], sliding_window, query.device)
+        # With a mask transformers ignores is_causal; the mask of a window is causal itself.
         out, _ = sdpa_attention_forward(module, *inputs, attention_mask=mask, scaling=scaling, is_causal=True)
         parts.append(out.flatten(0, 1)[rectangle.keep])
     return torch.cat(parts)[packing.order][None], None

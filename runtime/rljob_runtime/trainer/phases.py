@@ -30,6 +30,6 @@ class Phases:
             self.seconds[event] = self.seconds.get(event, 0.0) + duration
 
     def take(self) -> dict[str, float]:
-        """The sums, rounded to microseconds; new sums begin at 0."""
+        """Return the sums, in seconds rounded to microseconds, and set them back to 0."""
         taken, self.seconds = self.seconds, {}
         return {event: round(seconds, 6) for event, seconds in taken.items()}

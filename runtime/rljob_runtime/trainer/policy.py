@@ -81,6 +81,7 @@ class Policy(nn.Module):
         logits = restrict(logits / self._distribution.temperature, self._distribution, targets)
         total = logits.logsumexp(dim=-1)
         log_probs = logits.gather(1, targets[:, None])[:, 0] - total
+        # -sum(p * log p), where log p = logit - total.
         entropy = total - ((logits - total[:, None]).exp() * logits).sum(dim=-1)
         return log_probs, entropy
 
@@ -100,6 +101,7 @@ def restrict(logits: Tensor, distribution: Distribution, drawn: Tensor) -> Tenso
             probabilities = ordered.softmax(dim=-1)
             outside = probabilities.cumsum(dim=-1) - probabilities >= distribution.top_p
             outside[:, 0] = False
+            # From the sorted order back to that of the vocabulary.
             outside = torch.zeros_like(outside).scatter(1, order, outside)
         logits = _cut(logits, outside, drawn)
     return logits

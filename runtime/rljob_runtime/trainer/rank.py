@@ -64,7 +64,7 @@ class TrainerWorker:
         self._phases = Phases(events, self._devices.synchronize)
         self._store: WeightStore | None = None
         self._step = 0
-        """The newest, for events between steps."""
+        """The newest step, to which events between steps are charged."""
 
     def setup(self, store: Store) -> None:
         """Join the other ranks at `store` and load the model. Raises `UnsupportedModel`, `DeviceMissing`."""
@@ -86,10 +86,13 @@ class TrainerWorker:
         )
         distribution = Distribution.of(training.rollout)
         checkpointing = training.model.gradient_checkpointing
+        # Master weights in float32, for small updates would vanish in bfloat16; `shard` computes in the
+        # model's format.
         policy = load_policy(self._model_folder, distribution, torch.float32, checkpointing)
         self._policy = shard(policy, self._device, self._dtype)
         reference = None
         if training.algorithm.kl is not None:
+            # Never updated, so without master weights.
             reference = load_policy(self._model_folder, distribution, self._dtype).requires_grad_(False)
             reference = shard(reference, self._device, self._dtype)
         self._optimizer = ScheduledAdamW(self._policy.parameters(), training.optimizer, self._total_updates)
@@ -113,6 +116,7 @@ class TrainerWorker:
     def publish(self, version: int) -> WeightRef | None:
         """Write the weights where engines load them, as `version`; where that is, on rank 0."""
         with self._phases.span("weight_publish", self._step, version=version):
+            # Every rank takes part in gathering each tensor, and rank 0 alone keeps it.
             weights = {name: tensor.cpu() if self._rank == 0 else None for name, tensor in self.weights()}
             if self._rank != 0:
                 return None

@@ -85,7 +85,7 @@ class TrainerActor:
         seconds = self._job.spec.training.timeouts.weight_update_seconds
         self._engines = EngineGroup(lambda transport: _sender(transport, seconds))
         self._step = 0
-        """The newest, for events between steps."""
+        """The newest step, to which events between steps are charged."""
         self._server: FolderServer | None = None
 
     def address(self) -> str:
@@ -94,6 +94,7 @@ class TrainerActor:
         from torch._C._distributed_c10d import TCPStore
 
         host = ray.util.get_node_ip_address()
+        # Port 0 takes a free one. Without waiting, for the others learn the address from what this returns.
         self._store = TCPStore(host, 0, self._spec.world_size, is_master=True, wait_for_workers=False)
         return f"{host}:{self._store.port}"
 
@@ -183,7 +184,7 @@ class TrainerActor:
         if self._spec.rank == 0:
             meeting = Rendezvous.parse(where.location)
             sent = self._engines.send(where.transport, meeting, where.version, weights, worker.shapes)
-        # All ranks gather the shards together, also of what is not sent.
+        # Gathering is collective: every rank runs through all weights, also where rank 0 sent only some.
         for _ in weights:
             pass
         return sent
@@ -228,7 +229,8 @@ class TrainerActor:
         self._events.add("idle", step, self._idle_since, now - self._idle_since)
 
     def _choose_root(self, model_folder: Path) -> Path:
-        """Where versions are published: on this machine the same for every start."""
+        """Where versions are published. The folder is the same at every start on this machine, so that a
+        trainer that is started again takes over what is published there."""
         if self._spec.weights_root is not None:
             return Path(self._spec.weights_root)
         name = f"{self._job.metadata.namespace}-{self._job.metadata.name}"
@@ -259,6 +261,7 @@ class TrainerActor:
             try:
                 frames = self._queue.get(uids, _GET_SECONDS)
             except QueueError as error:
+                # The other ranks wait in theirs: this one tells them to raise as well.
                 broadcast(None)
                 raise GroupsMissing(f"the step's groups did not come: {error}") from error
         frames = broadcast(frames)

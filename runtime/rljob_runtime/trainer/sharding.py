@@ -24,6 +24,7 @@ def shard(policy: Policy, device: torch.device, dtype: torch.dtype) -> Policy:
     precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
     if device.type != "cpu":
         policy = policy.to(device)
+    # From the inside out: a module takes the parameters that no module within it has.
     for module in _blocks(policy.model):
         fully_shard(module, mesh=mesh, mp_policy=precision)
     fully_shard(policy, mesh=mesh, mp_policy=precision)

@@ -58,11 +58,12 @@ class _Tally:
 
     sums: dict[str, float] = field(default_factory=lambda: dict.fromkeys(_SUMS, 0.0))
     parity_max: float = -1.0
+    """-1 where no token was compared."""
     updates: int = 0
     grad_norm: float = 0.0
 
     def over_ranks(self) -> None:
-        """Make the sums those of all ranks."""
+        """Replace the sums by those over all ranks. `updates` and `grad_norm` are the same on each."""
         if dist.get_world_size() == 1:
             return
         sums = torch.tensor([self.sums[name] for name in _SUMS], dtype=torch.float64)
@@ -85,7 +86,7 @@ class StepRunner:
         device: torch.device,
         phases: Phases,
     ) -> None:
-        """`reference` is there where the algorithm has a KL penalty."""
+        """`reference` is None where the algorithm has no KL penalty."""
         self._training = job.spec.training
         self._policy = policy
         self._reference = reference
@@ -95,6 +96,8 @@ class StepRunner:
 
     def run(self, step: int, version: int, groups: Sequence[Group]) -> StepMetrics:
         """Train `groups`, sorted by uid, with the weights of `version` (or later ones, between versions)."""
+        # The weights are exactly those of `version` in the first step after it was published, until that
+        # step's first update.
         fresh = step % self._training.async_.steps_per_version == 0
         size = self._training.schedule.prompts_per_batch
         batches = [
@@ -128,8 +131,12 @@ class StepRunner:
         return [self._prepare(batch, micro_batch, tokens) for micro_batch in plan[dist.get_rank()]]
 
     def _prepare(self, batch: Sequence[Response], indices: MicroBatch, batch_tokens: int) -> MicroBatchWork:
+        # A rank with nothing to do runs the shortest response with weights 0: the others wait for its part in
+        # every forward and backward pass.
         members = [batch[index] for index in indices] or [min(batch, key=lambda each: each.item.tokens)]
         packed = pack([each.prompt for each in members], [each.tokens for each in members], self._device)
+        # Copied, for decoded arrays are views of the frame that came, and torch wants memory that can be
+        # written to.
         engine = torch.cat([torch.from_numpy(each.log_probs.copy()) for each in members])
         advantages = torch.tensor([each.advantage for each in members], device=self._device)
         current = torch.cat([torch.from_numpy(each.current) for each in members])
@@ -147,7 +154,9 @@ class StepRunner:
 
     @torch.no_grad()
     def _score_before_updates(self, step: int, work: Sequence[Sequence[MicroBatchWork]]) -> None:
-        """The first batch needs no proximal log-probabilities: it is trained under those weights."""
+        """Compute the log-probabilities under the step's first weights and under the reference model.
+
+        The first batch needs no proximal ones: its own forward pass has the same weights."""
         if self._training.algorithm.policy_loss.decoupled_clip is not None:
             for micro_batch in (each for batch in work[1:] for each in batch):
                 with self._phases.span("forward", step, tokens=micro_batch.packed.size, why="proximal"):
@@ -167,6 +176,7 @@ class StepRunner:
         with self._phases.span("optimizer", step):
             norm = self._optimizer.clip()
             if not math.isfinite(norm):
+                # The norm is that of all ranks, so that all raise.
                 raise TrainingDiverged(
                     f"step {step}: the gradient is not finite, so the weights were left as they are: lower "
                     "optimizer.learningRate or optimizer.maxGradNorm, and go on from the last checkpoint"
@@ -190,8 +200,10 @@ class StepRunner:
                 each.clipped.sum(), each.importance.sum(), gap.sum(),
                 gap.max() if len(gap) else torch.tensor(-1.0, device=gap.device),
             )  # fmt: skip
+            # One transfer from the device for all of them.
             *values, parity, largest = torch.stack(sums).tolist()
             counts = (len(new), work.packed.size, parity, len(gap))
+            # In the order of `_SUMS`.
             for name, value in zip(_SUMS, (*values, *counts), strict=True):
                 tally.sums[name] += value
             tally.parity_max = max(tally.parity_max, largest)
