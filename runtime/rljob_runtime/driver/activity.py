@@ -14,7 +14,8 @@ _ANSWER_SECONDS = 20.0
 
 
 class JobActivity:
-    """Asked seldom, and only while a step waits: each answer costs a call to each engine."""
+    """Looks at all parts when it is called. A look costs a call to each engine: it is for a step that waits,
+    now and then."""
 
     def __init__(
         self, pool: EnginePool, fleet: Fleet, rollouter: Rollouter, rewards: Callable[[], int]
@@ -26,7 +27,8 @@ class JobActivity:
         self._rewards = rewards
 
     async def __call__(self) -> Activity:
-        """What has been done by now."""
+        """What has been done by now. Takes `_ANSWER_SECONDS` at most."""
+        # A copy: engines come and go while they are asked.
         slots = list(self._pool.slots)
         tokens = await asyncio.gather(*(self._tokens(slot) for slot in slots))
         # An engine that takes part in an update gets no requests until the update's deadlines have ended it.

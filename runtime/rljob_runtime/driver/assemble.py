@@ -86,11 +86,14 @@ async def assembled(
     share = device_share(job, local_ray.devices(), options.share)
     events = EventLog(inputs.events_folder, 0, "driver", "driver")
     async with AsyncExitStack() as stack:
+        # Entered first and left last: it waits for the tasks that the parts have started, which end with the
+        # parts. A task that fails cancels the body of this context, and so ends the job.
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         spawn: Spawn = tasks.create_task
         route = await _route(inputs, site, stack)
 
         async def refill() -> None:
+            # The outbox needs the queue and is made after it; nobody calls this before both are there.
             count = await outbox.refill()
             say(f"the queue host was lost and is back; {count} waiting groups were put again")
 
@@ -101,6 +104,8 @@ async def assembled(
         failures = RewardFailures(job.spec.training.reward.function, inputs.rewards_log)
         rewards = await _rewards(inputs, stack)
         scorer = WatchedScorer(_scorer(inputs, rewards), failures)
+        # It has no prompts and a new job's controller until `Recovery` knows where the job stands and gives
+        # it others.
         rollouter = Rollouter(
             settings.rollout, pool, settings.controller(0), inputs.prompts.prompt, iter(()), scorer, outbox,
             events,
@@ -141,6 +146,7 @@ async def assembled(
 async def _route(inputs: JobInputs, site: Site, stack: AsyncExitStack) -> WeightRoute:
     """The way of the weights from the trainer to the engines, once the initial model is there."""
     job, options = inputs.job, inputs.options
+    # In threads: a large model takes long to write, and the loop has signals to answer meanwhile.
     model_folder = await asyncio.to_thread(engine_model, job, options, inputs.tokenizer)
     await asyncio.to_thread(keep_model_files, model_folder, inputs.tokenizer, options.folder)
     address = None if site.one_machine else site.address

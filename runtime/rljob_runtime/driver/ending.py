@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class ReportWriter:
-    """`rljob report` on a run's folder, beside what else goes on."""
+    """Runs `rljob report` on a run's folder while the rest of the run is taken down."""
 
     def __init__(self, run_folder: Path) -> None:
         self._folder = run_folder
@@ -53,6 +53,7 @@ class ReportWriter:
             _, errors = self._process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
             self._process.kill()
+            # Returns at once, and lets the system forget the process.
             self._process.communicate()
             log.warning("the report took longer than %g s; rljob report %s writes it", seconds, self._folder)
             return None

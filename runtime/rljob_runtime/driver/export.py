@@ -27,9 +27,11 @@ from rljob_runtime.weights.shards import INDEX, index_of, plan_shards
 MODEL = "model"
 """Folder of the trained model in a run's folder."""
 _FILES = "model_files"
+"""Folder of what a model has beside weights, in a run's folder."""
 _CONFIG = "config.json"
 _COPIED = (_CONFIG, "generation_config.json")
 _FILE_BYTES = 2 * 2**30
+"""Most bytes of weights in one file."""
 
 
 class ExportRefused(ValueError):
@@ -63,6 +65,7 @@ def export(run_folder: Path, destination: Path, step: int | None = None) -> int:
         with _whole(destination) as folder:
             shutil.copytree(files, folder, dirs_exist_ok=True)
             config = json.loads((files / _CONFIG).read_text())
+            # The older name of `dtype`, which would contradict it.
             config.pop("torch_dtype", None)
             (folder / _CONFIG).write_text(json.dumps(config | {"dtype": dtype}, indent=2) + "\n")
             _write_weights(source, folder, dtype, {"step": str(done)})
@@ -77,6 +80,7 @@ def export(run_folder: Path, destination: Path, step: int | None = None) -> int:
 
 def _checkpoint(run_folder: Path, step: int | None) -> Path:
     root = run_folder / CHECKPOINTS
+    # `exists` follows a link: this one leads nowhere, as when its volume is not mounted.
     if root.is_symlink() and not root.exists():
         raise ExportRefused(f"{root} leads to {root.readlink()}, which is not there")
     newest = checkpoint.newest(root)
@@ -111,6 +115,7 @@ def _write_weights(source: Path, folder: Path, dtype: str, metadata: dict[str, s
     shards = plan_shards(sizes, _FILE_BYTES)
     for file, names in shards.items():
         tensors = policy.tensors(names)
+        # Popped, so that a tensor of the checkpoint is freed as soon as it is cast.
         write_weights({name: tensors.pop(name).to(form[name]) for name in names}, folder / file, metadata)
     if len(shards) > 1:
         (folder / INDEX).write_text(index_of(shards, sum(sizes.values())))
@@ -126,7 +131,10 @@ def _whole(folder: Path) -> Iterator[Path]:
     try:
         partial.mkdir(parents=True)
         yield partial
+        # Before the rename: a folder that has its name after a power failure has its contents too.
         checkpoint.all_to_disk(partial)
+        # A folder cannot be renamed onto one that is not empty. Between the two renames there is none of the
+        # name.
         if folder.exists():
             folder.rename(old)
         partial.rename(folder)

@@ -32,7 +32,7 @@ class JobSettings:
 
     bound: Bound
     total_groups: int
-    """Groups that the whole job trains: those of the uids below."""
+    """Groups that the whole job trains: those with uids from 0 to below this."""
     total_steps: int
     total_updates: int
     """Optimizer updates of the whole job."""
@@ -42,6 +42,7 @@ class JobSettings:
     capacity_groups: int
     """Groups that the queue holds."""
     capacity_samples: int
+    """Samples in so many groups."""
     rollout: RolloutSettings
     in_flight: PauseMode | None
     """How pushes interrupt; None where engines pull."""
@@ -55,7 +56,7 @@ class JobSettings:
 
 
 def job_settings(job: RLJob, rows: int, origin: Origin = Origin()) -> JobSettings:
-    """`rows`: prompts in one epoch."""
+    """The settings of a job whose data has `rows` prompts in one epoch, from `origin` on."""
     training = job.spec.training
     schedule, samples = training.schedule, training.rollout.samples_per_prompt
     bound = Bound(training.async_.max_staleness, training.groups_per_step, training.async_.steps_per_version)
@@ -63,11 +64,14 @@ def job_settings(job: RLJob, rows: int, origin: Origin = Origin()) -> JobSetting
         left = max(0, schedule.total_steps - origin.step) * bound.groups_per_step
     else:
         left = max(0, (schedule.epochs or 1) * rows - origin.trained)
+    # Rounded up: the last step trains what is left.
     steps_left = -(-left // bound.groups_per_step)
     capacity = training.async_.queue_capacity
+    # queueCapacity counts samples, and a group is queued whole.
     capacity_groups = bound.most_outstanding if capacity is None else capacity // samples
     trainer = job.spec.pools.trainer
     push = training.async_.weight_sync.push
+    # A rank for each accelerator; on CPUs one for each worker.
     processes = 1 if job.spec.accelerator == "cpu" else trainer.accelerators_per_worker
     return JobSettings(
         bound=bound,

@@ -29,6 +29,8 @@ def engine_model(job: RLJob, options: RunOptions, tokenizer: TextTokenizer) -> P
             job, tokenizer.vocabulary_size, tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id, unfinished
         )
         tokenizer.save_pretrained(unfinished)
+        # It has its name only once it is whole: a start that was killed is not taken for a model by the next
+        # one.
         unfinished.rename(folder)
     return folder
 
@@ -61,5 +63,6 @@ def place_checkpoints(job: RLJob, options: RunOptions) -> None:
     if link.is_symlink():
         link.unlink()
     elif link.is_dir():
+        # `rmdir` removes an empty folder alone.
         link.rmdir()
     link.symlink_to(root, target_is_directory=True)

@@ -32,7 +32,7 @@ class RunObserver:
         self._parts: Parts | None = None
 
     def begins(self, parts: Parts, first_step: int) -> None:
-        """The job begins with this step, or is gone on with from it."""
+        """The job begins with this step, or goes on from it."""
         settings, metrics = self._inputs.settings, MetricsLog(self._inputs.options.folder)
         self._parts = parts
         self.tracker = Tracker(

@@ -26,11 +26,11 @@ Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
 
 class JobTrainer(Trainer, Publisher, Protocol):
-    """The trainer, as it is stopped and brought back."""
+    """The trainer as a `Session` needs it: it trains and publishes, is stopped and brought back."""
 
     async def load(self) -> JobState | None:
-        """Go on from the newest checkpoint; where the job stood then, or None where there is none. Raises
-        `TrainerDied`."""
+        """Load the newest checkpoint into the ranks. Returns where the job stood when it was written; None
+        where there is none. Raises `TrainerDied`."""
         ...
 
     async def stop(self) -> None:
@@ -55,7 +55,7 @@ class Placement(Protocol):
 
 
 class JobQueue(Protocol):
-    """The sample queue, as it is emptied."""
+    """The sample queue, of which a `Session` needs no more than this."""
 
     async def reset(self, ledger: Ledger) -> None:
         """Empty it; the groups of `ledger` are trained and are not taken again."""
@@ -64,12 +64,12 @@ class JobQueue(Protocol):
 
 @dataclass(frozen=True)
 class Parts:
-    """All of them live as long as the context that made them."""
+    """The parts. All of them live as long as the context that made them."""
 
     site: Site
     stop: StopRequest
     events: EventLog
-    """Of the driver."""
+    """Records the driver's own events."""
     pool: EnginePool
     queue: JobQueue
     outbox: Outbox

@@ -42,6 +42,7 @@ class RankPlacement:
     @property
     def outdated(self) -> bool:
         """Whether the RLJob asks for another number of workers than ranks were last placed on."""
+        # 0: nothing has been started yet that would have another size.
         return self.workers not in (0, self._site.desired().trainer)
 
     def nodes(self) -> list[str]:
@@ -53,7 +54,9 @@ class RankPlacement:
         be called while the trainer is stopped. Raises `NoTrainerPods`, `StopAsked`."""
         while True:
             wanted = self._site.desired().trainer
+            # False: another number is asked for by now, which is waited for with a new deadline.
             if await self._have(wanted):
+                # Nothing was awaited since the pods were looked at: the table still has the same nodes.
                 self.workers = wanted
                 return self.nodes()
 
@@ -69,11 +72,11 @@ class RankPlacement:
         await asyncio.gather(*(self._site.table.confirm(node) for node in suspects))
 
     def _tell(self, wanted: int) -> None:
-        """Tell the operator, where it may wait for that, that the trainer stands still until there are so
-        many workers.
+        """Tell the operator, where it may wait for that, that the trainer stands still until there are
+        `wanted` workers.
 
-        Also before the first start, where there are pods, but another number of them: the RLJob may have been
-        changed since the cluster was made.
+        It may wait before the first start too, where there are pods, but another number of them: the RLJob
+        may have been changed since the cluster was made.
         """
         ranks = len(self.nodes())
         unlike = self.workers == 0 and ranks not in (0, wanted * self._ranks_per_worker)
@@ -87,6 +90,7 @@ class RankPlacement:
         return (
             len(self.nodes()) == ranks
             and not any(node.pod in desired.doomed for node in nodes)
+            # Once told, the operator may begin a removal that an older size asked for.
             and (desired.settled or not self._told)
         )
 
@@ -95,6 +99,7 @@ class RankPlacement:
         ranks, site = wanted * self._ranks_per_worker, self._site
 
         def over() -> bool:
+            # At each look, since whether the operator may wait shows only with the pods that come.
             self._tell(wanted)
             return self._stopping() or site.desired().trainer != wanted or self._ready(ranks)
 

@@ -38,10 +38,12 @@ from rljob_runtime.weights.transport import STORED
 log = logging.getLogger(__name__)
 
 _CLOSE_SECONDS = 20.0
+"""How long ranks may take to leave in order; then they are killed."""
 _BESIDE = "beside"
-"""Ray's group of calls that do not wait for the one that a rank is at."""
+"""Ray's concurrency group for calls beside the one that a rank is at. Without a group, a rank takes one call
+after the other."""
 _FOR_PEOPLE = (CheckpointError, DeviceMissing, NoRoom, SampleTooLong, TrainingDiverged, UnsupportedModel)
-"""Errors that a restart would only meet again."""
+"""Errors that end the job with their own words: ranks that are started again would only meet them again."""
 
 
 @dataclass(frozen=True)
@@ -106,8 +108,11 @@ class RayTrainer:
         has its model. What was left of earlier ranks is ended."""
         self._kill()
         self._starts += 1
+        # New ranks have the initial weights until `load`.
         self.steps = 0
         self._ranks = [self._start_rank(rank, node, len(nodes)) for rank, node in enumerate(nodes)]
+        # First rank 0 alone, which opens the store that all ranks then meet at. Ray holds calls back until
+        # the actor's process runs, so that the deadline is that of its start too.
         address = await self._call("address", deadline=self._start_deadline, ranks=self._ranks[:1])
         await self._call("setup", address[0], deadline=self._start_deadline)
 
@@ -130,6 +135,7 @@ class RayTrainer:
         """Train these groups, taken from the queue by uid, and acknowledge them."""
         async with self.turn:
             results = await self._call("step", step, version, list(uids), deadline=self._step_deadline)
+            # Before `turn` is let go: who has it next names the version of the weights by this.
             self.steps = step + 1
         return msgspec.msgpack.decode(results[0], type=StepMetrics)
 
@@ -140,6 +146,7 @@ class RayTrainer:
             call = self._call("free_address", deadline=_LOOK, ranks=self._ranks[:1], group=_BESIDE)
             address = (await call)[0]
             return WeightRef(version, self._route.transport, address)
+        # All ranks gather the weights, rank 0 stores them and knows where.
         results = await self._call("publish", version, deadline=self._update_deadline)
         return msgspec.msgpack.decode(results[0], type=WeightRef)
 
@@ -181,7 +188,8 @@ class RayTrainer:
                 shutil.rmtree(root, ignore_errors=True)
 
     def _weights_folder(self, start: int) -> Path | None:
-        """Where start number `start` publishes: engines may still read what an earlier one did."""
+        """Where the ranks of start number `start` publish versions, each start in a folder of its own, since
+        engines may still read from an earlier one. None: the ranks choose a folder on their machine."""
         root = self._route.root
         return None if root is None else root.with_name(f"{root.name}-{start}")
 
@@ -209,6 +217,8 @@ class RayTrainer:
             endpoint=self._queue.endpoint,
             keys=self._queue.keys,
         )
+        # The Ray nodes of pods offer no CPUs: a rank takes a unit of the pool's resource. Ray would set
+        # OMP_NUM_THREADS to 1 for an actor that asks for no CPU.
         options: dict[str, Any] = {
             "num_cpus": 0,
             "resources": {"trainer": 1},
@@ -216,6 +226,7 @@ class RayTrainer:
             "concurrency_groups": {_BESIDE: 1},
             "runtime_env": {"env_vars": {"OMP_NUM_THREADS": str(trainer.cpus_per_worker)}},
         }
+        # Ray refuses "GPU" among `resources`; it has an argument for it.
         if kind.ray_resource == "GPU":
             options["num_gpus"] = self._device_share
         elif kind.ray_resource is not None:
@@ -238,6 +249,8 @@ class RayTrainer:
         try:
             async with asyncio.timeout(deadline.seconds):
                 return list(await asyncio.gather(*calls))
+        # After any failure all ranks are ended: the others stand in a collective operation that this one
+        # never joins.
         except RayTaskError as error:
             self._kill()
             if isinstance(error.cause, _FOR_PEOPLE):
@@ -260,5 +273,6 @@ class RayTrainer:
         import ray
 
         for rank in self._ranks:
+            # Ends the process at once, whatever it is at.
             ray.kill(rank)
         self._ranks = []

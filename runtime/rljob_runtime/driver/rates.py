@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 WINDOW_SECONDS = 60.0
+"""The newest minute, which the rates are taken over."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +59,11 @@ class RateWindow:
         """A step was trained; before the first `begin` it begins the window."""
         readings = self._readings
         readings.append(reading)
+        # The first interval holds the warm-up. It is all there is until there is a second one.
         if self._warming_up and len(readings) > 2:
             readings.popleft()
             self._warming_up = False
+        # Two readings stay, so that steps longer than the window have rates too.
         while len(readings) > 2 and reading.time - readings[0].time > WINDOW_SECONDS:
             readings.popleft()
 
@@ -69,11 +72,13 @@ class RateWindow:
         if len(self._readings) < 2:
             return Rates()
         first, last = self._readings[0], self._readings[-1]
+        # The clock may show the same time twice.
         elapsed = max(last.time - first.time, 1e-9)
         busy = {}
         for pool, (idle, engines) in last.idle.items():
             idle_before, engines_before = first.idle.get(pool, (0.0, 0))
             if engines and engines == engines_before:
+                # Cut to 0 to 1: an engine that was replaced has taken its idle time out of the sum.
                 busy[pool] = min(1.0, max(0.0, 1 - (idle - idle_before) / (elapsed * engines)))
         busy["trainer"] = min(1.0, (last.trained_seconds - first.trained_seconds) / elapsed)
         return Rates(

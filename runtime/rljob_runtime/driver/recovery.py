@@ -45,6 +45,7 @@ class Recovery:
             except TrainerDied as error:
                 self._budget.failed(str(error))
                 parts.say(f"{error}; the trainer is started again")
+                # Before pods are looked for: the table may still show a node that went with its rank.
                 await parts.placement.drop_lost()
 
     async def trainer_lost(self, error: TrainerDied) -> JobState:
@@ -52,6 +53,7 @@ class Recovery:
         Raises `GivenUp`, `StopAsked`, `NoTrainerPods`."""
         parts, reason = self._parts, "trainer restarted"
         while True:
+            # Anew after each failure: an engine that came now would load weights of steps that do not count.
             parts.delivery.may_join.clear()
             await parts.rollouter.hold(reason)
             self._budget.failed(str(error))
@@ -76,6 +78,8 @@ class Recovery:
         state = await parts.trainer.load() or self._beginning
         if state.step != step:
             raise TrainerDied(f"the checkpoint of step {step} is not where the new trainer workers are")
+        # Also to engines that have this version: where it was stored, or who would send it to newcomers, went
+        # with the ranks before.
         await parts.delivery.send(self._settings.bound.version_at(step))
         parts.delivery.may_join.set()
         workers = parts.placement.workers
@@ -100,8 +104,10 @@ class Recovery:
         for group in groups:
             self.controller.dispatched(group.uid, group.dispatch_version)
             self.controller.put(group.uid)
+            # As if it were scored now: the first step may get no groups but those of the checkpoint.
             parts.rewards.scored(group.uid, [sample.failure for sample in group.samples])
         if state.step:
+            # A job whose rewards have never worked trains no step.
             parts.rewards.worked_before()
         parts.pool.step = state.step
         version = self._settings.bound.version_at(state.step)

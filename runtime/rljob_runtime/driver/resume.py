@@ -54,6 +54,7 @@ def beyond(state: JobState, schedule: Schedule, rows: int) -> str | None:
         asked = f"training.schedule.totalSteps is {schedule.total_steps:,}"
         return f"has {state.step:,} steps, and {asked}: set it to {state.step} {_OR_ANEW}"
     epochs = schedule.epochs or 1
+    # Rounded up: the epoch of the last prompt that is trained, from 1.
     begun = -(-state.ledger.end // rows)
     if begun <= epochs:
         return None
@@ -65,6 +66,7 @@ def with_fitting_groups(state: JobState, settings: JobSettings) -> JobState:
     """`state` without the waiting groups that the job, as it is, could not train in time, or has no place
     for; their prompts are among those that remain to be dispatched. Unless the job was changed, all fit."""
     groups = [decode_group(frame) for frame in state.waiting]
+    # Where a version was another number of steps, those in the groups cannot be compared with the job's.
     counted_alike = state.steps_per_version in (None, settings.bound.steps_per_version)
     fitting = _fitting(groups, state, settings) if counted_alike else set()
     waiting = [frame for frame, group in zip(state.waiting, groups, strict=True) if group.uid in fitting]
@@ -77,6 +79,8 @@ def _fitting(groups: list[Group], state: JobState, settings: JobSettings) -> set
     bound, controller = settings.bound, settings.controller(len(state.ledger))
     version, kept = bound.version_at(state.step), set()
     for group in sorted(groups, key=lambda group: (group.dispatch_version, group.uid)):
+        # The two rules of docs/algorithms.md: a step before its deadline is left beside those kept so far,
+        # whose deadlines are no later; and admission has room for it.
         in_time = bound.slots(state.step, group.dispatch_version + bound.versions) > controller.outstanding
         if _as_asked(group, version, settings) and in_time and controller.room(version) > 0:
             controller.dispatched(group.uid, group.dispatch_version)

@@ -32,6 +32,7 @@ class RewardFailures:
         """By uid: how many samples failed, and how the first one did."""
         self._worked = False
         self._in_a_row = 0
+        """Samples of the newest steps of which none had a reward."""
 
     def worked_before(self) -> None:
         """The job has trained steps already."""
@@ -39,6 +40,7 @@ class RewardFailures:
 
     def scored(self, uid: int, failures: Sequence[str | None]) -> None:
         """The group `uid` was scored; for each of its samples why it has no reward, None where it has one."""
+        # A group that is generated again is judged by its newest scores.
         self._without.pop(uid, None)
         if None in failures:
             self._worked = True
@@ -55,6 +57,7 @@ class RewardFailures:
             return
         samples = sum(count for count, _ in failed)
         self._in_a_row += samples
+        # A failure may have several lines; what ends a job is told in one.
         first = " ".join(failed[0][1].split())
         if not self._worked:
             raise RewardsNeverWorked(

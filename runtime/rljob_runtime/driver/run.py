@@ -91,6 +91,7 @@ def carry_out(job: RLJob, options: RunOptions, open_site: OpenSite) -> Outcome:
         ended, why = "done" if code == ExitCode.DONE else "stopped", None
         if code == ExitCode.DONE:
             _mark_finished(options.folder)
+    # Whatever ends a job is told in one line; all of it stands in the log.
     except Exception as error:
         cause = _root(error)
         log.error("the job failed", exc_info=error)
@@ -118,6 +119,7 @@ class _Running:
     async def main(self) -> int:
         job, options = self._job, self._options
         training = job.spec.training
+        # What can be refused without starting anything comes first: tokenizer, data, checkpoint.
         folder = options.manifest_folder / training.model.path if training.model.path else None
         tokenizer = build_tokenizer(training.tokenizer, options.manifest_folder, folder)
         prompts = PromptSource(training.data, tokenizer, training.seed, options.manifest_folder)
@@ -209,11 +211,13 @@ def _mark_finished(folder: Path) -> None:
 
 def _log_to(options: RunOptions) -> None:
     """Everything that is logged goes to the run's driver.log."""
+    # `force` below takes away the handlers that `rljob drive` logs by until there is a folder.
     handler = logging.FileHandler(options.folder / "driver.log")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     # On a full disk the log is cut off; it does not tell the terminal of each line that did not fit.
     logging.raiseExceptions = False
+    # The tokenizers library would warn on the terminal of each process that is started after its first use.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
@@ -229,5 +233,6 @@ def _one_line(error: BaseException) -> str:
         return f"{error.filename}: {error.strerror}: make room, and go on with --resume"
     lines = str(error).strip().splitlines()
     text = lines[-1] if lines else ""
+    # Errors of this project are sentences for people; of others the type is needed too.
     told = isinstance(error, (*_REFUSED, RuntimeError)) and text
     return text if told else f"{type(error).__name__}: {text}"

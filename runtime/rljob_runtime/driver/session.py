@@ -37,6 +37,7 @@ class Session:
     ) -> None:
         """`data`: of the prompts that are trained; `checkpoints`: the folder that checkpoints are in."""
         self.steps_done = 0
+        """Steps that the weights have behind them, as far as it is known."""
         self.checkpoint_step = 0
         """Steps in the newest checkpoint, as far as it is known; 0 where there is none."""
         self._settings = settings
@@ -58,6 +59,7 @@ class Session:
         parts = self._parts
         if resume and (found := newest(self._checkpoints)) is not None:
             self.checkpoint_step = step_of(found)
+        # From here on, since a stop or another size may be asked for while pods are waited for.
         following = parts.spawn(self._follow())
         try:
             state = await self._recovery.begin(resume)
@@ -71,9 +73,12 @@ class Session:
                 rolling.cancel()
         except StopAsked:
             log.info("stopped while waiting for pods")
+        # Where this is not reached the error ends the task too, through the group that it was spawned in.
         following.cancel()
+        # With all steps done the job is complete, and not suspended.
         if parts.site.desired().suspend and self.steps_done < self._settings.total_steps:
             parts.site.draft.suspended_at(self.checkpoint_step)
+        # The report, which is begun next, reads the events from their files.
         parts.flush_events()
         self._observer.trained()
 
@@ -88,6 +93,7 @@ class Session:
                 parts.stop.ask()
             if (parts.stop.asked or parts.placement.outdated) and self._loop is not None:
                 self._loop.stop_asked.set()
+            # After the changes: the operator takes what is released for an answer to this generation.
             site.draft.acted_on(desired.generation)
             # No deadline: it waits for news, of which there may be none; `run` ends it.
             await site.changes.wait()
@@ -101,6 +107,7 @@ class Session:
                 self._recovery.ledger, parts.outbox, parts.events, parts.spawn, parts.activity,
                 self._step_done, self._checkpoint_written, parts.rewards.to_train,
             )  # fmt: skip
+            # What was asked for while there was no loop.
             if parts.stop.asked or parts.placement.outdated:
                 loop.stop_asked.set()
             self._observer.training(first_step)
@@ -108,6 +115,7 @@ class Session:
                 self.steps_done = first_step = await loop.run(first_step)
                 if parts.stop.asked or self.steps_done >= total:
                     return
+                # Else the size was changed back meanwhile, and another loop goes on from here.
                 if parts.placement.outdated:
                     self._observer.interrupted("trainer resized")
                     await self._recovery.resize(first_step)

@@ -21,6 +21,7 @@ from rljob_runtime.trainer.step_metrics import StepMetrics
 from rljob_runtime.view.progress import Header, Progress
 
 _TREND_STEPS = 10
+"""Steps in each of the two means whose difference is the trend, and in the closing line's mean."""
 
 
 class Tracker:
@@ -48,6 +49,7 @@ class Tracker:
         self._with_kl = with_kl
         self._clock = clock
         self._rewards: deque[float] = deque(maxlen=2 * _TREND_STEPS)
+        """Mean rewards of the newest steps, each step once."""
         self._window = RateWindow()
         self._steps = 0
         self._tokens = 0
@@ -64,10 +66,12 @@ class Tracker:
     def begin(self, step: int) -> None:
         """Trainer and engines are ready, and training begins, or goes on after an interruption, with `step`.
         Raises `OSError`."""
+        # Told again without an interruption, as where a resize was taken back.
         if self._begun and self._interruption is None:
             return
         start = self._log.begin(step, self._interruption)
         if self._begun:
+            # Steps that are trained again bring their rewards again.
             for _ in range(min(start.repeated, len(self._rewards))):
                 self._rewards.pop()
         self._begun, self._interruption = True, None

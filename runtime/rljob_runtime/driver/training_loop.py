@@ -30,7 +30,7 @@ _LOOKS = 10
 
 
 class Trainer(Broadcaster, Protocol):
-    """The trainer, as the loop sees it."""
+    """What the loop needs of the trainer."""
 
     async def step(self, step: int, version: int, uids: Sequence[int]) -> Any:
         """Train these groups, taken from the queue by uid, and acknowledge them; the step's metrics."""
@@ -97,11 +97,11 @@ class TrainingLoop:
         on_checkpoint: Callable[[int], None] = lambda step: None,
         on_batch: Callable[[int, tuple[int, ...]], None] = lambda step, uids: None,
     ) -> None:
-        """`spawn` starts a task whose failure ends the job; `activity` tells what has been done for groups so
-        far. `on_step` is given each step's metrics, the uids
-        of its groups, and the seconds that the trainer was at it; `on_checkpoint` how many steps a new
-        checkpoint holds. `on_batch` is given each step and the uids of its groups before they are trained;
-        what it raises ends the job."""
+        """`plan` brings a published version to the engines; `spawn` starts a task whose failure ends the job;
+        `activity` tells what has been done for groups so far. `on_batch` is given each step and the uids of
+        its groups before they are trained; what it raises ends the job. `on_step` is given each step's
+        metrics, the uids of its groups, and the seconds that the trainer was at it; `on_checkpoint` how many
+        steps a new checkpoint holds."""
         self.stop_asked = asyncio.Event()
         self._settings = settings
         self._trainer = trainer
@@ -117,7 +117,9 @@ class TrainingLoop:
         self._on_batch = on_batch
         self._spawn = spawn
         self._saved = -1
+        """Steps in the checkpoint that the loop began from, or wrote last."""
         self._pushing: asyncio.Task[None] | None = None
+        """Brings the newest stored version to the engines while the next step trains."""
 
     async def run(self, first_step: int) -> int:
         """Train from `first_step` to the end, or until a stop is asked for. Returns the steps done."""
@@ -131,10 +133,13 @@ class TrainingLoop:
             await self._train(step, uids)
             step += 1
             last = step == self._settings.total_steps
+            # Before the checkpoint, so that engines load while it is written. After the last step nobody
+            # generates.
             if not last and step % self._controller.bound.steps_per_version == 0:
                 await self._publish(step // self._controller.bound.steps_per_version)
             if last or step % self._settings.checkpoint_every == 0:
                 await self._save(step)
+        # After a stop.
         if step != self._saved:
             await self._save(step)
         if self._pushing is not None:
@@ -150,12 +155,14 @@ class TrainingLoop:
         watch = StallWatch(stall_seconds, clock())
         with self._events.span("idle", step, why="groups"):
             while True:
+                # Before the look: a group that becomes ready after it ends the wait.
                 ready.clear()
                 uids = self._controller.select(step)
                 if uids is not None:
                     return uids
                 # Engines tell of tokens only when they are asked: a look now and then.
                 ended = await _first(stall_seconds / _LOOKS, ready.wait(), self.stop_asked.wait())
+                # The second wait: the stop.
                 if ended == 1:
                     return None
                 if ended is None and watch.stalled(await self._activity(), clock()):
@@ -176,10 +183,12 @@ class TrainingLoop:
         began = self._events.clock()
         result = await self._trainer.step(step, version, uids)
         seconds = self._events.clock() - began
+        # Without an await between them: whoever looks finds the groups either waiting or trained.
         self._controller.finished(uids)
         self._ledger.record(uids)
         self._waiting.forget(uids)
         self._rollouter.pool.step = step + 1
+        # Their places in the queue are free: admission may have room.
         self._rollouter.poke()
         self._on_step(result, uids, seconds)
 

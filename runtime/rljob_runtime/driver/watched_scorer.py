@@ -18,7 +18,8 @@ class WatchedScorer:
     async def __call__(
         self, prompt: Prompt, responses: Sequence[Response]
     ) -> Sequence[tuple[float, str | None]]:
-        """As the other one."""
+        """Let the other scorer score the group, and tell of its failures. Returns what the other one does:
+        for each response its reward, or 0 and why there is none."""
         scores = await self._scorer(prompt, responses)
         self._failures.scored(prompt.uid, [failure for _, failure in scores])
         return scores

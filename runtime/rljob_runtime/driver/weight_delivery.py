@@ -50,6 +50,7 @@ class WeightDelivery:
     async def send_again(self) -> None:
         """Send engines that have just come what the trainer holds: a collective transport stores nothing that
         they could load by themselves."""
+        # Collective transports are pushed: with pull a version must be stored.
         assert isinstance(self._sync, Push)
         try:
             await self._sync.again(self._current, self._trainer)
