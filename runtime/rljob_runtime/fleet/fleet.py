@@ -70,7 +70,7 @@ class Fleet:
         self._times = times
         self._clock = clock
         self._members: dict[str, Member] = {}
-        """By the key of their worker slot."""
+        """The workers that are wanted or leaving, by the keys of their worker slots."""
         self._released: set[str] = set()
         """Keys of the slots whose pods may go, or may once their workers have left."""
         self._specs: dict[str, WorkerSpec] = {}
@@ -87,6 +87,7 @@ class Fleet:
             raise NoWorkers(
                 f"no pod of a rollout pool came within {times.pods:g} s (spec.runPolicy.startDeadlineSeconds)"
             ) from None
+        # Those of the pods that are here by now: pods that come later do not hold up the start.
         first = dict(self._members)
         # Each worker has deadlines and a budget, which end it before this does; unless its pod is lost.
         seconds = times.pods + (1 + RestartBudget.limit) * (times.start + times.load)
@@ -96,7 +97,7 @@ class Fleet:
             raise NoWorkers(f"no rollout worker came up within {seconds:g} s: their pods were lost") from None
 
     def lost(self, slot: EngineSlot, why: str) -> None:
-        """An engine of the pool died."""
+        """An engine of the pool died: its worker learns why, and is replaced where it should be."""
         for member in self._members.values():
             if member.slot is slot and member.died is not None and not member.died.done():
                 member.moved = len(slot.requests)
@@ -115,6 +116,7 @@ class Fleet:
 
     async def close(self) -> None:
         """End all workers. An engine's `close` has a deadline of its own."""
+        # From here on nobody is started in the place of one that ends.
         self._closing = True
         for task in self._tending:
             task.cancel()
@@ -133,6 +135,7 @@ class Fleet:
                 self._gone(member)
         for pool in POOLS:
             nodes = dict(self._slots(pool))
+            # Ray gives no id twice: a slot whose node is gone does not come back.
             self._released &= {key for key, _ in self._all_slots()}
             change = decide(
                 desired.workers(pool),
@@ -146,6 +149,7 @@ class Fleet:
                     leaver.leave.set()
             for key in change.start:
                 self._begin(key, nodes[key], pool)
+        # Only pods whose workers have ended: the operator may remove them at once.
         site.draft.released(
             node.pod for key, node in self._all_slots() if key in self._released and key not in self._members
         )
@@ -161,7 +165,7 @@ class Fleet:
         return itertools.chain.from_iterable(map(self._slots, POOLS))
 
     def _worker_slot(self, key: str, node: RayNode) -> WorkerSlot:
-        """A slot, as `fleet.scaling` is told of it."""
+        """The state of a slot that `fleet.scaling` decides by."""
         member, released = self._members.get(key), key in self._released
         offered = node.pod in self._site.draft.offered
         if member is None:
@@ -170,6 +174,7 @@ class Fleet:
         return WorkerSlot(key, node.pod, member.occupant, requests, member.joined_at, released, offered)
 
     def _begin(self, key: str, node: RayNode, pool: str) -> None:
+        # The smallest number that is free, so that names stay few, however often pools are resized.
         taken = {member.worker.name for member in self._members.values()}
         name = next(name for index in itertools.count() if (name := f"{pool}-{index}") not in taken)
         worker = self._specs[name] = self._workers.spec(name, pool)
@@ -181,7 +186,7 @@ class Fleet:
         task.add_done_callback(self._tending.discard)
 
     def _gone(self, member: Member) -> None:
-        """The member's node is not there any more."""
+        """The member's node is not there any more: it leaves, and its engine counts as lost."""
         member.leave.set()
         if member.slot is not None:
             self._pool.lost(member.slot, f"{member.node.pod or member.node.address} is gone")
@@ -196,6 +201,7 @@ class Fleet:
                 if slot is None:
                     break
                 why = await self._until_over(member)
+                # It did not die: it has to leave.
                 if why is None:
                     await self._take_off(member, slot)
                     break
@@ -223,6 +229,7 @@ class Fleet:
     async def _still_there(self, member: Member, why: str) -> bool:
         """Whether the node of a worker that died is still there."""
         node = member.node
+        # The driver itself runs there.
         if node.id == self._site.home:
             return True
         there = node.id in self._site.table and await self._site.table.confirm(node.id)
@@ -260,6 +267,7 @@ class Fleet:
             leaving = asyncio.ensure_future(member.leave.wait())
             try:
                 await asyncio.wait((coming, leaving), return_when=asyncio.FIRST_COMPLETED)
+                # It has to leave: what was begun is cancelled below.
                 if not coming.done():
                     break
                 slot = coming.result()
@@ -296,6 +304,7 @@ class Fleet:
         slot = EngineSlot(engine, worker.pool, worker.limit, worker.events, devices=worker.devices)
         try:
             await self._enter(member, slot)
+        # Also when it is cancelled: a process without a slot would keep its accelerators.
         except BaseException:
             self._pool.remove(slot)
             await self._close(member, engine)
@@ -307,6 +316,8 @@ class Fleet:
         loaded: WeightRef | None = None
         # No deadline: the start of the trainer has one, and the job ends where it keeps failing.
         await self._may_join.wait()
+        # Again where a newer version was published while one was loaded. None: the initial weights, with
+        # which every engine starts, are the newest.
         while (ref := self._weights.newest) != loaded and ref is not None:
             if ref.transport not in STORED:
                 # It is sent to all engines together, this one among them, and then they join.
@@ -317,6 +328,7 @@ class Fleet:
                 loaded = ref
             else:
                 await self._another_version(ref)
+        # No await since `newest` was looked at: from here on each version is sent to this engine too.
         self._add(member, slot)
         self._pool.join(slot)
         self._site.changes.notify()
@@ -343,13 +355,16 @@ class Fleet:
         self._pool.add(slot)
 
     async def _load(self, member: Member, slot: EngineSlot, ref: WeightRef) -> bool:
-        """Load a version; whether it was still there."""
+        """Load a version; False where it was not there any more, and the engine has the weights that it
+        had."""
         engine, there, member.starting = slot.engine, True, True
         member.loading = True
         async with asyncio.timeout(self._times.load):
+            # It runs nothing yet, but `load` is legal only while an engine is paused.
             await engine.pause("abort")
             try:
                 await engine.load(ref)
+                # Not through the pool, which does not have it yet.
                 slot.version = ref.version
             except WeightsGone as error:
                 log.info("%s waits for another version: %s", engine.name, error)

@@ -35,7 +35,7 @@ class Member:
     leave: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when it has to go, or its node has gone."""
     died: "asyncio.Future[str] | None" = None
-    """Its engine's end, while it has one."""
+    """Gets the reason when its newest engine dies; None before the first one."""
     slot: EngineSlot | None = None
     """Its engine, while it is in the pool."""
     joined_at: float = 0.0
@@ -45,7 +45,7 @@ class Member:
     starting: bool = False
     """Its engine is started or loads weights, under a deadline."""
     loading: bool = False
-    """It loads weights."""
+    """What it does under the deadline is a load of weights."""
 
     @property
     def coming(self) -> bool:
@@ -54,7 +54,7 @@ class Member:
 
     @property
     def occupant(self) -> Occupant:
-        """What it is at, as `fleet.scaling` is told."""
+        """What it is at, in the words of `fleet.scaling`."""
         if self.leave.is_set():
             return "leaving"
         return "starting" if self.coming else "serving"

@@ -52,6 +52,7 @@ def decide(desired: int, slots: Sequence[WorkerSlot], doomed: Collection[str]) -
     offered = [slot for slot in slots if slot.released and slot.pod not in doomed]
     surplus = max(0, len(staying) - desired)
     lacking = max(0, desired - len(staying))
+    # Whatever the size, workers on pods that are being removed leave in order while there is time.
     release = [slot for slot in slots if not slot.released and slot.pod in doomed]
     release += sorted(staying, key=_cost)[:surplus]
     # Before a new pod is waited for, the one comes back with which most would be lost.

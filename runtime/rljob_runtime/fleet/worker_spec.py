@@ -14,6 +14,7 @@ class WorkerSpec:
 
     name: str
     pool: str
+    """ "fast" or "heavy"."""
     limit: int
     """Most requests that its engine runs."""
     events: EventLog

@@ -27,11 +27,14 @@ from rljob_runtime.trace.record.event_ranks import EventRanks
 from rljob_runtime.weights.route import WeightRoute
 
 _POOLS = {"fast": "fast_rollout", "heavy": "heavy_rollout"}
+"""The pools' names as fields of the RLJob's model."""
 _FACTORY = "rljob_runtime.engines.factory:make"
+"""Import path of what makes the engine in the worker's process."""
 _MARGIN_SECONDS = 60.0
 """By which the engine's own deadlines are later than those of the fleet and of weight updates, whose messages
 name the field to raise."""
 _FETCHING_FACTORY = "rljob_runtime.engines.fetching:make"
+"""The same where the model or weight versions come over the network."""
 
 
 class RolloutWorkers:
@@ -76,8 +79,10 @@ class RolloutWorkers:
         import ray
         from ray.exceptions import RayError
 
+        # Of all workers, so that no two starts share a socket, a seed or a folder for what is fetched.
         number = next(self._starts)
         factory, arguments = self._engine(worker, number)
+        # Port 0: the worker takes a free one, and tells which.
         address = f"tcp://{node.address}:0"
         if self._one_machine:
             address = f"ipc://{Path(self._sockets.name) / f'{worker.name}-{number}'}"
@@ -93,10 +98,12 @@ class RolloutWorkers:
                 start_seconds=timeouts.start_seconds + _MARGIN_SECONDS,
                 control_seconds=timeouts.weight_update_seconds + _MARGIN_SECONDS,
             )
+            # The initial weights are version 0.
             await engine.start(0)
         except RayError as error:
             ray.kill(actor)
             raise EngineDied(f"engine {worker.name}: {str(error).splitlines()[0]}") from error
+        # Also when the start is cancelled: the actor would keep its accelerators.
         except BaseException:
             ray.kill(actor)
             raise
@@ -132,6 +139,9 @@ class RolloutWorkers:
             getattr(self._job.spec.pools, _POOLS[worker.pool]),
             Devices.of(self._job.spec.accelerator),
         )
+        # Orders run beside one another and beside `wait_closed`, which is pending as long as the engine
+        # lives. The Ray nodes of pods offer no CPUs, and Ray would set OMP_NUM_THREADS to 1 for an actor that
+        # asks for none.
         options: dict[str, Any] = {
             "num_cpus": 0,
             "resources": {RESOURCES[worker.pool]: 1},
@@ -139,6 +149,7 @@ class RolloutWorkers:
             "runtime_env": {"env_vars": {"OMP_NUM_THREADS": str(pool.cpus_per_worker)}},
             "max_concurrency": 1000,
         }
+        # Ray refuses "GPU" among `resources`; it has an argument for it.
         if kind.ray_resource == "GPU":
             options["num_gpus"] = pool.accelerators_per_worker * self._device_share
         elif kind.ray_resource is not None:
