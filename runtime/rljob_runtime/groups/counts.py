@@ -55,6 +55,7 @@ class GroupCounts(msgspec.Struct):
         those that waited. Groups under way are cancelled; groups that were accepted after the checkpoint are
         discarded. A checkpoint may hold a group that is not counted as accepted yet, because handing it to
         the queue had not ended: it is counted now."""
+        # Groups that are trained or wait, by these counts.
         held = self.accepted - sum(self.discarded.values())
         unaccepted = max(0, kept - held)
         self.accepted += unaccepted
@@ -129,6 +130,7 @@ def counts_in(row: Mapping[str, Any]) -> GroupCounts | None:
 
 def _add(counts: dict[str, int], reason: str, number: int) -> None:
     total = counts.get(reason, 0) + number
+    # A reason with a count of 0 is not listed.
     if total:
         counts[reason] = total
     else:

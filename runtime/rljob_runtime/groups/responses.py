@@ -22,9 +22,11 @@ class Response:
     log_probs: LogProbs = field(default_factory=lambda: np.zeros(0, np.float32))
     spans: tuple[Span, ...] = ()
     finish: FinishReason = "abort"
+    """How the newest attempt ended; as if aborted before the first."""
     engine: str = ""
     """The engine of the newest attempt."""
     seconds: float = 0.0
+    """From `began` to the end of the newest attempt."""
 
     def extend(self, generation: Generation, engine: str, now: float) -> None:
         """Add what an attempt generated."""
@@ -48,5 +50,6 @@ def response_of(request: str) -> str:
 
 def response_seed(job_seed: int, uid: int, index: int) -> int:
     """Seed of a response's sampling, in [0, 2**31): depends on the job's seed and the response alone."""
+    # Not Python's `hash`, which differs from process to process: a resumed job draws with the same seeds.
     digest = hashlib.blake2b(f"{job_seed}/{uid}/{index}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") % 2**31

@@ -30,11 +30,11 @@ class Bound:
     """The parameters of staleness control."""
 
     max_staleness: float
-    """S, in weight versions; may be a fraction."""
+    """S in the formulas, in weight versions; may be a fraction."""
     groups_per_step: int
-    """G."""
+    """G in the formulas: groups that a step trains."""
     steps_per_version: int = 1
-    """K."""
+    """K in the formulas: steps from one version to the next."""
 
     @property
     def versions(self) -> int:
@@ -43,7 +43,10 @@ class Bound:
 
     @cached_property
     def _exact_staleness(self) -> tuple[int, int]:
-        """S as it is written, in lowest terms: 0.2 is 1 and 5. Kept, for admission asks for it often."""
+        """S as a fraction in lowest terms, numerator and denominator: 1 and 5 for 0.2. Kept, since admission
+        asks for it often."""
+        # By way of its text: the float nearest to 0.2 is not 0.2, and rounding down would show the
+        # difference.
         return Fraction(str(self.max_staleness)).as_integer_ratio()
 
     @property
@@ -57,6 +60,7 @@ class Bound:
 
     def admitted_at(self, version: int) -> int:
         """How many groups may have been dispatched, in all, while engines generate with `version`."""
+        # floor((v + 1 + S) * K * G) in whole numbers, with S = share / whole.
         share, whole = self._exact_staleness
         return (share + (version + 1) * whole) * self.steps_per_version * self.groups_per_step // whole
 
@@ -81,9 +85,12 @@ def choose_batch(
         return None
     batch: dict[int, int] = {}
     wanted = size
+    # Nearest deadlines first.
     for deadline in sorted(ready):
         batch[deadline] = min(ready[deadline], wanted)
         wanted -= batch[deadline]
+    # Up to each deadline the groups left over must fit into the steps that remain (rule 2 of
+    # docs/algorithms.md).
     left = 0
     for deadline in sorted(outstanding):
         left += outstanding[deadline] - batch.get(deadline, 0)
@@ -105,7 +112,7 @@ class StalenessController:
         self.trained = trained
         self._capacity = capacity_groups
         self._deadlines: dict[int, int] = {}
-        """Of each outstanding group, by uid."""
+        """The deadline of each outstanding group, by uid."""
         self._outstanding: Counter[int] = Counter()
         """How many outstanding groups have each deadline."""
         self._ready: dict[int, set[int]] = {}
@@ -174,6 +181,8 @@ class StalenessController:
                 del self._ready[deadline]
             del self._deadlines[uid]
             self._outstanding[deadline] -= 1
+            # So that `select` looks at the few deadlines that groups have, and not at all that there ever
+            # were.
             if not self._outstanding[deadline]:
                 del self._outstanding[deadline]
             self.trained += 1

@@ -28,9 +28,10 @@ class JobState(msgspec.Struct):
     """Finished groups that wait to be trained, in wire form."""
     counts: GroupCounts
     data: DataFingerprint
-    """Of the prompts that uids stand for."""
+    """Fingerprint of the prompts: what the uids mean."""
     steps_per_version: int | None = None
-    """What the versions in waiting groups are counted by; None in checkpoints that do not say it."""
+    """Steps to a weight version when the waiting groups were dispatched; None in checkpoints that do not say
+    it."""
 
     @property
     def kept(self) -> int:

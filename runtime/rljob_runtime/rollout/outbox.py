@@ -25,10 +25,13 @@ class Outbox:
         self._events = events
         self._put_seconds = put_seconds
         self._kept: dict[int, tuple[int, bytes, float]] = {}
+        """By uid the number of samples, the wire form, and when the group was complete, in seconds of the
+        events' clock."""
 
     async def __call__(self, group: Group) -> None:
         """Keep the group and put it into the queue. Raises `StaleGroup`."""
         frame = encode(group)
+        # Before it is put: a host that replaces one that is lost during the put is filled from here.
         self._kept[group.uid] = (len(group.samples), frame, self._events.clock())
         put = [(group.uid, len(group.samples), frame)]
         (stored,) = await self._queue.put(put, timeout=self._put_seconds)

@@ -36,7 +36,7 @@ class EngineSlot:
     version: int = 0
     """Version of its weights."""
     devices: int = 1
-    """Accelerators that it spans."""
+    """Accelerators that it uses."""
     number: int = -1
     """Its place in the order in which engines were added; what placement calls it."""
     joined: bool = False
@@ -101,7 +101,7 @@ class EnginePool:
     # Engines
 
     def add(self, slot: EngineSlot) -> None:
-        """A live engine that has not joined yet."""
+        """Add a live engine; it gets requests once it joins."""
         slot.number = self._added
         self._added += 1
         slot.drained.set()
@@ -161,7 +161,7 @@ class EnginePool:
             self._changed()
 
     def lost(self, slot: EngineSlot, why: str) -> None:
-        """This engine died."""
+        """This engine died: it is taken out, and `on_lost` is told. A second time nothing happens."""
         if self._has(slot):
             self._take_out(slot)
             self._on_lost(slot, why)
@@ -177,6 +177,7 @@ class EnginePool:
     def oldest_version(self) -> int | None:
         """Oldest version with which tokens may be generated: that of the live engines, without those that
         have yet to join, for they join with the newest. None when none gets requests."""
+        # Engines hold few different versions, however many engines there are.
         return min(self._versions) if self._joined else None
 
     @property

@@ -102,6 +102,7 @@ class Rollouter:
                     self._groups[uid] = tasks.create_task(self._grow(uid), name=f"group-{uid}")
                 elif self._on_hold:
                     held_since = None
+                # Engines have room, and admission lets no prompt begin: that time is recorded.
                 elif held_since is None and self._starting == 0 and self.pool.has_room():
                     held_since = self._events.clock()
                 await self._wake.wait()
@@ -135,6 +136,7 @@ class Rollouter:
 
     def _next_uid(self) -> int | None:
         """The next prompt, if admission and the engines have room for it; it is then dispatched."""
+        # Responses that have not asked for an engine yet will take room that the pool still counts as free.
         if self._on_hold or self._starting:
             return None
         version = self.pool.oldest_version()

@@ -18,20 +18,24 @@ class WeightSources:
     """Remembers the group that was joined last."""
 
     address: str = ""
+    """Where its members met, "host:port"."""
     members: tuple[object, ...] = field(default=())
+    """Its engines, in the order of their ranks."""
 
     def refs(self, ref: WeightRef, engines: Sequence[object], devices: Sequence[int]) -> list[WeightRef]:
-        """For each of `engines`, which has as many accelerators as `devices` says, its reference.
+        """For each of `engines` its reference; `devices` says how many accelerators each has.
 
-        The location of a collective `ref` is a free address "host:port" of the trainer's.
+        The location of a collective `ref` is a free address "host:port" on the trainer's node.
         """
         if ref.transport in STORED:
             return [ref] * len(engines)
         if not engines:
             return []
+        # Each version comes with a free address; it is used only where a new group has to meet.
         if self.members != tuple(engines):
             self.address, self.members = ref.location, tuple(engines)
         host, port = self.address.rsplit(":", 1)
+        # Rank 0 is the trainer's; each engine has as many ranks as accelerators, one after the other.
         world_size, offset, refs = 1 + sum(devices), 1, []
         for count in devices:
             refs.append(

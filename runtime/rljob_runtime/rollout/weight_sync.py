@@ -34,7 +34,7 @@ _SETTLE_SECONDS = 15.0
 
 
 class Broadcaster(Protocol):
-    """The trainer, as it sends a version to all engines at once."""
+    """What sends a version to all engines at once: the trainer, with a collective transport."""
 
     turn: asyncio.Lock
     """Held while the trainer is at something that a broadcast would have to wait for."""
@@ -53,6 +53,7 @@ class WeightSync(Protocol):
     """What the training loop does with a new version."""
 
     newest: WeightRef | None
+    """The newest version; None before the first one."""
     newest_changed: ChangeSignal
     """Notified when `newest` has changed."""
 
@@ -89,6 +90,7 @@ class EngineSync:
     async def pause(self, slot: EngineSlot, mode: PauseMode) -> None:
         if not slot.alive:
             return
+        # Before the pause: an engine that is to finish its requests would never do so while it got new ones.
         self.pool.leave(slot)
         if mode == "wait":
             await self._guarded(slot, "weight_pause", self._drained(slot), None)
@@ -183,10 +185,12 @@ class Push:
 
     async def _update(self, ref: WeightRef, broadcaster: Broadcaster | None) -> None:
         await asyncio.gather(*(self._sync.prepare(slot, ref) for slot in list(self._sync.pool.slots)))
+        # Without an await up to `paused`: an engine that comes is among those, or finds this version.
         self.newest = ref
         self.newest_changed.notify()
         paused = list(self._sync.pool.slots)
         await asyncio.gather(*(self._sync.pause(slot, self._mode) for slot in paused))
+        # A collective group waits for all its members: one that was lost before now is left out.
         slots = [slot for slot in paused if slot.alive]
         refs = self._sources.refs(ref, slots, [slot.devices for slot in slots])
         loads = [self._sync.load(slot, own) for slot, own in zip(slots, refs, strict=True)]
@@ -238,6 +242,7 @@ class Push:
     ) -> str | None:
         """Wait until the transmission is over, or an engine cannot take part in it any more: its name."""
         while not transmitting.done():
+            # Before the look: a loss after it ends the wait.
             self._engines_changed.clear()
             for task, slot in loading.items():
                 if not slot.alive or _failed(task):
@@ -289,6 +294,7 @@ class Pull:
         self.newest = ref
         self.newest_changed.notify()
         for slot in list(self._sync.pool.slots):
+            # One that is under way looks at `newest` again before it is done.
             if slot not in self._updating:
                 self._updating.add(slot)
                 self._spawn(self._catch_up(slot))
@@ -300,6 +306,7 @@ class Pull:
                 wanted = self.newest
                 await self._sync.prepare(slot, wanted)
                 await self._sync.pause(slot, "wait")
+                # Perhaps newer than what was fetched: the pause may have taken long.
                 await self._sync.load(slot, self.newest)
                 await self._sync.resume(slot)
                 if slot.version != wanted.version and self.newest is wanted:

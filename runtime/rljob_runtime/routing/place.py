@@ -60,6 +60,7 @@ class LeastLoaded:
             self._shares.pop(engine, None)
             return
         share = load.running / load.limit
+        # The same share has its entry in the heap already.
         if self._shares.get(engine) != share:
             self._shares[engine] = share
             heapq.heappush(self._heap, (share, engine))
@@ -72,5 +73,6 @@ class LeastLoaded:
             share, engine = self._heap[0]
             if self._shares.get(engine) == share:
                 return engine
+            # The engine has another share by now, which has an entry of its own, or has no room.
             heapq.heappop(self._heap)
         return None
