@@ -20,8 +20,10 @@ WATCH_SECONDS = 300
 _SILENCE_SECONDS = 150.0
 """The server sends a bookmark about every minute: after so long a silence the connection is dead."""
 _MOST_EVENT_BYTES = 16 * 2**20
+"""Ten times what etcd takes for one object by default (1.5 MiB)."""
 _MAY_PASS = frozenset({408, 409, 425, 429})
-"""Client errors that are about the moment, not about the request."""
+"""Client errors that are about the moment, not about the request: timeout, conflict, too early, too many
+requests."""
 
 
 class ApiUnavailable(RuntimeError):
@@ -49,6 +51,7 @@ class ApiClient:
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
+        # True is aiohttp's default for certificates; plain HTTP does not look at it.
         connector = aiohttp.TCPConnector(ssl=self._credentials.tls or True)
         # No proxy and no .netrc from the environment: the server is in the cluster.
         self._session = aiohttp.ClientSession(connector=connector, trust_env=False)
@@ -69,6 +72,7 @@ class ApiClient:
     async def watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[dict[str, Any], None]:
         """Events of the collection at `path` until the server ends the watch. Raises `ApiUnavailable`,
         `ApiRefused`."""
+        # No limit for the whole: the server ends a watch after `WATCH_SECONDS`, and silence ends it here.
         limits = aiohttp.ClientTimeout(total=None, sock_connect=_REQUEST_SECONDS, sock_read=_SILENCE_SECONDS)
         asked = {**query, "watch": "1", "timeoutSeconds": str(WATCH_SECONDS)}
         try:
@@ -86,6 +90,7 @@ class ApiClient:
             async with await self._open(method, path, query, body, limits) as answer:
                 return _decoded(await answer.read())
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            # There was no connection: nothing can have reached the server.
             unsent = isinstance(error, aiohttp.ClientConnectorError)
             raise ApiUnavailable(f"{method} {path}: {_brief(error)}", without_effect=unsent) from error
 
@@ -100,6 +105,7 @@ class ApiClient:
         """An answer that is no error."""
         answer = await self._send(method, path, query, body, limits)
         token = self._credentials.token
+        # Once more: the token may have been rotated since it was read.
         if answer.status == 401 and token is not None:
             answer.release()
             token.refused()
@@ -167,6 +173,7 @@ async def _error(answer: aiohttp.ClientResponse) -> ApiUnavailable | ApiRefused:
         status = {}
     reason = str(status.get("reason") or answer.reason)
     message = str(status.get("message") or text[:200].decode(errors="replace"))
+    # After a 5xx nobody knows whether the server has carried the request out.
     if answer.status >= 500 or answer.status in _MAY_PASS:
         return ApiUnavailable(
             f"{answer.status} {reason}: {message}", without_effect=answer.status in _MAY_PASS

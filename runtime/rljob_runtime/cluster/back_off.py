@@ -16,6 +16,7 @@ class BackOff:
 
     def failed(self) -> float:
         """One more failure in a row; seconds to wait."""
+        # The exponent has a limit of its own: 2.0 ** 1024 overflows.
         whole: float = min(self.longest, self.first * 2.0 ** min(self.failures, 32))
         self.failures += 1
         return whole * (1 - 0.5 * self.rng.random())

@@ -15,13 +15,15 @@ from rljob_runtime.cluster.own_job import Identity
 log = logging.getLogger(__name__)
 
 FIELD_MANAGER = "rljob-runtime-completed"
-"""Of its own, so that the rest of `status.training` need not be written again."""
+"""Not that of the other reports: with server-side apply a manager that leaves out what it wrote before
+removes it, so that all of `status.training` would have to be written again."""
 _SECONDS = 20.0
+"""How long it is tried."""
 
 
 async def say_completed(client: ApiClient, identity: Identity, uid: str, rng: random.Random) -> None:
-    """Tries for some seconds; `uid`: metadata.uid of the RLJob, so that a later one of the same name is left
-    alone."""
+    """Say in the status that the job is done; tried for `_SECONDS`, and only logged where it fails. `uid`:
+    metadata.uid of the RLJob, so that a later one of the same name is left alone."""
     body = {
         "apiVersion": f"{GROUP}/{VERSION}",
         "kind": KIND,

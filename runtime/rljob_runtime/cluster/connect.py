@@ -13,7 +13,9 @@ from rljob_runtime.site import one_machine as local_ray
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 1.0
+"""Between two attempts."""
 _CONNECT_SECONDS = 5.0
+"""For one attempt to open a connection."""
 
 
 class NoRay(RuntimeError):
@@ -33,6 +35,7 @@ async def connected(address: str, seconds: float) -> AsyncIterator[None]:
     while True:
         try:
             # Blocks for as long as the head's own processes take: nothing else is to be done meanwhile.
+            # Actors print to the logs of their own containers.
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
             break
         except (ConnectionError, RuntimeError) as error:

@@ -81,11 +81,13 @@ def in_pod(environment: Mapping[str, str], folder: Path = SERVICE_ACCOUNT) -> Cr
             "KUBERNETES_SERVICE_HOST is not set: `rljob drive` runs in a pod; on one machine use `rljob run`"
         )
     token = TokenFile(folder / "token")
+    # At once, so that a pod without a service account fails where that can be said.
     token.read()
     try:
         tls = ssl.create_default_context(cafile=str(folder / "ca.crt"))
     except (OSError, ssl.SSLError) as error:
         raise CredentialsError(f"{folder / 'ca.crt'}: no certificate can be read: {error}") from None
+    # An IPv6 address stands in brackets in a URL.
     return Credentials(f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}", tls, token)
 
 
@@ -121,6 +123,7 @@ def _tls(cluster: dict[str, Any], folder: Path) -> ssl.SSLContext | None:
 
 
 def _token(user: dict[str, Any], path: Path) -> TokenFile | FixedToken:
+    # As for kubectl, paths in a kubeconfig are relative to its folder.
     if file := user.get("tokenFile"):
         return TokenFile(path.parent / file)
     if token := user.get("token"):

@@ -48,9 +48,11 @@ from rljob_runtime.site.site import Site
 log = logging.getLogger(__name__)
 
 _READ_SECONDS = 300.0
+"""How long the driver tries to read its RLJob."""
 _BUSY_SECONDS = 600.0
 """An earlier attempt's driver writes a checkpoint before it lets go of the run's folder."""
 _RETRY_SECONDS = 2.0
+"""Between two attempts at the run's folder."""
 _MESSAGE_CHARACTERS = 1000
 """What fits into a condition's message."""
 
@@ -61,11 +63,14 @@ class Refused(ValueError):
 
 def drive(environment: Mapping[str, str] = os.environ) -> int:
     """Run the job that the environment names; returns an exit code."""
+    # Before anything else: a SIGTERM at any moment ends the driver with the code of a stop.
     signal.signal(signal.SIGTERM, _stop)
     termination_log = Path(environment.get("RLJOB_TERMINATION_LOG") or TERMINATION_LOG)
     try:
         outcome = _drive(read_settings(environment), environment)
     except (Refused, FolderRefused, SettingsError, CredentialsError) as error:
+        # What refuses `rljob run` may have passed when the next attempt begins: a folder that is held, a full
+        # disk.
         passing = isinstance(error, FolderBusy | FolderFailed)
         code = ExitCode.FAILED if passing else ExitCode.REFUSED
         outcome = Outcome(code, str(error))
@@ -82,6 +87,7 @@ def _drive(settings: Settings, environment: Mapping[str, str]) -> Outcome:
     logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     credentials = from_kubeconfig(settings.kubeconfig) if settings.kubeconfig else in_pod(environment)
     found = asyncio.run(_read(credentials, settings.identity))
+    # In a pod, relative paths in the job are relative to the container's working folder.
     job, folder = parse(found), Path.cwd()
     errors, warnings = check_job(job, folder)
     if errors:
@@ -123,6 +129,7 @@ async def _read(credentials: Credentials, identity: Identity) -> dict[str, Any]:
 def parse(found: Mapping[str, Any]) -> RLJob:
     """The RLJob as the API server returns it, without its status. Raises `Refused`."""
     try:
+        # Nothing here needs the status, and one of a newer operator may have fields that the model refuses.
         return RLJob.model_validate({key: value for key, value in found.items() if key != "status"})
     except ValidationError as error:
         raise Refused(_told(problems(error, RLJob))) from None
@@ -141,6 +148,7 @@ def _held(folder: Path, job: RLJob) -> Iterator[tuple[Path, bool]]:
     deadline = time.monotonic() + _BUSY_SECONDS
     begin = Begin.RESUME if holds_run(folder) else Begin.NEW
     with tempfile.TemporaryDirectory(prefix="rljob-") as temporary, ExitStack() as stack:
+        # The run's folder keeps a manifest, which `rljob export` reads: here it is the RLJob as it was read.
         manifest = Path(temporary) / "job.yaml"
         document = job.model_dump(mode="json", by_alias=True, exclude_none=True)
         manifest.write_text(yaml.safe_dump(document, sort_keys=False, allow_unicode=True))

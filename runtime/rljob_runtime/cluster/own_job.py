@@ -104,6 +104,7 @@ class OwnJob:
                     async for event in events:
                         version = self._take(event, version, changed)
                         heard = version is not None
+                        # The version is too old: another watch begins with the present state, after a pause.
                         if not heard:
                             break
             except ApiUnavailable as error:
@@ -112,12 +113,14 @@ class OwnJob:
             except ApiRefused as error:
                 log.warning("the watch of the RLJob is refused: %s", error)
                 heard, version = False, None
+            # A server that ends every watch at once is not asked without a pause.
             if heard:
                 back_off.worked()
             else:
                 await asyncio.sleep(back_off.failed())
 
     def _query(self, version: str | None) -> dict[str, str]:
+        # With the name in the selector a role may allow the watch for this one object (`resourceNames`).
         query = {"fieldSelector": f"metadata.name={self._identity.name}", "allowWatchBookmarks": "true"}
         return query if version is None else {**query, "resourceVersion": version}
 
@@ -132,6 +135,7 @@ class OwnJob:
             case "ERROR":
                 raise ApiUnavailable(f"the server ended the watch: {found.get('message')}")
             case "BOOKMARK":
+                # A bookmark says only how far the server is, which is taken below.
                 pass
             case "DELETED":
                 self._set(replace(self.desired, deleted=True), changed)
@@ -146,6 +150,7 @@ class OwnJob:
         except ValueError as error:
             log.warning("the job goes on as before: %s", error)
             return
+        # Deleted and made again between two watches, which shows no DELETED.
         another = found.get("metadata", {}).get("uid") != self._uid
         self._set(replace(self.desired, deleted=True) if another else desired, changed)
 

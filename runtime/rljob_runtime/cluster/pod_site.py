@@ -60,6 +60,7 @@ async def cluster_site(
             try:
                 yield Site(False, table, home.id, address, lambda: own_job.desired, draft, changes, keyring)
             finally:
+                # Before its task is cancelled, which does the writing.
                 await reporter.flush(_FLUSH_SECONDS)
                 for task in running:
                     task.cancel()

@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 FIELD_MANAGER = "rljob-runtime"
 PROGRESS_SECONDS = 5.0
+"""Shortest time between two writes of progress: each wakes all who watch the RLJob."""
 
 
 class Reporter:
@@ -67,6 +68,7 @@ class Reporter:
 
     async def flush(self, seconds: float) -> bool:
         """Wait until everything is written, at most `seconds`, while `run` runs; whether it is."""
+        # Ends the pause between two writes of progress.
         self._draft.urgent.set()
         try:
             async with asyncio.timeout(seconds):
@@ -93,21 +95,27 @@ class Reporter:
     async def _write_newest(self) -> None:
         """Write the newest state; tries until it is written."""
         while True:
+            # Before `take`, which adds what this write would release.
             offered = self._draft.offered
             training = self._draft.take()
             seen, released = self._newest(), training["released"]
+            # Pods that the operator may have read as released are released no more.
             takes_back = bool(self._draft.offered - set(released))
             if training == self._written and not takes_back:
                 break
+            # Had the operator begun to remove such a pod, the object would have a newer version, and the
+            # write fails.
             body = self._body(training, seen.version if takes_back else None)
             try:
                 await self._client.apply(f"{self._identity.path}/status", FIELD_MANAGER, body)
             except ApiUnavailable as error:
                 log.info("the status cannot be written now: %s", error)
+                # A conflict (409), or no connection: this attempt has offered nothing to the operator.
                 if error.without_effect and offered != self._draft.offered:
                     self._draft.not_written(offered)
                     self._took_back()
             except ApiRefused as error:
+                # Tried again all the same: a deleted Role is made again, and the training goes on meanwhile.
                 log.warning("the status is refused: %s", error)
             else:
                 self._back_off.worked()

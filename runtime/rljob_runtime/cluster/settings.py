@@ -7,6 +7,7 @@ from pathlib import Path
 from rljob_runtime.cluster.own_job import Identity
 
 TERMINATION_LOG = "/dev/termination-log"
+"""Kubernetes' default: what a container leaves there becomes its termination message."""
 
 
 class SettingsError(ValueError):
@@ -15,7 +16,7 @@ class SettingsError(ValueError):
 
 @dataclass(frozen=True)
 class Settings:
-    """See the module; each field stands for one variable."""
+    """The environment of a driver's container; each field stands for one variable."""
 
     identity: Identity
     """RLJOB_NAMESPACE and RLJOB_NAME: the RLJob to run."""
@@ -24,7 +25,7 @@ class Settings:
     run_folder: Path
     """RLJOB_RUN_FOLDER: where the run is kept; made if need be."""
     key_file: Path
-    """RLJOB_KEY_FILE: the job's key, in each of its pods at the same place (`queue/keys.py`)."""
+    """RLJOB_KEY_FILE: the job's key, in each of its pods at the same place (`net/keys.py`)."""
     pod_address: str | None
     """RLJOB_POD_IP: where other pods reach this one. Default: what Ray uses."""
     ray_address: str

@@ -19,9 +19,11 @@ class DesiredState:
     generation: int
     """metadata.generation that it stands for; 0 on one machine."""
     trainer: int
-    """Workers of the pool; the next two alike."""
+    """Workers that the trainer's pool is to have."""
     fast: int
+    """Workers that the fast rollout pool is to have."""
     heavy: int
+    """Workers that the heavy rollout pool is to have."""
     suspend: bool = False
     deleted: bool = False
     """The RLJob is gone, or about to go."""
@@ -29,6 +31,7 @@ class DesiredState:
     """Pods that the operator has begun to remove; none of them comes back."""
     operator_at: int = 0
     """The newest generation that the operator has acted on."""
+    # Not compared: every write of the status gives another version, and asks nothing new.
     version: str | None = field(default=None, compare=False)
     """The object's resourceVersion; None on one machine."""
 
@@ -48,6 +51,7 @@ class DesiredState:
         return self.fast if pool == "fast" else self.heavy
 
 
+# What is read of the object. msgspec ignores all other fields, and copies an empty default for each instance.
 class _Pool(msgspec.Struct):
     replicas: int
 

@@ -24,6 +24,7 @@ POLL_SECONDS = 2.0
 _PROBE_SECONDS = 60.0
 """Ray declares a silent node dead after about 15 s; starting a process on a busy one takes as long."""
 _READ_SECONDS = 60.0
+"""For Ray's control service to list its nodes."""
 
 
 class NodeGone(RuntimeError):
@@ -111,6 +112,7 @@ class NodeTable:
         find out."""
         try:
             async with asyncio.timeout(_PROBE_SECONDS):
+                # A task that must run there: it succeeds, or Ray fails it once the node is dead.
                 await self._pod_of(node_id)
             return True
         except (NodeGone, TimeoutError) as error:
@@ -137,6 +139,7 @@ async def read_nodes() -> list[RayNode]:
     """The nodes that Ray holds for alive."""
     import ray
 
+    # In a thread: it blocks until Ray's control service answers.
     table: list[dict[str, Any]] = await asyncio.to_thread(ray.nodes)
     return [
         RayNode(entry["NodeID"], entry["NodeManagerAddress"], dict(entry["Resources"]))
@@ -150,6 +153,7 @@ async def pod_of(node_id: str) -> str:
     import ray
     from ray.exceptions import RayError
 
+    # No retries: that the task is lost is the answer.
     asking = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=only_on(node_id))(_own_pod)
     try:
         name: str = await asking.remote()
@@ -162,6 +166,7 @@ def only_on(node_id: str) -> Any:
     """Ray's scheduling strategy for a task or actor that must run on this node."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+    # Not soft: where the node is gone the task or actor is to fail, and not to start elsewhere.
     return NodeAffinitySchedulingStrategy(node_id, soft=False)
 
 

@@ -12,8 +12,10 @@ from contextlib import contextmanager
 from rljob_api import RLJob
 
 _START_ATTEMPTS = 3
+"""How often Ray is started before its error is raised."""
 _OBJECT_STORE_BYTES = 100 * 2**20
-"""Control messages only: sample data and weights do not go through the object store."""
+"""Control messages only: samples and weights do not go through the object store, for which Ray would reserve
+30 % of the memory."""
 
 
 @contextmanager
@@ -24,6 +26,8 @@ def started(job: RLJob) -> Iterator[None]:
 
     for attempt in range(1, _START_ATTEMPTS + 1):
         try:
+            # "local" starts a new Ray even where RAY_ADDRESS names one. The CPUs are those that this process
+            # may use.
             ray.init(
                 address="local",
                 num_cpus=len(os.sched_getaffinity(0)),
@@ -50,6 +54,7 @@ def prepare() -> None:
     """Set what Ray reads when it is imported and started."""
     os.environ.setdefault("RAY_DEDUP_LOGS", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Actors that ask Ray for no device keep the variables that say which ones they may see.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     # Ray announces on the terminal, at each start, that it authenticates its own processes.
     logging.getLogger("ray").setLevel(logging.ERROR)

@@ -8,7 +8,7 @@ _OURS = "rljob_runtime"
 
 
 def begin() -> None:
-    """To be called by an actor when it is made; once more does nothing."""
+    """Log to standard error from here on. An actor calls it when it is made; a second call does nothing."""
     ours = logging.getLogger(_OURS)
     if any(handler.get_name() == _OURS for handler in ours.handlers):
         return

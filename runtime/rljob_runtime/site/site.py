@@ -33,7 +33,7 @@ class Site:
     home: str
     """Id of the Ray node that the driver is on."""
     address: str
-    """Its IP address."""
+    """The driver's IP address, for processes on other nodes."""
     desired: Callable[[], DesiredState]
     """What the RLJob asks for now."""
     draft: StatusDraft

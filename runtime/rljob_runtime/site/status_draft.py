@@ -24,6 +24,7 @@ class StatusDraft:
         """Set while an answer, which the operator waits for, is among what has changed."""
         self.offered: frozenset[str] = frozenset()
         """Pods that the operator may take for released."""
+        # The first state is to be written too.
         self.changed.set()
 
     @property
@@ -35,6 +36,7 @@ class StatusDraft:
         """`training`, to be written."""
         self.changed.clear()
         self.urgent.clear()
+        # Even a write that seems to fail may have reached the server.
         self.offered |= set(self._training.released)
         return self.training
 
@@ -46,6 +48,7 @@ class StatusDraft:
     def written(self, released: Collection[str], doomed: Collection[str]) -> None:
         """A status with the pods `released` was written. The write demanded the version of the RLJob in which
         the operator had begun to remove the pods `doomed`: no other was being removed at that moment."""
+        # Pods that the operator has begun to remove stay offered, so that no worker is started on them.
         self.offered = frozenset(released) | (self.offered & set(doomed))
 
     def progress(self, progress: Progress) -> None:
