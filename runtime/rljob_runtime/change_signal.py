@@ -16,8 +16,10 @@ class ChangeSignal:
 
     def notify(self) -> None:
         """Wake all who wait now."""
+        # Who waits again as soon as it is woken waits for the next notification.
         waiters, self._waiters = self._waiters, set()
         for waiter in waiters:
+            # One that was cancelled in this turn of the loop is still among them.
             if not waiter.done():
                 waiter.set_result(None)
 

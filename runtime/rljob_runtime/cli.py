@@ -29,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CommandMissing as error:
         return _refuse(str(error))
     except ModuleNotFoundError as error:
+        # A module of this project that is missing is a defect, and no package to install.
         if error.name is None or error.name.startswith("rljob"):
             raise
         return _refuse(
@@ -95,6 +96,7 @@ def _run(options: argparse.Namespace) -> int:
         folder: Path = options.output or Path("runs") / manifest.job.metadata.name
         _check_machine(manifest, folder, options.share)
         with held(folder, options.file, options.begin) as (run_folder, resume):
+            # Imported here, so that other commands do not load the driver and all that it needs.
             from rljob_runtime.driver.run import run
 
             called = program(sys.argv[0], shutil.which("rljob"), sys.executable)
@@ -112,6 +114,7 @@ def _run(options: argparse.Namespace) -> int:
             )
     except ManifestError as error:
         return _refuse(str(error))
+    # It is a `FolderRefused` too, and must come first.
     except FolderFailed as error:
         return _fail(f"rljob: {error}.")
     except FolderRefused as error:

@@ -19,7 +19,7 @@ from rljob_api.errors import Problem
 
 GROUP = "rljob.commands"
 _EXTRAS = {"render": "operator"}
-"""Extra of the distribution that a command belongs to."""
+"""For each command that is known by name, the extra of the distribution that brings it."""
 
 
 class ManifestCommand(Protocol):
@@ -56,10 +56,12 @@ def add_commands(
         return
     if chosen in _EXTRAS and chosen not in entries:
         raise _missing(chosen)
+    # All of them for `--help`, and where the word is no command.
     for name in [chosen] if chosen in entries else sorted(entries):
         try:
             command: ManifestCommand = entries[name].load()()
         except ModuleNotFoundError as error:
+            # Another module than the command's own package is missing: `cli.main` tells what to install.
             if error.name != entries[name].module.partition(".")[0] or name not in _EXTRAS:
                 raise
             if name == chosen:

@@ -26,7 +26,7 @@ class Devices:
     torch_type: str
     """As in `torch.device(torch_type)`."""
     backend: str
-    """Of torch.distributed."""
+    """Name of the devices' communication backend in torch.distributed."""
     visible_variable: str | None
     """Environment variable that restricts which devices a process sees."""
     ray_resource: str | None
@@ -50,6 +50,7 @@ class Devices:
             raise DeviceMissing(
                 f"{self.accelerator} device {index} is not there: torch sees {self.count()} ({visible})"
             )
+        # The current device is where collective libraries and kernels work unless told otherwise.
         self._module().set_device(index)
         return torch.device(self.torch_type, index)
 
@@ -85,6 +86,7 @@ class Devices:
         import torch
 
         if self.torch_type != "cpu":
+            # Copied into a bytearray: torch warns of memory that cannot be written to.
             self._module().set_rng_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
 
     def _module(self) -> Any:

@@ -18,6 +18,7 @@ MANIFEST = "job.yaml"
 _FINISHED = "finished"
 """An empty file: the job has done all its steps. It is taken away when the run is resumed."""
 _LOCK = ".lock"
+"""Locked by flock while a process holds the folder; the kernel unlocks it when the process ends."""
 _LASTING = {
     errno.EACCES,
     errno.EISDIR,
@@ -118,10 +119,12 @@ def held(folder: Path, manifest: Path, begin: Begin) -> Iterator[tuple[Path, boo
         with _writing(folder):
             if decision is Decision.MOVE_ASIDE:
                 with _locked(folder):
+                    # Under its lock: a run that is under way is not moved.
                     folder.rename(_free_name(folder))
             folder.mkdir(parents=True, exist_ok=True)
             lock.enter_context(_locked(folder))
             (folder / _FINISHED).unlink(missing_ok=True)
+            # Not onto itself. After a move the copy went along, and `manifest` may have been it.
             if manifest.resolve() != (folder / MANIFEST).resolve() or decision is Decision.MOVE_ASIDE:
                 (folder / MANIFEST).write_bytes(content)
         yield folder, decision is Decision.GO_ON
@@ -145,6 +148,7 @@ def find(folder: Path) -> Found:
         return Found.NOTHING
     if not folder.is_dir():
         return Found.FILE
+    # A lock file alone is nothing that somebody could miss.
     return Found.OTHER_FILES if any(item.name != _LOCK for item in folder.iterdir()) else Found.NOTHING
 
 
@@ -181,6 +185,7 @@ def _free_name(folder: Path) -> Path:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
+    # Not inherited: a child that outlives this process would keep the lock.
     handle = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         try:

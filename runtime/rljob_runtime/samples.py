@@ -15,6 +15,7 @@ Tokens: TypeAlias = NDArray[np.int32]
 LogProbs: TypeAlias = NDArray[np.float32]
 
 FinishReason = Literal["stop", "length", "abort"]
+"""Ended by a stop token, by the most tokens that were asked for, or by an abort."""
 
 
 class Prompt(msgspec.Struct, frozen=True):
@@ -57,7 +58,9 @@ class Sample(msgspec.Struct, frozen=True):
     """A finished response with its reward."""
 
     tokens: np.ndarray
+    """Shape (response length,), int32; includes the stop token."""
     log_probs: np.ndarray
+    """Shape (response length,), float32."""
     spans: tuple[Span, ...]
     finish: FinishReason
     reward: float
@@ -103,6 +106,7 @@ def _encode_array(value: Any) -> Any:
 
 
 def _decode_array(code: int, data: memoryview) -> Any:
+    # Elements of both types have 4 bytes. The array is a view of the frame, which is not copied.
     if code in _CODES.values() and len(data) % 4 == 0:
         return np.frombuffer(data, dtype="<i4" if code == _CODES["<i4"] else "<f4")
     raise msgspec.DecodeError(f"unknown extension {code} of {len(data)} bytes")
@@ -160,6 +164,7 @@ def join_spans(left: tuple[Span, ...], right: tuple[Span, ...]) -> tuple[Span, .
     """Spans of a response continued by another generation whose spans count from 0."""
     offset = left[-1].end if left else 0
     shifted = [Span(span.version, span.start + offset, span.end + offset) for span in right]
+    # An attempt that went on with the same weights continues the last span.
     if left and shifted and left[-1].version == shifted[0].version:
         merged = Span(left[-1].version, left[-1].start, shifted[0].end)
         return (*left[:-1], merged, *shifted[1:])
