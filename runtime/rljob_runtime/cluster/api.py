@@ -102,7 +102,8 @@ class ApiClient:
         body: Mapping[str, Any] | None,
         limits: aiohttp.ClientTimeout,
     ) -> aiohttp.ClientResponse:
-        """An answer that is no error."""
+        """The answer to a request, for the caller to close. Raises `ApiUnavailable` or `ApiRefused` for an
+        error."""
         answer = await self._send(method, path, query, body, limits)
         token = self._credentials.token
         # Once more: the token may have been rotated since it was read.

@@ -59,7 +59,7 @@ class FixedToken:
         return self._token
 
     def refused(self) -> None:
-        """There is no other."""
+        """There is no other token: nothing to do."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Credentials:
     server: str
     """URL without a slash at its end."""
     tls: ssl.SSLContext | None
-    """None for plain HTTP."""
+    """How the server is checked; None for plain HTTP."""
     token: TokenFile | FixedToken | None = field(default=None, repr=False)
 
 

@@ -54,7 +54,7 @@ _BUSY_SECONDS = 600.0
 _RETRY_SECONDS = 2.0
 """Between two attempts at the run's folder."""
 _MESSAGE_CHARACTERS = 1000
-"""What fits into a condition's message."""
+"""Most of a failure's reason that is left for the operator, which puts it into a condition's message."""
 
 
 class Refused(ValueError):
@@ -165,7 +165,7 @@ def _held(folder: Path, job: RLJob) -> Iterator[tuple[Path, bool]]:
 
 
 def _told(found: list[Problem]) -> str:
-    """Problems in one line."""
+    """The problems, joined in one line."""
     return "; ".join(map(str, found))
 
 

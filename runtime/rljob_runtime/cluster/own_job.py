@@ -32,7 +32,7 @@ class JobGone(RuntimeError):
 
 @dataclass(frozen=True)
 class Identity:
-    """Which RLJob."""
+    """Names an RLJob."""
 
     namespace: str
     name: str
@@ -87,7 +87,7 @@ class OwnJob:
 
     @property
     def desired(self) -> DesiredState:
-        """The newest that was seen."""
+        """The newest desired state that was seen."""
         return self._desired
 
     async def follow(self, changed: Callable[[DesiredState], None]) -> None:

@@ -167,7 +167,7 @@ async def _queue(
 
 
 async def _rewards(inputs: JobInputs, stack: AsyncExitStack) -> RewardPool:
-    """The reward function in its processes, which run."""
+    """The reward function in worker processes, which are started when this returns."""
     training = inputs.job.spec.training
     rewards = RewardPool(
         training.reward.function,

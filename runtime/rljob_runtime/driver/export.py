@@ -39,7 +39,7 @@ class ExportRefused(ValueError):
 
 
 def keep_model_files(model_folder: Path, tokenizer: TextTokenizer, run_folder: Path) -> None:
-    """Keep in the run's folder what a model consists of beside its weights."""
+    """Copy what a model has beside its weights, configuration and tokenizer, to the run's folder."""
     with _whole(run_folder / _FILES) as folder:
         for name in _COPIED:
             if (model_folder / name).is_file():

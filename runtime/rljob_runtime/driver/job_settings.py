@@ -45,7 +45,7 @@ class JobSettings:
     """Samples in so many groups."""
     rollout: RolloutSettings
     in_flight: PauseMode | None
-    """How pushes interrupt; None where engines pull."""
+    """What a push does to the requests that an engine runs; None where engines pull."""
     trainer_ranks: int
 
     def controller(self, trained: int) -> StalenessController:

@@ -22,7 +22,7 @@ class RunObserver:
     def __init__(self, inputs: JobInputs, header: Header, view: View, report: ReportWriter) -> None:
         """`header`: what is shown of the job; `report` is begun when the job is trained."""
         self.tracker: Tracker | None = None
-        """Once the first step is known."""
+        """Made once the first step is known."""
         self.export: asyncio.Task[Path | None] | None = None
         """The writing of the trained model, once the job is trained."""
         self._inputs = inputs

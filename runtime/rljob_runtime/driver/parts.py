@@ -34,12 +34,12 @@ class JobTrainer(Trainer, Publisher, Protocol):
         ...
 
     async def stop(self) -> None:
-        """End its ranks."""
+        """End the ranks; `start_trainer` may follow."""
         ...
 
 
 class Placement(Protocol):
-    """Where the trainer's ranks run."""
+    """Which pods the trainer's ranks run on."""
 
     workers: int
     """Trainer workers that run; 0 before the first start."""
@@ -83,7 +83,7 @@ class Parts:
     delivery: WeightDelivery
     fleet: Fleet
     activity: Callable[[], Awaitable[Activity]]
-    """What has been done for groups so far."""
+    """Returns what has been done for groups so far."""
     spawn: Spawn
     say: Callable[[str], None]
     """Tells a person, in one line."""
@@ -95,7 +95,7 @@ class Parts:
 
 
 class Observer(Protocol):
-    """Follows a session."""
+    """Is told of each turn that a session takes."""
 
     def begins(self, parts: Parts, first_step: int) -> None:
         """The trainer holds the weights after `first_step` steps; the engines come up."""

@@ -52,7 +52,7 @@ class Deadline:
 
     seconds: float
     field: str | None = None
-    """Of spec.training.timeouts, where it can be set."""
+    """The field of spec.training.timeouts that sets it; None where it is fixed."""
 
     def __str__(self) -> str:
         """ "1800 s (spec.training.timeouts.startSeconds)"."""

@@ -18,7 +18,7 @@ class Reading:
     """Sums since the job began, as they stand at one moment."""
 
     time: float
-    """Seconds."""
+    """In seconds, of any clock."""
     steps: int = 0
     """Steps that were trained, those that are trained again included."""
     tokens: int = 0
@@ -68,7 +68,7 @@ class RateWindow:
             readings.popleft()
 
     def rates(self) -> Rates:
-        """Over the readings in the window."""
+        """The rates over the readings in the window."""
         if len(self._readings) < 2:
             return Rates()
         first, last = self._readings[0], self._readings[-1]

@@ -222,7 +222,7 @@ def _log_to(options: RunOptions) -> None:
 
 
 def _root(error: BaseException) -> BaseException:
-    """The first single error in a group."""
+    """The error itself, or of a group the first that is none."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -52,7 +52,7 @@ class Session:
         self._observer = observer
         self._recovery = Recovery(settings, data, parts)
         self._loop: TrainingLoop | None = None
-        """While it trains: the loop that is told of a stop."""
+        """The loop that trains, which is told of a stop; None before the first."""
 
     async def run(self, resume: bool) -> None:
         """Train to the end or to a stop; with `resume` from the newest checkpoint on."""

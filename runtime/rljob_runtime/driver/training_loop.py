@@ -49,15 +49,15 @@ class WaitingGroups(Protocol):
     """The finished groups that are not trained yet, each kept until it is trained."""
 
     def frames(self) -> list[bytes]:
-        """All of them, in wire form."""
+        """All groups that wait, in wire form."""
         ...
 
     def taken(self, step: int, uids: Sequence[int]) -> None:
-        """Step `step` begins to train these."""
+        """Step `step` begins to train the groups of these uids."""
         ...
 
     def forget(self, uids: Sequence[int]) -> None:
-        """These are trained."""
+        """The groups of these uids are trained, and need not be kept."""
         ...
 
 
@@ -72,7 +72,7 @@ class LoopSettings:
     total_steps: int
     checkpoint_every: int
     data: DataFingerprint
-    """Recorded in checkpoints."""
+    """The prompts' fingerprint, which checkpoints record."""
     stall_seconds: float = 1800.0
     """How long a step may wait for its groups while nothing moves (`driver.stall`);
     spec.training.timeouts.stallSeconds."""

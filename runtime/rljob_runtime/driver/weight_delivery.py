@@ -20,10 +20,10 @@ log = logging.getLogger(__name__)
 
 
 class Publisher(Broadcaster, Protocol):
-    """The trainer, as the one who has the weights."""
+    """What weight delivery needs of the trainer."""
 
     steps: int
-    """Steps that its weights have behind them."""
+    """Steps that the trainer's weights have behind them."""
 
     async def publish(self, version: int) -> WeightRef:
         """Make the current weights available as `version`. Raises `TrainerDied`."""

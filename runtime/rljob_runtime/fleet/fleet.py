@@ -30,7 +30,7 @@ from rljob_runtime.weights.transport import STORED
 
 POOLS = ("fast", "heavy")
 _AGAIN_SECONDS = 30.0
-"""After which a version that could not be had is asked for again."""
+"""Time after which a version that could not be had is asked for again."""
 _SETTLED_SECONDS = 60.0
 """A worker that lived this long after it joined did its work: its next death is not one in a row."""
 

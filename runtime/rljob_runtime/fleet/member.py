@@ -60,7 +60,7 @@ class Member:
         return "starting" if self.coming else "serving"
 
     def too_slow(self, times: FleetTimes) -> str:
-        """Which deadline it has not kept, in words."""
+        """Which of the deadlines `times` has passed, in words."""
         if self.loading:
             field = "spec.training.timeouts.weightUpdateSeconds"
             return f"it did not load its weights within {times.load:g} s ({field})"

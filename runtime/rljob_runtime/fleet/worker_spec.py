@@ -23,7 +23,7 @@ class WorkerSpec:
 
 
 class Workers(Protocol):
-    """Makes rollout workers."""
+    """What the fleet makes rollout workers with."""
 
     def spec(self, name: str, pool: str) -> WorkerSpec:
         """The worker of a name; the same one each time."""

@@ -28,7 +28,7 @@ class Ledger(msgspec.Struct):
         return max(self.ahead, default=self.watermark - 1) + 1
 
     def record(self, uids: Iterable[int]) -> None:
-        """These were trained."""
+        """The groups of these uids were trained. Raises `ValueError` where one was trained before."""
         for uid in uids:
             if uid in self:
                 raise ValueError(f"group {uid} was trained before")

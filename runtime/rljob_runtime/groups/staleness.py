@@ -140,7 +140,8 @@ class StalenessController:
         return max(0, limit - self.outstanding)
 
     def dispatched(self, uid: int, version: int) -> None:
-        """A group goes to engines whose oldest version is `version`."""
+        """A group goes to engines whose oldest version is `version`. Raises `ValueError` where it is
+        outstanding."""
         if uid in self._deadlines:
             raise ValueError(f"group {uid} is outstanding already")
         deadline = version + self.bound.versions
@@ -148,7 +149,8 @@ class StalenessController:
         self._outstanding[deadline] += 1
 
     def put(self, uid: int) -> None:
-        """A dispatched group is complete and waits in the queue."""
+        """A dispatched group is complete and waits in the queue. Raises `ValueError` where it was not
+        dispatched."""
         if uid not in self._deadlines:
             raise ValueError(f"group {uid} was not dispatched")
         self._ready.setdefault(self._deadlines[uid], set()).add(uid)
@@ -173,7 +175,7 @@ class StalenessController:
         )
 
     def finished(self, uids: Iterable[int]) -> None:
-        """These groups were trained."""
+        """These outstanding groups were trained."""
         for uid in uids:
             deadline = self._deadlines[uid]
             self._ready[deadline].remove(uid)

@@ -40,7 +40,7 @@ class Outbox:
 
     @property
     def samples(self) -> int:
-        """Samples that wait."""
+        """Number of samples in the groups that wait."""
         return sum(samples for samples, _, _ in self._kept.values())
 
     async def refill(self) -> int:
@@ -65,13 +65,13 @@ class Outbox:
         return [frame for _, frame, _ in self._kept.values()]
 
     def taken(self, step: int, uids: Sequence[int]) -> None:
-        """Step `step` begins to train these."""
+        """Step `step` begins to train the groups of these uids: records how long they have waited."""
         now = self._events.clock()
         for uid in uids:
             put_at = self._kept[uid][2]
             self._events.add("queue_wait", step, put_at, now - put_at, uid=uid)
 
     def forget(self, uids: Sequence[int]) -> None:
-        """These are trained."""
+        """The groups of these uids are trained, and are not kept any more."""
         for uid in uids:
             del self._kept[uid]

@@ -40,11 +40,11 @@ class EngineSlot:
     number: int = -1
     """Its place in the order in which engines were added; what placement calls it."""
     joined: bool = False
-    """It gets requests."""
+    """Whether it gets requests now."""
     entered: bool = False
-    """It has joined at some time, so that requests may run on it."""
+    """Whether it has joined at some time, so that requests may run on it."""
     leaving: bool = False
-    """It is to go: it gets no requests any more, whatever else happens to it."""
+    """Whether it is to go: it gets no requests any more, whatever else happens to it."""
     alive: bool = True
     """False once it was lost or removed."""
     running: int = 0

@@ -50,7 +50,7 @@ class Broadcaster(Protocol):
 
 
 class WeightSync(Protocol):
-    """What the training loop does with a new version."""
+    """A plan by which published versions reach the engines: `Push` or `Pull`."""
 
     newest: WeightRef | None
     """The newest version; None before the first one."""
@@ -67,7 +67,7 @@ class WeightSync(Protocol):
         ...
 
     async def remove(self, slot: EngineSlot) -> None:
-        """Take an engine out that has left."""
+        """Take an engine that has left out of the pool."""
         ...
 
 
@@ -151,7 +151,7 @@ class EngineSync:
 
 
 class Push:
-    """Interrupt all engines at once, load, resume."""
+    """Interrupts all engines at once, lets them load, and resumes them."""
 
     def __init__(self, sync: EngineSync, mode: PauseMode, settle: float = _SETTLE_SECONDS) -> None:
         """`settle`: seconds that engines get to finish with a version whose broadcast was broken off."""
@@ -277,7 +277,7 @@ class Push:
 
 
 class Pull:
-    """Let every engine fetch the newest version when it is ready."""
+    """Lets every engine load the newest version when it has finished what it runs."""
 
     def __init__(self, sync: EngineSync, spawn: Callable[[Coroutine[Any, Any, None]], object]) -> None:
         """`spawn` starts a task whose failure ends the job."""

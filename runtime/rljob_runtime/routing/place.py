@@ -27,7 +27,7 @@ class EngineLoad(NamedTuple):
 
 
 class Placement(Protocol):
-    """A policy. Engines are known by numbers, smaller ones came earlier."""
+    """A placement policy. Engines are known by numbers; those that came earlier have smaller ones."""
 
     def changed(self, engine: int, load: EngineLoad | None) -> None:
         """The load of an engine is now `load`; None: it takes no new requests (until it has a load again)."""

@@ -29,7 +29,7 @@ class Site:
 
     one_machine: bool
     table: NodeTable
-    """The Ray nodes there are."""
+    """The Ray nodes that the job can use."""
     home: str
     """Id of the Ray node that the driver is on."""
     address: str

@@ -33,7 +33,7 @@ class StatusDraft:
         return self._training.model_dump(mode="json", by_alias=True, exclude_none=True)
 
     def take(self) -> dict[str, Any]:
-        """`training`, to be written."""
+        """The value of `training` for a write that begins now; nothing counts as changed afterwards."""
         self.changed.clear()
         self.urgent.clear()
         # Even a write that seems to fail may have reached the server.
@@ -52,7 +52,7 @@ class StatusDraft:
         self.offered = frozenset(released) | (self.offered & set(doomed))
 
     def progress(self, progress: Progress) -> None:
-        """Where the training stands."""
+        """Report where the training stands."""
         staleness = None
         if progress.staleness_mean is not None:
             staleness = StalenessStatus(
@@ -95,7 +95,7 @@ class StatusDraft:
             self.urgent.set()
 
     def _set(self, **fields: Any) -> bool:
-        """Whether anything is new."""
+        """Set fields of the status; returns whether any of them is new."""
         changed = self._training.model_copy(update=fields)
         if changed == self._training:
             return False
