@@ -28,7 +28,7 @@ from rljob_runtime.trace.record.metrics_log import METRICS_FILE, Metrics, read_m
 from rljob_runtime.trace.record.start_log import Start, read_starts
 
 DETAILED_STEPS = 24
-"""Steps that are kept in detail."""
+"""Steps that are kept in detail. The size of the page grows with them, and not with the length of the run."""
 
 
 @dataclass
@@ -38,7 +38,7 @@ class EventUse:
     event: str
     pool: str
     seconds: Sketch = field(default_factory=Sketch)
-    """Durations."""
+    """Durations, in seconds."""
     by_step: dict[int, tuple[int, float]] = field(default_factory=dict)
     """Count and total seconds of each step."""
 
@@ -146,8 +146,10 @@ def analyse(
     workers = {(who.pool, who.worker): WorkerUse(who.worker, who.pool, who.host) for who in known}
     uses: dict[tuple[str, str], EventUse] = {}
     thrown_away = 0
+    # A run that never goes back, the usual one, is spared a look at each of its events.
     goes_back = any(start.goes_back for start in starts)
     for step, unordered in steps:
+        # By their ends: attempts of a response are to come in their order, and covers are built fastest so.
         everything = sorted(unordered, key=lambda event: event.start + event.duration)
         events = everything
         if goes_back:
@@ -169,11 +171,13 @@ def analyse(
             if (pool, name) not in uses:
                 uses[pool, name] = EventUse(name, pool)
             uses[pool, name].add(step, seconds)
+        # The time lines show all that workers did; requests that were thrown away do not count.
         details.add_step(step, everything, book.add_step(step, events))
     return Analysis(
         metrics=metrics,
         starts=list(starts),
         windows=list(windows),
+        # A worker may be known by its file alone: one that was lost before its first event.
         pools=pool_uses([worker for worker in workers.values() if worker.recorded], windows),
         event_uses=uses,
         requests=book,

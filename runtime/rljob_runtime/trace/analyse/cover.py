@@ -8,7 +8,7 @@ from array import array
 from bisect import bisect_right
 
 GAP = 0.001
-"""Seconds."""
+"""Seconds. So short a pause is no waiting, and without them far fewer intervals are kept."""
 
 
 class Cover:
@@ -29,6 +29,7 @@ class Cover:
             if end > ends[-1]:
                 ends[-1] = end
             return
+        # What lies behind the new interval is set aside, what touches it becomes one with it.
         after: list[tuple[float, float]] = []
         while starts and starts[-1] > end + GAP:
             after.append((starts.pop(), ends.pop()))
@@ -43,6 +44,7 @@ class Cover:
     def within(self, start: float, end: float) -> float:
         """Covered seconds of [start, end]."""
         covered = 0.0
+        # Intervals are disjoint, so that their ends ascend too.
         for index in range(bisect_right(self._ends, start), len(self._starts)):
             if self._starts[index] >= end:
                 break

@@ -26,7 +26,8 @@ class Tally:
 
 
 def read_steps(events: Path, tally: Tally) -> Iterator[tuple[int, list[Event]]]:
-    """Every step's events, in order of steps; nothing where the folder does not exist."""
+    """Every step's events, steps ascending; those of a step by worker, each worker's in the order in which it
+    wrote them. Nothing where the folder does not exist."""
     for step, folder in sorted(_step_folders(events)):
         found: list[Event] = []
         for name in sorted(os.listdir(folder)):
@@ -49,6 +50,7 @@ def read_workers(events: Path) -> list[WorkerInfo]:
 def parse(data: bytes, tally: Tally) -> list[Event]:
     """The events in the content of one file."""
     try:
+        # All lines in one call; one by one, which is slower, only where a line is damaged.
         return _decoder.decode_lines(data)
     except msgspec.DecodeError:
         return list(_parse_singly(data, tally))

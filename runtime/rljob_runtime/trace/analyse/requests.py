@@ -22,7 +22,7 @@ GROUP_STAGES = ("reward", "group_assembly", "put", "queue_wait")
 
 
 class Attempt(msgspec.Struct, frozen=True, gc=False):
-    """One stay on one engine."""
+    """One stay of a response on one engine. Times in seconds, `start` since the epoch."""
 
     worker: str
     start: float
@@ -81,7 +81,7 @@ class StepRequests:
     longest: float = -1.0
     """Seconds of the longest request."""
     slowest: str = ""
-    """Its name, and its engine."""
+    """Name and engine of the longest request."""
 
 
 class RequestBook:
@@ -105,7 +105,7 @@ class RequestBook:
         self._slowest: list[tuple[float, int, Request]] = []
         """A heap of (seconds, number, request): the least slow of those that are kept comes first."""
         self._by_uid: defaultdict[int, list[Request]] = defaultdict(list)
-        """The same by group, whose stages come later."""
+        """The same requests by the uid of their group: its stages are recorded after its responses."""
         self._count = 0
         """Numbers what is kept, so that requests of the same duration need not be compared."""
 
@@ -131,6 +131,7 @@ class RequestBook:
     def _attempt(self, step: int, event: Event) -> Request | None:
         extra = event.extra
         identity = str(extra.get("request", ""))
+        # Without an id it cannot be put together with other attempts: it counts as a request of its own.
         name = response_of(identity) or f"{event.worker}@{event.start:.3f}"
         tokens, finish = int(extra.get("tokens", 0)), str(extra.get("finish", "stop"))
         attempts = self._open.pop(name, None) or []
@@ -139,6 +140,7 @@ class RequestBook:
         if finish == "abort":
             self._open[name] = attempts
             return None
+        # `length` counts the whole response, `tokens` one attempt.
         length = int(extra.get("length", 0)) or sum(attempt.tokens for attempt in attempts)
         return Request(int(extra.get("uid", -1)), name, step, attempts, length)
 
@@ -161,6 +163,7 @@ class RequestBook:
             self.seconds_by_finish[last.finish] += request.generating
             self.by_worker[last.worker].add(took)
             self.by_attempts[len(request.attempts)].add(took)
+            # Looked at before the call: nearly all of a run's requests are none of the slowest.
             if len(self._slowest) < SLOWEST or took >= self._slowest[0][0]:
                 self._remember(request, took)
             self.finishes[last.finish] += 1

@@ -13,6 +13,7 @@ from typing import TypeAlias
 import numpy as np
 
 ACCURACY = 0.01
+"""Largest relative error of a quantile."""
 _GROWTH = (1 + ACCURACY) / (1 - ACCURACY)
 _LOG_GROWTH = math.log(_GROWTH)
 _ZERO = -(10**6)
@@ -79,6 +80,7 @@ class Sketch:
         self._fold()
         if not self._count:
             return 0.0
+        # A rank from 0; the first bucket with more values below its upper bound than that has it.
         rank = share * (self._count - 1)
         seen = 0
         for bucket in sorted(self._buckets):
@@ -95,6 +97,7 @@ class Sketch:
         for bucket in sorted(self._buckets):
             seen += self._buckets[bucket]
             share = seen / self._count
+            # Only where the curve has risen by a point's worth: a long tail of single values takes few.
             if share - curve[-1][1] >= 1 / points or seen == self._count:
                 curve.append((self._largest if seen == self._count else self._value(bucket), share))
         return curve
@@ -106,6 +109,7 @@ class Sketch:
         values = np.array(self._new)
         self._new = array("d")
         positive = values[values > 0]
+        # Bucket i has the values above _GROWTH**(i - 1), up to _GROWTH**i.
         buckets = Counter(np.ceil(np.log(positive) / _LOG_GROWTH).astype(np.int64).tolist())
         if len(positive) < len(values):
             buckets[_ZERO] = len(values) - len(positive)
@@ -117,6 +121,7 @@ class Sketch:
         self._largest = max(self._largest, float(values.max()))
 
     def _value(self, bucket: int) -> float:
+        # The value whose relative error is the same at both bounds of the bucket.
         middle = 0.0 if bucket == _ZERO else 2 * _GROWTH**bucket / (_GROWTH + 1)
         return min(self._largest, max(self._smallest, middle))
 

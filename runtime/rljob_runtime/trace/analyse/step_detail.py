@@ -75,11 +75,13 @@ class DetailBook:
             self._requests[self._index[step]].extend(ended)
         if not events:
             return
+        # Most steps are not chosen: their events are passed over together.
         earliest, latest = min(event.start for event in events), max(event.end for event in events)
         first = bisect_left(self._ends, earliest)
         if first == len(self._windows) or self._windows[first].start >= latest:
             return
         for event in events:
+            # By time and not by its number of the step: a request may span the windows of several.
             index = bisect_left(self._ends, event.start)
             while index < len(self._windows) and self._windows[index].start < event.end:
                 self._events[index].append(event)
@@ -97,6 +99,7 @@ def _detail(window: Window, events: Sequence[Event], requests: Sequence[Request]
     by_worker: dict[tuple[str, str], list[Event]] = {}
     for event in events:
         by_worker.setdefault((event.pool, event.worker), []).append(event)
+    # Trainer first, driver last: beyond `WORKERS` engines are left out, never the trainer.
     names = sorted(by_worker, key=lambda name: (name[0] != "trainer", name[0] == "driver", name))
     lines = [_time_line(window, pool, worker, by_worker[pool, worker]) for pool, worker in names[:WORKERS]]
     durations: dict[str, list[float]] = {}
@@ -127,7 +130,7 @@ def merge(window: Window, events: Sequence[Event]) -> list[tuple[str, float, flo
     is too short to be seen. What is too short to be seen is left out, and of more than `SEGMENTS` the
     shortest."""
     span = max(window.seconds, 1e-9)
-    finest = 1 / 1000
+    finest = 1 / 1000  # of the window: about a pixel, unless somebody zooms in
     merged: list[tuple[str, float, float]] = []
     newest: dict[str, int] = {}
     for event in sorted(events, key=lambda event: event.start):

@@ -25,8 +25,8 @@ _KIND_OF = {
 }  # fmt: skip
 _PRECEDENCE = ("sync", "work", "save", "move")
 _COVERS = {event: _PRECEDENCE[_PRECEDENCE.index(kind) :] for event, kind in _KIND_OF.items()}
-"""Kinds whose covers an event is part of: its own and those after it. So each kind's own time is what its
-cover has and that of the kind before it has not."""
+"""By event, the kinds whose covers it is part of: its own and those that come later in `_PRECEDENCE`. So the
+time of a kind is what its cover has beyond the cover of the kind before it."""
 
 TRAINER_EVENTS = ("forward", "backward", "optimizer")
 
@@ -52,6 +52,7 @@ class WorkerUse:
         for event in events:
             start = event.start
             end = start + event.duration
+            # Comparisons, not `min` and `max`: this runs for every event of a run.
             if start < self.first:
                 self.first = start
             if end > self.last:
@@ -62,12 +63,14 @@ class WorkerUse:
 
     def split(self, start: float, end: float) -> dict[str, float]:
         """Seconds of each kind within [start, end]; time before its first event is not counted."""
+        # A worker that came late was not idle before it came.
         start = max(start, self.first)
         if end <= start:
             return dict.fromkeys(KINDS, 0.0)
         seconds, covered = {}, 0.0
         for kind in _PRECEDENCE:
             cover = self.covers[kind].within(start, end)
+            # Never negative: both are sums of many intervals, each rounded.
             seconds[kind], covered = max(0.0, cover - covered), cover
         seconds["idle"] = max(0.0, end - start - covered)
         return seconds
@@ -128,7 +131,7 @@ def event_shares(split: Mapping[str, float], totals: Mapping[str, float]) -> dic
 
 
 def pool_uses(workers: Sequence[WorkerUse], windows: Sequence[Window]) -> list[PoolUse]:
-    """Every pool's use of its time; trainers first, then engines."""
+    """Every pool's use of its time: trainers first, then engines, then the others."""
     pools: dict[str, list[WorkerUse]] = {}
     for worker in workers:
         pools.setdefault(worker.pool, []).append(worker)

@@ -16,10 +16,11 @@ from rljob_runtime.trace.record.start_log import Start
 NEIGHBOURS = 25
 """Steps on each side that a step is compared with."""
 DEVIATIONS = 6.0
-"""A step stands out if it took so many standard deviations longer than its neighbours' median. They are taken
-from the median of absolute deviations, which a few slow steps among the neighbours do not change."""
+"""A step stands out if it took so many standard deviations longer than its neighbours' median, and `FACTOR`
+times as long. The deviation is taken from the median of absolute deviations, which a few slow steps among the
+neighbours do not change."""
 FACTOR = 1.5
-"""And if it took so many times their median: where steps hardly differ, deviations alone mean nothing."""
+"""Times the median of the neighbours: where steps hardly differ, deviations alone mean nothing."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Anomaly:
     step: int
     seconds: float
     median: float
-    """Of its neighbours, in seconds."""
+    """Median of its neighbours' durations, in seconds."""
 
 
 def windows_from_metrics(metrics: Metrics, starts: Sequence[Start]) -> list[Window]:
@@ -59,6 +60,7 @@ def windows_from_metrics(metrics: Metrics, starts: Sequence[Start]) -> list[Wind
             times.append(found[-1].end)
         elif not times:
             times.append(end - float(row.get("step_seconds") or 0.0))
+        # Never a beginning after its end: a driver that moved may have another host's clock.
         found.append(Window(step, min(max(times), end), end))
     return found
 
@@ -94,6 +96,7 @@ def find_anomalies(windows: Sequence[Window]) -> list[Anomaly]:
             # Too few to say what is usual.
             continue
         median = statistics.median(around)
+        # For normally distributed values 1.4826 times that median is their standard deviation.
         deviation = 1.4826 * statistics.median(abs(value - median) for value in around)
         if window.seconds > max(median + DEVIATIONS * deviation, FACTOR * median):
             found.append(Anomaly(window.step, window.seconds, median))
@@ -108,6 +111,7 @@ def choose_steps(windows: Sequence[Window], anomalies: Iterable[Anomaly], limit:
         return steps
     chosen = {steps[0], steps[-1]}
     chosen.update([anomaly.step for anomaly in anomalies][: limit // 3])
+    # Fewer than `left` may be added, where a step is chosen already.
     left = limit - len(chosen)
     chosen.update(steps[round(index * (len(steps) - 1) / (left + 1))] for index in range(1, left + 1))
     return sorted(chosen)

@@ -51,6 +51,7 @@ EVENTS = {
 _log = logging.getLogger(__name__)
 
 
+# Without gc: no event is in a cycle, and a report holds a step's many thousands of them at a time.
 class Event(msgspec.Struct, gc=False):
     """One line of an event file."""
 
@@ -80,6 +81,7 @@ class WorkerInfo(msgspec.Struct):
     rank: int
     worker: str
     pool: str
+    """As in `Event`."""
     host: str
     pid: int
 
@@ -123,11 +125,12 @@ class EventLog:
         return Span(self, event, step, extra)
 
     def add(self, event: str, step: int, start: float, duration: float, **extra: Any) -> None:
-        """Record an event that was timed elsewhere."""
+        """Record an event that was timed elsewhere: `start` and `duration` in seconds, by the log's clock."""
         if self._folder is not None:
             self._record(event, step, start, duration, extra)
 
     def _record(self, event: str, step: int, start: float, duration: float, extra: dict[str, Any]) -> None:
+        # Outside the lock: other threads that record wait for the list alone.
         line = self._encode(Event(event, start, duration, step, self._worker, self._pool, extra))
         with self._lock:
             lines = self._lines.get(step)
@@ -151,10 +154,12 @@ class EventLog:
             try:
                 for step, lines in self._lines.items():
                     path = self._folder / f"step_{step}" / f"worker_{self._rank}.jsonl"
+                    # At each write: any worker may be the first to write of this step.
                     path.parent.mkdir(parents=True, exist_ok=True)
                     append_line(path, b"\n".join(lines))
             except OSError as error:
                 self._give_up(error)
+        # Also after an error: what is buffered is given up with the log.
         self._lines.clear()
         self._buffered = 0
 
@@ -163,6 +168,7 @@ class EventLog:
         path = folder / f"worker_{self._rank}.json"
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            # By renaming, so that a reader sees all of it or nothing.
             whole = path.with_suffix(f".{who.pid}.tmp")
             whole.write_bytes(msgspec.json.encode(who))
             whole.replace(path)
@@ -216,6 +222,7 @@ def append_line(path: Path, text: bytes) -> None:
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(path)) from None
         if written < len(data):
+            # 28 is ENOSPC. A disk that fills up takes a part, and says so only at the next write.
             raise OSError(28, f"only {written} of {len(data)} bytes fit", str(path))
     finally:
         os.close(handle)

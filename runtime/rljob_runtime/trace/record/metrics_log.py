@@ -33,6 +33,7 @@ _log = logging.getLogger(__name__)
 METRICS_FILE = "metrics.jsonl"
 TENSORBOARD_FOLDER = "tensorboard"
 
+# TensorBoard groups curves by what stands before the slash.
 _TAGS = {
     "loss": "train/loss",
     "policy_loss": "train/policy_loss",
@@ -88,6 +89,7 @@ class _Head(msgspec.Struct):
 
     step: int
     time: float
+    """Seconds since the epoch."""
 
 
 class _TensorBoardFile:
@@ -102,11 +104,14 @@ class _TensorBoardFile:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             # TensorBoard reads its files in the order of their names.
+            # The second number is for two starts within a second.
             number = f"{int(time.time()):010d}.{len(os.listdir(folder)):04d}"
             file = folder / f"events.out.tfevents.{number}.{socket.gethostname()}.{os.getpid()}"
             self._records = RecordWriter(file.open("xb"))
         except OSError as error:
             self._give_up(error)
+        # The first record of an event file. From version 2 on points are superseded by a record of their own
+        # (`supersede`), not by any step that goes back.
         self.add(file_version="brain.Event:2")
 
     def scalars(self, step: int, found: Mapping[str, float]) -> None:
@@ -173,6 +178,7 @@ class MetricsLog:
             )
         # First the record: a kill between the two leaves rows that the next start drops.
         append_start(self._folder, start)
+        # Also without a row to drop: an unfinished last line goes too.
         if again.whole_bytes is not None:
             os.truncate(self._path, again.whole_bytes)
         if earlier:
@@ -213,6 +219,7 @@ def rows_from(path: Path, step: int) -> Superseded:
         return Superseded()
     with file:
         for line in file:
+            # Cut off by a kill: it is not counted as whole, and goes.
             if not line.endswith(b"\n"):
                 break
             try:
@@ -269,6 +276,7 @@ def _finite(value: Any) -> Any:
     """`value` as plain JSON values; None for a number that is not finite."""
     if isinstance(value, Mapping):
         return {str(key): _finite(item) for key, item in value.items()}
+    # A scalar of numpy or torch.
     if hasattr(value, "item"):
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):

@@ -26,7 +26,7 @@ class Start(msgspec.Struct, frozen=True):
     time: float
     """When the first step to come could begin: trainer and engines were ready. Seconds since the epoch."""
     step: int
-    """That step."""
+    """The first step to come."""
     cause: Cause
     """Why training began: a new run, or what had interrupted it."""
     why: str = ""

@@ -24,20 +24,21 @@ class Evidence:
     trainer_idle: float | None = None
     trainer_save: float = 0.0
     engine_idle: Mapping[str, float] = field(default_factory=dict)
-    """By pool."""
+    """Idle share of each pool of engines."""
     engines_idle: float = 0.0
-    """Mean over the engines."""
+    """Idle share, mean over all engines."""
     engine_sync: float = 0.0
-    """Mean over the engines."""
+    """Share that weight updates take, mean over all engines."""
     admission_share: float = 0.0
     """Share of the run in which an engine had room and no prompt was admitted."""
     limited_share: float = 0.0
     """Share of responses that ended at the length limit."""
     limited_seconds: float = 0.0
-    """Their share of all engine seconds."""
+    """Share of all engines' seconds that such responses took."""
     median_seconds: float = 0.0
+    """Duration that half of the requests do not exceed."""
     p99_seconds: float = 0.0
-    """Durations of requests."""
+    """Duration that 99 % of the requests do not exceed."""
     reward_share: float = 0.0
     """Share of a group's life, from its first request to the queue, that went into its reward."""
     failed_share: float = 0.0
@@ -75,6 +76,7 @@ def more_engines(evidence: Evidence) -> Advice | None:
         change += ", if the machine has cores to spare"
     elif workers:
         engines = sum(_replicas(evidence.job, name) or 0 for name in evidence.engine_idle)
+        # The trainer could take 1 / (1 - idle) times as much: all engines together must make that much more.
         enough = workers + math.ceil(engines / (1 - idle)) - engines
         change = f"raise it from {workers}; about {enough} would keep the trainer fed if each adds as much"
     return Advice(
@@ -91,6 +93,7 @@ def looser_bound(evidence: Evidence) -> Advice | None:
     idle = evidence.engines_idle
     if evidence.trainer_idle is None or idle < IDLE or evidence.trainer_idle < SHARE:
         return None
+    # The bound explains less than half of what the engines are idle.
     if evidence.admission_share < idle / 2:
         return None
     bound = evidence.job.spec.training.async_.max_staleness if evidence.job else None
@@ -135,6 +138,7 @@ def rarer_updates(evidence: Evidence) -> Advice | None:
 def shorter_limit(evidence: Evidence) -> Advice | None:
     """A few responses that run into the limit take much of the engines' time."""
     tail = evidence.p99_seconds / evidence.median_seconds if evidence.median_seconds else 0.0
+    # Some responses, which take at least twice their share of the time, in a distribution with a long tail.
     if evidence.limited_share < 0.005 or evidence.limited_seconds < 2 * evidence.limited_share or tail < 3:
         return None
     limit = evidence.job.spec.training.rollout.max_response_tokens if evidence.job else None
@@ -188,7 +192,7 @@ def failing_rewards(evidence: Evidence) -> Advice | None:
 
 
 def slow_worker(evidence: Evidence) -> Advice | None:
-    """One engine is slower than its like."""
+    """One engine is slower than the others of its pool."""
     if not evidence.slow_workers:
         return None
     worker, host, factor = max(evidence.slow_workers, key=lambda entry: entry[2])
@@ -226,4 +230,5 @@ def _replicas(job: RLJob | None, pool: str) -> int | None:
 
 
 def _percent(share: float) -> str:
+    # Two digits: from 9.5 % on, which would be rounded to 10 %, without a decimal.
     return f"{share * 100:.0f} %" if share >= 0.095 or share == 0 else f"{share * 100:.1f} %"

@@ -14,10 +14,14 @@ from html import escape
 from rljob_runtime.trace.analyse.sketch import Curve
 
 POINTS = 240
+"""Points of a line at most."""
 WIDTH, HEIGHT = 640, 220
+"""Of a drawing, in its own units: the page scales it."""
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 12, 10, 34
+"""Margins for the numbers of the axes, in the same units."""
 
 Values = Sequence[float | None]
+"""None where there is no value: the line has a gap."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +79,12 @@ def line_chart(
         return ""
     low, high = min(numbers), max(numbers)
     low = min(low, 0.0) if zero else low
+    # A line of equal values needs a range too, and is drawn in its middle.
     if high == low:
         low, high = (
             (low - abs(low) * 0.1 - 0.01, high + abs(high) * 0.1 + 0.01) if not zero else (low, low + 1)
         )
+    # A little room above: the highest point would be cut by the frame.
     axes = Axes(min(x), max(x), low, high + (high - low) * 0.04)
     _grid(axes, x_label, unit)
     buckets = _buckets(len(x))
@@ -119,6 +125,7 @@ def stacked_chart(
     floor = [0.0] * len(centres)
     for layer, values in zip(layers, means, strict=True):
         roof = [below + value for below, value in zip(floor, values, strict=True)]
+        # Along the roof and back along the floor.
         upper = [f"{axes.x(at):.1f},{axes.y(value):.1f}" for at, value in zip(centres, roof, strict=True)]
         lower = [f"{axes.x(at):.1f},{axes.y(value):.1f}" for at, value in zip(centres, floor, strict=True)]
         axes.parts.append(f'<polygon class="f{layer.colour}" points="{" ".join(upper + lower[::-1])}"/>')
@@ -173,6 +180,7 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
         return [low]
     power: float = 10.0 ** math.floor(math.log10(span / count))
     step = next(power * factor for factor in (1, 2, 5, 10) if span / (power * factor) <= count)
+    # With a tolerance: 0.3 / 0.1 is a little less than 3, and the last tick would be missing.
     return [index * step for index in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
 
 
@@ -198,6 +206,7 @@ def _grid(axes: Axes, x_label: str, unit: str, x_ticks: bool = True) -> None:
 
 def _log_ticks(axes: Axes) -> list[float]:
     powers = range(math.floor(math.log10(axes.x_min)), math.ceil(math.log10(axes.x_max)) + 1)
+    # Over many decades only powers of ten find room.
     factors = (1, 2, 5) if len(powers) <= 4 else (1,)
     values = [factor * 10.0**power for power in powers for factor in factors]
     return [value for value in values if axes.x_min <= value <= axes.x_max]

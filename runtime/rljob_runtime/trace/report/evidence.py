@@ -11,6 +11,7 @@ from rljob_runtime.trace.report.advice import Evidence
 SLOW_FACTOR = 1.5
 """How many times as long as in its pool a worker's requests take, for it to count as slow."""
 _ENOUGH_REQUESTS = 50
+"""Requests of a worker from which on its mean is compared: lengths differ, and a few say little."""
 
 
 def evidence_of(analysis: Analysis, job: RLJob | None) -> Evidence:
@@ -22,6 +23,7 @@ def evidence_of(analysis: Analysis, job: RLJob | None) -> Evidence:
     workers = sum(len(pool.workers) for pool in engines)
     samples = sum(_number(row.get("samples")) for row in analysis.metrics.rows)
     failed = sum(_number(row.get("failed")) for row in analysis.metrics.rows)
+    # Weighted by workers: pools differ in size.
     sync = sum(pool.overall["sync"] * len(pool.workers) for pool in engines)
     idle = sum(pool.overall["idle"] * len(pool.workers) for pool in engines)
     return Evidence(
@@ -63,6 +65,7 @@ def _slow_workers(pool: PoolUse, requests: RequestBook) -> list[tuple[str, str, 
     }
     found = []
     for worker in pool.workers:
+        # Without its own: in a pool of two the median with it would hide half of the difference.
         others = [mean for name, mean in means.items() if name != worker.worker]
         if worker.worker in means and others:
             factor = means[worker.worker] / max(statistics.median(others), 1e-9)

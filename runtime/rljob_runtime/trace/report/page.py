@@ -26,10 +26,12 @@ REPORT_FILE = "report.html"
 
 
 def write_report(run_dir: Path) -> Path:
-    """Write the report of the run in `run_dir` and return its path; raises `OSError` where that cannot be."""
+    """Write the report of the run in `run_dir` and return its path. Raises `OSError` where it cannot be
+    written."""
     try:
         job: RLJob | None = read(run_dir / MANIFEST).job
     except ManifestError:
+        # The report then has no settings to name; its figures need none.
         job = None
     page = render(analyse_run(run_dir), job, job.metadata.name if job else run_dir.name)
     path = run_dir / REPORT_FILE
@@ -40,7 +42,7 @@ def write_report(run_dir: Path) -> Path:
 
 
 def render(analysis: Analysis, job: RLJob | None, name: str) -> str:
-    """The page."""
+    """The page as HTML. `job`: the run's settings, where they are known; `name`: its heading."""
     parts = files("rljob_runtime.trace.report")
     style, script = (parts.joinpath(file).read_text(encoding="utf-8") for file in ("page.css", "page.js"))
     notes = {
@@ -94,6 +96,7 @@ def _tiles(analysis: Analysis) -> str:
     reward = summary_numbers(analysis)
     if reward:
         rise = reward["last"] - reward["first"]
+        # Less would not be seen in the two decimals that are shown.
         style = "good" if rise > 0.01 else "bad" if rise < -0.01 else ""
         tiles.append(
             tile(

@@ -18,7 +18,7 @@ def column(analysis: Analysis, name: str) -> list[float | None]:
 
 
 def learning(analysis: Analysis) -> str:
-    """Did it learn."""
+    """The section "Did it learn?": curves of the metrics, with a mark at each interruption."""
     steps = [float(row["step"]) for row in analysis.metrics.rows]
     restarts = [
         Mark(start.step, f"{start.cause}: went on at step {start.step}") for start in analysis.interruptions
@@ -57,12 +57,13 @@ def learning(analysis: Analysis) -> str:
 
 
 def staleness(analysis: Analysis) -> str:
-    """How old were the samples."""
+    """The section "How old were the samples?": ages when trained, over the run and over time."""
     ages: Counter[int] = Counter()
     for row in analysis.metrics.rows:
         histogram = row.get("staleness_histogram")
         if isinstance(histogram, dict):
             for age, count in histogram.items():
+                # Keys of JSON are text.
                 if str(age).lstrip("-").isdigit() and isinstance(count, (int, float)):
                     ages[int(age)] += int(count)
     total = sum(ages.values())

@@ -13,10 +13,11 @@ from rljob_runtime.trace.report.markup import seconds, table
 
 
 def losses(analysis: Analysis) -> str:
-    """Was anything lost?"""
+    """The section "Was anything lost?": interruptions in sentences, and a table of counts."""
     told = "".join(f"<li>{escape(interruption(start))}</li>" for start in analysis.interruptions)
     parts = [f"<ul>{told}</ul>" if told else "<p>Training was not interrupted.</p>"]
     rows = analysis.metrics.rows
+    # Each row has the counts since the job began: the last one has them all.
     counts = counts_in(rows[-1]) if rows else None
     if counts is None:
         return "".join([*parts, "<p>No counts of groups were recorded.</p>"])

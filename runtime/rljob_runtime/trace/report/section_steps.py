@@ -24,7 +24,9 @@ _LEGEND = (
     ("waiting", "wait"),
 )  # fmt: skip
 _SPAN = 1000
+"""Width of a time line in units of its drawing; `page.js` has the same number."""
 _ROW = 22
+"""Height of a row, in pixels."""
 
 
 def step_panels(details: Sequence[StepDetail], notes: Mapping[int, str], shown: int | None) -> str:
@@ -109,6 +111,7 @@ def _time_line(line: TimeLine, seconds: float) -> str:
 
 
 def _box(start: float, end: float) -> str:
+    # Half a unit at least, so that a short event can still be seen.
     width = max((end - start) * _SPAN, 0.5)
     return f"M{start * _SPAN:.1f} 3h{width:.1f}v{_ROW - 6}h-{width:.1f}z"
 
@@ -126,6 +129,7 @@ def _waterfall(detail: StepDetail) -> str:
     if not detail.requests:
         return ""
     window = detail.window
+    # A request that ends in this step may have begun before it.
     first = min(detail.requests[0].start, window.start)
     span = max(max(request.attempts[-1].end for request in detail.requests) - first, 1e-9)
     workers = sorted({attempt.worker for request in detail.requests for attempt in request.attempts})

@@ -13,11 +13,11 @@ from rljob_runtime.trace.report.charts import Series, bar_chart, curve_chart, li
 from rljob_runtime.trace.report.markup import bar, figure, grid, legend, number, percent, seconds, table
 
 _STAGE_COLOURS = {"reward": "7", "group_assembly": "1", "put": "3", "queue_wait": "6"}
-"""What a group goes through after its responses."""
+"""What a group goes through after its responses, and the colour class of each."""
 
 
 def long_tail(analysis: Analysis) -> str:
-    """Which requests were slow."""
+    """The section "Which requests were the long tail?"."""
     book = analysis.requests
     if not book.seconds.count:
         return "<p>No request was recorded.</p>"

@@ -28,10 +28,11 @@ _TRAINER_LAYERS = {
 }  # fmt: skip
 """What a trainer does and its colour, which is that of the time lines and of the kinds above."""
 _LIFE = ("generate", "reward", "group_assembly", "put", "queue_wait")
+"""What a sample goes through, in this order."""
 
 
 def time_spent(analysis: Analysis, notes: Mapping[int, str]) -> str:
-    """Where did the time go."""
+    """The section "Where did the time go?": pools, events, steps that stand out, and single steps."""
     if not analysis.windows:
         return "<p>No step is complete.</p>"
     parts = [_pool_table(analysis), grid(_time_figures(analysis))]
