@@ -35,6 +35,7 @@ def make_view(stdout: TextIO, live: bool) -> View:
         from rljob_runtime.view.live import LiveView
 
         console = Console(file=stdout)
+        # On a terminal without cursor control (TERM=dumb) each frame would be a new block.
         if not console.is_dumb_terminal:
             return LiveView(console)
     from rljob_runtime.view.plain import PlainView

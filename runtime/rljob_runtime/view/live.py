@@ -36,6 +36,7 @@ FRAMES_PER_SECOND = 4
 _GAP = "   "
 _BAR_COLUMNS = 28
 _MARGIN = 2
+"""Columns left of everything that the view draws."""
 _MESSAGES = 200
 """Messages that are kept, to be shown again when the screen is begun anew."""
 
@@ -46,6 +47,7 @@ class LiveView:
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
         self._clock = clock
+        # Without a thread of rich's own: what draws is this view, in the calls that its guarantees name.
         self._live = Live(console=console, auto_refresh=False)
         self._progress: Progress | None = None
         self._messages: deque[str] = deque(maxlen=_MESSAGES)
@@ -107,6 +109,7 @@ class LiveView:
         self._console.control(Control.home(), Control.clear())
         self._live = Live(console=self._console, auto_refresh=False)
         self._open(self._progress)
+        # At most one line for each part of the header and the live area: the newest messages get the rest.
         room = max(0, height - len(headline(self._progress.header)) - len(flow(self._progress)))
         for text in list(self._messages)[-room:] if room else ():
             self._print_message(text)
@@ -136,6 +139,7 @@ def render(progress: Progress, width: int) -> RenderableType:
         head.append(ProgressBar(total=progress.total_steps, completed=progress.step, width=_BAR_COLUMNS))
     learned = learning(progress)
     style = {"▲": "green", "▼": "red"}.get(arrow(progress.reward_trend), "")
+    # 4: the two gaps of `_beside` between its three cells.
     beside = len(step) + _BAR_COLUMNS + len(_GAP.join(learned)) + _MARGIN + 4 <= width
     rows: list[RenderableType] = []
     if beside:

@@ -40,6 +40,7 @@ class Progress:
     version: int = 0
     """Newest weight version."""
     staleness_mean: float | None = None
+    """Age of the newest step's samples, in weight versions; None before the first step."""
     staleness_max: int | None = None
     queue_depth: int = 0
     """Samples that wait."""
@@ -60,6 +61,7 @@ class Summary:
     step: int
     """Steps done."""
     seconds: float
+    """How long it ran."""
     reward: float | None = None
     outcome: str = "done"
     """"done", "stopped" or "failed"."""
