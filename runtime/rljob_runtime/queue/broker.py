@@ -76,7 +76,7 @@ class _Counters:
 class _WaitingPut:
     groups: Sequence[QueuedGroup]
     accepted: list[bool] = field(default_factory=list)
-    """Verdicts on the first of the groups; the rest has no room yet."""
+    """For the first of the groups whether the queue has them; the others have no room yet."""
 
 
 @dataclass(slots=True)
@@ -84,7 +84,7 @@ class _WaitingGet:
     client: str
     uids: tuple[int, ...]
     unseen: set[int]
-    """Those of `uids` that were not seen to be there yet."""
+    """Those of `uids` that were not found ready yet; see `Broker._can_meet`."""
 
 
 class Broker:
@@ -99,7 +99,7 @@ class Broker:
         self._held: dict[int, QueuedGroup] = {}
         self._held_samples = 0
         self._holders: dict[int, str] = {}
-        """Of each held group that is on lease, the client; the others are ready."""
+        """For each group on lease the client that has it; the other held groups are ready."""
         self._done = Ledger()
         self._deadlines: dict[str, float] = {}
         """When each client is overdue."""
@@ -140,7 +140,7 @@ class Broker:
         self._gets.pop(ticket, None)
         return self._settle()
 
-    # Groups; the client of a ticket was touched before
+    # Groups. The client of a ticket has been passed to `touch`.
 
     def put(self, ticket: Ticket, groups: Sequence[QueuedGroup]) -> list[Outcome]:
         """Store these, in order, as room allows. Raises `GroupTooLarge`, and stores none, if one can never
@@ -194,6 +194,7 @@ class Broker:
         known = Ledger() if term > self.term else self._done
         below = max(known.watermark, watermark)
         self._done = Ledger(below, {uid for uid in {*known.ahead, *ahead} if uid >= below})
+        # Moves the watermark up over what lies ahead of it without a gap.
         self._done.record(())
         outcomes: list[Outcome] = []
         if term > self.term:
@@ -238,6 +239,7 @@ class Broker:
         outcomes: list[Outcome] = []
         while self._puts:
             ticket, put = next(iter(self._puts.items()))
+            # In order of arrival: what waits behind it may fit, and is not let past.
             if not self._store(put):
                 break
             del self._puts[ticket]
@@ -297,6 +299,7 @@ class Broker:
                 self._remove(uid)
                 counters.acknowledged += 1
             elif uid in new or uid in done:
+                # Named twice in this acknowledgement, or done before.
                 counters.acknowledged_again += 1
                 fresh.append(False)
                 continue

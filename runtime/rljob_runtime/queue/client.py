@@ -34,7 +34,9 @@ from rljob_runtime.queue.wire import Stats
 _T = TypeVar("_T")
 
 _BEATS_PER_LEASE = 5
+"""Heartbeats in the time of a lease, so that one that is late does not cost it."""
 _LONGEST_BEAT = 1.0
+"""Seconds between heartbeats, at most."""
 _LINKED = zmq.EVENT_HANDSHAKE_SUCCEEDED
 _DENIED = zmq.EVENT_HANDSHAKE_FAILED_AUTH
 _BROKEN = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
@@ -62,15 +64,16 @@ class _Call:
     """The request: its parts, then itself."""
     answer: "asyncio.Future[tuple[wire.Answer, list[bytes]]]"
     timeout: float
-    """Seconds in which nothing moves."""
+    """Seconds that it may take while nothing of it moves."""
     began: float
     limit: asyncio.Timeout | None = None
-    """When it fails."""
+    """The timer that ends it; None until it is awaited."""
     beats: int = 0
     """Heartbeats that were sent before it was sent the last time."""
     sending: "list[asyncio.Future[Any]]" = field(default_factory=list)
+    """Of its messages those that ZeroMQ has not taken yet."""
     parts: wire.Parts = field(default_factory=wire.Parts)
-    """Of its answer."""
+    """The parts of its answer that have come."""
 
     def moved(self, now: float) -> None:
         """Bytes of it have arrived at the other end."""
@@ -101,7 +104,7 @@ class AsyncQueueClient:
         self._abandoned: set[int] = set()
         self._abandonment_sent = True
         self._terms: dict[int, int] = {}
-        """Of each group on lease, the term in which it was taken."""
+        """For each group on lease the term in which it was taken."""
         self._heard = float("-inf")
         self._trouble: str | None = None
         """Why there is no connection, as far as is known."""
@@ -228,12 +231,14 @@ class AsyncQueueClient:
             async with asyncio.timeout(timeout) as call.limit:
                 result = await answer
         except TimeoutError:
+            # A server that was heard lately is there, and what was waited for has not happened.
             if self._loop.time() - self._heard > 2 * self._beat_seconds:
                 raise QueueUnavailable(f"{self._where}: no answer within {timeout:g} s{self._why}") from None
             raise QueueTimeout(f"{self._where}: {what} within {timeout:g} s") from None
         finally:
             self._open.pop(number, None)
             if result is None:
+                # Also where the caller was cancelled: what the server leases for this call is to come back.
                 call.stop_sending()
                 self._abandon(number)
         if isinstance(result[0], wire.Refused):
@@ -243,6 +248,7 @@ class AsyncQueueClient:
     def _send_call(self, call: _Call) -> None:
         call.stop_sending()
         call.beats = self._beats
+        # ZeroMQ has taken a message whose future is done; the others wait for a connection or for room.
         call.sending = [sent for message in call.messages if not (sent := self._send(message)).done()]
 
     def _abandon(self, number: int) -> None:
@@ -259,6 +265,7 @@ class AsyncQueueClient:
     def _send_beat(self) -> None:
         self._abandonment_sent = True
         self._beats += 1
+        # The server names those of the open requests that it does not know, and ends the abandoned ones.
         body = wire.Heartbeat(self._beats, tuple(self._open), tuple(self._abandoned))
         self._beat = self._send([self._header(self._next, body)])
 
@@ -267,6 +274,7 @@ class AsyncQueueClient:
         return cast("asyncio.Future[Any]", self._socket.send_multipart(message, copy=False))
 
     def _header(self, number: int, body: wire.Body, parts: int = 0) -> bytes:
+        # Requests are opened in the order of their numbers: the first is the smallest.
         oldest = min(next(iter(self._open), number), min(self._abandoned, default=number))
         return wire.encode(wire.Request(self._id, self._token, number, oldest, body, parts))
 
@@ -310,6 +318,7 @@ class AsyncQueueClient:
             (event,) = struct.unpack_from("=H", frame)
             if event == _LINKED:
                 self._trouble = None
+                # Its answer names the requests that were lost with the connection before.
                 self._send_beat()
             elif event == _DENIED:
                 # ZeroMQ does not try again after this.
@@ -322,6 +331,7 @@ class AsyncQueueClient:
 
     async def _keep_alive(self) -> None:
         while True:
+            # Without a connection one heartbeat waits to be sent, and no second one behind it.
             if self._beat is None or self._beat.done():
                 self._send_beat()
             await asyncio.sleep(self._beat_seconds)
@@ -352,8 +362,8 @@ class AsyncQueueClient:
 
 
 class QueueClient:
-    """The same for blocking code: its calls may come from any thread, and leases are kept by a thread of its
-    own. Every method is as in `AsyncQueueClient`."""
+    """`AsyncQueueClient` for blocking code, with the same methods. Calls may come from any thread; a thread
+    of its own keeps the leases meanwhile."""
 
     def __init__(
         self, endpoint: Endpoint, keys: ClientKeys, name: str, patience_seconds: float = 30.0
@@ -411,6 +421,7 @@ class QueueClient:
         try:
             return future.result()
         except BaseException:
+            # Ctrl-C ends this wait, and not the call in the other thread.
             future.cancel()
             raise
 

@@ -46,12 +46,13 @@ class _Session:
     identity: bytes
     """Its connection: where its newest message came from. ZeroMQ gives each connection another one."""
     oldest: int = 1
+    """The client has the answers to all requests with a smaller number."""
     pending: set[int] = field(default_factory=set)
     """Requests without an outcome yet."""
     answers: dict[int, _Answer] = field(default_factory=dict)
-    """Of the requests from `oldest` on that are not pending."""
+    """Answers to the requests from `oldest` on that have an outcome."""
     arriving: dict[int, wire.Parts] = field(default_factory=dict)
-    """Of requests of which some parts have come."""
+    """By request, the parts that have come of one whose last message has not."""
 
     @property
     def open(self) -> int:
@@ -101,6 +102,8 @@ class QueueServer:
             raise
         self.endpoint = Endpoint(self._gate.address, keys.public, broker.lease_seconds)
         self._router = self._gate.socket
+        # A ZeroMQ socket belongs to one thread. `stop` is called in another one, and wakes the serving thread
+        # through this pair.
         self._stop = self._context.socket(zmq.PAIR)
         self._stop.bind("inproc://stop")
         self._stopped = self._context.socket(zmq.PAIR)
@@ -140,7 +143,7 @@ class QueueServer:
             raise
 
     def _patience(self) -> int | None:
-        """Milliseconds until a client is overdue."""
+        """Milliseconds until a client is overdue, rounded up; None without clients."""
         deadline = self._broker.next_deadline()
         return None if deadline is None else max(0, int((deadline - self._clock()) * 1000) + 1)
 
@@ -257,6 +260,7 @@ class QueueServer:
             session.arriving.pop(number, None)
             answer = session.answers.get(number, _Answer())
             session.pending.discard(number)
+            # A request that arrives after it was abandoned is known by this, and not carried out.
             session.answers[number] = _Answer()
             self._finish(self._broker.withdraw((client, number)))
             self._finish(self._broker.release(client, answer.leased))
@@ -293,6 +297,7 @@ class QueueServer:
         leased: tuple[int, ...] = (),
     ) -> None:
         client, number = ticket
+        # There is one: the broker ends no request of a client that it knows to be gone.
         session = self._sessions[client]
         session.pending.discard(number)
         answer = session.answers[number] = _Answer(_messages(number, body, groups), leased)

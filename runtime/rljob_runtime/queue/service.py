@@ -67,6 +67,7 @@ class QueueService:
 
     async def start(self) -> None:
         """Start the host; `client` and `endpoint` are there afterwards."""
+        # Ends: each failed start is charged, and too many raise `GivenUp`.
         while not await self._comes_up():
             pass
         self.client = AsyncQueueClient(
@@ -77,12 +78,14 @@ class QueueService:
 
     async def reset(self, ledger: Ledger) -> None:
         """Empty the queue and begin a new term in which `ledger` is done."""
+        # The number first: a host that replaces a lost one from here on begins with it.
         self._term += 1
         await self.client.reset(self._term, ledger.watermark, ledger.ahead)
 
     async def close(self) -> None:
         """End the queue."""
         if self._watching is not None:
+            # First the watch, to which the stop would be a loss.
             self._watching.cancel()
             await self.client.close()
             await self._stop_host()

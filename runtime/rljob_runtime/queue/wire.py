@@ -42,7 +42,7 @@ Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=MAX_GROUPS)]
 Size: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Sizes: TypeAlias = Annotated[tuple[Size, ...], msgspec.Meta(max_length=MAX_GROUPS)]
 Number: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
-"""Of a client's request."""
+"""Number of a client's request."""
 Numbers: TypeAlias = Annotated[tuple[Number, ...], msgspec.Meta(max_length=MAX_OPEN)]
 Term: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
@@ -91,6 +91,7 @@ class Stats(msgspec.Struct, frozen=True):
     """Messages and connections that the server refused, by kind."""
 
 
+# On the wire an array without field names, and one that is too long is refused.
 class _Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     pass
 
@@ -136,7 +137,7 @@ class Heartbeat(_Message, frozen=True, tag="heartbeat"):
     """The client lives."""
 
     beat: Number
-    """Of this heartbeat; comes back with the answer."""
+    """Number of this heartbeat; its answer names it."""
     open: Numbers
     """The requests whose answers it awaits."""
     abandoned: Numbers
@@ -151,7 +152,7 @@ class Part(_Message, frozen=True, tag="part"):
     """One payload frame of the message of the same number, which follows; in either direction."""
 
     index: Annotated[int, msgspec.Meta(ge=0, lt=MAX_PARTS)]
-    """Its place among them; 0 begins anew."""
+    """Its place among the parts of the message; 0 begins the message anew."""
 
 
 Body: TypeAlias = Put | Get | Ack | Reset | GetStats | Heartbeat | Bye | Part
@@ -164,7 +165,7 @@ class Request(_Message, frozen=True):
     token: str
     """The shared token where the transport does not authenticate; else empty."""
     number: Number
-    """Of this request; a heartbeat or bye, which is not answered by number, uses up none."""
+    """Number of this request. A heartbeat or bye uses up none: it has that of the next request."""
     oldest: Number
     """Smallest number that is open or abandoned: the answers below need not be kept."""
     body: Body
@@ -229,7 +230,7 @@ class Refused(_Message, frozen=True, tag="refused"):
 
 
 class PartTaken(_Message, frozen=True, tag="taken"):
-    """Answers each `Part` of a request, which is under way then."""
+    """Answers each `Part` of a request: the part has arrived, so the request moves."""
 
 
 Answer: TypeAlias = Stored | Groups | Acked | Counted | StatsReply | Alive | Refused | Part | PartTaken
@@ -239,7 +240,7 @@ class Reply(_Message, frozen=True):
     """A message from the server."""
 
     number: int
-    """Of the request; 0 where it could not be read, and for `Alive`."""
+    """Number of the request that it answers; 0 where that could not be read, and for `Alive`."""
     body: Answer
     parts: int = 0
     """How many parts of its payload went ahead."""
@@ -359,6 +360,7 @@ def unpack(sizes: Sequence[int], frames: Sequence[Buffer]) -> list[bytes]:
         while size > len(frame):
             pieces.append(frame)
             size -= len(frame)
+            # There is a next one, since the sums are equal.
             frame = memoryview(next(rest))
         pieces.append(frame[:size])
         frame = frame[size:]
