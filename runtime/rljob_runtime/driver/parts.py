@@ -95,7 +95,7 @@ class Parts:
 
 
 class Observer(Protocol):
-    """Is told of each turn that a session takes."""
+    """Is told how a session goes: its beginning, its steps, interruptions, its end."""
 
     def begins(self, parts: Parts, first_step: int) -> None:
         """The trainer holds the weights after `first_step` steps; the engines come up."""

@@ -249,7 +249,7 @@ class RayTrainer:
         try:
             async with asyncio.timeout(deadline.seconds):
                 return list(await asyncio.gather(*calls))
-        # After any failure all ranks are ended: the others stand in a collective operation that this one
+        # After any failure all ranks are ended: the others may stand in a collective operation that this one
         # never joins.
         except RayTaskError as error:
             self._kill()

@@ -62,6 +62,7 @@ class WeightDelivery:
         """The trainer's weights while it stands still; None where they are not to be sent now: no engine
         waits for them, or the trainer is being brought back, which ends with a version for all."""
         step, slots = self._trainer.steps, self._pool.slots
+        # Looked at while the trainer's turn is held: neither its step nor its weights change meanwhile.
         if not self.may_join.is_set() or all(slot.entered for slot in slots):
             return None
         if step % self._bound.steps_per_version and any(slot.joined for slot in slots):

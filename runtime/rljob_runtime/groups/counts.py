@@ -116,6 +116,7 @@ def in_words(counts: GroupCounts) -> str | None:
 
 def counts_in(row: Mapping[str, Any]) -> GroupCounts | None:
     """The counts in a line of metrics; None where it has none."""
+    # Rows may come from any file: what does not fit is left out, and raises nothing.
     groups, requests = row.get("groups"), row.get("requests")
     if not isinstance(groups, Mapping) or not isinstance(requests, Mapping):
         return None

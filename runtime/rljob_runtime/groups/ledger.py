@@ -33,6 +33,7 @@ class Ledger(msgspec.Struct):
             if uid in self:
                 raise ValueError(f"group {uid} was trained before")
             self.ahead.add(uid)
+        # Trained without a gap from 0 on, these need no entry of their own.
         while self.watermark in self.ahead:
             self.ahead.remove(self.watermark)
             self.watermark += 1
