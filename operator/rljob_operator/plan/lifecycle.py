@@ -25,7 +25,7 @@ from rljob_operator.plan import (
 from rljob_operator.plan.attempt import Attempt, attempt_of, completed
 from rljob_operator.plan.conditions import Row, condition, holds, put
 from rljob_operator.plan.failure import Ending, Kind
-from rljob_operator.plan.observed import GROUPS, POOLS, Observed, Pool
+from rljob_operator.plan.observed import GROUPS, POOLS, Group, Observed, Pool
 from rljob_operator.plan.plan import Action
 from rljob_operator.plan.pools import count, pool_status, wanted
 from rljob_operator.plan.scaling import answers, resize
@@ -193,7 +193,7 @@ def _resized(
             cluster=cluster,
             group=group,
             pods=attempt.workers[group.pool],
-            desired=wanted(spec, group.pool),
+            desired=_desired(observed, spec, group),
             entry=old,
             said=said,
             grace=spec.run_policy.drain_grace_seconds,
@@ -203,6 +203,15 @@ def _resized(
         actions += [resized.action] if resized.action is not None else []
         wakes.append(resized.wake)
     return status.model_copy(update={"scale_downs": entries}), actions, wakes
+
+
+def _desired(observed: Observed, spec: Spec, group: Group) -> int:
+    """Workers that the pool is to have. While the spec is refused the trainer does not grow: it would be
+    stopped for workers that it may not be able to train with, such as pods that share no storage."""
+    desired = wanted(spec, group.pool)
+    if group.pool == "trainer" and observed.job.invalid is not None:
+        return min(desired, group.replicas)
+    return desired
 
 
 def _health(

@@ -7,7 +7,8 @@ Event alone that it refuses a RayCluster, or that a pod cannot be created.
 
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from rljob_api import Metadata, Spec
 from rljob_api.errors import Path, Problem
@@ -149,6 +150,14 @@ def _transport(spec: Spec) -> Iterator[Problem]:
         )
 
 
+_OF_ONE_POD = ("emptyDir", "ephemeral")
+"""Kinds of volumes of which each pod gets one of its own."""
+
+
+def _shared(volume: Mapping[str, Any]) -> bool:
+    return any(kind not in (*_OF_ONE_POD, "name") for kind in volume)
+
+
 def _checkpoints(spec: Spec) -> Iterator[Problem]:
     """Every trainer rank writes its part of a checkpoint: without a volume each pod has a folder of its own.
 
@@ -157,11 +166,12 @@ def _checkpoints(spec: Spec) -> Iterator[Problem]:
     """
     replicas, path = spec.pools.trainer.replicas, spec.training.checkpoint.path
     elsewhere = path is not None and path.startswith("/") and not _inside(path, spec.storage.mount_path)
-    if replicas > 1 and not spec.storage.volume and not elsewhere:
+    if replicas > 1 and not _shared(spec.storage.volume) and not elsewhere:
         yield Problem(
             ("spec", "storage", "volume"),
             f"must be set where pools.trainer.replicas is above 1 (found {replicas}): the trainer's pods "
-            "write their parts of a checkpoint to one folder. Name a volume that all can mount, such as "
+            "write their parts of a checkpoint to one folder. Name a volume that all can mount, not emptyDir "
+            "or ephemeral, of which each pod has its own; such as "
             "{persistentVolumeClaim: {claimName: NAME}} with access mode ReadWriteMany, or set "
             "pools.trainer.replicas to 1",
         )

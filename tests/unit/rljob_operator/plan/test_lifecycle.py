@@ -300,3 +300,17 @@ def test_a_kuberay_that_is_silent_is_told_after_its_time():
     assert said_of(planned(made, 9), "PodsReady")[1] == "CreatingRayCluster"
     status, reason, message = said_of(planned(made, 10), "PodsReady")
     assert (status, reason) == ("False", "WaitingForKubeRay") and "may be down" in message
+
+
+@pytest.mark.parametrize(("trainers", "asked"), [(3, None), (1, 1)], ids=["more: not begun", "fewer: asked"])
+def test_a_trainer_does_not_grow_while_the_spec_is_refused(trainers, asked):
+    before = running((2, 2, 0))
+    refused = replace(
+        before,
+        job=replace(before.job, spec=spec(pools=(trainers, 2, 0)), generation=2, invalid="spec.x: no."),
+    )
+    plan = planned(refused, 70)
+    assert plan.actions == ()
+    assert next((entry.replicas for entry in plan.status.scale_downs), None) == asked
+    allowed = replace(refused, job=replace(refused.job, invalid=None))
+    assert [entry.replicas for entry in planned(allowed, 70).status.scale_downs] == [trainers]

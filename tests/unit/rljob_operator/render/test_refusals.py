@@ -61,6 +61,11 @@ REFUSED = {
         "spec.storage.volume",
         "must be set where pools.trainer.replicas is above 1 (found 2)",
     ),
+    "several trainer pods with a volume for each": (
+        {"pools.trainer.replicas": 2, "storage.volume": {"emptyDir": {}}},
+        "spec.storage.volume",
+        "must be set where pools.trainer.replicas is above 1 (found 2)",
+    ),
     "several trainer pods with a checkpoint path in the job's own folder": (
         {"pools.trainer.replicas": 2, "training.checkpoint.path": "/rljob/checkpoints"},
         "spec.storage.volume",
