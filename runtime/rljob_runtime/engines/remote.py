@@ -181,7 +181,7 @@ class RemoteEngine:
             self._die(self._actor_died(error))
 
     def _actor_died(self, error: Exception) -> str:
-        """What a person is told; Ray's own report is long and goes to the log."""
+        """The reason as a person gets it; Ray's own report is long and goes to the log."""
         _log.info("engine %s: %s", self.name, error)
         return f"engine {self.name}: its process has ended"
 

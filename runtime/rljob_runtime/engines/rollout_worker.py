@@ -214,7 +214,7 @@ class RolloutWorker:
 
 
 def load_factory(path: str) -> Callable[..., Engine]:
-    """What "module:function" names; raises ValueError where there is no such thing."""
+    """The function that the path "module:function" names. Raises `ValueError` where there is none."""
     module, _, function = path.partition(":")
     try:
         factory: Callable[..., Engine] = getattr(importlib.import_module(module), function)

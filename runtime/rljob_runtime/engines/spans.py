@@ -11,7 +11,7 @@ from rljob_runtime.samples import Span, join_spans
 
 
 class ReportedSpan(Protocol):
-    """What vLLM attaches to an output: tokens [start, end) were sampled from the weights named `version`."""
+    """A span as vLLM attaches it to an output: tokens [start, end) are from the weights named `version`."""
 
     @property
     def version(self) -> str: ...

@@ -211,7 +211,8 @@ class TorchEngine:
                 self._slots[slot] = self._waiting.pop(next(iter(self._waiting)))
 
     def _step(self, active: list[tuple[int, _Running]]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """In the engine's thread: one token into every slot, and what would come next in each."""
+        """Put one token into every slot, and draw what would come next in each: tokens and log-probabilities,
+        of shape (slots,). Runs in the engine's thread."""
         from rljob_runtime.engines.torch_sampling import draw, seed_word, uniforms
 
         assert self._model is not None

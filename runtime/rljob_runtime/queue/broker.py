@@ -164,7 +164,7 @@ class Broker:
         return self._settle()
 
     def ack(self, uids: Iterable[int], term: int) -> tuple[list[bool], list[Outcome]]:
-        """These were trained; `term` is that in which they were leased. True for each that was not done
+        """Record that these were trained; `term` is that in which they were leased. True for each not done
         before. Raises `WrongTerm`, and records none, when that term is over."""
         uids = tuple(uids)
         if term != self.term and uids:
@@ -285,12 +285,12 @@ class Broker:
         return uid in self._held and self._holders.get(uid) in (None, client)
 
     def _return(self, uids: Collection[int]) -> None:
-        """These are on lease no longer."""
+        """End the leases of these, which are ready again."""
         for uid in uids:
             del self._holders[uid]
 
     def _record(self, uids: Iterable[int]) -> list[bool]:
-        """These are done; for each whether it was not before."""
+        """Record these as done; for each whether it was not done before."""
         counters, done = self._counters, self._done
         fresh: list[bool] = []
         new: set[int] = set()

@@ -81,7 +81,7 @@ class _Call:
             self.limit.reschedule(now + self.timeout)
 
     def stop_sending(self) -> None:
-        """What was not given to the network yet is not sent any more."""
+        """Take back what ZeroMQ has not taken yet."""
         for each in self.sending:
             each.cancel()
 
@@ -304,7 +304,7 @@ class AsyncQueueClient:
                         call.answer.set_result((reply.body, wire.unpack_groups(reply.body, whole)))
 
     def _learn(self, alive: wire.Alive) -> None:
-        """What the server knew when a heartbeat arrived."""
+        """Send again what the server did not know when a heartbeat arrived."""
         self._abandoned.difference_update(alive.abandoned)
         for number in alive.unknown:
             call = self._open.get(number)

@@ -29,7 +29,7 @@ _MESSAGES_PER_TURN = 256
 
 @dataclass(slots=True)
 class _Answer:
-    """What a request came to, kept in case that the client does not receive it."""
+    """The answer to a request, kept until the client says that it has it (`Request.oldest`)."""
 
     messages: Sequence[Sequence[Buffer]] = ()
     """Empty where nobody waits for it."""
@@ -187,6 +187,7 @@ class QueueServer:
                 self._drop(request.client)
             case wire.Part(index):
                 self._take_part(session, request.number, index, payload[0])
+            # It comes again, for the client has no answer yet.
             case _ if (answer := session.answers.get(request.number)) is not None:
                 self._deliver(session, answer)
             case _ if not session.knows(request.number):

@@ -146,6 +146,7 @@ class QueueService:
             if time.monotonic() - began > _SETTLED_SECONDS:
                 self._budget.worked()
             self._budget.failed(why)
+            # Ends: each failed start is charged, and too many raise `GivenUp`.
             while not await self._comes_up():
                 pass
             await self._on_back()

@@ -115,7 +115,7 @@ class Get(_Message, frozen=True, tag="get"):
 
 
 class Ack(_Message, frozen=True, tag="ack"):
-    """These were trained; `term` is that in which they were leased."""
+    """Record that these groups were trained; `term` is that in which they were leased."""
 
     uids: Uids
     term: Term
@@ -273,6 +273,7 @@ def decode_reply(frames: Sequence[Buffer]) -> tuple[Reply, list[Buffer]]:
 
 
 def _check_payload(part: bool, payload: Sequence[Buffer]) -> None:
+    # As a number, `part` is the least number of frames.
     if len(payload) > 1 or len(payload) < part:
         raise msgspec.DecodeError(f"{len(payload)} payload frames: a part needs 1, others at most 1")
 
@@ -347,7 +348,8 @@ def _joined(pieces: Sequence[Buffer]) -> Buffer:
 
 
 def unpack(sizes: Sequence[int], frames: Sequence[Buffer]) -> list[bytes]:
-    """What was packed; raises `msgspec.DecodeError` where sizes and frames do not fit together."""
+    """The groups, of these sizes in bytes, that `pack` put into the frames. Raises `msgspec.DecodeError`
+    where sizes and frames do not fit together."""
     missing = sum(sizes) - sum(map(len, frames))
     if missing:
         how = "shorter" if missing > 0 else "longer"

@@ -33,7 +33,7 @@ class Response:
 def responses_of(
     groups: Sequence[Group], normalize_by_std: bool, current_version: int | None
 ) -> list[Response]:
-    """What is trained of the groups. `current_version`: the version whose weights the step begins with, None
+    """The responses that are trained. `current_version`: the version whose weights the step begins with, None
     where the trainer has gone on since it was published. Raises `ValueError` for an empty prompt."""
     found = []
     for group in groups:

@@ -93,7 +93,7 @@ def read_head(folder: Path) -> tuple[Head, bytes]:
 
 
 def damaged(folder: Path, error: BaseException) -> CheckpointError:
-    """What is said of a checkpoint that cannot be read because of `error`."""
+    """The error to raise for a checkpoint that cannot be read because of `error`."""
     return CheckpointError(
         f"{folder} cannot be loaded ({reason(error)}): it is damaged, or of another model; remove it to go "
         "on from the one before it"

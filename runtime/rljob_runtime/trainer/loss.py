@@ -115,6 +115,7 @@ def _policy_loss(choice: PolicyLoss, tokens: Tokens) -> tuple[Tensor, Tensor, Te
         weight = _importance(choice.decoupled_clip, tokens.proximal - tokens.engine, tokens.responses)
         return loss * weight, clipped, weight
     assert choice.truncated_reinforce is not None
+    # REINFORCE: the gradient goes through the log-probability alone, the ratio is a constant.
     ratio = _ratio(tokens.new - tokens.engine).detach()
     weight = ratio.clamp(max=choice.truncated_reinforce.weight_cap)
     return -weight * tokens.advantages * tokens.new, (ratio > weight).float(), weight
@@ -130,9 +131,11 @@ def _clipped(clip: Clip, log_ratio: Tensor, advantages: Tensor) -> tuple[Tensor,
     ratio = _ratio(log_ratio)
     unclipped = -advantages * ratio
     bounded = -advantages * ratio.clamp(1 - clip.low, 1 + clip.high)
+    # The larger loss of the two: clipping never makes an update look better than it is.
     loss = torch.maximum(unclipped, bounded)
     clipped = bounded > unclipped
     if clip.dual is not None:
+        # With a negative advantage the loss grows with the ratio without bound; dual clip ends that.
         limit = -advantages * clip.dual
         capped = (advantages < 0) & (limit < loss)
         loss = torch.where(capped, limit, loss)
@@ -144,6 +147,8 @@ def _importance(clip: DecoupledClip, log_ratio: Tensor, responses: Tensor) -> Te
     """Detached weight of each token that corrects for the engines' distribution."""
     log_ratio = log_ratio.detach()
     if clip.level == "sequence" and len(responses):
+        # The log-ratio of a whole response is the sum over its tokens. `responses` ascends: its last entry
+        # tells how many there are.
         sums = torch.zeros(int(responses[-1]) + 1, dtype=log_ratio.dtype, device=log_ratio.device)
         log_ratio = sums.index_add(0, responses, log_ratio)[responses]
     weight = _ratio(log_ratio)

@@ -114,6 +114,7 @@ def _check_names(folder: Path, model: Any) -> None:
     theirs = tensor_shapes(folder)
     ours = {name: tuple(value.shape) for name, value in model.state_dict().items()}
     if model.config.get_text_config().tie_word_embeddings:
+        # Files may leave a tied head out; the model in memory has it.
         theirs.setdefault(TIED_HEAD, ours[TIED_HEAD])
     for name in sorted(theirs.keys() | ours.keys()):
         if theirs.get(name) != ours.get(name):

@@ -165,7 +165,8 @@ def _attention(
 
 
 def _window_mask(length: int, window: int | None, device: torch.device) -> Tensor | None:
-    """Which keys a query sees where that is less than all before it; True is seen."""
+    """The mask of a sliding window, shape (1, 1, length, length), True where a query sees a key; None where
+    the window leaves no key out."""
     if window is None or length <= window:
         return None
     seen = torch.ones(length, length, dtype=torch.bool, device=device).tril()

@@ -67,7 +67,7 @@ class TrainerSpec(msgspec.Struct, frozen=True):
     """Optimizer updates in the whole job."""
     keep_versions: int
     endpoint: Endpoint
-    """Of the queue."""
+    """Where the queue listens."""
     keys: ClientSide
 
 

@@ -31,7 +31,7 @@ class Unreachable(WeightsGone):
 
 
 class Damaged(RuntimeError):
-    """What arrived is not what was described."""
+    """The files that arrived are not those that the server described."""
 
 
 class FolderClient:

@@ -74,7 +74,7 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What the server says."""
+    """A message from the server."""
 
     number: int
     body: Files | Chunk | Gone | Refused
