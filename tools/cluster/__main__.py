@@ -28,6 +28,7 @@ from tools.cluster.product import build_images
 
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 180.0
+"""For a cluster to be ready."""
 STOP_SECONDS = 120.0
 STATE = "holder.json"
 READY = "ready"
@@ -41,6 +42,7 @@ def up(options: argparse.Namespace) -> None:
         print(f"a cluster runs already, as process {pid} since {_since(folder)}; options do not change it.")
         print("`make cluster-down` ends it, for everyone who uses it.")
     else:
+        # Here and not in the holder: what is built, and what is missing for it, is told on this terminal.
         prepare([options.kuberay], node=options.node)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(mode=0o700, parents=True)
@@ -70,7 +72,8 @@ def _start_holder(options: argparse.Namespace) -> str:
             pass_fds=[writing],
             start_new_session=True,
         )
-    os.close(writing)
+    os.close(writing)  # the pipe ends with the holder only if nobody else can write to it
+    # Before it is ready: `down` ends a holder that is still starting, too.
     private_file(options.folder / STATE, json.dumps({"pid": holder.pid, "started": _started(holder.pid)}))
     try:
         report = _read_report(reading, log)
@@ -114,6 +117,7 @@ def load(options: argparse.Namespace) -> None:
 
 def hold(options: argparse.Namespace) -> None:
     """The holder: starts a cluster, reports to a pipe, and ends the cluster on SIGTERM."""
+    # A pipe, which keeps a SIGTERM that comes during the start until the cluster can be ended.
     asked_to_end, tell = os.pipe()
     signal.signal(signal.SIGTERM, lambda *_: os.write(tell, b"."))
     nodes = {} if options.node else {GPU: options.nodes, NPU: options.npu_nodes}
@@ -156,10 +160,11 @@ def _since(folder: Path) -> str:
 def _started(pid: int) -> str | None:
     """When a process started, in clock ticks since boot; None if it does not run."""
     try:
+        # Behind the name, which may have blanks and brackets in it: field 3 of proc(5), the state, is first.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return None if fields[0] == "Z" else fields[19]
+    return None if fields[0] == "Z" else fields[19]  # a zombie has ended; field 22 is the time of the start
 
 
 def _read_report(pipe: int, log: Path) -> str:

@@ -15,6 +15,7 @@ import yaml
 Object = dict[str, Any]
 RETRY_SECONDS = 0.1
 FIELD_MANAGER = "rljob-cluster"
+"""By which the API server tells whose fields an object's are."""
 
 
 class ApiError(Exception):
@@ -90,6 +91,7 @@ class Api:
                 for seen in self._snapshots(path, query or {}, left):
                     if done(seen):
                         return seen
+                    # A collection that never stops changing would keep the loop inside.
                     if time.monotonic() > deadline:
                         break
             except (OSError, http.client.HTTPException):
@@ -102,6 +104,7 @@ class Api:
         listed = self.request("GET", _with_query(path, query), seconds=seconds)
         objects = {item["metadata"]["uid"]: item for item in listed["items"]}
         yield list(objects.values())
+        # From the list's version on: no change between list and watch is missed.
         watch = {**query, "watch": "1", "resourceVersion": listed["metadata"]["resourceVersion"]}
         connection, answer = self._open("GET", _with_query(path, watch), None, "", seconds)
         try:
@@ -115,7 +118,7 @@ class Api:
                 else:
                     objects[uid] = event["object"]
                 yield list(objects.values())
-        except TimeoutError:
+        except TimeoutError:  # of the socket: nothing changed for so long
             return
         finally:
             connection.close()

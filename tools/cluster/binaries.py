@@ -60,9 +60,11 @@ def kept(family: Family, name: str, how: str, make: Callable[[Path], None]) -> P
     with alone(folder):
         if _is_current(path, stamp, wanted):
             return path
+        # In the same folder, so that renaming it into its place is one step.
         with tempfile.TemporaryDirectory(dir=folder, prefix=".new-") as temporary:
             made = Path(temporary) / name
             make(made)
+            # The stamp goes first and comes back last: what a kill leaves counts as not made.
             stamp.unlink(missing_ok=True)
             if path.is_dir():
                 shutil.rmtree(path)
@@ -112,6 +114,7 @@ def _go(family: Family, name: str, arguments: list[str]) -> str:
         done = subprocess.run(
             [_go_command(family, name), *arguments],
             cwd=family.folder,
+            # Static programs, as the pause image needs; and no go.work above that picks other versions.
             env={**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"},
             capture_output=True,
             text=True,

@@ -16,6 +16,8 @@ if __name__ == "__main__":
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+    # It may have ended before the kernel was asked.
     if os.getppid() != parent:
         sys.exit("the process that started this one has ended")
+    # The setting outlives an exec, unless the program is set-user-ID.
     os.execv(command[0], command)

@@ -13,8 +13,9 @@ LINKS = Path("/sys/class/net")
 PREFIX = "rljob"
 CONTROLLERS = ("cpu", "cpuset", "memory", "pids", "hugetlb")
 WEIGHTS = {"cpu.shares": 1024, "cpu.weight": 100}
-"""Of one core, in version 1 and 2."""
+"""Weight for each core of the machine, by file: the default of a group, in version 1 and in version 2."""
 EMPTY_SECONDS = 10.0
+"""For the kernel to take killed processes out of a group."""
 
 
 def make(name: str) -> str:
@@ -29,6 +30,7 @@ def make(name: str) -> str:
             if (group / file).exists():
                 (group / file).write_text(str(one_core * (os.cpu_count() or 1)))
         if (hierarchy / "cgroup.controllers").exists() and hierarchy == ROOT:
+            # In version 2 a group has the controllers that the group above hands down.
             there = (hierarchy / "cgroup.controllers").read_text().split()
             wanted = " ".join(f"+{each}" for each in CONTROLLERS if each in there)
             (hierarchy / "cgroup.subtree_control").write_text(wanted)
@@ -44,6 +46,7 @@ def remove(name: str) -> None:
 
 def remove_unused() -> None:
     """Removes the groups of nodes that were killed."""
+    # A group's node runs as long as its link is there, which the kernel removes with the node's namespaces.
     names = {group.name for hierarchy in _hierarchies() for group in hierarchy.glob(f"{PREFIX}[0-9]*")}
     for name in names:
         if not (LINKS / name).exists():
@@ -59,6 +62,7 @@ def _hierarchies() -> Iterator[Path]:
 
 
 def _remove(group: Path) -> None:
+    # From the lowest up: a group with groups in it cannot be removed. Its files go with it.
     for inner in group.iterdir():
         if inner.is_dir():
             _remove(inner)

@@ -14,8 +14,10 @@ VALID = timedelta(days=30)
 
 
 def write_client_certificate(certificate: Path, key: Path, user: str, group: str) -> None:
-    """Writes both as PEM, the key with mode 0600. Valid from an hour ago (clocks differ) for 30 days."""
+    """Writes both as PEM, the key with mode 0600, for `user`, a member of `group`. Valid from an hour ago
+    (clocks differ) for 30 days."""
     private = ec.generate_private_key(ec.SECP256R1())
+    # Kubernetes takes the common name for the user and the organization for a group.
     name = x509.Name(
         [
             x509.NameAttribute(NameOID.COMMON_NAME, user),
@@ -31,6 +33,7 @@ def write_client_certificate(certificate: Path, key: Path, user: str, group: str
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(hours=1))
         .not_valid_after(now + VALID)
+        # An authority, too: the kubelet checks the certificate against itself.
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
         .sign(private, hashes.SHA256())

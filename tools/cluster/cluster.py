@@ -59,7 +59,7 @@ class Cluster:
         self.folder = folder or Path(self._temporary.name if self._temporary else "")
         self._ports = Ports()
         self.node = Node(self.folder, Link(self._ports.take() - ports.FIRST)) if node else None
-        """The real node."""
+        """The real node; None in a cluster with fake ones."""
         plane = ControlPlane(
             self.folder,
             self._ports,
@@ -75,6 +75,7 @@ class Cluster:
         self._kuberay_version, self._nodes = kuberay, dict(nodes)
         # The controller-manager comes last: its garbage collector looks for new resources only every 30 s.
         order = [
+            # A node's namespaces come first: the API server listens on the link to them.
             *(self.node.components[:1] if self.node else []),
             plane.etcd,
             plane.apiserver,
@@ -130,6 +131,7 @@ class Cluster:
                 self._kuberay.start(self._kuberay_version)
         with self._measured("controllers"):
             of_node = self.node.components if self.node else []
+            # All are launched before one is waited for: they start side by side.
             rest = [each for each in self._but_kuberay() if not each.wanted and each not in of_node]
             for process in rest:
                 process.launch()

@@ -43,7 +43,8 @@ WITHOUT_NODE = (
     "--endpoint-reconciler-type=none",
 )
 CLIENT_LIMITS = ("--kube-api-qps=500", "--kube-api-burst=1000")
-"""Of controller-manager and scheduler. Their defaults, 20 and 50 a second, are slow for thousands of pods."""
+"""Requests a second, and at once, of controller-manager and scheduler. Their defaults, 20 and 50 a second,
+are slow for thousands of pods."""
 
 
 class ControlPlane:
@@ -65,6 +66,7 @@ class ControlPlane:
     ):
         self.folder, self.kubeconfig = folder, folder / "kubeconfig"
         self.audit_log = folder / "audit.log"
+        # The API server makes its certificate there when it starts, signed by itself.
         self._ports, self._authority = ports, folder / "certificates" / "apiserver.crt"
         self._address = link.machine if link else "127.0.0.1"
         self.url = f"https://{self._address}:{ports.take()}"
@@ -168,6 +170,7 @@ class ControlPlane:
             "--enable-admission-plugins=NodeRestriction",
             f"--kubelet-client-certificate={self.kubelet_clients}",
             f"--kubelet-client-key={key}",
+            # The node's name is known to no name server of this machine.
             "--kubelet-preferred-address-types=InternalIP",
         ]
 
@@ -188,7 +191,7 @@ class ControlPlane:
                 f"--secure-port={port}",
                 f"--service-account-private-key-file={self.folder / 'sa.key'}",
                 f"--root-ca-file={self._authority}",
-                "--leader-elect=false",
+                "--leader-elect=false",  # there is one; a lease of a killed one would have to run out first
                 # A busy machine may not keep fake nodes' heartbeats within the default of 50 s.
                 "--node-monitor-grace-period=180s",
                 *CLIENT_LIMITS,
@@ -217,6 +220,7 @@ class ControlPlane:
 def answers(url: str) -> Callable[[], bool]:
     """A check whether a health endpoint of this machine answers 200. No secret goes to it."""
     tls = ssl._create_unverified_context() if url.startswith("https:") else None
+    # Never by a proxy of the user's environment: it could not reach this machine's loopback address.
     handlers = [urllib.request.ProxyHandler({}), *([urllib.request.HTTPSHandler(context=tls)] if tls else [])]
     opener = urllib.request.build_opener(*handlers)
 

@@ -74,6 +74,7 @@ def claim(namespace: str, name: str, folder: Path) -> list[dict[str, Any]]:
         "spec": {
             "accessModes": modes,
             "resources": {"requests": size},
+            # Empty, not left out: that would mean the default class, which provisions a volume of its own.
             "storageClassName": "",
             "volumeName": f"{namespace}-{name}",
         },

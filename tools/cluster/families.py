@@ -37,7 +37,7 @@ class Family:
     stamps: Mapping[str, str] = field(default_factory=dict)
     """String variables set at link time; {version}, {major} and {minor} are filled in."""
     own_version: str = ""
-    """Of a program whose source lies in the module's folder itself."""
+    """The version of a program whose source lies in the module's folder itself; empty for all others."""
 
     @property
     def folder(self) -> Path:

@@ -53,10 +53,12 @@ def write(layout: Path, name: str, stream: IO[bytes], known: Collection[str] = (
     """
     entry = {**_entry(layout), "annotations": {CONTAINERD_NAME: name}}
     index = {"schemaVersion": 2, "manifests": [entry]}
+    # A stream: gigabytes go to the reader without a copy on the disk.
     with tarfile.open(fileobj=stream, mode="w|") as archive:
         _add(archive, "oci-layout", (layout / "oci-layout").read_bytes())
         _add(archive, "index.json", json.dumps(index).encode())
         manifest_and_config, layers = blobs(layout)[:2], blobs(layout)[2:]
+        # Layers without content are one blob, which an image may have several times.
         for each in dict.fromkeys([*manifest_and_config, *(each for each in layers if each not in known)]):
             path = blob_path(layout, each)
             archive.add(path, str(path.relative_to(layout)))
@@ -69,7 +71,7 @@ def blob_path(layout: Path, identity: str) -> Path:
 
 def _entry(layout: Path) -> dict[str, Any]:
     index = json.loads((layout / "index.json").read_text())
-    (only,) = index["manifests"]
+    (only,) = index["manifests"]  # more than one, or none, is an error
     return dict(only)
 
 

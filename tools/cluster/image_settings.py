@@ -19,7 +19,7 @@ BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 CERTIFICATES = "/run/secrets/certificates"
 """Where the steps that install find the machine's certificates."""
 UV_CACHE = "/run/uv-cache"
-"""Where they find what uv downloaded on this machine."""
+"""Where these steps find what uv downloaded on this machine."""
 INSTALL_VARIABLES = (
     "PIP_INDEX_URL",
     "PIP_EXTRA_INDEX_URL",
@@ -110,6 +110,7 @@ def pip_index() -> str | None:
 def _digest(first: str, files: Iterable[Path]) -> str:
     digest = hashlib.sha256(f"{first}\0".encode())
     for path in files:
+        # With sizes: else a byte moved from one file's end to the next one's beginning would not be told.
         digest.update(f"{path.relative_to(ROOT)}\0{path.stat().st_size}\0".encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()

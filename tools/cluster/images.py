@@ -53,6 +53,7 @@ STEP_SECONDS = 3600.0
 """For one command. On two busy cores the longest, runtime-cpu from nothing, takes 4 minutes."""
 LOAD_SECONDS = 1200.0
 LOAD_TRIES = 3
+"""A second try knows that the layer is gone, and sends it."""
 MOST_UNNAMED = 250
 """Intermediate images that are kept; a build after a change of the sources leaves ten."""
 
@@ -93,6 +94,7 @@ def build(name: str, say: Callable[[str], None] = print) -> Built:
         started = time.monotonic()
         base = _base(say)
         say(f"building the image {reference}")
+        # What a kill leaves counts as not built.
         stamp.unlink(missing_ok=True)
         _build(name, base, reference)
         _export(reference, built.layout)
@@ -131,6 +133,7 @@ def _import(built: Built, node: NodeShell) -> str:
     """One try to load an image; what went wrong, or nothing."""
     known = frozenset(node.ctr("content", "ls", "-q").split())
     command = node.entering(["ctr", "--namespace=k8s.io", "images", "import", "-"])
+    # Into a file: a pipe that nobody reads meanwhile could fill up and stop the import.
     with tempfile.TemporaryFile("w+") as errors:
         importing = subprocess.Popen(
             command,
@@ -143,6 +146,7 @@ def _import(built: Built, node: NodeShell) -> str:
         limit = threading.Timer(LOAD_SECONDS, importing.kill)
         limit.start()
         try:
+            # A broken pipe means that the import has ended; its exit code and its words say why.
             with suppress(BrokenPipeError), importing.stdin as stream:
                 image_archive.write(built.layout, built.reference, stream, known)
             code = importing.wait()
@@ -228,6 +232,7 @@ def _build(name: str, base: str, reference: str) -> None:
 
 def _export(reference: str, layout: Path) -> None:
     """Copies an image into its layout, which keeps the layers that it has already and drops all others."""
+    # skopeo names a storage as [driver@root+runroot] before the image.
     options = dict(zip(("root", "runroot"), map(str, _storage_folders()), strict=True))
     source = f"containers-storage:[overlay@{options['root']}+{options['runroot']}]{reference}"
     target = f"oci:{layout}:{reference}"

@@ -34,6 +34,7 @@ def write(path: Path, url: str, authority: str, token: str, namespace: str = "de
 def private_file(path: Path, text: str) -> None:
     """Writes a file of mode 0600, by renaming: a reader sees the old text or the new one."""
     new = path.with_name(f".{path.name}.{os.getpid()}.new")
+    # O_EXCL below: the file is made anew with its mode, and not written into one that others can read.
     new.unlink(missing_ok=True)
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)

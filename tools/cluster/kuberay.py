@@ -11,7 +11,7 @@ from tools.cluster.ports import Ports
 from tools.cluster.processes import Process
 
 WITHOUT_CLIENT_LIMITS = {"1.4.2"}
-"""These versions have no flags for it and stay at 20 requests a second."""
+"""Versions that have no flags for the limits of their client: they send 20 requests a second at most."""
 
 
 class KubeRay:
@@ -56,6 +56,7 @@ class KubeRay:
             self.process.arguments += ["--qps=200", "--burst=400"]
         definitions = manifests(family, "crds")
         if version == self.version:
+            # The cluster's data have them from the beginning (`seed`), or from the start before.
             wait_until_served(self._api, definitions)
         else:
             apply_definitions(self._api, definitions)

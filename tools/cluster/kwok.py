@@ -47,7 +47,7 @@ def kwok_process(folder: Path, ports: Ports, kubeconfig: Path) -> Process:
 
 
 def add_nodes(api: Api, resource: str, count: int) -> list[str]:
-    """Makes fake nodes with 8 of the extended resource each, and returns their names once pods can run there.
+    """Makes `count` fake nodes with 8 of the extended resource each; their names, once pods can run there.
 
     Names go on from those that are there: nvidia-0, nvidia-1, ... for nvidia.com/gpu. ApiError, TimeoutError.
     """
@@ -84,4 +84,5 @@ def _add(api: Api, name: str, resource: str) -> None:
 
 
 def _takes_pods(node: Object) -> bool:
+    # The controller-manager takes the taint of a new node off a moment after it is ready.
     return holds(node, "Ready") and not node["spec"].get("taints")

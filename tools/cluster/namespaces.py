@@ -29,14 +29,16 @@ SETTINGS = (
     "kernel/keys/root_maxkeys",
     "kernel/keys/root_maxbytes",
 )
-"""Of the whole machine, below /proc/sys. A kubelet changes them; it gets copies."""
+"""Settings of the whole machine, below /proc/sys, that a kubelet changes: it gets copies."""
 
 libc = ctypes.CDLL(None, use_errno=True)
 
 
 def new(pid_file: Path) -> int:
     """Makes the namespaces, holds them until SIGTERM. The exit code."""
+    # The caller stays in its PID namespace: its children are in the new one, the first as process 1.
     _call("unshare", libc.unshare(CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET))
+    # A signal waits until there is a process 1 to pass it to.
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     ready, say_ready = os.pipe()
     first = os.fork()
@@ -47,9 +49,10 @@ def new(pid_file: Path) -> int:
         os.close(say_ready)
         _reap()
     os.close(say_ready)
+    # SIGKILL: the first process of a PID namespace ignores every signal that it has no handler for.
     for number in ENDING:
         signal.signal(number, lambda *_: os.kill(first, signal.SIGKILL))
-    if not os.read(ready, 1):
+    if not os.read(ready, 1):  # it ended before its mounts were made
         return 1
     new_file = pid_file.with_suffix(".new")
     new_file.write_text(str(first))
@@ -79,7 +82,9 @@ def enter(pid: int, command: list[str]) -> int:
 
 
 def _own_mounts() -> None:
+    # Private: what is mounted here does not appear on the machine.
     _mount("none", "/", "", MS_REC | MS_PRIVATE)
+    # A /proc of the new PID namespace: the machine's names its processes by other numbers.
     _mount("proc", "/proc", "proc", 0)
     for folder in OWN_FOLDERS:
         _mount("tmpfs", folder, "tmpfs", 0)
@@ -91,6 +96,7 @@ def _own_mounts() -> None:
 
 def _reap() -> None:
     """What process 1 does: wait for those whose parent has ended."""
+    # Blocked, a SIGCHLD between the two calls below is kept for `sigwait`.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     while True:
         try:

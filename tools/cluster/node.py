@@ -64,6 +64,7 @@ class Node:
         """
         self._take_store()
         cgroups.remove_unused()
+        # Its presence is what tells that the namespaces are ready.
         self.shell.pid_file.unlink(missing_ok=True)
         self.namespaces.arguments = [
             sys.executable,
@@ -93,7 +94,7 @@ class Node:
         plane.api.wait("/api/v1/nodes", _takes_pods, f"{NODE_NAME} ready", seconds=READY_SECONDS)
 
     def unplug(self) -> None:
-        """After the end of its processes: what is left is removed."""
+        """Removes what is left of the node. Its processes must have ended."""
         cgroups.remove(self.link.interface)
         if self._store_lock:
             self._store_lock.close()
@@ -127,13 +128,15 @@ class Node:
         self._store_lock = lock
 
     def _forget_containers(self) -> None:
-        """Those of the node before, which went with it. containerd reads of them only when it starts."""
+        """Removes what containerd has noted of an earlier node's containers, which ended with that node. It
+        reads its notes only when it starts, and so is started again."""
         if old := self.shell.ctr("containers", "ls", "-q").split():
             self.shell.ctr("containers", "rm", *old)
             self.containerd.stop()
             self.containerd.start()
 
     def _connect(self) -> None:
+        """Joins the machine and the node by a virtual cable, one end of which is the node's eth0."""
         link, ip = self.link, shutil.which("ip", path=SYSTEM_PATH) or "ip"
         ends = ["type", "veth", "peer", "name", "eth0", "netns", str(self.shell.pid)]
         for arguments in (

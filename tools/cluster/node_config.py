@@ -21,7 +21,7 @@ UNUSED_PLUGINS = [
 NODE_NAME = "rljob-node"
 KUBELET_HEALTH, PROXY_HEALTH, DNS_HEALTH = 10248, 10256, 10254
 FIRST_ADDRESS = IPv4Address("198.18.0.0")
-"""Of the network 198.18.0.0/15, which is reserved for tests of network devices."""
+"""The first of the network 198.18.0.0/15, which is reserved for tests of network devices (RFC 2544)."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +108,7 @@ def kubelet(folder: Path, link: Link, clients: Path, cgroup: str) -> str:
             "podLogsDir": str(folder / "pod-logs"),
             "clusterDNS": [DNS_SERVICE],
             "clusterDomain": "cluster.local",
+            # None: pods ask the cluster's name server alone.
             "resolvConf": "",
             # Of its own, so that it does not take another kubelet's pods on this machine for orphans.
             "cgroupRoot": cgroup,

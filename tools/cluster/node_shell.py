@@ -28,7 +28,7 @@ class NodeShell:
 
     @property
     def pid(self) -> int:
-        """Of process 1 of the node, as this machine counts. ProcessFailed if the cluster has no node."""
+        """The pid of the node's process 1, as this machine numbers it. ProcessFailed if there is no node."""
         try:
             return int(self.pid_file.read_text())
         except FileNotFoundError:
@@ -67,6 +67,7 @@ class NodeShell:
     def drop_unnamed_images(self) -> None:
         """Removes images whose name another one got since: Kubernetes keeps a second name for each, its
         digest, by which a node would keep gigabytes. Containers that run keep what they need."""
+        # Below a headline: name, type, digest, and more.
         rows = [line.split() for line in self.ctr("images", "ls").splitlines()[1:]]
         named = {row[2] for row in rows if not row[0].startswith("sha256:")}
         unnamed = [row[0] for row in rows if row[2] not in named]
@@ -84,6 +85,7 @@ class NodeShell:
         note = image_store() / "loaded" / name.replace("/", "_")
         if note.exists() and note.read_text() == made_from and name in self.images():
             return False
+        # The note comes back only after the import: one that is cut short is made again.
         note.unlink(missing_ok=True)
         self.ctr("images", "import", str(archive), seconds=IMPORT_SECONDS)
         if name not in self.images():

@@ -50,6 +50,7 @@ def missing_packages(needed: Mapping[str, str] = NODE_PACKAGES) -> list[str]:
 
 
 def _apt(*arguments: str) -> None:
+    # Another apt-get, such as the machine's own updates, is waited for; the default is to fail at once.
     command = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300", *arguments]
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     try:

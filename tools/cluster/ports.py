@@ -32,6 +32,7 @@ class Ports:
     def _claim(self, port: int) -> bool:
         claim = socket.socket(socket.AF_UNIX)
         try:
+            # A name that begins with a zero byte is in the abstract namespace: no file can be left behind.
             claim.bind(f"\0rljob-cluster-port-{port}")
             with socket.socket() as probe:
                 # Servers set this too: a connection that still fades away does not make the port taken.

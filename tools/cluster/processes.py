@@ -66,7 +66,9 @@ class Process:
         """Starts the program and does not wait."""
         if self._popen is not None:
             raise RuntimeError(f"{self.name} already runs as process {self._popen.pid}")
+        # The log goes on where an earlier start ended; `tail` shows this start's lines alone.
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
+        # -I and -S: `bound` needs none of the user's settings and packages, and so starts faster.
         command = [sys.executable, "-I", "-S", str(BOUND), str(os.getpid()), *self.arguments]
         with self.log.open("ab") as output:
             self._popen = _STARTER.submit(

@@ -22,6 +22,7 @@ CHART = ROOT / "helm" / "rljob-operator"
 RELEASE, NAMESPACE = "rljob", "rljob-system"
 IMAGES = ("operator", "runtime-cpu")
 INSTALL_SECONDS = 180
+"""So long Helm waits for the operator to be ready."""
 
 
 def build_images(say: Callable[[str], None] = print) -> list[images.Built]:

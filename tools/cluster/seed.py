@@ -38,6 +38,7 @@ def _make(definitions: list[Path], target: Path, version: str, say: Callable[[st
             plane.start()
             apply_definitions(plane.api, definitions)
         finally:
+            # etcd last: nobody writes to it any more when it closes its data.
             plane.apiserver.stop()
             plane.etcd.stop()
             ports.give_back()

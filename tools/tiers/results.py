@@ -30,7 +30,7 @@ class Result:
     counts: Counts | None = None
     """None for a tier that has no tests (lint), and for one that ended before it could tell."""
     why: str = ""
-    """Of a tier that failed although no test did."""
+    """Why a tier failed although no test did; empty otherwise."""
 
 
 def counts_of(junit: str) -> Counts:
@@ -54,6 +54,7 @@ def judge(tier: str, code: int, seconds: float, counts: Counts | None, *, may_sk
     if code != 0:
         why = "" if counts and counts.failed else f"exit code {code}"
         return Result(tier, "failed", seconds, counts, why)
+    # pytest ends with 0 where all tests were skipped: such a tier has not passed.
     if ran_none:
         why = "" if may_skip else "CI is set: no tier may be skipped"
         return Result(tier, "skipped" if may_skip else "failed", seconds, counts, why)
@@ -78,7 +79,7 @@ def summary(results: Sequence[Result], seconds: float) -> str:
 
 
 def overall(results: Sequence[Result]) -> Outcome:
-    """Of all tiers together: failed if one is."""
+    """The outcome of all tiers together: failed if one failed."""
     return "failed" if any(each.outcome == "failed" for each in results) else "passed"
 
 

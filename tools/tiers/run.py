@@ -18,9 +18,9 @@ from tools.tiers.stages import Stage, Tier, tiers
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / ".cache" / "tiers"
-"""Of what the last run reported: a JUnit file for each tier, and a summary."""
+"""What the last run reported: a JUnit file for each tier, and a summary."""
 SUMMARY = FOLDER / "test.json"
-"""Of the last `make test`."""
+"""The summary of the last `make test`."""
 MAKE = ("make", "--no-print-directory")
 
 
@@ -40,6 +40,7 @@ class Running:
         """Runs the tier to its end."""
         began = time.monotonic()
         try:
+            # An earlier run's file would be taken for the result of a tier that ends before it writes one.
             self.junit.unlink(missing_ok=True)
             options = f"{os.environ.get('PYTEST_ADDOPTS', '')} --junitxml={self.junit}"
             with subprocess.Popen(
@@ -52,6 +53,7 @@ class Running:
             ) as process:
                 self._process = process
                 assert process.stdout
+                # read1 gives what is there; `read` would wait until its buffer is full.
                 while part := process.stdout.read1(1 << 16):  # type: ignore[attr-defined]
                     self.lines.put(part)
             self.code = process.returncode
@@ -101,6 +103,7 @@ def _run_stage(stage: Stage, make: Sequence[str], wait_built: Callable[[], None]
     """Runs a stage's lanes at the same time; the results in the order of its tiers."""
     lanes = [[Running(tier, make) for tier in lane] for lane in stage]
     every = [each for lane in lanes for each in lane]
+    # Each lane in a thread, and only this one prints: what others print meanwhile waits in their queues.
     for lane in lanes:
         threading.Thread(target=_run_lane, args=(lane, wait_built), daemon=True).start()
     results = []
