@@ -30,8 +30,9 @@ def small_disk(folder: Path, megabytes: int) -> Iterator[Path]:
 
 
 def fill(disk: Path, left: int) -> Path:
-    """Fill the disk so that `left` bytes are free, whoever writes there meanwhile; the file that does it."""
+    """Fill the disk so that `left` bytes are free, whoever writes there meanwhile; the file that fills it."""
     ballast, block = disk / "ballast", 65536
+    # Unbuffered: what a buffer holds is not on the disk yet, and does not count.
     with ballast.open("wb", buffering=0) as file:
         try:
             while (free := shutil.disk_usage(disk).free - left) > 0:

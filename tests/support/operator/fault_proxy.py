@@ -20,6 +20,7 @@ from aiohttp import web
 from yarl import URL
 
 _OWN_HEADERS = {"Host", "Connection", "Transfer-Encoding", "Content-Length"}
+"""Headers that belong to one connection: each side makes its own."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ class FaultProxy:
         self._tls = tls
         self._orders: list[_Order] = []
         self._streams: dict[web.StreamResponse, web.Request] = {}
+        # Set except in a blackout.
         self._lit = asyncio.Event()
         self._lit.set()
         self.watched = asyncio.Event()
@@ -84,13 +86,14 @@ class FaultProxy:
         self._runner = web.AppRunner(
             application,
             access_log=None,
-            handler_cancellation=True,
+            handler_cancellation=True,  # a client that gives up ends its request here, too
             auto_decompress=False,
             shutdown_timeout=0.1,
         )
 
     async def __aenter__(self) -> Self:
         connector = aiohttp.TCPConnector(ssl=self._tls, limit=0)
+        # Without an end: a watch stays open as long as its client wants.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0)
         self._session = aiohttp.ClientSession(connector=connector, timeout=timeout, auto_decompress=False)
         await self._runner.setup()
@@ -162,12 +165,14 @@ class FaultProxy:
                 return web.Response()
             case Delay(seconds):
                 await asyncio.sleep(seconds)
+        # Again: a blackout may have begun during a delay.
         await self._lit.wait()
         self.passed.append(f"{request.method} {request.raw_path}")
         headers = {name: value for name, value in request.headers.items() if name not in _OWN_HEADERS}
         url = URL(self._upstream + request.raw_path, encoded=True)
         async with self._session.request(request.method, url, headers=headers, data=body or None) as answer:
             if isinstance(fault, Cut):
+                # Read to its end: the API server has done as asked.
                 await answer.read()
                 _abort(request)
                 return web.Response()

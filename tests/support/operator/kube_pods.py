@@ -16,6 +16,7 @@ from rljob_operator.kube.resources import PODS
 JOB_LABEL = "rljob.dev/job"
 PODS_PER_JOB = 10
 _AT_A_TIME = 48
+"""Requests under way."""
 
 
 class Condition(msgspec.Struct, gc=False):

@@ -40,7 +40,7 @@ class Site:
 
 @dataclass
 class ProxiedSite(Site):
-    """The same through a proxy."""
+    """A client whose requests pass a proxy that does harm."""
 
     proxy: FaultProxy = field(kw_only=True)
 

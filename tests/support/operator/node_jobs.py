@@ -18,9 +18,9 @@ from tools.cluster import Cluster, demo
 from tools.cluster.api import Object, holds
 
 PROMPTS = 4
-"""In a step."""
+"""Prompts of a step."""
 SECONDS = 180.0
-"""For what pods must start for; a machine that does much else at the same time is slow."""
+"""Deadline of a wait in which pods start; a machine that does much else at the same time is slow."""
 CLAIM = "runs"
 SLOW = "slow"
 """While a file of this name is in the volume, a step takes about two seconds."""

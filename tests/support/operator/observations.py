@@ -28,7 +28,7 @@ UID = "job-uid"
 
 
 def at(seconds: float) -> datetime:
-    """A time, in seconds after the job was created."""
+    """The time so many seconds after the job was created."""
     return NOW + timedelta(seconds=seconds)
 
 
@@ -119,6 +119,7 @@ def running(
 ) -> Observed:
     """A job whose first attempt has been running since `seconds` after its creation."""
     new = Observed(new_job(spec(changes, sizes)), (), ())
+    # Two decisions, as in an operator: on the new job, and on its pods that run.
     begun = observe(new, planned(new, 0), clusters=(cluster(sizes=sizes),), pods=pods(sizes))
     return observe(begun, planned(begun, seconds), training=training or said())
 

@@ -39,7 +39,7 @@ class OperatorSite:
 
     process: Process
     url: str
-    """Of its /healthz, /readyz and /metrics."""
+    """Where it serves /healthz, /readyz and /metrics."""
 
     def metric(self, name: str, *labels: str) -> float:
         """Sum of a metric's values that have all these labels, such as `verb="get"`."""
@@ -95,7 +95,7 @@ def _kubeconfig(config: Path, path: Path, server: str | None) -> Path:
         return config
     changed = yaml.safe_load(config.read_text())
     changed["clusters"][0]["cluster"] = {"server": server}
-    path.touch(mode=0o600)
+    path.touch(mode=0o600)  # before the token is in it
     path.write_text(yaml.safe_dump(changed))
     return path
 
@@ -108,7 +108,7 @@ class JobClient:
     """Makes, changes and reads one RLJob and its objects: as its user does, and as the runtime does."""
 
     def __init__(self, cluster: Cluster, namespace: str, name: str = "test") -> None:
-        """`name`: of the job that is meant where none is named."""
+        """`name`: the RLJob's."""
         self.cluster = cluster
         self.namespace = namespace
         self.name = name
@@ -145,6 +145,7 @@ class JobClient:
     def columns(self) -> dict[str, str]:
         """What `kubectl get` prints of the job, by column."""
         head, row = self.cluster.kubectl("get", "rlj", self.name, "-n", self.namespace).splitlines()
+        # Columns begin below their titles; a cell may have blanks in it.
         starts = [head.index(title) for title in head.split()]
         ends = [*starts[1:], None]
         return {head[a:b].strip(): row[a:b].strip() for a, b in zip(starts, ends, strict=True)}

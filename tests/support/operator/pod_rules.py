@@ -55,6 +55,7 @@ def escalation(pod: Pod) -> Iterator[str]:
 
 def root(pod: Pod) -> Iterator[str]:
     for each in containers(pod):
+        # A container's own setting wins over the pod's.
         if setting(pod, each, "runAsNonRoot") is not True or setting(pod, each, "runAsUser") == 0:
             yield each["name"]
 
@@ -127,6 +128,7 @@ def account_token(pod: Pod) -> Iterator[str]:
     }
     for each in containers(pod):
         mounted = any(mount["name"] in tokens for mount in each.get("volumeMounts", ()))
+        # The driver alone talks to the API server.
         if mounted and each["name"] != "driver":
             yield each["name"]
 

@@ -33,7 +33,7 @@ ROLLOUTS: tuple[Pool, ...] = ("fastRollout", "heavyRollout")
 MOST = {"fastRollout": 6, "heavyRollout": 3}
 """Workers of each pool at most."""
 SECONDS = 100.0
-"""For one job to settle: all jobs share the machine."""
+"""Until one job has settled, at most: all jobs share the machine."""
 
 
 class JobItem(Item, gc=False):
@@ -102,6 +102,7 @@ class SimulatedRuntime:
 
     def _goes(self, pod: Pod) -> None:
         if pod.phase == "Running":
+            # Judged before it is forgotten: a pod in use has work that is lost with it.
             self._record.gone.append(Gone(pod.name, pod.name in self.in_use))
         self.in_use.discard(pod.name)
         if pod.name in self.released:
@@ -182,6 +183,7 @@ class SimulatedRuntime:
                 "metadata": {
                     "namespace": metadata.namespace,
                     "name": metadata.name,
+                    # Refused if the operator has listed a pod since this was read.
                     "resourceVersion": metadata.resource_version,
                 },
                 "status": {"training": training},

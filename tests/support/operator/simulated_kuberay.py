@@ -44,11 +44,12 @@ from rljob_operator.plan.times import stamp
 
 TOTAL_STEPS = 100
 TERMINATION_GRACE = 30
+"""Seconds; Kubernetes' default."""
 
 
 @dataclass
 class Killed:
-    """A running worker that KubeRay deleted to make a group smaller."""
+    """A worker that KubeRay deleted to make a group smaller, and that was not dead."""
 
     pod: str
     busy: bool
@@ -187,6 +188,7 @@ class SimulatedKuberay:
                 self.clusters[name] = replace(cluster, suspended=suspended)
 
     def set_group(self, name: str, group: Group) -> None:
+        """Replace one worker group of a RayCluster."""
         cluster = self.clusters[name]
         groups = tuple(group if entry.pool == group.pool else entry for entry in cluster.groups)
         self.clusters[name] = replace(cluster, groups=groups)
@@ -216,6 +218,7 @@ class SimulatedKuberay:
                     self.delete_pod(pod.name)
             return
         heads = [pod for pod in self.pods.values() if pod.cluster == cluster.name and pod.role == "head"]
+        # KubeRay ends the pass after a dead head, and makes the new one in the next.
         if any(dead(pod) for pod in heads):
             for pod in heads:
                 self.delete_pod(pod.name)
@@ -232,10 +235,12 @@ class SimulatedKuberay:
         for pod in unhealthy:
             self.delete_pod(pod.name)
         if unhealthy:
+            # The pass ends here: neither this group's size nor the groups behind it are looked at.
             return False
         for name in group.workers_to_delete:
             if name in self.pods:
                 self._kill(self.pods[name], named=True)
+        # Named pods do not count; others that terminate do, as long as they are there.
         counted = [pod for pod in pods if pod.name not in group.workers_to_delete]
         for _ in range(group.replicas - len(counted)):
             self._create_pod(cluster, group.pool)
@@ -296,7 +301,7 @@ class SimulatedKuberay:
     def end_pod(self, name: str, reason: str, disrupted: str | None = None) -> None:
         """A worker's container ends: for its own reason, or the cluster's."""
         pod = self.pods[name]
-        end = ContainerEnd(137, reason, "", self.now)
+        end = ContainerEnd(137, reason, "", self.now)  # 128 and SIGKILL
         self.pods[name] = replace(pod, phase="Failed", ready=False, main=end, disrupted=disrupted)
 
     def lose_node(self, name: str) -> None:
@@ -369,6 +374,7 @@ class SimulatedKuberay:
         self._write_training(self._report(runtime), version)
 
     def _suspend(self, runtime: Runtime) -> None:
+        """The driver writes a checkpoint, ends all parts, and says at which step."""
         runtime.in_use, runtime.ranks = set(), frozenset()
         runtime.checkpoint = self.checkpoint = runtime.step
         runtime.suspended_at = runtime.step
@@ -405,6 +411,7 @@ class SimulatedKuberay:
         assert job.spec is not None
         nodes = frozenset(self._nodes(runtime, "trainer"))
         want = wanted(job.spec, "trainer")
+        # A lost rank, or another size: the trainer stops with a checkpoint.
         if runtime.ranks and (not runtime.ranks <= nodes or len(runtime.ranks) != want):
             runtime.checkpoint = self.checkpoint = runtime.step
             runtime.ranks = frozenset()

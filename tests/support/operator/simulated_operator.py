@@ -58,7 +58,7 @@ class SimulatedOperator:
         self._workers.see(_REF, self._pods)
 
     def see(self) -> None:
-        """Everything is up to date."""
+        """All views become the present."""
         self.see_job()
         self.see_clusters()
         self.see_pods()
@@ -78,6 +78,7 @@ class SimulatedOperator:
         self.plans.append(plan)
         if stop_after == 0:
             return plan
+        # The status first: what it promises, such as which pods go, must be known before it is done.
         if plan.status != observed.job.status:
             try:
                 self.world.write_status(plan.status, self._version)
@@ -85,6 +86,7 @@ class SimulatedOperator:
                 return plan
             self.see_job()
         self.events += plan.events
+        # Only now: losses are told in the status, and forgotten once it is written.
         self._workers.told(_REF, observed.lost_workers)
         for number, action in enumerate(plan.actions, start=1):
             if stop_after is not None and number >= stop_after:

@@ -34,10 +34,11 @@ class Resizing:
         self.most = dict(zip(POOLS, sizes, strict=True))
         """Workers of each pool at first."""
         self.sizes = dict(self.most)
-        """Workers of each pool that are wished."""
+        """Workers of each pool that the user asks for."""
         self.world = SimulatedKuberay(new_job(spec(pools=sizes)), NOW, self.worst)
         self.world.causal = causal
         self.operator = SimulatedOperator(self.world)
+        # Until the job runs: that is where the history begins.
         for _ in range(5):
             self.everybody(self.look_and_act)
         self.world.killed.clear()

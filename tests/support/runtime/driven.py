@@ -18,6 +18,7 @@ from tools.cluster.api import Object
 
 NAME = "driven"
 _SECONDS = 150.0
+"""Deadline of a wait in which processes start, on a machine that does much else."""
 SLOW = "slow"
 """While a file of this name is in the working directory, a step takes about two seconds."""
 REWARD = f"""

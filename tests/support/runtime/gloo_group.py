@@ -19,6 +19,7 @@ from rljob_runtime.weights.collective import CollectiveSender, EngineGroup, Rend
 Shapes = Mapping[str, tuple[int, ...]]
 _SECONDS = timedelta(seconds=300)
 _LEFT_BEHIND: list[ProcessGroupGloo] = []
+"""Groups that were aborted: kept for ever, see `GlooSender._abort`."""
 
 
 class GlooSender(CollectiveSender):
@@ -61,7 +62,7 @@ def receive(group: ProcessGroupGloo, shapes: Shapes) -> dict[str, torch.Tensor]:
 
 
 def digest(tensors: Mapping[str, torch.Tensor]) -> str:
-    """Of names and values."""
+    """SHA-256 of names and values, as hexadecimal digits; the tensors lie on the CPU."""
     found = hashlib.sha256()
     for name, tensor in sorted(tensors.items()):
         found.update(name.encode() + tensor.detach().contiguous().numpy().tobytes())

@@ -11,12 +11,14 @@ from ray.cluster_utils import Cluster
 
 _ATTEMPTS = 3
 _OBJECT_STORE_BYTES = 80 * 2**20
+"""Ray takes 75 MiB at least, and by default 30 % of the machine's memory for each node."""
 RESOURCES = {"trainer": "trainer", "fast": "fast_rollout", "heavy": "heavy_rollout"}
 
 
 def _patiently(start: Callable[[], Any]) -> Any:
     """Start a Ray node. Ray gives its processes 30 s, which a busy machine may need twice."""
     for attempt in range(1, _ATTEMPTS + 1):
+        # What a failed start leaves running has no name but this: it is a child that was not there before.
         before = set(psutil.Process().children(recursive=True))
         try:
             return start()

@@ -73,6 +73,7 @@ async def _group(
     for index in range(training.rollout.samples_per_prompt):
         seed = response_seed(training.seed, prompt.uid, index)
         request = Request(f"{prompt.uid}.{index}", prompt.tokens, training.rollout.max_response_tokens, seed)
+        # The same seed as in the job: from the same weights it gives the same tokens.
         response = Response(began=0.0)
         response.extend(await engine.submit(request), "reference", 0.0)
         finished = response.finish == "stop"

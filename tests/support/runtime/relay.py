@@ -55,6 +55,7 @@ class Relay:
                 self.carried += len(data)
                 if self._cut_every_bytes is not None and self._relayed >= self._cut_every_bytes:
                     self._relayed = 0
+                    # In the middle of what was read, so that a message is torn.
                     writer.write(data[: len(data) // 2])
                     self.cut()
                 await self.moving.wait()

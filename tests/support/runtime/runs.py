@@ -14,7 +14,7 @@ import yaml
 from rljob_runtime.trace.record.metrics_log import METRICS_FILE, read_metrics
 
 PROMPTS = 4
-"""In a step."""
+"""Prompts of a step."""
 
 
 def manifest(
@@ -75,6 +75,7 @@ class Run:
 
     def actor(self, name: str) -> psutil.Process:
         """A living actor process of this run."""
+        # Ray's title of a process, "ray::Actor.method", is in its command line too: the name may be cut.
         found = [
             process
             for process in psutil.Process(self.process.pid).children(recursive=True)

@@ -16,6 +16,7 @@ from rljob_runtime.trace.record.event_log import EVENTS_FOLDER, EventLog
 from rljob_runtime.trace.record.metrics_log import MetricsLog
 
 EPOCH = 1_800_000_000.0
+"""When runs begin, in seconds since the epoch."""
 
 MANIFEST = """\
 apiVersion: rljob.dev/v1alpha1
@@ -36,7 +37,7 @@ spec:
 
 @dataclass
 class Job:
-    """What the model of a job takes."""
+    """The job that is modelled. Times in seconds."""
 
     steps: int = 60
     fast: int = 2
@@ -98,6 +99,7 @@ def _write(folder: Path, job: Job, first: int, last: int, began: float) -> float
     # The ranks are ready, and wait, before the engines are.
     rested = [began - job.start_seconds] * job.trainers
     for step in range(first, last):
+        # The bound: groups of a step are dispatched once `step - bound` steps are trained.
         admitted = state.trained_at[max(first, step - job.bound)]
         ready, lengths, waits = admitted, [], []
         for _ in range(job.groups):
@@ -108,6 +110,7 @@ def _write(folder: Path, job: Job, first: int, last: int, began: float) -> float
                 driver.add("admission_wait", step, free, admitted - free)
             driver.add("prompt_fetch", step, max(free, admitted), 0.0004, uid=uid)
             for index in range(job.samples):
+                # Each response goes to the place that is free first.
                 free, engine, place = heapq.heappop(state.lanes)
                 tokens = min(job.limit, max(1, int(rng.lognormvariate(math.log(60), 0.8))))
                 seconds = tokens * job.token_seconds * (job.slow_engine if engine == 0 else 1.0)
@@ -117,6 +120,7 @@ def _write(folder: Path, job: Job, first: int, last: int, began: float) -> float
                 if start > busy_until[engine] + 0.01:
                     engines[engine].add("idle", step, busy_until[engine], start - busy_until[engine])
                 busy_until[engine] = max(busy_until[engine], start + seconds)
+                # One longer response in ten is taken out half-way and goes on as another attempt.
                 split = tokens // 2 if rng.random() < 0.1 and tokens > 20 else 0
                 finish = "length" if tokens == job.limit else "stop"
                 name, at = f"{uid}.{index}", start

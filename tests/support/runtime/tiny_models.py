@@ -90,6 +90,7 @@ class Reference:
 
     def use(self, folder: Path) -> "Reference":
         """Take the weights in `folder`."""
+        # Not strict: a file of a model with tied embeddings has no `lm_head`.
         self._model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
         self._model.tie_weights()
         return self
@@ -106,6 +107,7 @@ class Reference:
         tokens top-k and top-p leave out. Each of shape (response length,)."""
         prompt = len(asked.tokens)
         tokens = torch.from_numpy(np.concatenate([asked.tokens, got.tokens]).astype(np.int64))
+        # The logits at a position are of the token after it.
         logits = self._model(tokens[None]).logits[0, prompt - 1 : -1].float() / sampling.temperature
         chosen = restrict(logits, sampling).log_softmax(-1).gather(1, tokens[prompt:, None])
         return chosen[:, 0].numpy(), (_margin(logits, sampling) > _ROUNDING).numpy()

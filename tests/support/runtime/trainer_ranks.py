@@ -16,6 +16,7 @@ from rljob_runtime.samples import Group, Sample, Span
 
 VOCABULARY = 32
 _SECONDS = 100.0
+"""For a rank's result."""
 
 
 def trainer_job(algorithm: dict[str, Any] | None = None, **changes: Any) -> RLJob:
@@ -111,6 +112,7 @@ def model_folder(job: RLJob, folder: Path) -> Path:
 
 def on_ranks(world_size: int, work: Callable[..., Any], *arguments: Any) -> list[Any]:
     """`work(rank, world_size, store, *arguments)` in `world_size` new processes; results in order of rank."""
+    # Not fork: torch's threads do not survive it. The server has imported the slow modules for all ranks.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["transformers.modeling_utils", "rljob_runtime.trainer.rank"])
     with tempfile.TemporaryDirectory(prefix="trainer-test-") as folder:
@@ -137,6 +139,7 @@ def _run(
     pipe: Any, work: Callable[..., Any], rank: int, world_size: int, store: Path, arguments: Sequence[Any]
 ) -> None:
     try:
+        # Pickled here: an object that cannot be is then told like any other error.
         pipe.send_bytes(pickle.dumps((True, work(rank, world_size, store, *arguments))))
     except BaseException:
         pipe.send_bytes(pickle.dumps((False, traceback.format_exc())))

@@ -21,6 +21,7 @@ LOSSES = [("nowhere", False), ("store", True), ("store", False), ("group", True)
 """How far the receiver comes, of "nowhere", "store", "group" and "end", and whether it is killed there or
 silent."""
 LOSSES_IDS = ["never there", "killed at the door", "silent at the door", "killed inside", "silent inside"]
+"""Names of `LOSSES` for pytest: at the door is at the store, inside is in the process group."""
 
 
 def meeting_place() -> Rendezvous:

@@ -104,6 +104,7 @@ class LocalQueue:
     """The queue's rules without its sockets, as `QueueService` and as its client."""
 
     def __init__(self, capacity_samples: int) -> None:
+        # Leases outlast the job: in virtual time none is to end by itself.
         self.broker = Broker(capacity_samples, lease_seconds=1e9)
         self._numbers = 0
 
@@ -132,7 +133,7 @@ class LosableTrainer:
         self.trained: list[list[Group]] = []
         """By step, as far as it counts."""
         self.ages: list[int] = []
-        """Of first and last tokens, also where a step does not count in the end."""
+        """Ages of first and last tokens when trained, also in steps that do not count in the end."""
         self.abandoned: set[str] = set()
         """Locations of weights that were published after the checkpoint that the job went back to."""
         self.losses = 0
@@ -145,6 +146,7 @@ class LosableTrainer:
     async def _work(self, call: str) -> None:
         self._calls[call] += 1
         seconds = self._losses.seconds.get(call, 0.1)
+        # It dies in the middle of the call, as a process that is killed.
         await asyncio.sleep(seconds / 2)
         if (call, self._calls[call]) in self._losses.at:
             self.losses += 1
@@ -196,6 +198,7 @@ class LosableTrainer:
     async def load(self) -> JobState | None:
         await self._work("load")
         self.steps = 0 if self._saved is None else self._saved[0]
+        # What was trained after the checkpoint does not count; weights of later versions are given up.
         del self.trained[self.steps :]
         kept = self.steps // self._losses.steps_per_version
         self.abandoned |= {ref.location for ref in self._published if ref.version > kept}
@@ -246,7 +249,7 @@ class LosingSession:
         """Steps that have a row, as the observer keeps them."""
         self.interruptions: list[Cause] = []
         self.trains = False
-        """The steps that the session began with: one, unless it did so twice."""
+        """Whether training has begun and is not interrupted."""
         self.events = EventLog(None, 0, "driver", "driver", clock=loop.time)
         self.pool = EnginePool(loop.time, self._engine_lost)
         queue = LocalQueue(self.settings.capacity_samples)

@@ -22,7 +22,7 @@ from rljob_runtime.weights.shm import WeightsGone
 from tests.support.simulated.simulated_job import Scenario, SimulatedJob
 
 DETECTION_SECONDS = 15.0
-"""After which Ray finds a node dead."""
+"""Until Ray finds a node dead that does not answer."""
 
 
 class PodEngine(FakeEngine):
@@ -64,6 +64,7 @@ class MadeUpCluster:
         """End a pod and what is on it; Ray finds out later."""
         for engine in self.engines[pod]:
             engine.die(f"{pod} was removed")
+        # Kept without resources: whoever asks about it meanwhile waits for Ray to find out, see `pod_of`.
         self.nodes[pod] = replace(self.nodes[pod], resources={})
 
     def working(self, pod: str) -> list[PodEngine]:
@@ -100,7 +101,7 @@ class ScaledJob(SimulatedJob):
         self.changes.notify()
 
     def status_is_written(self) -> None:
-        """As `cluster.report` does it, of what the status draft has to say now."""
+        """The status draft is written, and told so, as `cluster.report` does it."""
         seen = self.desired
         released = self.draft.take()["released"]
         self.draft.written(released, seen.doomed)

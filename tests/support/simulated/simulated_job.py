@@ -117,7 +117,7 @@ class SimulatedJob:
                     -(-total // scenario.groups_per_step),
                     checkpoint_every=3,
                     data=DataFingerprint("made up", total, "", "", "in order"),
-                    stall_seconds=1e6,
+                    stall_seconds=1e6,  # longer than any job here takes
                 ),
                 self, self.rollouter, self.controller, self.plan, self.ledger, self,
                 self.events, tasks.create_task, self._activity,
