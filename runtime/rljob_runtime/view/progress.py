@@ -171,6 +171,7 @@ def ending(summary: Summary) -> list[str]:
     sentences[0] += f", {summary.seconds:.0f} s."
     if summary.lost is not None:
         sentences.append(summary.lost)
+    # Each a sentence of its own: paths are long, and no part is broken.
     files = (("Report", summary.report), ("Checkpoint", summary.checkpoint), ("Model", summary.model))
     for name, value in files:
         if value is not None:

@@ -35,6 +35,7 @@ def write_report(run_dir: Path) -> Path:
         job = None
     page = render(analyse_run(run_dir), job, job.metadata.name if job else run_dir.name)
     path = run_dir / REPORT_FILE
+    # By renaming: a browser that reloads sees the old page or the new one.
     whole = path.with_suffix(".html.tmp")
     whole.write_text(page, encoding="utf-8")
     whole.replace(path)
