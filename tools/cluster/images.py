@@ -222,6 +222,7 @@ def _build(name: str, base: str, reference: str) -> None:
     uv_cache = image_settings.uv_cache()
     uv_cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="rljob-image-") as folder:
+        # Isolation by chroot works in a container too; the steps reach package indexes as this machine does.
         arguments = ["bud", "--layers", "--format=oci", "--isolation=chroot", "--network=host"]
         arguments += [f"--build-arg=BASE_IMAGE={base}", f"--volume={uv_cache}:{image_settings.UV_CACHE}"]
         for identity, file in image_settings.secrets(Path(folder)).items():
@@ -236,6 +237,7 @@ def _export(reference: str, layout: Path) -> None:
     options = dict(zip(("root", "runroot"), map(str, _storage_folders()), strict=True))
     source = f"containers-storage:[overlay@{options['root']}+{options['runroot']}]{reference}"
     target = f"oci:{layout}:{reference}"
+    # Uncompressed: layers only go from this machine to itself.
     _run(["skopeo", "copy", "--quiet", "--dest-oci-accept-uncompressed-layers", source, target], STEP_SECONDS)
     image_archive.keep_only(layout, reference)
 

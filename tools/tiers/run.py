@@ -113,6 +113,7 @@ def _run_stage(stage: Stage, make: Sequence[str], wait_built: Callable[[], None]
             each.show(sys.stdout.buffer)
             results.append(each.result(may_skip=not os.environ.get("CI")))
     finally:
+        # Also after Ctrl-C or SIGTERM: no tier outlives this process.
         for each in every:
             each.end()
     return results

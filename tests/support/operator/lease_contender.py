@@ -68,6 +68,7 @@ async def main(kubeconfig: Path, namespace: str, name: str, seconds: float, dura
                 say("gave back")
             except LeaseLost as error:
                 say("lost", why=str(error))
+                # By the client of the lease that is lost: not even a late write may pass.
                 try:
                     await write(client, namespace, name, -1)
                 except LeaseLost as refusal:

@@ -162,6 +162,7 @@ class NodeJob:
         def there(jobs: list[Object]) -> bool:
             mine = [each for each in jobs if each["metadata"]["name"] == self.name]
             for each in mine:
+                # A job that has ended never becomes what is waited for: told at once, not at the deadline.
                 ended = {"Complete", "Failed"} & {each.get("status", {}).get("phase")}
                 if ended and not done(each):
                     raise AssertionError(f"the job ended before {what}:\n{self.told()}")

@@ -122,6 +122,7 @@ class SimulatedRuntime:
         found = await self._client.get(RLJOBS, *self._ref, JobItem)
         if not found.status.get("clusterName"):
             return
+        # Pods that the operator is about to remove: they are never used again.
         listed = {name for entry in found.status.get("scaleDowns", ()) for name in entry.get("victims", ())}
         released, joining = list(self.released), set(self.in_use)
         for pool in ROLLOUTS:
@@ -142,6 +143,7 @@ class SimulatedRuntime:
     def _choose(
         self, want: int, nodes: list[str], listed: set[str], released: list[str], joining: set[str]
     ) -> None:
+        # First what serves, then pods that are new: used up to the wish, released beyond it.
         serving = [name for name in nodes if name in joining]
         for name in nodes:
             if name in joining or name in released:
@@ -151,9 +153,11 @@ class SimulatedRuntime:
                 joining.add(name)
             else:
                 released.append(name)
+        # Too many serve: the last are released.
         for name in serving[want:]:
             joining.discard(name)
             released.append(name)
+        # Too few: released pods that nobody is removing yet are taken back.
         back = [name for name in released if name in nodes and name not in listed]
         for name in back[: max(want - len(serving), 0)]:
             released.remove(name)

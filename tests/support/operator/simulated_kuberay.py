@@ -116,6 +116,7 @@ class SimulatedKuberay:
         if self.job is None or version != self.version:
             raise Conflict
         old = self.job.status.training
+        # Without its time: a report that says nothing new is not written.
         word = {"time": old.time, "completed": old.completed} if old is not None else {"time": None}
         if old is None or training.model_copy(update=word) != old:
             training = training.model_copy(update={**word, "time": stamp(self.now)})
@@ -370,6 +371,7 @@ class SimulatedKuberay:
             for pool in ("fastRollout", "heavyRollout"):
                 self._serve(runtime, job, pool)
             self._rank(runtime, job)
+        # Said with everything that was done for it, in one write.
         runtime.generation = job.generation
         self._write_training(self._report(runtime), version)
 
@@ -386,11 +388,13 @@ class SimulatedKuberay:
     def _serve(self, runtime: Runtime, job: Job, pool: Pool) -> None:
         assert job.spec is not None
         nodes = self._nodes(runtime, pool)
+        # Pods that are gone are forgotten.
         others = {name for name in runtime.in_use | set(runtime.released) if name not in self.pods}
         runtime.in_use -= others
         runtime.released = [name for name in runtime.released if name not in others]
         taken = {name for entry in job.status.scale_downs for name in entry.victims}
         want = wanted(job.spec, pool)
+        # First what serves, then pods that are new: used up to the wish, released beyond it.
         serving = sorted(name for name in nodes if name in runtime.in_use)
         spare = sorted(name for name in nodes if name not in runtime.in_use and name not in runtime.released)
         for name in spare:
@@ -399,9 +403,11 @@ class SimulatedKuberay:
                 runtime.in_use.add(name)
             else:
                 runtime.released.append(name)
+        # Too many serve: the last are released.
         for name in serving[want:]:
             runtime.in_use.discard(name)
             runtime.released.append(name)
+        # Too few: released pods that nobody is removing yet are taken back.
         back = [name for name in runtime.released if name in nodes and name not in taken]
         for name in back[: max(want - len(serving), 0)]:
             runtime.released.remove(name)

@@ -125,6 +125,7 @@ class Resizing:
 
     def reconcile(self) -> None:
         """One turn of the operator; one in five is cut short."""
+        # Cut short before the status, after it, or after one action; half of the times by a crash.
         cut = self.rng.random() < 0.2
         self.operator.reconcile(self.rng.randint(0, 2) if cut else None)
         if cut and self.rng.random() < 0.5:
@@ -137,6 +138,7 @@ def with_the_operator(seed: int, causal: bool = True) -> Resizing:
     run.ask()
     for _ in range(MOVES):
         run.move(run.reconcile)
+    # In the end everybody does what there is to do, until nothing is left.
     for _ in range(20):
         run.everybody(run.look_and_act)
     (cluster,) = run.world.clusters.values()

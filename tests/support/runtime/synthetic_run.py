@@ -83,6 +83,7 @@ def _write(folder: Path, job: Job, first: int, last: int, began: float) -> float
     rng = random.Random(job.seed + first)
     events = folder / EVENTS_FOLDER
     driver = EventLog(events, 0, "driver", "driver")
+    # Ranks with gaps between the pools: up to 49 engines of a pool fit.
     engines = [EventLog(events, 1 + index, f"fast-{index}", "fast") for index in range(job.fast)]
     engines += [EventLog(events, 50 + index, f"heavy-{index}", "heavy") for index in range(job.heavy)]
     trainers = [EventLog(events, 100 + index, f"trainer-{index}", "trainer") for index in range(job.trainers)]
@@ -138,12 +139,14 @@ def _write(folder: Path, job: Job, first: int, last: int, began: float) -> float
                 heapq.heappush(state.lanes, (at + seconds, engine, place))
                 ended = max(ended, at + seconds)
                 lengths.append(tokens)
+            # What the group goes through when its last response has ended.
             scoring = 0.01 + rng.random() * 0.03
             driver.add("reward", step, ended, scoring, uid=uid)
             driver.add("group_assembly", step, ended + scoring, 0.0005, uid=uid)
             driver.add("put", step, ended + scoring + 0.0005, 0.001, uid=uid)
             waits.append((uid, ended + scoring + 0.002))
             ready = max(ready, waits[-1][1])
+        # The step begins when its groups are there and the one before has ended.
         start = max(ready, state.trained_at[-1])
         for uid, put in waits:
             driver.add("queue_wait", step, put, start - put, uid=uid)
@@ -153,6 +156,7 @@ def _write(folder: Path, job: Job, first: int, last: int, began: float) -> float
             log.add("idle", step, rested[rank], start - rested[rank])
             rested[rank] = _train(log, step, start, seconds * (1 - 0.05 * rank))
         state.trained_at.append(start + seconds)
+        # Engines stop for the new version as soon as the step has ended.
         for log in engines:
             at = start + seconds
             for event, cost in (("weight_pause", 0.01), ("weight_load", 0.05), ("weight_resume", 0.003)):

@@ -105,7 +105,7 @@ def check_a_loss(
         stop_waiting(sending, soon)
     else:
         with receiver.there(place, until) as process:
-            sending.join(1.0)
+            sending.join(1.0)  # long enough for a sender that would not wait to end
             assert sending.is_alive(), sending.error
             if killed:
                 process.kill()

@@ -161,6 +161,7 @@ class LosableTrainer:
         broker = self._queue.broker
         (outcome,) = broker.get(self._queue.ticket("trainer"), uids)
         assert isinstance(outcome, Granted), outcome
+        # Remembered: an acknowledgement of an earlier term must not take out groups of a later one.
         term, groups = broker.term, [decode_group(group.frame) for group in outcome.groups]
         async with self.turn:
             await self._work("step")
@@ -301,6 +302,7 @@ class LosingSession:
             self.pool.join(await self.come())
         script = None if self._losses.script is None else self._spawn(self._losses.script(self))
         await self.session.run(resume=False)
+        # A script that is cut off would have tested less than it says.
         assert script is None or script.done(), "the script was not at its end when the job was"
 
     async def come(self) -> EngineSlot:

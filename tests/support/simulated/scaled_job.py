@@ -75,6 +75,7 @@ class MadeUpCluster:
         return [node for node in self.nodes.values() if node.resources]
 
     async def pod_of(self, node_id: str) -> str:
+        # Ray has not noticed: whoever asks waits until it has.
         if not self.nodes[node_id].resources:
             await asyncio.sleep(DETECTION_SECONDS)
             raise NodeGone(f"{node_id} is gone")
@@ -163,6 +164,7 @@ class ScaledJob(SimulatedJob):
     async def make(self, worker: WorkerSpec, node: RayNode) -> Engine:
         await asyncio.sleep(self.start_seconds)
         scenario = self.scenario
+        # The pod went while its worker started.
         if not self.cluster.nodes[node.id].resources:
             raise EngineDied(f"{node.id} takes no actor")
         engine = PodEngine(worker.name, scenario.length_of, scenario.max_running, scenario.timing)

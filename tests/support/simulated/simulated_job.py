@@ -85,6 +85,7 @@ class SimulatedJob:
     @property
     def samples_per_second(self) -> float:
         """Over all but the first tenth of the steps, which fill the pipeline."""
+        # One step at least: the time is counted from its end.
         skipped = max(1, len(self.steps) // 10)
         first, last = self.steps[skipped - 1], self.steps[-1]
         groups = sum(len(step.uids) for step in self.steps[skipped:])
