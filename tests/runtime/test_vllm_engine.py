@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest_asyncio
 from rljob_runtime.engines.protocol import EngineDied, Sampling
 from rljob_runtime.engines.vllm import VllmEngine
 from rljob_runtime.samples import Generation
+from rljob_runtime.site.scratch import sweep
 from rljob_runtime.weights.contents import tensor_shapes
 from tests.support.runtime.engines import load, started, vllm_engine
 from tests.support.runtime.tiny_models import (
@@ -158,6 +160,11 @@ def host(then: str, base: Path, folder: Path) -> tuple["subprocess.Popen[str]", 
     return process, int(line.split()[1])
 
 
+def sockets_of(process: "subprocess.Popen[str]") -> Path:
+    """Where the engines of a process have their sockets."""
+    return Path(tempfile.gettempdir()) / f"rljob-vllm-{process.pid}"
+
+
 def gone(pid: int, within: float) -> bool:
     """Whether a process ends in time; one that nobody has reaped yet counts."""
     deadline = time.monotonic() + within
@@ -171,15 +178,20 @@ def gone(pid: int, within: float) -> bool:
 async def test_the_engine_core_ends_when_its_host_is_killed(base: Path, tmp_path: Path) -> None:
     process, core = host("await asyncio.Event().wait()", base, tmp_path)
     assert psutil.pid_exists(core)
+    sockets = sockets_of(process)
+    assert any(path.is_socket() for path in sockets.iterdir())
     process.kill()
     process.wait()
     assert gone(core, within=2)
+    sweep(sockets.parent)
+    assert not sockets.exists(), "the next start removes them"
 
 
 async def test_close_leaves_no_process_behind(base: Path, tmp_path: Path) -> None:
     process, core = host("await engine.close()", base, tmp_path)
     assert process.wait(timeout=30) == 0
     assert gone(core, within=0.1)
+    assert not sockets_of(process).exists()
 
 
 @pytest.mark.parametrize(("family", "tied"), [("qwen2", False), ("llama", True)])

@@ -7,7 +7,6 @@ processes with the job's initial weights.
 
 import asyncio
 import logging
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -181,17 +180,14 @@ class RayTrainer:
         return fitting
 
     async def close(self) -> None:
-        """End all ranks, and remove what they published on this machine."""
+        """End all ranks. What they published on this machine goes with the route."""
         await self.stop()
-        for start in range(1, self._starts + 1):
-            if (root := self._weights_folder(start)) is not None:
-                shutil.rmtree(root, ignore_errors=True)
 
     def _weights_folder(self, start: int) -> Path | None:
         """Where the ranks of start number `start` publish versions, each start in a folder of its own, since
         engines may still read from an earlier one. None: the ranks choose a folder on their machine."""
         root = self._route.root
-        return None if root is None else root.with_name(f"{root.name}-{start}")
+        return None if root is None else root / f"start-{start}"
 
     def _start_rank(self, rank: int, node: str, world_size: int) -> Any:
         import ray

@@ -18,6 +18,7 @@ from rljob_runtime.engines.protocol import Engine, EngineDied, LoadSnapshot, Pau
 from rljob_runtime.net.auth import Endpoint
 from rljob_runtime.net.keys import ClientSide, client_keys
 from rljob_runtime.samples import Generation
+from rljob_runtime.site.scratch import PREFIX
 from rljob_runtime.weights.model_source import ModelSource, local_copy
 from rljob_runtime.weights.shm import WeightsGone, WeightStore, choose_root
 from rljob_runtime.weights.tcp_fetch import Damaged, FolderClient
@@ -76,7 +77,7 @@ class FetchingEngine:
         await self._engine.start(version)
         weights = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
         # Room for two versions: the one that is fetched, and one that an engine that was killed left behind.
-        disk = Path(tempfile.gettempdir()) / self._fetch.run_id
+        disk = Path(tempfile.gettempdir()) / f"{PREFIX}{self._fetch.run_id}"
         root = choose_root(self._fetch.run_id, disk, 2, weights)
         self._store = await asyncio.to_thread(WeightStore, root, 1)
 

@@ -28,6 +28,7 @@ from rljob_runtime.engines.protocol import (
 )
 from rljob_runtime.engines.spans import SpanRecorder, spans_from_report
 from rljob_runtime.engines.vllm_compat import Accelerator, VllmCore, VllmShape, environment
+from rljob_runtime.engines.vllm_sockets import SOCKETS
 from rljob_runtime.samples import FinishReason, Generation
 from rljob_runtime.weights.contents import Shapes, check_same_model, tensor_shapes
 from rljob_runtime.weights.shm import reading
@@ -91,6 +92,7 @@ class VllmEngine:
         self._generated = 0
         self._launch: asyncio.Future[VllmCore] | None = None
         self._core: VllmCore | None = None
+        self._has_sockets = False
         self._dead: str | None = None
         self._death: asyncio.Future[None] | None = None
 
@@ -100,7 +102,9 @@ class VllmEngine:
         self._death = loop.create_future()
         self._tensors = tensor_shapes(self._shape.model_folder)
         # Before `VllmCore`, whose constructor imports vLLM.
-        os.environ.update(environment(self._shape, os.getpid()))
+        sockets = await asyncio.to_thread(SOCKETS.enter)
+        self._has_sockets = True
+        os.environ.update(environment(self._shape, os.getpid(), sockets))
         self._launch = loop.run_in_executor(None, VllmCore, self._shape)
         try:
             # A start that is cancelled goes on in its thread: `_shut` waits for it and ends its processes.
@@ -292,6 +296,9 @@ class VllmEngine:
                 asyncio.get_running_loop().remove_reader(process.sentinel)
             core.stop_outputs()
             await asyncio.to_thread(core.shutdown)
+        if self._has_sockets:
+            self._has_sockets = False
+            await asyncio.to_thread(SOCKETS.leave)
 
     def _on_exit(self, process: Any) -> None:
         asyncio.get_running_loop().remove_reader(process.sentinel)

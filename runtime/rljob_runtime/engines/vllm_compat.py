@@ -40,10 +40,12 @@ class VllmShape:
     seed: int
 
 
-def environment(shape: VllmShape, host: int) -> dict[str, str]:
-    """Environment variables that must be set before vLLM is imported; `host` is this process's id."""
+def environment(shape: VllmShape, host: int, sockets: Path) -> dict[str, str]:
+    """Environment variables that must be set before vLLM is imported; `host` is this process's id, `sockets`
+    the folder for the sockets of its engines."""
     variables = {
         HOST_VARIABLE: str(host),
+        "VLLM_RPC_BASE_PATH": str(sockets),
         "HF_HUB_OFFLINE": "1",
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_LOGGING_LEVEL": "ERROR",

@@ -7,6 +7,7 @@ failing ends the job (`GivenUp`). The host is on the driver's node, and is lost 
 
 import asyncio
 import logging
+import secrets
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Coroutine
@@ -16,10 +17,11 @@ from typing import Any
 from rljob_runtime.groups.ledger import Ledger
 from rljob_runtime.net.auth import Endpoint
 from rljob_runtime.net.keys import Keyring, client_keys
-from rljob_runtime.queue.client import AsyncQueueClient
+from rljob_runtime.queue.client import AsyncQueueClient, QueueError
 from rljob_runtime.queue.host import start_host
 from rljob_runtime.restarts import RestartBudget
 from rljob_runtime.site.nodes import only_on
+from rljob_runtime.site.scratch import PREFIX, Scratch, sweep
 
 _START_SECONDS = 120.0
 _RESTARTS = 3
@@ -28,6 +30,7 @@ _PATIENCE_SECONDS = _RESTARTS * _START_SECONDS + 60.0
 """How long the driver's client waits for a silent host: for its loss to be noticed, and for as many starts of
 another one as there may be."""
 _STOP_SECONDS = 10.0
+_COUNTERS_SECONDS = 2.0
 _SETTLED_SECONDS = 60.0
 """A host that lived this long did its work: its next loss is not one in a row."""
 
@@ -56,10 +59,15 @@ class QueueService:
         self._capacity = capacity_samples
         self._spawn = spawn
         self._on_back = on_back
-        self._folder = tempfile.TemporaryDirectory(prefix="rljob-")
-        self._address = (
-            f"ipc://{Path(self._folder.name) / 'queue'}" if address is None else f"tcp://{address}:0"
-        )
+        # For the queue's socket on one machine.
+        self._folder: Scratch | None = None
+        if address is None:
+            temporary = Path(tempfile.gettempdir())
+            sweep(temporary)
+            self._folder = Scratch(temporary / f"{PREFIX}queue-{secrets.token_hex(4)}")
+            self._address = f"ipc://{self._folder.path / 'queue'}"
+        else:
+            self._address = f"tcp://{address}:0"
         self._budget = RestartBudget("the queue host", _RESTARTS)
         self._term = 0
         self._host: Any = None
@@ -87,9 +95,18 @@ class QueueService:
         if self._watching is not None:
             # First the watch, to which the stop would be a loss.
             self._watching.cancel()
+            await self._log_counters()
             await self.client.close()
             await self._stop_host()
-        self._folder.cleanup()
+        if self._folder is not None:
+            self._folder.close()
+
+    async def _log_counters(self) -> None:
+        """What went through the queue, and what it refused, for who looks for a lost or doubled group."""
+        try:
+            log.info("the queue at its end: %s", await self.client.stats(_COUNTERS_SECONDS))
+        except QueueError as error:
+            log.info("the queue's counters are not known: %s", error)
 
     async def _stop_host(self) -> None:
         from ray.exceptions import RayError

@@ -1,7 +1,9 @@
 """How weights reach the engines of one job: the transport, and what each side needs for it.
 
 Guarantees: on one machine the model's folder and shared memory are enough, and nothing listens on the
-network unless the job asks for it; in a cluster no process needs storage that it shares with another.
+network unless the job asks for it; in a cluster no process needs storage that it shares with another. What
+is published on one machine is the driver's: it outlasts a trainer that is lost, and goes with the driver,
+at the latest when the next run starts.
 """
 
 import os
@@ -10,8 +12,9 @@ from pathlib import Path
 
 from rljob_api import RLJob
 from rljob_runtime.net.keys import ClientSide, Keyring, ServerSide, server_keys
+from rljob_runtime.site.scratch import Scratch, remove_unless_held
 from rljob_runtime.weights.model_source import MODEL, ModelSource
-from rljob_runtime.weights.shm import choose_root
+from rljob_runtime.weights.shm import DISK_FOLDER, choose_root
 from rljob_runtime.weights.tcp_server import FolderServer
 from rljob_runtime.weights.transport import Transport, choose
 
@@ -27,7 +30,8 @@ class WeightRoute:
     model_folder: Path
     """Folder of the initial model, as the driver sees it."""
     root: Path | None
-    """Where the trainer publishes stored versions; None: its process chooses, on its own machine."""
+    """Folder in which the trainer's starts publish stored versions; None: its process chooses one, on its own
+    machine."""
     server_keys: ServerSide
     """Keys of the trainer's server, for transport tcp."""
     client_keys: ClientSide
@@ -36,6 +40,8 @@ class WeightRoute:
     """Where processes on other machines get the initial model."""
     server: FolderServer | None
     """The driver's server that gives the initial model to other machines; None on one machine."""
+    scratch: Scratch | None = None
+    """Keeps `root` for this process."""
 
     @property
     def fetches(self) -> bool:
@@ -43,7 +49,9 @@ class WeightRoute:
         return self.transport == "tcp" or self.model is not None
 
     def close(self) -> None:
-        """Stop serving the model."""
+        """Stop serving the model; remove what was published. For when the engines have ended."""
+        if self.scratch is not None:
+            self.scratch.close()
         if self.server is not None:
             self.server.close()
 
@@ -59,8 +67,11 @@ def open_route(
     serving, fetching = keyring.pair("weights")
     if address is None:
         size = sum(path.stat().st_size for path in model_folder.glob("*.safetensors"))
+        on_disk = run_folder / DISK_FOLDER
+        if on_disk.is_dir():
+            remove_unless_held(on_disk)  # of an earlier run in this folder, for which memory did not suffice
         root = choose_root(f"{name}-{os.getpid()}", run_folder, _COPIES, size)
-        return WeightRoute(transport, model_folder, root, serving, fetching, None, None)
+        return WeightRoute(transport, model_folder, root, serving, fetching, None, None, Scratch(root))
     giving, reading = keyring.pair("model")
     server = FolderServer(f"tcp://{address}:0", server_keys(giving), lambda _: model_folder)
     copy = f"rljob-{job.metadata.namespace}-{name}-{MODEL}"

@@ -4,7 +4,7 @@ Guarantees:
 - a folder has its name only once it is whole, and never changes afterwards;
 - the newest `keep` published folders stay; an older one goes when nobody reads it (`reading`);
 - the store's folder goes when the store is closed or its process exits; what a killed process left in shared
-  memory is removed by the first store that opens there an hour later or more.
+  memory goes when the next run, trainer or engine looks for room there (`choose_root`).
 """
 
 import atexit
@@ -13,20 +13,19 @@ import fcntl
 import logging
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from rljob_runtime.site.scratch import PREFIX, Held, discard, hold, sweep
+
 _log = logging.getLogger(__name__)
 
 SHARED_MEMORY = Path("/dev/shm")
-_PREFIX = "rljob-"
-_OWNER = ".owner"
+DISK_FOLDER = "weights"
+"""In a run's folder, where shared memory is too small."""
 _LOCK = ".lock"
 _PARTIAL = ".partial"
-_ABANDONED_SECONDS = 3600.0
-"""A job whose trainer was killed restarts it within this time; its engines read the old store meanwhile."""
 
 
 class WeightsGone(RuntimeError):
@@ -42,19 +41,22 @@ class NoRoom(RuntimeError):
 
 
 def choose_root(
-    run_id: str, run_folder: Path, copies: int, weight_bytes: int, shared: Path = SHARED_MEMORY
+    run_id: str, run_folder: Path, copies: int, weight_bytes: int, shared: Path | None = None
 ) -> Path:
     """Where the job's weights go: shared memory, or the run's folder (with a warning) where that is too small
-    for `copies` of `weight_bytes` each."""
+    for `copies` of `weight_bytes` each. What killed processes left in shared memory is removed first."""
+    shared = shared or SHARED_MEMORY
+    for left in sweep(shared):
+        _log.info("removed %s, which a killed process had left", left)
     needed = copies * weight_bytes
     free = shutil.disk_usage(shared).free if shared.is_dir() else 0
     if needed <= free:
-        return shared / f"{_PREFIX}{run_id}"
+        return shared / f"{PREFIX}{run_id}"
     _log.warning(
         "%s has %.1f GiB free, %d copies of the weights take %.1f GiB: they go through %s, which is slower",
-        shared, free / 2**30, copies, needed / 2**30, run_folder / "weights",
+        shared, free / 2**30, copies, needed / 2**30, run_folder / DISK_FOLDER,
     )  # fmt: skip
-    return run_folder / "weights"
+    return run_folder / DISK_FOLDER
 
 
 class WeightStore:
@@ -65,18 +67,12 @@ class WeightStore:
         that stay. Raises `StoreInUse` where another live process holds it."""
         self.root = root
         self._keep = keep
-        root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # The kernel lets go of the lock with the process, however that ends.
-        self._owner = os.open(root / _OWNER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(self._owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._owner)
+            self._owner = hold(root)
+        except Held:
             raise StoreInUse(
                 f"{root} is in use by another trainer of this run: wait for it, or stop it"
             ) from None
-        if SHARED_MEMORY in root.parents:
-            sweep(SHARED_MEMORY, time.time())
         for path in root.glob(f"*{_PARTIAL}"):
             shutil.rmtree(path)
         # By time, as numbers do not tell: a job that went back to a checkpoint publishes lower ones again.
@@ -115,11 +111,11 @@ class WeightStore:
             self._published.remove(folder)
 
     def close(self) -> None:
-        """Remove all that is here."""
+        """Remove the store's folder; a second call does nothing."""
         atexit.unregister(self.close)
         if self._owner >= 0:
             # Under the lock, so that nobody takes over what is being removed.
-            shutil.rmtree(self.root, ignore_errors=True)
+            discard(self.root)
             os.close(self._owner)
             self._owner = -1
 
@@ -170,29 +166,3 @@ def _remove_unread(folder: Path) -> bool:
     finally:
         os.close(lock)
     return True
-
-
-def sweep(shared: Path, now: float) -> None:
-    """Remove the stores of this user whose process ended some time before `now` (seconds since the epoch)."""
-    for root in shared.glob(f"{_PREFIX}*"):
-        try:
-            owners = list(root.rglob(_OWNER))
-            # Publishing and removing change the folder's time. A folder without an owner is no store, and
-            # stays.
-            touched = max((owner.parent.stat().st_mtime for owner in owners), default=now)
-            if now - touched > _ABANDONED_SECONDS and not any(_held(owner) for owner in owners):
-                shutil.rmtree(root, ignore_errors=True)
-        except OSError:
-            continue  # Another user's, or being removed at this moment.
-
-
-def _held(owner: Path) -> bool:
-    """Whether a live process holds a store's owner file."""
-    handle = os.open(owner, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(handle)
-    return False

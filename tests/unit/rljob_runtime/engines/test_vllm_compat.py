@@ -10,6 +10,8 @@ from rljob_api.rollout import VllmEngine
 from rljob_runtime.engines.protocol import Sampling
 from rljob_runtime.engines.vllm_compat import Accelerator, VllmShape, arguments, environment
 
+SOCKETS = Path("/tmp/rljob-vllm-42")
+
 
 def shape(accelerator: Accelerator = "cpu", tensor_parallel: int = 1, **options: Any) -> VllmShape:
     return VllmShape(
@@ -60,16 +62,19 @@ def test_arguments(built: VllmShape, expected: dict[str, object]) -> None:
 
 
 def test_environment_on_cpus_binds_threads_and_compiles_nothing() -> None:
-    on_cpu, on_gpu = environment(shape("cpu"), 42), environment(shape("nvidia"), 42)
+    on_cpu, on_gpu = environment(shape("cpu"), 42, SOCKETS), environment(shape("nvidia"), 42, SOCKETS)
     assert on_cpu.items() - on_gpu.items() == {
         ("VLLM_CPU_OMP_THREADS_BIND", "nobind"),
         ("OMP_NUM_THREADS", "2"),
         ("TORCH_COMPILE_DISABLE", "1"),
     }
     assert on_gpu["RLJOB_ENGINE_HOST"] == "42"
+    assert on_gpu["VLLM_RPC_BASE_PATH"] == str(SOCKETS)
 
 
 def test_float32_attention_on_nvidia_does_not_multiply_in_tf32() -> None:
     halves = replace(shape("nvidia"), dtype="bfloat16")
-    assert environment(shape("nvidia"), 42)["TRITON_F32_DEFAULT"] == "ieee"
-    assert "TRITON_F32_DEFAULT" not in environment(halves, 42) | environment(shape("cpu"), 42)
+    assert environment(shape("nvidia"), 42, SOCKETS)["TRITON_F32_DEFAULT"] == "ieee"
+    assert "TRITON_F32_DEFAULT" not in environment(halves, 42, SOCKETS) | environment(
+        shape("cpu"), 42, SOCKETS
+    )

@@ -3,7 +3,6 @@
 import errno
 import os
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from rljob_runtime.weights.shm import (
     WeightStore,
     choose_root,
     reading,
-    sweep,
 )
 
 
@@ -118,7 +116,8 @@ def test_a_full_store_keeps_what_it_has(tmp_path: Path) -> None:
     store.close()
 
 
-def test_one_writer(tmp_path: Path) -> None:
+def test_one_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rljob_runtime.site.scratch._TURN_SECONDS", 0.1)
     store = WeightStore(tmp_path / "store", keep=1)
     with pytest.raises(StoreInUse, match="is in use by another trainer"):
         WeightStore(tmp_path / "store", keep=1)
@@ -139,17 +138,19 @@ def test_a_successor_keeps_what_engines_may_read_until_it_publishes(tmp_path: Pa
     store.close()
 
 
-def test_stores_of_killed_jobs_are_swept_after_an_hour(tmp_path: Path) -> None:
+def test_stores_of_killed_jobs_make_room_for_the_next(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     alive = WeightStore(tmp_path / "rljob-alive" / "start-1", keep=1)
     killed = WeightStore(tmp_path / "rljob-killed" / "start-1", keep=1)
     os.close(killed._owner)
     killed._owner = -1
     (tmp_path / "rljob-mine").mkdir()
     (tmp_path / "other").mkdir()
-    sweep(tmp_path, time.time() + 3000)
-    assert visible(tmp_path) == ["other", "rljob-alive", "rljob-killed", "rljob-mine"]
-    sweep(tmp_path, time.time() + 4000)
+    choose_root("next", tmp_path / "run", 2, 1000, shared=tmp_path)
     assert visible(tmp_path) == ["other", "rljob-alive", "rljob-mine"]
+    assert "removed" in caplog.text and "rljob-killed" in caplog.text
     alive.close()
 
 

@@ -1,0 +1,141 @@
+"""Folders that a process needs while it lives: in shared memory, and for sockets.
+
+Guarantees: a held folder is its process's own until that releases it or ends, however it ends, for what says
+so is a lock that the kernel drops with the process; `sweep` removes what processes that have ended left
+behind, and never a folder in which anything is held.
+"""
+
+import fcntl
+import os
+import secrets
+import shutil
+import time
+from pathlib import Path
+
+PREFIX = "rljob-"
+"""All such folders begin with it."""
+OWNER = ".owner"
+"""File in a held folder; its process holds a lock on it."""
+_TURN_SECONDS = 2.0
+"""Longer than a sweep holds the lock of a folder that it is about to remove."""
+_ENDING_SECONDS = 10.0
+"""How long the processes of a killed run may take to end."""
+
+
+class Held(RuntimeError):
+    """Another living process holds the folder."""
+
+
+class Scratch:
+    """A folder of this process, empty at first, that goes when it is closed."""
+
+    def __init__(self, path: Path) -> None:
+        """Make the folder; for `sweep` to find it, its name begins with `PREFIX`. Raises `Held` where another
+        living process has it, and `OSError`."""
+        self.path = path
+        self._lock = hold(self.path)
+        for leftover in self.path.iterdir():
+            if leftover.name != OWNER:
+                _remove(leftover)
+
+    def close(self) -> None:
+        """Remove the folder with all that is in it; a second call does nothing."""
+        if self._lock >= 0:
+            discard(self.path)
+            os.close(self._lock)
+            self._lock = -1
+
+
+def hold(folder: Path) -> int:
+    """Make `folder` this process's own, with what is in it; returns the lock, a file descriptor to be closed
+    in the end. Raises `Held`, `OSError`."""
+    deadline = time.monotonic() + _TURN_SECONDS
+    while True:
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            lock = os.open(folder / OWNER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except (FileExistsError, FileNotFoundError):
+            if folder.is_symlink() or folder.is_file():
+                raise
+            continue  # it was swept at this moment
+        if _try_lock(lock):
+            if _is_still(folder / OWNER, lock):
+                return lock
+        elif time.monotonic() > deadline:
+            os.close(lock)
+            raise Held(f"{folder} is held by another process")
+        else:
+            # Held by a sweep, for a moment, or by its owner: a lock cannot be waited for with a deadline.
+            time.sleep(0.01)
+        os.close(lock)
+
+
+def sweep(parent: Path) -> list[Path]:
+    """Remove the folders in `parent` whose processes have ended; returns them. Blocking: a killed run whose
+    other processes are just ending is waited for."""
+    removed = []
+    deadline = time.monotonic() + _ENDING_SECONDS
+    for folder in sorted(parent.glob(f"{PREFIX}*")):
+        try:
+            while (ended := remove_unless_held(folder)) is None and time.monotonic() < deadline:
+                time.sleep(0.1)
+        except OSError:
+            continue  # another user's, or being removed at this moment
+        if ended:
+            removed.append(folder)
+    return removed
+
+
+def remove_unless_held(folder: Path) -> bool | None:
+    """Whether a folder was removed, which some process held once; None where its own process has ended and
+    one that held a folder inside it has not yet. Raises `OSError`."""
+    owners = sorted(folder.rglob(OWNER), key=lambda path: len(path.parts))
+    locks: list[int] = []
+    try:
+        for owner in owners:
+            locks.append(os.open(owner, os.O_RDWR | os.O_CLOEXEC))
+            if not _try_lock(locks[-1]):
+                return False if owner.parent == folder or owners[0].parent != folder else None
+            if not _is_still(owner, locks[-1]):
+                return False  # another sweep removed the folder, and somebody has made it anew
+        if owners:
+            discard(folder)
+        return bool(owners)
+    finally:
+        for lock in locks:
+            os.close(lock)
+
+
+def discard(folder: Path) -> None:
+    """Remove a folder whose lock this process holds. Under another name first: who is just taking the folder
+    makes a new one then, and nothing of that is removed with the old one."""
+    removed = folder.with_name(f"{PREFIX}removed-{secrets.token_hex(8)}")
+    try:
+        folder.rename(removed)
+    except FileNotFoundError:
+        return
+    shutil.rmtree(removed, ignore_errors=True)
+
+
+def _try_lock(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_still(path: Path, lock: int) -> bool:
+    """Whether a lock is on the file that is there now, and not on one that was removed meanwhile."""
+    try:
+        there = path.stat()
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(there, os.fstat(lock))
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
