@@ -116,10 +116,15 @@ def test_killed_as_a_whole_it_goes_on_where_it_was(tmp_path, delay):
         time.sleep(delay)
         run.process.kill()
         run.end()
+        before = [start.cause for start in read_starts(run.folder)]
+        all_done = len(run.trained()) == 12
+    assert before == ["new", "resumed"]
     with running(file, "--resume") as run:
         assert run.end() == 0, run.log.read_text()
         assert_every_prompt_once(run, steps=12)
-        assert [start.cause for start in read_starts(run.folder)] == ["new", "resumed", "resumed"]
+        # Within the delay the last steps may be done: then there is nothing left to begin with.
+        after = [start.cause for start in read_starts(run.folder)]
+        assert after == [*before, "resumed"] or (all_done and after == before)
 
 
 def interrupted(run: Run) -> int:

@@ -28,10 +28,12 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
 def train(
     rank: int, world_size: int, store: Path | None, folder: Path, changes: dict[str, Any], steps: int = 2
 ) -> tuple[list[StepMetrics], Weights]:
-    """Train some steps of six groups; metrics, and on rank 0 the weights that engines would get."""
+    """Train some steps of six groups, which rank 0 has; metrics, and on rank 0 the weights that engines would
+    get."""
     with worker(trainer_job(**changes), folder, rank, world_size, store) as trainer:
         metrics = [
-            trainer.train_step(step, step, groups(6, seed=step, version=step)) for step in range(steps)
+            trainer.train_step(step, step, groups(6, seed=step, version=step) if rank == 0 else None)
+            for step in range(steps)
         ]
         ref = trainer.publish(steps)
         weights = load_file(Path(ref.location) / "model.safetensors") if ref is not None else {}

@@ -21,9 +21,11 @@ from rljob_runtime.trace.record.event_log import EventLog
 from rljob_runtime.trainer import checkpoint_tensors
 from rljob_runtime.trainer.model import load_policy
 from rljob_runtime.trainer.optim import ScheduledAdamW
+from rljob_runtime.trainer.outline import GroupsMissing
 from rljob_runtime.trainer.phases import Phases
 from rljob_runtime.trainer.policy import Distribution
 from rljob_runtime.trainer.sharding import shard, whole_weights
+from rljob_runtime.trainer.share import share_outlines
 from rljob_runtime.trainer.step import StepRunner
 from rljob_runtime.trainer.step_metrics import StepMetrics
 from rljob_runtime.weights.contents import tensor_shapes
@@ -61,6 +63,7 @@ class TrainerWorker:
         self._device_index = device_index
         self._devices = Devices.of(job.spec.accelerator)
         self._dtype: torch.dtype = getattr(torch, job.spec.training.model.dtype)
+        self._events = events
         self._phases = Phases(events, self._devices.synchronize)
         self._store: WeightStore | None = None
         self._step = 0
@@ -101,12 +104,21 @@ class TrainerWorker:
         )
         self.shapes = tensor_shapes(self._model_folder)
 
-    def train_step(self, step: int, version: int, groups: Sequence[Group]) -> StepMetrics:
-        """Train on `groups`, sorted by uid; `version` is the one whose weights (or later) are trained.
+    def train_step(self, step: int, version: int, groups: Sequence[Group] | None) -> StepMetrics:
+        """Train on rank 0's `groups`, sorted by uid, of which other ranks get what they train; `version` is
+        the one whose weights (or later) are trained.
 
-        Raises `SampleTooLong`, `TrainingDiverged`."""
+        Raises `SampleTooLong`, `TrainingDiverged`; on all ranks `GroupsMissing` where rank 0 gives None."""
         self._step = step
-        return self._steps.run(step, version, groups)
+        began = self._events.clock()
+        outlines = share_outlines(groups)
+        if outlines is None:
+            raise GroupsMissing("rank 0 did not get the step's groups")
+        if self._rank:
+            # Rank 0 gets the groups from the queue meanwhile, and records how long that takes itself.
+            waited = self._events.clock() - began
+            self._events.add("get", step, began, waited, groups=len(outlines))
+        return self._steps.run(step, version, outlines, groups or ())
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         """The tensors of the model's folder, by name in ascending order, whole, in the engines' number

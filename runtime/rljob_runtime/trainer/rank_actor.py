@@ -1,8 +1,8 @@
 """One rank of the trainer as a Ray actor: control comes through Ray, groups through the queue.
 
-Guarantees: groups are acknowledged after they were trained, by rank 0; ranks get them as bytes over
-torch.distributed and decode them with their type (nothing is unpickled); where rank 0 cannot get them, every
-rank raises `GroupsMissing`. The driver makes each call on all ranks.
+Guarantees: rank 0 gets the step's groups from the queue, gives each other rank what it trains, and
+acknowledges them after they were trained (nothing is unpickled); where it cannot get them, every rank raises
+`GroupsMissing`. The driver makes each call on all ranks.
 """
 
 import logging
@@ -23,6 +23,7 @@ from rljob_runtime.samples import Group, decode_group
 from rljob_runtime.site import process_log
 from rljob_runtime.trace.record.event_log import EventLog
 from rljob_runtime.trainer.checkpoint import newest
+from rljob_runtime.trainer.outline import GroupsMissing
 from rljob_runtime.weights.collective import CollectiveSender, EngineGroup, Rendezvous
 from rljob_runtime.weights.model_source import ModelSource, local_copy
 from rljob_runtime.weights.shm import choose_root
@@ -40,10 +41,6 @@ _COPIES = 3
 """Versions that take room at a time: those that are kept, and the one being written."""
 
 log = logging.getLogger(__name__)
-
-
-class GroupsMissing(RuntimeError):
-    """Rank 0 did not get the step's groups from the queue."""
 
 
 class TrainerSpec(msgspec.Struct, frozen=True):
@@ -151,10 +148,23 @@ class TrainerActor:
         """Train these groups and acknowledge them; a `StepMetrics` in msgpack."""
         worker = self._ready
         self._idle_ends(step)
-        with self._events.span("get", step, groups=len(uids)):
-            groups = self._groups(sorted(uids))
         self._step = step
-        metrics = worker.train_step(step, version, groups)
+        groups: list[Group] | None = None
+        failure: QueueError | None = None
+        if self._queue is not None:
+            with self._events.span("get", step, groups=len(uids)):
+                try:
+                    frames = self._queue.get(sorted(uids), _GET_SECONDS)
+                    groups = [decode_group(frame) for frame in frames]
+                except QueueError as error:
+                    failure = error
+        try:
+            # Also without groups: the other ranks wait for what rank 0 has to tell.
+            metrics = worker.train_step(step, version, groups)
+        except GroupsMissing:
+            if failure is None:
+                raise
+            raise GroupsMissing(f"the step's groups did not come: {failure}") from failure
         if self._queue is not None:
             self._queue.ack(list(uids))
         self._idle_since = self._events.clock()
@@ -251,23 +261,6 @@ class TrainerActor:
         if self._worker is None:
             raise RuntimeError("setup comes first")
         return self._worker
-
-    def _groups(self, uids: Sequence[int]) -> list[Group]:
-        """The groups, in the order of `uids`, on every rank."""
-        from rljob_runtime.trainer.broadcast import broadcast
-
-        frames: list[bytes] | None = None
-        if self._queue is not None:
-            try:
-                frames = self._queue.get(uids, _GET_SECONDS)
-            except QueueError as error:
-                # The other ranks wait in theirs: this one tells them to raise as well.
-                broadcast(None)
-                raise GroupsMissing(f"the step's groups did not come: {error}") from error
-        frames = broadcast(frames)
-        if frames is None:
-            raise GroupsMissing("rank 0 did not get the step's groups")
-        return [decode_group(frame) for frame in frames]
 
 
 def _sender(transport: str, call_seconds: float) -> CollectiveSender:

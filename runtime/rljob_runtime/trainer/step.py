@@ -2,6 +2,7 @@
 
 Guarantees:
 - loss and update are those of the whole batch at once, however many micro-batches and ranks share it;
+- a rank gets the tokens of what it trains, and of nothing else (`trainer.share`);
 - every rank makes the same forward and backward passes in number, as sharded models need;
 - log-probabilities under the step's first weights (for decoupled_clip) and under the reference model are
   computed before any update of the step;
@@ -9,7 +10,7 @@ Guarantees:
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -23,9 +24,11 @@ from rljob_runtime.samples import Group
 from rljob_runtime.trainer.batch import Response, describe, responses_of
 from rljob_runtime.trainer.loss import Tokens, token_loss, token_weights
 from rljob_runtime.trainer.optim import ScheduledAdamW
+from rljob_runtime.trainer.outline import GroupOutline
 from rljob_runtime.trainer.packing import Packed, pack
 from rljob_runtime.trainer.phases import Phases
 from rljob_runtime.trainer.policy import Policy
+from rljob_runtime.trainer.share import Content, Key, share_contents
 from rljob_runtime.trainer.step_metrics import StepMetrics
 
 _SUMS = ("loss", "policy_loss", "kl", "entropy", "clipped", "importance", "response_tokens", "tokens",
@@ -94,21 +97,27 @@ class StepRunner:
         self._device = device
         self._phases = phases
 
-    def run(self, step: int, version: int, groups: Sequence[Group]) -> StepMetrics:
-        """Train `groups`, sorted by uid, with the weights of `version` (or later ones, between versions)."""
+    def run(
+        self, step: int, version: int, outlines: Sequence[GroupOutline], groups: Sequence[Group]
+    ) -> StepMetrics:
+        """Train the groups of `outlines`, sorted by uid, with the weights of `version` (or later ones,
+        between versions). `groups` are those groups on rank 0; elsewhere they are not needed."""
         # The weights are exactly those of `version` in the first step after it was published, until that
         # step's first update.
         fresh = step % self._training.async_.steps_per_version == 0
         size = self._training.schedule.prompts_per_batch
         batches = [
-            responses_of(
-                groups[start : start + size],
-                self._training.algorithm.normalize_by_std,
-                version if fresh and start == 0 else None,
-            )
-            for start in range(0, len(groups), size)
+            responses_of(outlines[start : start + size], self._training.algorithm.normalize_by_std)
+            for start in range(0, len(outlines), size)
         ]
-        work = [self._plan(batch) for batch in batches]
+        shares = [self._split(batch) for batch in batches]
+        wanted = [_keys(batches, shares, rank) for rank in range(dist.get_world_size())]
+        contents = share_contents(wanted, outlines, groups)
+        work = [
+            # The weights that the step begins with are a published version's only before its first update.
+            self._prepare(batch, share[dist.get_rank()], contents, version if fresh and not index else None)
+            for index, (batch, share) in enumerate(zip(batches, shares, strict=True))
+        ]
         self._score_before_updates(step, work)
         tally = _Tally()
         learning_rate = 0.0
@@ -119,27 +128,44 @@ class StepRunner:
             else:
                 self._optimizer.skip()
         tally.over_ranks()
-        return _metrics(step, learning_rate, tally, describe(groups, version), self._phases.take())
+        return _metrics(step, learning_rate, tally, describe(outlines, version), self._phases.take())
 
-    def _plan(self, batch: Sequence[Response]) -> list[MicroBatchWork]:
-        """This rank's micro-batches; none where the batch has nothing to train."""
+    def _split(self, batch: Sequence[Response]) -> list[list[MicroBatch]]:
+        """For each rank its micro-batches; none where the batch has nothing to train."""
+        ranks = dist.get_world_size()
         if not batch:
-            return []
+            return [[] for _ in range(ranks)]
         cap = self._training.parallel.max_tokens_per_micro_batch
-        plan = plan_micro_batches([response.item for response in batch], cap, dist.get_world_size())
-        tokens = sum(len(response.tokens) for response in batch)
-        return [self._prepare(batch, micro_batch, tokens) for micro_batch in plan[dist.get_rank()]]
+        return plan_micro_batches([response.item for response in batch], cap, ranks)
 
-    def _prepare(self, batch: Sequence[Response], indices: MicroBatch, batch_tokens: int) -> MicroBatchWork:
-        # A rank with nothing to do runs the shortest response with weights 0: the others wait for its part in
-        # every forward and backward pass.
-        members = [batch[index] for index in indices] or [min(batch, key=lambda each: each.item.tokens)]
-        packed = pack([each.prompt for each in members], [each.tokens for each in members], self._device)
+    def _prepare(
+        self,
+        batch: Sequence[Response],
+        share: Sequence[MicroBatch],
+        contents: Mapping[Key, Content],
+        current_version: int | None,
+    ) -> list[MicroBatchWork]:
+        """A rank's work. `current_version`: the version whose weights the batch is trained with, None where
+        the trainer has gone on since it was published."""
+        tokens = sum(response.length for response in batch)
+        return [self._pack(batch, micro_batch, contents, tokens, current_version) for micro_batch in share]
+
+    def _pack(
+        self,
+        batch: Sequence[Response],
+        indices: MicroBatch,
+        contents: Mapping[Key, Content],
+        batch_tokens: int,
+        current_version: int | None,
+    ) -> MicroBatchWork:
+        members = [batch[index] for index in _members(batch, indices)]
+        inside = [contents[_key(member)] for member in members]
+        packed = pack([each.prompt for each in inside], [each.tokens for each in inside], self._device)
         # Copied, for decoded arrays are views of the frame that came, and torch wants memory that can be
         # written to.
-        engine = torch.cat([torch.from_numpy(each.log_probs.copy()) for each in members])
+        engine = torch.cat([torch.from_numpy(each.log_probs.copy()) for each in inside])
         advantages = torch.tensor([each.advantage for each in members], device=self._device)
-        current = torch.cat([torch.from_numpy(each.current) for each in members])
+        current = torch.cat([torch.from_numpy(each.drawn_with(current_version)) for each in members])
         weights = token_weights(
             self._training.algorithm.aggregation, packed.lengths, batch_tokens, len(batch)
         )
@@ -208,6 +234,30 @@ class StepRunner:
                 tally.sums[name] += value
             tally.parity_max = max(tally.parity_max, largest)
         return loss
+
+
+def _key(response: Response) -> Key:
+    return response.item.uid, response.item.sample
+
+
+def _members(batch: Sequence[Response], indices: MicroBatch) -> Sequence[int]:
+    """What goes through the model for a micro-batch: for an empty one the batch's shortest response, so that
+    the rank takes part."""
+    return indices or [min(range(len(batch)), key=lambda index: batch[index].item.tokens)]
+
+
+def _keys(
+    batches: Sequence[Sequence[Response]], shares: Sequence[Sequence[Sequence[MicroBatch]]], rank: int
+) -> list[Key]:
+    """The responses that a rank needs, ascending."""
+    return sorted(
+        {
+            _key(batch[index])
+            for batch, share in zip(batches, shares, strict=True)
+            for indices in share[rank]
+            for index in _members(batch, indices)
+        }
+    )
 
 
 def _metrics(

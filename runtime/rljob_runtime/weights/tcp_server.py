@@ -99,7 +99,7 @@ class FolderServer:
                         content = opened.read(wire.CHUNK_BYTES)
                     self._send(identity, request.number, wire.Chunk(), content)
         except OSError as error:
-            self._described.pop(request.folder, None)
+            self._described.pop(folder.name, None)
             why = f"{error.filename}: {error.strerror}"
             if isinstance(error, FileNotFoundError):
                 why = f"{folder} was removed: a newer version is published"
