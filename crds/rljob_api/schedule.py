@@ -75,8 +75,8 @@ class Async(Model):
     weight_sync: WeightSync = WeightSync(push=PushSync())
     """How new weights reach the engines."""
     queue_capacity: int | None = Field(default=None, ge=1, le=100_000_000)
-    """Most samples (responses) that wait in the queue; a full queue blocks generation. Default: what
-    maxStaleness admits."""
+    """Most samples (responses) that wait in the queue or are being generated for it: a prompt is begun only
+    when there is a place for its responses. Default: what maxStaleness admits."""
 
 
 class Parallel(Model):
