@@ -18,7 +18,6 @@ class MadeUpRay:
         self.silent: set[str] = set()
         self.asked: list[str] = []
         self.changes = ChangeSignal()
-        self.rung = 0
         self.table = NodeTable(self.read, self.pod_of, ("trainer", "fast_rollout"), self.changes)
 
     def add(self, name: str, **resources: float) -> None:

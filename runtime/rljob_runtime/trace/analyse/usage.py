@@ -40,8 +40,6 @@ class WorkerUse:
     host: str = ""
     first: float = float("inf")
     """Start of its first event, seconds since the epoch."""
-    last: float = float("-inf")
-    """End of its last event."""
     recorded: set[str] = field(default_factory=set)
     """Names of the events that it recorded; they tell its role."""
     covers: dict[str, Cover] = field(default_factory=lambda: {kind: Cover() for kind in _PRECEDENCE})
@@ -52,11 +50,9 @@ class WorkerUse:
         for event in events:
             start = event.start
             end = start + event.duration
-            # Comparisons, not `min` and `max`: this runs for every event of a run.
+            # A comparison, not `min`: this runs for every event of a run.
             if start < self.first:
                 self.first = start
-            if end > self.last:
-                self.last = end
             self.recorded.add(event.event)
             for kind in _COVERS.get(event.event, ()):
                 self.covers[kind].add(start, end)

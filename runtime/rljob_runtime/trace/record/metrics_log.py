@@ -181,8 +181,9 @@ class MetricsLog:
         # Also without a row to drop: an unfinished last line goes too.
         if again.whole_bytes is not None:
             os.truncate(self._path, again.whole_bytes)
-        if earlier:
-            self._tensorboard.supersede(step)
+        # Also for a new run: TensorBoard takes the first such mark as the beginning, and drops points at
+        # later ones only.
+        self._tensorboard.supersede(step)
         return start
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:

@@ -39,12 +39,19 @@ def lines(folder: Path) -> list[tuple[int, float]]:
 
 
 def board(folder: Path) -> dict[str, list[tuple[int, float]]]:
-    """What TensorBoard itself reads."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    """What TensorBoard itself reads, by the reader of its library and by that of its server."""
+    from tensorboard.backend.event_processing import event_accumulator, plugin_event_accumulator
 
-    read = EventAccumulator(str(folder / TENSORBOARD_FOLDER))
+    read = event_accumulator.EventAccumulator(str(folder / TENSORBOARD_FOLDER))
     read.Reload()
-    return {tag: [(item.step, item.value) for item in read.Scalars(tag)] for tag in read.Tags()["scalars"]}
+    found = {tag: [(item.step, item.value) for item in read.Scalars(tag)] for tag in read.Tags()["scalars"]}
+    served = plugin_event_accumulator.EventAccumulator(str(folder / TENSORBOARD_FOLDER))
+    served.Reload()
+    assert found == {
+        tag: [(item.step, item.tensor_proto.float_val[0]) for item in served.Tensors(tag)]
+        for tag in served.Tags()["tensors"]
+    }
+    return found
 
 
 def test_a_step_is_one_line_and_one_point_of_each_curve(tmp_path: Path) -> None:
