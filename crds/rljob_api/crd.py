@@ -145,6 +145,7 @@ def _field_schema(field: FieldInfo) -> Schema:
     if default is not None:
         schema["default"] = default
         if NoneType in get_args(field.annotation):
+            # Otherwise the API server replaces an explicit null by the default.
             schema["nullable"] = True
     return schema
 

@@ -26,6 +26,7 @@ class Metadata(Model):
 
     name: str = Field(
         min_length=1,
+        # KubeRay takes RayCluster names of at most 53: there is room for -ATTEMPT.
         max_length=40,
         pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$",
         json_schema_extra=form("a name of a-z, 0-9 and -, with a letter first and no - at the end"),

@@ -34,7 +34,7 @@ class CreationError(RuntimeError):
     """An object that a job needs cannot be made. Its text says which and why, in one sentence."""
 
     reason: Literal["NameTaken", "RayClusterRefused"]
-    """Of the condition PodsReady then."""
+    """Reason that the condition PodsReady has then."""
 
     def __init__(self, text: str, again_seconds: float = 30.0) -> None:
         """`again_seconds`: until it is to be tried again; nothing tells when it would succeed."""

@@ -133,6 +133,7 @@ class Actor:
             for group in found["spec"]["workerGroupSpecs"]
         ]
         version = found["metadata"]["resourceVersion"]
+        # A merge patch replaces lists whole: all groups go back as they were read.
         changes = {"spec": {"workerGroupSpecs": groups}}
         try:
             answer = await self._client.patch(RAY_CLUSTERS, ref[0], action.cluster, changes, version)

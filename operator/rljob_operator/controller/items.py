@@ -24,7 +24,7 @@ class ContainerWaiting(msgspec.Struct, rename="camel", gc=False):
 
 
 class ContainerState(msgspec.Struct, rename="camel", gc=False):
-    """One of several."""
+    """How a container stands: waiting, ended or, where both are None, running."""
 
     terminated: ContainerTerminated | None = None
     waiting: ContainerWaiting | None = None

@@ -14,6 +14,8 @@ from typing import Any
 
 import aiohttp
 import kopf
+
+# kopf raises these out of `operator`, but does not export them.
 from kopf._cogs.clients.errors import APINotFoundError
 from kopf._cogs.clients.watching import WatchingError
 
@@ -25,6 +27,7 @@ _REQUEST_SECONDS = 30.0
 _CONNECT_SECONDS = 10.0
 _WATCH_SECONDS = 270
 _SILENCE_SECONDS = 75.0
+"""A watch is given up after this silence; the API server sends a bookmark about every 60 s."""
 
 
 class NotServed(Exception):
@@ -124,6 +127,7 @@ def _settings() -> kopf.OperatorSettings:
     settings.watching.client_timeout = _WATCH_SECONDS + 30
     settings.watching.inactivity_timeout = _SILENCE_SECONDS
     settings.queueing.idle_timeout = 0.5
+    # By default kopf leaves an object alone for up to 610 s after errors.
     settings.queueing.error_delays = (1, 1, 2, 5, 10)
     return settings
 

@@ -87,6 +87,7 @@ class OperatorProcess:
         self._options = options
         self._metrics = OperatorMetrics()
         self._random = Random()
+        # A name that no other process has, not even the next one of this pod.
         self._identity = f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4().hex[:8]}"
         self._stop = asyncio.Event()
         self._failed: BaseException | None = None
@@ -118,6 +119,7 @@ class OperatorProcess:
             health = HealthServer(self._metrics, self._alive, self._ready, options.port, options.host)
             await stack.enter_async_context(health)
             log.info("serving /healthz, /readyz and /metrics on port %d", health.port)
+            # In a stack within: the parts end first, and probes are answered until they have.
             parts = await stack.enter_async_context(AsyncExitStack())
             self._definition = Definition(transport, self._all_changed)
             self._start(parts, "definition", self._definition.run())

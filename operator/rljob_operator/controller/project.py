@@ -185,8 +185,8 @@ def _started(item: PodItem) -> bool:
 
 
 def _failed_init(item: PodItem) -> str | None:
-    """The same for people, as the reason that the containers do not start; where the cluster ended the pod,
-    that is the reason."""
+    """The end of that init container for people, as the reason that the containers do not start; None
+    where the cluster ended the pod, which is the reason then."""
     end = _init_end(item)
     if end is None or _disrupted(item) is not None:
         return None

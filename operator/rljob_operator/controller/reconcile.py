@@ -136,6 +136,7 @@ class Reconciler:
         except Invalid:
             self._definition.doubt()
             raise
+        # Without waiting for the watch: the next decision must not rest on the status before.
         self._jobs.seen(answer)
         self._count(before, plan.status)
         return self._jobs.get(ref) or entry

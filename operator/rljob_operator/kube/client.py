@@ -31,6 +31,7 @@ Object = dict[str, Any]
 """A Kubernetes object, as JSON."""
 
 PAGE_SIZE = 500
+"""Objects of one page of a list, as in kubectl."""
 _LIST_RESTARTS = 3
 _RETRY = RetryPolicy()
 
@@ -249,6 +250,7 @@ class ApiClient:
 
     async def _send_write(self, call: Call) -> bytes:
         if self._bucket is not None:
+            # First the token: the fence may close while it is waited for.
             self._observer.write_waited(await self._bucket.take())
         if self._fence is None:
             return await self._transport.send(call, self._settings.timeout_seconds)
@@ -280,6 +282,7 @@ def _query(**parameters: str) -> tuple[tuple[str, str], ...]:
 
 def _change(call: Call, line: bytes, item: type[ItemT]) -> Change[ItemT]:
     event = _decode(call, line, WatchEvent)
+    # The server has answered 200 by now: what goes wrong later, also 410, comes as an event.
     if event.type == "ERROR":
         code = _decode(call, event.object, Status).code
         raise error_of(str(call), refusal_of(code or 500, bytes(event.object)))

@@ -164,6 +164,7 @@ def error_of(call: str, refusal: Refusal) -> ApiError:
         kind = Invalid
     if refusal.code == 500 and _BAD_WEBHOOK in refusal.message:
         kind = WebhookFailed
+    # An object that is missing is named in the details; a path that is unknown has none.
     if refusal.code == 404 and not refusal.about_object:
         kind = NoSuchResource
     return kind(call, _advised(kind, refusal), refusal)

@@ -33,7 +33,7 @@ class Series:
     """Equal happenings."""
 
     name: str
-    """Of the Event object."""
+    """Name of the Event object."""
     count: int
     """How often it happened."""
     last: float

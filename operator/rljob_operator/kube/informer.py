@@ -208,6 +208,7 @@ class Informer(Generic[ItemT, OwnerT, ValueT]):
         )
 
     def _take(self, change: Change[ItemT]) -> None:
+        # A bookmark: only the version moves on.
         if change.item is None:
             return
         self._observer.change_received(self.plural)

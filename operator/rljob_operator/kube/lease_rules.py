@@ -13,6 +13,7 @@ class LeaseTiming:
     """In seconds. A holder stops writing `renew_deadline` after it sent the last renewal that was done;
     another may begin `duration` after it saw that renewal. What is between is for late packets."""
 
+    # The times of Kubernetes' own components.
     duration: int = 15
     renew_deadline: float = 10.0
     retry: float = 2.0

@@ -24,7 +24,7 @@ class TokenBucket:
         async with self._turn:
             if (wait := self._missing(loop.time())) > 0:
                 await asyncio.sleep(wait)
-                self._missing(loop.time())
+                self._missing(loop.time())  # gains what came during the sleep
             self._tokens -= 1.0
         return loop.time() - began
 

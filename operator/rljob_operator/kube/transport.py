@@ -38,6 +38,7 @@ _CONNECT_SECONDS = 10.0
 _LONGEST_LINE = 32 * 1024 * 1024
 """Bytes of one watch event; the API server's own limit for an object is below 4 MiB."""
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+"""`struct linger`: on, 0 seconds. Closing the socket then sends a reset."""
 
 
 @dataclass(frozen=True)
@@ -152,6 +153,7 @@ class Transport:
         begun: list[bytes] = []
         try:
             async for chunk in content.iter_any():
+                # A chunk may end within a line, and may hold many lines.
                 first, *others = chunk.split(b"\n")
                 begun.append(first)
                 for other in others:
@@ -178,6 +180,7 @@ class Transport:
             headers=headers,
             # A redirect would carry the token to another host.
             allow_redirects=False,
+            # No total: a watch goes on for minutes, and `send` sets a limit around all other calls.
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=silence),
         )
 

@@ -7,6 +7,7 @@ from rljob_operator.kube.backoff import Backoff
 from rljob_operator.kube.errors import ApiError, Gone, NoSuchResource, NotFound, Unreachable
 
 _HEALTHY_SECONDS = 10.0
+"""A watch that lasted this long ends a row of failures."""
 _REFUSALS_BEFORE_LIST = 3
 _BACKOFF = Backoff(base_seconds=0.5, cap_seconds=30.0)
 

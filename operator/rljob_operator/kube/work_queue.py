@@ -137,6 +137,7 @@ class WorkQueue(Generic[KeyT]):
             key = next(iter(self._first or self._ready))
             self._first.pop(key, None)
             self._observer.queue_waited(loop.time() - self._ready.pop(key))
+            # The turn that begins now does what a later one was set for.
             if timer := self._delayed.pop(key, None):
                 timer.cancel()
             self._running[key] = loop.create_task(self._work(key))

@@ -34,7 +34,7 @@ class Attempt:
 
     number: int
     name: str
-    """Of its RayCluster."""
+    """Name of its RayCluster."""
     cluster: Cluster | None
     """None: it does not exist yet, or not any more."""
     head: Pod | None
@@ -85,6 +85,7 @@ def attempt_of(observed: Observed) -> Attempt | None:
         for pod in observed.pods
         if pod.cluster == name
         and pod.attempt == status.attempt
+        # A RayCluster that is deleted and made again keeps its name, but not its UID.
         and (cluster is None or pod.cluster_uid == cluster.uid)
     ]
     recorded = status.head_pod or _first_lost(observed, name, cluster)
@@ -145,6 +146,7 @@ def _head(pods: Iterable[Pod], recorded: str | None, cluster: Cluster | None) ->
         return next((pod for pod in heads if pod.uid == recorded), None)
     if cluster is None:
         return None
+    # KubeRay may have replaced the head already: the attempt began with the oldest.
     return min(heads, key=lambda pod: (pod.created, pod.name), default=None)
 
 

@@ -35,6 +35,7 @@ def _attempt(observed: Observed, spec: Spec, status: Status, now: datetime) -> S
     job, number = observed.job, status.attempt + 1
     name = cluster_name(job.name, number)
     first = status.start_time is None
+    # The clocks of a queued attempt begin with its admission.
     begins = stamp(now) if job.queue is None else None
     begun = status.model_copy(
         update={

@@ -12,8 +12,9 @@ from rljob_api.status import Condition, ConditionType, Phase, Status
 from rljob_operator.plan.times import stamp
 
 MESSAGE_LIMIT = 1024
+"""Characters of a message: the limit of a condition in the CRD."""
 ORDER: tuple[ConditionType, ...] = get_args(ConditionType)
-"""Of the conditions in the status."""
+"""Order of the conditions in the status."""
 
 RESTART_REASONS = ("HeadLost", "AttemptFailed", "SpecOutdated")
 """Reasons of Running between an attempt that ended and the next one."""

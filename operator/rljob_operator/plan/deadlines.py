@@ -55,5 +55,6 @@ def removal(status: Status, head: Pod | None) -> datetime | None:
     """When the next attempt begins although an earlier one's `head` still exists, or its RayCluster where
     that is None: counted from the deletion or, where that is not known, from the end of the attempt."""
     if head is not None and head.deleting is not None:
+        # `deleting` is deletion_grace after the deletion was asked for.
         return head.deleting + timedelta(seconds=REMOVAL_SECONDS - head.deletion_grace)
     return None if status.attempt_time is None else after(status.attempt_time, REMOVAL_SECONDS)

@@ -50,6 +50,7 @@ def _step(observed: Observed, now: datetime) -> Step:
     step = lifecycle.advance(observed, job.spec, now)
     if not finished(step.status):
         return step
+    # In the same plan: one status write tells of the end and of what follows it.
     ended = replace(observed, job=replace(job, status=step.status))
     return finish.after_finish(ended, job.spec, now)
 

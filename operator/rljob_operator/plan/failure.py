@@ -39,6 +39,7 @@ class DriverExit(IntEnum):
     DONE = 0
     FAILED = 1
     REFUSED = 2
+    # 128 + SIGINT, as shells report it.
     STOPPED = 130
 
 
@@ -160,6 +161,7 @@ def _by_itself(end: ContainerEnd, pod: Pod) -> bool:
         return True
     if pod.disrupted is not None:
         return False
+    # `deleting` is deletion_grace after the request: what ended before that ended by itself.
     return pod.deleting is None or end.finished < pod.deleting - timedelta(seconds=pod.deletion_grace)
 
 
@@ -185,6 +187,7 @@ def failure_backoff(failures: int) -> float:
 
     `failures` counts the newest one too.
     """
+    # The exponent is bounded, since a power of a large count would overflow.
     return min(LONGEST_BACKOFF, FIRST_BACKOFF * 2.0 ** min(max(failures - 1, 0), 10))
 
 

@@ -20,6 +20,7 @@ from rljob_operator.plan.times import moment
 from rljob_operator.plan.waiting import loss
 
 _NAMED_PODS = 5
+"""Lost pods that one Event names; it counts the others."""
 _MAKING = "CreatingRayCluster"
 _REFUSALS = ("InvalidSpec", "KubeRayMissing", "KubeRayUnsupported", "RayClusterRefused", "NameTaken")
 

@@ -108,6 +108,7 @@ def _awaiting_restart(status: Status, end: Ending, generation: int, now: datetim
             "cluster_name": None,
             "head_pod": None,
             "scale_downs": [],
+            # Between two attempts: when the next one may begin.
             "attempt_time": stamp(now + timedelta(seconds=delay)),
         }
     )

@@ -37,7 +37,7 @@ class Queue:
     """Where Kueue queues the job."""
 
     name: str
-    """Of the LocalQueue, in the job's namespace: label `kueue.x-k8s.io/queue-name`."""
+    """Name of the LocalQueue, in the job's namespace: label `kueue.x-k8s.io/queue-name`."""
     priority_class: str | None = None
     """Of Kueue's WorkloadPriorityClass: label `kueue.x-k8s.io/priority-class`. None: none is named."""
 
@@ -75,7 +75,7 @@ class ContainerEnd:
     message: str
     """The termination message: what the container wrote, or its last lines of log."""
     finished: datetime
-    """When."""
+    """When the container ended."""
 
 
 @dataclass(frozen=True, slots=True)

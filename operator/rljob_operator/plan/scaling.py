@@ -143,6 +143,7 @@ def resize(
     # Rule (c): all named pods are gone, so the names are cleared.
     if state.listed and not state.leaving:
         return Resize(entry, state.patch(state.replicas, ()), wake)
+    # Rule (g), where the pool has the size that is asked for.
     stuck = [name for name in state.stuck if name not in state.listed]
     if stuck and desired == state.replicas:
         return Resize(entry, state.patch(state.replicas, (*state.listed, *stuck)), wake)
@@ -233,6 +234,7 @@ def _smaller(
     if not late:
         return None
     taken = [*free, *others][: max(counted - state.desired, 0)]
+    # Not below what is left: KubeRay would choose which of the rest goes.
     replicas = max(state.desired, counted - len(taken))
     if replicas >= state.replicas:
         return None

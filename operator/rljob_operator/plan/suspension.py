@@ -32,7 +32,7 @@ def noted(status: Status, spec: Spec, now: datetime) -> Status:
 
 
 def withdrawn(status: Status) -> tuple[Row, ...]:
-    """The condition of a job that is not to be suspended, any more."""
+    """Suspended of a job whose suspension was taken back; empty where none was ever asked for."""
     if condition(status, "Suspended") is None:
         return ()
     return (Row("Suspended", "False", "Resumed", "The job goes on."),)

@@ -166,6 +166,7 @@ def loss(pod: Pod) -> str:
 
 def unschedulable(message: str) -> str:
     """The scheduler's reasons without its counts of nodes, which change as other jobs come and go."""
+    # As in "0/5 nodes are available: 2 Insufficient cpu, 3 node(s) were unschedulable. preemption: ...".
     text = message.partition("available:")[2] or message
     text = re.split(r"\. |\.$|preemption:", text.strip())[0]
     reasons = {re.sub(r"^\d+ ", "", part.strip()) for part in text.split(", ")}

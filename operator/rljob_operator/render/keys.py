@@ -36,6 +36,7 @@ def key_secret(key: JobKey, random_bytes: Callable[[int], bytes] | None) -> dict
             "ownerReferences": owner_references(key),
         },
         "type": "Opaque",
+        # Nobody changes it, and kubelets do not watch immutable Secrets.
         "immutable": True,
     }
     if random_bytes is None:

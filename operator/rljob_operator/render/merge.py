@@ -39,6 +39,7 @@ _REPLACED_BY: dict[str, tuple[str, ...]] = {
 _APPENDED = {"tolerations", "topologySpreadConstraints", "envFrom", "readinessGates"}
 _WHOLE = {"livenessProbe", "readinessProbe", "startupProbe", "preStop", "postStart"}
 _DEFAULTS = {"protocol": "TCP"}
+"""What Kubernetes takes for a field by which items are matched, where an item leaves it out."""
 
 
 def merge(lower: Template, upper: Template) -> Template:

@@ -113,6 +113,7 @@ def wait_script(argument: str) -> str:
 
 def _pod(key: JobKey, spec: Spec, shape: PodShape, containers: list[Template]) -> Template:
     """What all pods of a job have; Ray's container is the first."""
+    # What lies in /dev/shm counts towards the memory limit of the container.
     shared = shape.shared_memory or containers[0]["resources"].get("limits", {}).get("memory")
     return {
         "containers": containers,
@@ -138,6 +139,7 @@ def _container(spec: Spec, name: str, env: list[dict[str, Any]]) -> Template:
         "env": env,
         "volumeMounts": [*storage.mounts(spec.storage), key_mount()],
         "securityContext": own_container_security(),
+        # A process that crashes writes no message: its last lines of log are told then.
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
 

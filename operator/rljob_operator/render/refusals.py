@@ -40,6 +40,7 @@ _PROGRAM_PATHS = (
 """Folders of the image without which, or without parts of which, nothing runs."""
 _SYSTEM_PATHS = ("/etc", "/usr/local", "/home")
 """Folders of the image in which there may be mounts, but not over them."""
+# RFC 1123 label; value of a label; RFC 1123 subdomain that fits into the value of a label.
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _LABEL = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 _NAME = re.compile(r"(?=.{1,63}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")

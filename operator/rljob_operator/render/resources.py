@@ -22,13 +22,14 @@ class Defaults:
     limits: Mapping[str, str]
 
     def without(self, names: Collection[str]) -> "Defaults":
-        """Those of other resources."""
+        """These defaults without the resources that are named."""
         sides = (self.requests, self.limits)
         return Defaults(*({name: side[name] for name in side if name not in names} for side in sides))
 
 
 _MEMORY_REQUEST = "1Gi"
-"""Of each container: a token amount, so that the scheduler does not take the pod for one without memory."""
+"""Memory request of each container: a token amount, so that the scheduler does not take the pod for one
+without memory."""
 _HEAD_MEMORY = "4Gi"
 _DRIVER_MEMORY = "16Gi"
 _CPU_WORKER_MEMORY = "8Gi"
@@ -49,17 +50,18 @@ def overcommitted(resource: str) -> bool:
 
 
 def head_defaults(has_devices: bool) -> Defaults:
-    """Of the head's Ray container, in a job whose workers have devices or not."""
+    """Defaults of the head's Ray container, in a job whose workers have devices or not."""
     return _beside(has_devices, _HEAD_MEMORY)
 
 
 def driver_defaults(has_devices: bool) -> Defaults:
-    """Of the driver's container, which holds prompts, queued samples, and the reward function's processes."""
+    """Defaults of the driver's container, which holds prompts, queued samples, and the processes of
+    the reward function."""
     return _beside(has_devices, _DRIVER_MEMORY)
 
 
 def worker_defaults(pool: Pool, has_devices: bool) -> Defaults:
-    """Of a worker's Ray container.
+    """Defaults of a worker's Ray container.
 
     With devices, the threads beside them are not to wait for a CPU. No CPU has a limit, for being throttled
     is worse than sharing. The bound on memory is what nodes have for each device, so that one pod does not
