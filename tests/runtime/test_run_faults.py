@@ -111,20 +111,21 @@ def test_killed_as_a_whole_it_goes_on_where_it_was(tmp_path, delay):
         time.sleep(delay)
         run.process.kill()
         run.end()
+        first = len(run.trained())
     with running(file, "--resume") as run:
         run.wait_for_step(9)
         time.sleep(delay)
         run.process.kill()
         run.end()
-        before = [start.cause for start in read_starts(run.folder)]
-        all_done = len(run.trained()) == 12
-    assert before == ["new", "resumed"]
+        second = len(run.trained())
     with running(file, "--resume") as run:
         assert run.end() == 0, run.log.read_text()
         assert_every_prompt_once(run, steps=12)
-        # Within the delay the last steps may be done: then there is nothing left to begin with.
-        after = [start.cause for start in read_starts(run.folder)]
-        assert after == [*before, "resumed"] or (all_done and after == before)
+        # The second run trained where the first had left steps before the ninth, the third where steps were
+        # left at all. Otherwise it depends on the moment of the kill whether they began to train.
+        new, *resumed = [start.cause for start in read_starts(run.folder)]
+        assert new == "new" and set(resumed) <= {"resumed"}
+        assert (first < 9) + (second < 12) <= len(resumed) <= 2
 
 
 def interrupted(run: Run) -> int:
