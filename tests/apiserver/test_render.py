@@ -17,6 +17,8 @@ JOBS = {
         "accelerator": "nvidia",
         "pools.trainer": {"replicas": 2, "acceleratorsPerWorker": 8},
         "pools.heavyRollout": {"replicas": 1, "acceleratorsPerWorker": 4},
+        # Not on the job's own volume, which would be a claim that these clusters have no storage for.
+        "training.checkpoint.path": "/shared/checkpoints",
     },
     "ascend": {"accelerator": "ascend", "pools.trainer.acceleratorsPerWorker": 8},
 }
