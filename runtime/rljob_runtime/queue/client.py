@@ -45,6 +45,11 @@ _BROKEN = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DE
 class QueueError(RuntimeError):
     """A call to the queue did not get its result."""
 
+    def __init__(self, why: str, timed_out: bool = False) -> None:
+        super().__init__(why)
+        self.timed_out = timed_out
+        """Whether the call ended because its own `timeout` was over."""
+
 
 class QueueTimeout(QueueError):
     """The queue is there, but what was waited for did not happen in time."""
@@ -233,8 +238,9 @@ class AsyncQueueClient:
         except TimeoutError:
             # A server that was heard lately is there, and what was waited for has not happened.
             if self._loop.time() - self._heard > 2 * self._beat_seconds:
-                raise QueueUnavailable(f"{self._where}: no answer within {timeout:g} s{self._why}") from None
-            raise QueueTimeout(f"{self._where}: {what} within {timeout:g} s") from None
+                why = f"{self._where}: no answer within {timeout:g} s{self._why}"
+                raise QueueUnavailable(why, timed_out=True) from None
+            raise QueueTimeout(f"{self._where}: {what} within {timeout:g} s", timed_out=True) from None
         finally:
             self._open.pop(number, None)
             if result is None:

@@ -10,7 +10,7 @@ A token of a response takes about 8 bytes in either; tests/bench/step_data.py me
 
 from collections.abc import Sequence
 
-from rljob_runtime.queue.client import AsyncQueueClient
+from rljob_runtime.queue.client import AsyncQueueClient, QueueError
 from rljob_runtime.samples import Group, decode_group, encode
 from rljob_runtime.trace.record.event_log import EventLog
 
@@ -23,8 +23,8 @@ class Outbox:
     """Implements the rollouter's `GroupSink` and the training loop's `WaitingGroups` on a queue client."""
 
     def __init__(self, queue: AsyncQueueClient, events: EventLog, put_seconds: float) -> None:
-        """`put_seconds`: how long a put may wait, for the queue's host above all: there is room for every
-        group that was admitted."""
+        """`put_seconds` (spec.training.timeouts.stallSeconds): how long a put may wait, for the queue's host
+        above all: there is room for every group that was admitted."""
         self._queue = queue
         self._events = events
         self._put_seconds = put_seconds
@@ -37,8 +37,7 @@ class Outbox:
         frame = encode(group)
         # Before it is put: a host that replaces one that is lost during the put is filled from here.
         self._kept[group.uid] = (len(group.samples), frame, self._events.clock())
-        put = [(group.uid, len(group.samples), frame)]
-        (stored,) = await self._queue.put(put, timeout=self._put_seconds)
+        (stored,) = await self._put([(group.uid, len(group.samples), frame)])
         if not stored:
             raise StaleGroup(f"group {group.uid}: the queue has another one, or has it as trained")
 
@@ -52,8 +51,17 @@ class Outbox:
         trainer acknowledged meanwhile stays out, for it is trained."""
         groups = [(uid, samples, frame) for uid, (samples, frame, _) in self._kept.items()]
         if groups:
-            await self._queue.put(groups, timeout=self._put_seconds)
+            await self._put(groups)
         return len(groups)
+
+    async def _put(self, groups: Sequence[tuple[int, int, bytes]]) -> list[bool]:
+        try:
+            return await self._queue.put(groups, timeout=self._put_seconds)
+        except QueueError as error:
+            if not error.timed_out:
+                raise
+            # The queue does not know what its callers' time-outs are set by.
+            raise type(error)(f"{error} (spec.training.timeouts.stallSeconds)", timed_out=True) from None
 
     def restore(self, frames: Sequence[bytes]) -> list[Group]:
         """Keep exactly these groups, from a checkpoint; `refill` puts them into the queue."""

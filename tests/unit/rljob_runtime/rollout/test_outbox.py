@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from rljob_runtime.queue.broker import Broker, Stored
+from rljob_runtime.queue.client import QueueError, QueueTimeout, QueueUnavailable
 from rljob_runtime.queue.wire import QueuedGroup
 from rljob_runtime.rollout.outbox import Outbox, StaleGroup
 from rljob_runtime.samples import Group
@@ -42,6 +43,40 @@ async def test_a_put_that_is_repeated_is_the_same_group() -> None:
     await box(group(3))
     assert await box.refill() == 1
     assert [held.frame for held in queue.broker._held.values()] == box.frames()
+
+
+class FailingQueue:
+    """A queue whose puts end with an error."""
+
+    def __init__(self, error: QueueError) -> None:
+        self.error = error
+
+    async def put(self, groups: Sequence[tuple[int, int, bytes]], timeout: float) -> list[bool]:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            QueueTimeout("no room for group 3 within 10 s", timed_out=True),
+            "no room for group 3 within 10 s (spec.training.timeouts.stallSeconds)",
+        ),
+        (
+            QueueUnavailable("no answer within 10 s", timed_out=True),
+            "no answer within 10 s (spec.training.timeouts.stallSeconds)",
+        ),
+        (QueueUnavailable("this client was closed"), "this client was closed"),
+    ],
+)
+async def test_a_put_that_takes_too_long_names_the_field_that_says_how_long(
+    error: QueueError, told: str
+) -> None:
+    box = outbox(cast(Any, FailingQueue(error)))
+    for put in (lambda: box(group(3)), box.refill):
+        with pytest.raises(type(error)) as raised:
+            await put()
+        assert str(raised.value) == told
 
 
 async def test_another_group_of_the_prompt_is_an_error() -> None:
