@@ -136,10 +136,10 @@ def wait_gone(pid: int, seconds: float = 10.0) -> bool:
         ("none", "error: ValueError: returned NoneType 'None', not a number", "error"),
         ("huge", "error: OverflowError: int too large to convert to float", "error"),
         ("hang", "timeout after 0.5 s", "timeout"),
-        ("exit", "worker died (exit code 3)", "worker died"),
-        ("sys.exit", "worker died (exit code 4)", "worker died"),
-        ("crash", "worker died (signal SIGSEGV)", "worker died"),
-        ("garbage", "worker died (sent a malformed answer", "worker died"),
+        ("exit", "reward worker died (exit code 3)", "reward worker died"),
+        ("sys.exit", "reward worker died (exit code 4)", "reward worker died"),
+        ("crash", "reward worker died (signal SIGSEGV)", "reward worker died"),
+        ("garbage", "reward worker died (sent a malformed answer", "reward worker died"),
     ],
 )
 async def test_a_bad_sample_costs_itself_alone(
@@ -181,7 +181,7 @@ async def test_every_sample_runs_once_among_random_faults(folder: Path) -> None:
         called = Counter(calls.read_text().split())
         assert called == Counter(given.prompt for batch in batches for given in batch)
         deadly = sum(given.response in ("exit", "crash", "hang") for batch in batches for given in batch)
-        assert pool.counters.failed["timeout"] + pool.counters.failed["worker died"] == deadly > 5
+        assert pool.counters.failed["timeout"] + pool.counters.failed["reward worker died"] == deadly > 5
         assert pool.counters.submitted == 800
 
 
@@ -227,7 +227,7 @@ async def test_idle_worker_that_dies_is_replaced(folder: Path) -> None:
         assert wait_gone(first)
         second = await pool.score([sample()])
         if second[0].failure is not None:  # it was given to the dying worker before its end was noticed
-            assert second[0].failure == "worker died (signal SIGKILL)"
+            assert second[0].failure == "reward worker died (signal SIGKILL)"
             second = await pool.score([sample()])
         assert int(second[0].value) not in (0, first)
         assert pool.counters.worker_restarts == 1

@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
     [
         ("right", None),
         ("wrong", "NameError: name 'match' is not defined (judge_tried.py:4, in wrong)"),
-        ("leaves", "worker died (exit code 3)"),
+        ("leaves", "reward worker died (exit code 3)"),
     ],
 )
 def test_in_a_process_of_its_own(folder: Path, capfd: pytest.CaptureFixture[str], function: str,

@@ -26,7 +26,16 @@ class Score(msgspec.Struct, frozen=True):
     value: float
     """The reward; 0 where `failure` is set."""
     failure: str | None = None
-    """`timeout after 10 s`, `worker died (signal SIGSEGV)`, or the function's own words:
+    """`timeout after 10 s`, `reward worker died (signal SIGSEGV)`, or the function's own words:
     `error: ValueError: no answer in it (judge.py:12, in score)`."""
     seconds: float = 0.0
     """Time in the reward function."""
+
+
+_NOT_ERRORS = ("timeout", "reward worker died", "cancelled")
+"""How failures begin that are not the function's own; all others are errors of the function."""
+
+
+def failure_reason(failure: str) -> str:
+    """The reason that a failure is counted under: timeout, reward worker died, cancelled, error."""
+    return next((reason for reason in _NOT_ERRORS if failure.startswith(reason)), "error")

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from rljob_runtime.rewards import RewardInput, Score
+from rljob_runtime.rewards import RewardInput, Score, failure_reason
 from rljob_runtime.rewards.frames import Setup
 from rljob_runtime.rewards.load import RewardLoadError
 from rljob_runtime.rewards.process import Job, WorkerProcess, WorkerStartError
@@ -27,9 +27,6 @@ _START_ATTEMPTS = 3
 """Of a worker that ends or hangs at its start. A function that cannot be loaded is not tried again."""
 _LOGGED_FAILURES = 5
 """Failures of each reason that are logged; all are counted."""
-
-_REASONS = ("timeout", "worker died", "cancelled")
-"""How failures begin; all others are errors of the function."""
 
 logger = logging.getLogger(__name__)
 
@@ -44,8 +41,8 @@ class Counters(msgspec.Struct):
     submitted: int = 0
     scored: int = 0
     failed: Counter[str] = msgspec.field(default_factory=Counter)
-    """Samples without a reward by reason: timeout, error, worker died, cancelled (the call of `score` was
-    cancelled, or the pool closed)."""
+    """Samples without a reward by reason (`failure_reason`); cancelled: the call of `score` was cancelled, or
+    the pool closed."""
     worker_restarts: int = 0
 
     @property
@@ -202,7 +199,7 @@ class RewardPool:
         if score.failure is None:
             self.counters.scored += 1
             return
-        reason = next((known for known in _REASONS if score.failure.startswith(known)), "error")
+        reason = failure_reason(score.failure)
         self.counters.failed[reason] += 1
         logged = self._log_failures and reason != "cancelled"
         if logged and self.counters.failed[reason] <= _LOGGED_FAILURES:

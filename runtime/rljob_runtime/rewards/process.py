@@ -145,7 +145,7 @@ class WorkerProcess(asyncio.Protocol):
         code = await self.stop()
         # With a reason the pool ended it, and the sample it was at has failed with that already.
         if self._jobs and self.reason is None:
-            self._jobs.popleft().finish(Score(0.0, f"worker died ({describe_exit(code)})"))
+            self._jobs.popleft().finish(Score(0.0, f"reward worker died ({describe_exit(code)})"))
         left = list(self._jobs)
         self._jobs.clear()
         return left
@@ -175,7 +175,7 @@ class WorkerProcess(asyncio.Protocol):
             for body in self._buffer.feed(data):
                 self._take(from_worker.decode(body))
         except msgspec.DecodeError as error:
-            self._fail(f"worker died (sent a malformed answer: {error})")
+            self._fail(f"reward worker died (sent a malformed answer: {error})")
             return
         self._on_room(self)
 

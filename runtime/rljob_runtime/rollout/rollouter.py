@@ -21,6 +21,7 @@ from rljob_runtime.groups.counts import GroupCounts
 from rljob_runtime.groups.responses import Response, request_id, response_seed
 from rljob_runtime.groups.staleness import StalenessController
 from rljob_runtime.groups.state import RolloutSettings
+from rljob_runtime.rewards import failure_reason
 from rljob_runtime.rollout.pool import EnginePool, EngineSlot
 from rljob_runtime.samples import Group, Prompt, Sample, Tokens
 from rljob_runtime.trace.record.event_log import EventLog
@@ -184,8 +185,7 @@ class Rollouter:
         samples = []
         for response, (reward, failure) in zip(responses, scores, strict=True):
             if failure is not None:
-                # By its kind: "timeout after 3 s" is a timeout, "error: ValueError" an error.
-                self.counts.reject(failure.split(maxsplit=1)[0].rstrip(":"))
+                self.counts.reject(failure_reason(failure))
             samples.append(
                 Sample(
                     tokens=response.tokens,

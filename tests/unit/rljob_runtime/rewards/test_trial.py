@@ -34,7 +34,10 @@ NAME = "error: NameError: name 'match' is not defined (judge.py:3, in score)"
             ["error: AttributeError: 'NoneType' object has no attribute 'group'"],
             Verdict("AttributeError: 'NoneType' object has no attribute 'group'", certain=False),
         ),
-        (["worker died (signal SIGSEGV)"], Verdict("worker died (signal SIGSEGV)", certain=False)),
+        (
+            ["reward worker died (signal SIGSEGV)"],
+            Verdict("reward worker died (signal SIGSEGV)", certain=False),
+        ),
         (["timeout after 5 s", VALUE], None),
         (["timeout after 5 s"] * 2, None),
         (["cancelled"], None),
