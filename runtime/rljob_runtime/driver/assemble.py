@@ -101,7 +101,7 @@ async def assembled(
         outbox = Outbox(queue.client, events, timeouts.stall_seconds)
         # The pool and the fleet know each other: an engine's death is the fleet's to answer.
         pool = EnginePool(time.time, lambda slot, why: fleet.lost(slot, why))
-        failures = RewardFailures(job.spec.training.reward.function, inputs.rewards_log)
+        failures = RewardFailures(job.spec.training.reward.function, inputs.rewards_log, settings.total_steps)
         rewards = await _rewards(inputs, stack)
         scorer = WatchedScorer(_scorer(inputs, rewards), failures)
         # It has no prompts and a new job's controller until `Recovery` knows where the job stands and gives

@@ -11,10 +11,12 @@ from rljob_runtime.data.fingerprint import DataFingerprint
 from rljob_runtime.driver.job_settings import JobSettings
 from rljob_runtime.driver.parts import Parts
 from rljob_runtime.driver.ranks import TrainerDied
+from rljob_runtime.driver.reward_failures import has_reward
 from rljob_runtime.groups.counts import GroupCounts
 from rljob_runtime.groups.ledger import Ledger
 from rljob_runtime.groups.state import JobState
 from rljob_runtime.restarts import RestartBudget
+from rljob_runtime.samples import decode_group
 
 
 class Recovery:
@@ -94,11 +96,14 @@ class Recovery:
         is under way. `reason` is counted for each group that is given up. `send`: whether the engines may
         hold other weights than the trainer. Dispatch begins when all of it is done."""
         parts = self._parts
-        parts.rollouter.counts.went_back(state.kept, reason)
+        # Without the groups that have no reward: after an outage of the judge they would only end the job
+        # once more. Their prompts are generated and scored again.
+        waiting = [frame for frame in state.waiting if has_reward(decode_group(frame))]
+        parts.rollouter.counts.went_back(len(state.ledger) + len(waiting), reason)
         self.ledger = state.ledger.copy()
         self.controller = self._settings.controller(len(self.ledger))
         # First the outbox: a queue host that comes back meanwhile is filled from it.
-        groups = parts.outbox.restore(state.waiting)
+        groups = parts.outbox.restore(waiting)
         await parts.queue.reset(self.ledger)
         await parts.outbox.refill()
         for group in groups:
@@ -118,5 +123,5 @@ class Recovery:
         if send:
             await parts.sync.settled()
             parts.pool.lose_newer(version)
-        waiting = {group.uid for group in groups}
-        parts.rollouter.restart(self.controller, self.ledger.remaining(self._settings.total_groups, waiting))
+        kept = {group.uid for group in groups}
+        parts.rollouter.restart(self.controller, self.ledger.remaining(self._settings.total_groups, kept))

@@ -2,12 +2,14 @@
 
 Guarantees: a reward function that has never given a reward ends the job at the first step that would train
 nothing, as a mistake in the RLJob; one that has worked and then fails for `OUTAGE_SAMPLES` samples in a row,
-over whole steps, ends it as a failure that another attempt may not meet. A single failing sample or group
-costs itself and nothing else. Pure.
+over whole steps, or for every sample of the last step, ends it as a failure that another attempt may not
+meet. Any other failing sample or group costs itself and nothing else. Pure.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
+
+from rljob_runtime.samples import Group
 
 OUTAGE_SAMPLES = 64
 """So many samples in a row without a reward are an outage, and not bad luck in a small step."""
@@ -24,10 +26,12 @@ class RewardsFailed(RuntimeError):
 class RewardFailures:
     """Remembers which of the groups that wait to be trained have no reward at all."""
 
-    def __init__(self, function: str, log: Path) -> None:
-        """`function`: training.reward.function; `log`: where its tracebacks are."""
+    def __init__(self, function: str, log: Path, total_steps: int) -> None:
+        """`function`: training.reward.function; `log`: where its tracebacks are; `total_steps`: with how many
+        steps the job is done."""
         self._function = function
         self._log = log
+        self._last_step = total_steps - 1
         self._without: dict[int, tuple[int, str]] = {}
         """By uid: how many samples failed, and how the first one did."""
         self._worked = False
@@ -65,7 +69,18 @@ class RewardFailures:
                 f"{step} and has never given a reward. The first failure: {first} (more in {self._log})"
             )
         if self._in_a_row >= OUTAGE_SAMPLES:
-            raise RewardsFailed(
-                f'training.reward.function: "{self._function}" failed for the last {self._in_a_row} samples '
-                f"in a row, up to step {step}. The first failure of this step: {first} (more in {self._log})"
-            )
+            which = f"the last {self._in_a_row} samples in a row, up to step {step}"
+        elif step == self._last_step:
+            # No step comes after it to tell bad luck from an outage, and its weights are the job's result.
+            which = f"all {samples} samples of step {step}, the last of the job"
+        else:
+            return
+        raise RewardsFailed(
+            f'training.reward.function: "{self._function}" failed for {which}. '
+            f"The first failure of this step: {first} (more in {self._log})"
+        )
+
+
+def has_reward(group: Group) -> bool:
+    """Whether any sample of the group has a reward; without one it would train nothing."""
+    return any(sample.failure is None for sample in group.samples)

@@ -32,8 +32,3 @@ class JobState(msgspec.Struct):
     steps_per_version: int | None = None
     """Steps to a weight version when the waiting groups were dispatched; None in checkpoints that do not say
     it."""
-
-    @property
-    def kept(self) -> int:
-        """Groups that are trained, and those that wait."""
-        return len(self.ledger) + len(self.waiting)

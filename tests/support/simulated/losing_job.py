@@ -270,7 +270,7 @@ class LosingSession:
             True, table, "home", "127.0.0.1", lambda: desired, StatusDraft(attempt=1), changes, Keyring()
         )
         outbox = Outbox(cast(Any, queue), self.events, 1e9)
-        failures = RewardFailures("rewards:score", Path("/nowhere/rewards.log"))
+        failures = RewardFailures("rewards:score", Path("/nowhere/rewards.log"), settings.total_steps)
         rollouter = Rollouter(
             settings.rollout, self.pool, settings.controller(0), _prompt, iter(()),
             WatchedScorer(self._score, failures), outbox, self.events,

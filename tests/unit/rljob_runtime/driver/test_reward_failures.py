@@ -15,8 +15,8 @@ BOOM = "error: ValueError: boom"
 GROUP = 8
 
 
-def failures() -> RewardFailures:
-    return RewardFailures("my_rewards:score", Path("/run/rewards.log"))
+def failures(total_steps: int = 1000) -> RewardFailures:
+    return RewardFailures("my_rewards:score", Path("/run/rewards.log"), total_steps)
 
 
 def step(found: RewardFailures, number: int, *groups: list[str | None]) -> None:
@@ -59,6 +59,23 @@ def test_an_outage_is_so_many_samples_in_a_row_over_whole_steps() -> None:
         'training.reward.function: "my_rewards:score" failed for the last 64 samples in a row, up to step 7. '
         "The first failure of this step: error: ValueError: boom (more in /run/rewards.log)"
     )
+
+
+def test_a_last_step_without_any_reward_is_an_outage_however_small_it_is() -> None:
+    found = failures(total_steps=2)
+    found.worked_before()
+    step(found, 0, [BOOM] * GROUP)
+    with pytest.raises(RewardsFailed) as raised:
+        step(found, 1, [BOOM] * GROUP)
+    assert str(raised.value) == (
+        'training.reward.function: "my_rewards:score" failed for all 8 samples of step 1, the last of the '
+        "job. The first failure of this step: error: ValueError: boom (more in /run/rewards.log)"
+    )
+
+
+def test_one_reward_in_the_last_step_is_enough() -> None:
+    found = failures(total_steps=2)
+    step(found, 1, [BOOM] * GROUP, [BOOM, None])
 
 
 def test_a_step_with_a_reward_ends_the_row() -> None:

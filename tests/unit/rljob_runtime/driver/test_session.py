@@ -1,5 +1,6 @@
 """A session on made-up parts, in virtual time."""
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -28,6 +29,31 @@ def test_rewards_that_all_fail_end_the_job_before_anything_is_trained() -> None:
 def test_rewards_that_fail_from_some_step_on_end_it_too() -> None:
     error = ending(Losses(steps=40, failure=lambda uid: "timeout after 10 s" if uid >= 40 else None))
     assert isinstance(error, RewardsFailed)
+
+
+def test_a_last_step_without_rewards_is_not_trained() -> None:
+    """It is too small to be an outage by the number of its samples, and no step comes after it."""
+    error = ending(Losses(failure=lambda uid: "timeout after 10 s" if uid >= 44 else None))
+    assert isinstance(error, RewardsFailed)
+    assert "all 8 samples of step 11, the last of the job" in str(error)
+
+
+def test_a_checkpoint_of_an_outage_does_not_end_the_job_that_goes_on_from_it() -> None:
+    """Groups that wait in it without any reward are generated again, and get theirs if the judge works then;
+    groups with rewards are trained as they are."""
+    scored: Counter[int] = Counter()
+
+    def failure(uid: int) -> str | None:
+        scored[uid] += 1
+        return "timeout after 10 s" if uid in range(24, 28) and scored[uid] == 1 else None
+
+    # The trainer is slow: when it is lost at step 5, the groups of the next step wait in the checkpoint.
+    losses = Losses(at=[("step", 6)], checkpoint_every=1, seconds={"step": 20.0}, failure=failure)
+    session = run_losing(losses)
+    assert session.losable.losses == 1
+    assert [scored[uid] for uid in range(20, 28)] == [1, 1, 1, 1, 2, 2, 2, 2]
+    trained = [sample for groups in session.losable.trained for group in groups for sample in group.samples]
+    assert len(trained) == 12 * 4 * 2 and all(sample.failure is None for sample in trained)
 
 
 @pytest.mark.parametrize("at", [[], [("step", 5)]], ids=["undisturbed", "with a lost trainer"])
