@@ -30,6 +30,8 @@ class GroupCounts(msgspec.Struct):
     """Requests that lost their engine and went on elsewhere."""
     continued_requests: int = 0
     """Requests taken out of an engine with a part of their tokens, and resubmitted."""
+    restarted_requests: int = 0
+    """Requests taken out of an engine that begin anew, without the tokens that they had."""
 
     def dispatch(self) -> None:
         """A group is under way."""
@@ -82,7 +84,11 @@ class GroupCounts(msgspec.Struct):
                 "cancelled": sum(self.cancelled.values()),
                 "discarded": sum(self.discarded.values()),
             },
-            "requests": {"moved": self.moved_requests, "continued": self.continued_requests},
+            "requests": {
+                "moved": self.moved_requests,
+                "continued": self.continued_requests,
+                "restarted": self.restarted_requests,
+            },
             "cancelled": dict(self.cancelled),
             "discarded": dict(self.discarded),
             "rejected": dict(self.rejected),
@@ -122,7 +128,7 @@ def counts_in(row: Mapping[str, Any]) -> GroupCounts | None:
         return None
     fields = {name: row.get(name) or {} for name in ("cancelled", "discarded", "rejected")}
     fields |= {name: groups.get(name, 0) for name in ("dispatched", "accepted", "open")}
-    fields |= {f"{name}_requests": requests.get(name, 0) for name in ("moved", "continued")}
+    fields |= {f"{name}_requests": requests.get(name, 0) for name in ("moved", "continued", "restarted")}
     try:
         return msgspec.convert(fields, GroupCounts)
     except msgspec.ValidationError:

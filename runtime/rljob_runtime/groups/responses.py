@@ -28,6 +28,10 @@ class Response:
     seconds: float = 0.0
     """From `began` to the end of the newest attempt."""
 
+    def begin_anew(self) -> None:
+        """Drop what was generated."""
+        self.tokens, self.log_probs, self.spans = self.tokens[:0], self.log_probs[:0], ()
+
     def extend(self, generation: Generation, engine: str, now: float) -> None:
         """Add what an attempt generated."""
         self.tokens = np.concatenate([self.tokens, generation.tokens])

@@ -192,3 +192,7 @@ class StalenessController:
     def dispatch_version(self, uid: int) -> int:
         """Version at which an outstanding group was dispatched."""
         return self._deadlines[uid] - self.bound.versions
+
+    def deadline(self, uid: int) -> int:
+        """Last version that may train an outstanding group."""
+        return self._deadlines[uid]

@@ -1,26 +1,23 @@
-"""The live engines, and the requests that wait for one.
+"""The live engines, and the requests that wait for one or run on one.
 
 Guarantees:
-- of the requests that wait the one with the smallest priority is placed first, once an engine has room;
+- which request runs on which engine is the router's decision (`routing.router`), and `decide` carries it out;
 - a request is placed only on an engine that has joined, and never above the engine's limit;
-- what is placed counts on its engine until it is released, once, even where the task that waited for it is
-  cancelled in the moment in which it is placed;
-- what is done for each request (`has_room`, `oldest_version`, `acquire`, `release`) takes the same time for
-  any number of engines, but for the placement policy, which takes O(log engines).
+- what is placed counts on its engine until it is finished, interrupted or cancelled, once;
+- what is done for each request takes the same time for any number of engines, but for the router, which takes
+  O(log engines).
 """
 
 import asyncio
-import heapq
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from rljob_runtime.engines.protocol import Engine, EngineDied
-from rljob_runtime.routing.place import EngineLoad, LeastLoaded, Placement
+from rljob_runtime.routing.policy import Policy
+from rljob_runtime.routing.requests import EngineShape, GroupRequest, Move, Place, RequestKey
+from rljob_runtime.routing.router import Router
 from rljob_runtime.trace.record.event_log import EventLog
-
-Priority = tuple[int, int]
-"""Uid of the group and index of the response in it; the smallest goes first."""
 
 
 @dataclass(eq=False)
@@ -37,8 +34,10 @@ class EngineSlot:
     """Version of its weights."""
     devices: int = 1
     """Accelerators that it uses."""
+    kv_tokens: int | None = None
+    """Tokens that its KV cache holds; None where that is not known."""
     number: int = -1
-    """Its place in the order in which engines were added; what placement calls it."""
+    """Its place in the order in which engines were added; what the router calls it."""
     joined: bool = False
     """Whether it gets requests now."""
     entered: bool = False
@@ -49,8 +48,8 @@ class EngineSlot:
     """False once it was lost or removed."""
     running: int = 0
     """Requests placed on it that have not ended, submitted or about to be."""
-    requests: set[str] = field(default_factory=set)
-    """Ids of the requests that are submitted."""
+    requests: dict[str, tuple[RequestKey, int]] = field(default_factory=dict)
+    """What is submitted, by request id: the response, and its tokens when it was submitted."""
     drained: asyncio.Event = field(default_factory=asyncio.Event)
     """Set while nothing is placed on it, and once it is lost. Only `EnginePool.clear` waits for it."""
     idle_since: float | None = None
@@ -63,6 +62,11 @@ class EngineSlot:
         """All idle time so far, in seconds."""
         return self.idle_seconds + (0.0 if self.idle_since is None else now - self.idle_since)
 
+    def has(self, key: RequestKey) -> str | None:
+        """The id under which a response was submitted to it; None where it was not."""
+        # Only where a response moves: a look at some hundred requests is cheaper than another table.
+        return next((name for name, (submitted, _) in self.requests.items() if submitted == key), None)
+
 
 class EnginePool:
     """See the module's guarantees."""
@@ -71,31 +75,33 @@ class EnginePool:
         self,
         clock: Callable[[], float],
         on_lost: Callable[[EngineSlot, str], None],
-        placement: Placement | None = None,
+        policy: Policy | None = None,
     ) -> None:
-        """`on_lost` is told, once, of each engine that died, and why. `placement`: least loaded where it is
-        not given."""
+        """`on_lost` is told, once, of each engine that died, and why. `policy`: where requests go; the least
+        loaded engine where it is not given."""
         self.slots: list[EngineSlot] = []
         """The live engines, in the order in which they were added."""
         self.step = 0
         """The step that is being trained; labels events."""
+        self.router = Router(policy or Policy())
         self._clock = clock
         self._on_lost = on_lost
-        self._placement: Placement = LeastLoaded() if placement is None else placement
         self._by_number: dict[int, EngineSlot] = {}
         self._added = 0
         self._joined = 0
         """How many have joined."""
         self._versions: Counter[int] = Counter()
         """How many of the live engines that have entered hold each version."""
-        self._waiters: list[tuple[Priority, int, asyncio.Future[EngineSlot]]] = []
-        """Heap of the requests that wait, by priority, then arrival. The future of one that was cancelled is
-        done; it is dropped when it comes to the top."""
-        self._arrivals = 0
+        self._placed: dict[RequestKey, EngineSlot] = {}
+        """The engine of each request that is placed, those that are gone among them."""
+        self._waiters: dict[RequestKey, asyncio.Future[EngineSlot]] = {}
+        """Who waits for its request to be placed."""
+        self._aborts: set[asyncio.Task[None]] = set()
         self._listeners: list[Callable[[], None]] = []
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Call `listener` whenever a request was released or an engine joined or is gone."""
+        """Call `listener` whenever `decide` may have something to do: a request has left its engine, running
+        ones have progressed, or an engine joined or is gone."""
         self._listeners.append(listener)
 
     # Engines
@@ -120,7 +126,8 @@ class EnginePool:
         self._joined += 1
         if slot.idle_since is None and slot.running == 0:
             slot.idle_since = self._clock()
-        self._load_changed(slot)
+        shape = EngineShape(slot.pool, slot.limit, slot.kv_tokens)
+        self.router.join(slot.number, shape)
         self._changed()
 
     def leave(self, slot: EngineSlot) -> None:
@@ -128,7 +135,7 @@ class EnginePool:
         if slot.joined:
             slot.joined = False
             self._joined -= 1
-            self._load_changed(slot)
+            self.router.leave(slot.number)
 
     def loaded(self, slot: EngineSlot, version: int) -> None:
         """This engine holds the weights of `version` now."""
@@ -143,7 +150,7 @@ class EnginePool:
         slot.leaving = True
         self.leave(slot)
         # From here on nothing is submitted to it, so that these are all. A request that is placed on it and
-        # not submitted yet is released by the rollouter, which looks at `leaving`.
+        # not submitted yet is interrupted by the rollouter, which asks `may_submit`.
         submitted = list(slot.requests)
         try:
             async with asyncio.timeout(seconds):
@@ -157,13 +164,13 @@ class EnginePool:
     def remove(self, slot: EngineSlot) -> None:
         """Forget an engine that has left, or that was never added."""
         if self._has(slot):
-            self._take_out(slot)
+            self._forget(slot)
             self._changed()
 
     def lost(self, slot: EngineSlot, why: str) -> None:
         """This engine died: it is taken out, and `on_lost` is told. A second time nothing happens."""
         if self._has(slot):
-            self._take_out(slot)
+            self._forget(slot)
             self._on_lost(slot, why)
             self._changed()
 
@@ -187,44 +194,109 @@ class EnginePool:
 
     # Requests
 
-    def has_room(self) -> bool:
-        """Whether a new request would be placed at once."""
-        return not self._waiting() and self._placement.choose() is not None
+    def wants_group(self) -> bool:
+        """Whether another group is to be dispatched, as far as engines go."""
+        return self._joined > 0 and self.router.wants_group()
 
-    async def acquire(self, priority: Priority) -> EngineSlot:
-        """Place a request; waits for an engine with room. Whoever gets the engine releases it.
+    def dispatch(self, group: GroupRequest) -> None:
+        """A group is to be generated: each of its responses may be awaited by `acquire` from now on."""
+        self.router.dispatch(group, self._clock())
 
-        A release or an engine that joins ends the wait. It has no deadline, for a full house may be busy as
-        long as it likes: engines end their requests or die, and the fleet replaces them or ends the job."""
-        if not self._waiting() and (number := self._placement.choose()) is not None:
-            return self._occupy(number)
+    async def acquire(self, key: RequestKey) -> EngineSlot:
+        """The engine on which a response of a dispatched group was placed; waits until it is.
+
+        It has no deadline, for a full house may be busy as long as it likes: engines end their requests or
+        die, and the fleet replaces them or ends the job."""
+        if (slot := self._placed.get(key)) is not None:
+            return slot
         future: asyncio.Future[EngineSlot] = asyncio.get_running_loop().create_future()
-        self._arrivals += 1
-        heapq.heappush(self._waiters, (priority, self._arrivals, future))
+        self._waiters[key] = future
         try:
             return await future
-        except asyncio.CancelledError:
-            # It may have been placed in the same turn of the loop in which it was cancelled.
-            if future.done() and not future.cancelled():
-                self.release(future.result())
-            raise
+        finally:
+            del self._waiters[key]
 
-    def release(self, slot: EngineSlot) -> None:
-        """A request that was placed on this engine has ended there."""
-        slot.running -= 1
-        if slot.running == 0:
-            slot.idle_since = self._clock()
-            slot.drained.set()
-        self._load_changed(slot)
+    def may_submit(self, slot: EngineSlot, key: RequestKey) -> bool:
+        """Whether a response that was placed on this engine may be submitted to it: not where the engine was
+        told to leave, or the response to move, in the meantime."""
+        return not slot.leaving and not self.router.book.request(key).moving
+
+    def submitted(self, slot: EngineSlot, key: RequestKey, request_id: str, generated: int) -> None:
+        """A response is about to be submitted to its engine, with so many tokens of earlier attempts."""
+        slot.requests[request_id] = key, generated
+
+    def progressed(self, slot: EngineSlot, tokens: Mapping[str, int]) -> None:
+        """Requests that were submitted to this engine have generated so many tokens there, by request id."""
+        known = slot.requests
+        progress = {
+            known[request_id][0]: known[request_id][1] + count
+            for request_id, count in tokens.items()
+            if request_id in known
+        }
+        self.router.progressed(progress, self._clock())
         self._changed()
+
+    def finished(self, key: RequestKey, tokens: int) -> None:
+        """A response is complete, with so many tokens."""
+        self._vacate(self._placed.pop(key))
+        self.router.finished(key, tokens, self._clock())
+        self._changed()
+
+    def interrupted(self, key: RequestKey, tokens: int) -> bool:
+        """A response left its engine with so many tokens and is not complete; `acquire` waits for its next
+        engine. Returns whether it begins anew, without its tokens."""
+        self._vacate(self._placed.pop(key))
+        restart = self.router.interrupted(key, tokens, self._clock())
+        self._changed()
+        return restart
+
+    def cancel(self, uid: int) -> None:
+        """A group is given up; nobody awaits its responses any more, and none of them is on an engine."""
+        group = self.router.book.groups.get(uid)
+        if group is not None:
+            for request in list(group.requests.values()):
+                if (slot := self._placed.pop(request.key, None)) is not None:
+                    self._vacate(slot)
+            self.router.cancel(uid)
+            self._changed()
+
+    def decide(self) -> bool:
+        """Carry out what the router decides; whether it placed anything."""
+        actions = self.router.decide(self._clock())
+        for action in actions:
+            match action:
+                case Place(key, number):
+                    slot = self._placed[key] = self._occupy(number)
+                    waiter = self._waiters.get(key)
+                    if waiter is not None and not waiter.done():
+                        waiter.set_result(slot)
+                case Move(key):
+                    self._take_out(key)
+        return any(isinstance(action, Place) for action in actions)
+
+    def _take_out(self, key: RequestKey) -> None:
+        """Have a response leave its engine; `interrupted` follows when it has, or `finished`."""
+        slot = self._placed[key]
+        # One that was placed and not submitted yet is interrupted by the rollouter, which asks `may_submit`.
+        if (request_id := slot.has(key)) is not None:
+            task = asyncio.get_running_loop().create_task(self._abort(slot, request_id))
+            self._aborts.add(task)
+            task.add_done_callback(self._aborts.discard)
+
+    async def _abort(self, slot: EngineSlot, request_id: str) -> None:
+        try:
+            await slot.engine.abort(request_id)
+        except EngineDied as error:
+            self.lost(slot, str(error))
 
     # Accounts
 
     def _has(self, slot: EngineSlot) -> bool:
         return slot.number in self._by_number
 
-    def _take_out(self, slot: EngineSlot) -> None:
+    def _forget(self, slot: EngineSlot) -> None:
         self.leave(slot)
+        self.router.remove(slot.number)
         slot.alive = False
         slot.drained.set()
         self.slots.remove(slot)
@@ -237,32 +309,23 @@ class EnginePool:
         if self._versions[slot.version] == 0:
             del self._versions[slot.version]
 
-    def _load_changed(self, slot: EngineSlot) -> None:
-        # Also of one that is gone: what it ran is released later, and must not bring it back.
-        load = EngineLoad(slot.running, slot.limit) if slot.joined else None
-        self._placement.changed(slot.number, load)
-
     def _changed(self) -> None:
-        while self._waiting() and (number := self._placement.choose()) is not None:
-            _, _, future = heapq.heappop(self._waiters)
-            future.set_result(self._occupy(number))
         for listener in self._listeners:
             listener()
-
-    def _waiting(self) -> bool:
-        """Whether a request waits; afterwards the one to be placed next is at the top of the heap."""
-        while self._waiters and self._waiters[0][2].done():
-            heapq.heappop(self._waiters)
-        return bool(self._waiters)
 
     def _occupy(self, number: int) -> EngineSlot:
         slot = self._by_number[number]
         slot.running += 1
         slot.drained.clear()
-        self._load_changed(slot)
         if slot.idle_since is not None:
             now = self._clock()
             slot.events.add("idle", self.step, slot.idle_since, now - slot.idle_since)
             slot.idle_seconds += now - slot.idle_since
             slot.idle_since = None
         return slot
+
+    def _vacate(self, slot: EngineSlot) -> None:
+        slot.running -= 1
+        if slot.running == 0:
+            slot.idle_since = self._clock()
+            slot.drained.set()

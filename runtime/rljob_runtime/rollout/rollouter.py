@@ -11,7 +11,7 @@ Guarantees:
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -23,8 +23,12 @@ from rljob_runtime.groups.staleness import StalenessController
 from rljob_runtime.groups.state import RolloutSettings
 from rljob_runtime.rewards import failure_reason
 from rljob_runtime.rollout.pool import EnginePool, EngineSlot
+from rljob_runtime.routing.requests import GroupRequest, RequestKey
 from rljob_runtime.samples import Group, Prompt, Sample, Tokens
 from rljob_runtime.trace.record.event_log import EventLog
+
+_GROUPS_A_TURN = 64
+"""Most prompts dispatched in one turn of the loop, so that a large batch does not hold up everything else."""
 
 
 class Scorer(Protocol):
@@ -79,34 +83,42 @@ class Rollouter:
         """Attempts at responses so far; numbers their requests."""
         self._groups: dict[int, asyncio.Task[None]] = {}
         """The groups under way, by uid."""
-        self._starting = 0
-        """Responses of the group dispatched last that have not asked for an engine yet."""
         pool.listen(self._wake.set)
 
     async def run(self) -> None:
-        """Dispatch prompts as admission allows, until cancelled.
+        """Dispatch prompts as admission and routing allow, until cancelled.
 
-        After each prompt it waits until something has changed: an engine has room, the job has a new version
-        or step, or the requests of that prompt have asked for their engines. It has no deadline: the training
-        loop watches how long its step waits for groups."""
-        async with asyncio.TaskGroup() as tasks:
-            held_since: float | None = None
-            while True:
-                self._wake.clear()
-                uid = self._next_uid()
-                if uid is not None:
-                    if held_since is not None:
-                        waited = self._events.clock() - held_since
-                        self._events.add("admission_wait", self.pool.step, held_since, waited)
-                        held_since = None
-                    self._starting = self._settings.samples_per_prompt
-                    self._groups[uid] = tasks.create_task(self._grow(uid), name=f"group-{uid}")
-                elif self._on_hold:
-                    held_since = None
-                # Engines have room, and admission lets no prompt begin: that time is recorded.
-                elif held_since is None and self._starting == 0 and self.pool.has_room():
-                    held_since = self._events.clock()
-                await self._wake.wait()
+        After some prompts, or when none may be dispatched, it waits until something has changed: a request
+        has left its engine, an engine has joined, the job has a new version or step. It has no deadline: the
+        training loop watches how long its step waits for groups."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                await self._dispatch(tasks)
+        finally:
+            self._give_up(self._groups)
+
+    async def _dispatch(self, tasks: asyncio.TaskGroup) -> None:
+        held_since: float | None = None
+        while True:
+            self._wake.clear()
+            dispatched = 0
+            while dispatched < _GROUPS_A_TURN and (prompt := self._dispatch_next()) is not None:
+                dispatched += 1
+                task = tasks.create_task(self._grow(prompt), name=f"group-{prompt.uid}")
+                self._groups[prompt.uid] = task
+            placed = not self._on_hold and self.pool.decide()
+            if dispatched and held_since is not None:
+                waited = self._events.clock() - held_since
+                self._events.add("admission_wait", self.pool.step, held_since, waited)
+            if dispatched or self._on_hold:
+                held_since = None
+            # Engines have room, and admission lets no prompt begin: that time is recorded.
+            elif held_since is None and not placed and self.pool.wants_group():
+                held_since = self._events.clock()
+            if dispatched or placed:
+                # There may be more to dispatch: in the next turn of the loop, so that others have theirs.
+                asyncio.get_running_loop().call_soon(self._wake.set)
+            await self._wake.wait()
 
     def poke(self) -> None:
         """Something that admission depends on has changed."""
@@ -124,8 +136,12 @@ class Rollouter:
             del self._groups[uid]
         self.counts.cancel(reason, len(tasks))
         await asyncio.gather(*tasks.values(), return_exceptions=True)
-        # A response that was cancelled before it began has not asked for an engine, and never will.
-        self._starting = 0
+        self._give_up(tasks)
+
+    def _give_up(self, uids: Iterable[int]) -> None:
+        """The tasks of these groups have ended; what the pool still has of them is no use any more."""
+        for uid in uids:
+            self.pool.cancel(uid)
 
     def restart(self, controller: StalenessController, todo: Iterator[int]) -> None:
         """Go on from another state of the job, for which the engines have their weights."""
@@ -135,28 +151,30 @@ class Rollouter:
         self._on_hold = False
         self.poke()
 
-    def _next_uid(self) -> int | None:
-        """The next prompt, if admission and the engines have room for it; it is then dispatched."""
-        # Responses that have not asked for an engine yet will take room that the pool still counts as free.
-        if self._on_hold or self._starting:
+    def _dispatch_next(self) -> Prompt | None:
+        """Dispatch the next prompt, if admission and routing let it; which it was."""
+        if self._on_hold:
             return None
         version = self.pool.oldest_version()
-        if version is None or not self.pool.has_room() or self._controller.room(version) == 0:
+        if version is None or not self.pool.wants_group() or self._controller.room(version) == 0:
             return None
         uid = next(self._todo, None)
-        if uid is not None:
-            self._controller.dispatched(uid, version)
-            self.counts.dispatch()
-        return uid
+        if uid is None:
+            return None
+        self._controller.dispatched(uid, version)
+        self.counts.dispatch()
+        with self._events.span("prompt_fetch", self.pool.step, uid=uid):
+            prompt = self._prompts(uid)
+        samples, deadline = self._settings.samples_per_prompt, self._controller.deadline(uid)
+        self.pool.dispatch(GroupRequest(uid, prompt.row, len(prompt.tokens), samples, deadline))
+        return prompt
 
-    async def _grow(self, uid: int) -> None:
+    async def _grow(self, prompt: Prompt) -> None:
         """One group, from prompt to queue. Nothing here has a deadline of its own: engines end their requests
         or die, the scorer has a time limit for each reward, and so has the sink for its put."""
         # Kept: after a `hold` there is another controller, which does not know this group.
-        controller, step = self._controller, self.pool.step
+        controller, uid = self._controller, prompt.uid
         version = controller.dispatch_version(uid)
-        with self._events.span("prompt_fetch", step, uid=uid):
-            prompt = self._prompts(uid)
         async with asyncio.TaskGroup() as tasks:
             growing = [
                 tasks.create_task(self._respond(prompt, index))
@@ -202,14 +220,11 @@ class Rollouter:
 
     async def _respond(self, prompt: Prompt, index: int) -> Response:
         """One response, over as many engines and attempts as it takes."""
-        # It asks for its engine in this same turn of the loop.
-        self._starting -= 1
-        if self._starting == 0:
-            self.poke()
+        key = RequestKey(prompt.uid, index)
         response = Response(began=self._events.clock())
         seed = response_seed(self._settings.seed, prompt.uid, index)
         while True:
-            slot = await self.pool.acquire((prompt.uid, index))
+            slot = await self.pool.acquire(key)
             self._attempts += 1
             request = Request(
                 request_id=request_id(prompt.uid, index, self._attempts),
@@ -218,17 +233,19 @@ class Rollouter:
                 seed=seed,
                 generated=len(response.tokens),
             )
-            if await self._attempt(slot, request, response, prompt.uid):
+            if await self._attempt(slot, request, response, key):
+                self.pool.finished(key, len(response.tokens))
                 return response
+            if self.pool.interrupted(key, len(response.tokens)):
+                self.counts.restarted_requests += 1
+                response.begin_anew()
 
-    async def _attempt(self, slot: EngineSlot, request: Request, response: Response, uid: int) -> bool:
+    async def _attempt(self, slot: EngineSlot, request: Request, response: Response, key: RequestKey) -> bool:
         """One stay on the engine on which the request was placed; whether the response is complete then."""
-        if slot.leaving:
-            # The engine was told to leave after the request was placed and before this task had its turn.
-            self.pool.release(slot)
+        if not self.pool.may_submit(slot, key):
             return False
         began = self._events.clock()
-        slot.requests.add(request.request_id)
+        self.pool.submitted(slot, key, request.request_id, request.generated)
         try:
             generation = await slot.engine.submit(request)
         except EngineDied as error:
@@ -236,8 +253,7 @@ class Rollouter:
             self.pool.lost(slot, str(error))
             return False
         finally:
-            slot.requests.discard(request.request_id)
-            self.pool.release(slot)
+            slot.requests.pop(request.request_id)
         now = self._events.clock()
         response.extend(generation, slot.engine.name, now)
         if generation.finish == "abort" and len(response.tokens) >= self._settings.max_response_tokens:
@@ -245,7 +261,7 @@ class Rollouter:
             response.finish = "length"
         slot.events.add(
             "generate", self.pool.step, began, now - began,
-            uid=uid, request=request.request_id, tokens=len(generation.tokens),
+            uid=key.uid, request=request.request_id, tokens=len(generation.tokens),
             length=len(response.tokens), finish=response.finish,
         )  # fmt: skip
         if response.finish != "abort":

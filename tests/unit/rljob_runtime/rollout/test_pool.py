@@ -8,6 +8,9 @@ import pytest
 
 from rljob_runtime.engines.protocol import EngineDied
 from rljob_runtime.rollout.pool import EnginePool, EngineSlot
+from rljob_runtime.routing.book import Book
+from rljob_runtime.routing.policy import Policy
+from rljob_runtime.routing.requests import GroupRequest, Move, RequestKey
 from rljob_runtime.simulate.virtual_loop import run_virtual
 from rljob_runtime.trace.record.event_log import EventLog
 
@@ -30,11 +33,16 @@ class RecordingEngine:
 class Site:
     """A pool with engines of the given limits, which have joined."""
 
-    def __init__(self, *limits: int, joined: bool = True) -> None:
+    def __init__(self, *limits: int, joined: bool = True, policy: Policy | None = None) -> None:
         self.lost: list[str] = []
         self.changes = 0
-        self.pool = EnginePool(asyncio.get_running_loop().time, lambda slot, why: self.lost.append(why))
+        self.pool = EnginePool(
+            asyncio.get_running_loop().time, lambda slot, why: self.lost.append(why), policy
+        )
         self.pool.listen(self._changed)
+        # As the rollouter does, which carries out what the router decides after every change.
+        self.pool.listen(self.pool.decide)
+        self.samples = 0
         self.slots = [self.add(limit) for limit in limits]
         if joined:
             for slot in self.slots:
@@ -49,12 +57,28 @@ class Site:
         self.pool.add(slot)
         return slot
 
+    def dispatch(self, uid: int) -> RequestKey:
+        """A group of one response."""
+        self.pool.dispatch(GroupRequest(uid, uid, 4, 1))
+        self.pool.decide()
+        return RequestKey(uid, 0)
+
     async def place(self, count: int) -> list[int]:
         """Places requests one after the other; on which engines."""
-        return [(await self.pool.acquire((0, index))).number for index in range(count)]
+        self.samples += count
+        keys = [self.dispatch(uid) for uid in range(self.samples - count, self.samples)]
+        return [(await self.pool.acquire(key)).number for key in keys]
 
-    def wait(self, *priority: int) -> "asyncio.Task[EngineSlot]":
-        return asyncio.ensure_future(self.pool.acquire((priority[0], priority[1])))
+    def release(self, slot: EngineSlot) -> None:
+        """The oldest request on this engine ends."""
+        placed = self.pool._placed
+        self.pool.finished(next(key for key in placed if placed[key] is slot), 1)
+
+    def wait(self, uid: int) -> "asyncio.Task[EngineSlot]":
+        return asyncio.ensure_future(self.pool.acquire(self.dispatch(uid)))
+
+    def has_room(self) -> bool:
+        return self.pool.wants_group()
 
     @property
     def running(self) -> list[int]:
@@ -85,27 +109,21 @@ def test_where_requests_are_placed(
     virtual(main())
 
 
-def test_a_request_that_waits_is_placed_by_priority_then_arrival() -> None:
+def test_of_requests_that_wait_the_oldest_group_goes_first() -> None:
     async def main() -> None:
         site = Site(1)
         (slot,) = site.slots
         await site.place(1)
-        placed: list[str] = []
-
-        async def wait(name: str, priority: tuple[int, int]) -> None:
-            await site.pool.acquire(priority)
-            placed.append(name)
-
-        tasks = [
-            asyncio.ensure_future(wait(name, priority))
-            for name, priority in [("late", (7, 0)), ("b", (3, 1)), ("a", (3, 0)), ("a again", (3, 0))]
-        ]
+        waiting = {uid: site.wait(uid) for uid in (7, 4, 3)}
         await asyncio.sleep(1)
-        assert placed == [] and not site.pool.has_room()
-        for _ in tasks:
-            site.pool.release(slot)
+        order: list[int] = []
+        for uid, task in waiting.items():
+            task.add_done_callback(lambda _, uid=uid: order.append(uid))  # type: ignore[misc]
+        assert not site.has_room()
+        for _ in waiting:
+            site.release(slot)
             await asyncio.sleep(1)
-        assert placed == ["a", "a again", "b", "late"]
+        assert order == [3, 4, 7]
         assert slot.running == 1
 
     virtual(main())
@@ -114,10 +132,10 @@ def test_a_request_that_waits_is_placed_by_priority_then_arrival() -> None:
 def test_nobody_overtakes_one_that_waits_when_an_engine_joins() -> None:
     async def main() -> None:
         site = Site(2, joined=False)
-        waiting = [site.wait(0, index) for index in range(3)]
+        waiting = [site.wait(uid) for uid in range(3)]
         await asyncio.sleep(1)
         site.pool.join(site.slots[0])
-        assert not site.pool.has_room(), "its two places are for those that wait"
+        assert not site.has_room(), "its two places are for those that wait"
         await asyncio.sleep(1)
         assert [task.done() for task in waiting] == [True, True, False]
         waiting[2].cancel()
@@ -125,47 +143,133 @@ def test_nobody_overtakes_one_that_waits_when_an_engine_joins() -> None:
     virtual(main())
 
 
-def test_one_that_is_cancelled_while_it_waits_is_not_placed() -> None:
+def test_a_group_that_is_given_up_while_it_waits_is_not_placed() -> None:
     async def main() -> None:
         site = Site(1)
         await site.place(1)
-        first, second = site.wait(0, 0), site.wait(0, 1)
+        first, second = site.wait(1), site.wait(2)
         await asyncio.sleep(1)
         first.cancel()
+        site.pool.cancel(1)
         await asyncio.sleep(1)
-        site.pool.release(site.slots[0])
+        site.release(site.slots[0])
         await asyncio.sleep(1)
         assert second.done() and site.running == [1]
 
     virtual(main())
 
 
-def test_one_that_is_cancelled_in_the_moment_it_is_placed_is_released() -> None:
+def test_a_group_that_is_given_up_in_the_moment_it_is_placed_is_released() -> None:
     async def main() -> None:
         site = Site(1)
         await site.place(1)
-        waiting = site.wait(0, 0)
+        waiting = site.wait(1)
         await asyncio.sleep(1)
-        site.pool.release(site.slots[0])  # It is placed now, and learns of it in the next turn of the loop.
+        site.release(site.slots[0])  # It is placed now, and learns of it in the next turn of the loop.
         assert site.running == [1]
         waiting.cancel()
+        site.pool.cancel(1)
         await asyncio.sleep(1)
         assert waiting.cancelled() and site.running == [0]
-        assert site.pool.has_room()
+        assert site.has_room()
 
     virtual(main())
 
 
-def test_those_that_were_cancelled_do_not_count_as_waiting() -> None:
+def test_groups_that_were_given_up_do_not_count_as_waiting() -> None:
     async def main() -> None:
         site = Site(1, joined=False)
-        waiting = [site.wait(0, index) for index in range(3)]
+        waiting = [site.wait(uid) for uid in range(3)]
         await asyncio.sleep(1)
-        for task in waiting:
+        for uid, task in enumerate(waiting):
             task.cancel()
+            site.pool.cancel(uid)
+            site.pool.cancel(uid)
         await asyncio.sleep(1)
         site.pool.join(site.slots[0])
-        assert site.pool.has_room() and site.running == [0]
+        assert site.has_room() and site.running == [0]
+
+    virtual(main())
+
+
+# Moves
+
+
+class MovesAsTold(Policy):
+    """Moves what a test puts into `told`."""
+
+    def __init__(self) -> None:
+        self.told: list[Move] = []
+
+    def moves(self, book: Book, now: float) -> list[Move]:
+        told, self.told = self.told, []
+        return told
+
+
+def test_a_response_that_moves_is_aborted_and_goes_on_where_its_place_is_kept() -> None:
+    async def main() -> None:
+        policy = MovesAsTold()
+        site = Site(2, 2, policy=policy)
+        first, second = site.slots
+        assert await site.place(3) == [0, 1, 0]
+        key = RequestKey(2, 0)
+        site.pool.submitted(first, key, "2.0#1", 0)
+        policy.told = [Move(key, 1)]
+        site.pool.decide()
+        await asyncio.sleep(1)
+        engine: Any = first.engine
+        assert engine.aborted == ["2.0#1"] and not site.pool.may_submit(first, key)
+        waiting = site.wait(9)
+        await asyncio.sleep(1)
+        assert not waiting.done(), "the second engine keeps its last place"
+        assert site.pool.interrupted(key, 5) is False
+        assert await site.pool.acquire(key) is second
+        await asyncio.sleep(1)
+        assert waiting.result() is first and site.running == [2, 2]
+
+    virtual(main())
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_response_that_moves_may_begin_anew(restart: bool) -> None:
+    async def main() -> None:
+        policy = MovesAsTold()
+        site = Site(1, policy=policy)
+        await site.place(1)
+        key = RequestKey(0, 0)
+        site.pool.submitted(site.slots[0], key, "0.0#1", 0)
+        policy.told = [Move(key, None, restart)]
+        site.pool.decide()
+        assert site.pool.interrupted(key, 5) is restart
+        assert await site.pool.acquire(key) is site.slots[0]
+        assert site.pool.router.book.request(key).tokens == (0 if restart else 5)
+
+    virtual(main())
+
+
+def test_an_engine_that_dies_when_a_response_is_to_leave_it_is_lost() -> None:
+    async def main() -> None:
+        policy = MovesAsTold()
+        site = Site(1, policy=policy)
+        await site.place(1)
+        engine: Any = site.slots[0].engine
+        engine.dead = True
+        site.pool.submitted(site.slots[0], RequestKey(0, 0), "0.0#1", 0)
+        policy.told = [Move(RequestKey(0, 0), None)]
+        site.pool.decide()
+        await asyncio.sleep(1)
+        assert site.lost == ["engine engine-0: killed"]
+
+    virtual(main())
+
+
+def test_progress_counts_the_tokens_of_earlier_attempts() -> None:
+    async def main() -> None:
+        site = Site(1)
+        await site.place(1)
+        site.pool.submitted(site.slots[0], RequestKey(0, 0), "0.0#2", 100)
+        site.pool.progressed(site.slots[0], {"0.0#2": 7, "0.0#1": 99})
+        assert site.pool.router.book.request(RequestKey(0, 0)).tokens == 107
 
     virtual(main())
 
@@ -190,7 +294,7 @@ def test_who_gets_requests(state: str) -> None:
         if change is not None:
             change(site.pool, site.slots[0])
             await asyncio.sleep(0)
-        assert site.pool.has_room() is gets
+        assert site.has_room() is gets
         assert (site.pool.oldest_version() is not None) is gets
 
     virtual(main())
@@ -205,10 +309,10 @@ def test_a_leaving_engine_does_not_join() -> None:
         clearing = asyncio.ensure_future(site.pool.clear(site.slots[0], 9))
         await asyncio.sleep(1)
         site.pool.join(site.slots[0])
-        assert not site.slots[0].joined and not site.pool.has_room()
-        site.pool.release(site.slots[0])
+        assert not site.slots[0].joined and not site.has_room()
+        site.release(site.slots[0])
         await clearing
-        assert not site.pool.has_room()
+        assert not site.has_room()
 
     virtual(main())
 
@@ -221,11 +325,11 @@ def test_what_a_lost_engine_ran_is_released_and_brings_it_not_back() -> None:
         site.pool.lost(site.slots[0], "told twice")
         assert site.lost == ["killed"]
         assert site.pool.slots == site.slots[1:]
-        site.pool.release(site.slots[0])
-        site.pool.release(site.slots[0])
+        site.release(site.slots[0])
+        site.release(site.slots[0])
         assert site.running == [0, 1]
         assert await site.place(1) == [1]
-        assert not site.pool.has_room()
+        assert not site.has_room()
 
     virtual(main())
 
@@ -247,7 +351,8 @@ def test_an_engine_that_was_never_added_may_be_removed() -> None:
 
 
 def submitted(site: Site, slot: EngineSlot, *names: str) -> None:
-    slot.requests.update(names)
+    for sample, name in enumerate(names):
+        site.pool.submitted(slot, RequestKey(sample, 0), name, 0)
 
 
 def test_clear_aborts_what_is_submitted_and_waits_until_nothing_is_placed() -> None:
@@ -267,7 +372,7 @@ def test_clear_aborts_what_is_submitted_and_waits_until_nothing_is_placed() -> N
         for _ in range(3):
             await asyncio.sleep(1)
             assert not ended
-            site.pool.release(slot)
+            site.release(slot)
         await clearing
         assert sorted(slot.engine.aborted) == ["0.0#1", "0.1#2"]
         assert ended == [3.0] and site.lost == []
@@ -383,10 +488,10 @@ def test_idle_time_is_what_passes_without_a_request() -> None:
         await site.place(2)
         await asyncio.sleep(4)
         idle.append(slot.idle(clock()))
-        pool.release(slot)
+        site.release(slot)
         await asyncio.sleep(8)
         idle.append(slot.idle(clock()))
-        pool.release(slot)
+        site.release(slot)
         await asyncio.sleep(16)
         idle.append(slot.idle(clock()))
         assert idle == [0.0, 2.0, 2.0, 2.0, 18.0]
@@ -412,7 +517,7 @@ def test_listeners_hear_of_what_may_make_room() -> None:
         await site.place(1)
         assert site.changes == heard
         for act in (
-            lambda: site.pool.release(site.slots[0]),
+            lambda: site.release(site.slots[0]),
             lambda: site.pool.lost(site.slots[0], "killed"),
             lambda: site.pool.remove(site.slots[1]),
         ):

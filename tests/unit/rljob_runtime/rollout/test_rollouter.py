@@ -101,9 +101,7 @@ class Rollout:
         self.running.cancel()
         await asyncio.gather(self.running, return_exceptions=True)
         assert [slot.running for slot in self.slots] == [0] * len(self.slots), "every request was released"
-        assert [slot.requests for slot in self.slots] == [set()] * len(self.slots), (
-            "none is taken for running"
-        )
+        assert [slot.requests for slot in self.slots] == [{}] * len(self.slots), "none is taken for running"
 
     def _prompt(self, uid: int) -> Prompt:
         self.fetched.append(uid)
@@ -260,16 +258,17 @@ def test_a_response_begins_again_when_its_engine_dies() -> None:
 def test_one_that_was_placed_on_an_engine_that_leaves_meanwhile_goes_elsewhere() -> None:
     async def main() -> None:
         async with Rollout((1, 1), 3, length=10, prompts=1) as job:
-            leaving, release = job.slots[0], job.pool.release
+            leaving, decide = job.slots[0], job.pool.decide
 
-            def then_leave(slot: EngineSlot) -> None:
-                release(slot)
-                if slot is leaving and not slot.leaving:
-                    assert slot.running == 1, "the third request waited for this"
-                    slot.leaving = True
-                    job.pool.leave(slot)
+            def then_leave() -> bool:
+                placed = decide()
+                if job.engines[0].given and leaving.running and not leaving.requests and not leaving.leaving:
+                    # The third request was placed on it, and has not been submitted.
+                    leaving.leaving = True
+                    job.pool.leave(leaving)
+                return placed
 
-            job.pool.release = then_leave  # type: ignore[method-assign]
+            job.pool.decide = then_leave  # type: ignore[method-assign]
             await asyncio.sleep(25)
             assert [len(engine.given) for engine in job.engines] == [1, 2]
             assert leaving.running == 0 and len(job.groups) == 1

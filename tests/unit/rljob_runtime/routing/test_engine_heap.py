@@ -1,4 +1,4 @@
-"""Least-loaded placement, rule by rule, and against a policy that looks at every engine."""
+"""The engine with the smallest share in use, rule by rule, and against a look at every engine."""
 
 import random
 
@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_runtime.routing.place import EngineLoad, LeastLoaded
+from rljob_runtime.routing.engine_heap import EngineHeap
+
+Load = tuple[int, int]
+"""Requests on an engine, and its limit."""
+
+
+def share(load: Load | None) -> float | None:
+    """What the default policy scores an engine by; None where it has no room."""
+    return None if load is None or load[0] >= load[1] else load[0] / load[1]
+
 
 CASES = {
     "no engine": ([], None),
@@ -25,93 +34,89 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_choice(case: str) -> None:
     loads, chosen = CASES[case]
-    policy = LeastLoaded()
+    heap = EngineHeap()
     for engine, load in enumerate(loads):
-        policy.changed(engine, None if load is None else EngineLoad(*load))
-    assert policy.choose() == chosen
-    assert policy.choose() == chosen, "choosing counts nothing"
+        heap.set(engine, share(load))
+    assert heap.best() == chosen
+    assert heap.best() == chosen, "choosing counts nothing"
 
 
 def test_a_choice_follows_what_has_changed() -> None:
-    policy = LeastLoaded()
+    heap = EngineHeap()
     for engine, load, chosen in [
-        (0, EngineLoad(0, 2), 0),
-        (1, EngineLoad(0, 2), 0),
-        (0, EngineLoad(1, 2), 1),
-        (1, EngineLoad(1, 2), 0),
-        (0, EngineLoad(2, 2), 1),
-        (1, EngineLoad(2, 2), None),
-        (1, EngineLoad(1, 2), 1),
+        (0, (0, 2), 0),
+        (1, (0, 2), 0),
+        (0, (1, 2), 1),
+        (1, (1, 2), 0),
+        (0, (2, 2), 1),
+        (1, (2, 2), None),
+        (1, (1, 2), 1),
         (1, None, None),
-        (1, EngineLoad(1, 2), 1),
-        (0, EngineLoad(0, 2), 0),
+        (1, (1, 2), 1),
+        (0, (0, 2), 0),
     ]:
-        policy.changed(engine, load)
-        assert policy.choose() == chosen
+        heap.set(engine, share(load))
+        assert heap.best() == chosen
 
 
 loads = st.none() | st.builds(
-    lambda limit, running: EngineLoad(min(running, limit), limit),
+    lambda limit, running: (min(running, limit), limit),
     st.sampled_from([1, 2, 3, 4, 8]),
     st.integers(0, 8),
 )
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), loads), max_size=300))
-def test_it_chooses_as_a_look_at_every_engine_does(changes: list[tuple[int, EngineLoad | None]]) -> None:
-    policy, known = LeastLoaded(), {}
+def test_it_chooses_as_a_look_at_every_engine_does(changes: list[tuple[int, Load | None]]) -> None:
+    heap, known = EngineHeap(), {}
     for engine, load in changes:
-        policy.changed(engine, load)
+        heap.set(engine, share(load))
         known[engine] = load
         free = [
-            (load.running / load.limit, number)
+            (load[0] / load[1], number)
             for number, load in known.items()
-            if load is not None and load.running < load.limit
+            if load is not None and load[0] < load[1]
         ]
-        assert policy.choose() == min(free, default=(0.0, None))[1]
+        assert heap.best() == min(free, default=(0.0, None))[1]
 
 
 def test_it_still_does_after_many_changes() -> None:
     """So many that what does not hold any more is thrown away, many times over."""
-    rng, policy = random.Random(0), LeastLoaded()
-    known = [EngineLoad(0, limit) for limit in (1, 2, 3, 4, 8, 8, 16)]
+    rng, heap = random.Random(0), EngineHeap()
+    known = [(0, limit) for limit in (1, 2, 3, 4, 8, 8, 16)]
     for engine, load in enumerate(known):
-        policy.changed(engine, load)
+        heap.set(engine, share(load))
     for _ in range(5000):
         engine = rng.randrange(len(known))
-        known[engine] = EngineLoad(rng.randint(0, known[engine].limit), known[engine].limit)
-        policy.changed(engine, known[engine])
-        free = [
-            (load.running / load.limit, number)
-            for number, load in enumerate(known)
-            if load.running < load.limit
-        ]
-        assert policy.choose() == min(free, default=(0.0, None))[1]
+        known[engine] = (rng.randint(0, known[engine][1]), known[engine][1])
+        heap.set(engine, share(known[engine]))
+        free = [(load[0] / load[1], number) for number, load in enumerate(known) if load[0] < load[1]]
+        assert heap.best() == min(free, default=(0.0, None))[1]
 
 
 @pytest.mark.parametrize("engines", [1, 8, 1024])
 def test_its_memory_grows_with_the_engines_and_not_with_the_requests(engines: int) -> None:
-    policy = LeastLoaded()
+    heap = EngineHeap()
     for engine in range(engines):
-        policy.changed(engine, EngineLoad(0, 4))
+        heap.set(engine, share((0, 4)))
     for turn in range(20 * engines + 2000):
-        policy.changed(turn % engines, EngineLoad(turn // engines % 4, 4))
-    assert len(policy._heap) <= 3 * engines + 64
+        heap.set(turn % engines, share((turn // engines % 4, 4)))
+    assert len(heap._heap) <= 3 * engines + 64
 
 
 def test_a_load_that_has_not_changed_leaves_nothing_behind() -> None:
-    policy = LeastLoaded()
+    heap = EngineHeap()
     for _ in range(10):
-        policy.changed(0, EngineLoad(1, 4))
-    assert len(policy._heap) == 1
+        heap.set(0, share((1, 4)))
+    assert len(heap._heap) == 1
 
 
 def test_what_few_engines_leave_behind_is_not_cleared_up_at_each_change() -> None:
-    policy = LeastLoaded()
-    heap = policy._heap
+    heap = EngineHeap()
+    entries = heap._heap
     for turn in range(50):
-        policy.changed(0, EngineLoad(turn % 3, 4))
-    assert policy._heap is heap
+        heap.set(0, share((turn % 3, 4)))
+    assert heap._heap is entries
 
 
 def test_a_decision_looks_at_few_engines_however_many_there_are() -> None:
@@ -130,17 +135,17 @@ def test_a_decision_looks_at_few_engines_however_many_there_are() -> None:
             return Counted(other / int(self))
 
     engines, decisions = 1024, 5000
-    policy, running, limit = LeastLoaded(), [0] * engines, Limit(98)
+    heap, running, limit = EngineHeap(), [0] * engines, Limit(98)
     for engine in range(engines):
-        policy.changed(engine, EngineLoad(0, limit))
+        heap.set(engine, share((0, limit)))
     compared = 0
     for turn in range(decisions):
-        chosen = policy.choose()
+        chosen = heap.best()
         assert chosen is not None
         running[chosen] += 1
-        policy.changed(chosen, EngineLoad(running[chosen], limit))
+        heap.set(chosen, share((running[chosen], limit)))
         ended = turn * 7 % engines
         if running[ended]:
             running[ended] -= 1
-            policy.changed(ended, EngineLoad(running[ended], limit))
+            heap.set(ended, share((running[ended], limit)))
     assert compared / decisions < 100

@@ -1,0 +1,84 @@
+"""What a routing policy decides, and a base that decides nothing special: every request may go to any engine,
+oldest group first, and none moves.
+
+A policy reads the `Book` and never changes it; the `Router` executes. Requests wait in lanes: an engine takes
+requests from the lanes that it serves, of all that wait there the one with the smallest rank first. Pure.
+"""
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple, TypeAlias
+
+from rljob_runtime.routing.book import Book, EngineState, GroupState, RequestState
+from rljob_runtime.routing.requests import Move
+
+Lane: TypeAlias = int | Literal["any", "fast", "heavy"]
+"""Where requests wait: for any engine, for those of a pool, or for the one engine with this number."""
+Rank: TypeAlias = tuple[float, ...]
+"""The smallest goes first. Within a lane all ranks have the same length."""
+
+
+class Entry(NamedTuple):
+    """Where and in which order a request waits."""
+
+    lane: Lane
+    rank: Rank
+
+
+class Policy:
+    """See the module. Subclasses override what they decide otherwise; each call is told what has happened and
+    returns the requests whose entry it changes."""
+
+    eager = False
+    """Whether groups are dispatched while requests of other groups wait: as long as engines have room for
+    more than the first responses that wait. Else only when no request waits, which keeps groups as fresh as
+    they can be."""
+
+    def newcomer_room(self, book: Book) -> int:
+        """Places on engines that new groups may take now."""
+        return book.room
+
+    def serves(self, engine: EngineState, book: Book) -> tuple[Lane, ...]:
+        """The lanes from which an engine takes requests."""
+        return ("any",)
+
+    def score(self, engine: EngineState) -> float | None:
+        """Of the engines with room the one with the smallest score gets the next request; None: this one is
+        to get none now, although it has room.
+
+        By default by the share of its limit in use, and not by the number of requests, because engines differ
+        in size: of two engines with 8 requests each the one that can run 64 has more room than the one that
+        can run 16."""
+        return engine.count / engine.shape.limit
+
+    def entry(self, request: RequestState, book: Book) -> Entry | None:
+        """Where a request waits; None: it is held back."""
+        return Entry("any", request.key)
+
+    def engines_changed(self, book: Book) -> Iterable[RequestState]:
+        """An engine has joined for the first time, or is gone."""
+        return ()
+
+    def rescored(self, book: Book, now: float) -> Iterable[EngineState]:
+        """Engines whose lanes or scores have changed for another reason than what is on them."""
+        return ()
+
+    def dispatched(self, group: GroupState, book: Book, now: float) -> Iterable[RequestState]:
+        """A group is under way. Its own requests are asked for their entries in any case."""
+        return ()
+
+    def progressed(self, requests: Iterable[RequestState], book: Book, now: float) -> Iterable[RequestState]:
+        """These running requests have more tokens."""
+        return ()
+
+    def finished(self, request: RequestState, book: Book, now: float) -> Iterable[RequestState]:
+        """A response is complete; its tokens are the last of its group's `finished`."""
+        return ()
+
+    def cancelled(self, group: GroupState, book: Book) -> Iterable[RequestState]:
+        """A group was given up, or all its responses are complete."""
+        return ()
+
+    def moves(self, book: Book, now: float) -> Iterable[Move]:
+        """Which running requests leave their engines. Asked when everything that waits and has room is
+        placed. A move to an engine without room, or of a request that moves already, is passed over."""
+        return ()

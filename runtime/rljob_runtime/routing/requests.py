@@ -1,0 +1,60 @@
+"""What routing is told of, and what it answers: groups, requests, engines, actions. Plain values. Pure."""
+
+from typing import NamedTuple, TypeAlias
+
+from rljob_runtime.routing.cost import StepCost
+
+
+class RequestKey(NamedTuple):
+    """A response: which one of which group."""
+
+    uid: int
+    """The group: the position of its prompt in the job's sequence."""
+    sample: int
+    """The response within the group. Policies that look at one response first take response 0, the probe."""
+
+
+class GroupRequest(NamedTuple):
+    """A group to generate."""
+
+    uid: int
+    row: int
+    """The row of its prompt in the data: groups of one row, in different epochs, tend to have equal
+    lengths."""
+    prompt_tokens: int
+    samples: int
+    """Responses."""
+    deadline: int = 0
+    """Last weight version that may train it."""
+
+
+class EngineShape(NamedTuple):
+    """What is known of an engine when it joins."""
+
+    pool: str
+    """ "fast" or "heavy"."""
+    limit: int
+    """Most requests that it runs at a time."""
+    kv_tokens: int | None = None
+    """Tokens that its KV cache holds; None where that is not known."""
+    cost: StepCost = StepCost()
+
+
+class Place(NamedTuple):
+    """Run this request on this engine, which has room for it."""
+
+    request: RequestKey
+    engine: int
+
+
+class Move(NamedTuple):
+    """Take this request out of the engine that runs it."""
+
+    request: RequestKey
+    engine: int | None
+    """The engine that keeps a place for it; None: it waits again."""
+    restart: bool = False
+    """Whether its tokens are dropped, so that it begins anew."""
+
+
+Action: TypeAlias = Place | Move
