@@ -9,6 +9,7 @@ import fcntl
 import os
 import secrets
 import shutil
+import threading
 import time
 from pathlib import Path
 
@@ -58,15 +59,12 @@ def hold(folder: Path) -> int:
             if folder.is_symlink() or folder.is_file():
                 raise
             continue  # it was swept at this moment
-        if _try_lock(lock):
-            if _is_still(folder / OWNER, lock):
-                return lock
-        elif time.monotonic() > deadline:
+        # By now it is held by a sweep, for a moment, or by its owner.
+        if not _lock_within(lock, deadline - time.monotonic()):
             os.close(lock)
             raise Held(f"{folder} is held by another process")
-        else:
-            # Held by a sweep, for a moment, or by its owner: a lock cannot be waited for with a deadline.
-            time.sleep(0.01)
+        if _is_still(folder / OWNER, lock):
+            return lock
         os.close(lock)
 
 
@@ -77,25 +75,27 @@ def sweep(parent: Path) -> list[Path]:
     deadline = time.monotonic() + _ENDING_SECONDS
     for folder in sorted(parent.glob(f"{PREFIX}*")):
         try:
-            while (ended := remove_unless_held(folder)) is None and time.monotonic() < deadline:
-                time.sleep(0.1)
+            ended = remove_unless_held(folder)
+            # Nothing of the folder is held meanwhile: its run may be resumed.
+            while isinstance(ended, Path) and _freed_within(ended, deadline - time.monotonic()):
+                ended = remove_unless_held(folder)
         except OSError:
             continue  # another user's, or being removed at this moment
-        if ended:
+        if ended is True:
             removed.append(folder)
     return removed
 
 
-def remove_unless_held(folder: Path) -> bool | None:
-    """Whether a folder was removed, which some process held once; None where its own process has ended and
-    one that held a folder inside it has not yet. Raises `OSError`."""
+def remove_unless_held(folder: Path) -> bool | Path:
+    """Whether a folder was removed, which some process held once. Where its own process has ended, and one
+    that holds a folder inside it has not yet, the `OWNER` file of that. Raises `OSError`."""
     owners = sorted(folder.rglob(OWNER), key=lambda path: len(path.parts))
     locks: list[int] = []
     try:
         for owner in owners:
             locks.append(os.open(owner, os.O_RDWR | os.O_CLOEXEC))
             if not _try_lock(locks[-1]):
-                return False if owner.parent == folder or owners[0].parent != folder else None
+                return False if owner.parent == folder or owners[0].parent != folder else owner
             if not _is_still(owner, locks[-1]):
                 return False  # another sweep removed the folder, and somebody has made it anew
         if owners:
@@ -123,6 +123,40 @@ def _try_lock(lock: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _lock_within(lock: int, seconds: float) -> bool:
+    """Wait that long at most for a lock; whether it was taken."""
+    if _try_lock(lock):
+        return True
+    if seconds <= 0:
+        return False
+    # The kernel's wait for a lock has no deadline, so it gets a thread, and a descriptor of its own for the
+    # same lock. The thread closes that: a lock that is taken after the deadline is dropped at once.
+    waiting, taken = os.dup(lock), threading.Event()
+
+    def wait() -> None:
+        try:
+            fcntl.flock(waiting, fcntl.LOCK_EX)
+            taken.set()
+        finally:
+            os.close(waiting)
+
+    threading.Thread(target=wait, name="scratch-lock", daemon=True).start()
+    return taken.wait(seconds)
+
+
+def _freed_within(owner: Path, seconds: float) -> bool:
+    """Wait that long at most until nobody holds a folder, by its `OWNER` file; whether that is so. Raises
+    `OSError`."""
+    try:
+        lock = os.open(owner, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True  # its process removed the folder before it ended
+    try:
+        return _lock_within(lock, seconds)
+    finally:
+        os.close(lock)
 
 
 def _is_still(path: Path, lock: int) -> bool:

@@ -90,6 +90,52 @@ def test_the_processes_of_a_killed_run_are_waited_for(
         assert swept == [run]
 
 
+def test_a_wait_ends_at_once_when_the_holder_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing looks from time to time: the kernel wakes whoever waits for the lock."""
+    monkeypatch.setattr(scratch, "_TURN_SECONDS", 20.0)
+    monkeypatch.setattr(scratch, "_ENDING_SECONDS", 20.0)
+    run = tmp_path / "rljob-run"
+    with holder(run / "start-1") as trainer, holder(run / "start-2") as engine:
+        with holder(run):
+            pass
+        asleep: list[float] = []
+        monkeypatch.setattr(time, "sleep", asleep.append)
+        held: list[int] = []
+        swept: list[Path] = []
+        waits = [
+            threading.Thread(target=lambda: held.append(hold(run / "start-1"))),
+            threading.Thread(target=lambda: swept.extend(sweep(tmp_path))),
+        ]
+        for wait in waits:
+            wait.start()
+        for process in (trainer, engine):
+            process.kill()
+            process.wait()
+        waits[0].join(20)
+        assert held != [] and asleep == []
+        os.close(held[0])
+        waits[1].join(20)
+        assert swept == [run] and asleep == []
+
+
+def test_a_wait_that_was_given_up_keeps_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scratch, "_TURN_SECONDS", 0.1)
+    folder = tmp_path / "rljob-a"
+    with holder(folder) as owner:
+        before = set(threading.enumerate())
+        with pytest.raises(Held):
+            hold(folder)
+        waiting = set(threading.enumerate()) - before
+        owner.kill()
+        owner.wait()
+        for thread in waiting:
+            thread.join(20)
+            assert not thread.is_alive()
+    with holder(folder):
+        assert sweep(tmp_path) == []
+    assert sweep(tmp_path) == [folder]
+
+
 def test_what_is_not_ours_stays(tmp_path: Path) -> None:
     (tmp_path / "rljob-without-owner").mkdir()
     (tmp_path / "other").mkdir()
