@@ -42,6 +42,8 @@ class RolloutWorker:
         self.refused: Counter[str] = Counter()
         """Messages that were refused, by kind."""
         self._engine = load_factory(factory)(name=name, **arguments)
+        self._serves = False
+        """Whether the engine is up."""
         self._name = name
         self._address = address
         self._keys = server_keys(keys)
@@ -74,6 +76,7 @@ class RolloutWorker:
     async def start(self, version: int) -> None:
         began = time.monotonic()
         await self._engine.start(version)
+        self._serves = True
         _log.info("engine %s serves after %.0f s", self._name, time.monotonic() - began)
 
     async def pause(self, mode: PauseMode, begun: int) -> int:
@@ -126,18 +129,21 @@ class RolloutWorker:
             if not gate.token_fits(message.token):
                 self._refuse(identity, "token", "the token does not fit this engine")
                 continue
-            match message.body:
-                case channel.Submit(requests):
-                    for request in requests:
-                        self._begin(identity, request)
-                    self._arrival.set()
-                case channel.Abort(request_ids):
-                    for request_id in request_ids:
-                        # In a task: an abort may take a round trip to the engine core, and reading goes on.
-                        self._spawn(self._engine.abort(request_id))
-                case channel.Received(request_ids):
-                    for request_id in request_ids:
-                        self._results.pop(request_id, None)
+            self._take(identity, message.body)
+
+    def _take(self, identity: bytes, body: "channel.Submit | channel.Abort | channel.Received") -> None:
+        match body:
+            case channel.Submit(requests):
+                for request in requests:
+                    self._begin(identity, request)
+                self._arrival.set()
+            case channel.Abort(request_ids):
+                for request_id in request_ids:
+                    # In a task: an abort may take a round trip to the engine core, and reading goes on.
+                    self._spawn(self._abort(request_id))
+            case channel.Received(request_ids):
+                for request_id in request_ids:
+                    self._results.pop(request_id, None)
 
     def _begin(self, identity: bytes, request: Request) -> None:
         known = request.request_id in self._running
@@ -162,6 +168,15 @@ class RolloutWorker:
         self._results[request.request_id] = result
         self._ended += 1
         self._post(request.request_id)
+
+    async def _abort(self, request_id: str) -> None:
+        try:
+            await self._engine.abort(request_id)
+        except Exception as error:
+            # An engine that is not up has nothing to abort, and may not be able to look for it.
+            if self._serves:
+                raise
+            _log.info("engine %s is not up, and has nothing to abort: %s", self._name, error)
 
     def _post(self, request_id: str) -> None:
         """Send a result, together with all that end in the same turn of the loop."""

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rljob_runtime.engines import channel, rollout_worker
 from rljob_runtime.engines.protocol import EngineDied, PauseMode
 from rljob_runtime.engines.remote import RemoteEngine
 from rljob_runtime.engines.rollout_worker import RolloutWorker
@@ -43,6 +44,44 @@ def test_only_a_drain_may_take_long(mode: PauseMode, seconds: float, alive: bool
         return True
 
     assert run_virtual(main()) is alive
+
+
+class SlowToStart:
+    """An engine that knows nothing of requests before it is up, and then fails at each abort."""
+
+    def __init__(self, name: str) -> None:
+        self.aborted: list[str] = []
+
+    async def start(self, version: int) -> None:
+        pass
+
+    async def abort(self, request_id: str) -> None:
+        self.aborted.append(request_id)
+        raise AttributeError("'NoneType' object has no attribute 'abort'")
+
+
+@pytest.mark.parametrize(
+    ("started", "why"),
+    [(False, None), (True, "engine fast-0: AttributeError: 'NoneType' object has no attribute 'abort'")],
+)
+def test_an_abort_that_fails_ends_a_worker_only_when_its_engine_is_up(
+    monkeypatch: pytest.MonkeyPatch, started: bool, why: str | None
+) -> None:
+    monkeypatch.setattr(process_log, "begin", lambda: None)
+    monkeypatch.setattr(rollout_worker, "load_factory", lambda path: SlowToStart)
+
+    async def main() -> None:
+        worker = RolloutWorker("made:up", {}, "fast-0", "ipc://none", new_keys()[0])
+        worker._closed = asyncio.get_running_loop().create_future()
+        if started:
+            await worker.start(0)
+        worker._take(b"client", channel.Abort(("r1", "r2")))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert worker._engine.aborted == ["r1", "r2"]  # type: ignore[attr-defined]
+        assert (worker._closed.result() if worker._closed.done() else None) == why
+
+    asyncio.run(main())
 
 
 def generation(name: str) -> Generation:
