@@ -287,14 +287,33 @@ async def test_module_that_ends_its_process(folder: Path) -> None:
     assert children() == before
 
 
+MATH = """
+from rljob_runtime.rewards.math import math_answer
+
+def judge(sample):
+    return math_answer(sample, timeout_seconds=1 if "sum" in sample.response else 60)
+"""
+SLOW = r"\boxed{\sum_{k=1}^{100000} \frac{1}{k^2+1}}"
+
+
 async def test_math_in_a_worker(folder: Path) -> None:
-    slow = r"\boxed{\sum_{k=1}^{100000} \frac{1}{k^2+1}}"
-    responses = [r"\boxed{5}", r"\boxed{6}", slow, r"\boxed{5.0}"]
-    arguments = {"timeout_seconds": 1}
-    async with running(folder, "rljob_runtime.rewards.math:math_answer", arguments=arguments) as pool:
+    """The function's own time limit, a signal, ends a comparison and not the worker, which judges on. Only
+    the comparison that would take minutes has a short one: the others may be slow on a busy machine."""
+    (folder / "mathematics.py").write_text(MATH)
+    responses = [r"\boxed{5}", r"\boxed{6}", SLOW, r"\boxed{5.0}"]
+    async with running(folder, "mathematics:judge", timeout_seconds=90.0) as pool:
         scores = await pool.score([sample(response, answer="5") for response in responses])
         assert [score.value for score in scores] == [1.0, 0.0, 0.0, 1.0]
-        assert scores[2].failure == "error: TimeoutError: math-verify took longer than 1 s"
+        assert [score.failure is None for score in scores] == [True, True, False, True]
+        assert pool.counters.worker_restarts == 0
+
+
+async def test_math_that_takes_too_long_says_so(folder: Path) -> None:
+    arguments = {"timeout_seconds": 1}
+    function = "rljob_runtime.rewards.math:math_answer"
+    async with running(folder, function, arguments=arguments, timeout_seconds=90.0) as pool:
+        (score,) = await pool.score([sample(SLOW, answer="5")])
+        assert (score.value, score.failure) == (0.0, "error: TimeoutError: math-verify took longer than 1 s")
         assert pool.counters.worker_restarts == 0
 
 
