@@ -14,6 +14,7 @@ from pathlib import Path
 
 from rljob_api import RLJob
 from rljob_api.errors import Problem
+from rljob_runtime.site.sizes import amounts
 
 GIB = 2**30
 """Bytes."""
@@ -27,6 +28,12 @@ _PROCESS_BYTES = {
 """Memory of a process before it holds weights: imported libraries."""
 _TRAINING_BYTES = 16
 """Per parameter in the trainer: float32 weight, gradient and AdamW's two moments."""
+_CONTROL_GROUP = Path("/sys/fs/cgroup")
+"""In a container this is its own group. Elsewhere it is the root group, which has no limit and none of the
+files that are read here."""
+_RECLAIMABLE = ("inactive_file", "active_file", "slab_reclaimable")
+"""Entries of memory.stat, in bytes: caches that the kernel gives up before it refuses memory to a process.
+Files in shared memory are in none of them."""
 _CHECKPOINT_BYTES = 12
 """Per parameter in a checkpoint: float32 weight and two moments."""
 
@@ -72,7 +79,7 @@ def measure(job: RLJob, checkpoints: Path, shared: bool = False) -> Machine:
     return Machine(
         cores=len(os.sched_getaffinity(0)),  # those that this process may use
         accelerators=_count_accelerators(job.spec.accelerator),
-        memory=available_memory(Path("/proc/meminfo").read_text(), _cgroup_room()),
+        memory=available_memory(Path("/proc/meminfo").read_text(), cgroup_room(_CONTROL_GROUP)),
         shm=shutil.disk_usage("/dev/shm").free if Path("/dev/shm").is_dir() else 0,
         disk=shutil.disk_usage(there).free,
         vllm=importlib.util.find_spec("vllm") is not None,
@@ -81,23 +88,24 @@ def measure(job: RLJob, checkpoints: Path, shared: bool = False) -> Machine:
     )
 
 
-def available_memory(meminfo: str, cgroup_room: int | None) -> int:
-    """Bytes that can still be taken: the kernel's estimate, or the control group's limit if that is less."""
+def available_memory(meminfo: str, room: int | None) -> int:
+    """Bytes that can still be taken: the kernel's estimate, or the control group's `room` if that is less."""
     match = re.search(r"^MemAvailable:\s+(\d+) kB", meminfo, re.MULTILINE)
     if match is None:
         raise ValueError("/proc/meminfo has no MemAvailable")
     available = int(match[1]) * 1024
-    return available if cgroup_room is None else min(available, cgroup_room)
+    return available if room is None else min(available, room)
 
 
-def _cgroup_room() -> int | None:
-    # In a container this is its own group, by version 2 of the interface. Elsewhere it is the root group,
-    # which has no limit and no such files.
-    group = Path("/sys/fs/cgroup")
-    limit, used = group / "memory.max", group / "memory.current"
+def cgroup_room(group: Path) -> int | None:
+    """Bytes that a control group, version 2, may still take; None where it has no limit."""
+    limit, used, stat = (group / f"memory.{name}" for name in ("max", "current", "stat"))
     if not limit.is_file() or not used.is_file() or limit.read_text().strip() == "max":
         return None
-    return max(0, int(limit.read_text()) - int(used.read_text()))
+    account = dict(re.findall(r"^(\w+) (\d+)$", stat.read_text() if stat.is_file() else "", re.MULTILINE))
+    # `memory.current` counts every file that was read or written lately, and stays near the limit after that.
+    reclaimable = sum(int(account.get(name, 0)) for name in _RECLAIMABLE)
+    return max(0, int(limit.read_text()) - int(used.read_text()) + reclaimable)
 
 
 def _count_accelerators(kind: str) -> int:
@@ -199,9 +207,10 @@ def weight_bytes(job: RLJob) -> int:
 def _memory(job: RLJob, parameters: int, machine: Machine) -> Iterator[Problem]:
     needed = memory_needed(job, parameters)
     if needed > machine.memory:
+        takes, has = amounts(needed, machine.memory)
         yield Problem(
             ("spec", "pools"),
-            f"the job takes at least {_gib(needed)} of memory, this machine has {_gib(machine.memory)} free: "
+            f"the job takes at least {takes} of memory, this machine has {has} free: "
             "lower replicas, rollout.engine.vllm.kvCacheGiB or the model's size",
         )
 
@@ -214,10 +223,11 @@ def _shared_memory(job: RLJob, parameters: int, machine: Machine) -> Iterator[Pr
     copies = sync.pull.keep_versions if sync.pull is not None else 1
     needed = (copies + 1) * parameters * weight_bytes(job)
     if needed > machine.shm:
+        takes, has = amounts(needed, machine.shm)
         yield Problem(
             ("spec", "training", "async", "weightSync"),
-            f"{copies + 1} copies of the weights take {_gib(needed)} of /dev/shm, which has "
-            f"{_gib(machine.shm)} free: make it larger (mount -o remount,size=…; containers: --shm-size)",
+            f"{copies + 1} copies of the weights take {takes} of /dev/shm, which has {has} free: "
+            "make it larger (mount -o remount,size=…; containers: --shm-size)",
         )
 
 
@@ -233,16 +243,12 @@ def _disk(job: RLJob, parameters: int, machine: Machine) -> Iterator[Problem]:
     keep = job.spec.training.checkpoint.keep
     needed = (keep + 1) * parameters * _CHECKPOINT_BYTES
     if needed > machine.disk:
+        takes, has = amounts(needed, machine.disk)
         yield Problem(
             ("spec", "training", "checkpoint"),
-            f"{keep} checkpoints and the one being written take {_gib(needed)}, and {_gib(machine.disk)} are "
+            f"{keep} checkpoints and the one being written take {takes}, and {has} are "
             "free there: lower keep, set path to a larger disk, or make room",
         )
-
-
-def _gib(count: int) -> str:
-    """In MiB where GiB would round what is needed, and what is there, to the same 0.0."""
-    return f"{count / GIB:.1f} GiB" if count >= GIB / 10 else f"{count / 2**20:.1f} MiB"
 
 
 def _count(number: int, thing: str) -> str:

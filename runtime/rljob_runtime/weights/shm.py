@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rljob_runtime.site.scratch import PREFIX, Held, discard, hold, sweep
+from rljob_runtime.site.sizes import amounts
 
 _log = logging.getLogger(__name__)
 
@@ -43,20 +44,34 @@ class NoRoom(RuntimeError):
 def choose_root(
     run_id: str, run_folder: Path, copies: int, weight_bytes: int, shared: Path | None = None
 ) -> Path:
-    """Where the job's weights go: shared memory, or the run's folder (with a warning) where that is too small
-    for `copies` of `weight_bytes` each. What killed processes left in shared memory is removed first."""
+    """Where the job's weights go: shared memory, or the run's folder (with a warning) where that cannot be
+    written to, or is too small for `copies` of `weight_bytes` each. What killed processes left in shared
+    memory is removed first."""
     shared = shared or SHARED_MEMORY
     for left in sweep(shared):
         _log.info("removed %s, which a killed process had left", left)
-    needed = copies * weight_bytes
-    free = shutil.disk_usage(shared).free if shared.is_dir() else 0
-    if needed <= free:
+    obstacle = _obstacle(shared, copies, copies * weight_bytes)
+    if obstacle is None:
         return shared / f"{PREFIX}{run_id}"
-    _log.warning(
-        "%s has %.1f GiB free, %d copies of the weights take %.1f GiB: they go through %s, which is slower",
-        shared, free / 2**30, copies, needed / 2**30, run_folder / DISK_FOLDER,
-    )  # fmt: skip
-    return run_folder / DISK_FOLDER
+    disk = run_folder / DISK_FOLDER
+    _log.warning("%s: the weights go through %s, which is slower", obstacle, disk)
+    return disk
+
+
+def _obstacle(shared: Path, copies: int, needed: int) -> str | None:
+    """Why `copies` of the weights, `needed` bytes together, cannot go to that folder; None where they can."""
+    if not shared.is_dir():
+        return f"there is no {shared}"
+    # Such a mount may still say that it has room.
+    if os.statvfs(shared).f_flag & os.ST_RDONLY:
+        return f"{shared} is mounted read-only"
+    free = shutil.disk_usage(shared).free
+    if needed <= free:
+        return None
+    has, takes = amounts(free, needed)
+    return (
+        f"{shared} has {has} free, {copies} {'copy' if copies == 1 else 'copies'} of the weights take {takes}"
+    )
 
 
 class WeightStore:

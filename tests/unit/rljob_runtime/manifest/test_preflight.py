@@ -7,7 +7,15 @@ import pytest
 
 from rljob_api import RLJob
 from rljob_api.errors import dotted
-from rljob_runtime.manifest.preflight import GIB, Machine, available_memory, measure, memory_needed, preflight
+from rljob_runtime.manifest.preflight import (
+    GIB,
+    Machine,
+    available_memory,
+    cgroup_room,
+    measure,
+    memory_needed,
+    preflight,
+)
 from tests.support.disks import small_disk
 from tests.support.jobs import job
 
@@ -178,6 +186,32 @@ def test_memory_of_weights():
 def test_available_memory(room, available):
     text = "MemTotal:        4096 kB\nMemFree:  1 kB\nMemAvailable:   2048 kB\n"
     assert available_memory(text, room) == available
+
+
+STAT = (
+    "anon 4000\nfile 5500\nshmem 500\ninactive_anon 3000\nactive_anon 1500\ninactive_file 4000\n"
+    "active_file 1000\nslab_reclaimable 200\nslab_unreclaimable 300\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("limit", "used", "stat", "room"),
+    [
+        ("10000", "9900", STAT, 100 + 4000 + 1000 + 200),
+        ("10000", "9900", None, 100),
+        ("10000", "9900", "anon 9900\n", 100),
+        ("10000", "10100", "", 0),
+        ("max", "9900", STAT, None),
+        (None, None, None, None),
+    ],
+    ids=["a warm cache", "no account", "no cache", "above its limit", "no limit", "the root group"],
+)
+def test_what_a_control_group_leaves(tmp_path, limit, used, stat, room):
+    """The kernel gives up cached files before it refuses memory, so they do not take any."""
+    for name, text in (("memory.max", limit), ("memory.current", used), ("memory.stat", stat)):
+        if text is not None:
+            (tmp_path / name).write_text(f"{text}\n")
+    assert cgroup_room(tmp_path) == room
 
 
 def test_a_read_only_mount_is_seen(tmp_path):

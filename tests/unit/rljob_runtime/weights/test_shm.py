@@ -2,8 +2,10 @@
 
 import errno
 import os
+import subprocess
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,6 +18,7 @@ from rljob_runtime.weights.shm import (
     choose_root,
     reading,
 )
+from tests.support.disks import small_disk
 
 
 def fill(text: str = "weights"):  # type: ignore[no-untyped-def]
@@ -154,6 +157,33 @@ def test_stores_of_killed_jobs_make_room_for_the_next(
     alive.close()
 
 
+@pytest.mark.parametrize(
+    ("free", "version_bytes", "told"),
+    [
+        (40 * 2**20, 30 * 2**20, "has 40.0 MiB free, 2 copies of the weights take 60.0 MiB"),
+        (3 * 2**30, 2 * 2**30, "has 3.0 GiB free, 2 copies of the weights take 4.0 GiB"),
+        (2 * 2**30, 2**30 + 2**19, "has 2048.0 MiB free, 2 copies of the weights take 2049.0 MiB"),
+        (0, 30 * 2**20, "has 0.0 MiB free, 2 copies of the weights take 60.0 MiB"),
+    ],
+)
+def test_too_little_room_is_told_in_a_unit_that_shows_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch,
+    free: int, version_bytes: int, told: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(shm.shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
+    choose_root("job-1", tmp_path / "run", 2, version_bytes, shared=tmp_path)
+    assert told in caplog.text
+
+
+def test_read_only_shared_memory_is_no_place_for_weights(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with small_disk(tmp_path / "shm", megabytes=1) as shared:
+        subprocess.run(["mount", "-o", "remount,ro", str(shared)], check=True)
+        assert choose_root("job-1", tmp_path / "run", 2, 1000, shared) == tmp_path / "run" / "weights"
+    assert f"{shared} is mounted read-only: the weights go through" in caplog.text
+
+
 def test_where_the_weights_go(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert choose_root("job-1", tmp_path / "run", 2, 1000, shared=tmp_path) == tmp_path / "rljob-job-1"
     assert caplog.text == ""
@@ -162,3 +192,4 @@ def test_where_the_weights_go(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     assert (
         choose_root("job-1", tmp_path / "run", 1, 1, shared=tmp_path / "none") == tmp_path / "run" / "weights"
     )
+    assert f"there is no {tmp_path / 'none'}: the weights go through" in caplog.text
