@@ -72,11 +72,30 @@ class Async(Model):
     0.2 is verl's staleness_threshold=0.2."""
     steps_per_version: int = Field(default=1, ge=1, le=1024)
     """Steps between two weight versions (verl's trigger_parameter_sync_step)."""
+    stale_tokens: Literal["wait", "mask"] = "wait"
+    """What keeps the bound where a response takes longer than it. wait: a step waits for the responses that
+    must be trained now, so that none is older. mask: no step waits for them; the tokens of a response that
+    are older than the bound when it is trained are context and have no loss, so that no trained token is
+    older."""
     weight_sync: WeightSync = WeightSync(push=PushSync())
     """How new weights reach the engines."""
     queue_capacity: int | None = Field(default=None, ge=1, le=100_000_000)
     """Most samples (responses) that wait in the queue or are being generated for it: a prompt is begun only
     when there is a place for its responses. Default: what maxStaleness admits."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            message="staleTokens must be wait unless weightSync is push with inFlight keep or abort: only "
+            "those let a response go on under new weights, and so have fresh tokens beside stale ones",
+            cel="self.staleTokens == 'wait'"
+            " || (has(self.weightSync.push) && self.weightSync.push.inFlight != 'wait')",
+            holds=lambda self: (
+                self.stale_tokens == "wait"
+                or (self.weight_sync.push is not None and self.weight_sync.push.in_flight != "wait")
+            ),
+            fields=("staleTokens", "weightSync.push.inFlight"),
+        ),
+    )
 
 
 class Parallel(Model):

@@ -8,12 +8,15 @@ a fifth of the generation's time. The baseline is the same code with maxStalenes
 """
 
 import statistics
+from collections.abc import Sequence
 
 import numpy as np
 
 from rljob_runtime.engines.fake import FakeTiming
 from rljob_runtime.engines.protocol import Request
+from rljob_runtime.groups.masking import context_tokens
 from rljob_runtime.groups.staleness import StalenessController
+from rljob_runtime.trainer.outline import SampleOutline, outline_of
 from tests.bench.figures import Figure, record
 from tests.support.simulated.simulated_job import Scenario, SimulatedJob
 
@@ -36,10 +39,12 @@ class AggregateBound(StalenessController):
         return tuple(ready[:size]) if len(ready) >= size else None
 
 
-def run(max_staleness: float, controller: type[StalenessController] = StalenessController) -> SimulatedJob:
+def run(
+    max_staleness: float, controller: type[StalenessController] = StalenessController, masks: bool = False
+) -> SimulatedJob:
     scenario = Scenario(
         steps=STEPS, groups_per_step=32, samples_per_prompt=8, max_staleness=max_staleness, engines=4,
-        max_running=128, length_of=length_of, train_seconds=5.0, controller=controller,
+        max_running=128, length_of=length_of, train_seconds=5.0, controller=controller, masks=masks,
         timing=FakeTiming(
             step_seconds=0.01, sequence_seconds=0.0001, prefill_seconds=0.00001, load_seconds=0.1
         ),
@@ -66,7 +71,50 @@ def main() -> None:
         worst = max(step.staleness_max for step in job.steps)
         figures.append(Figure(f"{name}: samples", job.samples_per_second, "samples / virtual s", baseline))
         figures.append(Figure(f"{name}: largest staleness", worst, "versions"))
+    for bound in (1, 2):
+        figures += masked_figures(bound, baseline)
     record("async_vs_sync", figures)
+
+
+def masked_figures(bound: int, baseline: float) -> list[Figure]:
+    """The same job where stale tokens are masked; `baseline`: samples per second of bound 0."""
+    job, name = run(bound, masks=True), f"async, stale tokens masked, bound {bound}"
+    # As the trainer has them, over the whole run instead of a step.
+    outlines = [outline_of(group) for group in job.trained]
+    by_uid = {outline.uid: outline for outline in outlines}
+    found = [
+        (sample, context_tokens(sample.spans, step.step - bound))
+        for step in job.steps
+        for uid in step.uids
+        for sample in by_uid[uid].samples
+    ]
+    found.sort(key=lambda each: each[0].length)
+    quarters = [found[len(found) * place // 4 : len(found) * (place + 1) // 4] for place in range(4)]
+    trained = 1 - masked_share(found)
+    oldest = max(step.trained_age_max for step in job.steps)
+    goal = "≥ 2.8 x" if bound == 1 else None
+    return [
+        Figure(f"{name}: samples", job.samples_per_second, "samples / virtual s", baseline, goal=goal),
+        Figure(
+            f"{name}: samples, weighed by their share of trained tokens", job.samples_per_second * trained,
+            "samples / virtual s", baseline,
+        ),
+        Figure(f"{name}: oldest trained token", oldest, "versions", goal=f"≤ {bound}"),
+        Figure(f"{name}: share of masked tokens", 1 - trained, "share"),
+        Figure(
+            f"{name}: share of responses of which no token is trained",
+            sum(context == sample.length for sample, context in found) / len(found), "share",
+        ),
+        *(
+            Figure(f"{name}: share of masked tokens, {which} quarter", masked_share(quarter), "share")
+            for which, quarter in zip(("shortest", "second", "third", "longest"), quarters, strict=True)
+        ),
+    ]  # fmt: skip
+
+
+def masked_share(found: Sequence[tuple[SampleOutline, int]]) -> float:
+    """Share of the tokens of these responses that are context."""
+    return sum(context for _, context in found) / sum(sample.length for sample, _ in found)
 
 
 if __name__ == "__main__":

@@ -38,7 +38,9 @@ SECTIONS = {
         "as each step waits for the slower of two overlapping batches, and so do the fuller engines, whose tokens "
         "come more slowly. What changes it: hard bound 2 (the supremum is 3), or giving up the hard bound. "
         "Admission alone, as published systems have it with the same setting, is faster here and trains "
-        "some samples many versions late: the table shows how many.",
+        "some samples many versions late: the table shows how many. With `staleTokens: mask` no step waits either, "
+        "and the bound is that of each trained token; the price is the share of tokens that are generated and not "
+        "trained, which is largest among the longest responses.",
     ),
     "async_vs_sync_real": (
         "Asynchronous against synchronous, real engines",

@@ -6,6 +6,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rljob_runtime.groups.staleness import StalenessController
 from rljob_runtime.samples import spans_cover
 from tests.support.simulated.simulated_job import Scenario, SimulatedJob
 
@@ -70,6 +71,33 @@ def test_every_prompt_is_trained_once_within_the_bound(scenario, partial_last, t
             versions = [span.version for span in sample.spans]
             assert versions == sorted(versions)
             assert all(version >= group.dispatch_version for version in versions)
+
+
+@settings(max_examples=60, deadline=None)
+@given(scenario=scenarios, in_flight=st.sampled_from(["keep", "abort"]))
+def test_with_masks_every_prompt_is_trained_once_and_every_trained_token_is_within_the_bound(
+    scenario, in_flight
+):
+    scenario.masks, scenario.in_flight = True, in_flight
+    scenario.controller = WatchedController
+    job = SimulatedJob(scenario).run()
+
+    total = scenario.steps * scenario.groups_per_step
+    assert sorted(group.uid for group in job.trained) == list(range(total))
+    assert max(step.trained_age_max for step in job.steps) <= job.controller.bound.versions
+    assert job.controller.most_outstanding <= job.controller.bound.most_outstanding
+    counts = job.rollouter.counts
+    assert (counts.dispatched, counts.accepted, counts.open) == (total, total, 0)
+
+
+class WatchedController(StalenessController):
+    """Notes how many groups were ever outstanding."""
+
+    most_outstanding = 0
+
+    def dispatched(self, uid: int, version: int) -> None:
+        super().dispatched(uid, version)
+        self.most_outstanding = max(self.most_outstanding, self.outstanding)
 
 
 @settings(max_examples=20, deadline=None)

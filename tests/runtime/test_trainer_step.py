@@ -157,6 +157,57 @@ def test_staleness_and_spans_are_counted(tmp_path: Path) -> None:
     assert later.parity_max is None, "the weights have moved on since version 3 was published"
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_stale_beginning_is_trained_like_a_longer_prompt(tmp_path: Path, name: str, ranks: int) -> None:
+    """With staleTokens: mask, version 4 and bound 1, tokens of version 2 are context."""
+    folder = model_folder(trainer_job(), tmp_path / "model")
+    results = []
+    for stale in (True, False):
+        arguments = folder, ALGORITHMS[name], stale
+        results.append(
+            _train_stale(0, 1, None, *arguments) if ranks == 1 else on_ranks(2, _train_stale, *arguments)[0]
+        )
+    (metrics, weights), (expected, expected_weights) = results
+    for field in ("loss", "policy_loss", "kl", "entropy", "grad_norm", "importance_weight_mean"):
+        assert getattr(metrics, field) == pytest.approx(getattr(expected, field), rel=1e-5, abs=1e-7), field
+    assert (metrics.tokens, metrics.response_tokens) == (expected.tokens, expected.response_tokens)
+    assert metrics.masked.tokens > 0.1 and metrics.masked.oldest_trained == 1
+    assert (metrics.staleness_max, expected.staleness_max) == (2, 1)
+    for tensor, value in expected_weights.items():
+        np.testing.assert_allclose(weights[tensor], value, atol=1e-6, err_msg=tensor)
+
+
+def _train_stale(
+    rank: int, world_size: int, store: Path | None, folder: Path, algorithm: dict[str, Any], stale: bool
+) -> tuple[StepMetrics, Weights]:
+    """Train groups of one response each, of which every second has a stale third; with `stale` false, that
+    third belongs to the prompt instead."""
+    from msgspec.structs import replace
+
+    made = []
+    for group in groups(6, samples=1, seed=1):
+        sample = group.samples[0]
+        size = len(sample.tokens)
+        cut = size // 3 if group.uid % 2 else 0
+        spans = tuple(span for span in (Span(2, 0, cut), Span(3, cut, size)) if span.end > span.start)
+        prompt = group.prompt
+        if not stale:
+            prompt = np.concatenate([prompt, sample.tokens[:cut]])
+            sample = replace(sample, tokens=sample.tokens[cut:], log_probs=sample.log_probs[cut:])
+            spans = (Span(3, 0, size - cut),)
+        made.append(replace(group, prompt=prompt, samples=(replace(sample, spans=spans),)))
+    changes: dict[str, Any] = {"async": {"maxStaleness": 1.0, "staleTokens": "mask"}}
+    schedule = {"promptsPerBatch": 3, "batchesPerStep": 2}
+    with worker(
+        trainer_job(algorithm, schedule=schedule, **changes), folder, rank, world_size, store
+    ) as trainer:
+        metrics = trainer.train_step(4, 4, made if rank == 0 else None)
+        ref = trainer.publish(5)
+        weights = load_file(Path(ref.location) / "model.safetensors") if ref is not None else {}
+        return metrics, {name: value.float().numpy() for name, value in weights.items()}
+
+
 def test_a_step_without_anything_to_learn_leaves_the_weights(tmp_path: Path) -> None:
     from msgspec.structs import replace
 

@@ -70,6 +70,10 @@ GOOD: dict[str, dict[str, Any]] = {
     "as long as the model": {"training.model.random.maxPositionEmbeddings": 24},
     "warm-up to the end": {"training.optimizer.warmupUpdates": 4},
     "epochs": {"training.schedule": {"epochs": 1}, "training.optimizer.warmupUpdates": 1000},
+    "stale tokens masked": {"training.async.staleTokens": "mask"},
+    "stale tokens masked, with requests taken out": {
+        "training.async": {"staleTokens": "mask", "weightSync": {"push": {"inFlight": "abort"}}}
+    },
     "fractional staleness": {"training.async.maxStaleness": 0.2},
     "free-form arguments": {"training.reward.arguments": {"scale": 2, "deep": {"er": [1, "a"]}}},
     "equal weight bounds": {
@@ -146,6 +150,16 @@ BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
         {"training.async.weightSync": {"push": {}, "transport": "nccl"}},
         f"{_TRAINING}.async.weightSync.transport",
         "nccl needs accelerator: nvidia",
+    ),
+    "stale tokens masked where no response goes on": (
+        {"training.async": {"staleTokens": "mask", "weightSync": {"push": {"inFlight": "wait"}}}},
+        f"{_TRAINING}.async.staleTokens",
+        "staleTokens must be wait unless weightSync is push with inFlight keep or abort",
+    ),
+    "stale tokens masked with pull": (
+        {"training.async": {"staleTokens": "mask", "weightSync": {"pull": {}}}},
+        f"{_TRAINING}.async.staleTokens",
+        "staleTokens must be wait unless weightSync is push with inFlight keep or abort",
     ),
     "hccl on nvidia": (
         {"accelerator": "nvidia", "training.async.weightSync": {"push": {}, "transport": "hccl"}},

@@ -59,7 +59,7 @@ def job_settings(job: RLJob, rows: int, origin: Origin = Origin()) -> JobSetting
     """The settings of a job whose data has `rows` prompts in one epoch, from `origin` on."""
     training = job.spec.training
     schedule, samples = training.schedule, training.rollout.samples_per_prompt
-    bound = Bound(training.async_.max_staleness, training.groups_per_step, training.async_.steps_per_version)
+    bound = Bound.of(training)
     if schedule.total_steps is not None:
         left = max(0, schedule.total_steps - origin.step) * bound.groups_per_step
     else:

@@ -14,6 +14,8 @@ from rljob_api.schedule import Schedule
 from rljob_runtime.data.errors import DataError
 from rljob_runtime.data.fingerprint import DataFingerprint, difference
 from rljob_runtime.driver.job_settings import JobSettings, Origin
+from rljob_runtime.groups.masking import context_tokens, oldest_trained
+from rljob_runtime.groups.staleness import Bound
 from rljob_runtime.groups.state import JobState
 from rljob_runtime.samples import Group, decode_group
 from rljob_runtime.trainer.checkpoint import damaged, newest, read_head
@@ -79,13 +81,24 @@ def _fitting(groups: list[Group], state: JobState, settings: JobSettings) -> set
     bound, controller = settings.bound, settings.controller(len(state.ledger))
     version, kept = bound.version_at(state.step), set()
     for group in sorted(groups, key=lambda group: (group.dispatch_version, group.uid)):
-        # The two rules of docs/algorithms.md: a step before its deadline is left beside those kept so far,
-        # whose deadlines are no later; and admission has room for it.
-        in_time = bound.slots(state.step, group.dispatch_version + bound.versions) > controller.outstanding
-        if _as_asked(group, version, settings) and in_time and controller.room(version) > 0:
+        if (
+            _as_asked(group, version, settings)
+            and _in_time(group, state.step, bound, controller.outstanding)
+            and controller.room(version) > 0
+        ):
             controller.dispatched(group.uid, group.dispatch_version)
             kept.add(group.uid)
     return kept
+
+
+def _in_time(group: Group, step: int, bound: Bound, kept: int) -> bool:
+    """Whether steps from `step` on can train it within the bound, beside `kept` others whose deadlines are no
+    later; where stale tokens are masked, whether there is one that is not stale."""
+    if not bound.masks:
+        # Rule 2 of docs/algorithms.md: a step before its deadline is left for it.
+        return bound.slots(step, group.dispatch_version + bound.versions) > kept
+    oldest = oldest_trained(bound, bound.version_at(step))
+    return any(context_tokens(sample.spans, oldest) < len(sample.tokens) for sample in group.samples)
 
 
 def _as_asked(group: Group, version: int, settings: JobSettings) -> bool:

@@ -35,7 +35,6 @@ from rljob_runtime.driver.session import Session
 from rljob_runtime.driver.stop import StopRequest
 from rljob_runtime.driver.storage import StorageNotShared
 from rljob_runtime.exit_codes import ExitCode
-from rljob_runtime.groups.counts import in_words
 from rljob_runtime.job_errors import UnsupportedModel
 from rljob_runtime.manifest.describe import header_of
 from rljob_runtime.run_folder import RunOptions, mark_finished
@@ -164,7 +163,7 @@ class _Running:
                 seconds=seconds,
                 reward=tracker.recent_reward() if tracker is not None else None,
                 outcome=outcome,
-                lost=in_words(tracker.counts) if tracker is not None else None,
+                lost=tracker.lost() if tracker is not None else None,
                 report=str(report) if report is not None else None,
                 checkpoint=str(checkpoint) if checkpoint is not None else None,
                 model=str(self._model) if self._model is not None else None,

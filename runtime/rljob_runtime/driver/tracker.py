@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from rljob_runtime.driver.rates import RateWindow, Reading
-from rljob_runtime.groups.counts import GroupCounts
+from rljob_runtime.groups.counts import GroupCounts, in_words
 from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.trace.record.metrics_log import Interruption, MetricsLog
 from rljob_runtime.trace.record.start_log import Cause
@@ -54,6 +54,10 @@ class Tracker:
         self._steps = 0
         self._tokens = 0
         self._trained_seconds = 0.0
+        self._masked_steps = 0
+        """Steps in which tokens could be masked."""
+        self._masked_shares = 0.0
+        """The sum of their shares of masked tokens."""
         self._begun = False
         self._interruption: Interruption | None = None
 
@@ -97,6 +101,10 @@ class Tracker:
         self._rewards.append(metrics.reward_mean)
         rates = self._window.rates()
         left = (self.progress.total_steps or 0) - metrics.step - 1
+        masked = metrics.masked
+        if masked is not None:
+            self._masked_steps += 1
+            self._masked_shares += masked.tokens
         self.progress = replace(
             self.progress,
             step=metrics.step + 1,
@@ -107,6 +115,7 @@ class Tracker:
             version=version,
             staleness_mean=metrics.staleness_mean,
             staleness_max=metrics.staleness_max,
+            masked_share=masked.tokens if masked is not None else None,
             queue_depth=queue_depth,
             tokens_per_second=rates.tokens_per_second,
             busy=dict(rates.busy),
@@ -117,6 +126,10 @@ class Tracker:
         if not self._with_kl:
             # 0 would look as if it had been measured.
             del values["kl"]
+        if masked is None:
+            del values["masked"]
+        else:
+            values["masked"] = msgspec.structs.asdict(masked)
         values |= {"queue_depth": queue_depth, "tokens_per_second": rates.tokens_per_second}
         values |= {"weight_version": version, "step_seconds": seconds, "busy": dict(rates.busy)}
         values |= {"uids": list(uids), **counts.metrics()}
@@ -126,6 +139,16 @@ class Tracker:
         """Mean reward over the newest steps."""
         rewards = list(self._rewards)[-_TREND_STEPS:]
         return sum(rewards) / len(rewards) if rewards else None
+
+    def lost(self) -> str | None:
+        """What was generated again or not trained, in sentences; None where nothing was."""
+        sentences = [in_words(self.counts)]
+        if self._masked_shares:
+            percent = self._masked_shares / self._masked_steps * 100
+            sentences.append(
+                f"Masked: {percent:.1f} % of a step's response tokens were older than the bound."
+            )
+        return " ".join(filter(None, sentences)) or None
 
     def close(self) -> None:
         """Write out the metrics."""

@@ -13,6 +13,9 @@ bounds the mean age. The hard bound comes from selection: a batch is taken only 
 still be trained before their deadlines, which the admission formula makes possible at any time
 (docs/algorithms.md holds the proof).
 
+With `Bound.masks` the hard bound is that of each trained token instead (`groups.masking`): a batch is taken
+as soon as enough groups are ready, and admission alone holds the producer back.
+
 Pure: no clock, no I/O.
 """
 
@@ -23,6 +26,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+
+from rljob_api.training import Training
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,19 @@ class Bound:
     """G in the formulas: groups that a step trains."""
     steps_per_version: int = 1
     """K in the formulas: steps from one version to the next."""
+    masks: bool = False
+    """Whether tokens beyond the bound are masked, and no step waits for the groups that have them."""
+
+    @staticmethod
+    def of(training: Training) -> "Bound":
+        """The bound of a job."""
+        ahead = training.async_
+        return Bound(
+            ahead.max_staleness,
+            training.groups_per_step,
+            ahead.steps_per_version,
+            masks=ahead.stale_tokens == "mask",
+        )
 
     @property
     def versions(self) -> int:
@@ -77,7 +95,8 @@ def choose_batch(
     A deadline is the last version at which a group may be trained. `outstanding` counts the groups that are
     dispatched and not trained by their deadline; `ready` those of them that wait in the queue; `size` is how
     many groups the step takes, those with the nearest deadlines. Waits while fewer than `size` are ready, or
-    while taking the ready ones would leave some other group without a slot before its deadline.
+    while taking the ready ones would leave some other group without a slot before its deadline; the latter
+    not where `bound.masks`, since there the deadline holds for tokens, and groups outlive it.
 
     Groups with one deadline are alike here, and there are few deadlines, whatever the number of groups.
     """
@@ -89,6 +108,8 @@ def choose_batch(
     for deadline in sorted(ready):
         batch[deadline] = min(ready[deadline], wanted)
         wanted -= batch[deadline]
+    if bound.masks:
+        return batch
     # Up to each deadline the groups left over must fit into the steps that remain (rule 2 of
     # docs/algorithms.md).
     left = 0

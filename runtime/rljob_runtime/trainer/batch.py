@@ -1,8 +1,8 @@
 """From groups to what is trained: responses with their advantages, and what a step says about them. All of
 it follows from the groups' outlines; no tokens are needed.
 
-Guarantees: a response without a reward, and one without tokens, is not trained, but the latter's reward
-counts in its group; the order of responses is that of uids, then of samples. Pure numpy.
+Guarantees: a response without a reward, and one without tokens that may be trained, is not trained, but the
+latter's reward counts in its group; the order of responses is that of uids, then of samples. Pure numpy.
 """
 
 from collections.abc import Sequence
@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rljob_runtime.groups.masking import context_tokens
 from rljob_runtime.parallel.microbatch import Item
 from rljob_runtime.samples import Span
 from rljob_runtime.trainer.advantage import group_advantages
-from rljob_runtime.trainer.outline import GroupOutline
+from rljob_runtime.trainer.outline import GroupOutline, SampleOutline
+from rljob_runtime.trainer.step_metrics import MaskedTokens
 
 
 @dataclass(frozen=True)
@@ -23,22 +25,28 @@ class Response:
     """A response that is trained."""
 
     item: Item
+    context: int
+    """Tokens at its beginning that are not trained, for their age: the rest is predicted from them too, as
+    from the prompt."""
     length: int
-    """Tokens of the response."""
+    """Tokens of the response that are trained: those behind the context."""
     spans: tuple[Span, ...]
-    """Which weights drew which of them."""
+    """Which weights drew which tokens of the response, its context included."""
     advantage: float
 
     def drawn_with(self, version: int | None) -> NDArray[np.bool_]:
-        """Which tokens were drawn with the weights of `version`; shape (response length,)."""
-        mask = np.zeros(self.length, dtype=np.bool_)
+        """Which of the trained tokens were drawn with the weights of `version`; shape (length,)."""
+        mask = np.zeros(self.context + self.length, dtype=np.bool_)
         for span in self.spans:
             mask[span.start : span.end] = span.version == version
-        return mask
+        return mask[self.context :]
 
 
-def responses_of(groups: Sequence[GroupOutline], normalize_by_std: bool) -> list[Response]:
-    """What is trained of the groups. Raises `ValueError` for an empty prompt."""
+def responses_of(
+    groups: Sequence[GroupOutline], normalize_by_std: bool, oldest: int | None = None
+) -> list[Response]:
+    """What is trained of the groups: tokens of version `oldest` and later ones, all where it is None. Raises
+    `ValueError` for an empty prompt."""
     found = []
     for group in groups:
         if group.prompt_length == 0:
@@ -49,14 +57,17 @@ def responses_of(groups: Sequence[GroupOutline], normalize_by_std: bool) -> list
         valid = np.array([not sample.failed for sample in group.samples], dtype=np.bool_)
         advantages = group_advantages(rewards, valid, normalize_by_std)
         for index, sample in enumerate(group.samples):
-            if valid[index] and sample.length:
+            context = context_tokens(sample.spans, oldest)
+            if valid[index] and sample.length > context:
                 item = Item(group.uid, index, group.prompt_length + sample.length)
-                found.append(Response(item, sample.length, sample.spans, float(advantages[index])))
+                trained = sample.length - context
+                found.append(Response(item, context, trained, sample.spans, float(advantages[index])))
     return found
 
 
-def describe(groups: Sequence[GroupOutline], version: int) -> dict[str, Any]:
-    """The `StepMetrics` fields that follow from the groups alone; `version` is the one trained with."""
+def describe(groups: Sequence[GroupOutline], version: int, oldest: int | None = None) -> dict[str, Any]:
+    """The `StepMetrics` fields that follow from the groups alone; `version` is the one trained with, `oldest`
+    the oldest whose tokens are trained, None where all are."""
     samples = [sample for group in groups for sample in group.samples]
     rewards = np.array([sample.reward for sample in samples if not sample.failed], dtype=np.float64)
     lengths = np.array([sample.length for sample in samples], dtype=np.int64)
@@ -74,4 +85,29 @@ def describe(groups: Sequence[GroupOutline], version: int) -> dict[str, Any]:
         "staleness_max": int(ages.max()) if len(ages) else 0,
         "staleness_histogram": {int(age): int(count) for age, count in zip(values, counts, strict=True)},
         "mixed_share": sum(len(sample.spans) > 1 for sample in trained) / max(1, len(trained)),
+        "masked": None if oldest is None else describe_masked(trained, version, oldest),
     }
+
+
+def describe_masked(samples: Sequence[SampleOutline], version: int, oldest: int) -> MaskedTokens:
+    """What is not trained of these responses, since it is older than version `oldest`. Each of them has
+    tokens and a reward."""
+    lengths = np.array([sample.length for sample in samples], dtype=np.int64)
+    contexts = np.array([context_tokens(sample.spans, oldest) for sample in samples], dtype=np.int64)
+    fresh = [span.version for sample in samples for span in sample.spans if span.version >= oldest]
+    # Stable, so that responses of one length are in the same quarters on every rank.
+    quarters = np.array_split(np.argsort(lengths, kind="stable"), 4)
+    shares = [_share(contexts[quarter], lengths[quarter]) for quarter in quarters]
+    return MaskedTokens(
+        tokens=_share(contexts, lengths),
+        responses=float((contexts == lengths).mean()) if len(samples) else 0.0,
+        oldest_trained=version - min(fresh, default=version),
+        shortest_quarter=shares[0],
+        second_quarter=shares[1],
+        third_quarter=shares[2],
+        longest_quarter=shares[3],
+    )
+
+
+def _share(part: NDArray[np.int64], whole: NDArray[np.int64]) -> float:
+    return float(part.sum() / max(1, whole.sum()))

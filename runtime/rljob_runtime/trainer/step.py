@@ -13,11 +13,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from rljob_api import RLJob
+from rljob_runtime.groups.masking import oldest_trained
+from rljob_runtime.groups.staleness import Bound
 from rljob_runtime.job_errors import TrainingDiverged
 from rljob_runtime.parallel.microbatch import MicroBatch, plan_micro_batches
 from rljob_runtime.samples import Group
@@ -37,7 +40,8 @@ _SUMS = ("loss", "policy_loss", "kl", "entropy", "clipped", "importance", "respo
 
 @dataclass
 class MicroBatchWork:
-    """The input of one forward and backward pass of a rank. Tensors have a number for each response token."""
+    """The input of one forward and backward pass of a rank. Tensors have a number for each token that is
+    trained."""
 
     packed: Packed
     engine: Tensor
@@ -96,6 +100,7 @@ class StepRunner:
         self._optimizer = optimizer
         self._device = device
         self._phases = phases
+        self._bound = Bound.of(self._training)
 
     def run(
         self, step: int, version: int, outlines: Sequence[GroupOutline], groups: Sequence[Group]
@@ -106,8 +111,9 @@ class StepRunner:
         # step's first update.
         fresh = step % self._training.async_.steps_per_version == 0
         size = self._training.schedule.prompts_per_batch
+        oldest, by_std = oldest_trained(self._bound, version), self._training.algorithm.normalize_by_std
         batches = [
-            responses_of(outlines[start : start + size], self._training.algorithm.normalize_by_std)
+            responses_of(outlines[start : start + size], by_std, oldest)
             for start in range(0, len(outlines), size)
         ]
         shares = [self._split(batch) for batch in batches]
@@ -128,7 +134,7 @@ class StepRunner:
             else:
                 self._optimizer.skip()
         tally.over_ranks()
-        return _metrics(step, learning_rate, tally, describe(outlines, version), self._phases.take())
+        return _metrics(step, learning_rate, tally, describe(outlines, version, oldest), self._phases.take())
 
     def _split(self, batch: Sequence[Response]) -> list[list[MicroBatch]]:
         """For each rank its micro-batches; none where the batch has nothing to train."""
@@ -160,10 +166,17 @@ class StepRunner:
     ) -> MicroBatchWork:
         members = [batch[index] for index in _members(batch, indices)]
         inside = [contents[_key(member)] for member in members]
-        packed = pack([each.prompt for each in inside], [each.tokens for each in inside], self._device)
+        # What is too old to be trained belongs to what the rest is predicted from.
+        starts = [member.context for member in members]
+        pairs = list(zip(inside, starts, strict=True))
+        packed = pack(
+            [np.concatenate([each.prompt, each.tokens[:start]]) for each, start in pairs],
+            [each.tokens[start:] for each, start in pairs],
+            self._device,
+        )
         # Copied, for decoded arrays are views of the frame that came, and torch wants memory that can be
         # written to.
-        engine = torch.cat([torch.from_numpy(each.log_probs.copy()) for each in inside])
+        engine = torch.cat([torch.from_numpy(each.log_probs[start:].copy()) for each, start in pairs])
         advantages = torch.tensor([each.advantage for each in members], device=self._device)
         current = torch.cat([torch.from_numpy(each.drawn_with(current_version)) for each in members])
         weights = token_weights(

@@ -3,9 +3,27 @@
 import msgspec
 
 
+class MaskedTokens(msgspec.Struct, kw_only=True):
+    """What a step did not train of its responses with a reward, because of its age
+    (`async.staleTokens: mask`). Shares are of tokens, 0 to 1."""
+
+    tokens: float
+    """Of the tokens of all responses."""
+    responses: float
+    """Share of the responses of which no token was trained."""
+    oldest_trained: int
+    """Weight versions between the oldest token that was trained and its training."""
+    shortest_quarter: float
+    """Of the tokens of the shortest quarter of the step's responses. Where the quarters differ, training sees
+    fewer tokens of responses of one length than of another's."""
+    second_quarter: float
+    third_quarter: float
+    longest_quarter: float
+
+
 class StepMetrics(msgspec.Struct, kw_only=True):
-    """The metrics of one step, over all its batches and ranks. Means over tokens weigh every response token
-    the same."""
+    """The metrics of one step, over all its batches and ranks. Means over tokens weigh every trained response
+    token the same."""
 
     step: int
     loss: float
@@ -14,7 +32,7 @@ class StepMetrics(msgspec.Struct, kw_only=True):
     kl: float
     """Estimated divergence from the reference model, without its coefficient; 0 without one."""
     entropy: float
-    """Entropy of the sampling distribution, in nats; mean over response tokens."""
+    """Entropy of the sampling distribution, in nats; mean over trained tokens."""
     grad_norm: float
     """Norm of the gradient before clipping; mean over the step's updates."""
     learning_rate: float
@@ -28,6 +46,7 @@ class StepMetrics(msgspec.Struct, kw_only=True):
     tokens: int
     """Prompt and response tokens that went through the model."""
     response_tokens: int
+    """Tokens of responses that were trained."""
     samples: int
     """Responses in the step's groups."""
     failed: int
@@ -41,6 +60,8 @@ class StepMetrics(msgspec.Struct, kw_only=True):
     """Responses by staleness."""
     mixed_share: float
     """Share of responses whose tokens come from more than one weight version."""
+    masked: MaskedTokens | None
+    """What was not trained for its age; None where steps wait, so that there is nothing."""
     parity_max: float | None
     """Largest |engine - trainer| log-probability over tokens that engines drew with the weights that the
     step began with; None where there are none."""

@@ -42,6 +42,9 @@ class Progress:
     staleness_mean: float | None = None
     """Age of the newest step's samples, in weight versions; None before the first step."""
     staleness_max: int | None = None
+    masked_share: float | None = None
+    """Share of the newest step's response tokens that were too old to be trained, 0 to 1; None where steps
+    wait, so that there are none."""
     queue_depth: int = 0
     """Samples that wait."""
     queue_capacity: int | None = None
@@ -151,6 +154,8 @@ def flow(progress: Progress) -> list[str]:
     parts = []
     if progress.staleness_mean is not None:
         parts.append(f"staleness {progress.staleness_mean:.1f} mean, {progress.staleness_max} max")
+    if progress.masked_share is not None:
+        parts.append(f"masked {progress.masked_share * 100:.0f} %")
     capacity = f"/{progress.queue_capacity}" if progress.queue_capacity is not None else ""
     parts.append(f"queue {progress.queue_depth}{capacity}")
     parts.append(f"tokens/s {count(progress.tokens_per_second)}")

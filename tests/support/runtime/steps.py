@@ -1,6 +1,6 @@
 """What a trained step reports, made up."""
 
-from rljob_runtime.trainer.step_metrics import StepMetrics
+from rljob_runtime.trainer.step_metrics import MaskedTokens, StepMetrics
 from rljob_runtime.view.progress import Header
 
 HEADER = Header("copy", "cpu", {"fast": 1}, "torch", "tiny", 1)
@@ -8,11 +8,21 @@ TOKENS = 1000
 """Response tokens of each step."""
 
 
-def step_metrics(step: int, reward: float = 0.5, parity: float | None = None) -> StepMetrics:
+def masked_tokens(share: float) -> MaskedTokens:
+    return MaskedTokens(
+        tokens=share, responses=share / 2, oldest_trained=1, shortest_quarter=0.0, second_quarter=0.0,
+        third_quarter=0.0, longest_quarter=share,
+    )  # fmt: skip
+
+
+def step_metrics(
+    step: int, reward: float = 0.5, parity: float | None = None, masked: float | None = None
+) -> StepMetrics:
     return StepMetrics(
         step=step, loss=0.1, policy_loss=0.1, kl=0.0, entropy=1.0, grad_norm=0.5, learning_rate=1e-3,
         clip_fraction=0.0, importance_weight_mean=1.0, reward_mean=reward, reward_std=0.1, tokens=2 * TOKENS,
         response_tokens=TOKENS, samples=8, failed=0, response_length_mean=125.0, response_length_max=200,
-        staleness_mean=0.0, staleness_max=0, staleness_histogram={0: 8}, mixed_share=0.0, parity_max=parity,
+        staleness_mean=0.0, staleness_max=0, staleness_histogram={0: 8}, mixed_share=0.0,
+        masked=None if masked is None else masked_tokens(masked), parity_max=parity,
         parity_mean=parity, seconds={"forward": 0.1},
     )  # fmt: skip

@@ -11,9 +11,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from rljob_runtime.groups.counts import GroupCounts
 from rljob_runtime.trace.record.event_log import EVENTS_FOLDER, EventLog
 from rljob_runtime.trace.record.metrics_log import MetricsLog
+from tests.support.runtime.steps import masked_tokens
 
 EPOCH = 1_800_000_000.0
 """When runs begin, in seconds since the epoch."""
@@ -58,6 +61,8 @@ class Job:
     """Factor on the durations of the first engine."""
     restart_at: int | None = None
     """The job is killed in this step and goes on from the step 5 before."""
+    masked: float = 0.0
+    """Share of the tokens that are too old to be trained; 0: steps wait."""
     seed: int = 0
 
 
@@ -201,6 +206,7 @@ def _values(job: Job, rng: random.Random, step: int, lengths: list[int], seconds
         "queue_depth": rng.randrange(0, 64),
         "tokens_per_second": sum(lengths) / (seconds + 2),
         "weight_version": step, "step_seconds": seconds, "seconds": {"forward": seconds * 0.4},
+        **({"masked": msgspec.structs.asdict(masked_tokens(job.masked))} if job.masked else {}),
         **_counts(job, step).metrics(),
     }  # fmt: skip
 

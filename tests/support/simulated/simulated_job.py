@@ -13,6 +13,7 @@ from rljob_runtime.driver.training_loop import LoopSettings, TrainingLoop
 from rljob_runtime.engines.fake import FakeEngine, FakeTiming
 from rljob_runtime.engines.protocol import PauseMode, Request, WeightRef
 from rljob_runtime.groups.ledger import Ledger
+from rljob_runtime.groups.masking import context_tokens, oldest_trained
 from rljob_runtime.groups.responses import Response
 from rljob_runtime.groups.staleness import Bound, StalenessController
 from rljob_runtime.groups.state import RolloutSettings
@@ -31,6 +32,13 @@ class SimulatedStep:
     step: int
     uids: tuple[int, ...]
     staleness_max: int
+    """Age of the oldest first token, in versions."""
+    trained_age_max: int
+    """Age of the oldest token that is trained, in versions."""
+    tokens: int
+    """Tokens of its responses."""
+    masked: int
+    """Those of them that are too old to be trained."""
     ended: float
 
 
@@ -45,6 +53,8 @@ class Scenario:
     max_staleness: float = 1.0
     steps_per_version: int = 1
     capacity_groups: int | None = None
+    masks: bool = False
+    """Whether stale tokens are masked, and not waited for."""
     in_flight: PauseMode | None = "keep"
     """How pushes interrupt; None is the pull plan."""
     engines: int = 2
@@ -95,7 +105,9 @@ class SimulatedJob:
         scenario, loop = self.scenario, asyncio.get_running_loop()
         self.events = EventLog(self.events_folder, 0, "driver", "driver", clock=loop.time)
         total = scenario.total_groups or scenario.steps * scenario.groups_per_step
-        bound = Bound(scenario.max_staleness, scenario.groups_per_step, scenario.steps_per_version)
+        bound = Bound(
+            scenario.max_staleness, scenario.groups_per_step, scenario.steps_per_version, scenario.masks
+        )
         self.controller = scenario.controller(bound, total, len(self.ledger), scenario.capacity_groups)
         self.pool = EnginePool(loop.time, self._engine_lost)
         self.pool.step = self.first_step
@@ -173,9 +185,25 @@ class SimulatedJob:
         groups = [self.groups.pop(uid) for uid in uids]
         samples = [sample for group in groups for sample in group.samples if sample.spans]
         stale = max((version - sample.spans[0].version for sample in samples), default=0)
+        oldest = oldest_trained(self.controller.bound, version)
+        contexts = [context_tokens(sample.spans, oldest) for sample in samples]
+        trained = [
+            span.version
+            for sample, context in zip(samples, contexts, strict=True)
+            for span in sample.spans
+            if span.end > context
+        ]
         self.trained += groups
         await asyncio.sleep(self.scenario.train_seconds)
-        return SimulatedStep(step, tuple(uids), stale, asyncio.get_running_loop().time())
+        return SimulatedStep(
+            step,
+            tuple(uids),
+            stale,
+            version - min(trained, default=version),
+            sum(len(sample.tokens) for sample in samples),
+            sum(contexts),
+            asyncio.get_running_loop().time(),
+        )
 
     async def publish(self, version: int) -> WeightRef:
         return WeightRef(version, "shm", f"v{version}")

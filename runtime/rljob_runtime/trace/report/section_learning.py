@@ -86,7 +86,34 @@ def staleness(analysis: Analysis) -> str:
                 "Responses of more than one version",
                 line_chart(steps, [Series("share", mixed)], unit="%", zero=True),
             ),
+            _masked(analysis, steps),
         ]
+    )
+
+
+_MASKED = {"tokens": "all", "shortest_quarter": "shortest quarter", "longest_quarter": "longest quarter"}
+"""What is drawn of the metric `masked`, and how it is called."""
+
+
+def _masked(analysis: Analysis, steps: list[float]) -> str:
+    """The share of tokens that were too old to be trained, by the length of their responses; nothing where no
+    step masks."""
+    rows = [row.get("masked") for row in analysis.metrics.rows]
+    shares = [row if isinstance(row, dict) else {} for row in rows]
+    if not any(shares):
+        return ""
+    lines = [
+        Series(
+            label,
+            [value * 100 if isinstance(value := row.get(name), int | float) else None for row in shares],
+            index,
+        )
+        for index, (name, label) in enumerate(_MASKED.items())
+    ]
+    return figure(
+        "Tokens too old to be trained",
+        line_chart(steps, lines, unit="%", zero=True),
+        "share of the tokens of all responses, of the shortest and of the longest quarter of them",
     )
 
 

@@ -25,6 +25,16 @@ KEPT = {
     "a bound of 1: those whose time is over go": ({}, {"maxStaleness": 1}, [48, 49, 50, 51, 52, 53, 54, 55]),
     "a bound of 0": ({}, {"maxStaleness": 0}, [52, 53, 54, 55]),
     "half a version ahead": ({}, {"maxStaleness": 0.5}, [48, 49, 50, 51, 52, 53]),
+    "masks: as many as admission has room for, whatever their age": (
+        {},
+        {"maxStaleness": 4, "staleTokens": "mask"},
+        ALL,
+    ),
+    "masks and a bound of 1: those without a fresh token go": (
+        {},
+        {"maxStaleness": 1, "staleTokens": "mask"},
+        ALL[8:],
+    ),
     "a smaller queue": ({}, {"queueCapacity": 16}, ALL[:8]),
     "fewer steps than groups wait for": ({"totalSteps": 12}, {}, ALL[:8]),
     "no step": ({"totalSteps": 10}, {}, []),

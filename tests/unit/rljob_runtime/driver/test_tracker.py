@@ -114,3 +114,23 @@ def test_a_divergence_is_recorded_where_there_is_one(tmp_path: Path, with_kl: bo
     job.steps(range(1), 1.0)
     assert ("kl" in job.rows()[0]) == with_kl
     assert (job.tracker.progress.kl is not None) == with_kl
+
+
+def test_masked_tokens_are_recorded_and_told_where_steps_do_not_wait(tmp_path: Path) -> None:
+    job = Followed(tmp_path)
+    job.tracker.begin(0)
+    for step, share in enumerate([0.1, 0.3]):
+        job.now += 1.0
+        job.tracker.step_done(step_metrics(step, masked=share), [step], 3, step, 0.5, GroupCounts())
+    assert [row["masked"]["tokens"] for row in job.rows()] == [0.1, 0.3]
+    assert job.tracker.progress.masked_share == 0.3
+    assert job.tracker.lost() == "Masked: 20.0 % of a step's response tokens were older than the bound."
+
+
+def test_nothing_is_told_of_masked_tokens_where_steps_wait(tmp_path: Path) -> None:
+    job = Followed(tmp_path)
+    job.tracker.begin(0)
+    job.steps(range(2), 1.0)
+    assert "masked" not in job.rows()[0]
+    assert job.tracker.progress.masked_share is None
+    assert job.tracker.lost() is None

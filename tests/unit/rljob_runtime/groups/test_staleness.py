@@ -256,3 +256,27 @@ def test_what_is_kept_does_not_grow_with_the_job():
         controller.finished((2 * step, 2 * step + 1))
     assert controller.outstanding == controller.ready == 0
     assert len(controller._outstanding) == len(controller._ready) == 0
+
+
+def test_with_masks_a_batch_is_taken_as_soon_as_it_is_ready_oldest_first():
+    """Groups 0 and 1 are beyond their last version, and 0 is not ready: no step waits for it."""
+    controller = StalenessController(Bound(1, 2, masks=True), total_groups=10)
+    for uid, version in ((0, 0), (1, 0), (2, 2), (3, 3)):
+        controller.dispatched(uid, version)
+    controller.put(3)
+    assert controller.select(step=4) is None, "one is ready, and a step trains two"
+    controller.put(2)
+    assert controller.select(step=4) == (2, 3)
+    controller.put(1)
+    assert controller.select(step=4) == (1, 2)
+
+
+def test_with_masks_groups_under_way_hold_their_places():
+    controller = StalenessController(Bound(1, 2, masks=True), total_groups=100)
+    for uid in range(4):
+        controller.dispatched(uid, 0)
+    assert controller.room(0) == 0
+    for uid in (1, 3):
+        controller.put(uid)
+    controller.finished([1, 3])
+    assert (controller.room(0), controller.room(1), controller.outstanding) == (0, 2, 2)

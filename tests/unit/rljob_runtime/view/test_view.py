@@ -39,6 +39,10 @@ def test_at_120_columns() -> None:
     ]  # fmt: skip
 
 
+def test_masked_tokens_are_shown_where_steps_do_not_wait() -> None:
+    assert "0.4 mean, 1 max   masked 16 %   queue" in shown(replace(PROGRESS, masked_share=0.162), 120)[2]
+
+
 def test_at_80_columns_no_part_is_broken() -> None:
     assert shown(PROGRESS, 80) == [
         "  copy-grpo   accelerator cpu   trainer 1 · fast 1   engine vllm 0.32.0",

@@ -56,6 +56,14 @@ def checked(path: Path) -> tuple[str, str]:
     return page, " ".join(parser.text)
 
 
+def test_masked_tokens_have_a_chart_where_there_are_some(tmp_path: Path) -> None:
+    title = "Tokens too old to be trained"
+    _, text = checked(write_report(write_run(tmp_path / "masks", Job(steps=6, masked=0.2))))
+    assert title in text and "longest quarter" in text
+    _, text = checked(write_report(write_run(tmp_path / "waits", Job(steps=6))))
+    assert title not in text
+
+
 def test_the_report_answers_the_questions(tmp_path: Path) -> None:
     page, text = checked(write_report(write_run(tmp_path, Job(steps=40, slow_step=23, restart_at=30))))
     for heading in (

@@ -1,0 +1,59 @@
+"""What of a step's groups is trained, and what is said of the rest."""
+
+import pytest
+
+from rljob_runtime.samples import Span
+from rljob_runtime.trainer.batch import describe, responses_of
+from rljob_runtime.trainer.outline import GroupOutline, SampleOutline
+
+
+def response(*lengths: tuple[int, int], reward: float = 1.0, failed: bool = False) -> SampleOutline:
+    """Of spans with (version, tokens)."""
+    spans, position = [], 0
+    for version, length in lengths:
+        spans.append(Span(version, position, position + length))
+        position += length
+    return SampleOutline(position, tuple(spans), reward, failed)
+
+
+GROUP = GroupOutline(
+    7,
+    0,
+    5,
+    (
+        response((2, 8), reward=0.0),
+        response((2, 30), (3, 10), (4, 20)),
+        response((4, 12), reward=0.0),
+        response((1, 6), failed=True),
+    ),
+)
+
+
+def test_a_response_is_trained_from_its_first_fresh_token_on() -> None:
+    stale, fresh = responses_of([GROUP], normalize_by_std=False, oldest=3)
+    assert (stale.item.sample, stale.context, stale.length, stale.item.tokens) == (1, 30, 30, 65)
+    assert stale.drawn_with(4).tolist() == [False] * 10 + [True] * 20
+    assert (fresh.item.sample, fresh.context, fresh.length) == (2, 0, 12)
+    # The first response has no fresh token: it is not trained, and counts in the mean of 1/3.
+    assert (stale.advantage, fresh.advantage) == pytest.approx((2 / 3, -1 / 3))
+
+
+def test_without_a_bound_for_tokens_all_are_trained() -> None:
+    found = responses_of([GROUP], normalize_by_std=False)
+    assert [(each.context, each.length) for each in found] == [(0, 8), (0, 60), (0, 12)]
+    assert describe([GROUP], 4)["masked"] is None
+
+
+def test_what_is_masked_is_told_by_length() -> None:
+    masked = describe([GROUP], 4, oldest=3)["masked"]
+    assert masked.tokens == pytest.approx(38 / 80)
+    assert masked.responses == pytest.approx(1 / 3)
+    assert masked.oldest_trained == 1
+    quarters = masked.shortest_quarter, masked.second_quarter, masked.third_quarter, masked.longest_quarter
+    assert quarters == (1.0, 0.0, 0.5, 0.0), "three responses leave a quarter empty"
+
+
+def test_a_step_of_stale_groups_trains_nothing() -> None:
+    assert responses_of([GROUP], normalize_by_std=True, oldest=9) == []
+    masked = describe([GROUP], 10, oldest=9)["masked"]
+    assert (masked.tokens, masked.responses, masked.oldest_trained) == (1.0, 1.0, 0)
