@@ -84,7 +84,7 @@ def _ending(attempt: Attempt, now: datetime) -> Ending | None:
         return by_itself
     if not _is_late(attempt, now):
         return None
-    return Ending(Kind.DISRUPTED, "HeadLost", f"Head pod {head.name} is lost: {_fate(head)}.")
+    return _lost(f"Head pod {head.name} is lost: {_fate(head)}.")
 
 
 def given_up_at(attempt: Attempt) -> datetime | None:
@@ -105,11 +105,11 @@ def _is_late(attempt: Attempt, now: datetime) -> bool:
 def _gone(attempt: Attempt) -> Ending:
     head = attempt.last_head
     if head is None:
-        return Ending(Kind.DISRUPTED, "HeadLost", f"The head pod of RayCluster {attempt.name} is gone.")
+        return _lost(f"The head pod of RayCluster {attempt.name} is gone.")
     ended = _ended(head, attempt)
     if ended is not None:
         return ended
-    return Ending(Kind.DISRUPTED, "HeadLost", f"Head pod {head.name} is gone: {_fate(head)}.")
+    return _lost(f"Head pod {head.name} is gone: {_fate(head)}.")
 
 
 def _ended(head: Pod, attempt: Attempt) -> Ending | None:
@@ -117,11 +117,11 @@ def _ended(head: Pod, attempt: Attempt) -> Ending | None:
     if head.driver is not None:
         return _driver_ended(head, head.driver, attempt)
     if head.main is not None:
-        text = f"Ray's head in pod {head.name} ended: {_words(head.main)}."
-        return _own(text) if _by_itself(head.main, head) else _lost(text, head)
+        text = f"Ray's head in pod {head.name} ended: {_words(head.main)}"
+        return _own(f"{text}.") if _by_itself(head.main, head) else _lost(f"{text} ({_fate(head)}).")
     if head.phase in ("Failed", "Succeeded"):
         text = f"Head pod {head.name} ended"
-        return _lost(f"{text}: {_fate(head)}.", head) if _taken(head) else _own(f"{text}.")
+        return _lost(f"{text}: {_fate(head)}.") if _taken(head) else _own(f"{text}.")
     return None
 
 
@@ -136,9 +136,9 @@ def _driver_ended(head: Pod, end: ContainerEnd, attempt: Attempt) -> Ending:
     if head.main is not None and head.main.reason == "OOMKilled":
         return _own(f"Ray's head was killed for its memory ({_words(head.main)}). {text}")
     if end.exit_code == DriverExit.STOPPED:
-        return Ending(Kind.DISRUPTED, "HeadLost", f"The driver was stopped ({_fate(head)}).")
+        return _lost(f"The driver was stopped ({_fate(head)}).")
     if not _by_itself(end, head):
-        return _lost(text, head)
+        return _lost(f"{text} ({_fate(head)})")
     taken = [pod.name for pod in attempt.workers["trainer"] if pod.disrupted is not None]
     if end.exit_code == DriverExit.FAILED and taken:
         return Ending(
@@ -151,8 +151,8 @@ def _own(message: str) -> Ending:
     return Ending(Kind.FAILED, "AttemptFailed", message)
 
 
-def _lost(message: str, head: Pod) -> Ending:
-    return Ending(Kind.DISRUPTED, "HeadLost", f"{message} ({_fate(head)})")
+def _lost(message: str) -> Ending:
+    return Ending(Kind.DISRUPTED, "HeadLost", message)
 
 
 def _by_itself(end: ContainerEnd, pod: Pod) -> bool:

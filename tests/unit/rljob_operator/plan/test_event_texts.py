@@ -98,6 +98,7 @@ def test_a_lost_head_is_told_apart_from_what_follows():
     observed = replace(running(), pods=pods()[1:], lost_heads=(lost,))
     first, second = messages(planned(observed, 100))
     assert first[:2] == ("Warning", "HeadLost") and first[2].startswith(why)
+    assert [message[2].count("NodeLost") for message in (first, second)] == [1, 1]
     assert second[:2] == ("Warning", "Restarting")
     assert second[2].startswith(f"Attempt 1 is over. The next one begins at 14:03:50 UTC, anew. {why}")
 

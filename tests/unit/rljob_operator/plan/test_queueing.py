@@ -151,7 +151,7 @@ ENDS = {
     ),
     "Ray's container ends first": (
         {"main": end(143, seconds=5210)},
-        "Ray's head in pod math-1-head-0 ended: exit code 143. (deleted, node node-0)",
+        "Ray's head in pod math-1-head-0 ended: exit code 143 (deleted, node node-0).",
     ),
 }
 
