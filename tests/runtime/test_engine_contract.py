@@ -1,7 +1,7 @@
 """What `engines.protocol` promises, held by every engine."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,11 +10,12 @@ import pytest
 import pytest_asyncio
 
 from rljob_runtime.engines.fake import FakeEngine
-from rljob_runtime.engines.protocol import Engine, EngineDied, Request
+from rljob_runtime.engines.protocol import Engine, EngineDied, Request, Sampling
 from rljob_runtime.samples import Generation, Span, spans_cover
 from rljob_runtime.weights.shm import WeightsGone
 from tests.support.runtime.engines import fake_engine, fed_engine, started, torch_engine, vllm_engine
 from tests.support.runtime.tiny_models import (
+    VOCABULARY,
     check_log_probs,
     perturbed,
     published,
@@ -26,6 +27,8 @@ from tests.support.runtime.tiny_models import (
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
 SLOTS, LENGTH, RESPONSE = 32, 256, 200
+STOPS = Sampling(stop_token_ids=tuple(range(VOCABULARY // 2)))
+"""Half of all tokens end a response, unless its request is `exact`, as those of these tests are."""
 
 
 ENGINES: dict[str, Callable[..., Engine]] = {
@@ -42,9 +45,9 @@ class Subject:
     folder: Path
     made: int = 0
 
-    def ask(self, max_tokens: int = RESPONSE) -> Request:
+    def ask(self, max_tokens: int = RESPONSE, exact: bool = True) -> Request:
         self.made += 1
-        return request(f"r{self.made}", self.made, max_tokens=max_tokens)
+        return request(f"r{self.made}", self.made, max_tokens=max_tokens, exact=exact)
 
     def asks(self, count: int) -> list[Request]:
         return [self.ask() for _ in range(count)]
@@ -71,7 +74,9 @@ async def subject(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Subject]:
     folder = tiny_model(tmp_path_factory.mktemp("contract") / "model")
-    async with started(ENGINES[request.param](folder, slots=SLOTS, length=LENGTH), version=3) as engine:
+    async with started(
+        ENGINES[request.param](folder, sampling=STOPS, slots=SLOTS, length=LENGTH), version=3
+    ) as engine:
         yield Subject(engine, folder)
 
 
@@ -86,6 +91,9 @@ def check_whole(asked: Request, got: Generation) -> None:
 async def test_start_sets_the_version(subject: Subject) -> None:
     snapshot = await subject.engine.load_snapshot()
     assert (snapshot.version, snapshot.running, snapshot.paused) == (3, 0, False)
+    # What vLLM's KV cache holds depends on its memory, in whole blocks.
+    assert snapshot.kv_tokens is not None
+    assert snapshot.kv_tokens % 16 == 0 and snapshot.kv_tokens >= SLOTS * LENGTH
 
 
 async def test_a_submit_ends_with_a_response_of_the_length_asked_for(subject: Subject) -> None:
@@ -94,6 +102,47 @@ async def test_a_submit_ends_with_a_response_of_the_length_asked_for(subject: Su
     check_whole(asked, got)
     assert (len(got.tokens), got.finish, got.spans) == (20, "length", (Span(3, 0, 20),))
     assert await subject.generated() == before + 20
+
+
+async def test_a_stop_token_ends_a_response_unless_its_length_is_given(subject: Subject) -> None:
+    free = [subject.ask(max_tokens=40, exact=False) for _ in range(8)]
+    given = [subject.ask(max_tokens=40) for _ in range(8)]
+    results = await asyncio.gather(*subject.launch(free + given))
+    for asked, got in zip(free, results[:8], strict=True):
+        check_whole(asked, got)
+        assert (got.finish, len(got.tokens) < 40) == ("stop", True)
+    for asked, got in zip(given, results[8:], strict=True):
+        check_whole(asked, got)
+        assert (got.finish, len(got.tokens)) == ("length", 40)
+    if not isinstance(subject.engine, FakeEngine):
+        stops = [np.isin(got.tokens, STOPS.stop_token_ids) for got in results]
+        assert all(found[-1] and not found[:-1].any() for found in stops[:8])
+        assert all(found[:-1].any() for found in stops[8:])
+
+
+async def test_progress_is_told_while_requests_run(subject: Subject) -> None:
+    """Counts never fall and never go beyond the response; nothing is told during a pause, nor at the end."""
+    told: list[Mapping[str, int]] = []
+    subject.engine.on_progress(lambda tokens: told.append(dict(tokens)), 0.01)
+    asked, before = subject.asks(4), await subject.generated()
+    tasks = subject.launch(asked)
+    await subject.under_way(before, 4 * 100)
+    await subject.engine.pause("keep")
+    await asyncio.sleep(0.05)
+    during = len(told)
+    await asyncio.sleep(0.1)
+    assert len(told) == during
+    await subject.engine.resume()
+    await asyncio.gather(*tasks)
+    await asyncio.sleep(0.05)
+    after = len(told)
+    await asyncio.sleep(0.1)
+    assert len(told) == after > during > 0
+    for one in asked:
+        counts = [tokens[one.request_id] for tokens in told if one.request_id in tokens]
+        assert counts == sorted(counts) and counts[-1] > counts[0]
+        assert counts[-1] <= RESPONSE
+    assert set().union(*told) == {one.request_id for one in asked}
 
 
 async def test_more_requests_than_slots_all_end(subject: Subject) -> None:
@@ -130,6 +179,7 @@ async def test_an_aborted_response_continues_in_a_new_request(subject: Subject) 
         RESPONSE - count,
         asked.seed,
         generated=count,
+        exact=True,
     )
     second = await subject.engine.submit(more)
     check_whole(more, second)
@@ -291,7 +341,7 @@ async def test_an_id_that_runs_already_is_refused(subject: Subject) -> None:
 
 
 async def test_a_response_ends_where_the_engine_is_full(subject: Subject) -> None:
-    got = await subject.engine.submit(request("long", length=LENGTH - 3, max_tokens=50))
+    got = await subject.engine.submit(request("long", length=LENGTH - 3, max_tokens=50, exact=True))
     assert (len(got.tokens), got.finish) == (3, "length")
 
 

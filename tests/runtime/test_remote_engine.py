@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import time
+from contextlib import asynccontextmanager
 from operator import attrgetter
 
 import numpy as np
@@ -180,7 +181,9 @@ async def test_a_stopped_process_is_given_up_after_a_while():
             process.resume()
 
 
-async def test_a_cut_connection_loses_and_repeats_nothing(monkeypatch):
+@asynccontextmanager
+async def relayed(monkeypatch):
+    """A started engine, and the relay that its connection goes through."""
     site = Site("tcp://127.0.0.1:0")
     endpoint = await site.actor.open.remote()
     async with Relay(int(endpoint.address.rsplit(":", 1)[1])) as relay:
@@ -193,19 +196,50 @@ async def test_a_cut_connection_loses_and_repeats_nothing(monkeypatch):
 
         monkeypatch.setattr(site.engine, "_order", order_by_relay)
         async with site as engine:
-            tasks = submitted(engine, 200, length=30)
-            for _ in range(6):
-                await asyncio.sleep(12 * STEP)
-                relay.cut()
-                tasks += [
-                    asyncio.create_task(engine.submit(request(f"s{len(tasks)}.{index}", 5)))
-                    for index in range(9)
-                ]
-            async with asyncio.timeout(DEADLINE):
-                results = await asyncio.gather(*tasks)
-            assert {result.finish for result in results} == {"stop"}
-            generated = (await engine.load_snapshot()).generated_tokens
-            assert generated == sum(len(result.tokens) for result in results), "a request was run twice"
+            yield engine, relay
+
+
+async def test_a_cut_connection_loses_and_repeats_nothing(monkeypatch):
+    async with relayed(monkeypatch) as (engine, relay):
+        tasks = submitted(engine, 200, length=30)
+        for _ in range(6):
+            await asyncio.sleep(12 * STEP)
+            relay.cut()
+            tasks += [
+                asyncio.create_task(engine.submit(request(f"s{len(tasks)}.{index}", 5))) for index in range(9)
+            ]
+        async with asyncio.timeout(DEADLINE):
+            results = await asyncio.gather(*tasks)
+        assert {result.finish for result in results} == {"stop"}
+        generated = (await engine.load_snapshot()).generated_tokens
+        assert generated == sum(len(result.tokens) for result in results), "a request was run twice"
+
+
+async def test_progress_is_told_and_goes_on_after_a_cut(monkeypatch):
+    news, told = asyncio.Event(), []
+
+    def hear(tokens):
+        told.append(tokens)
+        news.set()
+
+    async def heard(count):
+        async with asyncio.timeout(DEADLINE):
+            while len(told) < count:
+                news.clear()
+                await news.wait()
+
+    async with relayed(monkeypatch) as (engine, relay):
+        engine.on_progress(hear, 0.05)
+        tasks = submitted(engine, 3)
+        await heard(3)
+        relay.cut()
+        # One may have been on its way.
+        await heard(len(told) + 3)
+        await engine.pause("abort")
+        results = await asyncio.gather(*tasks)
+    for index, result in enumerate(results):
+        counts = [tokens[f"r{index}"] for tokens in told]
+        assert counts == sorted(counts) and 0 < counts[0] < counts[-1] <= len(result.tokens)
 
 
 async def exchange(endpoint, keys, frames):

@@ -4,7 +4,7 @@ Guarantees: what the decoders return was checked against its type; anything else
 Nothing is unpickled.
 """
 
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 
@@ -34,12 +34,26 @@ class Received(msgspec.Struct, frozen=True, tag="received"):
     request_ids: tuple[str, ...]
 
 
+class Watch(msgspec.Struct, frozen=True, tag="watch"):
+    """From now on tell this connection how far requests are, every `seconds` while any runs."""
+
+    seconds: Annotated[float, msgspec.Meta(ge=0.01, le=3600)]
+
+
+class ProgressRead(msgspec.Struct, frozen=True, tag="progress read"):
+    """The last `Progress` has arrived. The next one is not sent before, so that on a slow connection old ones
+    do not pile up in front of results."""
+
+
+Order: TypeAlias = Submit | Abort | Received | Watch | ProgressRead
+
+
 class ToWorker(msgspec.Struct, frozen=True):
     """A message to the worker."""
 
     token: str
     """The shared token where the transport does not authenticate; else empty."""
-    body: Submit | Abort | Received
+    body: Order
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -58,13 +72,20 @@ class Results(msgspec.Struct, frozen=True, tag="results"):
     failures: tuple[Failure, ...]
 
 
+class Progress(msgspec.Struct, frozen=True, tag="progress"):
+    """How far running requests are."""
+
+    tokens: dict[str, int]
+    """Tokens generated since its submit, by request id."""
+
+
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
     """A message was not read, or its sender is not let in."""
 
     why: str
 
 
-FromWorker: TypeAlias = Results | Refused
+FromWorker: TypeAlias = Results | Progress | Refused
 
 _to_worker = decoder(ToWorker)
 _from_worker = decoder(FromWorker)

@@ -17,10 +17,12 @@ from pathlib import Path
 
 import numpy as np
 
+from rljob_runtime.engines.progress import ProgressReports
 from rljob_runtime.engines.protocol import (
     EngineDied,
     LoadSnapshot,
     PauseMode,
+    ProgressListener,
     Request,
     WeightRef,
     check_request,
@@ -68,11 +70,13 @@ class FakeEngine:
         timing: FakeTiming = FakeTiming(),
         max_length: int = _UNLIMITED,
         model_folder: str | Path | None = None,
+        kv_tokens: int | None = None,
     ) -> None:
         """`length_of` gives the length of the whole response that a request belongs to, in tokens; a
         continuation generates what is left of it. `max_length` is the most tokens of prompt and response
         together. With a `model_folder` it takes weights of that model alone, as an engine that runs the model
-        does; else it takes any version without a look at the weights."""
+        does; else it takes any version without a look at the weights. `kv_tokens` is what it says of its KV
+        cache, and limits nothing."""
         self.name = name
         self.version = 0
         self._length_of = length_of
@@ -91,6 +95,8 @@ class FakeEngine:
         self._paused_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._turn_due = False
+        self._kv_tokens = kv_tokens
+        self._reports = ProgressReports(self._progress)
 
     async def start(self, version: int) -> None:
         self.version = version
@@ -103,7 +109,7 @@ class FakeEngine:
         known = request.request_id in self._running or request.request_id in self._waiting
         check_request(request, self._max_length, known)
         future: asyncio.Future[Generation] = asyncio.get_running_loop().create_future()
-        rest = max(0, self._length_of(request) - request.generated)
+        rest = request.max_tokens if request.exact else max(0, self._length_of(request) - request.generated)
         length = min(rest, request.max_tokens, self._max_length - len(request.tokens))
         self._waiting[request.request_id] = _Running(request, length, future, SpanRecorder(self.version))
         self._change()
@@ -170,7 +176,10 @@ class FakeEngine:
         self._check_alive()
         self._settle()
         count = len(self._running) + len(self._waiting)
-        return LoadSnapshot(self.version, count, self._paused, self._generated)
+        return LoadSnapshot(self.version, count, self._paused, self._generated, self._kv_tokens)
+
+    def on_progress(self, listener: ProgressListener, seconds: float) -> None:
+        self._reports.listen(listener, seconds)
 
     async def close(self) -> None:
         self.die("it was closed")
@@ -188,6 +197,7 @@ class FakeEngine:
         self._drained.set()
         if self._timer is not None:
             self._timer.cancel()
+        self._reports.stop()
 
     def _change(self) -> None:
         """The set of running requests changes: admit and set the timer once, however many changes this turn
@@ -208,6 +218,7 @@ class FakeEngine:
             prefill, step, steps = self._ahead()
             when = self._begun + prefill + steps * step
             self._timer = asyncio.get_running_loop().call_at(when, self._turn)
+            self._reports.wake()
 
     def _admit(self) -> None:
         if self._paused or self._draining:
@@ -253,6 +264,13 @@ class FakeEngine:
             # Nothing ran until now: the next step begins here.
             self._begun = now
 
+    def _progress(self) -> dict[str, int]:
+        """Tokens of each running request, by its id."""
+        if self._paused:
+            return {}
+        self._settle()
+        return {request_id: running.done for request_id, running in self._running.items()}
+
     def _credit(self, tokens: int) -> None:
         """Every running request got `tokens`."""
         for request_id, running in list(self._running.items()):
@@ -267,10 +285,11 @@ class FakeEngine:
     def _finish(self, running: _Running, aborted: bool) -> None:
         if running.future.done():
             return
-        whole = running.request.generated + running.done == self._length_of(running.request)
+        request = running.request
+        whole = not request.exact and request.generated + running.done == self._length_of(request)
         running.future.set_result(
             Generation(
-                request_id=running.request.request_id,
+                request_id=request.request_id,
                 tokens=np.full(running.done, FAKE_TOKEN, np.int32),
                 log_probs=np.zeros(running.done, np.float32),
                 spans=running.spans.spans(running.done),

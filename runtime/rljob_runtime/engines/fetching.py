@@ -14,7 +14,15 @@ import msgspec
 
 from rljob_runtime.engines import factory
 from rljob_runtime.engines.factory import EngineSpec
-from rljob_runtime.engines.protocol import Engine, EngineDied, LoadSnapshot, PauseMode, Request, WeightRef
+from rljob_runtime.engines.protocol import (
+    Engine,
+    EngineDied,
+    LoadSnapshot,
+    PauseMode,
+    ProgressListener,
+    Request,
+    WeightRef,
+)
 from rljob_runtime.net.auth import Endpoint
 from rljob_runtime.net.keys import ClientSide, client_keys
 from rljob_runtime.samples import Generation
@@ -111,6 +119,9 @@ class FetchingEngine:
 
     async def load_snapshot(self) -> LoadSnapshot:
         return await self._inner.load_snapshot()
+
+    def on_progress(self, listener: ProgressListener, seconds: float) -> None:
+        self._inner.on_progress(listener, seconds)
 
     async def close(self) -> None:
         if self._engine is not None:

@@ -20,7 +20,14 @@ import zmq.asyncio
 
 from rljob_runtime.engines import channel
 from rljob_runtime.engines.channel import encode_message
-from rljob_runtime.engines.protocol import EngineDied, LoadSnapshot, PauseMode, Request, WeightRef
+from rljob_runtime.engines.protocol import (
+    EngineDied,
+    LoadSnapshot,
+    PauseMode,
+    ProgressListener,
+    Request,
+    WeightRef,
+)
 from rljob_runtime.net.auth import ClientKeys, Endpoint, dial
 from rljob_runtime.samples import Generation
 
@@ -71,6 +78,8 @@ class RemoteEngine:
         self._progress = asyncio.Event()
         """Set when a result arrives, when a connection was made, and at the end."""
         self._linked = False
+        self._watch: tuple[ProgressListener, float] | None = None
+        """Who is told of progress, and after how many seconds each time."""
         self._death: str | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._socket: zmq.asyncio.Socket | None = None
@@ -137,6 +146,10 @@ class RemoteEngine:
     async def load_snapshot(self) -> LoadSnapshot:
         snapshot: LoadSnapshot = await self._order("load_snapshot")
         return snapshot
+
+    def on_progress(self, listener: ProgressListener, seconds: float) -> None:
+        self._watch = listener, seconds
+        self._send(channel.Watch(seconds))
 
     async def close(self) -> None:
         """End the engine and its actor."""
@@ -242,7 +255,7 @@ class RemoteEngine:
             requests, self._outgoing = tuple(self._outgoing), []
             self._send(channel.Submit(requests))
 
-    def _send(self, body: channel.Submit | channel.Abort | channel.Received) -> None:
+    def _send(self, body: channel.Order) -> None:
         if self._socket is not None and self._death is None:
             self._socket.send_multipart([encode_message(channel.ToWorker(self._token, body))])
 
@@ -252,6 +265,11 @@ class RemoteEngine:
             if isinstance(message, channel.Refused):
                 self._die(f"engine {self.name}: {message.why}")
                 return
+            if isinstance(message, channel.Progress):
+                self._send(channel.ProgressRead())
+                if self._watch is not None and self._death is None:
+                    self._watch[0](message.tokens)
+                continue
             for generation in message.generations:
                 self._arrive(generation.request_id, generation)
             for failure in message.failures:
@@ -292,6 +310,8 @@ class RemoteEngine:
 
     def _send_again(self) -> None:
         """After a new connection: the worker ignores what it knows, and repeats results that got lost."""
+        if self._watch is not None:
+            self._send(channel.Watch(self._watch[1]))
         # These are among `_submitted`, all of which are sent.
         self._outgoing.clear()
         if self._submitted:

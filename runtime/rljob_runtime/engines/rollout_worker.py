@@ -10,7 +10,7 @@ import importlib
 import logging
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 import msgspec
@@ -55,6 +55,12 @@ class RolloutWorker:
         self._ended = 0
         self._arrival = asyncio.Event()
         """Set when requests arrive."""
+        self._watcher: bytes | None = None
+        """The connection that is told of progress."""
+        self._watch_seconds = 0.0
+        """How often it is told."""
+        self._unread = False
+        """Whether progress was sent that the watcher has not confirmed."""
         self._outbox: defaultdict[bytes, list[str]] = defaultdict(list)
         self._tasks: set[asyncio.Task[None]] = set()
         self._gate: Gate | None = None
@@ -77,6 +83,7 @@ class RolloutWorker:
         began = time.monotonic()
         await self._engine.start(version)
         self._serves = True
+        self._watch()
         _log.info("engine %s serves after %.0f s", self._name, time.monotonic() - began)
 
     async def pause(self, mode: PauseMode, begun: int) -> int:
@@ -131,7 +138,7 @@ class RolloutWorker:
                 continue
             self._take(identity, message.body)
 
-    def _take(self, identity: bytes, body: "channel.Submit | channel.Abort | channel.Received") -> None:
+    def _take(self, identity: bytes, body: channel.Order) -> None:
         match body:
             case channel.Submit(requests):
                 for request in requests:
@@ -144,6 +151,11 @@ class RolloutWorker:
             case channel.Received(request_ids):
                 for request_id in request_ids:
                     self._results.pop(request_id, None)
+            case channel.Watch(seconds):
+                self._watcher, self._watch_seconds, self._unread = identity, seconds, False
+                self._watch()
+            case channel.ProgressRead():
+                self._unread = False
 
     def _begin(self, identity: bytes, request: Request) -> None:
         known = request.request_id in self._running
@@ -194,6 +206,16 @@ class RolloutWorker:
             generations = tuple(result for result in results if isinstance(result, Generation))
             failures = tuple(result for result in results if isinstance(result, Failure))
             self._send(identity, channel.Results(generations, failures))
+
+    def _watch(self) -> None:
+        # A connection may ask for it before the engine is up.
+        if self._serves and self._watcher is not None:
+            self._engine.on_progress(self._tell_progress, self._watch_seconds)
+
+    def _tell_progress(self, tokens: Mapping[str, int]) -> None:
+        if self._watcher is not None and not self._unread:
+            self._unread = True
+            self._send(self._watcher, channel.Progress(dict(tokens)))
 
     def _refuse(self, identity: bytes, kind: str, why: str) -> None:
         self.refused[kind] += 1

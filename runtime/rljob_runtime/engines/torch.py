@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rljob_runtime.engines.progress import ProgressReports
 from rljob_runtime.engines.protocol import (
     EngineDied,
     LoadSnapshot,
     PauseMode,
+    ProgressListener,
     Request,
     Sampling,
     WeightRef,
@@ -78,6 +80,7 @@ class TorchEngine:
         self._model: SlotModel | None = None
         self._thread: ThreadPoolExecutor | None = None
         self._loop_task: asyncio.Task[None] | None = None
+        self._reports = ProgressReports(self._progress)
 
     async def start(self, version: int) -> None:
         self.version = version
@@ -158,7 +161,11 @@ class TorchEngine:
     async def load_snapshot(self) -> LoadSnapshot:
         self._check_alive()
         count = sum(running is not None for running in self._slots) + len(self._waiting)
-        return LoadSnapshot(self.version, count, self._paused, self._generated)
+        kv_tokens = len(self._slots) * self._max_length
+        return LoadSnapshot(self.version, count, self._paused, self._generated, kv_tokens)
+
+    def on_progress(self, listener: ProgressListener, seconds: float) -> None:
+        self._reports.listen(listener, seconds)
 
     async def close(self) -> None:
         self._die("it was closed")
@@ -195,6 +202,7 @@ class TorchEngine:
                 await self._changed.wait()
                 continue
             self._at_rest.clear()
+            self._reports.wake()
             tokens, log_probs = await self._in_thread(self._step, active)
             for slot, running in active:
                 # One that was aborted during the step has returned without this token.
@@ -236,7 +244,7 @@ class TorchEngine:
         running.tokens.append(token)
         running.log_probs.append(log_prob)
         self._generated += 1
-        stopped = token in self._sampling.stop_token_ids
+        stopped = token in self._sampling.stop_token_ids and not running.request.exact
         full = len(running.log_probs) == running.request.max_tokens or len(running.tokens) == self._max_length
         if stopped or full:
             self._release(slot)
@@ -261,6 +269,12 @@ class TorchEngine:
             )
         )
 
+    def _progress(self) -> dict[str, int]:
+        """Tokens of each running request, by its id."""
+        if self._paused:
+            return {}
+        return {running.request.request_id: len(running.log_probs) for running in self._slots if running}
+
     def _knows(self, request_id: str) -> bool:
         return request_id in self._waiting or any(
             occupant is not None and occupant.request.request_id == request_id for occupant in self._slots
@@ -278,6 +292,7 @@ class TorchEngine:
                 running.future.set_exception(EngineDied(self._dead))
         self._slots = [None] * len(self._slots)
         self._waiting.clear()
+        self._reports.stop()
         # Whoever waits for one of them wakes, and finds the engine dead.
         for event in (self._drained, self._at_rest, self._changed):
             event.set()

@@ -17,10 +17,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from rljob_api.rollout import VllmEngine as VllmOptions
+from rljob_runtime.engines.progress import ProgressReports
 from rljob_runtime.engines.protocol import (
     EngineDied,
     LoadSnapshot,
     PauseMode,
+    ProgressListener,
     Request,
     Sampling,
     WeightRef,
@@ -95,6 +97,7 @@ class VllmEngine:
         self._has_sockets = False
         self._dead: str | None = None
         self._death: asyncio.Future[None] | None = None
+        self._reports = ProgressReports(self._progress)
 
     async def start(self, version: int) -> None:
         """Raises `EngineDied` when vLLM does not start; its own log, on stderr, says why."""
@@ -204,14 +207,18 @@ class VllmEngine:
         # The core first: what the gate lets in is to find it running.
         await self._guarded(self._live_core().resume())
         self._paused = False
+        self._reports.wake()
         for ticket in self._tickets.values():
             if ticket.gate is not None and not ticket.gate.done():
                 ticket.gate.set_result(None)
 
     async def load_snapshot(self) -> LoadSnapshot:
-        self._check_alive()
-        generated = self._generated + sum(self._live_core().token_counts().values())
-        return LoadSnapshot(self.version, len(self._tickets), self._paused, generated)
+        core = self._live_core()
+        generated = self._generated + sum(core.token_counts().values())
+        return LoadSnapshot(self.version, len(self._tickets), self._paused, generated, core.kv_tokens)
+
+    def on_progress(self, listener: ProgressListener, seconds: float) -> None:
+        self._reports.listen(listener, seconds)
 
     async def close(self) -> None:
         await self._shut("it was closed")
@@ -237,10 +244,16 @@ class VllmEngine:
             collector = await self._guarded(core.add(ticket.request))
             # The version cannot change meanwhile: `pause` waits for this.
             ticket.spans = SpanRecorder(self.version)
+            self._reports.wake()
             return collector
         finally:
             self._entering -= 1
             self._entered.set()
+
+    def _progress(self) -> dict[str, int]:
+        """Tokens of each request in the core, by its id."""
+        core = None if self._paused or self._dead is not None else self._core
+        return {} if core is None else core.token_counts()
 
     def _generation(self, ticket: _Ticket, output: Any) -> Generation:
         count = len(output.token_ids) if output is not None else 0
@@ -311,6 +324,7 @@ class VllmEngine:
     def _die(self, reason: str) -> None:
         if self._dead is None:
             self._dead = f"engine {self.name}: {reason}"
+        self._reports.stop()
         if self._death is not None and not self._death.done():
             self._death.set_result(None)
 

@@ -127,6 +127,11 @@ class VllmCore:
         self._client: Any = self._llm.engine_core
         self.processes: list[Any] = list(self._client.resources.engine_manager.processes)
         """The engine core's `multiprocessing` processes."""
+        cache: Any = self._llm.vllm_config.cache_config
+        # Of models whose layers differ in what they keep, blocks do not tell it; newer versions of vLLM do.
+        size = getattr(cache, "kv_cache_size_tokens", None) or (cache.num_gpu_blocks or 0) * cache.block_size
+        self.kv_tokens: int | None = size or None
+        """Tokens that the KV cache holds; None where vLLM does not say."""
         self._shape = shape
         self._parameters = SamplingParams
         self._final_only = RequestOutputKind.FINAL_ONLY
@@ -141,7 +146,7 @@ class VllmCore:
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             top_k=sampling.top_k,
-            stop_token_ids=list(sampling.stop_token_ids),
+            stop_token_ids=[] if request.exact else list(sampling.stop_token_ids),
             # The stop tokens above are all that end a response, not those that the model's files name.
             ignore_eos=True,
             # Of the drawn token alone; flat, without a dict for each token.

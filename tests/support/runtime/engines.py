@@ -19,9 +19,14 @@ E = TypeVar("E", bound=Engine)
 SLOTS, LENGTH = 16, 128
 
 
-def fake_engine(folder: Path, name: str = "fake", slots: int = SLOTS, length: int = LENGTH) -> FakeEngine:
-    """One whose responses end only where they must, in real time: 4 ms for a token."""
-    return FakeEngine(name, lambda request: 2**31, slots, FakeTiming(step_seconds=0.004), length, folder)
+def fake_engine(
+    folder: Path, name: str = "fake", sampling: Sampling = PLAIN, slots: int = SLOTS, length: int = LENGTH
+) -> FakeEngine:
+    """One in real time, 4 ms for a token. Without stop tokens responses end only where they must, with some
+    after two tokens."""
+    ends = 2 if sampling.stop_token_ids else 2**31
+    timing, kv_tokens = FakeTiming(step_seconds=0.004), slots * length
+    return FakeEngine(name, lambda request: ends, slots, timing, length, folder, kv_tokens)
 
 
 def torch_engine(
@@ -61,8 +66,10 @@ class FedEngine(FetchingEngine):
         self._server.close()
 
 
-def fed_engine(folder: Path, name: str = "fed", slots: int = SLOTS, length: int = LENGTH) -> FedEngine:
-    return FedEngine(name, torch_engine(folder, name, slots=slots, length=length), folder)
+def fed_engine(
+    folder: Path, name: str = "fed", sampling: Sampling = PLAIN, slots: int = SLOTS, length: int = LENGTH
+) -> FedEngine:
+    return FedEngine(name, torch_engine(folder, name, sampling, slots, length), folder)
 
 
 @asynccontextmanager

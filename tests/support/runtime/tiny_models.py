@@ -69,10 +69,10 @@ def weights_at(version: int, folder: Path) -> WeightRef:
     return WeightRef(version, "shm", str(folder))
 
 
-def request(name: str, seed: int = 0, length: int = 10, max_tokens: int = 50) -> Request:
+def request(name: str, seed: int = 0, length: int = 10, max_tokens: int = 50, exact: bool = False) -> Request:
     """A request with a random prompt of `length` tokens."""
     tokens = np.random.default_rng([seed, length]).integers(0, VOCABULARY, length).astype(np.int32)
-    return Request(name, tokens, max_tokens, seed)
+    return Request(name, tokens, max_tokens, seed, exact=exact)
 
 
 def vllm_device() -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 from rljob_runtime.engines.fake import FakeEngine, FakeTiming
 from rljob_runtime.engines.protocol import Request, WeightRef
 from rljob_runtime.samples import Generation, Span
-from rljob_runtime.simulate.virtual_loop import run_virtual
+from rljob_runtime.simulate.virtual_loop import Stalled, run_virtual
 
 STEP = FakeTiming(step_seconds=0.01)
 FULL = FakeTiming(step_seconds=0.01, sequence_seconds=0.005, prefill_seconds=0.001)
@@ -105,3 +105,67 @@ def test_a_load_labels_what_comes_after_it_and_time_stands_still_in_a_pause() ->
     got, ended = interrupted(update)
     assert got.spans == (Span(0, 0, 25), Span(1, 25, 100))
     assert ended == pytest.approx(11.0)
+
+
+@pytest.mark.parametrize(
+    ("length", "max_tokens", "generated", "tokens", "finish"),
+    [
+        (100, 60, 0, 60, "length"),
+        (20, 60, 0, 60, "length"),
+        (20, 60, 30, 60, "length"),
+        (20, 60, 5, 60, "length"),
+    ],
+)
+def test_an_exact_request_gets_what_it_asks_for_whatever_its_response_would_have(
+    length: int, max_tokens: int, generated: int, tokens: int, finish: str
+) -> None:
+    async def main() -> Generation:
+        engine = await engine_of(STEP)
+        prompt = np.arange(10 + generated, dtype=np.int32)
+        return await engine.submit(Request("r", prompt, max_tokens, length, generated, exact=True))
+
+    got = run_virtual(main())
+    assert (len(got.tokens), got.finish) == (tokens, finish)
+
+
+def test_progress_is_told_at_each_interval_while_requests_run_and_exact() -> None:
+    """Two requests of 60 and 100 tokens at 0.01 s, a pause of 10 s after 0.45 s, told every 0.2 s."""
+
+    async def main() -> list[tuple[float, dict[str, int]]]:
+        engine, clock = await engine_of(STEP), asyncio.get_running_loop().time
+        told: list[tuple[float, dict[str, int]]] = []
+        engine.on_progress(lambda tokens: told.append((round(clock(), 3), dict(tokens))), 0.2)
+        await asyncio.sleep(5)
+        tasks = [asyncio.create_task(engine.submit(asked(f"r{length}", length))) for length in (60, 100)]
+        await asyncio.sleep(0.45)
+        await engine.pause("keep")
+        await asyncio.sleep(10)
+        await engine.resume()
+        await asyncio.gather(*tasks)
+        await asyncio.sleep(5)
+        return told
+
+    assert run_virtual(main()) == [
+        (5.2, {"r60": 20, "r100": 20}),
+        (5.4, {"r60": 40, "r100": 40}),
+        (15.65, {"r100": 65}),
+        (15.85, {"r100": 85}),
+    ]
+
+
+@pytest.mark.parametrize("end", ["close", "finish"])
+def test_nothing_is_told_of_an_engine_that_runs_nothing(end: str) -> None:
+    """Also no timer is left: the loop would have something to wait for, and nothing to stall on."""
+
+    async def main() -> None:
+        engine = await engine_of(STEP)
+        engine.on_progress(lambda tokens: None, 0.2)
+        task = asyncio.create_task(engine.submit(asked("r", 10 if end == "finish" else 1000)))
+        await asyncio.sleep(0.3)
+        if end == "close":
+            await engine.close()
+        await asyncio.gather(task, return_exceptions=True)
+        await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(Stalled):
+        run_virtual(main())

@@ -1,17 +1,23 @@
 """Both ends of an engine's connection, without Ray and without a network."""
 
 import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
+import zmq
+import zmq.asyncio
 
 from rljob_runtime.engines import channel, rollout_worker
-from rljob_runtime.engines.protocol import EngineDied, PauseMode
+from rljob_runtime.engines.fake import FakeTiming
+from rljob_runtime.engines.protocol import EngineDied, PauseMode, Request
 from rljob_runtime.engines.remote import RemoteEngine
 from rljob_runtime.engines.rollout_worker import RolloutWorker
-from rljob_runtime.net.auth import new_keys
+from rljob_runtime.net.auth import dial, new_keys
 from rljob_runtime.samples import Generation
 from rljob_runtime.simulate.virtual_loop import run_virtual
 from rljob_runtime.site import process_log
@@ -112,3 +118,61 @@ def test_results_that_the_client_has_by_now_are_not_sent(
         return messages
 
     assert asyncio.run(main()) == sent
+
+
+async def test_progress_is_sent_again_only_when_the_last_was_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(process_log, "begin", lambda: None)
+    server_keys, client_keys = new_keys()
+    engine = {"length_of": lambda request: 10**6, "timing": FakeTiming(step_seconds=0.001)}
+    worker = RolloutWorker(
+        "rljob_runtime.engines.fake:FakeEngine", engine, "fast-0", f"ipc://{tmp_path}/w/s", server_keys
+    )
+    endpoint = await worker.open()
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(ended, worker)
+        dealer = stack.enter_context(stack.enter_context(zmq.asyncio.Context()).socket(zmq.DEALER))
+        token = dial(dealer, endpoint, client_keys)
+
+        async def say(body: channel.Order) -> None:
+            await dealer.send_multipart([channel.encode_message(channel.ToWorker(token, body))])
+
+        async def hear() -> Any:
+            async with asyncio.timeout(10):
+                return channel.decode_from_worker(await dealer.recv_multipart())
+
+        # Before the engine is up, as may happen on a connection that was made anew.
+        await say(channel.Watch(0.01))
+        while worker._watcher is None:  # noqa: ASYNC110 - the worker says nothing to this
+            await asyncio.sleep(0.001)
+        await worker.start(0)
+        await say(channel.Submit((Request("r", np.arange(5, dtype=np.int32), 10**6, 0),)))
+        first = await hear()
+        assert not await dealer.poll(100), "the first was not confirmed, and nine more are due by now"
+        await say(channel.ProgressRead())
+        second = await hear()
+        # What a connection before had to confirm is forgotten.
+        await say(channel.Watch(0.01))
+        third = await hear()
+        counts = [message.tokens["r"] for message in (first, second, third)]
+        assert counts == sorted(counts)
+        assert counts[1] >= counts[0] + 90, "not a report that was kept back"
+
+
+async def ended(worker: RolloutWorker) -> None:
+    """End what a worker's process would take with it."""
+    await worker.close()
+    tasks = list(worker._tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert worker._gate is not None
+    worker._gate.close()
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, 1e9, float("nan")])
+def test_an_impossible_interval_is_refused(seconds: float) -> None:
+    message = channel.encode_message(channel.ToWorker("", channel.Watch(seconds)))
+    with pytest.raises(msgspec.DecodeError, match=r"Expected `float`"):
+        channel.decode_to_worker([message])
