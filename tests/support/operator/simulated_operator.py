@@ -18,7 +18,8 @@ from rljob_operator.plan.plan import (
     ScaleGroup,
 )
 from rljob_operator.plan.times import after, stamp
-from tests.support.operator.simulated_kuberay import Conflict, SimulatedKuberay
+from tests.support.operator.simulated_kuberay import SimulatedKuberay
+from tests.support.operator.simulated_objects import Conflict
 
 _REF = ("default", "simulated")
 

@@ -1,0 +1,39 @@
+"""What a namespace may have in the way of an RLJob's objects."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.support.operator.operator_site import JobClient
+
+
+def quota_none(client: JobClient, resource: str, most: str) -> str:
+    """A ResourceQuota `none` that lets the namespace have `most` of a resource; its path."""
+    quotas = f"/api/v1/namespaces/{client.namespace}/resourcequotas"
+    quota = {"metadata": {"name": "none"}, "spec": {"hard": {resource: most}}}
+    client.cluster.api.request("POST", quotas, {"apiVersion": "v1", "kind": "ResourceQuota", **quota})
+    return f"{quotas}/none"
+
+
+@contextmanager
+def dead_webhook(client: JobClient, plural: str) -> Iterator[None]:
+    """While this runs, a webhook that nobody answers must agree to objects of KubeRay in the namespace."""
+    path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+    webhook = {
+        "name": "dead.example.com",
+        "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "rules": [
+            {"apiGroups": ["ray.io"], "apiVersions": ["v1"], "operations": ["*"], "resources": [plural]}
+        ],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": client.namespace}},
+        "failurePolicy": "Fail",
+        "timeoutSeconds": 1,
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration"}
+    body = {**kind, "metadata": {"name": client.namespace}, "webhooks": [webhook]}
+    client.cluster.api.request("POST", path, body)
+    try:
+        yield
+    finally:
+        client.cluster.api.request("DELETE", f"{path}/{client.namespace}")
