@@ -67,6 +67,25 @@ def _transport_needs(transport: str, accelerator: str) -> Rule:
     )
 
 
+def _probe_needs(pool: str) -> Rule:
+    path = f"pools.{pool}.replicas"
+
+    def holds(spec: "Spec") -> bool:
+        routing = spec.training.rollout.routing
+        if routing is None or routing.probe is None:
+            return True
+        return value_at(spec, path) > 0 or value_at(spec, f"pools.{pool}.maxReplicas") is not None
+
+    routing = "self.training.rollout.routing"
+    return Rule(
+        f"{path} must be 1 or more with training.rollout.routing.probe, which needs both pools; "
+        "a pool that is to be 0 for a while needs maxReplicas",
+        f"!has({routing}) || !has({routing}.probe) || self.{path} > 0 || has(self.pools.{pool}.maxReplicas)",
+        holds,
+        (path,),
+    )
+
+
 def _head_dim_fits(spec: "Spec") -> bool:
     training = spec.training
     on_cpu = spec.accelerator == "cpu" and training.rollout.engine.vllm is not None
@@ -171,6 +190,7 @@ class Spec(Model):
         ),
         _transport_needs("nccl", "nvidia"),
         _transport_needs("hccl", "ascend"),
+        *(_probe_needs(pool) for pool in ("fastRollout", "heavyRollout")),
         Rule(
             message=f"training.model.random.headDim must be one of {_CPU_HEAD_DIMS} for vLLM on CPUs",
             cel="self.accelerator != 'cpu' || !has(self.training.rollout.engine.vllm)"

@@ -4,7 +4,8 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from rljob_api.base import Model, OneOf
+from rljob_api.base import Model, OneOf, Rule
+from rljob_api.routing import Routing
 
 
 class VllmEngine(Model):
@@ -58,5 +59,21 @@ class Rollout(Model):
     top_k: int = Field(default=0, ge=0, le=1048576)
     """Sample from the k most probable tokens. 0 is off."""
     max_running_requests: int = Field(default=256, ge=1, le=65536)
-    """Most requests that one engine runs at a time; further ones wait at the router, where they can go to
-    any engine."""
+    """Most requests that one engine runs at a time; further ones wait at the router."""
+    routing: Routing | None = None
+    """Which engine runs which request. Default: adaptive where the job has a heavy pool or may get one
+    (pools.heavyRollout.replicas above 0, or maxReplicas set), else leastInFlight."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            message="routing.probe.probes must be below samplesPerPrompt, or no response is left to route",
+            cel="!has(self.routing) || !has(self.routing.probe)"
+            " || self.routing.probe.probes < self.samplesPerPrompt",
+            holds=lambda self: (
+                self.routing is None
+                or self.routing.probe is None
+                or self.routing.probe.probes < self.samples_per_prompt
+            ),
+            fields=("routing.probe.probes", "samplesPerPrompt"),
+        ),
+    )

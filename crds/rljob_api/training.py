@@ -116,6 +116,27 @@ class Training(Model):
             ),
         ),
         Rule(
+            message="rollout.routing.probe.heavyShare of a cohort must be one prompt or more: heavyShare * "
+            "cohortPrompts (default: schedule.promptsPerBatch * schedule.batchesPerStep)",
+            cel="!has(self.rollout.routing) || !has(self.rollout.routing.probe)"
+            " || self.rollout.routing.probe.heavyShare * double(has(self.rollout.routing.probe.cohortPrompts)"
+            " ? self.rollout.routing.probe.cohortPrompts"
+            " : self.schedule.promptsPerBatch * self.schedule.batchesPerStep) >= 1.0",
+            holds=lambda self: (
+                self.rollout.routing is None
+                or self.rollout.routing.probe is None
+                or self.rollout.routing.probe.heavy_share
+                * (self.rollout.routing.probe.cohort_prompts or self.groups_per_step)
+                >= 1
+            ),
+            fields=(
+                "rollout.routing.probe.heavyShare",
+                "rollout.routing.probe.cohortPrompts",
+                "schedule.promptsPerBatch",
+                "schedule.batchesPerStep",
+            ),
+        ),
+        Rule(
             message="optimizer.warmupUpdates must not be above the job's updates (schedule.totalSteps * "
             "schedule.batchesPerStep)",
             cel="!has(self.schedule.totalSteps) || self.optimizer.warmupUpdates"

@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from rljob_runtime.routing.book import Book
 from rljob_runtime.routing.fixed import Adjacent, Interleaved
 from rljob_runtime.routing.policy import Policy
+from rljob_runtime.routing.probe import ProbePolicy, ProbeSettings
 from rljob_runtime.routing.requests import EngineShape, GroupRequest, Move, Place, RequestKey
 from rljob_runtime.routing.router import Router
 
@@ -32,14 +33,19 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "adjacent": lambda: Adjacent(4),
     "interleaved": lambda: Interleaved(4),
     "restless": Restless,
+    "probe": lambda: ProbePolicy(ProbeSettings(3, heavy_share=0.4, cap_factor=1.0)),
+    "two probes, moves": lambda: ProbePolicy(ProbeSettings(4, 2, heavy_share=0.3, restart=False)),
 }
+POOLS = st.sampled_from(["fast", "heavy"])
 
 
 class Histories(RuleBasedStateMachine):
     """`where` is what the actions have done: the engine of each request that runs."""
 
-    @initialize(policy=st.sampled_from(sorted(POLICIES)))
-    def begin(self, policy: str) -> None:
+    @initialize(policy=st.sampled_from(sorted(POLICIES)), last=POOLS)
+    def begin(self, policy: str, last: str) -> None:
+        self.last = last
+        self.pools: list[str] = []
         self.router = Router(POLICIES[policy]())
         self.limits: dict[int, int] = {}
         self.joined: set[int] = set()
@@ -66,12 +72,13 @@ class Histories(RuleBasedStateMachine):
     def some(self, data: Any, items: Any) -> Any:
         return data.draw(st.sampled_from(sorted(items)))
 
-    @rule(limit=st.integers(1, 3))
-    def engine_comes(self, limit: int) -> None:
+    @rule(limit=st.integers(1, 3), pool=POOLS)
+    def engine_comes(self, limit: int, pool: str) -> None:
         number = len(self.limits)
+        self.pools.append(pool)
         self.limits[number] = limit
         self.joined.add(number)
-        self.router.join(number, EngineShape("fast", limit))
+        self.router.join(number, EngineShape(pool, limit))
         self.act()
 
     @rule(data=st.data(), gone=st.booleans())
@@ -85,7 +92,7 @@ class Histories(RuleBasedStateMachine):
                 self.router.leave(number)
                 self.act()
                 self.joined.add(number)
-                self.router.join(number, EngineShape("fast", self.limits[number]))
+                self.router.join(number, EngineShape(self.pools[number], self.limits[number]))
             self.act()
 
     @rule(samples=st.integers(1, 4))
@@ -150,7 +157,7 @@ class Histories(RuleBasedStateMachine):
         """With engines that stay, and moves that end, everything comes to its end."""
         if not hasattr(self, "router"):
             return
-        self.engine_comes(3)
+        self.engine_comes(3, self.last)
         for _ in range(10_000):
             if not self.tokens:
                 break

@@ -74,6 +74,18 @@ GOOD: dict[str, dict[str, Any]] = {
     "stale tokens masked, with requests taken out": {
         "training.async": {"staleTokens": "mask", "weightSync": {"push": {"inFlight": "abort"}}}
     },
+    **{
+        f"routing {policy}": {"training.rollout.routing": {policy: {}}}
+        for policy in ("adjacent", "interleaved", "leastInFlight", "adaptive")
+    },
+    "routing by probes": {
+        "training.rollout.routing": {"probe": {"cohortPrompts": 5}},
+        "pools.heavyRollout.replicas": 1,
+    },
+    "routing by probes, with a heavy pool that comes later": {
+        "training.rollout.routing": {"probe": {"heavyShare": 0.25, "probes": 7, "onTrip": "move"}},
+        "pools.heavyRollout.maxReplicas": 1,
+    },
     "fractional staleness": {"training.async.maxStaleness": 0.2},
     "free-form arguments": {"training.reward.arguments": {"scale": 2, "deep": {"er": [1, "a"]}}},
     "equal weight bounds": {
@@ -104,6 +116,11 @@ GOOD |= {
 
 _POOLS = "spec.pools"
 _TRAINING = "spec.training"
+
+_PROBE: dict[str, Any] = {
+    "training.rollout.routing": {"probe": {"cohortPrompts": 8}},
+    "pools.heavyRollout.replicas": 1,
+}
 
 BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
     "three chips of a module": (
@@ -276,6 +293,33 @@ BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
         {"training.optimizer.warmupUpdates": 5},
         f"{_TRAINING}.optimizer.warmupUpdates",
         "warmupUpdates must not be above the job's updates",
+    ),
+    "two routing policies": (
+        {"training.rollout.routing": {"adjacent": {}, "adaptive": {}}},
+        f"{_TRAINING}.rollout.routing",
+        "set exactly one of adjacent, interleaved, leastInFlight, probe, adaptive "
+        "(found adjacent and adaptive)",
+    ),
+    "probes without siblings": (
+        {**_PROBE, "training.rollout.samplesPerPrompt": 1},
+        f"{_TRAINING}.rollout.routing.probe.probes",
+        "routing.probe.probes must be below samplesPerPrompt, or no response is left to route "
+        "(routing.probe.probes is 1, samplesPerPrompt is 1)",
+    ),
+    "a heavy share of less than a prompt": (
+        {**_PROBE, "training.rollout.routing": {"probe": {"heavyShare": 0.2}}},
+        f"{_TRAINING}.rollout.routing.probe.heavyShare",
+        "rollout.routing.probe.heavyShare of a cohort must be one prompt or more",
+    ),
+    "probes without a heavy pool": (
+        {**_PROBE, "pools.heavyRollout.replicas": 0},
+        "spec.pools.heavyRollout.replicas",
+        "pools.heavyRollout.replicas must be 1 or more with training.rollout.routing.probe",
+    ),
+    "probes without a fast pool": (
+        {**_PROBE, "pools.fastRollout.replicas": 0},
+        "spec.pools.fastRollout.replicas",
+        "pools.fastRollout.replicas must be 1 or more with training.rollout.routing.probe",
     ),
 }
 """Jobs that break one rule: the changes that make them, the field that is named, and words of the message."""

@@ -38,6 +38,7 @@ from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.rollout.rollouter import Rollouter
 from rljob_runtime.rollout.scorer import PoolScorer
 from rljob_runtime.rollout.weight_sync import EngineSync, Pull, Push
+from rljob_runtime.routing.choose import policy_of
 from rljob_runtime.run_folder import RunOptions
 from rljob_runtime.site import one_machine as local_ray
 from rljob_runtime.site.site import Site
@@ -100,7 +101,7 @@ async def assembled(
         queue = await _queue(inputs, site, stack, spawn, refill)
         outbox = Outbox(queue.client, events, timeouts.stall_seconds)
         # The pool and the fleet know each other: an engine's death is the fleet's to answer.
-        pool = EnginePool(time.time, lambda slot, why: fleet.lost(slot, why))
+        pool = EnginePool(time.time, lambda slot, why: fleet.lost(slot, why), policy_of(job.spec))
         failures = RewardFailures(job.spec.training.reward.function, inputs.rewards_log, settings.total_steps)
         rewards = await _rewards(inputs, stack)
         scorer = WatchedScorer(_scorer(inputs, rewards), failures)

@@ -91,8 +91,13 @@ class Book:
         self.groups: dict[int, GroupState] = {}
         self.waiting = 0
         """Requests that are on no engine."""
-        self.room = 0
+        self.rooms: dict[str, int] = {}
+        """Requests that the engines of each pool together can begin now."""
+
+    @property
+    def room(self) -> int:
         """Requests that all engines together can begin now."""
+        return sum(self.rooms.values())
 
     def request(self, key: RequestKey) -> RequestState:
         return self.groups[key.uid].requests[key.sample]
@@ -108,15 +113,15 @@ class Book:
         engine = self.engines.get(number)
         if engine is None:
             engine = self.engines[number] = EngineState(number, shape)
-        self.room -= engine.room
+        self._add_room(engine, -engine.room)
         engine.shape, engine.joined = shape, True
-        self.room += engine.room
+        self._add_room(engine, engine.room)
         return engine
 
     def leave(self, number: int) -> None:
         """An engine takes no requests until it joins again."""
         engine = self.engines[number]
-        self.room -= engine.room
+        self._add_room(engine, -engine.room)
         engine.joined = False
 
     def remove(self, number: int) -> None:
@@ -143,7 +148,7 @@ class Book:
         assert request.waits
         self.unkeep(request)
         assert engine.room > 0, "an engine never runs more than its limit"
-        self.room -= 1
+        self._add_room(engine, -1)
         engine.running[request.key] = request
         engine.kv_tokens += request.kv_tokens
         request.engine, request.since = engine, now
@@ -161,7 +166,7 @@ class Book:
         request.moving, request.restart = True, restart
         if target is not None:
             assert target.room > 0
-            self.room -= 1
+            self._add_room(target, -1)
             target.kept += 1
             request.target = target
 
@@ -203,16 +208,18 @@ class Book:
         target = request.target
         if target is not None:
             request.target = None
-            self.room -= target.room
+            self._add_room(target, -target.room)
             target.kept -= 1
-            self.room += target.room
+            self._add_room(target, target.room)
             self._forget_if_empty(target)
 
     def check(self) -> None:
         """Count everything anew and compare: for tests."""
         requests = [request for group in self.groups.values() for request in group.requests.values()]
         assert self.waiting == sum(request.waits for request in requests)
-        assert self.room == sum(engine.room for engine in self.engines.values())
+        for pool, room in self.rooms.items():
+            in_it = [engine for engine in self.engines.values() if engine.shape.pool == pool]
+            assert room == sum(engine.room for engine in in_it)
         for engine in self.engines.values():
             on_it = [request for request in requests if request.engine is engine]
             assert {request.key for request in on_it} == set(engine.running)
@@ -222,13 +229,16 @@ class Book:
 
     # Accounts
 
+    def _add_room(self, engine: EngineState, change: int) -> None:
+        self.rooms[engine.shape.pool] = self.rooms.get(engine.shape.pool, 0) + change
+
     def _take_off(self, request: RequestState) -> EngineState:
         engine = request.engine
         assert engine is not None
-        self.room -= engine.room
+        self._add_room(engine, -engine.room)
         del engine.running[request.key]
         engine.kv_tokens -= request.kv_tokens
-        self.room += engine.room
+        self._add_room(engine, engine.room)
         request.engine = None
         self._forget_if_empty(engine)
         return engine

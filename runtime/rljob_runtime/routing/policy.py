@@ -78,6 +78,10 @@ class Policy:
         """A group was given up, or all its responses are complete."""
         return ()
 
+    def settled(self, book: Book, now: float) -> Iterable[RequestState]:
+        """Everything that waits and has room is placed. What is let go on now is placed at once."""
+        return ()
+
     def moves(self, book: Book, now: float) -> Iterable[Move]:
         """Which running requests leave their engines. Asked when everything that waits and has room is
         placed. A move to an engine without room, or of a request that moves already, is passed over."""

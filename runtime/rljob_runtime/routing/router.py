@@ -6,7 +6,7 @@ only while it runs, once until it has left its engine; equal histories give equa
 passed in.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from rljob_runtime.routing.book import Book, EngineState, Progress, RequestState
 from rljob_runtime.routing.lanes import Lanes
@@ -125,12 +125,18 @@ class Router:
         for engine in self.policy.rescored(self.book, now):
             self._load_changed(engine)
         actions: list[Action] = self._arrivals(now)
+        actions.extend(self._placements(now))
+        self._enter(self.policy.settled(self.book, now))
+        actions.extend(self._placements(now))
+        actions.extend(move for move in self.policy.moves(self.book, now) if self._begin_move(move))
+        return actions
+
+    def _placements(self, now: float) -> Iterator[Action]:
+        """Place what waits and has room."""
         while (chosen := self._lanes.next()) is not None:
             request, number = chosen
             self._lanes.put(request, None)
-            actions.append(self._place(request, self.book.engines[number], now))
-        actions.extend(move for move in self.policy.moves(self.book, now) if self._begin_move(move))
-        return actions
+            yield self._place(request, self.book.engines[number], now)
 
     def _arrivals(self, now: float) -> list[Action]:
         """Place what has left its engine on the engine that keeps a place for it; where that one takes none

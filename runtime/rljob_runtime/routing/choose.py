@@ -1,0 +1,34 @@
+"""The routing policy that a job asks for. Pure."""
+
+from rljob_api.job import Spec
+from rljob_runtime.routing.fixed import Adjacent, Interleaved
+from rljob_runtime.routing.policy import Policy
+from rljob_runtime.routing.probe import ProbePolicy, ProbeSettings
+
+
+def policy_of(spec: Spec) -> Policy:
+    """A new policy, which knows nothing of any request yet."""
+    routing, groups = spec.training.rollout.routing, spec.training.groups_per_step
+    if routing is None:
+        heavy = spec.pools.heavy_rollout
+        may_be_heavy = heavy.replicas > 0 or heavy.max_replicas is not None
+        return _adaptive() if may_be_heavy else Policy()
+    if routing.adjacent is not None:
+        return Adjacent(groups)
+    if routing.interleaved is not None:
+        return Interleaved(groups)
+    if (probe := routing.probe) is not None:
+        return ProbePolicy(
+            ProbeSettings(
+                probe.cohort_prompts or groups,
+                probe.probes,
+                probe.heavy_share,
+                probe.cap_factor,
+                restart=probe.on_trip == "restart",
+            )
+        )
+    return Policy() if routing.least_in_flight is not None else _adaptive()
+
+
+def _adaptive() -> Policy:
+    return Policy()

@@ -1,0 +1,52 @@
+"""From the job's fields to its policy."""
+
+from typing import Any
+
+import pytest
+
+from rljob_api import RLJob
+from rljob_runtime.routing.choose import policy_of
+from rljob_runtime.routing.fixed import Adjacent, Interleaved
+from rljob_runtime.routing.policy import Policy
+from rljob_runtime.routing.probe import ProbePolicy, ProbeSettings
+from tests.support.jobs import job
+
+HEAVY = {"pools.heavyRollout.replicas": 2}
+
+
+@pytest.mark.parametrize(
+    ("routing", "kind"),
+    [
+        ({"adjacent": {}}, Adjacent),
+        ({"interleaved": {}}, Interleaved),
+        ({"leastInFlight": {}}, Policy),
+        ({"probe": {"heavyShare": 0.5}}, ProbePolicy),
+    ],
+)
+def test_each_policy(routing: dict[str, Any], kind: type[Policy]) -> None:
+    spec = RLJob.model_validate(job({"training.rollout.routing": routing, **HEAVY})).spec
+    assert type(policy_of(spec)) is kind
+    assert policy_of(spec) is not policy_of(spec)
+
+
+def test_a_job_that_cannot_have_a_heavy_pool_takes_the_engine_with_most_room() -> None:
+    assert type(policy_of(RLJob.model_validate(job()).spec)) is Policy
+
+
+@pytest.mark.parametrize(
+    ("fields", "settings"),
+    [
+        ({"heavyShare": 0.25}, ProbeSettings(4, 1, 0.25, 1.5, restart=True)),
+        (
+            {"probes": 2, "cohortPrompts": 64, "heavyShare": 0.1, "capFactor": 3.0, "onTrip": "move"},
+            ProbeSettings(64, 2, 0.1, 3.0, restart=False),
+        ),
+    ],
+    ids=["as published, the prompts of a step", "every field"],
+)
+def test_every_constant_of_the_probe_policy_is_a_field(
+    fields: dict[str, Any], settings: ProbeSettings
+) -> None:
+    spec = RLJob.model_validate(job({"training.rollout.routing": {"probe": fields}, **HEAVY})).spec
+    policy = policy_of(spec)
+    assert isinstance(policy, ProbePolicy) and policy.settings == settings
