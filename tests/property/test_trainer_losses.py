@@ -1,11 +1,13 @@
 """Whenever the trainer is lost, the job goes on as if the lost steps had never been."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rljob_runtime.data.length_trace import LENGTHS_FILE, read_length_trace
 from rljob_runtime.restarts import GivenUp
 from tests.support.simulated.losing_job import CALLS, LosingSession, Losses, run_losing
 
@@ -54,13 +56,17 @@ def check(session: LosingSession) -> None:
 
 
 @pytest.mark.parametrize("name", ENGINES_ARE_THE_BOTTLENECK)
-def test_what_was_under_way_is_made_again_under_the_bound(name: str) -> None:
-    losses = ENGINES_ARE_THE_BOTTLENECK[name]
+def test_what_was_under_way_is_made_again_under_the_bound(name: str, tmp_path: Path) -> None:
+    losses = replace(ENGINES_ARE_THE_BOTTLENECK[name], folder=tmp_path)
     session = run_losing(losses)
     check(session)
     assert session.losable.losses == len(losses.at)
     assert set(session.rollouter.counts.cancelled) == {"trainer restarted"}
     assert set(session.interruptions) == {"trainer lost"}
+    trained = {group.uid: group.samples for groups in session.losable.trained for group in groups}
+    trace = read_length_trace(tmp_path / LENGTHS_FILE)
+    assert (trace.covered, trace.incomplete, trace.unreadable) == (len(trained), 0, 0)
+    assert trace.tokens.tolist() == [[len(each.tokens) for each in trained[uid]] for uid in sorted(trained)]
 
 
 @settings(max_examples=80, deadline=None)

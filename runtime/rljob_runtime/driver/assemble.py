@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rljob_api import RLJob
+from rljob_runtime.data.length_trace import TraceHeader
 from rljob_runtime.data.prompts import PromptSource
 from rljob_runtime.data.tokenizer import TextTokenizer
 from rljob_runtime.driver.activity import JobActivity
@@ -22,6 +23,7 @@ from rljob_runtime.driver.model_folder import checkpoint_root, engine_model
 from rljob_runtime.driver.parts import Parts, Spawn
 from rljob_runtime.driver.placement import RankPlacement
 from rljob_runtime.driver.ranks import RayTrainer
+from rljob_runtime.driver.recording_scorer import RecordingScorer
 from rljob_runtime.driver.reward_failures import RewardFailures
 from rljob_runtime.driver.stop import StopRequest
 from rljob_runtime.driver.trainer_start import TrainerStart
@@ -44,6 +46,7 @@ from rljob_runtime.site import one_machine as local_ray
 from rljob_runtime.site.site import Site
 from rljob_runtime.trace.record.event_log import EVENTS_FOLDER, EventLog
 from rljob_runtime.trace.record.event_ranks import EventRanks
+from rljob_runtime.trace.record.length_log import LengthLog
 from rljob_runtime.weights.route import WeightRoute, open_route
 
 log = logging.getLogger(__name__)
@@ -104,7 +107,8 @@ async def assembled(
         pool = EnginePool(time.time, lambda slot, why: fleet.lost(slot, why), policy_of(job.spec))
         failures = RewardFailures(job.spec.training.reward.function, inputs.rewards_log, settings.total_steps)
         rewards = await _rewards(inputs, stack)
-        scorer = WatchedScorer(_scorer(inputs, rewards), failures)
+        lengths = LengthLog(options.folder, _lengths_header(inputs))
+        scorer = RecordingScorer(WatchedScorer(_scorer(inputs, rewards), failures), lengths)
         # It has no prompts and a new job's controller until `Recovery` knows where the job stands and gives
         # it others.
         rollouter = Rollouter(
@@ -134,11 +138,11 @@ async def assembled(
             pool, fleet, rollouter, lambda: rewards.counters.submitted - rewards.counters.pending
         )
         parts = Parts(
-            site, stop, events, pool, queue, outbox, rollouter, failures, trainer, placement,
+            site, stop, events, lengths, pool, queue, outbox, rollouter, failures, trainer, placement,
             TrainerStart(trainer, placement, inputs.checkpoints, site.one_machine, say),
             sync, delivery, fleet, activity, spawn, say,
         )  # fmt: skip
-        stack.callback(parts.flush_events)
+        stack.callback(parts.flush_records)
         # Ends before the trainer does, whose weights a worker that is just starting would miss.
         stack.push_async_callback(fleet.close)
         yield parts
@@ -188,6 +192,11 @@ def _scorer(inputs: JobInputs, rewards: RewardPool) -> PoolScorer:
     return PoolScorer(
         rewards, inputs.tokenizer, training.rollout.max_response_tokens, training.reward.overlong
     )
+
+
+def _lengths_header(inputs: JobInputs) -> TraceHeader:
+    rollout = inputs.settings.rollout
+    return TraceHeader(rollout.samples_per_prompt, rollout.max_response_tokens, inputs.prompts.fingerprint)
 
 
 def _fleet_times(job: RLJob) -> FleetTimes:

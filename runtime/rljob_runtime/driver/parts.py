@@ -19,6 +19,7 @@ from rljob_runtime.rollout.rollouter import Rollouter
 from rljob_runtime.rollout.weight_sync import Pull, Push
 from rljob_runtime.site.site import Site
 from rljob_runtime.trace.record.event_log import EventLog
+from rljob_runtime.trace.record.length_log import LengthLog
 from rljob_runtime.trace.record.start_log import Cause
 
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
@@ -70,6 +71,8 @@ class Parts:
     stop: StopRequest
     events: EventLog
     """Records the driver's own events."""
+    lengths: LengthLog
+    """Records how long responses are."""
     pool: EnginePool
     queue: JobQueue
     outbox: Outbox
@@ -88,9 +91,11 @@ class Parts:
     say: Callable[[str], None]
     """Tells a person, in one line."""
 
-    def flush_events(self) -> None:
-        """Write what is buffered of the driver's events and of those that it records for the engines."""
+    def flush_records(self) -> None:
+        """Write what is buffered of the driver's events, of those that it records for the engines, and of
+        the responses' lengths."""
         self.events.flush()
+        self.lengths.flush()
         self.fleet.flush_events()
 
 

@@ -104,6 +104,9 @@ class Recovery:
         self.controller = self._settings.controller(len(self.ledger))
         # First the outbox: a queue host that comes back meanwhile is filled from it.
         groups = parts.outbox.restore(waiting)
+        kept = {group.uid for group in groups}
+        # The others are generated again, and recorded then.
+        parts.lengths.begin(lambda uid: uid in self.ledger or uid in kept)
         await parts.queue.reset(self.ledger)
         await parts.outbox.refill()
         for group in groups:
@@ -123,5 +126,4 @@ class Recovery:
         if send:
             await parts.sync.settled()
             parts.pool.lose_newer(version)
-        kept = {group.uid for group in groups}
         parts.rollouter.restart(self.controller, self.ledger.remaining(self._settings.total_groups, kept))

@@ -78,8 +78,8 @@ class Session:
         # With all steps done the job is complete, and not suspended.
         if parts.site.desired().suspend and self.steps_done < self._settings.total_steps:
             parts.site.draft.suspended_at(self.checkpoint_step)
-        # The report, which is begun next, reads the events from their files.
-        parts.flush_events()
+        # The report, which is begun next, reads what was recorded from its files.
+        parts.flush_records()
         self._observer.trained()
 
     async def _follow(self) -> None:
@@ -128,6 +128,8 @@ class Session:
         parts = self._parts
         version = min((slot.version for slot in parts.pool.slots if slot.entered), default=0)
         self.steps_done = metrics.step + 1
+        # Before the step's checkpoint: what that keeps is not generated, and not recorded, a second time.
+        parts.lengths.flush()
         self._observer.step_done(metrics, uids, parts.outbox.samples, version, seconds)
 
     def _checkpoint_written(self, step: int) -> None:

@@ -25,6 +25,10 @@ class Response:
     """How the newest attempt ended; as if aborted before the first."""
     engine: str = ""
     """The engine of the newest attempt."""
+    pool: str = ""
+    """The pool of that engine, "fast" or "heavy"."""
+    moves: int = 0
+    """How often an attempt was at another engine than the one before it."""
     seconds: float = 0.0
     """From `began` to the end of the newest attempt."""
 
@@ -32,13 +36,15 @@ class Response:
         """Drop what was generated."""
         self.tokens, self.log_probs, self.spans = self.tokens[:0], self.log_probs[:0], ()
 
-    def extend(self, generation: Generation, engine: str, now: float) -> None:
-        """Add what an attempt generated."""
+    def extend(self, generation: Generation, engine: str, pool: str, now: float) -> None:
+        """Add what an attempt generated, at an engine of a pool, that ended `now`."""
         self.tokens = np.concatenate([self.tokens, generation.tokens])
         self.log_probs = np.concatenate([self.log_probs, generation.log_probs])
         self.spans = join_spans(self.spans, generation.spans)
         self.finish = generation.finish
-        self.engine = engine
+        if self.engine not in ("", engine):
+            self.moves += 1
+        self.engine, self.pool = engine, pool
         self.seconds = now - self.began
 
 

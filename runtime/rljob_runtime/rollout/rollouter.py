@@ -255,7 +255,7 @@ class Rollouter:
         finally:
             slot.requests.pop(request.request_id)
         now = self._events.clock()
-        response.extend(generation, slot.engine.name, now)
+        response.extend(generation, slot.engine.name, slot.pool, now)
         if generation.finish == "abort" and len(response.tokens) >= self._settings.max_response_tokens:
             # The abort came with the last token; an attempt at none more would be refused.
             response.finish = "length"

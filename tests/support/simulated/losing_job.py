@@ -15,10 +15,12 @@ import numpy as np
 from rljob_api import RLJob
 from rljob_runtime.change_signal import ChangeSignal
 from rljob_runtime.data.fingerprint import DataFingerprint
+from rljob_runtime.data.length_trace import TraceHeader
 from rljob_runtime.driver.activity import JobActivity
 from rljob_runtime.driver.job_settings import job_settings
 from rljob_runtime.driver.parts import Parts
 from rljob_runtime.driver.ranks import TrainerDied
+from rljob_runtime.driver.recording_scorer import RecordingScorer
 from rljob_runtime.driver.reward_failures import RewardFailures
 from rljob_runtime.driver.session import Session
 from rljob_runtime.driver.stop import StopRequest
@@ -45,6 +47,7 @@ from rljob_runtime.site.nodes import NodeTable, RayNode
 from rljob_runtime.site.site import Site
 from rljob_runtime.site.status_draft import StatusDraft
 from rljob_runtime.trace.record.event_log import EventLog
+from rljob_runtime.trace.record.length_log import LengthLog
 from rljob_runtime.trace.record.start_log import Cause
 from rljob_runtime.weights.transport import STORED
 from tests.support.jobs import job
@@ -84,6 +87,8 @@ class Losses:
     reward_seconds: float = 0.0
     failure: Callable[[int], str | None] = lambda uid: None
     """Why the responses of a group get no reward; None where they do."""
+    folder: Path | None = None
+    """Where lengths of responses are recorded."""
     script: "Callable[[LosingSession], Coroutine[Any, Any, None]] | None" = None
     """What else happens; ends before the job does."""
 
@@ -271,9 +276,12 @@ class LosingSession:
         )
         outbox = Outbox(cast(Any, queue), self.events, 1e9)
         failures = RewardFailures("rewards:score", Path("/nowhere/rewards.log"), settings.total_steps)
+        rollout = settings.rollout
+        header = TraceHeader(rollout.samples_per_prompt, rollout.max_response_tokens)
+        lengths = LengthLog(losses.folder, header)
         rollouter = Rollouter(
-            settings.rollout, self.pool, settings.controller(0), _prompt, iter(()),
-            WatchedScorer(self._score, failures), outbox, self.events,
+            rollout, self.pool, settings.controller(0), _prompt, iter(()),
+            RecordingScorer(WatchedScorer(self._score, failures), lengths), outbox, self.events,
         )  # fmt: skip
         engines = EngineSync(self.pool, deadline=60, stall_seconds=losses.stall_seconds)
         sync = Push(engines, losses.in_flight) if losses.in_flight else Pull(engines, self._spawn)
@@ -286,7 +294,7 @@ class LosingSession:
         self._fleet = fleet
         activity = JobActivity(self.pool, fleet, rollouter, lambda: self.rewarded)
         return Parts(
-            site, StopRequest(changes), self.events, self.pool, queue, outbox, rollouter, failures,
+            site, StopRequest(changes), self.events, lengths, self.pool, queue, outbox, rollouter, failures,
             self.losable,
             self.placed, self._start_trainer, sync, delivery, fleet, activity, self._spawn,
             self.said.append,

@@ -2,5 +2,6 @@
 
 - `event_log`: what each worker did when, in `events/`; `event_ranks` numbers the files of the workers.
 - `metrics_log`: what each step achieved, in `metrics.jsonl` and for TensorBoard.
+- `length_log`: how long each response is, in `lengths.jsonl`.
 - `start_log`: when training began, and each time that it began again, in `starts.jsonl`.
 """

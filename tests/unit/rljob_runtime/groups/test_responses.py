@@ -26,14 +26,24 @@ def test_a_response_that_has_just_begun_is_empty_and_can_be_put_on_the_wire():
 
 def test_attempts_are_joined_in_order():
     response = Response(began=5.0)
-    response.extend(generation(7, 8, version=3), "fast-0", now=6.5)
-    response.extend(generation(9, version=4, finish="stop"), "heavy-1", now=9.0)
+    response.extend(generation(7, 8, version=3), "fast-0", "fast", now=6.5)
+    response.extend(generation(9, version=4, finish="stop"), "heavy-1", "heavy", now=9.0)
     assert response.tokens.tolist() == [7, 8, 9]
     assert response.log_probs.tolist() == pytest.approx([-0.7, -0.8, -0.9])
     assert (response.tokens.dtype, response.log_probs.dtype) == (np.int32, np.float32)
     assert response.spans == (Span(3, 0, 2), Span(4, 2, 3))
-    assert (response.finish, response.engine) == ("stop", "heavy-1")
+    assert (response.finish, response.engine, response.pool) == ("stop", "heavy-1", "heavy")
     assert response.seconds == 4.0, "since it was asked for, all attempts together"
+
+
+@pytest.mark.parametrize(
+    ("engines", "moves"), [([], 0), (["a"], 0), (["a", "a"], 0), (["a", "b"], 1), (["a", "b", "b", "a"], 2)]
+)
+def test_a_response_moves_when_it_goes_on_at_another_engine(engines, moves):
+    response = Response(began=0.0)
+    for engine in engines:
+        response.extend(generation(7, version=0), engine, "fast", now=1.0)
+    assert response.moves == moves
 
 
 def test_a_request_names_its_response_and_the_attempt():
