@@ -1,0 +1,147 @@
+"""Simulated rollout: the scheduler decides, engines execute, and what became of each request is kept.
+
+Guarantees: each response of each dispatched group ends exactly once; what the scheduler orders is carried
+out, or refused with `ValueError` where no engine could. Pure.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from rljob_runtime.routing.requests import Action, EngineShape, GroupRequest, Move, Place
+from rljob_runtime.simulate.agenda import Agenda
+from rljob_runtime.simulate.cluster import Cluster
+from rljob_runtime.simulate.physics import Physics
+from rljob_runtime.simulate.requests import Requests
+from rljob_runtime.simulate.scheduler import Scheduler
+from rljob_runtime.simulate.workload import Workload
+
+
+@dataclass
+class Tally:
+    """What scheduling cost. Times in seconds, of engines and not of the job."""
+
+    moves: int = 0
+    """Requests taken out of one engine to go on elsewhere."""
+    moved_tokens: int = 0
+    """KV tokens that they had."""
+    stall_seconds: float = 0.0
+    """What it took to compute their KV again, or to copy it."""
+    restarts: int = 0
+    """Requests that began anew."""
+    wasted_tokens: int = 0
+    """Response tokens that were dropped by that."""
+    response_seconds: list[float] = field(default_factory=list)
+    """For each response: from its group's dispatch to its end."""
+    group_seconds: list[float] = field(default_factory=list)
+    """For each group: from its dispatch to the end of its last response."""
+
+
+class Rollout:
+    """See the module's guarantees."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        shapes: Sequence[EngineShape],
+        physics: Physics,
+        scheduler: Scheduler,
+        agenda: Agenda,
+        on_group: Callable[[int], None],
+    ) -> None:
+        """`on_group` is told the uid of each group whose responses are all complete."""
+        self.requests = Requests(workload)
+        self.tally = Tally()
+        self.cluster = Cluster(shapes, self.requests, agenda, physics, self._ended, self._left)
+        self._workload, self._physics, self._agenda = workload, physics, agenda
+        self._scheduler, self._on_group = scheduler, on_group
+        self._costs = [shape.cost for shape in shapes]
+        self._moving: set[int] = set()
+        self._open: dict[int, int] = {}
+        """Responses that each dispatched group lacks."""
+        self._began: dict[int, float] = {}
+        self._stirred = False
+        """Whether the scheduler was told of anything since it last decided."""
+        for number, shape in enumerate(shapes):
+            scheduler.join(number, shape)
+        if physics.report_seconds is not None:
+            agenda.at(physics.report_seconds, self._report)
+
+    def dispatch(self, uid: int, deadline: int = 0) -> None:
+        """Begin a group, which may be trained up to the version `deadline`."""
+        workload, now = self._workload, self._agenda.now
+        self._open[uid], self._began[uid] = workload.samples, now
+        group = GroupRequest(
+            uid=uid,
+            row=int(workload.rows[uid]),
+            prompt_tokens=int(workload.prompt_tokens[uid]),
+            samples=workload.samples,
+            deadline=deadline,
+        )
+        self._scheduler.dispatch(group, now)
+        self._stirred = True
+
+    def wants_group(self) -> bool:
+        """Whether an engine has room for a new group."""
+        self.act()
+        return self._scheduler.wants_group()
+
+    def act(self) -> None:
+        """Carry out what the scheduler decides, until it decides nothing more."""
+        while self._stirred:
+            self._stirred = False
+            for action in self._scheduler.decide(self._agenda.now):
+                self._carry_out(action)
+
+    def _carry_out(self, action: Action) -> None:
+        number = self.requests.number(action.request)
+        if isinstance(action, Place):
+            self._place(number, action.engine)
+        elif isinstance(action, Move):
+            self._moving.add(number)
+            self.cluster.remove(number)
+
+    def _place(self, number: int, engine: int) -> None:
+        requests, moved = self.requests, number in self._moving
+        self._moving.discard(number)
+        tokens = requests.tokens[number]
+        copy = self._physics.copy(requests.kv(number)) if moved and tokens else None
+        had_kv, requests.cached[number] = requests.cached[number], False
+        if moved and tokens:
+            self.tally.moves += 1
+            self.tally.moved_tokens += requests.kv(number)
+            again = requests.kv(number) * self._costs[engine].per_prefill_token
+            self.tally.stall_seconds += copy if copy is not None and had_kv else again
+        self.cluster.put(number, engine, copy if copy is not None and had_kv else 0.0)
+
+    def _ended(self, number: int) -> None:
+        self._moving.discard(number)
+        key, now = self.requests.key(number), self._agenda.now
+        self.tally.response_seconds.append(now - self._began[key.uid])
+        self._scheduler.finished(key, self.requests.tokens[number], now)
+        self._stirred = True
+        self._open[key.uid] -= 1
+        if self._open[key.uid] == 0:
+            del self._open[key.uid]
+            self.tally.group_seconds.append(now - self._began.pop(key.uid))
+            self._on_group(key.uid)
+
+    def _left(self, number: int) -> None:
+        requests = self.requests
+        tokens = requests.tokens[number]
+        self._stirred = True
+        if self._scheduler.interrupted(requests.key(number), tokens, self._agenda.now):
+            self._moving.discard(number)
+            self.tally.restarts += 1
+            self.tally.wasted_tokens += tokens
+            requests.tokens[number] = 0
+            requests.cached[number] = False
+
+    def _report(self) -> None:
+        requests = self.requests
+        running = {requests.key(number): tokens for number, tokens in self.cluster.progress().items()}
+        self._scheduler.progressed(running, self._agenda.now)
+        self._stirred = True
+        assert self._physics.report_seconds is not None
+        # Where nothing else will happen, reports would go on for ever.
+        if not self._agenda.empty:
+            self._agenda.at(self._agenda.now + self._physics.report_seconds, self._report)

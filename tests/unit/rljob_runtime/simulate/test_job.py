@@ -1,0 +1,93 @@
+"""The simulated asynchronous job."""
+
+import numpy as np
+import pytest
+
+from rljob_runtime.groups.staleness import Bound
+from rljob_runtime.routing.cost import StepCost
+from rljob_runtime.routing.requests import EngineShape
+from rljob_runtime.simulate.job import JobModel, simulate_job
+from rljob_runtime.simulate.outcome import Outcome
+from rljob_runtime.simulate.physics import Physics
+from rljob_runtime.simulate.workload import LengthModel, Workload
+from tests.support.simulated.schedulers import InOrder
+
+SECOND = StepCost(fixed=1.0)
+QUIET = Physics(report_seconds=None)
+
+
+def equal_groups(count: int, tokens: int) -> Workload:
+    return Workload(np.full((count, 2), tokens), np.full(count, 1), np.arange(count))
+
+
+def simulate(
+    model: JobModel, work: Workload, engines: int = 1, limit: int = 64, cost: StepCost = SECOND
+) -> Outcome:
+    return simulate_job(work, [EngineShape("fast", limit, None, cost)] * engines, QUIET, InOrder(), model)
+
+
+def test_bound_0_generates_and_trains_in_turn() -> None:
+    model = JobModel(Bound(0, 2), steps=3, trainer_seconds=4.0, sync_seconds=0.5)
+    result = simulate(model, equal_groups(6, 10))
+    assert result.steps == pytest.approx((14, 28.5, 43))
+    assert result.oldest == 0
+    assert (result.samples, result.tokens) == (12, 120)
+    # While the trainer trains; weights come to engines that have nothing to do.
+    assert result.idle == pytest.approx(13 / 43)
+
+
+def test_bound_1_generates_while_it_trains() -> None:
+    model = JobModel(Bound(1, 2), steps=4, trainer_seconds=4.0)
+    result = simulate(model, equal_groups(8, 10))
+    # The second batch was admitted with the first; the third when the first was trained, at 14 s.
+    assert result.steps == pytest.approx((14, 18, 28, 32))
+    assert result.oldest == 1
+
+
+def test_training_time_grows_with_tokens_and_prompts() -> None:
+    model = JobModel(Bound(0, 1), steps=1, trainer_seconds=1.0, trainer_seconds_per_token=0.5)
+    assert simulate(model, equal_groups(1, 10)).wall == pytest.approx(10 + 1 + 0.5 * 2 * 11)
+
+
+def test_engines_stand_still_for_new_weights_and_compute_kv_again_where_told() -> None:
+    work = Workload(np.array([[10], [30]]), np.array([1, 1]), np.arange(2))
+    cost = StepCost(fixed=1.0, per_prefill_token=0.1)
+    # Two prompts of a token are prefilled together, 0.2 s; the first group is trained from 10.2 s to 14.2 s.
+    # Then the second has 14 tokens.
+    for recompute, again in ((False, 0.0), (True, 0.1 * (1 + 14))):
+        model = JobModel(Bound(1, 1), steps=2, trainer_seconds=4.0, sync_seconds=2.0, recompute_kv=recompute)
+        result = simulate(model, work, cost=cost)
+        assert result.steps == pytest.approx((14.2, 14.2 + 2 + again + 16 + 4))
+        assert result.loading * result.wall == pytest.approx(2)
+
+
+def test_a_small_queue_holds_generation_back() -> None:
+    roomy = simulate(JobModel(Bound(2, 2), steps=6, trainer_seconds=9.0), equal_groups(12, 10))
+    tight = simulate(
+        JobModel(Bound(2, 2), steps=6, trainer_seconds=9.0, capacity_groups=2), equal_groups(12, 10)
+    )
+    assert tight.wall > roomy.wall
+    assert tight.oldest < roomy.oldest
+
+
+@pytest.mark.parametrize("staleness", [0, 0.5, 1, 2, 3.5])
+def test_no_sample_is_older_than_the_bound(staleness: float) -> None:
+    work = LengthModel(mean=60, cap=600, between=0.8, within=0.6, prompt_tokens=5).draw(8 * 12, 4, seed=4)
+    bound = Bound(staleness, 8)
+    model = JobModel(bound, steps=12, trainer_seconds=5.0, trainer_seconds_per_token=1e-3, sync_seconds=1.0)
+    result = simulate(model, work, engines=3, limit=12, cost=StepCost(0.1, 0.01, 1e-5, 1e-3))
+    assert result.oldest <= bound.versions
+    assert result.samples == 8 * 12 * 4
+    assert result.tokens == work.lengths.sum()
+
+
+def test_too_few_groups_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"at least 6 groups \(found 5\)"):
+        simulate(JobModel(Bound(0, 2), steps=3), equal_groups(5, 10))
+
+
+def test_impossible_jobs_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"steps must be at least 1 \(found 0\)"):
+        JobModel(Bound(0, 2), steps=0)
+    with pytest.raises(ValueError, match=r"sync_seconds must be at least 0 \(found -1\)"):
+        JobModel(Bound(0, 2), steps=1, sync_seconds=-1.0)
