@@ -90,6 +90,7 @@ def as_rendered(found: Object, manifest: Object) -> bool:
     """Whether an object has all that the manifest says, but for its owner; the API server and others may have
     added fields."""
     wanted = {**manifest, "metadata": {"labels": manifest["metadata"].get("labels", {})}}
+    # Of the metadata the labels alone: the API server and other controllers add to the rest.
     return _holds(found, wanted)
 
 
@@ -132,6 +133,7 @@ async def _ensure(client: ApiClient, key: JobKey, manifest: Object, new: bool) -
                 found = await _find(client, manifest)
                 if found is None:
                     raise  # it went meanwhile
+        # An apply that names the UID fails where the object has been replaced since it was read.
         uid = _own_uid(found, key, manifest)
         if not as_rendered(found, manifest):
             # Forced: what a creation set is owned by a creation, which an apply conflicts with.

@@ -95,6 +95,7 @@ class Actor:
                 answer = await self._client.create(manifest)
         except AlreadyExists as error:
             item = await self._client.get(RAY_CLUSTERS, ref[0], action.name, RayClusterItem)
+            # Made by an earlier try whose answer was lost, or by somebody else.
             own = controller_uid(item) == key.uid
             if not own and cluster_job(item) != ref:
                 # It is not among those that are watched: nothing tells that it goes.
@@ -108,6 +109,7 @@ class Actor:
 
     async def _delete_cluster(self, ref: JobRef, name: str, uid: str) -> None:
         try:
+            # With the UID: one of the same name that was made since is not meant.
             await self._client.delete(RAY_CLUSTERS, ref[0], name, uid)
         except (NotFound, Conflict):
             log.debug("%s/%s: RayCluster %s is gone", *ref, name)
@@ -126,6 +128,7 @@ class Actor:
             selector = f"ray.io/cluster={action.cluster},ray.io/group={GROUPS[action.pool]}"
             items = await self._client.list(PODS, PodItem, ref[0], selector)
             why = refusal(action, [pod(item) for item in items if pod_job(item) == ref])
+            # What the plan was made from may be seconds old, and a pod that is named by mistake is lost.
             if why is not None:
                 raise Stale(why)
         groups = [
@@ -159,6 +162,7 @@ def _check_group(found: Mapping[str, Any], action: ScaleGroup) -> None:
 
 def _resized(group: Mapping[str, Any], action: ScaleGroup) -> dict[str, Any]:
     strategy = {**(group.get("scaleStrategy") or {}), "workersToDelete": list(action.workers_to_delete)}
+    # As in a group that was never made smaller: without the field, not with an empty list.
     if not action.workers_to_delete:
         del strategy["workersToDelete"]
     kept = {name: value for name, value in group.items() if name != "scaleStrategy"}

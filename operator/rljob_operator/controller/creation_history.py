@@ -41,6 +41,7 @@ class CreationHistory:
     def known(self, ref: JobRef, observed: Observed, now: datetime) -> Observed:
         """The observation, with what is remembered of earlier creations."""
         job, failed = observed.job, self._failed.get(ref)
+        # A changed spec may be accepted: it is tried at once.
         if failed is not None and (failed.uid, failed.generation) != (job.uid, job.generation):
             del self._failed[ref]
             failed = None
@@ -67,6 +68,7 @@ class CreationHistory:
 
     def done(self, ref: JobRef, job: Job, actions: tuple[Action, ...], now: datetime) -> None:
         """The actions of a plan were carried out."""
+        # Actions stop at the first that fails: where a plan was carried out, none of its creations did.
         if any(isinstance(each, EnsureAccess | CreateCluster | RestoreAccess) for each in actions):
             self._failed.pop(ref, None)
         if any(isinstance(each, EnsureAccess | RestoreAccess) for each in actions):

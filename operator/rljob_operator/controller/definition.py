@@ -115,6 +115,7 @@ def written_schema() -> Schema:
 
 def lacking(served: Schema, wanted: Schema, path: str = "status") -> Iterator[str]:
     """Fields, and values of fields, that `wanted` has and `served` has not; the outermost of each."""
+    # Such a schema takes any field.
     if served.get("x-kubernetes-preserve-unknown-fields"):
         return
     there = served.get("properties", {})

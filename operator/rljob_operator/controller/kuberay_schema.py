@@ -39,6 +39,7 @@ class KubeRaySchema:
         if not served:
             self._found = None
             return "missing", ""
+        # Many jobs are decided on at the same time, and one question is enough for all.
         async with self._one_at_a_time:
             if self._found is None or self._clock() >= self._until:
                 self._found = await self._look()

@@ -25,6 +25,7 @@ class LostWorkers:
             now = there.get(uid, pod)
             if uid not in there or not alive(now):
                 self._lost.setdefault(ref, {})[uid] = now
+        # Only what ran can be lost: a pod that never started is waited for, which PodsReady tells.
         running = {uid: pod for uid, pod in there.items() if pod.phase == "Running" and alive(pod)}
         if running:
             self._running[ref] = running

@@ -57,6 +57,7 @@ async def _run(options: argparse.Namespace) -> int:
         code = await OperatorProcess(chosen).run()
         if code is not None:
             return code
+        # An instance that worked for a while lost its lease by an outage: the next one begins at once.
         early = early + 1 if loop.time() - began < _SOON_SECONDS else 0
         if early:
             await asyncio.sleep(_ANEW.delay(early, random))

@@ -54,6 +54,7 @@ class MutationCache:
         written = self._written.get(ref, {})
         for name, (answer, until) in list(written.items()):
             there = seen.get(name)
+            # One that is not seen was deleted, unless it was created a moment ago and is yet to be seen.
             if now >= until if there is None else there.version >= answer.version:
                 del written[name]
         if not written:

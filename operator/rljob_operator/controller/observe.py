@@ -57,6 +57,7 @@ class LastHeads:
 def _least_needed(heads: Mapping[str, Pod]) -> str:
     """UID of the newest successor of another head in its RayCluster or, where there is none, of the oldest
     head."""
+    # The first head of a RayCluster tells how its attempt ended; a successor tells nothing that counts.
     firsts: dict[str, str] = {}
     later = [uid for uid, pod in heads.items() if firsts.setdefault(pod.cluster_uid, uid) != uid]
     return later[-1] if later else next(iter(heads))
@@ -103,6 +104,7 @@ class Observer:
     async def _trace(self, ref: JobRef, observed: Observed) -> Pod | None:
         """The head pod on record, where it is gone and was not seen last."""
         attempt, uid = attempt_of(observed), observed.job.status.head_pod
+        # Only for a head that this process did not see end: Events cost a request each time.
         if attempt is None or uid is None or not attempt.head_gone or attempt.last_head is not None:
             return None
         cluster = attempt.cluster

@@ -170,6 +170,7 @@ class OperatorProcess:
 
     def _changed(self, ref: JobRef) -> None:
         entry = self._jobs.get(ref)
+        # Pods go some time after their RLJob: each of their changes until then would be remembered again.
         if entry is None and self._informers is not None and not self._informers.pods.of(ref):
             self._heads.forget(ref)
             self._workers.forget(ref)

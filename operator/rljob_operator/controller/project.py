@@ -84,6 +84,7 @@ def pod(item: PodItem) -> Pod:
     conditions = {condition.type: condition for condition in status.conditions}
     ready, scheduled = conditions.get("Ready"), conditions.get("PodScheduled")
     unschedulable = scheduled is not None and scheduled.status == "False"
+    # `pod_job` has refused every other role.
     role: Role = next(role for role in _ROLES if role == labels[POOL])
     return Pod(
         name=metadata.name,

@@ -71,6 +71,7 @@ class Reconciler:
             self._observer.forget(ref)
             self._creations.forget(ref)
             return None
+        # The API server would refuse a status with fields that it does not know, time and again.
         if self._definition.trouble is not None:
             if entry.job.managed_by == CONTROLLER and not finished(entry.job.status):
                 outdated = Event("Warning", "DefinitionOutdated", clip(self._definition.trouble))
@@ -97,6 +98,7 @@ class Reconciler:
             log.info("%s/%s: goes with its namespace", *ref)
             return self._resync()
         except CreationError as error:
+            # What failed is remembered: the next plan, made at once, tells of it in the status and waits.
             if self._creations.failed(ref, entry.job, error, now):
                 log.warning("%s/%s: %s", *ref, error)
             return _STALE_SECONDS
@@ -116,6 +118,7 @@ class Reconciler:
             self._jobs.drop(ref, entry.job.uid)
 
     def _resync(self) -> float:
+        # Spread: jobs that were all seen at the start must not be looked at together for ever.
         return _RESYNC_SECONDS * (0.75 + 0.5 * self._random.random())
 
     async def _write_status(self, ref: JobRef, entry: Entry, plan: Plan) -> Entry:
@@ -150,6 +153,7 @@ class Reconciler:
     def _count(self, before: Status, after: Status) -> None:
         if after.phase == before.phase or after.phase != "Running":
             return
+        # Later attempts begin long after `start_time`.
         if after.attempt == 1 and after.start_time is not None:
             waited = self._today() - moment(after.start_time)
             self._metrics.time_to_running_seconds.observe(waited.total_seconds())

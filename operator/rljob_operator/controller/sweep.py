@@ -24,6 +24,7 @@ _SECONDS = 300.0
 async def keep_swept(jobs: JobStore, client: ApiClient, namespace: str | None, random: Random) -> None:
     """Sweep every few minutes, until cancelled."""
     while True:
+        # Spread over replicas, which would list at the same time after an outage.
         await asyncio.sleep(_SECONDS * (0.75 + 0.5 * random.random()))
         try:
             await sweep(jobs, client, namespace)

@@ -61,6 +61,7 @@ def informers(
     """Informers that call `changed`, or for pods `pods_changed`, for each job whose objects differ."""
     clusters = Selection(RAY_CLUSTERS, RayClusterItem, cluster_job, seen_cluster, namespace, JOB)
     pods = Selection(PODS, PodItem, pod_job, pod, namespace, JOB)
+    # Events have no labels to select by; most Events of a cluster are about other kinds.
     warnings = Selection(
         CORE_EVENTS, CoreEvent, warned_job, cluster_warning, namespace, field_selector=_WARNINGS
     )

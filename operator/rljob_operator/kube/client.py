@@ -145,6 +145,7 @@ class ApiClient:
                     found.extend(page.items)
                 return found
             except Gone:
+                # Half of one snapshot says nothing beside half of the next.
                 restarts += 1
                 if restarts > _LIST_RESTARTS:
                     raise
@@ -224,6 +225,7 @@ class ApiClient:
     ) -> None:
         """Delete exactly this object; what it owns goes after it. Raises `Conflict` when there is another one
         of that name, or with `version` when it was changed; `NotFound` when there is none."""
+        # A retry after a lost answer must not delete a successor of the same name.
         preconditions = {"uid": uid} if version is None else {"uid": uid, "resourceVersion": version}
         body = msgspec.json.encode(
             {

@@ -95,9 +95,11 @@ def find_credentials(
     if kubeconfig is not None:
         return from_kubeconfig(kubeconfig, context)
     if named := environment.get("KUBECONFIG"):
+        # Merging several files by kubectl's rules is kubectl's business.
         if os.pathsep in named:
             raise CredentialsError("KUBECONFIG names several files: name one (kubectl config view --flatten)")
         return from_kubeconfig(Path(named), context)
+    # Set by the kubelet in every container.
     if environment.get("KUBERNETES_SERVICE_HOST"):
         return in_cluster(environment, service_account)
     home = Path(environment.get("HOME", "/nonexistent")) / ".kube" / "config"
@@ -148,6 +150,7 @@ def from_kubeconfig(path: Path, context: str | None = None) -> Credentials:
     server = str(cluster.get("server", "")).rstrip("/")
     if not server.startswith(("https://", "http://")):
         raise CredentialsError(f"{path}: cluster {chosen.get('cluster')!r}: server must be an http(s) URL")
+    # To ignore one would be to speak to another server, or as somebody else, than kubectl does.
     for key in _UNSUPPORTED_CLUSTER:
         if key in cluster:
             raise CredentialsError(f"{path}: cluster {chosen.get('cluster')!r}: {key} is not supported")

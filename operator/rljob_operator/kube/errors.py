@@ -135,6 +135,7 @@ def refusal_of(code: int, body: bytes, retry_after: str | None = None) -> Refusa
     except msgspec.DecodeError:
         status = Status()
     seconds = float(retry_after) if retry_after is not None and retry_after.isdecimal() else None
+    # Not of the API server, but of a proxy before it: its words are all there is.
     if status.kind != "Status":
         text = " ".join(body[:_LONGEST_BODY].decode("utf-8", "replace").split())
         return Refusal(code, message=text or f"HTTP status {code}", retry_after=seconds)

@@ -93,6 +93,7 @@ class EventRecorder:
         """Something happened."""
         now = asyncio.get_running_loop().time()
         verdict, series = self._book.happened(about, what, self._name(about), now)
+        # What waits is written with the count of that time, which includes this one.
         if series.name in self._pending:
             return
         if verdict == "drop" or len(self._pending) >= self._most_pending:
@@ -205,6 +206,7 @@ class EventRecorder:
 
     def _name(self, about: ObjectReference) -> str:
         suffix = f".{self._random.getrandbits(64):016x}"
+        # Random: several replicas and processes tell of the same object.
         return about.name[: _LONGEST_NAME - len(suffix)].rstrip(".-") + suffix
 
     def _now(self) -> str:

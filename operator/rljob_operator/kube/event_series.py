@@ -57,6 +57,7 @@ class SeriesBook:
     def happened(self, about: Hashable, what: Hashable, name: str, now: float) -> tuple[Verdict, Series]:
         """`what` happened to the object `about`. `name`: for the Event, should one be created."""
         key = (about, what)
+        # Taken out and put back at the end: the first of the mapping is the longest unseen.
         known = self._series.pop(key, None)
         if known is not None and now - known.last <= self.rules.series_gap:
             known.count += 1

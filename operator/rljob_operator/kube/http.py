@@ -37,6 +37,7 @@ class HealthServer:
         application.router.add_get("/healthz", _probe(alive))
         application.router.add_get("/readyz", _probe(ready))
         application.router.add_get("/metrics", self._render)
+        # Probes come every few seconds, and would fill the log.
         self._runner = web.AppRunner(application, access_log=None)
 
     async def __aenter__(self) -> Self:

@@ -188,6 +188,7 @@ class Informer(Generic[ItemT, OwnerT, ValueT]):
                 key = _key(item)
                 seen.add(key)
                 self._put(key, item)
+        # What a whole list lacks was deleted while nobody watched.
         self._tell(self._store.retain(seen))
         self._listed(served=True)
         return version
@@ -220,6 +221,7 @@ class Informer(Generic[ItemT, OwnerT, ValueT]):
         self._observer.objects_held(self.plural, len(self._store))
 
     def _put(self, key: Key, item: ItemT) -> None:
+        # Labels can be changed: an object may become nobody's, or another's.
         owner = self._selection.owner_of(item)
         if owner is None:
             self._tell(self._store.drop(key))

@@ -60,9 +60,11 @@ class WatchRules:
             failures = 0
             if error is None:
                 return Next(False, 0.0, 0)
+        # At once the first time: that is how a watch that was away for long begins again.
         if isinstance(error, Gone):
             return Next(True, 0.0 if failures == 0 else self.backoff.delay(failures, random), failures + 1)
         wait = self.backoff.delay(failures + 1, random)
+        # Without a connection the place to go on from is still good, and lists cost much.
         refused = error is not None and not isinstance(error, Unreachable)
         relist = isinstance(error, NotFound) or (refused and failures + 1 >= _REFUSALS_BEFORE_LIST)
         return Next(relist, wait, failures + 1)

@@ -100,6 +100,7 @@ class WorkQueue(Generic[KeyT]):
         elif key in self._running:
             self._again.add(key)
         else:
+            # A key that waits keeps its place.
             self._ready.setdefault(key, asyncio.get_running_loop().time())
             if first:
                 self._first.setdefault(key)
@@ -115,6 +116,7 @@ class WorkQueue(Generic[KeyT]):
         loop = asyncio.get_running_loop()
         timer = self._delayed.get(key)
         if timer is not None:
+            # The sooner one counts, and does what the later one was for.
             if timer.when() <= loop.time() + delay:
                 return
             timer.cancel()
@@ -158,6 +160,7 @@ class WorkQueue(Generic[KeyT]):
         finally:
             self._observer.handled(outcome, loop.time() - began)
             del self._running[key]
+            # What was added during the turn may be newer than what the turn has seen.
             if key in self._again:
                 self._again.discard(key)
                 self.add(key)

@@ -52,6 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     if command:
+        # In place of this process: kubectl itself then has the terminal, Ctrl-C and the exit code.
         os.execvp(command[0], command)
     return 0
 
@@ -97,6 +98,7 @@ async def _logs(client: ApiClient, namespace: str, job: _Job, options: argparse.
     heads = await client.list(PODS, Item, namespace, selector)
     if not heads:
         raise _Told(f"RLJob {name} has no head pod now: see `kubectl rljob status {name}`")
+    # KubeRay may have made a second head pod in the attempt, and the first may still be there.
     newest = max(heads, key=lambda pod: pod.metadata.creation_timestamp)
     command = ["kubectl", "logs", "-n", namespace, newest.metadata.name, "-c", DRIVER_CONTAINER]
     command += [f"--kubeconfig={options.kubeconfig}"] if options.kubeconfig else []
@@ -106,6 +108,7 @@ async def _logs(client: ApiClient, namespace: str, job: _Job, options: argparse.
 
 async def _top(client: ApiClient, namespace: str, job: _Job) -> None:
     """Print the job anew whenever it changes, in place on a terminal, until it has ended."""
+    # Into a file or a pipe: a line for each change, without control characters.
     in_place = sys.stdout.isatty()
     async with aclosing(_versions(client, namespace, job)) as versions:
         async for version in versions:
@@ -127,6 +130,7 @@ async def _versions(client: ApiClient, namespace: str, job: _Job) -> AsyncGenera
         yield job
         version = job.metadata.resource_version
         selector = f"metadata.name={job.metadata.name}"
+        # A version too old to be watched from: the job is read anew, as after every end of a watch.
         with suppress(Gone):
             changes = client.watch(RLJOBS, _Job, version, namespace, field_selector=selector)
             async with changes as stream:

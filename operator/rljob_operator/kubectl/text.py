@@ -23,6 +23,7 @@ def headline(namespace: str, name: str, status: Status) -> str:
 
 def training(progress: TrainingStatus) -> list[str]:
     """How the training goes."""
+    # There may be no step to train.
     done = round(_BAR * progress.step / max(1, progress.total_steps))
     first = [f"step {progress.step}/{progress.total_steps}", "█" * done + "░" * (_BAR - done)]
     if progress.reward is not None:

@@ -63,6 +63,7 @@ def _obstacle(observed: Observed, status: Status, now: datetime) -> tuple[Row, d
     """Why the next attempt cannot begin, and when time alone ends that."""
     name = cluster_name(observed.job.name, status.attempt + 1)
     row = waiting.uncreatable(observed, name)
+    # Nothing that time changes: a KubeRay that comes, or a spec that is mended, is heard of.
     if row is not None:
         return row, None
     if status.attempt_time is not None and now < moment(status.attempt_time):
@@ -77,6 +78,7 @@ def _obstacle(observed: Observed, status: Status, now: datetime) -> tuple[Row, d
 def _remains(observed: Observed, status: Status, now: datetime) -> tuple[Row, datetime | None] | None:
     """What is left of earlier attempts that must go first: RayClusters, and heads whose driver may still
     run."""
+    # Two drivers on one run folder would overwrite each other's checkpoints.
     waits = {cluster.name: _cluster_gone(cluster, status) for cluster in own_clusters(observed)}
     for pod in own_pods(observed):
         if pod.role == "head" and pod.attempt <= status.attempt and not head_ended(pod):
@@ -97,6 +99,7 @@ def _cluster_gone(cluster: Cluster, status: Status) -> datetime | None:
 def _not_running(status: Status) -> Row:
     """Running before the next attempt: it keeps telling how the one before ended."""
     old = condition(status, "Running")
+    # Why the attempt before ended is what people look for while they wait.
     if old is not None and old.status == "False" and old.reason in RESTART_REASONS:
         return Row("Running", "False", old.reason, old.message)
     return Row("Running", "False", "Pending", "No attempt runs.")

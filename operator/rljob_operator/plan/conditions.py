@@ -79,6 +79,7 @@ def put(status: Status, rows: tuple[Row, ...], generation: int, now: datetime) -
             last_transition_time=stamp(now) if old is None or flips else old.last_transition_time,
             observed_generation=generation,
         )
+    # In one order: a status that says the same is equal, and not written.
     ordered = [entries[kind] for kind in ORDER if kind in entries]
     return status.model_copy(update={"conditions": ordered})
 

@@ -66,6 +66,7 @@ class Ending:
 def ending(attempt: Attempt, now: datetime) -> Ending | None:
     """How the attempt ended; None while it goes on, or has no head yet."""
     ended = _ending(attempt, now)
+    # A head that ends after that with an error loses nothing: results were written before.
     if attempt.completed and (ended is not None or not attempt.driver_runs):
         # Its pods may have gone before anybody saw how they ended, or have been replaced.
         done = ended is not None and ended.kind is Kind.COMPLETE
@@ -139,6 +140,7 @@ def _driver_ended(head: Pod, end: ContainerEnd, attempt: Attempt) -> Ending:
         return _lost(f"The driver was stopped ({_fate(head)}).")
     if not _by_itself(end, head):
         return _lost(f"{text} ({_fate(head)})")
+    # The driver gives up when trainers keep dying: by its exit code that is its own failure.
     taken = [pod.name for pod in attempt.workers["trainer"] if pod.disrupted is not None]
     if end.exit_code == DriverExit.FAILED and taken:
         return Ending(

@@ -43,12 +43,14 @@ def _finished(status: Status, row: Row, generation: int, now: datetime) -> Statu
 
 
 def _results(job: Job, spec: Spec) -> str:
+    # The run folder was in an emptyDir of the head pod.
     if not spec.storage.volume:
         return "Model and report went with the pods: spec.storage.volume is not set."
     return f"Model and report are in {path_in_volume(job.namespace, job.name)} of the volume."
 
 
 def _trained(training: TrainingStatus | None, attempt: int) -> str:
+    # The last report may never have been written; one of an earlier attempt has fewer steps.
     if training is None or training.attempt != attempt:
         return "Training is done."
     return f"Trained {training.step} of {training.total_steps} steps."
@@ -56,6 +58,7 @@ def _trained(training: TrainingStatus | None, attempt: int) -> str:
 
 def after_finish(observed: Observed, spec: Spec | None, now: datetime) -> Step:
     """What follows the end: counts go down as pods end, and the RLJob is deleted when its time is over."""
+    # With the spec, the pools' sizes and ttlSecondsAfterFinished cannot be read either.
     if spec is None:
         return Step(observed.job.status)
     status = count(observed, spec)

@@ -113,6 +113,7 @@ def _sizes(old: Status, new: Status) -> Iterator[Event]:
 
 def _losses(observed: Observed, new: Status) -> Iterator[Event]:
     old = observed.job.status
+    # Before all pods were ready none is lost, and what ends with its attempt is told by that.
     if not (holds(old, "Running") and holds(new, "Running")):
         return
     attempt = attempt_of(observed)
@@ -129,6 +130,7 @@ def _losses(observed: Observed, new: Status) -> Iterator[Event]:
 
 def _lost(pods: list[Pod], pool: Pool, lost: int) -> str:
     named = [f"{pod.name} ({'deleted' if alive(pod) else loss(pod)})" for pod in pods[:_NAMED_PODS]]
+    # Losses that nobody saw have no names.
     more = lost - len(named)
     if more > 0:
         named.append(f"{more} more" if named else f"{lost} {GROUPS[pool]} {'pod' if lost == 1 else 'pods'}")
@@ -142,6 +144,7 @@ def _refusals(old: Status, new: Status) -> Iterator[Event]:
             continue
         if kind == "PodsReady" and now.reason == "InvalidSpec":
             continue
+        # By reason: a message may change at each try.
         if before is None or before.reason != now.reason:
             yield _event("Warning", now.reason, now.message)
 

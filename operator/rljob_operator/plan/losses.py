@@ -20,6 +20,7 @@ def leaving(observed: Observed, new: Status, pool: Pool) -> int:
     """How many of the pods that a scale-down names have ended or are being deleted: they are not counted any
     more, and are no loss."""
     attempt = attempt_of(observed)
+    # A victim that still runs is counted in the pool, and would be subtracted twice.
     living = {pod.name for pod in attempt.workers[pool] if alive(pod)} if attempt is not None else set()
     return len(_victims(observed, new, pool) - living)
 
@@ -56,6 +57,7 @@ def ended(observed: Observed, new: Status, pool: Pool) -> list[Pod]:
 def _victims(observed: Observed, new: Status, pool: Pool) -> set[str]:
     """Names of the pool's pods that go because it is made smaller."""
     entries = (*observed.job.status.scale_downs, *new.scale_downs)
+    # The status names a pod before the RayCluster does; pods that are stuck are named in that alone.
     groups = (group for cluster in observed.clusters for group in cluster.groups)
     names = [entry.victims for entry in entries if entry.pool == pool]
     return {name for group in groups if group.pool == pool for name in group.workers_to_delete}.union(*names)

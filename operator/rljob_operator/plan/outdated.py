@@ -40,6 +40,7 @@ def mark(spec: Spec) -> str:
 def outdated(status: Status, spec: Spec) -> bool:
     """Whether the newest attempt was begun with another spec, as far as the status can tell."""
     old = status.spec_digest
+    # A digest of another release says nothing about this one's fields.
     return old is not None and old.partition(".")[0] == _release() and old != mark(spec)
 
 
@@ -48,6 +49,7 @@ def ending(status: Status, attempt: Attempt) -> Ending | None:
 
     A suspension, had the operator seen it, would have ended such an attempt at once, too.
     """
+    # What has been trained since the last checkpoint would be lost.
     if attempt.driver_runs or holds(status, "Running"):
         return None
     text = f"The spec was changed before the driver of attempt {attempt.number} had started."

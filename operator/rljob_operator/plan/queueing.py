@@ -30,6 +30,7 @@ def clocked(status: Status, attempt: Attempt, now: datetime) -> Status:
         return status if attempt.pods else status.model_copy(update=waits)
     if status.attempt_time is not None:
         return status
+    # The first attempt of the job starts both clocks; a later one only its own.
     begun = {"attempt_time": stamp(now), "start_time": status.start_time or stamp(now)}
     return status.model_copy(update=begun)
 

@@ -55,6 +55,7 @@ class Resize:
 
 def answers(training: TrainingStatus | None, attempt: int, generation: int) -> Answers:
     """The runtime's answers, unless they come from another attempt or to another spec."""
+    # An answer to an earlier spec may release pods that the newer one asks for.
     if training is None or training.attempt != attempt or training.observed_generation < generation:
         return Answers()
     return Answers(frozenset(training.released), training.trainer_stopped_for)
@@ -124,6 +125,7 @@ def resize(
     for, `entry` the pool's in the observed status, `grace` is in seconds."""
     state = _State(cluster, group, pods, desired, now)
     entry = _entry(state, entry)
+    # As KubeRay counts: without the pods that are named.
     counted = len(state.unlisted)
     # Rule (f): lower than what KubeRay counts, and it would choose which pod goes.
     if counted > state.replicas:
@@ -236,6 +238,7 @@ def _smaller(
     taken = [*free, *others][: max(counted - state.desired, 0)]
     # Not below what is left: KubeRay would choose which of the rest goes.
     replicas = max(state.desired, counted - len(taken))
+    # Pods that are ending on their own still count, and too few others can be taken.
     if replicas >= state.replicas:
         return None
     return _Step(replicas, tuple(taken), timed_out=len(taken) > len(free))

@@ -90,6 +90,7 @@ def between_attempts(observed: Observed, spec: Spec, status: Status, now: dateti
         row = Row("Suspended", "False", old.reason, old.message)
     elif left:
         row = Row("Suspended", "False", "Suspending", _PODS_END)
+    # As it was said when the last pod had gone: the spec may ask for other sizes by now.
     elif old is not None and old.status == "True":
         row = Row("Suspended", "True", old.reason, old.message)
     else:
@@ -98,6 +99,7 @@ def between_attempts(observed: Observed, spec: Spec, status: Status, now: dateti
     rows = [row, Row("PodsReady", "False", "Suspended", text), Row("Running", "False", "Suspended", text)]
     if condition(status, "Degraded") is not None:
         rows.append(Row("Degraded", "False", "Suspended", text))
+    # activeDeadlineSeconds counts anew from the resumption.
     stopped = status.model_copy(update={"start_time": None})
     return Step(put(stopped, tuple(rows), generation, now))
 

@@ -35,6 +35,7 @@ def uncreatable(observed: Observed, name: str) -> Row | None:
         text = f"This cluster's KubeRay is not supported: {observed.kuberay_detail}. Install 1.4 or newer."
         return Row("PodsReady", "False", "KubeRayUnsupported", text)
     taken = [cluster.owner for cluster in observed.clusters if cluster.name == name]
+    # Most often of an earlier RLJob of this name, whose deletion is under way.
     if any(owner != observed.job.uid for owner in taken):
         text = f"RayCluster {name} exists and is not this RLJob's: waiting for it to go."
         return Row("PodsReady", "False", "NameTaken", text)
@@ -128,6 +129,7 @@ def _missing(attempt: Attempt, spec: Spec) -> Iterable[str]:
 def _why(pods: list[Pod], uncreated: int) -> str:
     """The cause that people can do most about, of the first pod that has it."""
     causes = sorted((_cause(pod), pod.name) for pod in pods)
+    # Where pods are not even created, that others are just starting is not what people look for.
     if causes and (uncreated <= 0 or causes[0][0][0] < _STARTS):
         return causes[0][0][1]
     return "not created yet"
@@ -151,6 +153,7 @@ def _not_started(waiting: str) -> str:
     try."""
     if not waiting.startswith(("ErrImagePull", "ImagePullBackOff")):
         return " ".join(waiting.split())[:_CAUSE_LIMIT]
+    # By turns "Back-off pulling image" and the registry's own words: the image is in both.
     image = re.search(r'image "([^"]+)"', waiting)
     return f"ImagePullBackOff: cannot pull image {image[1]}" if image else "ImagePullBackOff"
 
@@ -169,5 +172,6 @@ def unschedulable(message: str) -> str:
     # As in "0/5 nodes are available: 2 Insufficient cpu, 3 node(s) were unschedulable. preemption: ...".
     text = message.partition("available:")[2] or message
     text = re.split(r"\. |\.$|preemption:", text.strip())[0]
+    # Sorted, without counts: the same shortage is the same sentence, whichever node is told first.
     reasons = {re.sub(r"^\d+ ", "", part.strip()) for part in text.split(", ")}
     return ", ".join(sorted(reasons - {""}))[:_CAUSE_LIMIT]

@@ -29,6 +29,7 @@ def service_account(key: JobKey) -> dict[str, Any]:
 
 def role(key: JobKey) -> dict[str, Any]:
     """What the driver may do."""
+    # By name: other RLJobs of the namespace are not its business.
     own = {"apiGroups": [GROUP], "resourceNames": [key.name]}
     return {
         "apiVersion": f"{_RBAC}/v1",

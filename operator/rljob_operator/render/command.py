@@ -43,6 +43,7 @@ class RenderCommand:
         """Print the objects; or return what is wrong with the job, and print nothing."""
         spec = with_runtime_image(job.spec, options.runtime_images)
         found = [*metadata_refusals(job.metadata), *refusals(spec)]
+        # All or nothing: what is printed can be applied as it is.
         if not found:
             key = JobKey(job.metadata.namespace, job.metadata.name, NO_UID)
             queue = queue_of(job.metadata.labels)

@@ -58,6 +58,7 @@ class _Collect(argparse.Action):
         except ValueError as error:
             raise argparse.ArgumentError(self, str(error)) from error
         known: RuntimeImages = getattr(namespace, self.dest)
+        # Else the last one would win in silence.
         if accelerator in known:
             raise argparse.ArgumentError(self, f"is given twice for {accelerator}")
         setattr(namespace, self.dest, {**known, accelerator: image})

@@ -42,6 +42,7 @@ class KubeRay:
         for schema in _schemas(openapi):
             spec = _properties(schema).get("spec", {})
             group = _properties(_properties(spec).get("workerGroupSpecs", {}).get("items", {}))
+            # By fields that are needed: a schema has no version of the controller in it.
             if "template" in group and "scaleStrategy" in group:
                 return cls(group_resources="resources" in group)
         raise UnsupportedKubeRay(

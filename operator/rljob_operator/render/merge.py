@@ -54,6 +54,7 @@ def merge(lower: Template, upper: Template) -> Template:
 
 
 def _merge_value(key: str, lower: Any, upper: Any) -> Any:
+    # Also over nothing: a null asks for removal, and must not reach the API server.
     if isinstance(upper, dict):
         return merge(lower if isinstance(lower, dict) and key not in _WHOLE else {}, upper)
     if not isinstance(upper, list):
@@ -93,5 +94,6 @@ def _identity(item: Any, fields: tuple[str, ...]) -> Hashable:
     other."""
     if not isinstance(item, dict) or fields[0] not in item:
         return None
+    # What cannot be compared is left for the API server to refuse.
     values = tuple(item.get(field, _DEFAULTS.get(field)) for field in fields)
     return values if all(isinstance(value, Hashable) for value in values) else None

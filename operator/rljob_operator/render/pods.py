@@ -56,11 +56,13 @@ def head_template(key: JobKey, spec: Spec, attempt: int) -> Template:
     hidden, has_devices = accelerator(spec).hidden(), device_resource(spec) is not None
     ray = _container(spec, HEAD_CONTAINER, _env({**_RAY_ENV, **_LOGS, _DRAIN: "0"}, hidden=hidden))
     ray["resources"] = container_resources(head.resources, head_defaults(has_devices), {})
+    # All containers of a pod are stopped at once, and the driver needs Ray for its last checkpoint.
     ray["lifecycle"] = {
         "preStop": {"exec": {"command": ["/bin/bash", "-c", wait_script(DRIVER_COMMAND[-1])]}}
     }
     driver = _container(spec, DRIVER_CONTAINER, _driver_env(key, spec, attempt, hidden))
     driver["command"] = list(DRIVER_COMMAND)
+    # Defaults beside what a template says would be limits below its requests, or requests above its limits.
     said = _resources_said(head.template, DRIVER_CONTAINER)
     defaults = driver_defaults(has_devices).without(said)
     driver["resources"] = container_resources(Resources(), defaults, {})

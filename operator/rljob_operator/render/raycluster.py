@@ -69,6 +69,7 @@ def _group(
         # KubeRay would raise or cut replicas to its own bounds; the API server enforces the RLJob's.
         "minReplicas": 0,
         "maxReplicas": MAX_REPLICAS,
+        # More would make KubeRay treat several pods as one replica.
         "numOfHosts": 1,
         **ray_start(kuberay, units),
         "template": worker_template(key, spec, attempt, name, pool),

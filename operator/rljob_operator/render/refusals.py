@@ -93,6 +93,7 @@ def refusals(spec: Spec) -> list[Problem]:
         found += _resources(shape.resources, device_resource(spec), devices, (*path, "resources"))
         found += _shared_memory(shape, device_resource(spec) is not None, path)
         found += template_problems(shape.template, Names(own, spec.storage.mount_path), (*path, "template"))
+        # The driver takes the image of Ray's container.
         if not _has_image(spec, shape, own[0]):
             imageless.append(name)
     found += _transport(spec)
@@ -134,6 +135,7 @@ def _storage(spec: Spec) -> Iterator[Problem]:
         if overlap:
             yield Problem((*at, "mountPath"), f"must not overlap with {overlap[0]} (found {mount})")
         hidden = [path for path in _PROGRAM_PATHS if _inside(mount, path) or _inside(path, mount)]
+        # A mount inside one of these hides nothing, such as /home/ray/runs.
         hidden += [path for path in _SYSTEM_PATHS if _inside(path, mount)]
         if hidden and not overlap:
             yield Problem(
@@ -184,6 +186,7 @@ def _inside(path: str, folder: str) -> bool:
 
 def _shared_memory(shape: PodShape, has_devices: bool, at: Path) -> Iterator[Problem]:
     defaults = worker_defaults(shape, has_devices) if isinstance(shape, Pool) else head_defaults(has_devices)
+    # With the defaults: a job that sets no limit has one, too.
     limit = container_resources(shape.resources, defaults, {}).get("limits", {}).get("memory")
     size = shape.shared_memory
     if size is not None and limit is not None and amount(size) > amount(limit):
@@ -203,6 +206,7 @@ def _resources(resources: Resources, device: str | None, devices: int, at: Path)
                     yield Problem(
                         (*at, side, name), f"must be {devices} ({why}), or be left out (found {quantity})"
                     )
+            # Names without a domain are Kubernetes' own; the API server refuses those it does not know.
             elif "/" not in name and not overcommitted(name) and not name.startswith("hugepages-"):
                 yield Problem(
                     (*at, side, name),
@@ -215,6 +219,7 @@ def _resources(resources: Resources, device: str | None, devices: int, at: Path)
             yield Problem(
                 (*at, "requests", name), f"must not be above the limit of {allowed} (found {asked})"
             )
+        # The API server would refuse the pods, of which an Event of KubeRay alone tells.
         elif not overcommitted(name) and amount(asked) != amount(allowed):
             yield Problem(
                 (*at, "requests", name),

@@ -25,6 +25,7 @@ def volumes(storage: Storage, shared_memory: str | None) -> list[dict[str, Any]]
     return [
         {"name": SCRATCH, "emptyDir": {}},
         {"name": SHARED_MEMORY, "emptyDir": shared},
+        # Without a volume the run is lost with the pod; the schema allows it for trying out.
         {"name": RUNS, **(storage.volume or {"emptyDir": {}})},
     ]
 

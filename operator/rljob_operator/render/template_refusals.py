@@ -85,6 +85,7 @@ def template_problems(template: Mapping[str, Any], names: Names, at: Path) -> It
     misshapen = list(_misshapen(pod, (*at, "spec")))
     yield from misshapen
     yield from _pod(pod, names, (*at, "spec"))
+    # Containers without names cannot be looked up by them; those problems come first.
     if not misshapen:
         yield from _containers(pod, names, (*at, "spec"))
 
@@ -120,6 +121,7 @@ def _misshapen(pod: Mapping[str, Any], at: Path) -> Iterator[Problem]:
     """Lists that cannot be merged by name."""
     for key in _NAMED_LISTS:
         items = pod.get(key)
+        # A missing list is fine; null would remove what the operator puts there.
         if items is None and not (key in pod and key in _OWN_LISTS):
             continue
         if not isinstance(items, list):
