@@ -43,6 +43,22 @@ class Engine(OneOf):
     """The built-in torch engine."""
 
 
+class ZeroVariance(Model):
+    """Groups whose rewards are all equal teach nothing: every advantage is 0. They are refused, and other
+    prompts take their places (DAPO's dynamic sampling, verl's filter_groups)."""
+
+    max_refill: int = Field(default=3, ge=1, le=1000)
+    """Most groups that are refused before the next step is trained, in multiples of the groups of a step.
+    Further ones are trained, so that a step does not wait for ever."""
+
+
+class Filter(Model):
+    """Which groups are not trained."""
+
+    zero_variance: ZeroVariance | None = None
+    """Refuse groups whose rewards, with all shaping, are equal; null trains them."""
+
+
 class Rollout(Model):
     """Sampling of responses."""
 
@@ -63,6 +79,8 @@ class Rollout(Model):
     routing: Routing | None = None
     """Which engine runs which request. Default: adaptive where the job has a heavy pool or may get one
     (pools.heavyRollout.replicas above 0, or maxReplicas set), else leastInFlight."""
+    filter: Filter = Filter()
+    """Which groups are not trained. The prompt of a refused group is done, until the next epoch."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -75,5 +93,12 @@ class Rollout(Model):
                 or self.routing.probe.probes < self.samples_per_prompt
             ),
             fields=("routing.probe.probes", "samplesPerPrompt"),
+        ),
+        Rule(
+            message="filter.zeroVariance needs samplesPerPrompt of 2 or more: a single reward is compared "
+            "with nothing",
+            cel="!has(self.filter.zeroVariance) || self.samplesPerPrompt >= 2",
+            holds=lambda self: self.filter.zero_variance is None or self.samples_per_prompt >= 2,
+            fields=("filter.zeroVariance", "samplesPerPrompt"),
         ),
     )

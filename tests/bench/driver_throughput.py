@@ -33,6 +33,7 @@ from typing import Any
 import numpy as np
 
 from rljob_runtime.engines.protocol import Request
+from rljob_runtime.groups.ledger import Ledger
 from rljob_runtime.groups.responses import Response
 from rljob_runtime.groups.staleness import Bound, StalenessController
 from rljob_runtime.groups.state import RolloutSettings
@@ -132,7 +133,7 @@ async def measure(engines: int, in_flight: int, steps: int, folder: Path) -> dic
     client: Any = queue
     outbox = Outbox(client, events, put_seconds=60)
     rollouter = Rollouter(
-        RolloutSettings(SAMPLES, 2 * RESPONSE_TOKENS, seed=0), pool, controller, _prompt,
+        RolloutSettings(SAMPLES, 2 * RESPONSE_TOKENS, seed=0), pool, controller, _prompt, Ledger(),
         iter(range(10**9)), _score, outbox, events,
     )  # fmt: skip
     for index in range(engines):

@@ -90,6 +90,50 @@ def test_with_masks_every_prompt_is_trained_once_and_every_trained_token_is_with
     assert (counts.dispatched, counts.accepted, counts.open) == (total, total, 0)
 
 
+@settings(max_examples=80, deadline=None)
+@given(
+    scenario=scenarios,
+    partial_last=st.integers(0, 5),
+    refill=st.integers(1, 8),
+    endless=st.booleans(),
+    one_in=st.integers(1, 5),
+    masks=st.booleans(),
+)
+def test_with_a_filter_every_prompt_is_trained_or_refused_once(
+    scenario, partial_last, refill, endless, one_in, masks
+):
+    """`one_in`: how many prompts there are to one that gives different rewards."""
+    total = max(1, scenario.steps * scenario.groups_per_step - partial_last)
+    scenario.total_groups, scenario.refill, scenario.endless = total, refill, endless
+    scenario.equal = lambda uid: uid % one_in != 0
+    scenario.masks = masks and scenario.in_flight in ("keep", "abort")
+    job = SimulatedJob(scenario).run()
+
+    trained = {group.uid for group in job.trained}
+    done = {uid for uid in range(job.ledger.end) if uid in job.ledger}
+    refused = done - trained
+    assert len(trained) == len(job.trained) == job.ledger.trained and trained <= done
+    assert all(scenario.equal(uid) for uid in refused)
+    if endless:
+        assert len(trained) == total
+    else:
+        assert done == set(range(total))
+    sizes = [len(step.uids) for step in job.steps]
+    assert all(size == scenario.groups_per_step for size in sizes[:-1]) and sizes[-1] > 0
+    assert len(refused) <= refill * (len(sizes) + 1)
+    for step in job.steps:
+        age = step.trained_age_max if scenario.masks else step.staleness_max
+        assert age <= job.controller.bound.versions
+    counts = job.rollouter.counts
+    assert counts.refused == job.ledger.refused == len(refused)
+    assert (
+        counts.equal_rewards == sum(scenario.equal(uid) for uid in trained)
+        or scenario.samples_per_prompt == 1
+    )
+    assert (counts.accepted, counts.open) == (len(trained), 0)
+    assert counts.dispatched == counts.accepted + counts.refused
+
+
 class WatchedController(StalenessController):
     """Notes how many groups were ever outstanding."""
 

@@ -75,6 +75,32 @@ def test_every_prompt_is_trained_once_within_the_bound(losses: Losses, collectiv
     check(run_losing(replace(losses, collective=collective and losses.in_flight is not None)))
 
 
+@settings(max_examples=60, deadline=None)
+@given(losses=losses, refill=st.integers(1, 3), one_in=st.integers(2, 4), epochs=st.booleans())
+def test_with_a_filter_every_prompt_is_trained_or_refused_once(
+    losses: Losses, refill: int, one_in: int, epochs: bool
+) -> None:
+    """`one_in`: how many prompts there are to one that gives different rewards."""
+    session = run_losing(
+        replace(losses, max_refill=refill, equal=lambda uid: uid % one_in != 0, epochs=1 if epochs else None)
+    )
+    trainer, sizes, counts = session.losable, session.settings, session.rollouter.counts
+    trained = [group.uid for groups in trainer.trained for group in groups]
+    ledger = session.session._recovery.ledger
+    assert len(trained) == len(set(trained)) == ledger.trained
+    assert set(trained) | session.refused(ledger) == {uid for uid in range(ledger.end) if uid in ledger}
+    assert all(uid % one_in for uid in session.refused(ledger))
+    if sizes.uids is None:
+        assert len(trained) == sizes.total_groups
+    else:
+        assert (ledger.watermark, ledger.ahead) == (sizes.uids, set())
+    assert max(trainer.ages) <= sizes.bound.versions
+    assert session.rows == list(range(len(trainer.trained))), "one row for each step, in order"
+    assert counts.open == 0 and counts.refused == ledger.refused
+    assert counts.dispatched == counts.accepted + counts.refused + sum(counts.cancelled.values())
+    assert counts.accepted == len(trained) + sum(counts.discarded.values())
+
+
 def test_a_trainer_that_dies_at_its_first_start_is_started_again() -> None:
     session = run_losing(Losses(at=[("start", 1), ("start", 2)]))
     check(session)

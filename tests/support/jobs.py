@@ -70,6 +70,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "as long as the model": {"training.model.random.maxPositionEmbeddings": 24},
     "warm-up to the end": {"training.optimizer.warmupUpdates": 4},
     "epochs": {"training.schedule": {"epochs": 1}, "training.optimizer.warmupUpdates": 1000},
+    "groups of equal rewards refused": {"training.rollout.filter": {"zeroVariance": {"maxRefill": 1}}},
     "stale tokens masked": {"training.async.staleTokens": "mask"},
     "stale tokens masked, with requests taken out": {
         "training.async": {"staleTokens": "mask", "weightSync": {"push": {"inFlight": "abort"}}}
@@ -167,6 +168,11 @@ BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
         {"training.async.weightSync": {"push": {}, "transport": "nccl"}},
         f"{_TRAINING}.async.weightSync.transport",
         "nccl needs accelerator: nvidia",
+    ),
+    "one response, to be compared with nothing": (
+        {"training.rollout": {"samplesPerPrompt": 1, "filter": {"zeroVariance": {}}}},
+        f"{_TRAINING}.rollout.filter.zeroVariance",
+        "filter.zeroVariance needs samplesPerPrompt of 2 or more",
     ),
     "stale tokens masked where no response goes on": (
         {"training.async": {"staleTokens": "mask", "weightSync": {"push": {"inFlight": "wait"}}}},

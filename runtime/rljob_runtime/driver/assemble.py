@@ -33,6 +33,7 @@ from rljob_runtime.fleet.device_share import device_share
 from rljob_runtime.fleet.fleet import Fleet
 from rljob_runtime.fleet.member import FleetTimes
 from rljob_runtime.fleet.workers import RolloutWorkers
+from rljob_runtime.groups.ledger import Ledger
 from rljob_runtime.queue.service import QueueService
 from rljob_runtime.rewards.pool import RewardPool
 from rljob_runtime.rollout.outbox import Outbox
@@ -112,8 +113,8 @@ async def assembled(
         # It has no prompts and a new job's controller until `Recovery` knows where the job stands and gives
         # it others.
         rollouter = Rollouter(
-            settings.rollout, pool, settings.controller(0), inputs.prompts.prompt, iter(()), scorer, outbox,
-            events,
+            settings.rollout, pool, settings.controller(Ledger()), inputs.prompts.prompt, Ledger(), iter(()),
+            scorer, outbox, events,
         )  # fmt: skip
         stack.callback(lambda: log.info("at the end: %s", rollouter.counts))
         trainer = RayTrainer(job, settings, options, queue, inputs.events_folder, event_ranks, route, share)

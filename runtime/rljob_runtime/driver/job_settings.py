@@ -1,7 +1,8 @@
 """What the RLJob's fields come to: sizes, bounds and settings that several parts of a run need.
 
-Guarantees: a job of epochs has as many steps as it takes to train each prompt of each epoch exactly once,
-whatever sizes the steps before a resume had; totalSteps is the number of steps.
+Guarantees: a job of epochs has as many steps as it takes to train each prompt of each epoch exactly once, but
+for those whose groups are refused, whatever sizes the steps before a resume had; totalSteps is the number of
+steps.
 
 Pure: a function of the job, of the number of prompts, and of where the run begins.
 """
@@ -10,6 +11,8 @@ from dataclasses import dataclass
 
 from rljob_api import RLJob
 from rljob_runtime.engines.protocol import PauseMode
+from rljob_runtime.groups.ledger import Ledger
+from rljob_runtime.groups.refill import Refill
 from rljob_runtime.groups.staleness import Bound, StalenessController
 from rljob_runtime.groups.state import RolloutSettings
 
@@ -22,6 +25,8 @@ class Origin:
     """Steps done."""
     trained: int = 0
     """Groups trained."""
+    refused: int = 0
+    """Groups refused."""
     updates: int = 0
     """Optimizer updates done."""
 
@@ -32,7 +37,9 @@ class JobSettings:
 
     bound: Bound
     total_groups: int
-    """Groups that the whole job trains: those with uids from 0 to below this."""
+    """Groups that the whole job trains, if no more are refused."""
+    uids: int | None
+    """Their prompts have uids below this; None: there is no end of them, for others replace refused ones."""
     total_steps: int
     total_updates: int
     """Optimizer updates of the whole job."""
@@ -41,6 +48,10 @@ class JobSettings:
     than 0 where fewer would be."""
     capacity_groups: int
     """Groups that the queue holds."""
+    refill: int | None
+    """Groups with equal rewards that are refused between two steps, at most; None: none is."""
+    refused: int
+    """Groups that were refused before the run's begin."""
     capacity_samples: int
     """Samples in so many groups."""
     rollout: RolloutSettings
@@ -48,11 +59,17 @@ class JobSettings:
     """What a push does to the requests that an engine runs; None where engines pull."""
     trainer_ranks: int
 
-    def controller(self, trained: int) -> StalenessController:
-        """Staleness control of the job after `trained` groups. It compares groups with weight versions, which
-        follow from steps: so it is told of as many groups as steps of today's size would have trained."""
-        counted, total = trained + self.surplus, self.total_groups + self.surplus
-        return StalenessController(self.bound, total, counted, self.capacity_groups)
+    def controller(self, ledger: Ledger) -> StalenessController:
+        """Staleness control of the job where `ledger` says what is done. It compares groups with weight
+        versions, which follow from steps: so it is told of as many groups as steps of today's size would have
+        trained."""
+        total, endless = self.total_groups, self.uids is None
+        if not endless:
+            total -= ledger.refused - self.refused
+        refill = None if self.refill is None else Refill(self.refill, endless)
+        return StalenessController(
+            self.bound, total + self.surplus, ledger.trained + self.surplus, self.capacity_groups, refill
+        )
 
 
 def job_settings(job: RLJob, rows: int, origin: Origin = Origin()) -> JobSettings:
@@ -63,12 +80,14 @@ def job_settings(job: RLJob, rows: int, origin: Origin = Origin()) -> JobSetting
     if schedule.total_steps is not None:
         left = max(0, schedule.total_steps - origin.step) * bound.groups_per_step
     else:
-        left = max(0, (schedule.epochs or 1) * rows - origin.trained)
+        left = max(0, (schedule.epochs or 1) * rows - origin.trained - origin.refused)
     # Rounded up: the last step trains what is left.
     steps_left = -(-left // bound.groups_per_step)
     capacity = training.async_.queue_capacity
     # queueCapacity counts samples, and a group is queued whole.
     capacity_groups = bound.most_outstanding if capacity is None else capacity // samples
+    zero_variance = training.rollout.filter.zero_variance
+    endless = schedule.total_steps is not None and (zero_variance is not None or origin.refused > 0)
     trainer = job.spec.pools.trainer
     push = training.async_.weight_sync.push
     # A rank for each accelerator; on CPUs one for each worker.
@@ -76,11 +95,14 @@ def job_settings(job: RLJob, rows: int, origin: Origin = Origin()) -> JobSetting
     return JobSettings(
         bound=bound,
         total_groups=origin.trained + left,
+        uids=None if endless else origin.trained + origin.refused + left,
         total_steps=origin.step + steps_left,
         total_updates=origin.updates + steps_left * schedule.batches_per_step,
         surplus=origin.step * bound.groups_per_step - origin.trained,
         capacity_groups=capacity_groups,
         capacity_samples=capacity_groups * samples,
+        refill=zero_variance.max_refill * bound.groups_per_step if zero_variance is not None else None,
+        refused=origin.refused,
         rollout=RolloutSettings(samples, training.rollout.max_response_tokens, training.seed),
         in_flight=push.in_flight if push is not None else None,
         trainer_ranks=trainer.replicas * processes,

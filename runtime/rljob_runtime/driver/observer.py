@@ -57,6 +57,7 @@ class RunObserver:
         """A step is trained."""
         assert self.tracker is not None and self._parts is not None, "`begins` comes first"
         counts = self._parts.rollouter.counts
+        self.tracker.planned(metrics.step + 1 + self._parts.rollouter.steps_left)
         self.tracker.step_done(metrics, uids, waiting_samples, version, seconds, counts)
         self._parts.site.draft.progress(self.tracker.progress)
         self._view.update(self.tracker.progress)

@@ -25,8 +25,8 @@ class Recovery:
     def __init__(self, settings: JobSettings, data: DataFingerprint, parts: Parts) -> None:
         """`data`: of the prompts that the job trains."""
         self.ledger = Ledger()
-        """The groups that are trained."""
-        self.controller = settings.controller(0)
+        """The prompts that are done."""
+        self.controller = settings.controller(self.ledger)
         self._settings = settings
         self._parts = parts
         self._budget = RestartBudget("the trainer")
@@ -99,9 +99,9 @@ class Recovery:
         # Without the groups that have no reward: after an outage of the judge they would only end the job
         # once more. Their prompts are generated and scored again.
         waiting = [frame for frame in state.waiting if has_reward(decode_group(frame))]
-        parts.rollouter.counts.went_back(len(state.ledger) + len(waiting), reason)
-        self.ledger = state.ledger.copy()
-        self.controller = self._settings.controller(len(self.ledger))
+        self.ledger = ledger = state.ledger.copy()
+        parts.rollouter.counts.went_back(ledger.trained + len(waiting), ledger.refused, reason)
+        self.controller = self._settings.controller(ledger)
         # First the outbox: a queue host that comes back meanwhile is filled from it.
         groups = parts.outbox.restore(waiting)
         kept = {group.uid for group in groups}
@@ -126,4 +126,4 @@ class Recovery:
         if send:
             await parts.sync.settled()
             parts.pool.lose_newer(version)
-        parts.rollouter.restart(self.controller, self.ledger.remaining(self._settings.total_groups, kept))
+        parts.rollouter.restart(self.controller, ledger, ledger.remaining(self._settings.uids, kept))

@@ -45,7 +45,7 @@ def check_resume(checkpoints: Path, data: DataFingerprint, schedule: Schedule, r
     why = beyond(state, schedule, rows)
     if why is not None:
         raise ResumeRefused(f"{folder} {why}")
-    return Origin(state.step, len(state.ledger), head.updates)
+    return Origin(state.step, state.ledger.trained, state.ledger.refused, head.updates)
 
 
 def beyond(state: JobState, schedule: Schedule, rows: int) -> str | None:
@@ -78,7 +78,7 @@ def with_fitting_groups(state: JobState, settings: JobSettings) -> JobState:
 def _fitting(groups: list[Group], state: JobState, settings: JobSettings) -> set[int]:
     """Uids of the groups, whose versions mean what they mean to the job, that are kept: by nearest deadline,
     each that has a step before its deadline, as many as may be outstanding."""
-    bound, controller = settings.bound, settings.controller(len(state.ledger))
+    bound, controller = settings.bound, settings.controller(state.ledger)
     version, kept = bound.version_at(state.step), set()
     for group in sorted(groups, key=lambda group: (group.dispatch_version, group.uid)):
         if (
@@ -105,7 +105,7 @@ def _as_asked(group: Group, version: int, settings: JobSettings) -> bool:
     """Whether the job could have made this group by `version`."""
     rollout = settings.rollout
     return (
-        group.uid < settings.total_groups
+        (settings.uids is None or group.uid < settings.uids)
         and group.dispatch_version <= version
         and len(group.samples) == rollout.samples_per_prompt
         and all(len(sample.tokens) <= rollout.max_response_tokens for sample in group.samples)

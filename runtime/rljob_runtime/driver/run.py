@@ -143,7 +143,7 @@ class _Running:
                 observer.close()
         if observer.export is not None:
             self._model = await observer.export
-        return ExitCode.DONE if self._steps_done >= settings.total_steps else ExitCode.STOPPED
+        return ExitCode.DONE if self._session.done else ExitCode.STOPPED
 
     def finish(self, outcome: str, seconds: float) -> None:
         """Say how the job ended."""

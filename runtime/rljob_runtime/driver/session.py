@@ -40,9 +40,7 @@ class Session:
         """Steps that the weights have behind them, as far as it is known."""
         self.checkpoint_step = 0
         """Steps in the newest checkpoint, as far as it is known; 0 where there is none."""
-        self._settings = settings
         self._loop_settings = LoopSettings(
-            settings.total_steps,
             job.spec.training.checkpoint.every_steps,
             data,
             job.spec.training.timeouts.stall_seconds,
@@ -51,8 +49,15 @@ class Session:
         self._parts = parts
         self._observer = observer
         self._recovery = Recovery(settings, data, parts)
+        self._began = False
+        """Whether it is known where the job stands."""
         self._loop: TrainingLoop | None = None
         """The loop that trains, which is told of a stop; None before the first."""
+
+    @property
+    def done(self) -> bool:
+        """Whether all steps are trained."""
+        return self._began and self._recovery.controller.done
 
     async def run(self, resume: bool) -> None:
         """Train to the end or to a stop; with `resume` from the newest checkpoint on."""
@@ -64,6 +69,7 @@ class Session:
         try:
             state = await self._recovery.begin(resume)
             self.steps_done = self.checkpoint_step = state.step
+            self._began = True
             self._observer.begins(parts, state.step)
             await parts.fleet.started(lambda: parts.stop.asked)
             rolling = parts.spawn(parts.rollouter.run())
@@ -76,7 +82,7 @@ class Session:
         # Where this is not reached the error ends the task too, through the group that it was spawned in.
         following.cancel()
         # With all steps done the job is complete, and not suspended.
-        if parts.site.desired().suspend and self.steps_done < self._settings.total_steps:
+        if parts.site.desired().suspend and not self.done:
             parts.site.draft.suspended_at(self.checkpoint_step)
         # The report, which is begun next, reads what was recorded from its files.
         parts.flush_records()
@@ -100,7 +106,7 @@ class Session:
 
     async def _train(self, first_step: int) -> None:
         """Train on, over as many losses of the trainer as its budget allows."""
-        parts, total = self._parts, self._settings.total_steps
+        parts = self._parts
         while True:
             self._loop = loop = TrainingLoop(
                 self._loop_settings, parts.trainer, parts.rollouter, self._recovery.controller, parts.sync,
@@ -113,7 +119,7 @@ class Session:
             self._observer.training(first_step)
             try:
                 self.steps_done = first_step = await loop.run(first_step)
-                if parts.stop.asked or self.steps_done >= total:
+                if parts.stop.asked or self.done:
                     return
                 # Else the size was changed back meanwhile, and another loop goes on from here.
                 if parts.placement.outdated:

@@ -82,6 +82,10 @@ class Tracker:
         self.progress = replace(self.progress, step=step)
         self._window.begin(self._reading())
 
+    def planned(self, total_steps: int) -> None:
+        """The job has so many steps: fewer than at its beginning where groups of an epoch were refused."""
+        self.progress = replace(self.progress, total_steps=total_steps)
+
     def step_done(
         self,
         metrics: StepMetrics,

@@ -69,7 +69,6 @@ class Stalled(RuntimeError):
 class LoopSettings:
     """What the loop needs of the RLJob."""
 
-    total_steps: int
     checkpoint_every: int
     data: DataFingerprint
     """The prompts' fingerprint, which checkpoints record."""
@@ -125,14 +124,14 @@ class TrainingLoop:
         """Train from `first_step` to the end, or until a stop is asked for. Returns the steps done."""
         self._saved = first_step
         step = first_step
-        while step < self._settings.total_steps and not self.stop_asked.is_set():
+        while not self._controller.done and not self.stop_asked.is_set():
             uids = await self._batch(step)
             if uids is None:
                 break
             self._on_batch(step, uids)
             await self._train(step, uids)
             step += 1
-            last = step == self._settings.total_steps
+            last = self._controller.done
             # Before the checkpoint, so that engines load while it is written. After the last step nobody
             # generates.
             if not last and step % self._controller.bound.steps_per_version == 0:

@@ -1,6 +1,7 @@
 """What became of a job's groups and responses, counted since the job began.
 
-Guarantees: every group that was dispatched is counted once: dispatched == accepted + sum(cancelled) + open;
+Guarantees: every group that was dispatched is counted once: dispatched == accepted + refused +
+sum(cancelled) + open;
 every group that was accepted is trained, waits to be trained, or was discarded with a reason. Pure.
 """
 
@@ -32,16 +33,27 @@ class GroupCounts(msgspec.Struct):
     """Requests taken out of an engine with a part of their tokens, and resubmitted."""
     restarted_requests: int = 0
     """Requests taken out of an engine that begin anew, without the tokens that they had."""
+    refused: int = 0
+    """Groups that were completed and not trained because all their rewards are equal; their prompts are
+    done."""
+    equal_rewards: int = 0
+    """Groups that were accepted although all their rewards are equal."""
 
     def dispatch(self) -> None:
         """A group is under way."""
         self.dispatched += 1
         self.open += 1
 
-    def accept(self) -> None:
+    def accept(self, equal_rewards: bool = False) -> None:
         """A group under way is in the queue."""
         self.open -= 1
         self.accepted += 1
+        self.equal_rewards += equal_rewards
+
+    def refuse(self) -> None:
+        """A group under way is refused."""
+        self.open -= 1
+        self.refused += 1
 
     def cancel(self, reason: str, groups: int) -> None:
         """Groups under way were ended."""
@@ -52,11 +64,14 @@ class GroupCounts(msgspec.Struct):
         """A response has no reward."""
         _add(self.rejected, reason, 1)
 
-    def went_back(self, kept: int, reason: str) -> None:
+    def went_back(self, kept: int, refused: int, reason: str) -> None:
         """The job went back to a checkpoint that holds `kept` groups: those that were trained by then, and
-        those that waited. Groups under way are cancelled; groups that were accepted after the checkpoint are
-        discarded. A checkpoint may hold a group that is not counted as accepted yet, because handing it to
-        the queue had not ended: it is counted now."""
+        those that waited; `refused` groups were refused by then. Groups under way are cancelled, and so are
+        groups that were refused after the checkpoint, for it does not know that they were; groups that were
+        accepted after it are discarded. A checkpoint may hold a group that is not counted as accepted yet,
+        because handing it to the queue had not ended: it is counted now."""
+        _add(self.cancelled, reason, self.refused - refused)
+        self.refused = refused
         # Groups that are trained or wait, by these counts.
         held = self.accepted - sum(self.discarded.values())
         unaccepted = max(0, kept - held)
@@ -81,6 +96,8 @@ class GroupCounts(msgspec.Struct):
                 "dispatched": self.dispatched,
                 "accepted": self.accepted,
                 "open": self.open,
+                "refused": self.refused,
+                "equal_rewards": self.equal_rewards,
                 "cancelled": sum(self.cancelled.values()),
                 "discarded": sum(self.discarded.values()),
             },
@@ -100,8 +117,8 @@ _WHEN = {"job resumed": "when the job was resumed", "trainer restarted": "when t
 
 
 def in_words(counts: GroupCounts) -> str | None:
-    """What was interrupted and is generated again, and what is not trained, in at most two sentences; None
-    where nothing was."""
+    """What was interrupted and is generated again, and what is not trained, in a sentence each; None where
+    nothing was."""
     again = [
         f"{_count(sum(reasons.values()), noun)} {verb} {_when(reasons)}"
         for reasons, noun, verb in (
@@ -113,6 +130,12 @@ def in_words(counts: GroupCounts) -> str | None:
     sentences = []
     if again:
         sentences.append(f"No prompt is lost: {', '.join(again)}; their prompts are generated again.")
+    if counts.refused:
+        share = counts.refused / (counts.refused + counts.accepted)
+        sentences.append(
+            f"Refused: {_count(counts.refused, 'group')} whose rewards are all equal, {share:.0%} of the "
+            f"complete ones; {counts.equal_rewards:,} such were kept."
+        )
     if rejected := sum(counts.rejected.values()):
         sentences.append(
             f"Not trained: {_count(rejected, 'response')} without a reward ({_reasons(counts.rejected)})."
@@ -127,7 +150,9 @@ def counts_in(row: Mapping[str, Any]) -> GroupCounts | None:
     if not isinstance(groups, Mapping) or not isinstance(requests, Mapping):
         return None
     fields = {name: row.get(name) or {} for name in ("cancelled", "discarded", "rejected")}
-    fields |= {name: groups.get(name, 0) for name in ("dispatched", "accepted", "open")}
+    fields |= {
+        name: groups.get(name, 0) for name in ("dispatched", "accepted", "open", "refused", "equal_rewards")
+    }
     fields |= {f"{name}_requests": requests.get(name, 0) for name in ("moved", "continued", "restarted")}
     try:
         return msgspec.convert(fields, GroupCounts)

@@ -8,7 +8,8 @@ Guarantees, for a bound of S weight versions, G groups per step and K steps per 
   goes first.
 
 Admission is AReaL's capacity formula (arXiv:2505.24298, section 5.1) with trained and outstanding groups
-counted together: at version v at most floor((S + v + 1) * K * G) groups have ever been dispatched. That
+counted together: at version v at most floor((S + v + 1) * K * G) groups have ever been dispatched, without
+those that were refused. That
 bounds the mean age. The hard bound comes from selection: a batch is taken only if the groups left over can
 still be trained before their deadlines, which the admission formula makes possible at any time
 (docs/algorithms.md holds the proof).
@@ -28,6 +29,7 @@ from fractions import Fraction
 from functools import cached_property
 
 from rljob_api.training import Training
+from rljob_runtime.groups.refill import Refill
 
 
 @dataclass(frozen=True)
@@ -124,14 +126,21 @@ class StalenessController:
     """Every outstanding group, from dispatch to training."""
 
     def __init__(
-        self, bound: Bound, total_groups: int, trained: int = 0, capacity_groups: int | None = None
+        self,
+        bound: Bound,
+        total_groups: int,
+        trained: int = 0,
+        capacity_groups: int | None = None,
+        refill: Refill | None = None,
     ) -> None:
         """`total_groups`: how many the whole job trains. `trained`: how many of them are done.
-        `capacity_groups`: how many the queue holds; at least `bound.groups_per_step`."""
+        `capacity_groups`: how many the queue holds; at least `bound.groups_per_step`. `refill`: which groups
+        with equal rewards are refused; None: none."""
         self.bound = bound
         self.total_groups = total_groups
         self.trained = trained
         self._capacity = capacity_groups
+        self._refill = refill
         self._deadlines: dict[int, int] = {}
         """The deadline of each outstanding group, by uid."""
         self._outstanding: Counter[int] = Counter()
@@ -176,9 +185,31 @@ class StalenessController:
             raise ValueError(f"group {uid} was not dispatched")
         self._ready.setdefault(self._deadlines[uid], set()).add(uid)
 
+    def refuse(self, uid: int) -> bool:
+        """An outstanding group that was not put has equal rewards: whether it is refused. If so, it is
+        outstanding no more, and its place is free for another prompt."""
+        left = self.total_groups - self.trained - self.outstanding
+        if self._refill is None or not self._refill.refuse(left):
+            return False
+        self._forget(uid)
+        if not self._refill.endless:
+            self.total_groups -= 1
+        return True
+
     def batch_size(self) -> int:
         """Groups that the next step trains; 0 when the job is done."""
         return min(self.bound.groups_per_step, self.total_groups - self.trained)
+
+    @property
+    def done(self) -> bool:
+        """Whether all groups of the job are trained."""
+        return self.batch_size() == 0
+
+    @property
+    def steps_left(self) -> int:
+        """Steps that train what is left; fewer where groups of an epoch are refused."""
+        # Rounded up: the last step trains what is left.
+        return -(-(self.total_groups - self.trained) // self.bound.groups_per_step)
 
     def select(self, step: int) -> tuple[int, ...] | None:
         """The groups of step `step`, in order of uid, or None to wait; see `choose_batch`. Of the groups with
@@ -202,13 +233,10 @@ class StalenessController:
             self._ready[deadline].remove(uid)
             if not self._ready[deadline]:
                 del self._ready[deadline]
-            del self._deadlines[uid]
-            self._outstanding[deadline] -= 1
-            # So that `select` looks at the few deadlines that groups have, and not at all that there ever
-            # were.
-            if not self._outstanding[deadline]:
-                del self._outstanding[deadline]
+            self._forget(uid)
             self.trained += 1
+        if self._refill is not None:
+            self._refill.step_trained()
 
     def dispatch_version(self, uid: int) -> int:
         """Version at which an outstanding group was dispatched."""
@@ -217,3 +245,10 @@ class StalenessController:
     def deadline(self, uid: int) -> int:
         """Last version that may train an outstanding group."""
         return self._deadlines[uid]
+
+    def _forget(self, uid: int) -> None:
+        deadline = self._deadlines.pop(uid)
+        self._outstanding[deadline] -= 1
+        # So that `select` looks at the few deadlines that groups have, and not at all that there ever were.
+        if not self._outstanding[deadline]:
+            del self._outstanding[deadline]

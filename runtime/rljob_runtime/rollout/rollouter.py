@@ -1,7 +1,8 @@
 """The loop that turns prompts into groups: it executes what staleness control and routing decide.
 
 Guarantees:
-- every dispatched group ends exactly once: put into the queue, or cancelled with a reason; the counters sum;
+- every dispatched group ends exactly once: put into the queue, refused, or cancelled with a reason; the
+  counters sum;
 - a response survives weight updates (its tokens so far are kept) and the loss of its engine (it goes on
   elsewhere from what earlier attempts had returned);
 - prompts are dispatched in order, and only when an engine can begin at once, so that a group is as fresh as
@@ -18,6 +19,8 @@ import numpy as np
 
 from rljob_runtime.engines.protocol import EngineDied, Request
 from rljob_runtime.groups.counts import GroupCounts
+from rljob_runtime.groups.ledger import Ledger
+from rljob_runtime.groups.refill import all_equal
 from rljob_runtime.groups.responses import Response, request_id, response_seed
 from rljob_runtime.groups.staleness import StalenessController
 from rljob_runtime.groups.state import RolloutSettings
@@ -59,19 +62,22 @@ class Rollouter:
         pool: EnginePool,
         controller: StalenessController,
         prompts: Callable[[int], Prompt],
+        ledger: Ledger,
         todo: Iterator[int],
         scorer: Scorer,
         sink: GroupSink,
         events: EventLog,
     ) -> None:
-        """`prompts` gives the prompt of a uid; `todo` yields the uids to dispatch, oldest first."""
+        """`prompts` gives the prompt of a uid; `todo` yields the uids to dispatch, oldest first; refused ones
+        are recorded in `ledger`."""
         self.counts = GroupCounts()
         self.group_ready = asyncio.Event()
-        """Set whenever a group was put; whoever waits for groups clears it."""
+        """Set whenever a group was put or refused; whoever waits for groups clears it."""
         self.pool = pool
         self._settings = settings
         self._controller = controller
         self._prompts = prompts
+        self._ledger = ledger
         self._todo = todo
         self._scorer = scorer
         self._sink = sink
@@ -120,6 +126,11 @@ class Rollouter:
                 asyncio.get_running_loop().call_soon(self._wake.set)
             await self._wake.wait()
 
+    @property
+    def steps_left(self) -> int:
+        """Steps that the job has yet to train."""
+        return self._controller.steps_left
+
     def poke(self) -> None:
         """Something that admission depends on has changed."""
         self._wake.set()
@@ -143,11 +154,11 @@ class Rollouter:
         for uid in uids:
             self.pool.cancel(uid)
 
-    def restart(self, controller: StalenessController, todo: Iterator[int]) -> None:
+    def restart(self, controller: StalenessController, ledger: Ledger, todo: Iterator[int]) -> None:
         """Go on from another state of the job, for which the engines have their weights."""
         if self._groups:
             raise RuntimeError(f"{len(self._groups)} groups of the state before are under way")
-        self._controller, self._todo = controller, todo
+        self._controller, self._ledger, self._todo = controller, ledger, todo
         self._on_hold = False
         self.poke()
 
@@ -170,8 +181,9 @@ class Rollouter:
         return prompt
 
     async def _grow(self, prompt: Prompt) -> None:
-        """One group, from prompt to queue. Nothing here has a deadline of its own: engines end their requests
-        or die, the scorer has a time limit for each reward, and so has the sink for its put."""
+        """One group, from prompt to queue, unless it is refused. Nothing here has a deadline of its own:
+        engines end their requests or die, the scorer has a time limit for each reward, and so has the sink
+        for its put."""
         # Kept: after a `hold` there is another controller, which does not know this group.
         controller, uid = self._controller, prompt.uid
         version = controller.dispatch_version(uid)
@@ -183,13 +195,23 @@ class Rollouter:
         responses = [task.result() for task in growing]
         with self._events.span("reward", self.pool.step, uid=uid):
             scores = await self._scorer(prompt, responses)
+        equal = all_equal(scores)
+        # Without an await between them, as in what follows the put: whoever looks finds it in one place.
+        if equal and controller.refuse(uid):
+            del self._groups[uid]
+            self._ledger.refuse(uid)
+            self.counts.refuse()
+            # A step may be ready without it, and another prompt may take its place.
+            self.group_ready.set()
+            self.poke()
+            return
         with self._events.span("group_assembly", self.pool.step, uid=uid):
             group = self._assemble(prompt, responses, scores, version)
         with self._events.span("put", self.pool.step, uid=uid):
             await self._sink(group)
         # The queue has it: from here on `hold` must not count it as cancelled.
         del self._groups[uid]
-        self.counts.accept()
+        self.counts.accept(equal)
         controller.put(uid)
         self.group_ready.set()
 

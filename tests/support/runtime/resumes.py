@@ -17,19 +17,26 @@ from tests.support.jobs import job
 DATA = DataFingerprint("made up", 40, "", "", "in order")
 
 
-def asked(schedule: Mapping[str, Any], samples: int = 2, **asynchronous: Any) -> RLJob:
-    """A job with responses of at most 8 tokens."""
-    changes = {
+def asked(
+    schedule: Mapping[str, Any], samples: int = 2, max_refill: int | None = None, **asynchronous: Any
+) -> RLJob:
+    """A job with responses of at most 8 tokens. `max_refill`: of `rollout.filter.zeroVariance`; None: it has
+    no such filter."""
+    changes: dict[str, Any] = {
         "training.schedule": dict(schedule),
         "training.rollout.samplesPerPrompt": samples,
         "training.async": asynchronous,
     }
+    if max_refill is not None:
+        changes["training.rollout.filter"] = {"zeroVariance": {"maxRefill": max_refill}}
     return RLJob.model_validate(job(changes))
 
 
 def plan_from(state: JobState, wanted: RLJob, rows: int) -> JobSettings:
     """The plan of a job that goes on from `state`."""
-    return job_settings(wanted, rows, Origin(state.step, len(state.ledger), state.step))
+    return job_settings(
+        wanted, rows, Origin(state.step, state.ledger.trained, state.ledger.refused, state.step)
+    )
 
 
 def frame(uid: int, version: int, samples: int = 2, tokens: int = 1) -> bytes:

@@ -68,6 +68,8 @@ class Losses:
     at: Sequence[tuple[str, int]] = ()
     """Method, and which call of it, from 1."""
     steps: int = 12
+    epochs: int | None = None
+    """Of 40 prompts, instead of `steps`."""
     groups_per_step: int = 4
     max_staleness: float = 2.0
     steps_per_version: int = 1
@@ -89,13 +91,23 @@ class Losses:
     """Why the responses of a group get no reward; None where they do."""
     folder: Path | None = None
     """Where lengths of responses are recorded."""
+    max_refill: int | None = None
+    """Of `rollout.filter.zeroVariance`; None: there is none."""
+    equal: Callable[[int], bool] = lambda uid: True
+    """Whether the responses of a group get equal rewards."""
     script: "Callable[[LosingSession], Coroutine[Any, Any, None]] | None" = None
     """What else happens; ends before the job does."""
 
     def manifest(self) -> RLJob:
+        refill = None if self.max_refill is None else {"maxRefill": self.max_refill}
+        length = {"totalSteps": self.steps} if self.epochs is None else {"epochs": self.epochs}
         changes: dict[str, Any] = {
-            "training.schedule": {"totalSteps": self.steps, "promptsPerBatch": self.groups_per_step},
-            "training.rollout": {"samplesPerPrompt": 2, "maxResponseTokens": self.max_response_tokens},
+            "training.schedule": {**length, "promptsPerBatch": self.groups_per_step},
+            "training.rollout": {
+                "samplesPerPrompt": 2,
+                "maxResponseTokens": self.max_response_tokens,
+                "filter": {} if refill is None else {"zeroVariance": refill},
+            },
             "training.async": {"maxStaleness": self.max_staleness, "stepsPerVersion": self.steps_per_version},
             "training.checkpoint": {"everySteps": self.checkpoint_every},
             "training.model": {"random": {"maxPositionEmbeddings": 2 * self.max_response_tokens + 1024}},
@@ -245,7 +257,7 @@ class LosingSession:
     def __init__(self, losses: Losses, tasks: asyncio.TaskGroup) -> None:
         manifest = losses.manifest()
         data = DataFingerprint("made up", 1, "", "", "in order")
-        loop, self.settings = asyncio.get_running_loop(), job_settings(manifest, 100)
+        loop, self.settings = asyncio.get_running_loop(), job_settings(manifest, 40)
         self.lost: list[str] = []
         """Why engines were lost."""
         self.said: list[str] = []
@@ -280,7 +292,7 @@ class LosingSession:
         header = TraceHeader(rollout.samples_per_prompt, rollout.max_response_tokens)
         lengths = LengthLog(losses.folder, header)
         rollouter = Rollouter(
-            rollout, self.pool, settings.controller(0), _prompt, iter(()),
+            rollout, self.pool, settings.controller(Ledger()), _prompt, Ledger(), iter(()),
             RecordingScorer(WatchedScorer(self._score, failures), lengths), outbox, self.events,
         )  # fmt: skip
         engines = EngineSync(self.pool, deadline=60, stall_seconds=losses.stall_seconds)
@@ -325,7 +337,15 @@ class LosingSession:
         await asyncio.sleep(self._losses.reward_seconds)
         self.rewarded += len(responses)
         failure = self._losses.failure(prompt.uid)
-        return [(1.0 if failure is None else 0.0, failure) for _ in responses]
+        if failure is not None:
+            return [(0.0, failure) for _ in responses]
+        equal = self._losses.equal(prompt.uid)
+        return [(1.0 if equal else float(index), None) for index in range(len(responses))]
+
+    def refused(self, ledger: Ledger) -> set[int]:
+        """The prompts that are done and were not trained."""
+        trained = {group.uid for groups in self.losable.trained for group in groups}
+        return {uid for uid in range(ledger.end) if uid in ledger} - trained
 
     def resize_trainer(self, workers: int) -> None:
         """The RLJob asks for another number of trainer workers."""

@@ -14,6 +14,7 @@ from rljob_runtime.engines.fake import FakeEngine, FakeTiming
 from rljob_runtime.engines.protocol import PauseMode, Request, WeightRef
 from rljob_runtime.groups.ledger import Ledger
 from rljob_runtime.groups.masking import context_tokens, oldest_trained
+from rljob_runtime.groups.refill import Refill
 from rljob_runtime.groups.responses import Response
 from rljob_runtime.groups.staleness import Bound, StalenessController
 from rljob_runtime.groups.state import RolloutSettings
@@ -53,6 +54,12 @@ class Scenario:
     max_staleness: float = 1.0
     steps_per_version: int = 1
     capacity_groups: int | None = None
+    refill: int | None = None
+    """Groups with equal rewards that are refused between two steps; None: none is."""
+    endless: bool = True
+    """Whether other prompts take the place of refused ones, however many there are."""
+    equal: Callable[[int], bool] = lambda uid: True
+    """Whether the responses of a group get equal rewards."""
     masks: bool = False
     """Whether stale tokens are masked, and not waited for."""
     in_flight: PauseMode | None = "keep"
@@ -108,12 +115,16 @@ class SimulatedJob:
         bound = Bound(
             scenario.max_staleness, scenario.groups_per_step, scenario.steps_per_version, scenario.masks
         )
-        self.controller = scenario.controller(bound, total, len(self.ledger), scenario.capacity_groups)
+        refill = None if scenario.refill is None else Refill(scenario.refill, scenario.endless)
+        self.controller = scenario.controller(
+            bound, total, len(self.ledger), scenario.capacity_groups, refill
+        )
+        uids = None if refill is not None and refill.endless else total
         self.pool = EnginePool(loop.time, self._engine_lost)
         self.pool.step = self.first_step
         self.rollouter = Rollouter(
             RolloutSettings(scenario.samples_per_prompt, scenario.max_response_tokens, seed=0),
-            self.pool, self.controller, self._prompt, self.ledger.remaining(total),
+            self.pool, self.controller, self._prompt, self.ledger, self.ledger.remaining(uids),
             self._score, self._put, self.events,
         )  # fmt: skip
         async with asyncio.TaskGroup() as tasks:
@@ -127,7 +138,6 @@ class SimulatedJob:
             rolling = tasks.create_task(self.rollouter.run())
             self.loop = TrainingLoop(
                 LoopSettings(
-                    -(-total // scenario.groups_per_step),
                     checkpoint_every=3,
                     data=DataFingerprint("made up", total, "", "", "in order"),
                     stall_seconds=1e6,  # longer than any job here takes
@@ -173,7 +183,8 @@ class SimulatedJob:
         return Prompt(uid=uid, epoch=0, row=uid, tokens=np.full(4, uid % 30000, np.int32))
 
     async def _score(self, prompt: Prompt, responses: Sequence[Response]) -> list[tuple[float, str | None]]:
-        return [(1.0, None) for _ in responses]
+        equal = self.scenario.equal(prompt.uid)
+        return [(1.0 if equal else float(index), None) for index in range(len(responses))]
 
     async def _put(self, group: Group) -> None:
         assert group.uid not in self.groups, f"group {group.uid} was put twice"

@@ -6,6 +6,7 @@ import pytest
 
 from rljob_api import RLJob
 from rljob_runtime.driver.job_settings import JobSettings, Origin, job_settings
+from rljob_runtime.groups.ledger import Ledger
 from tests.support.jobs import job
 
 
@@ -45,7 +46,7 @@ def test_totals(schedule, groups, steps):
     ],
 )
 def test_what_is_left_follows_from_what_is_trained(schedule, origin, groups, steps, updates):
-    found = plan(schedule, Origin(*origin))
+    found = plan(schedule, Origin(*origin[:2], updates=origin[2]))
     assert (found.total_groups, found.total_steps, found.total_updates) == (groups, steps, updates)
 
 
@@ -54,9 +55,9 @@ def test_admission_after_a_resume_is_that_of_steps_of_the_same_size(size):
     """Five steps of 4 are done."""
     fields = {"training.async": {"maxStaleness": 0}}
     schedule = {"epochs": 1, "promptsPerBatch": size}
-    controller = plan(schedule, Origin(5, 20, 5), **fields).controller(20)
+    controller = plan(schedule, Origin(5, 20, updates=5), **fields).controller(Ledger(20))
     assert (controller.room(5), controller.batch_size()) == (size, size)
-    controller = plan(schedule, Origin(5, 20, 5), **fields).controller(99)
+    controller = plan(schedule, Origin(5, 20, updates=5), **fields).controller(Ledger(99))
     assert controller.batch_size() == 1, "the last step takes what is left"
 
 
@@ -71,3 +72,30 @@ def test_admission_after_a_resume_is_that_of_steps_of_the_same_size(size):
 def test_the_queue_holds_what_staleness_admits_or_what_it_is_given(asynchronous, groups, samples):
     found = plan({"totalSteps": 5, "promptsPerBatch": 8}, **{"training.async": asynchronous})
     assert (found.capacity_groups, found.capacity_samples) == (groups, samples)
+
+
+FILTER = {"training.rollout.filter": {"zeroVariance": {"maxRefill": 2}}}
+
+
+@pytest.mark.parametrize(
+    ("schedule", "fields", "origin", "expected"),
+    [
+        ({"totalSteps": 5, "promptsPerBatch": 8}, {}, Origin(), (40, 40, 5, None)),
+        ({"totalSteps": 5, "promptsPerBatch": 8}, FILTER, Origin(), (40, None, 5, 16)),
+        ({"totalSteps": 5, "promptsPerBatch": 8}, FILTER, Origin(2, 16, 30, 2), (40, None, 5, 16)),
+        ({"totalSteps": 5, "promptsPerBatch": 8}, {}, Origin(2, 16, 30, 2), (40, None, 5, None)),
+        ({"epochs": 1, "promptsPerBatch": 8}, FILTER, Origin(), (100, 100, 13, 16)),
+        ({"epochs": 1, "promptsPerBatch": 8}, FILTER, Origin(2, 16, 30, 2), (70, 100, 9, 16)),
+        ({"epochs": 1, "promptsPerBatch": 8}, FILTER, Origin(9, 70, 30, 9), (70, 100, 9, 16)),
+    ],
+)
+def test_refused_prompts_are_replaced_or_make_an_epoch_shorter(schedule, fields, origin, expected):
+    found = plan(schedule, origin, **fields)
+    assert (found.total_groups, found.uids, found.total_steps, found.refill) == expected
+
+
+def test_what_an_epoch_trains_follows_from_what_is_refused_at_the_checkpoint():
+    """The job began where 30 prompts were refused, and refused 5 more; or it went back before the latter."""
+    found = plan({"epochs": 1, "promptsPerBatch": 8}, Origin(2, 16, 30, 2), **FILTER)
+    assert found.controller(Ledger(46, refused=30)).total_groups == 70
+    assert found.controller(Ledger(59, refused=35)).total_groups == 65

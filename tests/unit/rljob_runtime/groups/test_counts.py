@@ -11,7 +11,8 @@ from rljob_runtime.groups.counts import GroupCounts, counts_in, in_words
 
 
 def assert_sums(counts: GroupCounts) -> None:
-    assert counts.dispatched == counts.accepted + sum(counts.cancelled.values()) + counts.open
+    ended = counts.accepted + counts.refused + sum(counts.cancelled.values())
+    assert counts.dispatched == ended + counts.open
 
 
 @pytest.mark.parametrize(
@@ -44,6 +45,11 @@ def assert_sums(counts: GroupCounts) -> None:
             {"rejected": {"b": 1, "c": 1, "timeout": 20, "a": 1}},
             "Not trained: 23 responses without a reward (timeout 20, a 1, b 1, c 1).",
         ),
+        (
+            {"accepted": 60, "refused": 20, "equal_rewards": 2, "rejected": {"timeout": 1}},
+            "Refused: 20 groups whose rewards are all equal, 25% of the complete ones; 2 such were kept. Not "
+            "trained: 1 response without a reward (timeout).",
+        ),
         ({"rejected": {"timeout": 1200}}, "Not trained: 1,200 responses without a reward (timeout)."),
     ],
 )
@@ -75,21 +81,33 @@ def test_interruptions_in_words(counts: dict[str, Any], sentence: str | None) ->
             {"dispatched": 10, "accepted": 8, "cancelled": {"why": 2}},
         ),
         (
+            {"dispatched": 10, "accepted": 7, "refused": 3},
+            7,
+            {"dispatched": 10, "accepted": 7, "cancelled": {"why": 3}},
+        ),
+        (
             {"dispatched": 10, "accepted": 8, "discarded": {"why": 2}, "cancelled": {"why": 2}},
             6,
             {"dispatched": 10, "accepted": 8, "discarded": {"why": 2}, "cancelled": {"why": 2}},
         ),
     ],
-    ids=["all is kept", "under way", "trained since", "put had not ended", "the second time"],
+    ids=[
+        "all is kept",
+        "under way",
+        "trained since",
+        "put had not ended",
+        "refused since",
+        "the second time",
+    ],
 )
 def test_back_to_a_checkpoint(before: dict[str, Any], kept: int, after: dict[str, Any]) -> None:
     counts = GroupCounts(**before)
-    counts.went_back(kept, "why")
+    counts.went_back(kept, 0, "why")
     assert counts == GroupCounts(**after)
 
 
 Operations = st.lists(
-    st.tuples(st.sampled_from(["dispatch", "accept", "cancel", "save", "back"]), st.integers(1, 4)),
+    st.tuples(st.sampled_from(["dispatch", "accept", "refuse", "cancel", "save", "back"]), st.integers(1, 4)),
     max_size=60,
 )
 
@@ -98,30 +116,37 @@ Operations = st.lists(
 def test_the_counts_sum_whatever_happens(operations: list[tuple[str, int]]) -> None:
     """`held` stands for the groups that are trained or wait, `saved` for those of the newest checkpoint, some
     of them put but not accepted yet."""
-    counts, saved, unaccepted = GroupCounts(), 0, 0
+    counts, saved, unaccepted, refused = GroupCounts(), 0, 0, 0
     for operation, number in operations:
         held = counts.accepted - sum(counts.discarded.values())
         if operation == "dispatch":
             counts.dispatch()
         elif operation == "accept" and counts.open:
             counts.accept()
+        elif operation == "refuse" and counts.open:
+            counts.refuse()
         elif operation == "cancel" and counts.open >= number:
             counts.cancel("asked", number)
         elif operation == "save":
             unaccepted = min(counts.open, number)
-            saved = held + unaccepted
+            saved, refused = held + unaccepted, counts.refused
         elif operation == "back":
             counts.cancel("back", counts.open)
-            counts.went_back(saved, "back")
-            assert counts.open == 0
+            counts.went_back(saved, refused, "back")
+            assert (counts.open, counts.refused) == (0, refused)
             assert counts.accepted - sum(counts.discarded.values()) == saved
         assert_sums(counts)
 
 
 def test_a_line_of_metrics_holds_them_all() -> None:
-    counts = GroupCounts(9, 5, 1, {"a": 3}, {"b": 2}, {"timeout": 1}, 4, 6)
+    counts = GroupCounts(
+        11, 5, 1, {"a": 3}, {"b": 2}, {"timeout": 1}, 4, 6, refused=2, equal_rewards=1
+    )  # fmt: skip
     row = msgspec.json.decode(msgspec.json.encode({"step": 3, **counts.metrics()}))
-    assert row["groups"] == {"dispatched": 9, "accepted": 5, "open": 1, "cancelled": 3, "discarded": 2}
+    assert row["groups"] == {
+        "dispatched": 11, "accepted": 5, "open": 1, "refused": 2, "equal_rewards": 1, "cancelled": 3,
+        "discarded": 2,
+    }  # fmt: skip
     assert counts_in(row) == counts
     assert counts_in({"step": 3}) is None
     assert counts_in({**row, "cancelled": "many"}) is None
@@ -156,5 +181,5 @@ def test_a_copy_is_independent() -> None:
     assert copy == counts
     counts.cancel("a", 1)
     counts.reject("timeout")
-    counts.went_back(0, "b")
+    counts.went_back(0, 0, "b")
     assert copy == GroupCounts(9, 5, 1, {"a": 3}, {"b": 2}, {"timeout": 1}, 4, 6)

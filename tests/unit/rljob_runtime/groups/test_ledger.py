@@ -1,5 +1,7 @@
 """The ledger of trained prompts."""
 
+from itertools import islice
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -68,5 +70,28 @@ def test_end(ledger, end):
 def test_twice_is_an_error():
     ledger = Ledger(3, {5})
     for uid in (0, 5):
-        with pytest.raises(ValueError, match="trained before"):
+        with pytest.raises(ValueError, match="done before"):
             ledger.record([uid])
+        with pytest.raises(ValueError, match="done before"):
+            ledger.refuse(uid)
+
+
+def test_refused_prompts_are_done_and_not_trained():
+    ledger = Ledger()
+    ledger.record([0, 2])
+    ledger.refuse(1)
+    ledger.refuse(4)
+    assert ledger == Ledger(3, {4}, refused=2) == ledger.copy()
+    assert (len(ledger), ledger.trained) == (4, 2)
+    assert list(ledger.remaining(6)) == [3, 5]
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(ledger), type=Ledger) == ledger
+
+
+def test_a_ledger_of_an_older_checkpoint_has_refused_nothing():
+    assert msgspec.msgpack.decode(
+        msgspec.msgpack.encode({"watermark": 3, "ahead": [5]}), type=Ledger
+    ) == Ledger(3, {5})
+
+
+def test_without_a_total_there_is_always_another_prompt():
+    assert list(islice(Ledger(3, {5}).remaining(None, excluded={6}), 4)) == [3, 4, 7, 8]

@@ -10,6 +10,7 @@ import pytest
 
 from rljob_runtime.engines.fake import FakeEngine, FakeTiming
 from rljob_runtime.engines.protocol import Request
+from rljob_runtime.groups.ledger import Ledger
 from rljob_runtime.groups.responses import Response
 from rljob_runtime.groups.staleness import Bound, StalenessController
 from rljob_runtime.groups.state import RolloutSettings
@@ -69,9 +70,10 @@ class Rollout:
         self.scores: Callable[[Prompt, Sequence[Response]], Awaitable[Any]] = self._ones
         self.pool = EnginePool(loop.time, lambda slot, why: self.lost.append(why))
         self.controller = StalenessController(Bound(0, admitted), 1000)
+        self.ledger = Ledger()
         self.rollouter = Rollouter(
             RolloutSettings(samples, most_tokens, seed=0), self.pool, self.controller, self._prompt,
-            iter(range(prompts)), self._score, self._put, self.events,
+            self.ledger, iter(range(prompts)), self._score, self._put, self.events,
         )  # fmt: skip
         self.slots = [self.add(limit) for limit in limits]
         self.running: asyncio.Task[None] | None = None
@@ -398,7 +400,7 @@ def test_hold_at_any_moment_ends_every_request_once_and_restart_begins_anew(turn
             await asyncio.sleep(5)
             assert job.dispatched == dispatched, "none until restart"
             controller = StalenessController(Bound(0, 100), 1000)
-            job.rollouter.restart(controller, iter(range(50, 60)))
+            job.rollouter.restart(controller, Ledger(), iter(range(50, 60)))
             await asyncio.sleep(5)
             # Six places: one group whole, and two requests of the next.
             assert job.dispatched == dispatched + 2
@@ -452,6 +454,6 @@ def test_restart_without_hold_is_refused() -> None:
         async with Rollout() as job:
             await asyncio.sleep(1)
             with pytest.raises(RuntimeError, match="1 groups of the state before are under way"):
-                job.rollouter.restart(job.controller, count())
+                job.rollouter.restart(job.controller, Ledger(), count())
 
     run_virtual(main())
