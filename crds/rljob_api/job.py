@@ -176,9 +176,9 @@ class Spec(Model):
     """Kubernetes resource of one accelerator, where the cluster's device plugin names it otherwise. Default:
     `nvidia.com/gpu` for nvidia, `huawei.com/Ascend910` for ascend."""
     pools: Pools = Pools()
-    """Who trains and who generates."""
+    """The pods: how many train, how many generate responses, and what each of them gets."""
     training: Training
-    """What is learned."""
+    """The training itself: model, prompts, reward, algorithm, schedule."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         *(_one_on_cpus(pool) for pool in ("trainer", "fastRollout", "heavyRollout")),

@@ -40,8 +40,8 @@ class Pool(PodShape):
     accelerators_per_worker: int = Field(default=1, ge=1, le=16)
     """Accelerators of one worker, in devices. With `accelerator: cpu` a worker has none: leave it at 1."""
     cpus_per_worker: int = Field(default=1, ge=1, le=512)
-    """CPU threads that one process computes with: a trainer rank, a torch engine, a vLLM engine on CPUs. On
-    accelerators, what runs beside them."""
+    """Threads of one process of the worker: a trainer rank, an engine. With `accelerator: cpu` they compute;
+    else they are the CPUs that the worker asks for beside its accelerators."""
 
 
 class TrainerPool(Pool):
@@ -74,23 +74,24 @@ class RolloutPool(Pool):
 
 
 class HeavyRolloutPool(RolloutPool):
-    """The rollout pool for the long tail; a job has none unless it says so."""
+    """A second pool of inference engines, for the few responses that are much longer than the others. A job
+    has none unless it says so."""
 
     replicas: int = Field(default=0, ge=0, le=4096)
     """Number of workers."""
 
 
 class Pools(Model):
-    """Who trains and who generates."""
+    """The head pod, the workers that train, and the workers that generate responses."""
 
     head: Head = Head()
     """The pod of Ray's head and the driver; only in a cluster."""
     trainer: TrainerPool = TrainerPool()
     """Workers that hold and update the policy."""
     fast_rollout: RolloutPool = RolloutPool()
-    """Engines for ordinary responses."""
+    """Inference engines; without a heavy pool they generate all responses."""
     heavy_rollout: HeavyRolloutPool = HeavyRolloutPool()
-    """Engines for the long tail of responses."""
+    """Inference engines for the few responses that are much longer than the others."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(

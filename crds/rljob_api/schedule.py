@@ -45,9 +45,9 @@ class WeightSync(OneOf):
     one_of: ClassVar[tuple[str, ...]] = ("push", "pull")
 
     push: PushSync | None = None
-    """The trainer pushes."""
+    """The trainer brings each new version to the engines, and interrupts them for it."""
     pull: PullSync | None = None
-    """The engines pull."""
+    """Each engine loads a new version when it has finished what it runs."""
     transport: Literal["auto", "shm", "nccl", "hccl", "tcp"] = "auto"
     """What carries the weights. shm: shared memory, on one machine only. nccl, hccl: device to device, with
     push. tcp: over an encrypted network connection, through main memory. auto: shm on one machine; in a
@@ -107,7 +107,8 @@ class Parallel(Model):
 
 
 class Checkpoint(Model):
-    """What is kept for a restart."""
+    """When checkpoints are written, where, and how many are kept. After a loss or a stop the job goes on from
+    the newest one."""
 
     every_steps: int = Field(default=50, ge=1, le=1_000_000)
     """Steps between two checkpoints. The end of the job and a stop make one too."""

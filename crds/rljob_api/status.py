@@ -131,9 +131,10 @@ class Status(Model):
     phase: Phase | None = None
     """One word for people; derived from the conditions."""
     conditions: list[Condition] = Field(default_factory=list, max_length=16)
-    """The state, aspect by aspect."""
+    """What is true of the job, each with a reason, a message and since when."""
     attempt: int = Field(default=0, ge=0)
-    """Number of the cluster that runs, or ran last, for the job; 0 before the first."""
+    """Number of the newest attempt; 0 before the first. Each attempt is a RayCluster: another one follows a
+    failure, a pre-emption or a suspension."""
     failures: int = Field(default=0, ge=0)
     """Attempts that the job's own failures ended; counted against backoffLimit."""
     restarts: int = Field(default=0, ge=0)
@@ -158,7 +159,7 @@ class Status(Model):
     pools: list[PoolStatus] = Field(default_factory=list, max_length=3)
     """The pods, pool by pool."""
     scale_downs: list[ScaleDown] = Field(default_factory=list, max_length=3)
-    """Pools that are being made smaller."""
+    """Pools that are being made smaller, and the pods that go."""
     fast_rollout_replicas: int = Field(default=0, ge=0)
     """Fast-rollout workers that exist; for the scale subresource."""
     fast_rollout_selector: str | None = None

@@ -27,9 +27,9 @@ class Training(Model):
     rollout: Rollout = Rollout()
     """How responses are generated."""
     algorithm: Algorithm = Algorithm()
-    """The objective."""
+    """How rewards become a loss."""
     optimizer: Optimizer = Optimizer()
-    """AdamW."""
+    """AdamW and its learning-rate schedule."""
     schedule: Schedule
     """Steps and batches."""
     async_: Async = Field(default=Async(), alias="async")
@@ -37,9 +37,9 @@ class Training(Model):
     parallel: Parallel = Parallel()
     """How the trainer splits its work."""
     checkpoint: Checkpoint = Checkpoint()
-    """What is kept for a restart."""
+    """When checkpoints are written, where, and how many are kept."""
     profiling: Profiling = Profiling()
-    """What is recorded."""
+    """What is recorded about where time goes."""
     timeouts: Timeouts = Timeouts()
     """How long the parts of the job may take."""
     seed: int = Field(default=0, ge=0, le=2**31 - 1)
