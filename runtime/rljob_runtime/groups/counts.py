@@ -38,6 +38,14 @@ class GroupCounts(msgspec.Struct):
     done."""
     equal_rewards: int = 0
     """Groups that were accepted although all their rewards are equal."""
+    rerouted_requests: int = 0
+    """Requests taken out of an engine because routing moved them to another one."""
+    fast_tokens: int = 0
+    """Response tokens that engines of the fast pool generated."""
+    heavy_tokens: int = 0
+    """Response tokens that engines of the heavy pool generated."""
+    dropped_tokens: int = 0
+    """Those of them that requests had which began anew."""
 
     def dispatch(self) -> None:
         """A group is under way."""
@@ -89,7 +97,24 @@ class GroupCounts(msgspec.Struct):
             rejected=dict(self.rejected),
         )
 
-    def metrics(self) -> dict[str, dict[str, int]]:
+    def generated(self, pool: str, tokens: int) -> None:
+        """An engine of this pool has generated so many tokens of a response."""
+        if pool == "heavy":
+            self.heavy_tokens += tokens
+        else:
+            self.fast_tokens += tokens
+
+    def begin_anew(self, tokens: int) -> None:
+        """A request begins anew, without these tokens."""
+        self.restarted_requests += 1
+        self.dropped_tokens += tokens
+
+    @property
+    def heavy_share(self) -> float:
+        """Share of the heavy pool in all generated tokens, 0 to 1."""
+        return self.heavy_tokens / max(1, self.fast_tokens + self.heavy_tokens)
+
+    def metrics(self) -> dict[str, dict[str, int] | dict[str, float]]:
         """The counts as they stand in a line of metrics."""
         return {
             "groups": {
@@ -105,6 +130,13 @@ class GroupCounts(msgspec.Struct):
                 "moved": self.moved_requests,
                 "continued": self.continued_requests,
                 "restarted": self.restarted_requests,
+                "rerouted": self.rerouted_requests,
+            },
+            "generated": {
+                "fast_tokens": self.fast_tokens,
+                "heavy_tokens": self.heavy_tokens,
+                "dropped_tokens": self.dropped_tokens,
+                "heavy_share": self.heavy_share,
             },
             "cancelled": dict(self.cancelled),
             "discarded": dict(self.discarded),
@@ -117,8 +149,8 @@ _WHEN = {"job resumed": "when the job was resumed", "trainer restarted": "when t
 
 
 def in_words(counts: GroupCounts) -> str | None:
-    """What was interrupted and is generated again, and what is not trained, in a sentence each; None where
-    nothing was."""
+    """What was interrupted and is generated again, what began anew, and what is not trained, in a sentence
+    each; None where nothing was."""
     again = [
         f"{_count(sum(reasons.values()), noun)} {verb} {_when(reasons)}"
         for reasons, noun, verb in (
@@ -130,6 +162,11 @@ def in_words(counts: GroupCounts) -> str | None:
     sentences = []
     if again:
         sentences.append(f"No prompt is lost: {', '.join(again)}; their prompts are generated again.")
+    if counts.restarted_requests:
+        dropped = f"without the {_count(counts.dropped_tokens, 'token')} that they had"
+        sentences.append(
+            f"Begun anew on another engine: {_count(counts.restarted_requests, 'request')}, {dropped}."
+        )
     if counts.refused:
         share = counts.refused / (counts.refused + counts.accepted)
         sentences.append(
@@ -153,7 +190,12 @@ def counts_in(row: Mapping[str, Any]) -> GroupCounts | None:
     fields |= {
         name: groups.get(name, 0) for name in ("dispatched", "accepted", "open", "refused", "equal_rewards")
     }
-    fields |= {f"{name}_requests": requests.get(name, 0) for name in ("moved", "continued", "restarted")}
+    kinds = ("moved", "continued", "restarted", "rerouted")
+    fields |= {f"{name}_requests": requests.get(name, 0) for name in kinds}
+    generated = row.get("generated")
+    if isinstance(generated, Mapping):
+        names = ("fast_tokens", "heavy_tokens", "dropped_tokens")
+        fields |= {name: generated.get(name, 0) for name in names}
     try:
         return msgspec.convert(fields, GroupCounts)
     except msgspec.ValidationError:

@@ -219,7 +219,11 @@ class EnginePool:
     def may_submit(self, slot: EngineSlot, key: RequestKey) -> bool:
         """Whether a response that was placed on this engine may be submitted to it: not where the engine was
         told to leave, or the response to move, in the meantime."""
-        return not slot.leaving and not self.router.book.request(key).moving
+        return not slot.leaving and not self.moves(key)
+
+    def moves(self, key: RequestKey) -> bool:
+        """Whether routing has told a response that is placed to leave its engine."""
+        return self.router.book.request(key).moving
 
     def submitted(self, slot: EngineSlot, key: RequestKey, request_id: str, generated: int) -> None:
         """A response is about to be submitted to its engine, with so many tokens of earlier attempts."""

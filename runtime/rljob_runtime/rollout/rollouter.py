@@ -258,8 +258,9 @@ class Rollouter:
             if await self._attempt(slot, request, response, key):
                 self.pool.finished(key, len(response.tokens))
                 return response
+            self.counts.rerouted_requests += self.pool.moves(key)
             if self.pool.interrupted(key, len(response.tokens)):
-                self.counts.restarted_requests += 1
+                self.counts.begin_anew(len(response.tokens))
                 response.begin_anew()
 
     async def _attempt(self, slot: EngineSlot, request: Request, response: Response, key: RequestKey) -> bool:
@@ -278,6 +279,7 @@ class Rollouter:
             slot.requests.pop(request.request_id)
         now = self._events.clock()
         response.extend(generation, slot.engine.name, slot.pool, now)
+        self.counts.generated(slot.pool, len(generation.tokens))
         if generation.finish == "abort" and len(response.tokens) >= self._settings.max_response_tokens:
             # The abort came with the last token; an attempt at none more would be refused.
             response.finish = "length"

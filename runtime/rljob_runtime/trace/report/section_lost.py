@@ -56,6 +56,7 @@ def _moment(time: float) -> str:
 
 def _rows(counts: GroupCounts) -> list[list[str]]:
     """Every count since the job began, and what it means."""
+    tokens = counts.fast_tokens + counts.heavy_tokens
     found = [
         ("groups dispatched", counts.dispatched, "their responses were begun"),
         ("groups accepted", counts.accepted, "completed and put into the queue"),
@@ -70,5 +71,9 @@ def _rows(counts: GroupCounts) -> list[list[str]]:
           for why, n in sorted(counts.rejected.items())),
         ("requests moved", counts.moved_requests, "their engine was lost; they went on elsewhere"),
         ("requests continued", counts.continued_requests, "taken out with a part of their tokens, resumed"),
+        ("requests rerouted", counts.rerouted_requests, "routing moved them to another engine"),
+        ("requests begun anew", counts.restarted_requests, "by routing, without the tokens that they had"),
+        ("tokens dropped", counts.dropped_tokens, f"of {tokens:,} generated"),
+        ("tokens of the heavy pool", counts.heavy_tokens, f"{counts.heavy_share:.0%} of all generated"),
     ]  # fmt: skip
     return [[escape(what), f"{number:,}", escape(meaning)] for what, number, meaning in found]

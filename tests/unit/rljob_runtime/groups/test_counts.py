@@ -50,6 +50,10 @@ def assert_sums(counts: GroupCounts) -> None:
             "Refused: 20 groups whose rewards are all equal, 25% of the complete ones; 2 such were kept. Not "
             "trained: 1 response without a reward (timeout).",
         ),
+        (
+            {"restarted_requests": 1, "dropped_tokens": 1300, "rerouted_requests": 5},
+            "Begun anew on another engine: 1 request, without the 1,300 tokens that they had.",
+        ),
         ({"rejected": {"timeout": 1200}}, "Not trained: 1,200 responses without a reward (timeout)."),
     ],
 )
@@ -140,13 +144,16 @@ def test_the_counts_sum_whatever_happens(operations: list[tuple[str, int]]) -> N
 
 def test_a_line_of_metrics_holds_them_all() -> None:
     counts = GroupCounts(
-        11, 5, 1, {"a": 3}, {"b": 2}, {"timeout": 1}, 4, 6, refused=2, equal_rewards=1
+        11, 5, 1, {"a": 3}, {"b": 2}, {"timeout": 1}, 4, 6, 3, refused=2, equal_rewards=1,
+        rerouted_requests=5, fast_tokens=300, heavy_tokens=100, dropped_tokens=70,
     )  # fmt: skip
     row = msgspec.json.decode(msgspec.json.encode({"step": 3, **counts.metrics()}))
     assert row["groups"] == {
         "dispatched": 11, "accepted": 5, "open": 1, "refused": 2, "equal_rewards": 1, "cancelled": 3,
         "discarded": 2,
     }  # fmt: skip
+    assert row["requests"] == {"moved": 4, "continued": 6, "restarted": 3, "rerouted": 5}
+    assert row["generated"]["heavy_share"] == 0.25
     assert counts_in(row) == counts
     assert counts_in({"step": 3}) is None
     assert counts_in({**row, "cancelled": "many"}) is None

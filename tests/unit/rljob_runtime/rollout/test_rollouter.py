@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from itertools import count
+from itertools import count, cycle
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,14 @@ import pytest
 from rljob_runtime.engines.fake import FakeEngine, FakeTiming
 from rljob_runtime.engines.protocol import Request
 from rljob_runtime.groups.ledger import Ledger
-from rljob_runtime.groups.responses import Response
+from rljob_runtime.groups.responses import Response, response_of
 from rljob_runtime.groups.staleness import Bound, StalenessController
 from rljob_runtime.groups.state import RolloutSettings
 from rljob_runtime.rollout.pool import EnginePool, EngineSlot
 from rljob_runtime.rollout.rollouter import Rollouter
-from rljob_runtime.samples import Generation, Group, Prompt
+from rljob_runtime.routing.policy import Policy
+from rljob_runtime.routing.probe import ProbePolicy, ProbeSettings
+from rljob_runtime.samples import Generation, Group, Prompt, Span
 from rljob_runtime.simulate.virtual_loop import run_virtual
 from rljob_runtime.trace.record.event_log import EventLog
 
@@ -60,6 +62,8 @@ class Rollout:
         most_tokens: int = 100,
         admitted: int = 100,
         prompts: int = 100,
+        policy: Policy | None = None,
+        pools: Sequence[str] = ("fast",),
     ) -> None:
         loop = asyncio.get_running_loop()
         self.length = length
@@ -68,20 +72,20 @@ class Rollout:
         self.fetched: list[int] = []
         self.lost: list[str] = []
         self.scores: Callable[[Prompt, Sequence[Response]], Awaitable[Any]] = self._ones
-        self.pool = EnginePool(loop.time, lambda slot, why: self.lost.append(why))
+        self.pool = EnginePool(loop.time, lambda slot, why: self.lost.append(why), policy)
         self.controller = StalenessController(Bound(0, admitted), 1000)
         self.ledger = Ledger()
         self.rollouter = Rollouter(
             RolloutSettings(samples, most_tokens, seed=0), self.pool, self.controller, self._prompt,
             self.ledger, iter(range(prompts)), self._score, self._put, self.events,
         )  # fmt: skip
-        self.slots = [self.add(limit) for limit in limits]
+        self.slots = [self.add(limit, pool) for limit, pool in zip(limits, cycle(pools), strict=False)]
         self.running: asyncio.Task[None] | None = None
 
-    def add(self, limit: int) -> EngineSlot:
+    def add(self, limit: int, pool: str = "fast") -> EngineSlot:
         engine = WatchedEngine(f"engine-{len(self.pool.slots)}", limit, self.length)
         engine._started = True
-        slot = EngineSlot(engine, "fast", limit, self.events)
+        slot = EngineSlot(engine, pool, limit, self.events)
         self.pool.add(slot)
         self.pool.join(slot)
         return slot
@@ -457,3 +461,45 @@ def test_restart_without_hold_is_refused() -> None:
                 job.rollouter.restart(job.controller, Ledger(), count())
 
     run_virtual(main())
+
+
+@pytest.mark.parametrize("restart", [True, False])
+def test_probe_and_siblings_are_one_group_whatever_engines_they_ran_on(restart: bool) -> None:
+    """Five groups; the probe of group 2 has 20 tokens and those of the others 5, so that the cap is 30. The
+    last response of group 4 has 60: it trips at 40, and goes to the heavy engine."""
+
+    async def main() -> None:
+        policy = ProbePolicy(ProbeSettings(5, restart=restart))
+        lengths = {(2, 0): 20, (4, 3): 60}
+        async with Rollout((20, 20), 4, prompts=5, policy=policy, pools=("fast", "heavy")) as job:
+            for engine in job.engines:
+                engine._length_of = lambda request: lengths.get(response(request), 5)
+            fast, heavy = job.slots
+            await asyncio.sleep(10)
+            assert {response(request) for request in fast.engine.given} == {(uid, 0) for uid in range(5)}
+            assert not job.groups, "a probe alone is no group"
+            await asyncio.sleep(20)
+            assert {response(request)[0] for request in heavy.engine.given} == {2}
+            assert sorted(group.uid for group in job.groups) == [0, 1, 2, 3]
+            await asyncio.sleep(30.5)
+            (running,) = fast.requests
+            job.pool.progressed(fast, {running: 40})
+            await asyncio.sleep(70)
+            (group,) = job.groups[4:]
+            assert [len(sample.tokens) for sample in group.samples] == [5, 5, 5, 60]
+            assert [sample.engine for sample in group.samples] == ["engine-0"] * 3 + ["engine-1"]
+            assert [sample.spans for sample in group.samples] == [(Span(0, 0, n),) for n in (5, 5, 5, 60)]
+            assert heavy.engine.given[-1].generated == (0 if restart else 40)
+            counts = job.rollouter.counts
+            assert counts.rerouted_requests == counts.continued_requests == 1
+            assert (counts.restarted_requests, counts.dropped_tokens) == ((1, 40) if restart else (0, 0))
+            assert counts.heavy_tokens == 3 * 5 + (60 if restart else 20)
+            assert counts.fast_tokens == (20 + 4 * 5) + 3 * 3 * 5 + (2 * 5 + 40)
+
+    run_virtual(main())
+
+
+def response(request: Request) -> tuple[int, int]:
+    """The group and the number of the response that a request is an attempt at."""
+    uid, _, index = response_of(request.request_id).partition(".")
+    return int(uid), int(index)
