@@ -1,0 +1,69 @@
+"""Lockstep engines: ours against one captured graph and adjacent placement.
+
+512 prompts with 16 responses on 32 ranks, with the constants that `simulated_tables` has from published runs.
+
+    python -m tests.bench.routing_lockstep
+"""
+
+import statistics
+from typing import Any
+
+from rljob_runtime.routing.router import Router
+from rljob_runtime.simulate.batch import simulate_batch
+from rljob_runtime.simulate.workload import LengthModel
+from tests.bench import simulated_tables as tables
+from tests.bench.baselines import Static, TwoPhaseRebalance, adjacent, by_sample, interleaved
+from tests.bench.figures import Figure, record
+from tests.bench.routing_sites import Site, spread
+
+SEEDS = range(10)
+FINE = (1, 2, 4, *range(8, 257, 8))
+"""Graphs as vLLM captures them by default on GPUs."""
+LENGTHS = LengthModel(
+    tables.MEAN, tables.CAP, tables.BETWEEN, tables.WITHIN, prompt_tokens=tables.PROMPT_TOKENS
+)
+
+
+def site(graphs: tuple[int, ...]) -> Site:
+    """The published site, with these graphs."""
+    return Site(
+        "lockstep", 512, tables.SAMPLES, tables.RANKS, 256, tables.KV_TOKENS, LENGTHS,
+        tables.COST._replace(gears=graphs), tables.COPY,
+    )  # fmt: skip
+
+
+def static(graphs: tuple[int, ...], interleave: bool, rebalance: bool, seed: int) -> float:
+    """Seconds of a batch that is dealt before it runs."""
+    where = site(graphs)
+    place = (interleaved if interleave else adjacent)(where.groups, where.samples, where.engines)
+    scheduler = (TwoPhaseRebalance if rebalance else Static)(place, by_sample if interleave else tuple)
+    return simulate_batch(where.draw(seed), where.shapes(), where.physics, scheduler).wall
+
+
+def routed(graphs: tuple[int, ...], routing: dict[str, Any], seed: int) -> float:
+    """Seconds of a batch under a policy of ours."""
+    where = site(graphs)
+    return simulate_batch(where.draw(seed), where.shapes(), where.physics, Router(where.policy(routing))).wall
+
+
+def main() -> None:
+    base = [static((256,), False, False, seed) for seed in SEEDS]
+    figures = [Figure(f"one graph, adjacent: time ({spread(base)})", statistics.mean(base), "s")]
+    goal = "at least 1.80 x"
+    for name, walls in {
+        "graphs, adjacent, two-phase rebalance": [static(tables.GRAPHS, False, True, s) for s in SEEDS],
+        "graphs, interleaved": [static(tables.GRAPHS, True, False, s) for s in SEEDS],
+        "graphs, least in flight": [routed(tables.GRAPHS, {"leastInFlight": {}}, s) for s in SEEDS],
+        "graphs, adaptive": [routed(tables.GRAPHS, {"adaptive": {}}, s) for s in SEEDS],
+        "graphs every 8, adaptive": [routed(FINE, {"adaptive": {}}, s) for s in SEEDS],
+    }.items():
+        ratios = [a / b for a, b in zip(base, walls, strict=True)]
+        ours = goal if "adaptive" in name else None
+        figures.append(
+            Figure(f"{name}: times as fast ({spread(ratios)})", statistics.mean(ratios), "x", goal=ours)
+        )
+    record("routing_lockstep", figures)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""Adaptive routing against least in flight on random workloads: engines, limits, KV caches, costs, lengths
+and batch sizes are all drawn. What must not happen is that a workload becomes slower.
+
+    python -m tests.bench.routing_random [WORKLOADS [FIRST]]
+"""
+
+import random
+import statistics
+import sys
+
+from rljob_runtime.routing.cost import StepCost
+from rljob_runtime.simulate.physics import Physics
+from rljob_runtime.simulate.workload import LengthModel
+from tests.bench.figures import Figure, record
+from tests.bench.routing_sites import VLLM_GRAPHS, Site
+
+WORKLOADS = 240
+
+
+def draw(seed: int) -> Site:
+    """The site of one seed."""
+    r = random.Random(seed)
+    cap = r.choice((512, 2048, 8192, 32768))
+    lengths = LengthModel(
+        mean=cap * r.uniform(0.05, 0.5), cap=cap, between=r.uniform(0, 1.2), within=r.uniform(0, 1.0),
+        order=r.choice((0.0, 0.0, 0.7)), prompt_tokens=r.choice((16, 128, 1024)),
+    )  # fmt: skip
+    fixed = r.choice((0.005, 0.01, 0.03, 0.1))
+    cost = StepCost(
+        fixed, per_request=fixed * r.choice((0.0, 0.001, 0.01)), per_kv_token=fixed * 10 ** r.uniform(-7, -5),
+        per_prefill_token=fixed / r.choice((50, 200, 1000)), gears=r.choice(((), VLLM_GRAPHS, (8, 64, 256))),
+    )  # fmt: skip
+    engines, limit = r.choice((1, 2, 3, 4, 8, 16)), r.choice((4, 16, 64, 256))
+    longest = cap + lengths.prompt_tokens
+    kv = int(max(1.1 * longest, limit * lengths.mean * r.choice((0.5, 1.0, 4.0))))
+    groups = max(4, int(engines * limit * 10 ** r.uniform(-0.7, 0.7)) // 8)
+    return Site(
+        f"{engines} engines of {limit}, {groups} x 8 responses of {lengths.mean:.0f} tokens, cap {cap}, "
+        f"log-deviations {lengths.between:.2f} and {lengths.within:.2f}, KV {kv}",
+        min(groups, 1024), 8, engines, limit, kv, lengths, cost,
+        Physics(report_seconds=fixed * lengths.mean / 20),
+    )  # fmt: skip
+
+
+def main() -> None:
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else WORKLOADS
+    first = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+    ratios: list[tuple[float, int]] = []
+    for seed in range(first, first + count):
+        site = draw(seed)
+        base = site.run({"leastInFlight": {}}, seed).wall
+        ratios.append((base / site.run({"adaptive": {}}, seed).wall, seed))
+        if ratios[-1][0] < 0.99:
+            print(f"seed {seed}: {ratios[-1][0]:.3f} x ({site.name})", flush=True)
+    ratios.sort()
+    values = [ratio for ratio, _ in ratios]
+    record(
+        "routing_random",
+        [
+            Figure(
+                f"slowest of {count} workloads (seed {ratios[0][1]})", values[0], "x", goal="at least 0.99"
+            ),
+            Figure("workloads slower by more than 1 %", sum(v < 0.99 for v in values), "workloads", goal="0"),
+            Figure("5th percentile", values[int(0.05 * count)], "x"),
+            Figure("median", statistics.median(values), "x"),
+            Figure("95th percentile", values[int(0.95 * count)], "x"),
+            Figure("mean", statistics.mean(values), "x"),
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()

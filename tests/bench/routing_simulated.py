@@ -1,0 +1,63 @@
+"""The routing policies side by side on independent engines: the same lengths, the calibrated simulator.
+
+8 engines like an H200 with an 8 B model (assumed constants), long-tailed lengths with a published mean. Each
+policy is compared with least in flight on the same batch.
+
+    python -m tests.bench.routing_simulated [SITE ...]
+"""
+
+import dataclasses
+import statistics
+import sys
+from typing import Any
+
+from rljob_runtime.simulate.workload import LengthModel
+from tests.bench.figures import Figure, record
+from tests.bench.routing_sites import ALIKE, Site, spread
+
+SEEDS = range(10)
+APART = LengthModel(7345, 32768, 0.6, 0.6, prompt_tokens=512)
+"""Correlation 0.5."""
+BASE = Site("512 prompts", lengths=ALIKE)
+SITES = {
+    site.name: site
+    for site in (
+        BASE,
+        dataclasses.replace(BASE, name="512 prompts, limit 64", limit=64),
+        dataclasses.replace(BASE, name="512 prompts, correlation 0.5", lengths=APART),
+        dataclasses.replace(BASE, name="128 prompts", groups=128),
+        dataclasses.replace(BASE, name="64 prompts, correlation 0.5", groups=64, lengths=APART),
+    )
+}
+POLICIES: dict[str, tuple[dict[str, Any], int]] = {
+    "adjacent": ({"adjacent": {}}, 0),
+    "interleaved": ({"interleaved": {}}, 0),
+    "P-DSR, 2 heavy": ({"probe": {}}, 2),
+    "P-DSR that moves, 4 heavy": ({"probe": {"onTrip": "move"}}, 4),
+    "adaptive": ({"adaptive": {}}, 0),
+    "adaptive, 2 heavy": ({"adaptive": {}}, 2),
+}
+"""What `rollout.routing` says, and how many of the engines are the heavy pool."""
+BASELINE: dict[str, Any] = {"leastInFlight": {}}
+
+
+def main() -> None:
+    figures = []
+    for name in sys.argv[1:] or SITES:
+        site = SITES[name]
+        base = [site.run(BASELINE, seed) for seed in SEEDS]
+        walls = [each.wall for each in base]
+        figures.append(
+            Figure(f"{name}, least in flight: time ({spread(walls)})", statistics.mean(walls), "s")
+        )
+        for policy, (routing, heavy) in POLICIES.items():
+            ours = [site.run(routing, seed, heavy) for seed in SEEDS]
+            ratios = [a.wall / b.wall for a, b in zip(base, ours, strict=True)]
+            share = 100 * statistics.mean(each.idle for each in ours)
+            label = f"{name}, {policy}: times as fast ({spread(ratios)}; engines idle {share:.0f} %)"
+            figures.append(Figure(label, statistics.mean(ratios), "x"))
+    record("routing_simulated", figures, keep=len(sys.argv) > 1)
+
+
+if __name__ == "__main__":
+    main()
