@@ -123,6 +123,20 @@ def test_fields_without_an_alias_have_yaml_names_too():
     assert list(yaml_fields(Plain)) == ["someSize"]
 
 
+class Chosen(Model):
+    kind: Literal["low", "high"]
+    rate: float = 1.0
+
+
+def test_a_choice_that_is_missing_names_what_there_is_to_choose_from():
+    assert told({}, Chosen) == ["kind: must be set to one of low, high."]
+
+
+def test_a_quoted_number_is_told_as_one():
+    found = told({"kind": "low", "rate": "1.5"}, Chosen)
+    assert found == ["rate: must be a number (found '1.5'): write it without quotes."]
+
+
 def test_what_is_missing_is_described_by_its_first_sentence_where_it_has_one():
     assert told({}) == ["size: must be set (How many there are, all together)."]
     assert told({}, Bare) == ["needed: must be set."]

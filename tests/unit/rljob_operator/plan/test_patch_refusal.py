@@ -98,3 +98,61 @@ def test_a_patch_is_refused_where_it_would_do_something_else_by_now(action, pods
 )
 def test_pods_are_read_afresh_only_for_a_patch_that_rests_on_them(action, checked):
     assert action.checked == checked
+
+
+def name(number):
+    return pod(FAST, number).name
+
+
+FOUR = (A, B, C, pod(FAST, 3))
+STUCK = replace(pod(FAST, 3), deleting=at(30))
+DEAD = replace(pod(FAST, 3), phase="Failed", ready=False)
+WAITING = waiting_pod(FAST, 3)
+
+
+def lowering(**fields):
+    known = {
+        "cluster": "math-1", "cluster_uid": "c", "pool": FAST, "seen_replicas": 4,
+        "seen_workers_to_delete": (), "replicas": 3, "workers_to_delete": (name(3),),
+        "victims_must_live": ((name(3), f"uid-{name(3)}"),),
+    }  # fmt: skip
+    return ScaleGroup(**{**known, **fields})
+
+
+CLEARING = lowering(
+    seen_replicas=3,
+    seen_workers_to_delete=(name(3),),
+    workers_to_delete=(),
+    victims_must_live=(),
+    must_be_gone=(name(3),),
+)
+RAISING = lowering(
+    seen_replicas=3, replicas=4, seen_workers_to_delete=(name(3),), victims_must_live=(), unlisted_at_least=4
+)
+
+CHECKS = {
+    "all as it was": (lowering(), FOUR, None),
+    "the victim is gone": (lowering(), FOUR[:3], "is gone already"),
+    "the victim is another pod of that name": (
+        lowering(),
+        (*FOUR[:3], replace(FOUR[3], uid="new")),
+        "is gone already",
+    ),
+    "the victim is being deleted": (lowering(), (*FOUR[:3], STUCK), "is gone already"),
+    "the victim is dead": (lowering(), (*FOUR[:3], DEAD), "is gone already"),
+    "a pod more than was seen": (lowering(), (*FOUR, pod(FAST, 9)), "4 pods would be left, not 3"),
+    "a pod less than was seen": (lowering(), FOUR[1:], None),
+    "it has started": (lowering(must_not_run=frozenset({name(3)})), FOUR, "has started"),
+    "it has not started": (lowering(must_not_run=frozenset({name(3)})), (*FOUR[:3], WAITING), None),
+    "names of pods that are gone are cleared": (CLEARING, FOUR[:3], None),
+    "a pod to be cleared exists": (CLEARING, (*FOUR[:3], STUCK), "still exists"),
+    "one too many: raised": (RAISING, (*FOUR[:3], pod(FAST, 9)), None),
+    "no longer too many": (RAISING, FOUR[:3], "3 pods by now"),
+}
+
+
+@pytest.mark.parametrize(("action", "pods", "refused"), CHECKS.values(), ids=CHECKS)
+def test_a_patch_is_made_only_if_the_pods_are_still_as_they_were(action, pods, refused):
+    assert action.checked
+    why = refusal(action, pods)
+    assert why is None if refused is None else refused in why

@@ -89,6 +89,11 @@ ROLLOUT_STEPS = {
     "gone, and wished back: raised first": ((4, 3, FOUR[:3]), {"names": [3]}, (4, [3])),
     "a victim was replaced: raised back": ((3, 3, (*FOUR[:3], pod(FAST, 9))), {"names": [3]}, (4, [3])),
     "raised back, then drained anew": ((3, 4, (*FOUR[:3], pod(FAST, 9))), {"names": [3]}, (4, [])),
+    "late: a name is cleared by a patch of its own": (
+        (3, 4, FOUR[:3]),
+        {"seconds": GRACE, "names": [9]},
+        (3, [9]),
+    ),
 }
 
 
@@ -128,6 +133,11 @@ TRAINER_STEPS = {
         (1, [0]),
     ),
     "more, late": ((4, 3, THREE), {"seconds": GRACE}, (4, [])),
+    "fewer, stopped, but a pod is missing, late": (
+        (1, 3, THREE[:2]),
+        {"stopped_for": 1, "seconds": GRACE},
+        (1, [1]),
+    ),
     "fewer, late": ((2, 3, THREE), {"seconds": GRACE}, (2, [2])),
     "a victim was replaced: raised back": ((2, 2, THREE), {"names": [9]}, (3, [9])),
 }
@@ -283,6 +293,8 @@ def test_time_alone_ends_a_wait_at_the_deadline_or_when_a_pod_should_have_gone()
     assert step(3, 4, FOUR, entry=_asked(3), seconds=50).wake == at(GRACE)
     two = (*FOUR[:2], replace(pod(FAST, 2), deleting=at(80)), replace(pod(FAST, 3), deleting=at(60)))
     assert step(4, 4, two, seconds=50).wake == at(90), "the first of two"
+    assert step(3, 4, FOUR, names=[9], entry=_asked(3), seconds=50).wake == at(GRACE), "a name is cleared"
+    assert step(0, 1, (DEAD,), entry=_asked(0), seconds=GRACE).wake is None, "the deadline is over"
     assert step(4, 4, FOUR, seconds=50).wake is None
     assert step(4, 4, two, names=[2, 3], seconds=50).wake is None, "both are named"
 
@@ -294,6 +306,33 @@ def test_a_trainer_that_was_not_stopped_in_time_is_marked():
             4, len(pods), pods, entry=_asked(4, TRAINER), stopped_for=stopped_for, seconds=GRACE, pool=TRAINER
         )
         assert (late.action.replicas, late.entry.timed_out) == (4, timed_out)
+
+
+def test_a_wish_of_which_no_time_is_known_is_as_new():
+    entry = _asked(2).model_copy(update={"asked_time": None})
+    assert step(2, 4, FOUR, entry=entry, seconds=10).wake == at(10 + GRACE)
+
+
+def test_pods_that_leave_by_a_patch_that_is_not_on_record_are_put_on_record():
+    assert step(3, 3, FOUR, names=[3], seconds=10).entry == ScaleDown(
+        pool=FAST, replicas=3, victims=[name(3)], asked_time="2026-11-21T14:02:10Z"
+    )
+
+
+def test_what_leaves_stays_on_record_when_a_stuck_pod_is_named():
+    stuck = (*FOUR[:2], replace(pod(FAST, 2), deleting=at(40)), FOUR[3])
+    named = step(4, 4, stuck, names=[3], entry=_asked(4), seconds=90)
+    assert patched(named) == (4, [3, 2]) and named.entry.victims == [name(3)]
+
+
+def test_only_a_victim_may_not_have_started():
+    resized = step(3, 4, (*FOUR[:3], PENDING), released=[0], entry=_asked(3))
+    assert patched(resized) == (3, [0]) and resized.action.must_not_run == frozenset()
+
+
+def test_released_pods_that_go_late_are_not_marked():
+    late = step(2, 4, FOUR[:3], released=[2], entry=_asked(2), seconds=GRACE)
+    assert patched(late) == (2, [2]) and late.entry.timed_out is False
 
 
 def test_a_mark_stays_while_more_go():
@@ -315,52 +354,9 @@ def test_answers_count_where_they_belong_to_the_attempt_and_the_spec(training, c
     assert answers(training, attempt=1, generation=2) == (Answers(frozenset({"a"})) if counts else Answers())
 
 
-def lowering(**fields):
-    known = {
-        "cluster": "math-1", "cluster_uid": "c", "pool": FAST, "seen_replicas": 4,
-        "seen_workers_to_delete": (), "replicas": 3, "workers_to_delete": (name(3),),
-        "victims_must_live": ((name(3), f"uid-{name(3)}"),),
-    }  # fmt: skip
-    return ScaleGroup(**{**known, **fields})
-
-
-CLEARING = lowering(
-    seen_replicas=3,
-    seen_workers_to_delete=(name(3),),
-    workers_to_delete=(),
-    victims_must_live=(),
-    must_be_gone=(name(3),),
-)
-RAISING = lowering(
-    seen_replicas=3, replicas=4, seen_workers_to_delete=(name(3),), victims_must_live=(), unlisted_at_least=4
-)
-
-CHECKS = {
-    "all as it was": (lowering(), FOUR, None),
-    "the victim is gone": (lowering(), FOUR[:3], "is gone already"),
-    "the victim is another pod of that name": (
-        lowering(),
-        (*FOUR[:3], replace(FOUR[3], uid="new")),
-        "is gone already",
-    ),
-    "the victim is being deleted": (lowering(), (*FOUR[:3], STUCK), "is gone already"),
-    "the victim is dead": (lowering(), (*FOUR[:3], DEAD), "is gone already"),
-    "a pod more than was seen": (lowering(), (*FOUR, pod(FAST, 9)), "4 pods would be left, not 3"),
-    "a pod less than was seen": (lowering(), FOUR[1:], None),
-    "it has started": (lowering(must_not_run=frozenset({name(3)})), FOUR, "has started"),
-    "it has not started": (lowering(must_not_run=frozenset({name(3)})), (*FOUR[:3], PENDING), None),
-    "names of pods that are gone are cleared": (CLEARING, FOUR[:3], None),
-    "a pod to be cleared exists": (CLEARING, (*FOUR[:3], STUCK), "still exists"),
-    "one too many: raised": (RAISING, (*FOUR[:3], pod(FAST, 9)), None),
-    "no longer too many": (RAISING, FOUR[:3], "3 pods by now"),
-}
-
-
-@pytest.mark.parametrize(("action", "pods", "refused"), CHECKS.values(), ids=CHECKS)
-def test_a_patch_is_made_only_if_the_pods_are_still_as_they_were(action, pods, refused):
-    assert action.checked
-    why = refusal(action, pods)
-    assert why is None if refused is None else refused in why
+def test_the_trainer_says_for_how_many_workers_it_has_stopped():
+    stopped = said(trainer_stopped_for=4, observed_generation=2)
+    assert answers(stopped, attempt=1, generation=2) == Answers(trainer_stopped_for=4)
 
 
 def test_raising_needs_no_look_at_the_pods():
