@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from rljob_runtime.data.length_trace import LENGTHS_FILE, read_length_trace
 from rljob_runtime.restarts import GivenUp
-from tests.support.simulated.losing_job import CALLS, LosingSession, Losses, run_losing
+from tests.support.simulated.losable_parts import CALLS, Losses
+from tests.support.simulated.losing_job import LosingSession, run_losing
 
 ENGINES_ARE_THE_BOTTLENECK = {
     "few places": Losses(at=[("step", 21)], steps=40, max_running=3),

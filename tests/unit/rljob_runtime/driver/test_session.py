@@ -9,7 +9,8 @@ from rljob_runtime.driver.reward_failures import RewardsFailed, RewardsNeverWork
 from rljob_runtime.driver.training_loop import Stalled
 from rljob_runtime.engines.fake import FakeTiming
 from rljob_runtime.engines.protocol import PauseMode
-from tests.support.simulated.losing_job import LosingSession, Losses, run_losing
+from tests.support.simulated.losable_parts import Losses
+from tests.support.simulated.losing_job import LosingSession, run_losing
 
 
 def ending(losses: Losses) -> BaseException:

@@ -11,7 +11,8 @@ from rljob_runtime.rollout.weight_sync import EngineSync, Pull
 from rljob_runtime.simulate.virtual_loop import run_virtual
 from rljob_runtime.trace.record.event_log import EventLog
 from rljob_runtime.weights.shm import WeightsGone
-from tests.support.simulated.losing_job import LosingSession, Losses, run_losing
+from tests.support.simulated.losable_parts import Losses
+from tests.support.simulated.losing_job import LosingSession, run_losing
 
 
 async def steps_done(session: LosingSession, steps: int) -> None:

@@ -1,92 +1,13 @@
-"""Where requests wait, are placed and are released, in virtual time."""
+"""Where requests wait, are placed and are released, and what is known of the engines, in virtual time."""
 
 import asyncio
-from collections.abc import Coroutine
 from typing import Any
 
 import pytest
 
-from rljob_runtime.engines.protocol import EngineDied
-from rljob_runtime.rollout.pool import EnginePool, EngineSlot
-from rljob_runtime.routing.book import Book
-from rljob_runtime.routing.policy import Policy
-from rljob_runtime.routing.requests import GroupRequest, Move, RequestKey
-from rljob_runtime.simulate.virtual_loop import run_virtual
+from rljob_runtime.rollout.pool import EngineSlot
 from rljob_runtime.trace.record.event_log import EventLog
-
-
-class RecordingEngine:
-    """Notes which requests are aborted; `release` then happens as the case says."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.aborted: list[str] = []
-        self.dead = False
-
-    async def abort(self, request_id: str) -> None:
-        await asyncio.sleep(0.1)
-        if self.dead:
-            raise EngineDied(f"engine {self.name}: killed")
-        self.aborted.append(request_id)
-
-
-class Site:
-    """A pool with engines of the given limits, which have joined."""
-
-    def __init__(self, *limits: int, joined: bool = True, policy: Policy | None = None) -> None:
-        self.lost: list[str] = []
-        self.changes = 0
-        self.pool = EnginePool(
-            asyncio.get_running_loop().time, lambda slot, why: self.lost.append(why), policy
-        )
-        self.pool.listen(self._changed)
-        # As the rollouter does, which carries out what the router decides after every change.
-        self.pool.listen(self.pool.decide)
-        self.samples = 0
-        self.slots = [self.add(limit) for limit in limits]
-        if joined:
-            for slot in self.slots:
-                self.pool.join(slot)
-
-    def _changed(self) -> None:
-        self.changes += 1
-
-    def add(self, limit: int, version: int = 0) -> EngineSlot:
-        engine: Any = RecordingEngine(f"engine-{len(self.pool.slots)}")
-        slot = EngineSlot(engine, "fast", limit, EventLog(None, 0, engine.name, "fast"), version)
-        self.pool.add(slot)
-        return slot
-
-    def dispatch(self, uid: int) -> RequestKey:
-        """A group of one response."""
-        self.pool.dispatch(GroupRequest(uid, uid, 4, 1))
-        self.pool.decide()
-        return RequestKey(uid, 0)
-
-    async def place(self, count: int) -> list[int]:
-        """Places requests one after the other; on which engines."""
-        self.samples += count
-        keys = [self.dispatch(uid) for uid in range(self.samples - count, self.samples)]
-        return [(await self.pool.acquire(key)).number for key in keys]
-
-    def release(self, slot: EngineSlot) -> None:
-        """The oldest request on this engine ends."""
-        placed = self.pool._placed
-        self.pool.finished(next(key for key in placed if placed[key] is slot), 1)
-
-    def wait(self, uid: int) -> "asyncio.Task[EngineSlot]":
-        return asyncio.ensure_future(self.pool.acquire(self.dispatch(uid)))
-
-    def has_room(self) -> bool:
-        return self.pool.wants_group()
-
-    @property
-    def running(self) -> list[int]:
-        return [slot.running for slot in self.slots]
-
-
-def virtual(main: Coroutine[Any, Any, None]) -> None:
-    run_virtual(main)
+from tests.support.simulated.pool_site import PoolSite, RecordingEngine, virtual
 
 
 @pytest.mark.parametrize(
@@ -102,7 +23,7 @@ def test_where_requests_are_placed(
     limits: tuple[int, ...], requests: int, order: list[int], running: list[int]
 ) -> None:
     async def main() -> None:
-        site = Site(*limits)
+        site = PoolSite(*limits)
         assert await site.place(requests) == order
         assert site.running == running
 
@@ -111,7 +32,7 @@ def test_where_requests_are_placed(
 
 def test_of_requests_that_wait_the_oldest_group_goes_first() -> None:
     async def main() -> None:
-        site = Site(1)
+        site = PoolSite(1)
         (slot,) = site.slots
         await site.place(1)
         waiting = {uid: site.wait(uid) for uid in (7, 4, 3)}
@@ -131,7 +52,7 @@ def test_of_requests_that_wait_the_oldest_group_goes_first() -> None:
 
 def test_nobody_overtakes_one_that_waits_when_an_engine_joins() -> None:
     async def main() -> None:
-        site = Site(2, joined=False)
+        site = PoolSite(2, joined=False)
         waiting = [site.wait(uid) for uid in range(3)]
         await asyncio.sleep(1)
         site.pool.join(site.slots[0])
@@ -145,7 +66,7 @@ def test_nobody_overtakes_one_that_waits_when_an_engine_joins() -> None:
 
 def test_a_group_that_is_given_up_while_it_waits_is_not_placed() -> None:
     async def main() -> None:
-        site = Site(1)
+        site = PoolSite(1)
         await site.place(1)
         first, second = site.wait(1), site.wait(2)
         await asyncio.sleep(1)
@@ -161,7 +82,7 @@ def test_a_group_that_is_given_up_while_it_waits_is_not_placed() -> None:
 
 def test_a_group_that_is_given_up_in_the_moment_it_is_placed_is_released() -> None:
     async def main() -> None:
-        site = Site(1)
+        site = PoolSite(1)
         await site.place(1)
         waiting = site.wait(1)
         await asyncio.sleep(1)
@@ -178,7 +99,7 @@ def test_a_group_that_is_given_up_in_the_moment_it_is_placed_is_released() -> No
 
 def test_groups_that_were_given_up_do_not_count_as_waiting() -> None:
     async def main() -> None:
-        site = Site(1, joined=False)
+        site = PoolSite(1, joined=False)
         waiting = [site.wait(uid) for uid in range(3)]
         await asyncio.sleep(1)
         for uid, task in enumerate(waiting):
@@ -188,88 +109,6 @@ def test_groups_that_were_given_up_do_not_count_as_waiting() -> None:
         await asyncio.sleep(1)
         site.pool.join(site.slots[0])
         assert site.has_room() and site.running == [0]
-
-    virtual(main())
-
-
-# Moves
-
-
-class MovesAsTold(Policy):
-    """Moves what a test puts into `told`."""
-
-    def __init__(self) -> None:
-        self.told: list[Move] = []
-
-    def moves(self, book: Book, now: float) -> list[Move]:
-        told, self.told = self.told, []
-        return told
-
-
-def test_a_response_that_moves_is_aborted_and_goes_on_where_its_place_is_kept() -> None:
-    async def main() -> None:
-        policy = MovesAsTold()
-        site = Site(2, 2, policy=policy)
-        first, second = site.slots
-        assert await site.place(3) == [0, 1, 0]
-        key = RequestKey(2, 0)
-        site.pool.submitted(first, key, "2.0#1", 0)
-        policy.told = [Move(key, 1)]
-        site.pool.decide()
-        await asyncio.sleep(1)
-        engine: Any = first.engine
-        assert engine.aborted == ["2.0#1"] and not site.pool.may_submit(first, key)
-        waiting = site.wait(9)
-        await asyncio.sleep(1)
-        assert not waiting.done(), "the second engine keeps its last place"
-        assert site.pool.interrupted(key, 5) is False
-        assert await site.pool.acquire(key) is second
-        await asyncio.sleep(1)
-        assert waiting.result() is first and site.running == [2, 2]
-
-    virtual(main())
-
-
-@pytest.mark.parametrize("restart", [False, True])
-def test_a_response_that_moves_may_begin_anew(restart: bool) -> None:
-    async def main() -> None:
-        policy = MovesAsTold()
-        site = Site(1, policy=policy)
-        await site.place(1)
-        key = RequestKey(0, 0)
-        site.pool.submitted(site.slots[0], key, "0.0#1", 0)
-        policy.told = [Move(key, None, restart)]
-        site.pool.decide()
-        assert site.pool.interrupted(key, 5) is restart
-        assert await site.pool.acquire(key) is site.slots[0]
-        assert site.pool.router.book.request(key).tokens == (0 if restart else 5)
-
-    virtual(main())
-
-
-def test_an_engine_that_dies_when_a_response_is_to_leave_it_is_lost() -> None:
-    async def main() -> None:
-        policy = MovesAsTold()
-        site = Site(1, policy=policy)
-        await site.place(1)
-        engine: Any = site.slots[0].engine
-        engine.dead = True
-        site.pool.submitted(site.slots[0], RequestKey(0, 0), "0.0#1", 0)
-        policy.told = [Move(RequestKey(0, 0), None)]
-        site.pool.decide()
-        await asyncio.sleep(1)
-        assert site.lost == ["engine engine-0: killed"]
-
-    virtual(main())
-
-
-def test_progress_counts_the_tokens_of_earlier_attempts() -> None:
-    async def main() -> None:
-        site = Site(1)
-        await site.place(1)
-        site.pool.submitted(site.slots[0], RequestKey(0, 0), "0.0#2", 100)
-        site.pool.progressed(site.slots[0], {"0.0#2": 7, "0.0#1": 99})
-        assert site.pool.router.book.request(RequestKey(0, 0)).tokens == 107
 
     virtual(main())
 
@@ -290,7 +129,7 @@ STATES = {
 def test_who_gets_requests(state: str) -> None:
     async def main() -> None:
         change, gets = STATES[state]
-        site = Site(1, joined=change is not None)
+        site = PoolSite(1, joined=change is not None)
         if change is not None:
             change(site.pool, site.slots[0])
             await asyncio.sleep(0)
@@ -304,7 +143,7 @@ def test_a_leaving_engine_does_not_join() -> None:
     """Its weights were being loaded when it was told to leave."""
 
     async def main() -> None:
-        site = Site(2)
+        site = PoolSite(2)
         await site.place(1)
         clearing = asyncio.ensure_future(site.pool.clear(site.slots[0], 9))
         await asyncio.sleep(1)
@@ -319,7 +158,7 @@ def test_a_leaving_engine_does_not_join() -> None:
 
 def test_what_a_lost_engine_ran_is_released_and_brings_it_not_back() -> None:
     async def main() -> None:
-        site = Site(2, 2)
+        site = PoolSite(2, 2)
         await site.place(3)
         site.pool.lost(site.slots[0], "killed")
         site.pool.lost(site.slots[0], "told twice")
@@ -338,77 +177,11 @@ def test_an_engine_that_was_never_added_may_be_removed() -> None:
     """It died while it loaded its first weights."""
 
     async def main() -> None:
-        site = Site(1)
+        site = PoolSite(1)
         engine: Any = RecordingEngine("engine-1")
         newcomer = EngineSlot(engine, "fast", 1, EventLog(None, 0, "engine-1", "fast"))
         site.pool.remove(newcomer)
         assert site.pool.slots == site.slots and site.lost == []
-
-    virtual(main())
-
-
-# clear
-
-
-def submitted(site: Site, slot: EngineSlot, *names: str) -> None:
-    for sample, name in enumerate(names):
-        site.pool.submitted(slot, RequestKey(sample, 0), name, 0)
-
-
-def test_clear_aborts_what_is_submitted_and_waits_until_nothing_is_placed() -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        site = Site(3)
-        (slot,) = site.slots
-        await site.place(3)
-        submitted(site, slot, "0.0#1", "0.1#2")
-        ended: list[float] = []
-
-        async def clear() -> None:
-            await site.pool.clear(slot, 60)
-            ended.append(loop.time())
-
-        clearing = asyncio.ensure_future(clear())
-        for _ in range(3):
-            await asyncio.sleep(1)
-            assert not ended
-            site.release(slot)
-        await clearing
-        assert sorted(slot.engine.aborted) == ["0.0#1", "0.1#2"]
-        assert ended == [3.0] and site.lost == []
-
-    virtual(main())
-
-
-def test_clear_of_an_idle_engine_ends_at_once() -> None:
-    async def main() -> None:
-        site = Site(3)
-        await site.pool.clear(site.slots[0], 60)
-        assert asyncio.get_running_loop().time() == 0 and site.lost == []
-
-    virtual(main())
-
-
-@pytest.mark.parametrize(
-    ("what", "seconds", "why"),
-    [
-        ("it keeps them", 60.0, "engine engine-0 kept requests for 60 s"),
-        ("it dies when it is told", 0.1, "engine engine-0: killed"),
-        ("its node is gone", 5.0, "node gone"),
-    ],
-)
-def test_clear_ends_without_the_requests(what: str, seconds: float, why: str) -> None:
-    async def main() -> None:
-        site = Site(1)
-        (slot,) = site.slots
-        await site.place(1)
-        submitted(site, slot, "0.0#1")
-        slot.engine.dead = what == "it dies when it is told"
-        if what == "its node is gone":
-            asyncio.get_running_loop().call_later(5, site.pool.lost, slot, "node gone")
-        await site.pool.clear(slot, 60)
-        assert asyncio.get_running_loop().time() == pytest.approx(seconds)
-        assert site.lost == [why]
 
     virtual(main())
 
@@ -418,7 +191,7 @@ def test_clear_ends_without_the_requests(what: str, seconds: float, why: str) ->
 
 def test_the_oldest_version_is_that_of_engines_that_have_entered() -> None:
     async def main() -> None:
-        site = Site(1, 1, joined=False)
+        site = PoolSite(1, 1, joined=False)
         pool, (first, second) = site.pool, site.slots
         seen = [pool.oldest_version()]
         for act in (
@@ -446,7 +219,7 @@ def test_the_oldest_version_is_that_of_engines_that_have_entered() -> None:
 
 def test_only_newcomers_are_there_until_one_has_entered_and_when_all_that_had_are_gone() -> None:
     async def main() -> None:
-        site = Site(1, 1, joined=False)
+        site = PoolSite(1, 1, joined=False)
         pool, (first, second) = site.pool, site.slots
         assert pool.only_newcomers
         pool.join(first)
@@ -463,7 +236,7 @@ def test_only_newcomers_are_there_until_one_has_entered_and_when_all_that_had_ar
 
 def test_engines_above_the_version_that_the_job_went_back_to_are_lost() -> None:
     async def main() -> None:
-        site = Site(1, 1, 1)
+        site = PoolSite(1, 1, 1)
         for slot, version in zip(site.slots, (2, 3, 5), strict=True):
             site.pool.loaded(slot, version)
         site.pool.lose_newer(3)
@@ -475,7 +248,7 @@ def test_engines_above_the_version_that_the_job_went_back_to_are_lost() -> None:
 
 def test_idle_time_is_what_passes_without_a_request() -> None:
     async def main() -> None:
-        site = Site(2, joined=False)
+        site = PoolSite(2, joined=False)
         (slot,), pool, clock = site.slots, site.pool, asyncio.get_running_loop().time
         idle: list[float] = []
         noted: list[tuple[str, float, float]] = []
@@ -511,7 +284,7 @@ def test_idle_time_is_what_passes_without_a_request() -> None:
 
 def test_listeners_hear_of_what_may_make_room() -> None:
     async def main() -> None:
-        site = Site(2, 2)
+        site = PoolSite(2, 2)
         heard = site.changes
         assert heard == 2, "the joins"
         await site.place(1)

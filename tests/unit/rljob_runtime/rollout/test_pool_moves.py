@@ -1,0 +1,90 @@
+"""Responses that leave an engine for another one, in virtual time."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from rljob_runtime.routing.book import Book
+from rljob_runtime.routing.policy import Policy
+from rljob_runtime.routing.requests import Move, RequestKey
+from tests.support.simulated.pool_site import PoolSite, virtual
+
+
+class MovesAsTold(Policy):
+    """Moves what a test puts into `told`."""
+
+    def __init__(self) -> None:
+        self.told: list[Move] = []
+
+    def moves(self, book: Book, now: float) -> list[Move]:
+        told, self.told = self.told, []
+        return told
+
+
+def test_a_response_that_moves_is_aborted_and_goes_on_where_its_place_is_kept() -> None:
+    async def main() -> None:
+        policy = MovesAsTold()
+        site = PoolSite(2, 2, policy=policy)
+        first, second = site.slots
+        assert await site.place(3) == [0, 1, 0]
+        key = RequestKey(2, 0)
+        site.pool.submitted(first, key, "2.0#1", 0)
+        policy.told = [Move(key, 1)]
+        site.pool.decide()
+        await asyncio.sleep(1)
+        engine: Any = first.engine
+        assert engine.aborted == ["2.0#1"] and not site.pool.may_submit(first, key)
+        waiting = site.wait(9)
+        await asyncio.sleep(1)
+        assert not waiting.done(), "the second engine keeps its last place"
+        assert site.pool.interrupted(key, 5) is False
+        assert await site.pool.acquire(key) is second
+        await asyncio.sleep(1)
+        assert waiting.result() is first and site.running == [2, 2]
+
+    virtual(main())
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_response_that_moves_may_begin_anew(restart: bool) -> None:
+    async def main() -> None:
+        policy = MovesAsTold()
+        site = PoolSite(1, policy=policy)
+        await site.place(1)
+        key = RequestKey(0, 0)
+        site.pool.submitted(site.slots[0], key, "0.0#1", 0)
+        policy.told = [Move(key, None, restart)]
+        site.pool.decide()
+        assert site.pool.interrupted(key, 5) is restart
+        assert await site.pool.acquire(key) is site.slots[0]
+        assert site.pool.router.book.request(key).tokens == (0 if restart else 5)
+
+    virtual(main())
+
+
+def test_an_engine_that_dies_when_a_response_is_to_leave_it_is_lost() -> None:
+    async def main() -> None:
+        policy = MovesAsTold()
+        site = PoolSite(1, policy=policy)
+        await site.place(1)
+        engine: Any = site.slots[0].engine
+        engine.dead = True
+        site.pool.submitted(site.slots[0], RequestKey(0, 0), "0.0#1", 0)
+        policy.told = [Move(RequestKey(0, 0), None)]
+        site.pool.decide()
+        await asyncio.sleep(1)
+        assert site.lost == ["engine engine-0: killed"]
+
+    virtual(main())
+
+
+def test_progress_counts_the_tokens_of_earlier_attempts() -> None:
+    async def main() -> None:
+        site = PoolSite(1)
+        await site.place(1)
+        site.pool.submitted(site.slots[0], RequestKey(0, 0), "0.0#2", 100)
+        site.pool.progressed(site.slots[0], {"0.0#2": 7, "0.0#1": 99})
+        assert site.pool.router.book.request(RequestKey(0, 0)).tokens == 107
+
+    virtual(main())
