@@ -215,6 +215,27 @@ async def test_a_cut_connection_loses_and_repeats_nothing(monkeypatch):
         assert generated == sum(len(result.tokens) for result in results), "a request was run twice"
 
 
+async def test_an_abort_that_a_cut_connection_loses_is_repeated(monkeypatch):
+    async with relayed(monkeypatch) as (engine, relay):
+        aborted, cancelled, untouched = submitted(engine, 3)
+        await running(engine, 3)
+        relay.moving.clear()
+        await engine.abort("r0")
+        cancelled.cancel()
+        # What is sent reaches the relay, and goes no further.
+        before = relay.carried
+        async with asyncio.timeout(DEADLINE):
+            while relay.carried == before:  # noqa: ASYNC110
+                await asyncio.sleep(STEP)
+        relay.cut()
+        relay.moving.set()
+        async with asyncio.timeout(DEADLINE):
+            assert (await aborted).finish == "abort"
+        await running(engine, 1)
+        assert not untouched.done()
+        untouched.cancel()
+
+
 async def test_progress_is_told_and_goes_on_after_a_cut(monkeypatch):
     news, told = asyncio.Event(), []
 

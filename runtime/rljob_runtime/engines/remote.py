@@ -43,6 +43,8 @@ _CLOSE_SECONDS = 60.0
 class _Submitted:
     request: Request
     result: "asyncio.Future[Generation]"
+    aborted: bool = False
+    """Whether the worker was told to end it early; a new connection repeats that."""
 
 
 class RemoteEngine:
@@ -112,19 +114,14 @@ class RemoteEngine:
         try:
             return await result
         except asyncio.CancelledError:
-            # The entry stays until its result arrives: `pause` counts results, and a new connection repeats
-            # the abort.
-            if request.request_id in self._submitted and self._death is None:
-                # The request may not have been sent yet, and its abort must not overtake it.
-                self._flush()
-                self._send(channel.Abort((request.request_id,)))
+            # The entry stays until its result arrives: `pause` counts results.
+            if self._death is None:
+                self._send_abort(request.request_id)
             raise
 
     async def abort(self, request_id: str) -> None:
         self._check_alive()
-        if request_id in self._submitted:
-            self._flush()
-            self._send(channel.Abort((request_id,)))
+        self._send_abort(request_id)
 
     async def pause(self, mode: PauseMode) -> None:
         self._flush()
@@ -255,6 +252,13 @@ class RemoteEngine:
             requests, self._outgoing = tuple(self._outgoing), []
             self._send(channel.Submit(requests))
 
+    def _send_abort(self, request_id: str) -> None:
+        if (submitted := self._submitted.get(request_id)) is not None:
+            submitted.aborted = True
+            # The request may not have been sent yet, and its abort must not overtake it.
+            self._flush()
+            self._send(channel.Abort((request_id,)))
+
     def _send(self, body: channel.Order) -> None:
         if self._socket is not None and self._death is None:
             self._socket.send_multipart([encode_message(channel.ToWorker(self._token, body))])
@@ -316,9 +320,9 @@ class RemoteEngine:
         self._outgoing.clear()
         if self._submitted:
             self._send(channel.Submit(tuple(each.request for each in self._submitted.values())))
-            cancelled = [name for name, each in self._submitted.items() if each.result.cancelled()]
-            if cancelled:
-                self._send(channel.Abort(tuple(cancelled)))
+            aborted = [name for name, each in self._submitted.items() if each.aborted]
+            if aborted:
+                self._send(channel.Abort(tuple(aborted)))
 
     def _expect_contact(self) -> None:
         # Several connections may break in a row: the time runs from the first.
