@@ -68,6 +68,12 @@ class Rollout(Model):
     """Responses to one prompt: the size of a GRPO group."""
     max_response_tokens: int = Field(default=1024, ge=1, le=1048576)
     """Longest response, in tokens."""
+    forced_lengths: str | None = Field(default=None, min_length=1)
+    """For benchmarks: the `lengths.jsonl` of a run, or a file of that form. Path relative to the manifest's
+    folder, in a cluster to storage.mountPath. Each response gets as many tokens as it has there: no stop
+    token ends it, and its end counts as reaching the length. So runs are compared on the same work. The file
+    must have this job's samplesPerPrompt, prompts and order, no response above maxResponseTokens, and every
+    prompt that the job trains."""
     temperature: float = Field(default=1.0, gt=0, le=10)
     """Sampling temperature. The trainer's log-probabilities use the same one."""
     top_p: float = Field(default=1.0, gt=0, le=1)

@@ -3,9 +3,11 @@
 import asyncio
 import random
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rljob_runtime.data.forced_lengths import ForcedLengths
 from rljob_runtime.groups.staleness import StalenessController
 from rljob_runtime.samples import spans_cover
 from tests.support.simulated.simulated_job import Scenario, SimulatedJob
@@ -52,8 +54,11 @@ scenarios = st.builds(
 
 
 @settings(max_examples=80, deadline=None)
-@given(scenario=scenarios, partial_last=st.integers(0, 5), tight=st.booleans())
-def test_every_prompt_is_trained_once_within_the_bound(scenario, partial_last, tight):
+@given(scenario=scenarios, partial_last=st.integers(0, 5), tight=st.booleans(), forced=st.booleans())
+def test_every_prompt_is_trained_once_within_the_bound(scenario, partial_last, tight, forced):
+    if forced:
+        lengths = np.random.default_rng(0).integers(1, 60, (5, scenario.samples_per_prompt))
+        scenario.forced = ForcedLengths(lengths)
     scenario.total_groups = max(1, scenario.steps * scenario.groups_per_step - partial_last)
     scenario.capacity_groups = scenario.groups_per_step if tight else None
     job = SimulatedJob(scenario).run()
@@ -66,7 +71,9 @@ def test_every_prompt_is_trained_once_within_the_bound(scenario, partial_last, t
     assert counts.dispatched == counts.accepted == scenario.total_groups
     assert (counts.open, counts.cancelled, counts.discarded) == (0, {}, {})
     for group in job.trained:
-        for sample in group.samples:
+        for index, sample in enumerate(group.samples):
+            if forced:
+                assert (len(sample.tokens), sample.finish) == (lengths[group.uid % 5, index], "length")
             assert spans_cover(sample.spans, len(sample.tokens))
             versions = [span.version for span in sample.spans]
             assert versions == sorted(versions)

@@ -13,12 +13,14 @@ import pytest
 import yaml
 from safetensors import safe_open
 
+from rljob_runtime.data.length_trace import LENGTHS_FILE, read_length_trace
 from rljob_runtime.groups.counts import counts_in, in_words
 from rljob_runtime.run_folder import Found, find
 from rljob_runtime.trace.record.metrics_log import METRICS_FILE, read_metrics
 from rljob_runtime.trace.record.start_log import read_starts
 from rljob_runtime.trace.report.page import REPORT_FILE
 from tests.support.runtime.runs import PROMPTS, Run, manifest, running
+from tests.support.runtime.traces import made
 
 STEPS = 24
 
@@ -68,8 +70,10 @@ def assert_counts_sum(run: Run) -> None:
 
 @pytest.mark.timeout(400)
 def test_a_killed_engine_core_costs_no_prompt(tmp_path):
-    """The process below the rollout worker dies while it generates: the worker lives, and tells."""
+    """The process below the rollout worker dies while it generates: the worker lives, and tells. Responses
+    get the lengths that are given all the same."""
     steps = 8
+    lengths = made(tmp_path / "lengths.jsonl", steps * PROMPTS, samples=2, most_tokens=200)
     file, _ = manifest(
         tmp_path,
         steps,
@@ -79,6 +83,7 @@ def test_a_killed_engine_core_costs_no_prompt(tmp_path):
             "samplesPerPrompt": 2,
             "maxResponseTokens": 200,
             "maxRunningRequests": 32,
+            "forcedLengths": "lengths.jsonl",
         },
         # Three batches may be on their way: the engine always has something to generate.
         **{"async": {"maxStaleness": 2}},
@@ -100,12 +105,16 @@ def test_a_killed_engine_core_costs_no_prompt(tmp_path):
         assert told, run.log.read_text()
         assert int(told[1]) > 0
         assert "rollout worker fast-0 is back" in run.log.read_text()
+        assert read_length_trace(run.folder / LENGTHS_FILE).tokens.tolist() == lengths.tolist()
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("delay", [0.0, 0.3, 0.9])
 def test_killed_as_a_whole_it_goes_on_where_it_was(tmp_path, delay):
-    file, _ = manifest(tmp_path, steps=12)
+    lengths = made(tmp_path / "lengths.jsonl", 12 * PROMPTS, samples=2, most_tokens=32)
+    file, document = manifest(tmp_path, steps=12)
+    document["spec"]["training"]["rollout"]["forcedLengths"] = "lengths.jsonl"
+    file.write_text(yaml.safe_dump(document))
     with running(file) as run:
         run.wait_for_step(5)
         time.sleep(delay)
@@ -126,6 +135,10 @@ def test_killed_as_a_whole_it_goes_on_where_it_was(tmp_path, delay):
         new, *resumed = [start.cause for start in read_starts(run.folder)]
         assert new == "new" and set(resumed) <= {"resumed"}
         assert (first < 9) + (second < 12) <= len(resumed) <= 2
+        # Each response once, whatever was generated again; a kill may have taken what was buffered.
+        trace = read_length_trace(run.folder / LENGTHS_FILE)
+        assert len(trace.uids) >= 12 * PROMPTS * 3 // 4
+        assert trace.tokens.tolist() == lengths[trace.uids].tolist()
 
 
 def interrupted(run: Run) -> int:

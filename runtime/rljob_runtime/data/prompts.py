@@ -6,6 +6,7 @@ Guarantees: `prompt(uid)` is a pure function of the data, the seed and the uid; 
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -48,22 +49,12 @@ class PromptSource:
         self._tokenizer = tokenizer
         self._seed = seed
         self._shuffle = data.shuffle
-        # The digest is fed by the pass that measures the prompts: the data are read once.
-        content = hashlib.blake2b(digest_size=_DIGEST_BYTES)
-        self._kept = _usable_rows(self._source, tokenizer, data, content.update)
+        self._kept, self.fingerprint = _read_all(self._source, tokenizer, data, seed)
         _check_answers(self._source, data, needed=False, whole=True)
-        self.rows = len(self._source) if self._kept is None else len(self._kept)
+        self.rows = _count(self._source, self._kept)
         """Prompts of one epoch."""
         self.skipped = len(self._source) - self.rows
         """Rows left out because their prompt is too long."""
-        # All rows are in `content`, also those left out: `used` alone tells of another limit or tokenizer.
-        self.fingerprint = DataFingerprint(
-            self._source.name,
-            len(self._source),
-            content.hexdigest(),
-            "" if self._kept is None else _digest(self._kept.tobytes()),
-            f"shuffled with seed {seed}" if data.shuffle else "in order",
-        )
 
     def prompt(self, uid: int) -> Prompt:
         """Prompt number `uid`, from 0."""
@@ -74,24 +65,34 @@ class PromptSource:
         return _prompt(self._source.row(row), self._tokenizer, uid, epoch, row)
 
 
+@dataclass(frozen=True)
+class Epoch:
+    """The prompts of one epoch."""
+
+    rows: int
+    fingerprint: DataFingerprint
+
+
 def check_data(
     data: Data, tokenizer: TextTokenizer, seed: int, base: Path, answers_needed: bool = False
-) -> None:
+) -> Epoch | None:
     """A check of at most a few seconds, before a job starts: raises `DataError`; `AnswersMissing` where no
     row has an answer, and some must for the reward (`answers_needed`), or because the manifest names their
-    field.
+    field. Returns the epoch where all of it was looked at.
 
     Of data above 16 MB, and of data sets and generated data, the first 1,000 rows are checked, of smaller
     files all. A data set that is not a local folder is not fetched.
     """
     if _is_remote(data, base):
-        return
+        return None
     file = data.jsonl or data.parquet
     path = base / file.path if file is not None else None
     small = path is not None and path.is_file() and path.stat().st_size <= _WHOLE_BELOW
     source = open_source(data, base, seed, tokenizer.letters, limit=None if small else _CHECKED_ROWS)
-    _usable_rows(source, tokenizer, data)
-    _check_answers(source, data, answers_needed, whole=len(source) < _CHECKED_ROWS or small)
+    kept, fingerprint = _read_all(source, tokenizer, data, seed)
+    whole = len(source) < _CHECKED_ROWS or small
+    _check_answers(source, data, answers_needed, whole)
+    return Epoch(_count(source, kept), fingerprint) if whole else None
 
 
 def first_prompts(data: Data, tokenizer: TextTokenizer, seed: int, base: Path, count: int) -> list[Prompt]:
@@ -141,8 +142,31 @@ def _digest(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).hexdigest()
 
 
+def _read_all(
+    source: Source, tokenizer: TextTokenizer, data: Data, seed: int
+) -> tuple[NDArray[np.int64] | None, DataFingerprint]:
+    """The numbers of the usable rows (see `_usable_rows`), and the fingerprint. Raises `DataError`."""
+    # The digest is fed by the pass that measures the prompts: the data are read once.
+    content = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+    kept = _usable_rows(source, tokenizer, data, content.update)
+    # All rows are in `content`, also those left out: `used` alone tells of another limit or tokenizer.
+    fingerprint = DataFingerprint(
+        source.name,
+        len(source),
+        content.hexdigest(),
+        "" if kept is None else _digest(kept.tobytes()),
+        f"shuffled with seed {seed}" if data.shuffle else "in order",
+    )
+    return kept, fingerprint
+
+
+def _count(source: Source, kept: NDArray[np.int64] | None) -> int:
+    """How many rows are usable."""
+    return len(source) if kept is None else len(kept)
+
+
 def _usable_rows(
-    source: Source, tokenizer: TextTokenizer, data: Data, take: Callable[[bytes], object] | None = None
+    source: Source, tokenizer: TextTokenizer, data: Data, take: Callable[[bytes], object]
 ) -> NDArray[np.int64] | None:
     """Numbers of the rows whose prompt is not too long, ascending, shape (rows,); None where that is all of
     them. `take` is given the content of all rows, in order. Raises `DataError`."""
@@ -179,14 +203,13 @@ def _usable_rows(
 
 
 def _lengths(
-    source: Source, tokenizer: TextTokenizer, limit: int, take: Callable[[bytes], object] | None
+    source: Source, tokenizer: TextTokenizer, limit: int, take: Callable[[bytes], object]
 ) -> Iterator[NDArray[np.int64]]:
     """Tokens of the prompts of `_SCAN_ROWS` rows at a time, each of shape (rows,)."""
     for start in range(0, len(source), _SCAN_ROWS):
         numbers = range(start, min(start + _SCAN_ROWS, len(source)))
         rows = [source.row(number) for number in numbers]
-        if take is not None:
-            take(msgspec.msgpack.encode(rows))
+        take(msgspec.msgpack.encode(rows))
         measured = _measure(source, tokenizer, numbers, rows, limit)
         yield np.array([length.tokens for length in measured], dtype=np.int64)
 

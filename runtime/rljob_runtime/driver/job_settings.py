@@ -10,6 +10,7 @@ Pure: a function of the job, of the number of prompts, and of where the run begi
 from dataclasses import dataclass
 
 from rljob_api import RLJob
+from rljob_runtime.data.forced_lengths import ForcedLengths
 from rljob_runtime.engines.protocol import PauseMode
 from rljob_runtime.groups.ledger import Ledger
 from rljob_runtime.groups.refill import Refill
@@ -72,8 +73,11 @@ class JobSettings:
         )
 
 
-def job_settings(job: RLJob, rows: int, origin: Origin = Origin()) -> JobSettings:
-    """The settings of a job whose data has `rows` prompts in one epoch, from `origin` on."""
+def job_settings(
+    job: RLJob, rows: int, origin: Origin = Origin(), forced: ForcedLengths | None = None
+) -> JobSettings:
+    """The settings of a job whose data has `rows` prompts in one epoch, from `origin` on; `forced` are the
+    lengths that its responses are to have."""
     training = job.spec.training
     schedule, samples = training.schedule, training.rollout.samples_per_prompt
     bound = Bound.of(training)
@@ -103,7 +107,7 @@ def job_settings(job: RLJob, rows: int, origin: Origin = Origin()) -> JobSetting
         capacity_samples=capacity_groups * samples,
         refill=zero_variance.max_refill * bound.groups_per_step if zero_variance is not None else None,
         refused=origin.refused,
-        rollout=RolloutSettings(samples, training.rollout.max_response_tokens, training.seed),
+        rollout=RolloutSettings(samples, training.rollout.max_response_tokens, training.seed, forced),
         in_flight=push.in_flight if push is not None else None,
         trainer_ranks=trainer.replicas * processes,
     )

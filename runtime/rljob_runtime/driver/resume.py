@@ -16,8 +16,8 @@ from rljob_runtime.data.fingerprint import DataFingerprint, difference
 from rljob_runtime.driver.job_settings import JobSettings, Origin
 from rljob_runtime.groups.masking import context_tokens, oldest_trained
 from rljob_runtime.groups.staleness import Bound
-from rljob_runtime.groups.state import JobState
-from rljob_runtime.samples import Group, decode_group
+from rljob_runtime.groups.state import JobState, RolloutSettings
+from rljob_runtime.samples import Group, Sample, decode_group
 from rljob_runtime.trainer.checkpoint import damaged, newest, read_head
 
 _OR_ANEW = "or more to go on with --resume, or begin anew with --restart"
@@ -108,5 +108,11 @@ def _as_asked(group: Group, version: int, settings: JobSettings) -> bool:
         (settings.uids is None or group.uid < settings.uids)
         and group.dispatch_version <= version
         and len(group.samples) == rollout.samples_per_prompt
-        and all(len(sample.tokens) <= rollout.max_response_tokens for sample in group.samples)
+        and all(_allowed(rollout, group.uid, *response) for response in enumerate(group.samples))
     )
+
+
+def _allowed(rollout: RolloutSettings, uid: int, index: int, sample: Sample) -> bool:
+    """Whether response `index` of a group may be as long as `sample` is."""
+    most = rollout.most_tokens(uid, index)
+    return len(sample.tokens) <= most if rollout.forced is None else len(sample.tokens) == most

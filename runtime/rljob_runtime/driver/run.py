@@ -21,6 +21,7 @@ from pathlib import Path
 
 from rljob_api import RLJob
 from rljob_runtime.data.errors import DataError
+from rljob_runtime.data.forced_lengths import forced_lengths
 from rljob_runtime.data.prompts import PromptSource
 from rljob_runtime.data.tokenizer import build_tokenizer
 from rljob_runtime.devices import DeviceMissing
@@ -118,14 +119,17 @@ class _Running:
     async def main(self) -> int:
         job, options = self._job, self._options
         training = job.spec.training
-        # What can be refused without starting anything comes first: tokenizer, data, checkpoint.
+        # What can be refused without starting anything comes first: tokenizer, data, checkpoint, lengths.
         folder = options.manifest_folder / training.model.path if training.model.path else None
         tokenizer = build_tokenizer(training.tokenizer, options.manifest_folder, folder)
         prompts = PromptSource(training.data, tokenizer, training.seed, options.manifest_folder)
         origin = Origin()
         if options.resume:
             origin = check_resume(self._checkpoints, prompts.fingerprint, training.schedule, prompts.rows)
-        settings = job_settings(job, prompts.rows, origin)
+        sizes = job_settings(job, prompts.rows, origin)
+        groups = sizes.total_groups if sizes.uids is None else sizes.uids
+        forced = forced_lengths(training.rollout, options.manifest_folder, groups, prompts.fingerprint)
+        settings = job_settings(job, prompts.rows, origin, forced)
         header = header_of(job, options.manifest_folder)
         self._view.start(Progress(header, total_steps=settings.total_steps, activity="starting"))
         inputs = JobInputs(job, options, settings, tokenizer, prompts)

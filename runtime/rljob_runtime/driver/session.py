@@ -134,11 +134,11 @@ class Session:
         parts = self._parts
         version = min((slot.version for slot in parts.pool.slots if slot.entered), default=0)
         self.steps_done = metrics.step + 1
-        # Before the step's checkpoint: what that keeps is not generated, and not recorded, a second time.
-        parts.lengths.flush()
         self._observer.step_done(metrics, uids, parts.outbox.samples, version, seconds)
 
     def _checkpoint_written(self, step: int) -> None:
         self._recovery.checkpoint_written()
+        # What it keeps is not generated, and not recorded, a second time.
+        self._parts.lengths.flush()
         self.checkpoint_step = step
         self._parts.site.draft.checkpoint(step, str(folder_of(self._checkpoints, step)))

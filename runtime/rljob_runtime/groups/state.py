@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import msgspec
 
 from rljob_runtime.data.fingerprint import DataFingerprint
+from rljob_runtime.data.forced_lengths import ForcedLengths
 from rljob_runtime.groups.counts import GroupCounts
 from rljob_runtime.groups.ledger import Ledger
 
@@ -16,6 +17,12 @@ class RolloutSettings:
     samples_per_prompt: int
     max_response_tokens: int
     seed: int
+    forced: ForcedLengths | None = None
+    """The length of each response, where it is given; else the model ends its responses."""
+
+    def most_tokens(self, uid: int, index: int) -> int:
+        """Most tokens of response `index` of group `uid`; where lengths are given, exactly so many."""
+        return self.max_response_tokens if self.forced is None else self.forced.of(uid, index)
 
 
 class JobState(msgspec.Struct):

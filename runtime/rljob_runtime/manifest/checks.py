@@ -6,10 +6,10 @@ and tried on the first rows of the data in a process of its own.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rljob_api import RLJob
 from rljob_api.errors import Problem
@@ -21,6 +21,9 @@ from rljob_runtime.weights.model_files import (
     folder_parameters,
     read_config,
 )
+
+if TYPE_CHECKING:
+    from rljob_runtime.data.prompts import Epoch
 
 _TRAINING = ("spec", "training")
 _MODEL_PATH = (*_TRAINING, "model", "path")
@@ -39,7 +42,7 @@ def check_job(job: RLJob, folder: Path) -> tuple[list[Problem], list[Problem]]:
     to `folder`."""
     from rljob_runtime.manifest.reward_trial import try_job_reward
 
-    errors = [*_check_reward(job, folder), *_check_texts(job, folder)]
+    errors = list(_check_references(job, folder))
     # Rewards are tried on the data by the tokenizer: all of them must be right.
     tried = try_job_reward(job, folder) if not errors else None
     if tried is None:
@@ -71,6 +74,12 @@ def model_parameters(job: RLJob, folder: Path) -> int:
     return random_parameters(model.random, size)
 
 
+def _check_references(job: RLJob, folder: Path) -> Iterator[Problem]:
+    yield from _check_reward(job, folder)
+    epoch = yield from _check_texts(job, folder)
+    yield from _check_forced_lengths(job, folder, epoch)
+
+
 def _check_reward(job: RLJob, folder: Path) -> Iterator[Problem]:
     from rljob_runtime.rewards.load import ArgumentError, RewardLoadError, load_reward
 
@@ -85,8 +94,9 @@ def _check_reward(job: RLJob, folder: Path) -> Iterator[Problem]:
             yield Problem((*_TRAINING, "reward", "function"), _clause(error))
 
 
-def _check_texts(job: RLJob, folder: Path) -> Iterator[Problem]:
-    """Model, tokenizer and data, which must fit one another."""
+def _check_texts(job: RLJob, folder: Path) -> "Generator[Problem, None, Epoch | None]":
+    """Model, tokenizer and data, which must fit one another. Returns the data's epoch, as far as it is
+    known."""
     from rljob_runtime.data.errors import AnswersMissing, DataError
     from rljob_runtime.data.prompts import check_data
     from rljob_runtime.data.tokenizer import build_tokenizer, check_vocabulary
@@ -103,7 +113,7 @@ def _check_texts(job: RLJob, folder: Path) -> Iterator[Problem]:
             yield Problem(_MODEL_PATH, _clause(error))
             # It would be the one in the model's folder.
             if training.tokenizer is None:
-                return
+                return None
         yield from _check_length(job, config)
     tokenizer_path = (*_TRAINING, "tokenizer") if training.tokenizer is not None else _MODEL_PATH
     try:
@@ -113,14 +123,33 @@ def _check_texts(job: RLJob, folder: Path) -> Iterator[Problem]:
             check_vocabulary(tokenizer, vocabulary_size)
     except DataError as error:
         yield Problem(tokenizer_path, _clause(error))
-        return
+        return None
     try:
         needed = training.reward.function in _NEED_ANSWERS
-        check_data(training.data, tokenizer, training.seed, folder, answers_needed=needed)
+        return check_data(training.data, tokenizer, training.seed, folder, answers_needed=needed)
     except AnswersMissing as error:
         yield Problem((*_TRAINING, "data", "answerField"), error.fault, error.near)
     except DataError as error:
         yield Problem((*_TRAINING, "data", training.data.yaml_choice), _clause(error))
+    return None
+
+
+def _check_forced_lengths(job: RLJob, folder: Path, epoch: "Epoch | None") -> Iterator[Problem]:
+    """`epoch`: of the job's data, where it is known; what is left is checked when the job has read its data,
+    before anything is started."""
+    from rljob_runtime.data.forced_lengths import forced_lengths
+    from rljob_runtime.data.length_trace import LengthTraceError
+
+    training, groups = job.spec.training, None
+    if training.schedule.total_steps is not None:
+        groups = training.schedule.total_steps * training.groups_per_step
+    elif epoch is not None:
+        groups = (training.schedule.epochs or 1) * epoch.rows
+    data = epoch.fingerprint if epoch is not None else None
+    try:
+        forced_lengths(training.rollout, folder, groups, data)
+    except LengthTraceError as error:
+        yield Problem((*_TRAINING, "rollout", "forcedLengths"), _clause(error))
 
 
 def _vocabulary_size(job: RLJob, config: dict[str, Any]) -> int | None:

@@ -245,15 +245,17 @@ class Rollouter:
         key = RequestKey(prompt.uid, index)
         response = Response(began=self._events.clock())
         seed = response_seed(self._settings.seed, prompt.uid, index)
+        most = self._settings.most_tokens(prompt.uid, index)
         while True:
             slot = await self.pool.acquire(key)
             self._attempts += 1
             request = Request(
                 request_id=request_id(prompt.uid, index, self._attempts),
                 tokens=_tokens_so_far(prompt, response),
-                max_tokens=self._settings.max_response_tokens - len(response.tokens),
+                max_tokens=most - len(response.tokens),
                 seed=seed,
                 generated=len(response.tokens),
+                exact=self._settings.forced is not None,
             )
             if await self._attempt(slot, request, response, key):
                 self.pool.finished(key, len(response.tokens))
@@ -280,7 +282,7 @@ class Rollouter:
         now = self._events.clock()
         response.extend(generation, slot.engine.name, slot.pool, now)
         self.counts.generated(slot.pool, len(generation.tokens))
-        if generation.finish == "abort" and len(response.tokens) >= self._settings.max_response_tokens:
+        if generation.finish == "abort" and len(generation.tokens) >= request.max_tokens:
             # The abort came with the last token; an attempt at none more would be refused.
             response.finish = "length"
         slot.events.add(

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from rljob_runtime.data.fingerprint import DataFingerprint
+from rljob_runtime.data.forced_lengths import ForcedLengths
 from rljob_runtime.driver.stall import Activity
 from rljob_runtime.driver.training_loop import LoopSettings, TrainingLoop
 from rljob_runtime.engines.fake import FakeEngine, FakeTiming
@@ -70,6 +71,7 @@ class Scenario:
     train_seconds: float = 0.5
     length_of: Callable[[Request], int] = lambda request: 10 + request.seed % 50
     max_response_tokens: int = 1_000_000
+    forced: ForcedLengths | None = None
     controller: type[StalenessController] = StalenessController
     faults: Callable[["SimulatedJob"], "asyncio.Task[None] | None"] = lambda job: None
 
@@ -123,7 +125,7 @@ class SimulatedJob:
         self.pool = EnginePool(loop.time, self._engine_lost)
         self.pool.step = self.first_step
         self.rollouter = Rollouter(
-            RolloutSettings(scenario.samples_per_prompt, scenario.max_response_tokens, seed=0),
+            RolloutSettings(scenario.samples_per_prompt, scenario.max_response_tokens, 0, scenario.forced),
             self.pool, self.controller, self._prompt, self.ledger, self.ledger.remaining(uids),
             self._score, self._put, self.events,
         )  # fmt: skip

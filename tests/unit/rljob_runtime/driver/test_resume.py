@@ -1,9 +1,12 @@
 """What a changed job takes over of the run that it goes on with, and what is refused."""
 
 import msgspec
+import numpy as np
 import pytest
 
 from rljob_api.schedule import Schedule
+from rljob_runtime.data.forced_lengths import ForcedLengths
+from rljob_runtime.driver.job_settings import Origin, job_settings
 from rljob_runtime.driver.resume import beyond, with_fitting_groups
 from rljob_runtime.groups.ledger import Ledger
 from rljob_runtime.groups.state import JobState
@@ -71,6 +74,14 @@ def test_a_waiting_group_that_the_job_could_not_have_made_is_left_out(
 ) -> None:
     state = saved(10, LEDGER, [frame(uid, version, tokens=tokens)], steps_per_version)
     plan = plan_from(state, asked({"epochs": 2, "promptsPerBatch": 4}), ROWS)
+    assert len(with_fitting_groups(state, plan).waiting) == fits
+
+
+@pytest.mark.parametrize(("tokens", "fits"), [(3, True), (2, False), (4, False)])
+def test_where_lengths_are_forced_a_waiting_group_must_have_them(tokens: int, fits: bool) -> None:
+    state = saved(10, LEDGER, [frame(45, 10, tokens=tokens)])
+    forced, wanted = ForcedLengths(np.full((50, 2), 3)), asked({"epochs": 2, "promptsPerBatch": 4})
+    plan = job_settings(wanted, ROWS, Origin(10, 40, 10), forced)
     assert len(with_fitting_groups(state, plan).waiting) == fits
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rljob_runtime.data.forced_lengths import ForcedLengths
 from rljob_runtime.engines.fake import FakeEngine, FakeTiming
 from rljob_runtime.engines.protocol import Request
 from rljob_runtime.groups.ledger import Ledger
@@ -64,6 +65,7 @@ class Rollout:
         prompts: int = 100,
         policy: Policy | None = None,
         pools: Sequence[str] = ("fast",),
+        forced: ForcedLengths | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
         self.length = length
@@ -76,7 +78,7 @@ class Rollout:
         self.controller = StalenessController(Bound(0, admitted), 1000)
         self.ledger = Ledger()
         self.rollouter = Rollouter(
-            RolloutSettings(samples, most_tokens, seed=0), self.pool, self.controller, self._prompt,
+            RolloutSettings(samples, most_tokens, 0, forced), self.pool, self.controller, self._prompt,
             self.ledger, iter(range(prompts)), self._score, self._put, self.events,
         )  # fmt: skip
         self.slots = [self.add(limit, pool) for limit, pool in zip(limits, cycle(pools), strict=False)]
@@ -292,6 +294,31 @@ def test_the_most_tokens_end_a_response(length: int, most_tokens: int, finish: s
             await asyncio.sleep(50)
             (sample,) = job.groups[0].samples
             assert (sample.finish, len(sample.tokens)) == (finish, tokens)
+
+    run_virtual(main())
+
+
+def test_forced_lengths_are_reached_whatever_the_model_and_the_engines_do() -> None:
+    """Lengths 3 and 20, of a model that ends each response after 10 tokens: the second response moves with
+    its tokens, and goes on from there when its next engine dies."""
+
+    async def main() -> None:
+        forced = ForcedLengths(np.array([[3, 20]], np.int32))
+        async with Rollout((2,), 2, length=10, most_tokens=50, prompts=1, forced=forced) as job:
+            (first,) = job.engines
+            await asyncio.sleep(12.5)
+            second: Any = job.add(1).engine
+            await job.pool.clear(job.slots[0], 60)
+            await asyncio.sleep(2)
+            assert [(request.generated, request.max_tokens) for request in second.given] == [(12, 8)]
+            second.die("killed")
+            third: Any = job.add(1).engine
+            await asyncio.sleep(9)
+            assert [(request.generated, request.max_tokens) for request in third.given] == [(12, 8)]
+            assert all(request.exact for engine in (first, second, third) for request in engine.given)
+            assert [(each.finish, len(each.tokens)) for each in job.groups[0].samples] == [
+                ("length", 3), ("length", 20),
+            ]  # fmt: skip
 
     run_virtual(main())
 

@@ -1,0 +1,125 @@
+"""Which traces a job can have its lengths from, and what it is told of others."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rljob_api.rollout import Rollout
+from rljob_runtime.data.fingerprint import DataFingerprint
+from rljob_runtime.data.forced_lengths import ForcedLengths, forced_lengths
+from rljob_runtime.data.length_trace import LengthTraceError
+from tests.support.runtime.traces import lines, written
+
+TOKENS = np.array([[3, 30], [4, 5], [6, 7], [8, 50]])
+DATA: dict[str, Any] = {
+    "source": "p.jsonl", "rows": 8, "content": "ab", "used": "", "order": "shuffled with seed 0",
+}  # fmt: skip
+
+
+def rollout(samples: int = 2, most: int = 50) -> Rollout:
+    return Rollout(samples_per_prompt=samples, max_response_tokens=most, forced_lengths="t.jsonl")
+
+
+def test_each_response_has_its_length_and_beyond_the_trace_they_repeat(tmp_path: Path) -> None:
+    written(tmp_path / "t.jsonl", lines(TOKENS, 50))
+    forced = forced_lengths(rollout(), tmp_path, 4, DataFingerprint(**DATA))
+    assert forced is not None
+    assert [[forced.of(uid, index) for index in range(2)] for uid in (0, 3, 4, 9)] == [
+        [3, 30], [8, 50], [3, 30], [4, 5],
+    ]  # fmt: skip
+
+
+def test_what_stands_behind_a_gap_is_not_used(tmp_path: Path) -> None:
+    written(tmp_path / "t.jsonl", lines(TOKENS, 50) + lines(TOKENS, 50, first_uid=6)[1:])
+    forced = forced_lengths(rollout(), tmp_path, 4, None)
+    assert forced is not None
+    assert forced.tokens.tolist() == TOKENS.tolist()
+
+
+def test_a_job_that_names_no_trace_has_no_lengths() -> None:
+    assert forced_lengths(Rollout(), Path("/nowhere"), 4, None) is None
+
+
+@pytest.mark.parametrize(
+    ("wanted", "groups", "recorded", "message"),
+    [
+        ({}, 4, {}, None),
+        ({}, None, {}, None),
+        ({}, 1, DATA, None),
+        ({}, 1, {**DATA, "source": "moved.jsonl"}, None),
+        ({"most": 1000}, 4, {}, None),
+        (
+            {"samples": 4},
+            4,
+            {},
+            "has 2 responses to a prompt, and rollout.samplesPerPrompt is 4: set it to 2, or name another "
+            "trace",
+        ),
+        (
+            {"most": 49},
+            4,
+            {},
+            "has a response of 50 tokens (number 1 to prompt 3), above rollout.maxResponseTokens (49): raise "
+            "it, or name another trace",
+        ),
+        (
+            {},
+            1200,
+            {},
+            "covers the first 4 prompts, and the job trains 1,200: name a trace of a longer run, or lower "
+            "schedule.totalSteps or schedule.epochs",
+        ),
+        (
+            {},
+            4,
+            {**DATA, "content": "cd", "rows": 9, "source": "q.jsonl"},
+            "is of other data than this job's: it was recorded with 9 rows of q.jsonl, and the 8 rows of "
+            "p.jsonl have other prompts or answers; name a trace of this data",
+        ),
+        (
+            {},
+            4,
+            {**DATA, "order": "in order"},
+            "is of other data than this job's: its prompts came in order, and this job's come shuffled with "
+            "seed 0; name a trace of this data",
+        ),
+        ({}, 4, {**DATA, "used": "ef"}, "other prompts were left out for their length"),
+    ],
+)
+def test_a_trace_that_does_not_fit_is_refused(
+    tmp_path: Path, wanted: dict[str, int], groups: int | None, recorded: dict[str, Any], message: str | None
+) -> None:
+    path = written(tmp_path / "t.jsonl", lines(TOKENS, 50, **({"data": recorded} if recorded else {})))
+    data = DataFingerprint(**DATA)
+    if message is None:
+        assert isinstance(forced_lengths(rollout(**wanted), tmp_path, groups, data), ForcedLengths)
+        return
+    with pytest.raises(LengthTraceError) as error:
+        forced_lengths(rollout(**wanted), tmp_path, groups, data)
+    assert str(error.value).startswith(f"{path} ") and message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("first_uids", "groups", "message"),
+    [
+        ([], None, "covers the first 0 prompts, and the job trains at least 1"),
+        ([1], 4, "covers the first 0 prompts without a gap, of 4, and the job trains 4"),
+        ([0, 5], 8, "covers the first 4 prompts without a gap, of 8, and the job trains 8"),
+    ],
+)
+def test_a_trace_with_gaps_says_how_far_it_goes(
+    tmp_path: Path, first_uids: list[int], groups: int | None, message: str
+) -> None:
+    content = lines(TOKENS, 50)[:1]
+    for uid in first_uids:
+        content += lines(TOKENS, 50, first_uid=uid)[1:]
+    written(tmp_path / "t.jsonl", content)
+    with pytest.raises(LengthTraceError, match=message):
+        forced_lengths(rollout(), tmp_path, groups, None)
+
+
+def test_data_that_are_not_known_yet_are_not_compared(tmp_path: Path) -> None:
+    written(tmp_path / "t.jsonl", lines(TOKENS, 50, data=DATA))
+    assert forced_lengths(rollout(), tmp_path, None, None) is not None
