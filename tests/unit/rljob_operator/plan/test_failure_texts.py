@@ -7,6 +7,7 @@ import pytest
 from rljob_operator.plan import outdated
 from rljob_operator.plan.attempt import attempt_of
 from rljob_operator.plan.failure import Ending, Kind, ending
+from rljob_operator.plan.observed import ContainerEnd
 from tests.support.operator.observations import (
     at,
     end,
@@ -14,6 +15,7 @@ from tests.support.operator.observations import (
     planned,
     pod,
     running,
+    said,
     spec,
     told,
     waiting_pod,
@@ -116,6 +118,18 @@ def test_how_the_head_ended(fields, kind, reason, message, gone):
     if gone:
         observed = replace(with_pods(running(), without=(HEAD,)), lost_heads=(head,))
     assert ending(attempt_of(observed), at(120)) == Ending(kind, reason, message)
+
+
+def test_a_container_that_ended_without_a_word_has_its_exit_code():
+    head = replace(pod("head"), driver=ContainerEnd(1, "", "", at(100)))
+    assert ending(attempt_of(with_pods(running(), head)), at(120)).message == "The driver ended: exit code 1"
+
+
+def test_a_job_that_is_done_has_no_words_of_a_head_that_ended_otherwise():
+    done = running(training=said(step=10, completed=True))
+    head = replace(pod("head"), driver=end(1, "boom"))
+    for observed in (with_pods(done, head), with_pods(done, without=(HEAD,))):
+        assert ending(attempt_of(observed), at(120)) == Ending(Kind.COMPLETE, "Completed", "")
 
 
 def test_a_head_that_is_gone():
