@@ -52,12 +52,16 @@ class Model(BaseModel):
 
     model_config = ConfigDict(
         alias_generator=to_camel,
+        # For construction in Python; `model_validate` turns it off for documents.
         populate_by_name=True,
         extra="forbid",
         frozen=True,
+        # As the API server: "2" in quotes is no number.
         strict=True,
+        # A default that breaks a rule is found by every test, not by the first user.
         validate_default=True,
         use_attribute_docstrings=True,
+        # JSON has neither.
         allow_inf_nan=False,
     )
 
@@ -113,6 +117,7 @@ class OneOf(Model):
             message=f"set exactly one of {', '.join(names)}",
             cel=f"[{', '.join(f'has(self.{name})' for name in names)}].filter(x, x).size() == 1",
             holds=lambda self: sum(getattr(self, name) is not None for name in cls.one_of) == 1,
+            # About the object itself: an error points at it, and not at a member.
             fields=("",),
         )
         return (exactly_one, *super().all_rules())

@@ -58,6 +58,7 @@ def custom_resource_definition() -> Schema:
                 "listKind": f"{KIND}List",
                 "plural": plural,
                 "singular": KIND.lower(),
+                # `kubectl get rlj`; `kubectl get rl` lists all kinds of the category.
                 "shortNames": ["rlj"],
                 "categories": ["rl"],
             },
@@ -70,6 +71,7 @@ def custom_resource_definition() -> Schema:
                     "additionalPrinterColumns": PRINTER_COLUMNS,
                     "subresources": {
                         "status": {},
+                        # `kubectl scale` and autoscalers know one number: that of the pool that changes most.
                         "scale": {
                             "specReplicasPath": ".spec.pools.fastRollout.replicas",
                             "statusReplicasPath": ".status.fastRolloutReplicas",
@@ -87,6 +89,7 @@ def _root() -> Schema:
     return {
         "description": "A reinforcement-learning job.",
         "type": "object",
+        # Else an object without one would pass, for rules below it are not looked at then.
         "required": ["spec"],
         "properties": {
             "apiVersion": {"type": "string", "description": f"Always {GROUP}/{VERSION}."},
@@ -172,6 +175,7 @@ def _type_schema(annotation: Any, metadata: list[Any]) -> Schema:
         bounds = {_LIST_BOUNDS[key]: value for key, value in _bounds(metadata).items()}
         item = get_args(annotation)[0]
         key = getattr(item, "list_key", None)
+        # Server-side apply then merges items by their key, and each keeps its owner.
         keys = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]} if key else {}
         below = _type_schema(item, [])
         if isinstance(item, type) and issubclass(item, Model) and item.__doc__:
@@ -180,6 +184,7 @@ def _type_schema(annotation: Any, metadata: list[Any]) -> Schema:
     if holds_quantities(metadata):
         return {"type": "object", "maxProperties": 64, "additionalProperties": _QUANTITY}
     if origin is dict and get_args(annotation)[1] is Any:
+        # Else the API server would drop what is in a free-form field.
         return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     if annotation in _SCALARS:
         return {**_SCALARS[annotation], **_bounds(metadata)}

@@ -118,6 +118,7 @@ def _sentence(kind: str, details: ErrorDetails) -> str:
         return f"must be {_KINDS[kind]} (found {value}){_quotes(kind, details['input'])}"
     if kind in _BOUNDS:
         key, words = _BOUNDS[kind]
+        # "must be above 0 (found 0)": the value is the bound, and "0 is above 0" would be false.
         if key in ("gt", "lt"):
             return f"must be {words} {context[key]:g} (found {value})"
         return f"{value} is {words} {context[key]}"

@@ -130,6 +130,7 @@ def _fixed(path: str, optional: bool = False) -> Transition:
     """The field at `path` keeps its value while the job is not suspended."""
     same = f"self.{path} == oldSelf.{path}"
     if optional:
+        # In CEL a field that is not set cannot be compared, only looked for.
         same = f"has(self.{path}) == has(oldSelf.{path}) && (!has(self.{path}) || {same})"
     return Transition(f"{path} {_WHILE_SUSPENDED}", f"oldSelf.suspend || ({same})", path)
 

@@ -40,6 +40,7 @@ def _sections(path: str, model: type[Model]) -> Iterator[str]:
     members = {yaml for yaml, name in zip(fields, model.model_fields, strict=True) if name in _members(model)}
     about = " ".join((model.__doc__ or "").split())
     heading = f"## {path}\n\n{about}"
+    # Members of a union may have no fields of their own, and an empty table says nothing.
     yield heading + ("\n\n| field | type | default | allowed | |\n|---|---|---|---|---|" if fields else "")
     for name, field in fields.items():
         mark = " *one of*" if name in members else ""
