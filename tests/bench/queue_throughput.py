@@ -25,8 +25,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from rljob_runtime.net.auth import ClientKeys, Endpoint, ServerKeys, new_keys
+from rljob_runtime.queue.blocking_client import QueueClient
 from rljob_runtime.queue.broker import Broker
-from rljob_runtime.queue.client import AsyncQueueClient, QueueClient
+from rljob_runtime.queue.client import AsyncQueueClient
 from rljob_runtime.queue.server import QueueServer
 from tests.bench.figures import Figure, record
 

@@ -191,7 +191,7 @@ async def test_a_lease_lasts_as_long_as_its_client(make_site, address):
 CONSUMER = """
 import sys, msgspec
 from rljob_runtime.net.auth import ClientKeys, Endpoint
-from rljob_runtime.queue.client import QueueClient
+from rljob_runtime.queue.blocking_client import QueueClient
 endpoint = msgspec.json.decode(sys.argv[1], type=Endpoint)
 client = QueueClient(endpoint, msgspec.json.decode(sys.argv[2], type=ClientKeys), "trainer")
 print(client.get([1], 10.0)[0].hex(), flush=True)

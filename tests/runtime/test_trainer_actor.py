@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from rljob_runtime.engines.protocol import WeightRef
 from rljob_runtime.net.auth import ClientKeys, Endpoint
-from rljob_runtime.queue.client import QueueClient
+from rljob_runtime.queue.blocking_client import QueueClient
 from rljob_runtime.samples import encode
 from rljob_runtime.trace.analyse.event_files import Tally, read_steps
 from rljob_runtime.trainer.rank_actor import TrainerActor, TrainerSpec

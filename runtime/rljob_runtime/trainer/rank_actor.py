@@ -18,7 +18,8 @@ from rljob_runtime.devices import Devices
 from rljob_runtime.engines.protocol import WeightRef
 from rljob_runtime.net.auth import Endpoint
 from rljob_runtime.net.keys import ClientSide, ServerSide, client_keys, server_keys
-from rljob_runtime.queue.client import QueueClient, QueueError
+from rljob_runtime.queue.blocking_client import QueueClient
+from rljob_runtime.queue.client import QueueError
 from rljob_runtime.samples import Group, decode_group
 from rljob_runtime.site import process_log
 from rljob_runtime.trace.record.event_log import EventLog

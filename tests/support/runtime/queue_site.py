@@ -3,8 +3,9 @@
 from contextlib import contextmanager
 
 from rljob_runtime.net.auth import new_keys
+from rljob_runtime.queue.blocking_client import QueueClient
 from rljob_runtime.queue.broker import Broker
-from rljob_runtime.queue.client import AsyncQueueClient, QueueClient
+from rljob_runtime.queue.client import AsyncQueueClient
 from rljob_runtime.queue.server import QueueServer
 
 SOON = 20.0
