@@ -54,10 +54,16 @@ class OperatorMetrics(KubeObserver):
         )
 
         self.informer_objects = Gauge(
-            "rljob_informer_objects", "Objects held in memory.", ("resource",), registry=registry
+            "rljob_informer_objects",
+            "Objects of which a part is kept in memory.",
+            ("resource",),
+            registry=registry,
         )
         self.informer_lists = Counter(
-            "rljob_informer_lists_total", "Full lists made.", ("resource",), registry=registry
+            "rljob_informer_lists_total",
+            "Times that all objects were listed.",
+            ("resource",),
+            registry=registry,
         )
         self.informer_changes = Counter(
             "rljob_informer_changes_total", "Changes received by watches.", ("resource",), registry=registry
@@ -69,19 +75,21 @@ class OperatorMetrics(KubeObserver):
             registry=registry,
         )
 
-        self.queue_depth = Gauge("rljob_queue_depth", "Keys that are ready and wait.", registry=registry)
+        self.queue_depth = Gauge(
+            "rljob_queue_depth", "RLJobs that are due and wait for a worker.", registry=registry
+        )
         self.queue_delayed = Gauge(
-            "rljob_queue_delayed", "Keys that wait for a time to come.", registry=registry
+            "rljob_queue_delayed", "RLJobs that are to be looked at later.", registry=registry
         )
         self.queue_wait_seconds = Histogram(
             "rljob_queue_wait_seconds",
-            "Time that ready keys waited for a worker.",
+            "Time that due RLJobs waited for a worker.",
             buckets=_SLOW,
             registry=registry,
         )
         self.reconcile_seconds = Histogram(
             "rljob_reconcile_duration_seconds",
-            "Time to reconcile a key, by outcome: done, failed, late (over its time limit).",
+            "Time of one look at an RLJob, by outcome: done, failed, late (over its time limit).",
             ("outcome",),
             buckets=_FAST,
             registry=registry,
