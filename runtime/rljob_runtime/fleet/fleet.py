@@ -14,10 +14,12 @@ import itertools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from rljob_runtime.engines.protocol import Engine, EngineDied, WeightRef
 from rljob_runtime.fleet.member import FleetTimes, Member
+from rljob_runtime.fleet.reporting import report_seconds
 from rljob_runtime.fleet.scaling import WorkerSlot, decide
 from rljob_runtime.fleet.worker_spec import Workers, WorkerSpec
 from rljob_runtime.restarts import RestartBudget
@@ -303,6 +305,8 @@ class Fleet:
         worker = member.worker
         slot = EngineSlot(engine, worker.pool, worker.limit, worker.events, devices=worker.devices)
         try:
+            slot.kv_tokens = (await engine.load_snapshot()).kv_tokens
+            engine.on_progress(partial(self._pool.progressed, slot), report_seconds(len(self._members)))
             await self._enter(member, slot)
         # Also when it is cancelled: a process without a slot would keep its accelerators.
         except BaseException:

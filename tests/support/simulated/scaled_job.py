@@ -23,6 +23,8 @@ from tests.support.simulated.simulated_job import Scenario, SimulatedJob
 
 DETECTION_SECONDS = 15.0
 """Until Ray finds a node dead that does not answer."""
+KV_TOKENS = 4096
+"""What each engine says of its KV cache."""
 
 
 class PodEngine(FakeEngine):
@@ -167,7 +169,9 @@ class ScaledJob(SimulatedJob):
         # The pod went while its worker started.
         if not self.cluster.nodes[node.id].resources:
             raise EngineDied(f"{node.id} takes no actor")
-        engine = PodEngine(worker.name, scenario.length_of, scenario.max_running, scenario.timing)
+        engine = PodEngine(
+            worker.name, scenario.length_of, scenario.max_running, scenario.timing, kv_tokens=KV_TOKENS
+        )
         engine.cluster = self.cluster
         self.cluster.engines[node.id].append(engine)
         await engine.start(self.controller.bound.version_at(self.first_step))

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from itertools import pairwise
 from typing import Any
 
 from rljob_runtime.engines.protocol import WeightRef
 from rljob_runtime.restarts import GivenUp
-from tests.support.simulated.scaled_job import DETECTION_SECONDS, PodEngine, ScaledJob
+from tests.support.simulated.scaled_job import DETECTION_SECONDS, KV_TOKENS, PodEngine, ScaledJob
 from tests.support.simulated.simulated_job import Scenario
 
 Script = Callable[[ScaledJob], Coroutine[Any, Any, None]]
@@ -218,3 +219,24 @@ def test_an_engine_that_dies_while_it_loads_its_first_weights_is_started_again()
         assert pod in job.serving
 
     run(script, engines=1)
+
+
+def test_routing_knows_how_far_responses_are_and_how_much_an_engine_holds():
+    """Responses of 200 tokens take 2 s; until the first ends routing is at most half a second behind."""
+    behind = []
+
+    async def script(job: ScaledJob) -> None:
+        while not any(slot.running for slot in job.pool.slots):  # noqa: ASYNC110 - virtual time
+            await asyncio.sleep(0.1)
+        for _ in range(15):
+            await asyncio.sleep(0.1)
+            states = list(job.pool.router.book.engines.values())
+            assert {state.shape.kv_tokens for state in states} == {KV_TOKENS}
+            known = sum(request.tokens for state in states for request in state.running.values())
+            generated = [(await slot.engine.load_snapshot()).generated_tokens for slot in job.pool.slots]
+            behind.append((sum(generated) - known) / sum(len(state.running) for state in states))
+
+    run(script, steps=20)
+    # A step takes 10 ms: half a second is 50 tokens of each request.
+    assert min(behind) >= 0 and max(behind) <= 50
+    assert sum(before > after for before, after in pairwise(behind)) == 3, "the news of 1.5 seconds"
