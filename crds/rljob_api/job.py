@@ -189,6 +189,18 @@ class Spec(Model):
             holds=lambda self: self.training.rollout.engine.torch is None or self.accelerator == "cpu",
             fields=("training.rollout.engine.torch", "accelerator"),
         ),
+        Rule(
+            message="training.rollout.engine.vllm.speculation is for accelerator: nvidia and cpu, where"
+            " vLLM's check of drafts is known to keep the distribution",
+            cel="self.accelerator != 'ascend' || !has(self.training.rollout.engine.vllm)"
+            " || !has(self.training.rollout.engine.vllm.speculation)",
+            holds=lambda self: (
+                self.accelerator != "ascend"
+                or self.training.rollout.engine.vllm is None
+                or self.training.rollout.engine.vllm.speculation is None
+            ),
+            fields=("training.rollout.engine.vllm.speculation", "accelerator"),
+        ),
         _transport_needs("nccl", "nvidia"),
         _transport_needs("hccl", "ascend"),
         *(_probe_needs(pool) for pool in ("fastRollout", "heavyRollout")),

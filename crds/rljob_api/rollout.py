@@ -8,6 +8,39 @@ from rljob_api.base import Model, OneOf, Rule
 from rljob_api.routing import Routing
 
 
+class SuffixDrafts(Model):
+    """Drafts from the response's own text and from finished responses to the same prompt."""
+
+    kept_tokens: int = Field(default=1_048_576, ge=1, le=1_073_741_824)
+    """Most tokens of finished responses that an engine keeps to draft from; the oldest prompts' go first. A
+    token takes 4 bytes, and about 100 more while responses to the same prompt are being drafted."""
+
+
+class NgramDrafts(Model):
+    """Drafts from the response's own text, its prompt included, alone."""
+
+
+class Speculation(OneOf):
+    """Drafting without a draft model. The longest run of tokens at a response's end that was seen before is
+    looked up; what followed it then is the draft. The model computes all drafted tokens in one step and keeps
+    them by rejection sampling, so responses have the same distribution and the same log-probabilities as
+    without. It pays where few requests run and texts repeat themselves or each other."""
+
+    one_of: ClassVar[tuple[str, ...]] = ("suffix", "ngram")
+
+    suffix: SuffixDrafts | None = None
+    """Draft from the response's own text and from finished responses to the same prompt."""
+    ngram: NgramDrafts | None = None
+    """Draft from the response's own text alone."""
+    draft_tokens: int = Field(default=8, ge=1, le=64)
+    """Longest draft, in tokens. A draft is not longer than the run of tokens that was found either."""
+    minimum_match: int = Field(default=3, ge=1, le=64)
+    """Fewest tokens at a response's end that must be found again for a draft."""
+    at_most_running: int = Field(default=8, ge=1, le=65536)
+    """Draft only while an engine runs no more requests than this: with many, an accelerator has no time left
+    over to check drafts."""
+
+
 class VllmEngine(Model):
     """vLLM, one AsyncLLM for each rollout worker."""
 
@@ -21,6 +54,9 @@ class VllmEngine(Model):
     """Most tokens in one engine step. Default: vLLM's."""
     prefix_caching: bool = True
     """Share the KV cache of equal prompt prefixes."""
+    speculation: Speculation | None = None
+    """Several tokens a step for the last, long responses of a batch. Default: off. It costs the rest of the
+    batch something: vLLM prepares a step while the last one runs only where nothing is drafted this way."""
     additional_config: dict[str, Any] = Field(default_factory=dict)
     """Passed to the platform plug-in. vllm-ascend needs {"rl_config": {"enabled": true}} for weight updates;
     `accelerator: ascend` sets that."""

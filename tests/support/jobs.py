@@ -53,6 +53,13 @@ GOOD: dict[str, dict[str, Any]] = {
     },
     "pull over the network": {"training.async.weightSync": {"pull": {}, "transport": "tcp"}},
     "pull over shared memory": {"training.async.weightSync": {"pull": {}, "transport": "shm"}},
+    "drafts from siblings": {
+        "training.rollout.engine": {"vllm": {"speculation": {"suffix": {"keptTokens": 1000}}}},
+    },
+    "drafts from the own text, on GPUs": {
+        "accelerator": "nvidia",
+        "training.rollout.engine": {"vllm": {"speculation": {"ngram": {}, "draftTokens": 4}}},
+    },
     "several GPUs to an engine": {"accelerator": "nvidia", "pools.fastRollout.acceleratorsPerWorker": 4},
     "any head width on GPUs": {"accelerator": "nvidia", "training.model.random.headDim": 16},
     "any head width with torch": {
@@ -158,6 +165,16 @@ BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
         {"pools.trainer.acceleratorsPerWorker": 2},
         f"{_POOLS}.trainer.acceleratorsPerWorker",
         "must be 1 with accelerator: cpu",
+    ),
+    "speculation on Ascend": (
+        {"accelerator": "ascend", "training.rollout.engine": {"vllm": {"speculation": {"suffix": {}}}}},
+        f"{_TRAINING}.rollout.engine.vllm.speculation",
+        "speculation is for accelerator: nvidia and cpu",
+    ),
+    "two ways to draft": (
+        {"training.rollout.engine": {"vllm": {"speculation": {"suffix": {}, "ngram": {}}}}},
+        f"{_TRAINING}.rollout.engine.vllm.speculation",
+        "set exactly one of suffix, ngram (found suffix and ngram)",
     ),
     "a torch engine on accelerators": (
         {"accelerator": "nvidia", "training.rollout.engine": {"torch": {}}},

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from rljob_api.rollout import VllmEngine as VllmOptions
+from rljob_runtime.engines.finished_texts import FinishedTexts
 from rljob_runtime.engines.progress import ProgressReports
 from rljob_runtime.engines.protocol import (
     EngineDied,
@@ -86,6 +87,8 @@ class VllmEngine:
             threads,
             seed,
         )
+        self._speculation = self._shape.options.speculation
+        self._finished = FinishedTexts(self._speculation) if self._speculation is not None else None
         self._tensors: Shapes = {}
         self._tickets: dict[str, _Ticket] = {}
         self._paused = False
@@ -119,6 +122,8 @@ class VllmEngine:
             # A sentinel is readable once its process has ended.
             loop.add_reader(process.sentinel, self._on_exit, process)
         await self._guarded(self._live_core().label(version))
+        if self._speculation is not None:
+            await self._guarded(self._live_core().start_drafting(self._speculation))
         self.version = version
 
     async def submit(self, request: Request) -> Generation:
@@ -132,7 +137,9 @@ class VllmEngine:
                 await self._guarded(ticket.gate)
             if ticket.aborted:
                 return self._generation(ticket, None)
-            return self._generation(ticket, await self._run(ticket))
+            got = self._generation(ticket, await self._run(ticket))
+            await self._teach(request, got)
+            return got
         finally:
             del self._tickets[request.request_id]
             ticket.ended.set_result(None)
@@ -236,6 +243,15 @@ class VllmEngine:
             await core.abort(ticket.request.request_id)
             raise
         return output.outputs[0]
+
+    async def _teach(self, request: Request, got: Generation) -> None:
+        """Let the drafts for those that run on draw on a response that ended."""
+        if self._finished is None:
+            return
+        self._finished.add(request, got)
+        texts = self._finished.due(len(self._tickets) - 1)
+        if texts:
+            await self._guarded(self._live_core().learn(texts))
 
     async def _enter(self, ticket: _Ticket, core: VllmCore) -> Any:
         """Hand the ticket's request to the core; `pause` waits for those that are half-way in."""

@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from rljob_api.rollout import Speculation
 from rljob_api.rollout import VllmEngine as VllmOptions
+from rljob_runtime.engines.finished_texts import FinishedText
 from rljob_runtime.engines.protocol import PauseMode, Request, Sampling
+from rljob_runtime.engines.vllm_drafter import PROMPT_TOKENS, PROPOSER
 from rljob_runtime.engines.vllm_extension import HOST_VARIABLE
 from rljob_runtime.weights.collective import Rendezvous
 from rljob_runtime.weights.contents import Shapes
@@ -93,6 +96,12 @@ def arguments(shape: VllmShape) -> dict[str, Any]:
     }
     if options.max_batched_tokens is not None:
         chosen["max_num_batched_tokens"] = options.max_batched_tokens
+    if options.speculation is not None:
+        chosen["speculative_config"] = {
+            "method": "custom_class",
+            "model": PROPOSER,
+            "num_speculative_tokens": options.speculation.draft_tokens,
+        }
     if cpu and shape.tensor_parallel == 1:
         # The model runs in the engine core's process. By its short name "uni" vLLM overrules it on CPUs, to
         # bind threads to cores in a worker process; here nothing is bound, and that process would cost
@@ -154,9 +163,15 @@ class VllmCore:
             flat_logprobs=True,
             detokenize=False,
             output_kind=self._final_only,
+            extra_args=self._extra_arguments(request),
         )
         prompt = {"prompt_token_ids": [int(token) for token in request.tokens]}
         return await self._llm.add_request(request.request_id, prompt, parameters)
+
+    def _extra_arguments(self, request: Request) -> dict[str, int] | None:
+        if self._shape.options.speculation is None:
+            return None
+        return {PROMPT_TOKENS: len(request.tokens) - request.generated}
 
     async def abort(self, request_id: str) -> None:
         await self._llm.abort(request_id)
@@ -172,6 +187,19 @@ class VllmCore:
 
     async def resume(self) -> None:
         await self._client.resume_scheduler_async()
+
+    async def start_drafting(self, options: Speculation) -> None:
+        """Draft from now on; once, before the first request."""
+        await self._llm.collective_rpc("start_drafting", args=(options.model_dump(by_alias=True),))
+
+    async def learn(self, texts: list[FinishedText]) -> None:
+        """Draft from these responses."""
+        await self._llm.collective_rpc("learn", args=(texts,))
+
+    async def drafting_counts(self) -> tuple[int, int]:
+        """Tokens drafted, and tokens of these kept, since the start."""
+        [drafted, accepted], *_ = await self._llm.collective_rpc("drafting_counts")
+        return drafted, accepted
 
     async def load_folder(self, folder: Path) -> None:
         await self._llm.collective_rpc("load_folder", args=(str(folder),))

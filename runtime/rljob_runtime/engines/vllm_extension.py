@@ -1,4 +1,5 @@
-"""What runs inside vLLM's own processes: loading weights from a folder, and ending with the host process.
+"""What runs inside vLLM's own processes: loading weights from a folder, drafting, and ending with the host
+process.
 
 vLLM mixes `WeightLoader` into its worker class, so `self` is the worker. Importing this module in a process
 that an engine started makes that process end when the engine's host process does, however that ends.
@@ -13,6 +14,10 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
+
+from rljob_api.rollout import Speculation
+from rljob_runtime.engines.drafter import Drafter
+from rljob_runtime.engines.finished_texts import FinishedText
 
 HOST_VARIABLE = "RLJOB_ENGINE_HOST"
 """Environment variable with the id of the process that the engine belongs to."""
@@ -34,6 +39,54 @@ class WeightLoader:
         if self.device.type != "cpu":
             # The copies run on the device's own time; the answer is to mean that they are done.
             torch.accelerator.synchronize()
+
+    def start_drafting(self: Any, options: dict[str, Any]) -> None:
+        """Draft as a Speculation says, given in YAML names."""
+        speculation = Speculation.model_validate(options)
+        kept = speculation.suffix.kept_tokens if speculation.suffix is not None else 0
+        runner = self.model_runner
+        if self.device.type == "cpu":
+            repair_rejection_sampler()
+        drafter = Drafter(speculation.draft_tokens, speculation.minimum_match, kept)
+        runner.drafter.start(runner, drafter, speculation.at_most_running)
+        # A draft model must have room for a whole draft, else vLLM drafts zeros for all requests, for which
+        # it needs a CUDA stream even on CPUs. Our drafts end where the room does.
+        runner.effective_drafter_max_model_len = runner.max_model_len + speculation.draft_tokens
+
+    def learn(self: Any, texts: list[FinishedText]) -> None:
+        """Draft from these responses."""
+        for prompt, response in texts:
+            self.model_runner.drafter.learn(prompt, response)
+
+    def drafting_counts(self: Any) -> tuple[int, int]:
+        """Tokens drafted, and tokens of these kept, since the start."""
+        drafter = self.model_runner.drafter
+        return drafter.drafted_tokens, drafter.accepted_tokens
+
+
+def repair_rejection_sampler() -> None:
+    """Let vLLM's rejection sampler know the requests' temperature and top-k on CPUs.
+
+    There it repeats them for each drafted token by a kernel for 64-bit integers that fills a copy: what it
+    goes on with is memory that nobody wrote, and drafts are checked against wrong probabilities.
+    """
+    from vllm.v1.sample import rejection_sampler
+
+    rejection_sampler.expand_batch_to_tokens = _for_each_draft
+
+
+def _for_each_draft(
+    values: torch.Tensor,
+    ends: torch.Tensor,
+    drafts: int,
+    replace_from: float = 0,
+    replace_to: float = 0,
+) -> torch.Tensor:
+    """The value of each drafted token's request, shape (drafts,), `replace_to` where it is `replace_from`.
+    `values` has one for each request, `ends` the number of tokens drafted up to each: both (requests,)."""
+    counts = torch.diff(ends, prepend=ends.new_zeros(1))
+    chosen = values.masked_fill(values == replace_from, replace_to)
+    return chosen.repeat_interleave(counts, output_size=drafts)
 
 
 def _tensors(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:

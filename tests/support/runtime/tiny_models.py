@@ -45,6 +45,15 @@ def tiny_model(folder: Path, family: Family = "qwen3", tied: bool = False, seed:
     return folder
 
 
+def sharp_model(folder: Path, sharpness: float = 100.0) -> Path:
+    """A tiny model that is sure of its next token, so that its responses go in circles; returns `folder`."""
+    file = tiny_model(folder) / "model.safetensors"
+    weights = load_file(file)
+    weights["lm_head.weight"] *= sharpness
+    save_file(weights, file, metadata={"format": "pt"})
+    return folder
+
+
 def perturbed(base: Path, folder: Path, seed: int, scale: float = 0.1) -> Path:
     """Weights of `base` plus noise, published in `folder` as a trainer's store would; returns `folder`."""
     generator = torch.Generator().manual_seed(seed)

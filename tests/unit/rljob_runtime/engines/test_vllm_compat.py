@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rljob_api.rollout import VllmEngine
+from rljob_api.rollout import Speculation, VllmEngine
 from rljob_runtime.engines.protocol import Sampling
 from rljob_runtime.engines.vllm_compat import Accelerator, VllmShape, arguments, environment
 
@@ -54,6 +54,17 @@ def shape(accelerator: Accelerator = "cpu", tensor_parallel: int = 1, **options:
         (shape(), {"max_num_batched_tokens": None, "enable_prefix_caching": True}),
         (shape(maxBatchedTokens=2048, prefixCaching=False), {"max_num_batched_tokens": 2048}),
         (shape(prefixCaching=False), {"enable_prefix_caching": False}),
+        (shape(), {"speculative_config": None}),
+        (
+            shape("nvidia", speculation=Speculation.model_validate({"suffix": {}, "draftTokens": 5})),
+            {
+                "speculative_config": {
+                    "method": "custom_class",
+                    "model": "rljob_runtime.engines.vllm_drafter.Proposer",
+                    "num_speculative_tokens": 5,
+                }
+            },
+        ),
     ],
 )
 def test_arguments(built: VllmShape, expected: dict[str, object]) -> None:

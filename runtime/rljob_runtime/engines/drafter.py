@@ -1,0 +1,130 @@
+"""Guesses the next tokens of responses from what was said before: in the response's own text, and in
+finished responses to the same prompt.
+
+A guess costs no model: the longest run of tokens at a response's end is looked up, and what followed it
+before is the guess. An engine checks the guesses by rejection sampling, so they change how fast tokens come
+and never which distribution they are from. Pure: whoever runs it brings texts and takes drafts.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rljob_runtime.engines.text_index import Match, TextIndex
+
+LONGEST_MATCH = 64
+"""Tokens that are compared at most; a longer match would not say more."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A response that runs."""
+
+    request_id: str
+    tokens: NDArray[np.int32]
+    """Its prompt and what it has so far, shape (length,)."""
+    prompt: bytes
+    """What its finished siblings were learned under."""
+    room: int
+    """Most tokens to draft; 0 while it computes its prompt."""
+
+
+@dataclass
+class _Siblings:
+    """Finished responses to one prompt."""
+
+    texts: list[NDArray[np.int32]] = field(default_factory=list)
+    index: TextIndex | None = None
+    """None while no response to the prompt runs here."""
+    read: int = 0
+    """How many of `texts` are in the index."""
+
+    @property
+    def tokens(self) -> int:
+        return sum(len(text) for text in self.texts)
+
+
+class Drafter:
+    """Drafts for the responses of one engine."""
+
+    def __init__(self, draft_tokens: int, minimum_match: int, kept_tokens: int) -> None:
+        """`draft_tokens` is the longest draft; `minimum_match` how many tokens must agree at least;
+        `kept_tokens` how many tokens of finished responses are kept, the oldest prompts going first."""
+        self._draft_tokens = draft_tokens
+        self._minimum_match = minimum_match
+        self._kept_tokens = kept_tokens
+        self._held = 0
+        self._siblings: dict[bytes, _Siblings] = {}
+        self._own: dict[str, TextIndex] = {}
+
+    @property
+    def held_tokens(self) -> int:
+        """Tokens of finished responses that are kept."""
+        return self._held
+
+    def learn(self, prompt: bytes, response: NDArray[np.int32]) -> None:
+        """Draft from `response`, shape (length,), for requests whose prompt is `prompt`."""
+        siblings = self._siblings.setdefault(prompt, _Siblings())
+        siblings.texts.append(response)
+        self._held += len(response)
+        while self._held > self._kept_tokens:
+            self._held -= self._siblings.pop(next(iter(self._siblings))).tokens
+
+    def draft(self, rows: list[Row]) -> list[list[int]]:
+        """Guesses for each of the responses that run, possibly none.
+
+        Reads at most one request's and one finished response's text from the beginning, so that no call
+        takes long: where more is new, the first drafts after it are shorter.
+        """
+        self._forget(rows)
+        self._read_one_sibling(rows)
+        self._follow(rows)
+        return [self._draft_one(row) for row in rows]
+
+    def rest(self) -> None:
+        """Nothing is drafted for now: give up what was made to draft fast."""
+        self._forget([])
+
+    def _forget(self, rows: list[Row]) -> None:
+        for name in self._own.keys() - {row.request_id for row in rows}:
+            del self._own[name]
+        prompts = {row.prompt for row in rows}
+        for prompt, siblings in self._siblings.items():
+            if siblings.index is not None and prompt not in prompts:
+                siblings.index, siblings.read = None, 0
+
+    def _read_one_sibling(self, rows: list[Row]) -> None:
+        for row in rows:
+            siblings = self._siblings.get(row.prompt)
+            if siblings is not None and siblings.read < len(siblings.texts):
+                siblings.index = siblings.index or TextIndex(self._minimum_match)
+                siblings.index.extend(siblings.texts[siblings.read])
+                siblings.index.end_text()
+                siblings.read += 1
+                return
+
+    def _follow(self, rows: list[Row]) -> None:
+        """Read what is new in the texts that are followed, and begin to follow one more."""
+        for row in rows:
+            if row.request_id in self._own:
+                index = self._own[row.request_id]
+                index.extend(row.tokens[len(index) :])
+        for row in rows:
+            if row.request_id not in self._own:
+                self._own[row.request_id] = TextIndex(self._minimum_match)
+                self._own[row.request_id].extend(row.tokens)
+                return
+
+    def _draft_one(self, row: Row) -> list[int]:
+        siblings, tail = self._siblings.get(row.prompt), row.tokens[-LONGEST_MATCH:]
+        found: list[tuple[Match, TextIndex]] = []
+        for index in (self._own.get(row.request_id), siblings.index if siblings is not None else None):
+            match = index.longest(tail) if index is not None else None
+            if match is not None and index is not None:
+                found.append((match, index))
+        if not found:
+            return []
+        match, index = max(found, key=lambda one: one[0].length)
+        # As long as the match: what agreed for long goes on agreeing.
+        return index.continuation(match.start, min(match.length, self._draft_tokens, row.room))

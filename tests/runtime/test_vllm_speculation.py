@@ -1,0 +1,99 @@
+"""The vLLM engine while it drafts: the contract of all engines, exact probabilities and versions, and that
+drafts are made where they should be and kept."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import numpy as np
+import pytest
+import pytest_asyncio
+
+from rljob_api.rollout import VllmEngine as VllmOptions
+from rljob_runtime.engines.protocol import Request, Sampling
+from rljob_runtime.engines.vllm import VllmEngine
+from tests.runtime.test_engine_contract import (  # collected here too, for the engine of this file
+    LENGTH,
+    SLOTS,
+    Subject,
+    test_a_response_ends_where_the_engine_is_full,
+    test_abort_returns_what_there_is_and_leaves_the_others_alone,
+    test_an_aborted_response_continues_in_a_new_request,
+    test_every_token_carries_the_version_it_was_sampled_from,
+    test_pause_abort_returns_every_partial_response,
+    test_pause_keep_stands_still_and_goes_on,
+    test_pause_wait_lets_running_requests_finish,
+)
+from tests.support.runtime.engines import load, started
+from tests.support.runtime.tiny_models import check_log_probs, published, sharp_model, vllm_device
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+
+__all__ = [
+    "test_a_response_ends_where_the_engine_is_full",
+    "test_abort_returns_what_there_is_and_leaves_the_others_alone",
+    "test_an_aborted_response_continues_in_a_new_request",
+    "test_every_token_carries_the_version_it_was_sampled_from",
+    "test_pause_abort_returns_every_partial_response",
+    "test_pause_keep_stands_still_and_goes_on",
+    "test_pause_wait_lets_running_requests_finish",
+]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def subject(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Subject]:
+    folder = sharp_model(tmp_path_factory.mktemp("speculation") / "model")
+    device = vllm_device()
+    options = device.pop("options", VllmOptions()).model_dump(by_alias=True) | {
+        "speculation": {
+            "suffix": {},
+            "draftTokens": 6,
+            "minimumMatch": 2,
+            "atMostRunning": SLOTS,
+        }
+    }
+    engine = VllmEngine(
+        "drafting", folder, Sampling(), SLOTS, LENGTH, options=VllmOptions.model_validate(options), **device
+    )
+    async with started(engine, version=3) as engine:
+        yield Subject(engine, folder)
+
+
+async def sharpen(subject: Subject) -> None:
+    """Back to the weights that the engine began with, which make it sure of its next token."""
+    version = (await subject.engine.load_snapshot()).version + 1
+    published(subject.folder)
+    await load(subject.engine, version, subject.folder)
+
+
+async def counts(subject: Subject) -> tuple[int, int]:
+    assert isinstance(subject.engine, VllmEngine)
+    return await subject.engine._live_core().drafting_counts()
+
+
+async def test_drafts_from_the_own_text_are_kept_and_log_probabilities_stay_the_trainer_s(
+    subject: Subject,
+) -> None:
+    await sharpen(subject)
+    drafted, kept = await counts(subject)
+    asked = subject.asks(4)
+    results = await asyncio.gather(*subject.launch(asked))
+    now_drafted, now_kept = await counts(subject)
+    assert now_kept - kept > sum(len(got.tokens) for got in results) / 4
+    assert now_drafted - drafted >= now_kept - kept
+    version = results[0].spans[0].version
+    check_log_probs(subject.folder, {version: subject.folder}, zip(asked, results, strict=True))
+
+
+async def test_drafts_come_from_finished_siblings(subject: Subject) -> None:
+    """Pairs of requests go on from the same tokens: to one they are a prompt of its own, to the other the
+    prompt and the first tokens of a response that finished."""
+    await sharpen(subject)
+    drafted = {"alone": 0, "with a sibling": 0}
+    for asked in [subject.ask(max_tokens=8) for _ in range(12)]:
+        got = await subject.engine.submit(asked)
+        begun = np.concatenate([asked.tokens, got.tokens[:3]])
+        for case, generated in (("alone", 0), ("with a sibling", 3)):
+            before, _ = await counts(subject)
+            await subject.engine.submit(Request(f"{asked.request_id} {case}", begun, 4, 0, generated))
+            drafted[case] += (await counts(subject))[0] - before
+    assert drafted["with a sibling"] >= drafted["alone"] + 6
