@@ -41,6 +41,7 @@ class Fence:
     def extend(self, deadline: float) -> None:
         """The lease was renewed. A fence that was closed stays closed."""
         if self.closed is None:
+            # A renewal never shortens what was held before.
             self._deadline = max(self._deadline, deadline)
 
     def close(self, why: str) -> None:

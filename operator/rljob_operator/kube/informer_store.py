@@ -39,6 +39,7 @@ class InformerStore(Generic[OwnerT, ValueT]):
         """An object is there, or has changed."""
         changed = []
         before = self._owner.get(key)
+        # The one before must hear of it, too: what it had is gone.
         if before is not None and before != owner:
             changed += self.drop(key)
         siblings = self._by_owner.setdefault(owner, {})

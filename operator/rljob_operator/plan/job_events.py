@@ -35,6 +35,7 @@ def events(observed: Observed, spec: Spec | None, new: Status) -> tuple[Event, .
         and old.cluster_name is not None
         and old.cluster_name == new.cluster_name
     ):
+        # Both compare the pods of one attempt: where another one begins, all of them differ.
         told += [*_sizes(old, new), *_losses(observed, new)]
     told += [*_refusals(old, new), *_outdated(old, new), *_ends(old, new)]
     return tuple(told)
@@ -46,6 +47,7 @@ def _event(kind: Literal["Normal", "Warning"], why: str, message: str) -> Event:
 
 def _attempts(old: Status, new: Status) -> Iterator[Event]:
     name, before, made = old.cluster_name, reason(old, "PodsReady"), reason(new, "PodsReady")
+    # Told when the status stops saying that it is being made, not with the request, which may be refused.
     asked = name is not None and name == new.cluster_name and (before == _MAKING or _unmade(old))
     if asked and made != _MAKING and made not in _REFUSALS:
         yield _event("Normal", "CreatedRayCluster", f"Created RayCluster {name}")
@@ -97,11 +99,13 @@ def _sizes(old: Status, new: Status) -> Iterator[Event]:
             yield _event("Normal", "ScaledUp", f"{GROUPS[pool]} {before} → {after}")
     now = {entry.pool: entry for entry in new.scale_downs}
     for entry in old.scale_downs:
+        # The entry goes with the last pod that it names.
         if entry.victims and entry.pool not in now:
             gone = len(entry.victims)
             yield _event(
                 "Normal", "ScaledDown", f"{GROUPS[entry.pool]}: {gone} removed, {entry.replicas} wanted"
             )
+    # Once for each wish, which `asked_time` tells from the one before.
     asked = {entry.pool: entry for entry in old.scale_downs if entry.timed_out}
     for entry in new.scale_downs:
         if entry.timed_out and (entry.pool not in asked or asked[entry.pool].asked_time != entry.asked_time):
@@ -160,5 +164,6 @@ def _ends(old: Status, new: Status) -> Iterator[Event]:
         if holds(new, kind) and not holds(old, kind):
             end = condition(new, kind)
             if end is not None:
+                # Completed is the only reason of Complete.
                 words = end.message if kind == "Complete" else f"{end.reason}: {end.message}"
                 yield _event("Normal" if kind == "Complete" else "Warning", kind, words)

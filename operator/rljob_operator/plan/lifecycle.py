@@ -52,6 +52,7 @@ def advance(observed: Observed, spec: Spec, now: datetime) -> Step:
     if end is not None:
         return _ended(observed, spec, status, end, now)
     status = queueing.clocked(status, attempt, now)
+    # Also of a job that is to be suspended: its deadlines are None then.
     given_up = _too_long(observed, spec, status, now) or _never_ready(observed, spec, status, attempt, now)
     if given_up is not None:
         done = finish.completed(status, job, spec, "", now) if attempt.completed else None
@@ -88,6 +89,7 @@ def _ended(observed: Observed, spec: Spec, status: Status, end: Ending, now: dat
     failures = status.failures + (end.kind is Kind.FAILED)
     status = status.model_copy(update={"failures": failures})
     limit = spec.run_policy.backoff_limit
+    # The limit counts retries: with 0 the first failure is the last.
     if end.kind is Kind.FAILED and failures > limit:
         text = f"Attempts that failed: {failures}; backoffLimit is {limit}. {end.message}"
         return Step(finish.failed(status, generation, "BackoffLimitExceeded", text, now))
@@ -101,6 +103,7 @@ def _awaiting_restart(status: Status, end: Ending, generation: int, now: datetim
     if end.kind is Kind.FAILED:
         delay = failure.failure_backoff(status.failures)
     else:
+        # A cluster that takes each attempt soon after its start is left alone for longer and longer.
         begun = moment(status.attempt_time) if status.attempt_time is not None else now
         delay = failure.disruption_backoff((now - begun).total_seconds(), status.restarts)
     over = status.model_copy(

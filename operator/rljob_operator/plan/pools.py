@@ -43,6 +43,7 @@ def count(observed: Observed, spec: Spec) -> Status:
     """The observed status with its counts brought up to date: those of the running attempt's pods or, between
     two attempts, of whatever pods are left."""
     job, attempt = observed.job, attempt_of(observed)
+    # Between two attempts the counts go down to 0 as the pods of the last one end.
     pods = (
         own_pods(observed) if attempt is None else tuple(p for pool in attempt.workers.values() for p in pool)
     )

@@ -17,6 +17,7 @@ class Nvidia:
     def worker(self, spec: Spec) -> Template:
         """Nodes whose GPUs are kept for who asks for them are tainted with `nvidia.com/gpu`, or with the
         resource's own name (the convention of the ExtendedResourceToleration admission plugin)."""
+        # Sorted: the same RLJob is rendered the same each time.
         taints = sorted({"nvidia.com/gpu", spec.resource_name or "nvidia.com/gpu"})
         tolerations = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in taints]
         return {"spec": {"tolerations": tolerations}}
