@@ -22,6 +22,7 @@ from rljob_runtime.groups.state import RolloutSettings
 from rljob_runtime.rollout.pool import EnginePool, EngineSlot
 from rljob_runtime.rollout.rollouter import Rollouter
 from rljob_runtime.rollout.weight_sync import EngineSync, Pull, Push
+from rljob_runtime.routing.policy import Policy
 from rljob_runtime.samples import Group, Prompt
 from rljob_runtime.simulate.virtual_loop import run_virtual
 from rljob_runtime.trace.record.event_log import EventLog
@@ -66,6 +67,10 @@ class Scenario:
     in_flight: PauseMode | None = "keep"
     """How pushes interrupt; None is the pull plan."""
     engines: int = 2
+    heavy_engines: int = 0
+    """Further engines, of the heavy pool."""
+    policy: Callable[[], Policy] = Policy
+    """Where requests go."""
     max_running: int = 64
     timing: FakeTiming = field(default_factory=lambda: FakeTiming(step_seconds=0.01, load_seconds=0.02))
     train_seconds: float = 0.5
@@ -122,7 +127,7 @@ class SimulatedJob:
             bound, total, len(self.ledger), scenario.capacity_groups, refill
         )
         uids = None if refill is not None and refill.endless else total
-        self.pool = EnginePool(loop.time, self._engine_lost)
+        self.pool = EnginePool(loop.time, self._engine_lost, scenario.policy())
         self.pool.step = self.first_step
         self.rollouter = Rollouter(
             RolloutSettings(scenario.samples_per_prompt, scenario.max_response_tokens, 0, scenario.forced),
@@ -137,6 +142,8 @@ class SimulatedJob:
             )
             for _ in range(scenario.engines):
                 await self.add_engine(bound.version_at(self.first_step))
+            for _ in range(scenario.heavy_engines):
+                await self.add_engine(bound.version_at(self.first_step), "heavy")
             rolling = tasks.create_task(self.rollouter.run())
             self.loop = TrainingLoop(
                 LoopSettings(
@@ -160,14 +167,15 @@ class SimulatedJob:
     async def _activity(self) -> Activity:
         raise AssertionError("nobody asks before a step has waited for days")
 
-    async def add_engine(self, version: int) -> None:
+    def make_engine(self, name: str) -> FakeEngine:
         scenario = self.scenario
+        return FakeEngine(name, scenario.length_of, scenario.max_running, scenario.timing)
+
+    async def add_engine(self, version: int, pool: str = "fast") -> None:
         self.engines_made += 1
-        engine = FakeEngine(
-            f"engine-{self.engines_made}", scenario.length_of, scenario.max_running, scenario.timing
-        )
+        engine = self.make_engine(f"engine-{self.engines_made}")
         await engine.start(version)
-        slot = EngineSlot(engine, "fast", scenario.max_running, self.events, version)
+        slot = EngineSlot(engine, pool, self.scenario.max_running, self.events, version)
         self.pool.add(slot)
         self.pool.join(slot)
 
@@ -175,9 +183,8 @@ class SimulatedJob:
         async def replace() -> None:
             await asyncio.sleep(1.0)
             newest = self.plan.newest
-            await self.add_engine(
-                newest.version if newest else self.controller.bound.version_at(self.first_step)
-            )
+            version = newest.version if newest else self.controller.bound.version_at(self.first_step)
+            await self.add_engine(version, slot.pool)
 
         self.tasks.create_task(replace())
 
