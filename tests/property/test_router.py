@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from rljob_runtime.routing.adaptive import Adaptive
 from rljob_runtime.routing.book import Book
 from rljob_runtime.routing.fixed import Adjacent, Interleaved
 from rljob_runtime.routing.policy import Policy
@@ -34,6 +35,8 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "interleaved": lambda: Interleaved(4),
     "restless": Restless,
     "probe": lambda: ProbePolicy(ProbeSettings(3, heavy_share=0.4, cap_factor=1.0)),
+    "adaptive": lambda: Adaptive(100, plan_seconds=0.5),
+    "adaptive, plans rarely": lambda: Adaptive(100, plan_seconds=5.0),
     "two probes, moves": lambda: ProbePolicy(ProbeSettings(4, 2, heavy_share=0.3, restart=False)),
 }
 POOLS = st.sampled_from(["fast", "heavy"])

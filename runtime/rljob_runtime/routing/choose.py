@@ -1,6 +1,7 @@
 """The routing policy that a job asks for. Pure."""
 
 from rljob_api.job import Spec
+from rljob_runtime.routing.adaptive import Adaptive
 from rljob_runtime.routing.fixed import Adjacent, Interleaved
 from rljob_runtime.routing.policy import Policy
 from rljob_runtime.routing.probe import ProbePolicy, ProbeSettings
@@ -12,7 +13,7 @@ def policy_of(spec: Spec) -> Policy:
     if routing is None:
         heavy = spec.pools.heavy_rollout
         may_be_heavy = heavy.replicas > 0 or heavy.max_replicas is not None
-        return _adaptive() if may_be_heavy else Policy()
+        return Adaptive(spec.training.rollout.max_response_tokens) if may_be_heavy else Policy()
     if routing.adjacent is not None:
         return Adjacent(groups)
     if routing.interleaved is not None:
@@ -27,8 +28,8 @@ def policy_of(spec: Spec) -> Policy:
                 restart=probe.on_trip == "restart",
             )
         )
-    return Policy() if routing.least_in_flight is not None else _adaptive()
-
-
-def _adaptive() -> Policy:
-    return Policy()
+    return (
+        Policy()
+        if routing.least_in_flight is not None
+        else Adaptive(spec.training.rollout.max_response_tokens)
+    )

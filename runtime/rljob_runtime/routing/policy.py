@@ -62,6 +62,10 @@ class Policy:
         """Engines whose lanes or scores have changed for another reason than what is on them."""
         return ()
 
+    def reentered(self, book: Book, now: float) -> Iterable[RequestState]:
+        """Requests whose entry has changed for another reason than what was told. Asked after `rescored`."""
+        return ()
+
     def dispatched(self, group: GroupState, book: Book, now: float) -> Iterable[RequestState]:
         """A group is under way. Its own requests are asked for their entries in any case."""
         return ()

@@ -124,6 +124,7 @@ class Router:
         """What is to be done now; all of it, in this order. To be called after every change."""
         for engine in self.policy.rescored(self.book, now):
             self._load_changed(engine)
+        self._enter(self.policy.reentered(self.book, now))
         actions: list[Action] = self._arrivals(now)
         actions.extend(self._placements(now))
         self._enter(self.policy.settled(self.book, now))

@@ -1,0 +1,150 @@
+"""How long responses will be: an estimate that every finished sibling, every running one, and the history of
+the prompt improves.
+
+Lengths are taken for lognormal, with one variance between prompts and one among the responses to a prompt
+(the decomposition of variance of a one-way random-effects model). A group's mean is the posterior given the
+finished siblings, what the same row gave in earlier epochs, and the running siblings that are longer than
+expected already: those count with the mean of the truncated distribution, for short responses end first, and
+a mean of finished ones alone would be too small (Tobit; one step of expectation-maximization).
+
+Pure. Lengths are in response tokens.
+"""
+
+import math
+from collections import OrderedDict, deque
+from statistics import NormalDist
+
+from rljob_runtime.routing.book import GroupState, RequestState
+
+_NORMAL = NormalDist()
+_WINDOW = 2048
+"""Finished responses that the overall mean and variances are taken from."""
+_ROWS = 200_000
+"""Rows whose history is kept."""
+_HISTORY_WEIGHT = 0.5
+"""What a response of an earlier epoch counts beside one of today: the policy has changed since."""
+_LEAST_SD = 0.1
+"""Least standard deviation, in log tokens: no response's length is known before its end."""
+
+
+def truncated_mean(mean: float, sd: float, least: float) -> float:
+    """Mean of a normal variable, given that it is above `least`."""
+    z = (least - mean) / sd
+    if z < -6:
+        return mean
+    # The tail's probability vanishes; its hazard grows like z (Mills).
+    hazard = z + 1 / z if z > 6 else _NORMAL.pdf(z) / (1 - _NORMAL.cdf(z))
+    return mean + sd * hazard
+
+
+def expected_total(mean: float, sd: float, least: int) -> float:
+    """Expected length, in tokens, of a lognormal response that has `least` tokens already; `mean` and `sd` of
+    its logarithm."""
+    if least <= 0:
+        return math.exp(mean + sd * sd / 2)
+    z = (mean - math.log(least)) / sd
+    if z < -4:
+        # Far in the tail: the excess over `least` is about exponential in the logarithm.
+        return least * (1 + sd / -z)
+    return math.exp(mean + sd * sd / 2) * _NORMAL.cdf(z + sd) / _NORMAL.cdf(z)
+
+
+class Lengths:
+    """See the module. `longest` is the most tokens that a response may have."""
+
+    def __init__(self, longest: int) -> None:
+        self.longest = longest
+        self._logs: deque[float] = deque(maxlen=_WINDOW)
+        self._within: deque[float] = deque(maxlen=_WINDOW)
+        """Squared deviations of responses from the mean of their group's earlier ones, made comparable."""
+        self._rows: OrderedDict[int, tuple[float, int]] = OrderedDict()
+        """Mean logarithm and number of the responses of each row, newest rows last."""
+        self._sums = [0.0, 0.0, 0.0]
+        """Of `_logs`: sum and sum of squares; of `_within`: sum."""
+
+    # What is seen
+
+    def finished(self, group: GroupState) -> None:
+        """A response of this group is complete: the last of `group.finished`."""
+        log = math.log(max(1, group.finished[-1]))
+        earlier = [math.log(max(1, tokens)) for tokens in group.finished[:-1]]
+        if earlier:
+            count = len(earlier)
+            deviation = log - sum(earlier) / count
+            # Its variance is that within the group times (1 + 1 / count).
+            self._push(self._within, deviation * deviation * count / (count + 1), 2)
+        self._push(self._logs, log, 0)
+        row = group.request.row
+        mean, count = self._rows.pop(row, (0.0, 0))
+        self._rows[row] = (mean * count + log) / (count + 1), count + 1
+        if len(self._rows) > _ROWS:
+            self._rows.popitem(last=False)
+
+    # What is expected
+
+    @property
+    def mean(self) -> float:
+        """Of the logarithm of all lengths."""
+        if not self._logs:
+            return math.log(max(2, self.longest)) - 1.5
+        return self._sums[0] / len(self._logs)
+
+    @property
+    def sd(self) -> float:
+        """Of the logarithm of all lengths."""
+        if len(self._logs) < 8:
+            return 1.0
+        return max(_LEAST_SD, math.sqrt(max(0.0, self._sums[1] / len(self._logs) - self.mean**2)))
+
+    @property
+    def sd_within(self) -> float:
+        """Of the logarithm of the lengths of one group."""
+        if len(self._within) < 8:
+            return self.sd * 0.7
+        return min(self.sd, max(_LEAST_SD, math.sqrt(max(0.0, self._sums[2] / len(self._within)))))
+
+    def group(self, group: GroupState) -> tuple[float, float]:
+        """Mean and standard deviation of the logarithm of the length of a response of this group."""
+        overall, within = self.mean, self.sd_within
+        between = max(_LEAST_SD**2, self.sd**2 - within**2)
+        weight, total = 1 / between, overall / between
+        own = 1 / within**2
+        for tokens in group.finished:
+            weight, total = weight + own, total + own * math.log(max(1, tokens))
+        if (history := self._history(group)) is not None:
+            mean, count = history
+            weight, total = weight + own * count, total + own * count * mean
+        mean = total / weight
+        longer = [math.log(request.tokens) for request in group.requests.values() if request.tokens > 1]
+        for log in longer:
+            if log > mean:
+                weight, total = weight + own, total + own * truncated_mean(mean, within, log)
+        return total / weight, math.sqrt(within**2 + 1 / weight)
+
+    def _history(self, group: GroupState) -> tuple[float, float] | None:
+        """Mean logarithm of what the row gave before this group, and what it counts."""
+        mean, count = self._rows.get(group.request.row, (0.0, 0))
+        own = [math.log(max(1, tokens)) for tokens in group.finished]
+        earlier = count - len(own)
+        if earlier <= 0:
+            return None
+        return (mean * count - sum(own)) / earlier, _HISTORY_WEIGHT * earlier
+
+    def total_of(self, request: RequestState, mean: float, sd: float) -> float:
+        """Expected length of a response, given what it has, and what `group` says of its group."""
+        return min(float(self.longest), max(request.tokens + 1.0, expected_total(mean, sd, request.tokens)))
+
+    def quantile(self, share: float) -> float:
+        """The length that this share of responses stays below."""
+        return min(float(self.longest), math.exp(self.mean + self.sd * _NORMAL.inv_cdf(share)))
+
+    def _push(self, window: deque[float], value: float, place: int) -> None:
+        if len(window) == window.maxlen:
+            oldest = window[0]
+            self._sums[place] -= oldest
+            if place == 0:
+                self._sums[1] -= oldest * oldest
+        window.append(value)
+        self._sums[place] += value
+        if place == 0:
+            self._sums[1] += value * value

@@ -1,0 +1,106 @@
+"""How many engines are to run the long requests alone, and which requests are long.
+
+A decode step costs something whatever runs in it. So the longest requests, on which everybody waits, end
+soonest beside few others, and the short ones cost least beside many. The plan finds the length from which on
+a request is heavy, such that heavy and fast engines finish together, and, where no pool is heavy by itself,
+the number of engines that are heavy; none where that does not pay.
+
+Requests are counted in buckets of remaining length, so that the cost does not grow with their number. Pure.
+"""
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from rljob_runtime.routing.drain import Capacity, Load, drain_seconds
+
+_PER_DOUBLING = 4
+"""Buckets from one length to the double of it."""
+_EDGES = [2.0 ** (place / _PER_DOUBLING) for place in range(24 * _PER_DOUBLING)]
+"""Remaining tokens from which on a request is in each bucket, but for the first, which has what is below."""
+PAYS = 0.1
+"""Part of the time that engines which become heavy must save. Estimates of lengths are that uncertain: with
+less, engines change their roles for nothing."""
+
+
+class Split(NamedTuple):
+    """What is planned."""
+
+    heavy: int
+    """Engines that run long requests alone."""
+    cut: float
+    """Remaining tokens from which on a request is heavy; infinite where none is."""
+    heavy_seconds: float
+    """Until the heavy engines have finished."""
+    fast_seconds: float
+    """Until the others have."""
+
+    @property
+    def seconds(self) -> float:
+        return max(self.heavy_seconds, self.fast_seconds)
+
+
+def histogram(requests: Iterable[tuple[float, int]]) -> list[Load]:
+    """Requests, each as its remaining tokens and those in a KV cache, counted by length; shortest first."""
+    found: dict[int, list[float]] = {}
+    for remaining, kv in requests:
+        sums = found.setdefault(max(0, bisect_right(_EDGES, remaining) - 1), [0.0, 0.0, 0.0])
+        sums[0] += 1
+        sums[1] += remaining
+        sums[2] += kv
+    return [Load(count, remaining / count, kv / count) for _, (count, remaining, kv) in sorted(found.items())]
+
+
+def split_pools(loads: Sequence[Load], heavy: Sequence[Capacity], fast: Sequence[Capacity]) -> Split:
+    """The cut between two pools that are there. `loads`: the shortest first."""
+    if not heavy or not fast:
+        return _divide(loads, 0, fast or heavy, ())
+    return _best_cut(loads, heavy, fast)
+
+
+def split_engines(loads: Sequence[Load], engines: Sequence[Capacity]) -> Split:
+    """How many of the engines are to be heavy, at most half of them, and the cut; none where it does not
+    pay."""
+    none = best = _divide(loads, len(loads), engines, ())
+    count = 1
+    while count <= len(engines) // 2:
+        found = _best_cut(loads, engines[:count], engines[count:])
+        if found.seconds < best.seconds:
+            best = found
+        # More engines matter less each: their number need not be exact.
+        count = max(count + 1, count * 5 // 4)
+    return best if best.seconds < (1 - PAYS) * none.seconds else none
+
+
+def _best_cut(loads: Sequence[Load], heavy: Sequence[Capacity], fast: Sequence[Capacity]) -> Split:
+    """The cut with which both finish soonest."""
+    low, high = 0, len(loads)
+    # The more loads are fast, the later the fast engines finish and the sooner the heavy ones: the first cut
+    # with which the heavy ones are not later, or the one before it.
+    while low < high:
+        middle = (low + high) // 2
+        found = _divide(loads, middle, fast, heavy)
+        if found.heavy_seconds <= found.fast_seconds:
+            high = middle
+        else:
+            low = middle + 1
+    around = [_divide(loads, place, fast, heavy) for place in (low - 1, low) if 0 <= place <= len(loads)]
+    return min(around, key=lambda found: found.seconds)
+
+
+def _divide(loads: Sequence[Load], place: int, fast: Sequence[Capacity], heavy: Sequence[Capacity]) -> Split:
+    """What comes of it when the loads before `place` are fast and the others heavy."""
+    if not heavy:
+        return Split(0, math.inf, 0.0, _shared(loads, fast))
+    cut = loads[place].remaining if place < len(loads) else math.inf
+    return Split(len(heavy), cut, _shared(loads[place:], heavy), _shared(loads[:place], fast))
+
+
+def _shared(loads: Sequence[Load], engines: Sequence[Capacity]) -> float:
+    """Seconds until engines have finished what is shared out evenly among them."""
+    if not loads:
+        return 0.0
+    share = len(engines)
+    # Engines of one pool are alike; the first stands for all of them.
+    return drain_seconds(engines[0], [load._replace(number=load.number / share) for load in loads])
