@@ -95,6 +95,16 @@ class Filter(Model):
     """Refuse groups whose rewards, with all shaping, are equal; null trains them."""
 
 
+class OverSampling(Model):
+    """More groups are begun than the steps train; once a step has its groups, the surplus that is still under
+    way and could not be trained in time is aborted, as whole groups. An aborted prompt goes before all others
+    again within two weight versions, and is not aborted again."""
+
+    rate: float = Field(default=0.25, gt=0, le=0.25)
+    """Groups that are begun beyond what maxStaleness admits, as a part of the groups of a weight version
+    (verl's over_sample_rate)."""
+
+
 class Rollout(Model):
     """Sampling of responses."""
 
@@ -121,6 +131,8 @@ class Rollout(Model):
     routing: Routing | None = None
     """Which engine runs which request. Default: adaptive where the job has a heavy pool or may get one
     (pools.heavyRollout.replicas above 0, or maxReplicas set), else leastInFlight."""
+    over_sampling: OverSampling | None = None
+    """Begin more groups than are trained, and abort the slowest; null begins none."""
     filter: Filter = Filter()
     """Which groups are not trained. The prompt of a refused group is done, until the next epoch."""
 

@@ -137,6 +137,30 @@ class Training(Model):
             ),
         ),
         Rule(
+            message="rollout.overSampling must not be set with async.staleTokens: mask, where no step waits "
+            "for the slowest responses anyway",
+            cel="!has(self.rollout.overSampling) || self.async.staleTokens == 'wait'",
+            holds=lambda self: self.rollout.over_sampling is None or self.async_.stale_tokens == "wait",
+            fields=("rollout.overSampling", "async.staleTokens"),
+        ),
+        Rule(
+            message="rollout.overSampling.rate must make a group at least of those of a weight version "
+            "(schedule.promptsPerBatch * schedule.batchesPerStep * async.stepsPerVersion)",
+            cel="!has(self.rollout.overSampling) || self.rollout.overSampling.rate"
+            " * double(self.schedule.promptsPerBatch * self.schedule.batchesPerStep"
+            " * self.async.stepsPerVersion) >= 1.0",
+            holds=lambda self: (
+                self.rollout.over_sampling is None
+                or self.rollout.over_sampling.rate * self.groups_per_step * self.async_.steps_per_version >= 1
+            ),
+            fields=(
+                "rollout.overSampling.rate",
+                "schedule.promptsPerBatch",
+                "schedule.batchesPerStep",
+                "async.stepsPerVersion",
+            ),
+        ),
+        Rule(
             message="optimizer.warmupUpdates must not be above the job's updates (schedule.totalSteps * "
             "schedule.batchesPerStep)",
             cel="!has(self.schedule.totalSteps) || self.optimizer.warmupUpdates"

@@ -23,6 +23,8 @@ from tests.support.simulated.simulated_job import Scenario, SimulatedJob
 MEDIAN_TOKENS = 200
 SIGMA = 0.9
 STEPS = 60
+GROUPS = 32
+"""Groups of a step."""
 
 
 def length_of(request: Request) -> int:
@@ -40,11 +42,15 @@ class AggregateBound(StalenessController):
 
 
 def run(
-    max_staleness: float, controller: type[StalenessController] = StalenessController, masks: bool = False
+    max_staleness: float,
+    controller: type[StalenessController] = StalenessController,
+    masks: bool = False,
+    surplus: int = 0,
 ) -> SimulatedJob:
     scenario = Scenario(
-        steps=STEPS, groups_per_step=32, samples_per_prompt=8, max_staleness=max_staleness, engines=4,
+        steps=STEPS, groups_per_step=GROUPS, samples_per_prompt=8, max_staleness=max_staleness, engines=4,
         max_running=128, length_of=length_of, train_seconds=5.0, controller=controller, masks=masks,
+        surplus=surplus,
         timing=FakeTiming(
             step_seconds=0.01, sequence_seconds=0.0001, prefill_seconds=0.00001, load_seconds=0.1
         ),
@@ -73,6 +79,8 @@ def main() -> None:
         figures.append(Figure(f"{name}: largest staleness", worst, "versions"))
     for bound in (1, 2):
         figures += masked_figures(bound, baseline)
+    for bound in (0, 1, 2):
+        figures += over_sampled_figures(bound, baseline)
     record("async_vs_sync", figures)
 
 
@@ -109,6 +117,20 @@ def masked_figures(bound: int, baseline: float) -> list[Figure]:
             Figure(f"{name}: share of masked tokens, {which} quarter", masked_share(quarter), "share")
             for which, quarter in zip(("shortest", "second", "third", "longest"), quarters, strict=True)
         ),
+    ]  # fmt: skip
+
+
+def over_sampled_figures(bound: int, baseline: float) -> list[Figure]:
+    """The same job with over-sampling by a quarter; `baseline`: samples per second of bound 0 without."""
+    job = run(bound, surplus=GROUPS // 4)
+    counts, name = job.rollouter.counts, f"hard bound {bound}, over-sampling 25 %"
+    worst = max(step.staleness_max for step in job.steps)
+    aborted = sum(counts.cancelled.values()) / counts.dispatched
+    return [
+        Figure(f"{name}: samples", job.samples_per_second, "samples / virtual s", baseline),
+        Figure(f"{name}: largest staleness", worst, "versions"),
+        Figure(f"{name}: aborted groups, of all begun", aborted, "share"),
+        Figure(f"{name}: mean length of what was not aborted, of all", counts.length_ratio, "ratio"),
     ]  # fmt: skip
 
 

@@ -40,7 +40,9 @@ SECTIONS = {
         "Admission alone, as published systems have it with the same setting, is faster here and trains "
         "some samples many versions late: the table shows how many. With `staleTokens: mask` no step waits either, "
         "and the bound is that of each trained token; the price is the share of tokens that are generated and not "
-        "trained, which is largest among the longest responses.",
+        "trained, which is largest among the longest responses. Over-sampling aborts the slowest groups and has "
+        "them together in every third version: it helps where each step waits for its slowest group, and costs "
+        "where most of them would have been in time.",
     ),
     "simulated_tables": (
         "Published tables, simulated",

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections import Counter
 
 import numpy as np
 from hypothesis import given, settings
@@ -139,6 +140,82 @@ def test_with_a_filter_every_prompt_is_trained_or_refused_once(
     )
     assert (counts.accepted, counts.open) == (len(trained), 0)
     assert counts.dispatched == counts.accepted + counts.refused
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    scenario=scenarios,
+    partial_last=st.integers(0, 5),
+    quarter=st.booleans(),
+    refill=st.none() | st.integers(1, 8),
+    endless=st.booleans(),
+)
+def test_with_over_sampling_every_prompt_is_trained_once_and_aborted_once_at_most(
+    scenario, partial_last, quarter, refill, endless
+):
+    of_version = scenario.groups_per_step * scenario.steps_per_version
+    scenario.surplus = max(1, of_version // 4) if quarter else 1
+    scenario.total_groups = max(1, scenario.steps * scenario.groups_per_step - partial_last)
+    scenario.refill, scenario.endless = refill, endless
+    scenario.equal = lambda uid: uid % 3 != 0
+    scenario.controller = FairController
+    job = SimulatedJob(scenario).run()
+
+    trained = {group.uid for group in job.trained}
+    done = {uid for uid in range(job.ledger.end) if uid in job.ledger}
+    assert len(trained) == len(job.trained) == job.ledger.trained
+    if refill is None:
+        assert done == trained == set(range(scenario.total_groups))
+    elif endless:
+        assert len(trained) == scenario.total_groups
+    else:
+        assert done == set(range(scenario.total_groups))
+    assert max(step.staleness_max for step in job.steps) <= job.controller.bound.versions
+    counts = job.rollouter.counts
+    aborted = counts.cancelled.get("over-sampling", 0)
+    assert counts.dispatched == counts.accepted + counts.refused + aborted and counts.open == 0
+    assert (counts.accepted, counts.refused) == (len(trained), job.ledger.refused)
+    assert job.controller.aborted.total() == aborted
+    assert set(job.controller.aborted.values()) <= {1}, "no prompt is aborted twice"
+    if refill is None:
+        assert max(job.controller.of_deadline.values(), default=0) <= scenario.surplus
+    assert set(job.controller.aborted) <= done, "each of them was begun again"
+
+
+class FairController(StalenessController):
+    """Looks whether prompts that were aborted go before all others when their time has come."""
+
+    def __init__(self, *arguments) -> None:
+        super().__init__(*arguments)
+        self.aborted: Counter[int] = Counter()
+        self.of_deadline: Counter[int] = Counter()
+        """How many groups of each deadline were aborted."""
+        self._due: dict[int, int] = {}
+        """Prompts that wait, and the version from which on they go first."""
+        self._running: set[int] = set()
+        """Those of them whose requests have not ended."""
+
+    def surplus(self) -> list[int]:
+        deadlines = dict(self._deadlines)
+        uids = super().surplus()
+        for uid in uids:
+            self.aborted[uid] += 1
+            self.of_deadline[deadlines[uid]] += 1
+            # The second version after that of the next step, at the latest.
+            self._due[uid] = self.bound.version_at(self._step) + 2
+            self._running.add(uid)
+        return uids
+
+    def ended(self, uid: int) -> None:
+        super().ended(uid)
+        self._running.remove(uid)
+
+    def dispatched(self, uid: int, version: int) -> None:
+        if uid in self._due:
+            del self._due[uid]
+        else:
+            assert all(due > version or each in self._running for each, due in self._due.items())
+        super().dispatched(uid, version)
 
 
 class WatchedController(StalenessController):

@@ -76,14 +76,27 @@ def test_every_prompt_is_trained_once_within_the_bound(losses: Losses, collectiv
     check(run_losing(replace(losses, collective=collective and losses.in_flight is not None)))
 
 
-@settings(max_examples=60, deadline=None)
-@given(losses=losses, refill=st.integers(1, 3), one_in=st.integers(2, 4), epochs=st.booleans())
-def test_with_a_filter_every_prompt_is_trained_or_refused_once(
-    losses: Losses, refill: int, one_in: int, epochs: bool
+@settings(max_examples=80, deadline=None)
+@given(
+    losses=losses,
+    refill=st.none() | st.integers(1, 3),
+    one_in=st.integers(2, 4),
+    epochs=st.booleans(),
+    over=st.booleans(),
+)
+def test_with_a_filter_and_over_sampling_every_prompt_is_trained_or_refused_once(
+    losses: Losses, refill: int | None, one_in: int, epochs: bool, over: bool
 ) -> None:
     """`one_in`: how many prompts there are to one that gives different rewards."""
+    over = over and losses.groups_per_step * losses.steps_per_version >= 4
     session = run_losing(
-        replace(losses, max_refill=refill, equal=lambda uid: uid % one_in != 0, epochs=1 if epochs else None)
+        replace(
+            losses,
+            max_refill=refill,
+            equal=lambda uid: uid % one_in != 0,
+            epochs=1 if epochs else None,
+            over_sampling=0.25 if over else None,
+        )
     )
     trainer, sizes, counts = session.losable, session.settings, session.rollouter.counts
     trained = [group.uid for groups in trainer.trained for group in groups]

@@ -77,6 +77,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "as long as the model": {"training.model.random.maxPositionEmbeddings": 24},
     "warm-up to the end": {"training.optimizer.warmupUpdates": 4},
     "epochs": {"training.schedule": {"epochs": 1}, "training.optimizer.warmupUpdates": 1000},
+    "over-sampling by one group": {"training.rollout.overSampling": {"rate": 0.25}},
     "groups of equal rewards refused": {"training.rollout.filter": {"zeroVariance": {"maxRefill": 1}}},
     "stale tokens masked": {"training.async.staleTokens": "mask"},
     "stale tokens masked, with requests taken out": {
@@ -190,6 +191,20 @@ BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
         {"training.rollout": {"samplesPerPrompt": 1, "filter": {"zeroVariance": {}}}},
         f"{_TRAINING}.rollout.filter.zeroVariance",
         "filter.zeroVariance needs samplesPerPrompt of 2 or more",
+    ),
+    "over-sampling where no step waits": (
+        {
+            "training.rollout.overSampling": {},
+            "training.async.staleTokens": "mask",
+            "training.schedule.promptsPerBatch": 8,
+        },
+        f"{_TRAINING}.rollout.overSampling",
+        "rollout.overSampling must not be set with async.staleTokens: mask",
+    ),
+    "over-sampling by less than a group": (
+        {"training.rollout.overSampling": {"rate": 0.2}},
+        f"{_TRAINING}.rollout.overSampling.rate",
+        "rollout.overSampling.rate must make a group at least",
     ),
     "stale tokens masked where no response goes on": (
         {"training.async": {"staleTokens": "mask", "weightSync": {"push": {"inFlight": "wait"}}}},

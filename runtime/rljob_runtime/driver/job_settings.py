@@ -7,12 +7,16 @@ steps.
 Pure: a function of the job, of the number of prompts, and of where the run begins.
 """
 
+import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 from rljob_api import RLJob
+from rljob_api.training import Training
 from rljob_runtime.data.forced_lengths import ForcedLengths
 from rljob_runtime.engines.protocol import PauseMode
 from rljob_runtime.groups.ledger import Ledger
+from rljob_runtime.groups.oversampling import OverSampling
 from rljob_runtime.groups.refill import Refill
 from rljob_runtime.groups.staleness import Bound, StalenessController
 from rljob_runtime.groups.state import RolloutSettings
@@ -51,6 +55,9 @@ class JobSettings:
     """Groups that the queue holds."""
     refill: int | None
     """Groups with equal rewards that are refused between two steps, at most; None: none is."""
+    surplus_groups: int
+    """Groups that are begun in each version beyond what the bound admits, so that the slowest are aborted; 0:
+    no over-sampling."""
     refused: int
     """Groups that were refused before the run's begin."""
     capacity_samples: int
@@ -69,7 +76,12 @@ class JobSettings:
             total -= ledger.refused - self.refused
         refill = None if self.refill is None else Refill(self.refill, endless)
         return StalenessController(
-            self.bound, total + self.surplus, ledger.trained + self.surplus, self.capacity_groups, refill
+            self.bound,
+            total + self.surplus,
+            ledger.trained + self.surplus,
+            self.capacity_groups,
+            refill,
+            OverSampling(self.surplus_groups) if self.surplus_groups else None,
         )
 
 
@@ -89,7 +101,8 @@ def job_settings(
     steps_left = -(-left // bound.groups_per_step)
     capacity = training.async_.queue_capacity
     # queueCapacity counts samples, and a group is queued whole.
-    capacity_groups = bound.most_outstanding if capacity is None else capacity // samples
+    surplus_groups = _surplus(training, bound)
+    capacity_groups = bound.most_outstanding + surplus_groups if capacity is None else capacity // samples
     zero_variance = training.rollout.filter.zero_variance
     endless = schedule.total_steps is not None and (zero_variance is not None or origin.refused > 0)
     trainer = job.spec.pools.trainer
@@ -106,8 +119,17 @@ def job_settings(
         capacity_groups=capacity_groups,
         capacity_samples=capacity_groups * samples,
         refill=zero_variance.max_refill * bound.groups_per_step if zero_variance is not None else None,
+        surplus_groups=surplus_groups,
         refused=origin.refused,
         rollout=RolloutSettings(samples, training.rollout.max_response_tokens, training.seed, forced),
         in_flight=push.in_flight if push is not None else None,
         trainer_ranks=trainer.replicas * processes,
     )
+
+
+def _surplus(training: Training, bound: Bound) -> int:
+    if training.rollout.over_sampling is None:
+        return 0
+    # By way of its text, as in `Bound`; one at least, which a rule of the RLJob demands up to rounding.
+    rate = Fraction(str(training.rollout.over_sampling.rate))
+    return max(1, math.floor(rate * bound.steps_per_version * bound.groups_per_step))

@@ -179,6 +179,7 @@ class TrainingLoop:
     async def _train(self, step: int, uids: tuple[int, ...]) -> None:
         version = self._controller.bound.version_at(step)
         self._waiting.taken(step, uids)
+        self._rollouter.taken(step, uids)
         began = self._events.clock()
         result = await self._trainer.step(step, version, uids)
         seconds = self._events.clock() - began

@@ -5,7 +5,7 @@ sum(cancelled) + open;
 every group that was accepted is trained, waits to be trained, or was discarded with a reason. Pure.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -38,6 +38,16 @@ class GroupCounts(msgspec.Struct):
     done."""
     equal_rewards: int = 0
     """Groups that were accepted although all their rewards are equal."""
+    responses: int = 0
+    """Responses of accepted groups."""
+    response_tokens: int = 0
+    """Their tokens."""
+    again: int = 0
+    """Accepted groups whose prompts were aborted before, by over-sampling."""
+    again_responses: int = 0
+    """Responses of these groups."""
+    again_tokens: int = 0
+    """Their tokens."""
     rerouted_requests: int = 0
     """Requests taken out of an engine because routing moved them to another one."""
     fast_tokens: int = 0
@@ -52,11 +62,18 @@ class GroupCounts(msgspec.Struct):
         self.dispatched += 1
         self.open += 1
 
-    def accept(self, equal_rewards: bool = False) -> None:
-        """A group under way is in the queue."""
+    def accept(self, lengths: Sequence[int] = (), equal_rewards: bool = False, again: bool = False) -> None:
+        """A group under way is in the queue. `lengths`: tokens of its responses; `again`: whether its prompt
+        was aborted before, by over-sampling."""
         self.open -= 1
         self.accepted += 1
         self.equal_rewards += equal_rewards
+        self.responses += len(lengths)
+        self.response_tokens += sum(lengths)
+        if again:
+            self.again += 1
+            self.again_responses += len(lengths)
+            self.again_tokens += sum(lengths)
 
     def refuse(self) -> None:
         """A group under way is refused."""
@@ -116,7 +133,7 @@ class GroupCounts(msgspec.Struct):
 
     def metrics(self) -> dict[str, dict[str, int] | dict[str, float]]:
         """The counts as they stand in a line of metrics."""
-        return {
+        found: dict[str, dict[str, int] | dict[str, float]] = {
             "groups": {
                 "dispatched": self.dispatched,
                 "accepted": self.accepted,
@@ -142,9 +159,25 @@ class GroupCounts(msgspec.Struct):
             "discarded": dict(self.discarded),
             "rejected": dict(self.rejected),
         }
+        if OVER_SAMPLING in self.cancelled:
+            found["over_sampling"] = {"again": self.again, "length_ratio": self.length_ratio}
+        return found
+
+    @property
+    def length_ratio(self) -> float:
+        """Mean length of responses whose groups were never aborted by over-sampling, as a part of that of all
+        responses: the further it is below 1, the longer are those that came later."""
+        kept, tokens = self.responses - self.again_responses, self.response_tokens - self.again_tokens
+        return tokens * self.responses / max(1, kept * self.response_tokens)
 
 
-_WHEN = {"job resumed": "when the job was resumed", "trainer restarted": "when the trainer was restarted"}
+OVER_SAMPLING = "over-sampling"
+"""The reason of cancelling a group of a surplus."""
+_WHEN = {
+    "job resumed": "when the job was resumed",
+    "trainer restarted": "when the trainer was restarted",
+    OVER_SAMPLING: "as the slowest of an over-sampled step",
+}
 """Reasons of cancelling and discarding, as they stand in a sentence; any other stands in brackets."""
 
 
@@ -192,6 +225,9 @@ def counts_in(row: Mapping[str, Any]) -> GroupCounts | None:
     }
     kinds = ("moved", "continued", "restarted", "rerouted")
     fields |= {f"{name}_requests": requests.get(name, 0) for name in kinds}
+    over_sampling = row.get("over_sampling")
+    if isinstance(over_sampling, Mapping):
+        fields["again"] = over_sampling.get("again", 0)
     generated = row.get("generated")
     if isinstance(generated, Mapping):
         names = ("fast_tokens", "heavy_tokens", "dropped_tokens")

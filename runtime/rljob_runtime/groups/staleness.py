@@ -9,13 +9,13 @@ Guarantees, for a bound of S weight versions, G groups per step and K steps per 
 
 Admission is AReaL's capacity formula (arXiv:2505.24298, section 5.1) with trained and outstanding groups
 counted together: at version v at most floor((S + v + 1) * K * G) groups have ever been dispatched, without
-those that were refused. That
-bounds the mean age. The hard bound comes from selection: a batch is taken only if the groups left over can
-still be trained before their deadlines, which the admission formula makes possible at any time
-(docs/algorithms.md holds the proof).
+those that were refused. That bounds the mean age. The hard bound comes from selection: a batch is taken only
+if the groups left over can still be trained before their deadlines, which the admission formula makes
+possible at any time (docs/algorithms.md holds the proof).
 
 With `Bound.masks` the hard bound is that of each trained token instead (`groups.masking`): a batch is taken
-as soon as enough groups are ready, and admission alone holds the producer back.
+as soon as enough groups are ready, and admission alone holds the producer back. With over-sampling
+(`groups.oversampling`) more groups are admitted, and those that could not be trained in time are aborted.
 
 Pure: no clock, no I/O.
 """
@@ -29,6 +29,7 @@ from fractions import Fraction
 from functools import cached_property
 
 from rljob_api.training import Training
+from rljob_runtime.groups.oversampling import OverSampling
 from rljob_runtime.groups.refill import Refill
 
 
@@ -90,7 +91,12 @@ class Bound:
 
 
 def choose_batch(
-    bound: Bound, step: int, ready: Mapping[int, int], outstanding: Mapping[int, int], size: int
+    bound: Bound,
+    step: int,
+    ready: Mapping[int, int],
+    outstanding: Mapping[int, int],
+    size: int,
+    surplus: int = 0,
 ) -> Mapping[int, int] | None:
     """How many ready groups of each deadline step `step` trains, or None to wait.
 
@@ -98,7 +104,8 @@ def choose_batch(
     dispatched and not trained by their deadline; `ready` those of them that wait in the queue; `size` is how
     many groups the step takes, those with the nearest deadlines. Waits while fewer than `size` are ready, or
     while taking the ready ones would leave some other group without a slot before its deadline; the latter
-    not where `bound.masks`, since there the deadline holds for tokens, and groups outlive it.
+    not where `bound.masks`, since there the deadline holds for tokens, and groups outlive it. Up to each
+    deadline so many groups of `surplus` may be left without a slot.
 
     Groups with one deadline are alike here, and there are few deadlines, whatever the number of groups.
     """
@@ -112,14 +119,20 @@ def choose_batch(
         wanted -= batch[deadline]
     if bound.masks:
         return batch
-    # Up to each deadline the groups left over must fit into the steps that remain (rule 2 of
-    # docs/algorithms.md).
+    return batch if _fit(bound, step + 1, outstanding, batch, surplus) else None
+
+
+def _fit(
+    bound: Bound, step: int, groups: Mapping[int, int], without: Mapping[int, int], surplus: int
+) -> bool:
+    """Whether, up to each deadline, `groups` less those of `without` and less `surplus` fit into the steps
+    from `step` on (rule 2 of docs/algorithms.md). Both are counts by deadline."""
     left = 0
-    for deadline in sorted(outstanding):
-        left += outstanding[deadline] - batch.get(deadline, 0)
-        if left > bound.slots(step + 1, deadline):
-            return None
-    return batch
+    for deadline in sorted(groups):
+        left += groups[deadline] - without.get(deadline, 0)
+        if left > bound.slots(step, deadline) + surplus:
+            return False
+    return True
 
 
 class StalenessController:
@@ -132,15 +145,19 @@ class StalenessController:
         trained: int = 0,
         capacity_groups: int | None = None,
         refill: Refill | None = None,
+        over: OverSampling | None = None,
     ) -> None:
         """`total_groups`: how many the whole job trains. `trained`: how many of them are done.
         `capacity_groups`: how many the queue holds; at least `bound.groups_per_step`. `refill`: which groups
-        with equal rewards are refused; None: none."""
+        with equal rewards are refused; None: none. `over`: which groups are aborted; None: none."""
         self.bound = bound
         self.total_groups = total_groups
         self.trained = trained
         self._capacity = capacity_groups
         self._refill = refill
+        self._over = over
+        self._step = trained // bound.groups_per_step
+        """The next step that takes groups."""
         self._deadlines: dict[int, int] = {}
         """The deadline of each outstanding group, by uid."""
         self._outstanding: Counter[int] = Counter()
@@ -164,10 +181,35 @@ class StalenessController:
         Every outstanding group has its place in the queue: were there fewer places, the queue could be full
         of groups that must wait for one that finds no place.
         """
-        limit = min(self.total_groups, self.bound.admitted_at(version)) - self.trained
+        places = self._places(version)
+        if self._over is not None:
+            # The places at the job's end are for prompts that were aborted.
+            places = min(places, self._undispatched - self._over.held)
+        return max(0, places)
+
+    def held_prompt(self, version: int) -> int | None:
+        """The uid of a prompt that was aborted and goes now, to engines whose oldest version is `version`,
+        before all others; None where there is none, or no room for it."""
+        if self._over is None or self._places(version) <= 0:
+            return None
+        return self._over.next_held(version, any_time=self._undispatched <= self._over.held)
+
+    def _places(self, version: int) -> int:
+        admitted = self.bound.admitted_at(version)
+        if self._over is not None:
+            deadline = version + self.bound.versions
+            if self._over.full(deadline, self.bound.slots(self._step, deadline)):
+                return 0
+            admitted += self._over.surplus_at(version)
+        limit = min(self.total_groups, admitted) - self.trained
         if self._capacity is not None:
             limit = min(limit, self._capacity)
-        return max(0, limit - self.outstanding)
+        return limit - self.outstanding
+
+    @property
+    def _undispatched(self) -> int:
+        """Groups that the job has yet to begin, aborted ones among them."""
+        return self.total_groups - self.trained - self.outstanding
 
     def dispatched(self, uid: int, version: int) -> None:
         """A group goes to engines whose oldest version is `version`. Raises `ValueError` where it is
@@ -177,20 +219,51 @@ class StalenessController:
         deadline = version + self.bound.versions
         self._deadlines[uid] = deadline
         self._outstanding[deadline] += 1
+        if self._over is not None:
+            self._over.dispatched(uid, deadline)
+
+    def claim(self, uid: int) -> None:
+        """A dispatched group is complete and is not aborted any more; `put` follows."""
+        if self._over is not None:
+            self._over.claim(uid, self._deadlines[uid])
+
+    def surplus(self) -> list[int]:
+        """The groups to abort now. They are outstanding no more; once their requests have ended, `ended` is
+        to be told, and their prompts come again by `held_prompt`."""
+        if self._over is None:
+            return []
+        step = self._step
+        uids = self._over.abort(
+            lambda deadline: self.bound.slots(step, deadline), self.bound.version_at(step)
+        )
+        for uid in uids:
+            self._forget(uid)
+        return uids
+
+    def ended(self, uid: int) -> None:
+        """The requests of a group that was to be aborted have ended."""
+        if self._over is not None:
+            self._over.ended(uid)
+
+    def again(self, uid: int) -> bool:
+        """Whether the prompt of this outstanding group was aborted before."""
+        return self._over is not None and self._over.again(uid)
 
     def put(self, uid: int) -> None:
         """A dispatched group is complete and waits in the queue. Raises `ValueError` where it was not
         dispatched."""
         if uid not in self._deadlines:
             raise ValueError(f"group {uid} was not dispatched")
+        self.claim(uid)
         self._ready.setdefault(self._deadlines[uid], set()).add(uid)
 
     def refuse(self, uid: int) -> bool:
         """An outstanding group that was not put has equal rewards: whether it is refused. If so, it is
         outstanding no more, and its place is free for another prompt."""
-        left = self.total_groups - self.trained - self.outstanding
-        if self._refill is None or not self._refill.refuse(left):
+        if self._refill is None or not self._refill.refuse(self._undispatched):
             return False
+        if self._over is not None:
+            self._over.refused(uid, self._deadlines[uid])
         self._forget(uid)
         if not self._refill.endless:
             self.total_groups -= 1
@@ -215,8 +288,12 @@ class StalenessController:
         """The groups of step `step`, in order of uid, or None to wait; see `choose_batch`. Of the groups with
         one deadline the oldest go."""
         ready = {deadline: len(uids) for deadline, uids in self._ready.items()}
-        batch = choose_batch(self.bound, step, ready, self._outstanding, self.batch_size())
+        surplus = 0 if self._over is None else self._over.surplus
+        batch = choose_batch(self.bound, step, ready, self._outstanding, self.batch_size(), surplus)
         if batch is None:
+            return None
+        # What is claimed is not aborted, and must be trained in time.
+        if self._over is not None and not _fit(self.bound, step + 1, self._over.claimed, batch, 0):
             return None
         return tuple(
             sorted(
@@ -225,6 +302,13 @@ class StalenessController:
                 for uid in heapq.nsmallest(count, self._ready[deadline])
             )
         )
+
+    def taken(self, step: int, uids: Iterable[int]) -> None:
+        """Step `step` trains these groups, as they were selected for it."""
+        self._step = step + 1
+        if self._over is not None:
+            for uid in uids:
+                self._over.taken(uid, self._deadlines[uid])
 
     def finished(self, uids: Iterable[int]) -> None:
         """These outstanding groups were trained."""

@@ -13,12 +13,13 @@ Guarantees:
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 
 from rljob_runtime.engines.protocol import EngineDied, Request
-from rljob_runtime.groups.counts import GroupCounts
+from rljob_runtime.groups.counts import OVER_SAMPLING, GroupCounts
 from rljob_runtime.groups.ledger import Ledger
 from rljob_runtime.groups.refill import all_equal
 from rljob_runtime.groups.responses import Response, request_id, response_seed
@@ -89,6 +90,8 @@ class Rollouter:
         """Attempts at responses so far; numbers their requests."""
         self._groups: dict[int, asyncio.Task[None]] = {}
         """The groups under way, by uid."""
+        self._ending: dict[int, asyncio.Task[None]] = {}
+        """Groups that were aborted, by uid, until their requests have ended."""
         pool.listen(self._wake.set)
 
     async def run(self) -> None:
@@ -146,13 +149,37 @@ class Rollouter:
             task.cancel()
             del self._groups[uid]
         self.counts.cancel(reason, len(tasks))
-        await asyncio.gather(*tasks.values(), return_exceptions=True)
+        await asyncio.gather(*tasks.values(), *self._ending.values(), return_exceptions=True)
         self._give_up(tasks)
 
     def _give_up(self, uids: Iterable[int]) -> None:
         """The tasks of these groups have ended; what the pool still has of them is no use any more."""
         for uid in uids:
             self.pool.cancel(uid)
+
+    def taken(self, step: int, uids: Sequence[int]) -> None:
+        """Step `step` trains these groups; what it has no use for any more is aborted."""
+        self._controller.taken(step, uids)
+        self._abort_surplus()
+
+    def _abort_surplus(self) -> None:
+        """Abort the groups that over-sampling has no use for any more, at once; their prompts may be
+        dispatched again when their requests have ended."""
+        controller = self._controller
+        for uid in controller.surplus():
+            task = self._ending[uid] = self._groups.pop(uid)
+            self.counts.cancel(OVER_SAMPLING, 1)
+            task.add_done_callback(partial(self._ended, controller, uid))
+            task.cancel()
+            # Its place is free.
+            self.poke()
+
+    def _ended(self, controller: StalenessController, uid: int, task: "asyncio.Task[None]") -> None:
+        """A group that was aborted has ended."""
+        del self._ending[uid]
+        self._give_up([uid])
+        controller.ended(uid)
+        self.poke()
 
     def restart(self, controller: StalenessController, ledger: Ledger, todo: Iterator[int]) -> None:
         """Go on from another state of the job, for which the engines have their weights."""
@@ -167,9 +194,9 @@ class Rollouter:
         if self._on_hold:
             return None
         version = self.pool.oldest_version()
-        if version is None or not self.pool.wants_group() or self._controller.room(version) == 0:
+        if version is None or not self.pool.wants_group():
             return None
-        uid = next(self._todo, None)
+        uid = self._next_uid(version)
         if uid is None:
             return None
         self._controller.dispatched(uid, version)
@@ -178,7 +205,16 @@ class Rollouter:
             prompt = self._prompts(uid)
         samples, deadline = self._settings.samples_per_prompt, self._controller.deadline(uid)
         self.pool.dispatch(GroupRequest(uid, prompt.row, len(prompt.tokens), samples, deadline))
+        # One that is not aborted again takes a slot of those that may be.
+        self._abort_surplus()
         return prompt
+
+    def _next_uid(self, version: int) -> int | None:
+        """The prompt that admission lets begin now."""
+        held = self._controller.held_prompt(version)
+        if held is not None or self._controller.room(version) == 0:
+            return held
+        return next(self._todo, None)
 
     async def _grow(self, prompt: Prompt) -> None:
         """One group, from prompt to queue, unless it is refused. Nothing here has a deadline of its own:
@@ -205,13 +241,16 @@ class Rollouter:
             self.group_ready.set()
             self.poke()
             return
+        controller.claim(uid)
+        self._abort_surplus()
         with self._events.span("group_assembly", self.pool.step, uid=uid):
             group = self._assemble(prompt, responses, scores, version)
         with self._events.span("put", self.pool.step, uid=uid):
             await self._sink(group)
         # The queue has it: from here on `hold` must not count it as cancelled.
         del self._groups[uid]
-        self.counts.accept(equal)
+        lengths = [len(response.tokens) for response in responses]
+        self.counts.accept(lengths, equal, controller.again(uid))
         controller.put(uid)
         self.group_ready.set()
 

@@ -67,6 +67,8 @@ class Losses:
     """Where lengths of responses are recorded."""
     max_refill: int | None = None
     """Of `rollout.filter.zeroVariance`; None: there is none."""
+    over_sampling: float | None = None
+    """Of `rollout.overSampling`, its rate; None: there is none."""
     equal: Callable[[int], bool] = lambda uid: True
     """Whether the responses of a group get equal rewards."""
     script: "Callable[[LosingSession], Coroutine[Any, Any, None]] | None" = None
@@ -80,6 +82,7 @@ class Losses:
             "training.rollout": {
                 "samplesPerPrompt": 2,
                 "maxResponseTokens": self.max_response_tokens,
+                **({} if self.over_sampling is None else {"overSampling": {"rate": self.over_sampling}}),
                 "filter": {} if refill is None else {"zeroVariance": refill},
             },
             "training.async": {"maxStaleness": self.max_staleness, "stepsPerVersion": self.steps_per_version},

@@ -15,6 +15,7 @@ from rljob_runtime.engines.fake import FakeEngine, FakeTiming
 from rljob_runtime.engines.protocol import PauseMode, Request, WeightRef
 from rljob_runtime.groups.ledger import Ledger
 from rljob_runtime.groups.masking import context_tokens, oldest_trained
+from rljob_runtime.groups.oversampling import OverSampling
 from rljob_runtime.groups.refill import Refill
 from rljob_runtime.groups.responses import Response
 from rljob_runtime.groups.staleness import Bound, StalenessController
@@ -62,6 +63,8 @@ class Scenario:
     """Whether other prompts take the place of refused ones, however many there are."""
     equal: Callable[[int], bool] = lambda uid: True
     """Whether the responses of a group get equal rewards."""
+    surplus: int = 0
+    """Groups that are begun in each version beyond what the bound admits; 0: no over-sampling."""
     masks: bool = False
     """Whether stale tokens are masked, and not waited for."""
     in_flight: PauseMode | None = "keep"
@@ -124,8 +127,9 @@ class SimulatedJob:
         )
         refill = None if scenario.refill is None else Refill(scenario.refill, scenario.endless)
         self.controller = scenario.controller(
-            bound, total, len(self.ledger), scenario.capacity_groups, refill
-        )
+            bound, total, len(self.ledger), scenario.capacity_groups, refill,
+            OverSampling(scenario.surplus) if scenario.surplus else None,
+        )  # fmt: skip
         uids = None if refill is not None and refill.endless else total
         self.pool = EnginePool(loop.time, self._engine_lost, scenario.policy())
         self.pool.step = self.first_step

@@ -63,6 +63,8 @@ def _rows(counts: GroupCounts) -> list[list[str]]:
         ("groups under way", counts.open, "at the last step that was recorded"),
         ("groups refused", counts.refused, "complete, and not trained because all their rewards are equal"),
         ("groups of equal rewards", counts.equal_rewards, "accepted all the same; every advantage is 0"),
+        *([("groups begun again", counts.again, "accepted after over-sampling had aborted them once")]
+          if counts.again else []),
         *((f"groups cancelled: {why}", n, "before they were complete; generated again")
           for why, n in sorted(counts.cancelled.items())),
         *((f"groups discarded: {why}", n, "after they were accepted; generated and trained again")

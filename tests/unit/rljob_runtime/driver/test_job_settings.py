@@ -99,3 +99,18 @@ def test_what_an_epoch_trains_follows_from_what_is_refused_at_the_checkpoint():
     found = plan({"epochs": 1, "promptsPerBatch": 8}, Origin(2, 16, 30, 2), **FILTER)
     assert found.controller(Ledger(46, refused=30)).total_groups == 70
     assert found.controller(Ledger(59, refused=35)).total_groups == 65
+
+
+@pytest.mark.parametrize(
+    ("rate", "prompts", "asynchronous", "surplus", "groups"),
+    [
+        (0.25, 8, {"maxStaleness": 1}, 2, 18),
+        (0.2, 5, {"maxStaleness": 0}, 1, 6),
+        (0.1, 64, {"maxStaleness": 0.2, "stepsPerVersion": 4}, 25, 332),
+        (0.25, 8, {"queueCapacity": 43}, 2, 10),
+    ],
+)
+def test_over_sampling_begins_a_part_of_a_versions_groups_more(rate, prompts, asynchronous, surplus, groups):
+    fields = {"training.rollout.overSampling": {"rate": rate}, "training.async": asynchronous}
+    found = plan({"totalSteps": 5, "promptsPerBatch": prompts}, **fields)
+    assert (found.surplus_groups, found.capacity_groups) == (surplus, groups)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_runtime.groups.counts import GroupCounts, counts_in, in_words
+from rljob_runtime.groups.counts import OVER_SAMPLING, GroupCounts, counts_in, in_words
 
 
 def assert_sums(counts: GroupCounts) -> None:
@@ -190,3 +190,23 @@ def test_a_copy_is_independent() -> None:
     counts.reject("timeout")
     counts.went_back(0, 0, "b")
     assert copy == GroupCounts(9, 5, 1, {"a": 3}, {"b": 2}, {"timeout": 1}, 4, 6)
+
+
+def test_over_sampling_is_told_by_what_it_aborts_and_by_the_lengths_that_come_later() -> None:
+    counts = GroupCounts(dispatched=5, open=5)
+    assert "over_sampling" not in counts.metrics()
+    counts.cancel(OVER_SAMPLING, 1)
+    for lengths in ([10, 20], [30, 40], [20, 30]):
+        counts.accept(lengths)
+    counts.dispatch()
+    counts.accept([100, 150], again=True)
+    assert_sums(counts)
+    # 25 tokens on average, and 50 with the group that was begun again.
+    assert counts.metrics()["over_sampling"] == {"again": 1, "length_ratio": 0.5}
+    assert in_words(counts) == (
+        "No prompt is lost: 1 group interrupted as the slowest of an over-sampled step; their prompts are "
+        "generated again."
+    )
+    row = msgspec.json.decode(msgspec.json.encode(counts.metrics()))
+    found = counts_in(row)
+    assert found is not None and (found.again, found.cancelled) == (1, {"over-sampling": 1})
