@@ -83,6 +83,31 @@ def parser(chosen: str | None) -> argparse.ArgumentParser:
     report.add_argument("folder", type=Path, metavar="DIR", help="the run's folder")
     report.set_defaults(command=_report)
 
+    simulate = commands.add_parser("simulate", help="predict what a job would do under each routing policy")
+    simulate.add_argument("file", type=Path, help="the RLJob manifest")
+    simulate.add_argument("--trace", type=Path, metavar="LENGTHS", help="recorded lengths: RUN/lengths.jsonl")
+    simulate.add_argument(
+        "--assumptions",
+        type=Path,
+        metavar="YAML",
+        help="what engines and training cost; see `rljob trace fit`",
+    )
+    simulate.add_argument("--steps", type=_at_least_one, metavar="N", help="training steps to simulate")
+    simulate.add_argument(
+        "--seeds", type=_at_least_one, default=3, metavar="N", help="workloads of each policy (default: 3)"
+    )
+    simulate.add_argument(
+        "--size", type=_at_least_one, metavar="N", help="the best pool sizes for N accelerators instead"
+    )
+    simulate.set_defaults(command=_simulate)
+
+    trace = commands.add_parser("trace", help="what a run recorded").add_subparsers(
+        required=True, metavar="WHAT"
+    )
+    fit = trace.add_parser("fit", help="print what engines and training cost, for `rljob simulate`")
+    fit.add_argument("folder", type=Path, metavar="DIR", help="the run's folder")
+    fit.set_defaults(command=_fit)
+
     crd = commands.add_parser("crd", help="print the CustomResourceDefinition")
     crd.set_defaults(command=_crd)
 
@@ -176,6 +201,49 @@ def _report(options: argparse.Namespace) -> int:
     except OSError as error:
         return _fail(f"rljob: the report cannot be written: {error.filename}: {error.strerror}.")
     return ExitCode.DONE
+
+
+def _simulate(options: argparse.Namespace) -> int:
+    from rljob_runtime.data.length_trace import LengthTraceError
+    from rljob_runtime.trace.forecast.simulate import Options, forecast
+
+    try:
+        print(
+            forecast(
+                Options(
+                    options.file,
+                    options.assumptions,
+                    options.trace,
+                    options.steps,
+                    options.seeds,
+                    options.size,
+                )
+            )
+        )
+    except ManifestError as error:
+        return _refuse(str(error))
+    except LengthTraceError as error:
+        return _refuse(f"rljob: {error}.")
+    return ExitCode.DONE
+
+
+def _fit(options: argparse.Namespace) -> int:
+    if not holds_run(options.folder):
+        return _refuse(f"rljob: {options.folder} {_NO_RUN}")
+    from rljob_runtime.trace.forecast.run_fit import NothingToFit, fit_run
+
+    try:
+        print(fit_run(options.folder), end="")
+    except NothingToFit as error:
+        return _refuse(f"rljob: {error}")
+    return ExitCode.DONE
+
+
+def _at_least_one(text: str) -> int:
+    number = int(text) if text.isdecimal() else 0
+    if not 1 <= number <= 1_000_000:
+        raise argparse.ArgumentTypeError(f"must be a number from 1 to 1000000 (found {text})")
+    return number
 
 
 def _export(options: argparse.Namespace) -> int:

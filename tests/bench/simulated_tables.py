@@ -31,11 +31,11 @@ SEEDS = range(16)
 RANKS, SAMPLES, CAP, PROMPT_TOKENS = 32, 16, 32768, 74
 GRAPHS = (4, 8, 16, 32, 64, 128, 256)
 """Batch sizes with a captured graph, as published for the rollout rebalance."""
-COST = StepCost(fixed=0.0908, per_request=3.83e-4, per_kv_token=1.15e-7, per_prefill_token=1 / 8000)
+COST = StepCost(fixed=0.0859, per_request=3.81e-4, per_kv_token=9.95e-8, per_prefill_token=1 / 8000)
 """Per KV token of the fullest rank. The rate of prefill is an assumption; prompts are short."""
-ADMISSION_SECONDS = 0.324
+ADMISSION_SECONDS = 0.322
 """What each step with a prefill costs all ranks."""
-BETWEEN, WITHIN = 0.53, 0.05
+BETWEEN, WITHIN = 0.57, 0.08
 """Log-deviations of lengths between prompts, and between responses to one prompt."""
 MEAN = 7100.0
 """Response tokens, where no other mean follows from the published throughput."""
@@ -127,8 +127,8 @@ def fit() -> None:
             walls.append(statistics.mean(each.wall for each in outcomes))
             firsts.append(statistics.mean(each.wall * (1 - each.first_idle) for each in outcomes))
         rows.append(np.array(walls) / run.wall)
-        # The rows of requests that wait weigh a little more than the others, the first rank less.
-        weights.append(1.2 if run.batch in (24, 64) and not run.interleave else 1.0)
+        # Two rows of adjacent placement, which the others would push aside, weigh more; the first rank less.
+        weights.append({64: 1.35, 128: 1.2}.get(run.batch, 1.0) if not run.interleave else 1.0)
         if run.first_idle is not None:
             rows.append(np.array(firsts) / (run.wall * (1 - run.first_idle)))
             weights.append(0.4)

@@ -70,6 +70,53 @@ def test_report_of_no_run(tmp_path, capsys):
     assert "holds no run" in capsys.readouterr().err
 
 
+def test_simulate_prints_what_a_job_would_do(tmp_path, capsys):
+    path = write(tmp_path / "job.yaml")
+    assert main(["simulate", str(path), "--seeds", "1", "--steps", "2"]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("test: 1 trainer, 1 fast and 0 heavy workers")
+    assert err == ""
+
+
+@pytest.mark.parametrize(
+    ("file", "options", "words"),
+    [
+        (
+            "job.yaml",
+            ["--trace", "none.jsonl"],
+            "rljob: none.jsonl cannot be read: No such file or directory.",
+        ),
+        (
+            "job.yaml",
+            ["--assumptions", "none.yaml"],
+            "none.yaml:1  cannot be read: No such file or directory",
+        ),
+        ("none.yaml", [], "none.yaml:1  cannot be read"),
+    ],
+)
+def test_simulate_names_the_file_that_is_wrong(tmp_path, capsys, monkeypatch, file, options, words):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "job.yaml")
+    assert main(["simulate", file, *options]) == 2
+    assert capsys.readouterr().err.startswith(words)
+
+
+def test_fit_of_no_run(tmp_path, capsys):
+    assert main(["trace", "fit", str(tmp_path)]) == 2
+    assert "holds no run" in capsys.readouterr().err
+
+
+def test_fit_of_a_run_without_events(tmp_path, capsys):
+    path = write(tmp_path / "job.yaml")
+    folder = tmp_path / "run"
+    with held(folder, path, Begin.NEW):
+        pass
+    assert main(["trace", "fit", str(folder)]) == 2
+    assert capsys.readouterr().err == (
+        f"rljob: {folder}/events has no generate event: was training.profiling.events false?\n"
+    )
+
+
 def test_a_missing_extra_is_named(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "yaml", None)
     assert main(["crd"]) == 2

@@ -1,0 +1,154 @@
+"""One job under several policies, and with pools of several sizes. Pure."""
+
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from rljob_api.job import Spec
+from rljob_runtime.routing.choose import policy_of
+from rljob_runtime.simulate.outcome import Outcome
+from rljob_runtime.simulate.site import Site, Sizes, routed
+from rljob_runtime.simulate.workload import Workload
+
+Draw = Callable[[Site, int], Workload]
+"""The workload of a site and a seed."""
+_HEAVY_SHARES = (0.1, 0.2, 0.35, 0.5)
+"""Parts of the rollout workers that are tried as the heavy pool."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A figure over several seeds."""
+
+    mean: float
+    deviation: float
+    """Standard deviation; 0 of a single seed."""
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> "Spread":
+        found = list(values)
+        return cls(statistics.mean(found), statistics.stdev(found) if len(found) > 1 else 0.0)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What a policy comes to."""
+
+    policy: str
+    """Its name in rollout.routing."""
+    outcomes: Sequence[Outcome]
+    """One of each seed."""
+
+    def spread(self, figure: Callable[[Outcome], float]) -> Spread:
+        """A figure over the seeds."""
+        return Spread.of(figure(outcome) for outcome in self.outcomes)
+
+
+@dataclass(frozen=True)
+class Sized:
+    """What pools of some sizes come to."""
+
+    sizes: Sizes
+    samples_per_second: float
+    idle: float
+    """Mean share of the time in which an engine has nothing to do."""
+
+
+def policies(spec: Spec) -> list[str]:
+    """Names, in rollout.routing, of the policies that fit a job."""
+    pools = spec.pools
+    names = ["adjacent", "interleaved", "leastInFlight", "adaptive"]
+    if pools.heavy_rollout.replicas and pools.fast_rollout.replicas:
+        names.insert(3, "probe")
+    return names
+
+
+def own_policy(spec: Spec) -> str:
+    """The name of the policy that a job has."""
+    routing = spec.training.rollout.routing
+    if routing is not None:
+        return routing.yaml_choice
+    kind = type(policy_of(spec))
+    return next(name for name in policies(spec) if type(policy_of(routed(spec, name))) is kind)
+
+
+def compare(site: Site, draw: Draw, seeds: Sequence[int], names: Iterable[str]) -> list[Compared]:
+    """The job under each of these policies, on the same workloads."""
+    workloads = [draw(site, seed) for seed in seeds]
+    found = []
+    for name in names:
+        under = replace(site, spec=routed(site.spec, name))
+        found.append(Compared(name, [under.run(work) for work in workloads]))
+    return found
+
+
+def best_sizes(site: Site, draw: Draw, seeds: Sequence[int], accelerators: int) -> list[Sized]:
+    """The pool sizes that were tried with at most so many accelerators, the fastest first.
+
+    First the trainer's size is varied without a heavy pool: more trainers shorten training and leave fewer
+    engines, so that there is one best place. Around it, heavy pools of several sizes are tried. Raises
+    `ValueError` where the accelerators do not suffice for a trainer and an engine."""
+    tried: dict[Sizes, Sized] = {}
+
+    def rate(sizes: Sizes) -> float:
+        if sizes not in tried:
+            sized = replace(site, spec=sizes.applied(site.spec))
+            found = [sized.run(draw(sized, seed)) for seed in seeds]
+            tried[sizes] = Sized(
+                sizes,
+                statistics.mean(each.samples_per_second for each in found),
+                statistics.mean(each.idle for each in found),
+            )
+        return tried[sizes].samples_per_second
+
+    splits = _splits(site.spec, accelerators)
+    if not splits:
+        raise ValueError(
+            f"{accelerators} accelerators are too few for one trainer worker and one fast engine, which have "
+            f"{Sizes(1, 1, 0).accelerators(site.spec)} together"
+        )
+    best = _peak(splits, rate)
+    for sizes in splits[max(0, best - 1) : best + 2]:
+        for heavy in _with_heavy(site.spec, sizes, accelerators):
+            rate(heavy)
+    return sorted(tried.values(), key=lambda sized: -sized.samples_per_second)
+
+
+def _splits(spec: Spec, accelerators: int) -> list[Sizes]:
+    """Every trainer size, with as many fast engines as remain."""
+    trainer, fast = (
+        spec.pools.trainer.accelerators_per_worker, spec.pools.fast_rollout.accelerators_per_worker
+    )  # fmt: skip
+    found = []
+    for trainers in range(1, accelerators // trainer + 1):
+        engines = (accelerators - trainers * trainer) // fast
+        if engines >= 1:
+            found.append(Sizes(trainers, engines, 0))
+    return found
+
+
+def _peak(splits: Sequence[Sizes], rate: Callable[[Sizes], float]) -> int:
+    """The index of the best split. Rates rise to it and fall after it, so that of two splits the slower one
+    and all beyond it need not be tried (ternary search)."""
+    low, high = 0, len(splits) - 1
+    while high - low > 2:
+        third = (high - low) // 3
+        left, right = low + third, high - third
+        if rate(splits[left]) < rate(splits[right]):
+            low = left + 1
+        else:
+            high = right - 1
+    return max(range(low, high + 1), key=lambda place: rate(splits[place]))
+
+
+def _with_heavy(spec: Spec, sizes: Sizes, accelerators: int) -> list[Sizes]:
+    """The same trainer, with part of the engines in the heavy pool."""
+    pools = spec.pools
+    fast, heavy = pools.fast_rollout.accelerators_per_worker, pools.heavy_rollout.accelerators_per_worker
+    left = accelerators - sizes.trainer * pools.trainer.accelerators_per_worker
+    found = {
+        Sizes(sizes.trainer, (left - count * heavy) // fast, count)
+        for share in _HEAVY_SHARES
+        if (count := max(1, round(share * left / heavy))) * heavy + fast <= left
+    }
+    return sorted(found, key=lambda each: each.heavy)

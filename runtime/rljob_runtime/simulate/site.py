@@ -1,0 +1,173 @@
+"""A simulated site: the engines, the trainer and the bound of an RLJob, under assumptions. Pure."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from rljob_api.job import Spec
+from rljob_api.routing import Routing
+from rljob_runtime.groups.staleness import Bound
+from rljob_runtime.routing.choose import policy_of
+from rljob_runtime.routing.cost import StepCost
+from rljob_runtime.routing.requests import EngineShape
+from rljob_runtime.routing.router import Router
+from rljob_runtime.simulate.assumptions import Assumptions, EngineCost
+from rljob_runtime.simulate.job import JobModel, simulate_job
+from rljob_runtime.simulate.outcome import Outcome
+from rljob_runtime.simulate.physics import Physics
+from rljob_runtime.simulate.workload import LengthModel, ToolWaits, Workload
+
+_GRAPHS = (1, 2, 4, *range(8, 513, 8))
+"""The batch sizes that vLLM captures by default."""
+_SPEED_UP = 0.7
+"""An engine on k times the accelerators is k to this power as fast: tensor parallelism shares the work and
+adds messages."""
+_REPORTS = 50
+"""Reports of lengths so far while a mean response is generated."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Workers of each pool."""
+
+    trainer: int
+    fast: int
+    heavy: int
+
+    @classmethod
+    def of(cls, spec: Spec) -> "Sizes":
+        pools = spec.pools
+        return cls(pools.trainer.replicas, pools.fast_rollout.replicas, pools.heavy_rollout.replicas)
+
+    def applied(self, spec: Spec) -> Spec:
+        """The job with pools of these sizes, and without bounds on them."""
+        pools = spec.pools
+        free: dict[str, Any] = {"min_replicas": None, "max_replicas": None}
+        return spec.model_copy(
+            update={
+                "pools": pools.model_copy(
+                    update={
+                        "trainer": pools.trainer.model_copy(update={"replicas": self.trainer}),
+                        "fast_rollout": pools.fast_rollout.model_copy(update={"replicas": self.fast, **free}),
+                        "heavy_rollout": pools.heavy_rollout.model_copy(
+                            update={"replicas": self.heavy, **free}
+                        ),
+                    }
+                )
+            }
+        )
+
+    def accelerators(self, spec: Spec) -> int:
+        """Accelerators that these workers have together."""
+        pools = spec.pools
+        return (
+            self.trainer * pools.trainer.accelerators_per_worker
+            + self.fast * pools.fast_rollout.accelerators_per_worker
+            + self.heavy * pools.heavy_rollout.accelerators_per_worker
+        )
+
+
+@dataclass(frozen=True)
+class Site:
+    """What is simulated."""
+
+    spec: Spec
+    assumptions: Assumptions
+    steps: int
+    """Training steps."""
+
+    @property
+    def groups(self) -> int:
+        """Groups of all steps."""
+        return self.steps * self.spec.training.groups_per_step
+
+    @property
+    def mean_tokens(self) -> float:
+        """Assumed mean response."""
+        rollout, lengths = self.spec.training.rollout, self.assumptions.lengths
+        return rollout.max_response_tokens / 4 if lengths.mean is None else lengths.mean
+
+    def lengths(self) -> LengthModel:
+        """The assumed lengths. Raises `ValueError` where they contradict the job."""
+        training, lengths = self.spec.training, self.assumptions.lengths
+        cap = training.rollout.max_response_tokens
+        prompts = lengths.prompt_tokens or max(1, training.data.max_prompt_tokens // 2)
+        # A cap of a token or two leaves nothing to draw.
+        mean = min(max(1.0, self.mean_tokens), cap - 0.5) if lengths.mean is None else lengths.mean
+        return LengthModel(mean, cap, lengths.between_prompts, lengths.within_prompt, lengths.order, prompts)
+
+    @property
+    def waits(self) -> ToolWaits | None:
+        """The assumed tool calls."""
+        tools = self.assumptions.tools
+        return None if tools is None else ToolWaits(tools.every_tokens, tools.seconds)
+
+    def draw(self, seed: int) -> Workload:
+        """A workload of the assumed lengths."""
+        samples = self.spec.training.rollout.samples_per_prompt
+        return self.lengths().draw(self.groups, samples, seed, self.waits)
+
+    def shapes(self) -> list[EngineShape]:
+        """The engines, fast ones first."""
+        pools, engines = self.spec.pools, self.assumptions.engines
+        limit = self.spec.training.rollout.max_running_requests
+        fast = EngineShape("fast", limit, engines.fast.kv_tokens, step_cost(engines.fast))
+        if engines.heavy is not None:
+            heavy = EngineShape("heavy", limit, engines.heavy.kv_tokens, step_cost(engines.heavy))
+        else:
+            ratio = pools.heavy_rollout.accelerators_per_worker / pools.fast_rollout.accelerators_per_worker
+            kv = None if fast.kv_tokens is None else int(fast.kv_tokens * ratio)
+            heavy = EngineShape("heavy", limit, kv, step_cost(engines.fast, ratio**_SPEED_UP))
+        return [fast] * pools.fast_rollout.replicas + [heavy] * pools.heavy_rollout.replicas
+
+    def physics(self) -> Physics:
+        """How the engines behave."""
+        engines, moves = self.assumptions.engines, self.assumptions.moves
+        return Physics(
+            lockstep=engines.lockstep,
+            admission_seconds=engines.admission_seconds,
+            copy_bytes_per_second=moves.copy_bytes_per_second,
+            kv_bytes_per_token=moves.kv_bytes_per_token,
+            report_seconds=max(0.1, engines.fast.fixed_seconds * self.mean_tokens / _REPORTS),
+        )
+
+    def job(self) -> JobModel:
+        """Trainer, weight updates, bound."""
+        training, trainer = self.spec.training, self.spec.pools.trainer
+        bound = Bound(
+            training.async_.max_staleness, training.groups_per_step, training.async_.steps_per_version
+        )
+        capacity = training.async_.queue_capacity
+        return JobModel(
+            bound=bound,
+            steps=self.steps,
+            trainer_seconds=self.assumptions.trainer.seconds_per_step,
+            trainer_seconds_per_token=self.assumptions.trainer.seconds_per_token
+            / (trainer.replicas * trainer.accelerators_per_worker),
+            sync_seconds=self.assumptions.weight_sync_seconds,
+            capacity_groups=None if capacity is None else capacity // training.rollout.samples_per_prompt,
+        )
+
+    def run(self, workload: Workload) -> Outcome:
+        """Simulate the job. Raises `ValueError` for what cannot be."""
+        router = Router(policy_of(self.spec))
+        return simulate_job(workload, self.shapes(), self.physics(), router, self.job())
+
+
+def step_cost(cost: EngineCost, speed: float = 1.0) -> StepCost:
+    """The same as a cost of `routing`, of an engine that is so many times as fast."""
+    return StepCost(
+        fixed=cost.fixed_seconds / speed,
+        per_request=cost.seconds_per_request / speed,
+        per_kv_token=cost.seconds_per_kv_token / speed,
+        per_prefill_token=cost.seconds_per_prefill_token / speed,
+        gears=_GRAPHS if cost.graphs is None else tuple(cost.graphs),
+    )
+
+
+def routed(spec: Spec, policy: str) -> Spec:
+    """The job with the policy of this name in rollout.routing; as it is set, where it is the job's own."""
+    rollout = spec.training.rollout
+    if rollout.routing is not None and rollout.routing.yaml_choice == policy:
+        return spec
+    other = rollout.model_copy(update={"routing": Routing.model_validate({policy: {}})})
+    return spec.model_copy(update={"training": spec.training.model_copy(update={"rollout": other})})

@@ -1,0 +1,128 @@
+"""What a decode step costs, from the attempts that a run recorded.
+
+An attempt is a response's stay on one engine. Its duration is the sum of the steps in it, and each step costs
+a fixed part, a part for each request that ran beside, and a part for each of their KV tokens; prefills of
+requests that began meanwhile come on top. How many ran beside is known from the other attempts on the engine;
+their tokens are taken to come evenly over each attempt. The constants are a non-negative least-squares fit of
+the seconds for a token; since steps are longer where more runs, a mean over steps needs the constants that it
+is to find, and a few rounds are made. Pure.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rljob_runtime.routing.cost import StepCost
+from rljob_runtime.simulate.least_squares import fit_nonnegative
+
+Floats = NDArray[np.float64]
+
+_ROUNDS = 6
+"""Fits, each with the density of steps that the last one gives; the first takes steps for equally long."""
+_FEWEST = 8
+"""Attempts that a fit needs: twice as many as there are constants."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One stay on one engine. Times in seconds."""
+
+    begin: float
+    end: float
+    tokens: int
+    """Response tokens generated in it."""
+    earlier: int
+    """Tokens that were prefilled at its begin: prompt, and response so far."""
+
+
+@dataclass(frozen=True)
+class EngineFit:
+    """The constants of one kind of engine."""
+
+    cost: StepCost
+    r_squared: float
+    """Share of the variance of seconds per token that they explain."""
+    attempts: int
+
+
+class _Engine:
+    """One engine's attempts, and what ran on it between any two of their begins and ends."""
+
+    def __init__(self, attempts: Sequence[Attempt]) -> None:
+        begins = np.array([each.begin for each in attempts])
+        ends = np.array([each.end for each in attempts])
+        self.seconds = np.maximum(ends - begins, 1e-9)
+        self.tokens = np.array([each.tokens for each in attempts], dtype=float)
+        earlier = np.array([each.earlier for each in attempts], dtype=float)
+        times, places = np.unique(np.concatenate([begins, ends]), return_inverse=True)
+        self._first, self._last = places[: len(attempts)], places[len(attempts) :]
+        self._widths = np.diff(times)
+        self._running = self._sums(np.ones_like(self.tokens))
+        # A line for each attempt, slope * time + level, and their sums in the middle of each stretch.
+        slopes = self.tokens / self.seconds
+        middles = (times[1:] + times[:-1]) / 2 - times[0]
+        levels = earlier - slopes * (begins - times[0])
+        self._kv = self._sums(levels) + self._sums(slopes) * middles
+        order = np.argsort(begins, kind="stable")
+        filled = np.concatenate([[0.0], np.cumsum(earlier[order])])
+        # Begun before this one's end, less begun before its begin: its own prefill is among them.
+        self._prefilled = (
+            filled[np.searchsorted(begins[order], ends, side="left")]
+            - filled[np.searchsorted(begins[order], begins, side="left")]
+        )
+
+    def features(self, cost: StepCost) -> Floats:
+        """For each attempt, by its tokens: 1, the requests and the KV tokens of its mean step, and the tokens
+        that were prefilled in its time. Steps are as dense as `cost` says: where more runs, fewer are made in
+        a second."""
+        step = cost.fixed + cost.per_request * self._running + cost.per_kv_token * self._kv
+        # Where nothing runs no steps are made, and a step without a fixed part would take no time.
+        steps = np.where(self._running > 0.5, self._widths / np.maximum(step, 1e-12), 0.0)
+        made = np.maximum(self._over(steps), 1e-12)
+        return np.column_stack(
+            [
+                np.ones_like(made),
+                self._over(steps * self._running) / made,
+                self._over(steps * self._kv) / made,
+                self._prefilled / np.maximum(self.tokens, 1),
+            ]
+        )
+
+    def _sums(self, values: Floats) -> Floats:
+        """For each stretch the sum of a value of the attempts that run in it."""
+        changes = np.zeros(len(self._widths) + 1)
+        np.add.at(changes, self._first, values)
+        np.add.at(changes, self._last, -values)
+        return np.cumsum(changes)[:-1]
+
+    def _over(self, values: Floats) -> Floats:
+        """For each attempt the sum of a value over its stretches."""
+        total = np.concatenate([[0.0], np.cumsum(values)])
+        found: Floats = total[self._last] - total[self._first]
+        return found
+
+
+def fit_engines(engines: Sequence[Sequence[Attempt]]) -> EngineFit | None:
+    """The constants that fit the attempts of these engines, which are alike; None where there are too few
+    attempts of more than a token to fit anything. Where attempts all ran beside equally many, the parts of a
+    step cannot be told apart."""
+    known = [_Engine(attempts) for attempts in engines if attempts]
+    if not known:
+        return None
+    tokens = np.concatenate([engine.tokens for engine in known])
+    seconds = np.concatenate([engine.seconds for engine in known])
+    # An attempt of a token is mostly prefill and rounding.
+    kept = tokens > 1
+    if kept.sum() < _FEWEST:
+        return None
+    # Per token: a long response would otherwise count as much as many short ones.
+    targets = (seconds / np.maximum(tokens, 1))[kept]
+    cost = StepCost(fixed=1.0)
+    for _ in range(_ROUNDS):
+        features = np.concatenate([engine.features(cost) for engine in known])[kept]
+        fit = fit_nonnegative(features, targets)
+        fixed, request, kv, prefill = (float(value) for value in fit.coefficients)
+        cost = StepCost(fixed, request, kv, prefill)
+    return EngineFit(cost, fit.r_squared, int(kept.sum()))

@@ -1,0 +1,200 @@
+"""`rljob trace fit`: a run's measured costs and lengths as assumptions for `rljob simulate`.
+
+Guarantees: reads the run's folder and writes nothing; what the run does not tell is left at its default and
+said so in a comment.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import yaml
+
+from rljob_runtime.data.length_trace import LENGTHS_FILE, LengthTrace, LengthTraceError, read_length_trace
+from rljob_runtime.simulate.least_squares import fit_nonnegative
+from rljob_runtime.trace.analyse.event_files import Tally, read_steps
+from rljob_runtime.trace.forecast.engine_fit import Attempt, EngineFit, fit_engines
+from rljob_runtime.trace.record.event_log import EVENTS_FOLDER, Event
+from rljob_runtime.trace.record.metrics_log import METRICS_FILE, read_metrics
+
+_TRAINS = frozenset({"get", "reference_forward", "forward", "backward", "optimizer"})
+"""Events of a trainer rank that belong to a step."""
+_LOADS = frozenset({"weight_pause", "weight_load", "weight_resume"})
+"""Events of an engine that stands still for new weights."""
+_FEWEST_STEPS = 3
+"""Steps that a fit of the trainer needs."""
+
+
+class NothingToFit(Exception):
+    """The folder tells no costs; the message says why."""
+
+
+@dataclass
+class _Recorded:
+    """What is kept of a run's events."""
+
+    attempts: dict[tuple[str, str], list[Attempt]] = field(default_factory=lambda: defaultdict(list))
+    """By pool and worker."""
+    stands: dict[tuple[str, str], list[tuple[float, float]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    """Begin and seconds of each part of a weight update, by pool and worker."""
+    loads: int = 0
+    """Versions that engines loaded, each engine counted."""
+    training: dict[int, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
+    """Seconds of each rank in each step."""
+
+
+def fit_run(folder: Path) -> str:
+    """The assumptions as YAML. Raises `NothingToFit`."""
+    trace = _trace(folder)
+    found = _read(folder, trace)
+    if not found.attempts:
+        raise NothingToFit(
+            f"{folder / EVENTS_FOLDER} has no generate event: was training.profiling.events false?"
+        )
+    return _yaml(folder, found, trace)
+
+
+def _trace(folder: Path) -> LengthTrace | None:
+    try:
+        return read_length_trace(folder / LENGTHS_FILE)
+    except LengthTraceError:
+        # A run of before lengths were recorded, or one whose disk was full.
+        return None
+
+
+def _read(folder: Path, trace: LengthTrace | None) -> _Recorded:
+    prompts = (
+        {} if trace is None else dict(zip(trace.uids.tolist(), trace.prompt_tokens.tolist(), strict=True))
+    )
+    found = _Recorded()
+    for step, events in read_steps(folder / EVENTS_FOLDER, Tally()):
+        for event in events:
+            key = event.pool, event.worker
+            if event.event == "generate":
+                found.attempts[key].append(_attempt(event, prompts))
+            elif event.event in _LOADS:
+                found.stands[key].append((event.start, event.duration))
+                found.loads += event.event == "weight_load"
+            elif event.event in _TRAINS and event.pool == "trainer":
+                ranks = found.training[step]
+                ranks[event.worker] = ranks.get(event.worker, 0.0) + event.duration
+    return found
+
+
+def _attempt(event: Event, prompts: dict[int, int]) -> Attempt:
+    extra = event.extra
+    tokens, length = int(extra.get("tokens", 0)), int(extra.get("length", 0))
+    earlier = prompts.get(int(extra.get("uid", -1)), 0) + max(0, length - tokens)
+    return Attempt(event.start, event.end, tokens, earlier)
+
+
+def working(attempts: Sequence[Attempt], stands: Iterable[tuple[float, float]]) -> list[Attempt]:
+    """The same attempts on a clock that stops while the engine stands still, for `stands` of (begin,
+    seconds)."""
+    ordered = sorted(stands)
+    if not ordered:
+        return list(attempts)
+    edges, lost = [ordered[0][0] - 1.0], [0.0]
+    for begin, seconds in ordered:
+        begin = max(begin, edges[-1])
+        edges += [begin, begin + seconds]
+        lost += [lost[-1], lost[-1] + seconds]
+    times = np.array([(each.begin, each.end) for each in attempts])
+    times = times - np.interp(times, edges, lost)
+    return [
+        Attempt(float(begin), float(end), each.tokens, each.earlier)
+        for each, (begin, end) in zip(attempts, times, strict=True)
+    ]
+
+
+def _yaml(folder: Path, found: _Recorded, trace: LengthTrace | None) -> str:
+    notes = [f"# What {folder} measured, for rljob simulate --assumptions."]
+    values: dict[str, object] = {}
+    engines: dict[str, object] = {}
+    for pool in ("fast", "heavy"):
+        by_worker = [
+            working(attempts, found.stands[key]) for key, attempts in found.attempts.items() if key[0] == pool
+        ]
+        if by_worker and (fit := fit_engines(by_worker)) is not None:
+            notes.append(
+                f"# engines.{pool}: {fit.attempts:,} attempts on {len(by_worker)} engines, "
+                f"R² of the seconds for a token {fit.r_squared:.3f}"
+            )
+            engines[pool] = _engine(fit)
+        elif by_worker:
+            notes.append(f"# engines.{pool}: too few attempts to fit; defaults")
+    if engines:
+        notes.append("# engines: graphs are within the fit; how much a KV cache holds is not recorded")
+        values["engines"] = engines
+    notes.append(_trainer(folder, found, values))
+    if found.loads:
+        total = sum(seconds for stands in found.stands.values() for _, seconds in stands)
+        values["weightSyncSeconds"] = _short(total / found.loads)
+        notes.append(f"# weightSyncSeconds: mean of {found.loads:,} updates of an engine")
+    if trace is not None and len(trace.uids) > 1:
+        values["lengths"] = lengths(trace)
+        notes.append(
+            f"# lengths: {len(trace.uids):,} prompts; --trace {folder / LENGTHS_FILE} takes them as they were"
+        )
+    body = yaml.safe_dump(values, sort_keys=False, default_flow_style=None, width=100)
+    return "\n".join(notes) + "\n" + body
+
+
+def _engine(fit: EngineFit) -> dict[str, object]:
+    cost = fit.cost
+    return {
+        # The simulator needs a step to take time; a fit may give all of it to the other parts.
+        "fixedSeconds": max(1e-6, _short(cost.fixed)),
+        "secondsPerRequest": _short(cost.per_request),
+        "secondsPerKvToken": _short(cost.per_kv_token),
+        "secondsPerPrefillToken": _short(cost.per_prefill_token),
+        "graphs": [],
+        "kvTokens": None,
+    }
+
+
+def _trainer(folder: Path, found: _Recorded, values: dict[str, object]) -> str:
+    """Add the trainer's costs to `values`; a comment about them."""
+    tokens = {
+        row["step"]: float(row["tokens"])
+        for row in read_metrics(folder / METRICS_FILE).rows
+        if isinstance(row.get("tokens"), (int, float))
+    }
+    steps = sorted(step for step in found.training if tokens.get(step))
+    if len(steps) < _FEWEST_STEPS:
+        return "# trainer: too few steps to fit; defaults"
+    # The first step compiles and allocates.
+    steps = steps[1:] if len(steps) > _FEWEST_STEPS else steps
+    seconds = np.array([max(found.training[step].values()) for step in steps])
+    features = np.array([[1.0, tokens[step]] for step in steps])
+    fit = fit_nonnegative(features, seconds)
+    ranks = max(len(found.training[step]) for step in steps)
+    fixed, each = (float(value) for value in fit.coefficients)
+    values["trainer"] = {"secondsPerStep": _short(fixed), "secondsPerToken": _short(each * ranks)}
+    return f"# trainer: {len(steps)} steps of {ranks} ranks, R² of their seconds {fit.r_squared:.3f}"
+
+
+def lengths(trace: LengthTrace) -> dict[str, object]:
+    """Mean and log-deviations of a trace, by the decomposition of variance of a one-way random-effects
+    model."""
+    logs = np.log(np.maximum(trace.tokens, 1))
+    samples = logs.shape[1]
+    within = float(logs.var(axis=1, ddof=1).mean()) if samples > 1 else 0.0
+    # The means of groups vary by what is within them, too.
+    between = max(0.0, float(logs.mean(axis=1).var(ddof=1)) - within / samples)
+    return {
+        "mean": _short(float(trace.tokens.mean())),
+        "betweenPrompts": _short(math.sqrt(between)),
+        "withinPrompt": _short(math.sqrt(within)),
+        "promptTokens": max(1, round(float(trace.prompt_tokens.mean()))),
+    }
+
+
+def _short(value: float) -> float:
+    """Four significant digits: a fit is no more precise."""
+    return float(f"{value:.4g}")

@@ -1,0 +1,135 @@
+"""`rljob simulate`: a job under every routing policy, before anything runs, and the pool sizes it would need.
+
+Guarantees: starts nothing and writes nothing; what is assumed and not known is printed with the result; what
+cannot be simulated raises `ManifestError` or, for recorded lengths, `LengthTraceError`, which name the file.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rljob_api.errors import Problem
+from rljob_runtime.data.length_trace import LengthTraceError, read_length_trace
+from rljob_runtime.manifest.assumptions import read_assumptions
+from rljob_runtime.manifest.load import Finding, Manifest, ManifestError, read
+from rljob_runtime.simulate.assumptions import Assumptions
+from rljob_runtime.simulate.compare import Draw, best_sizes, compare, own_policy, policies
+from rljob_runtime.simulate.site import Site, Sizes
+from rljob_runtime.trace.forecast import text
+from rljob_runtime.trace.forecast.workloads import drawn, recorded, refusal
+
+_REQUESTS = 40_000
+"""Responses of one simulation, unless the steps are given: some ten seconds for each policy and seed."""
+_STEPS = (4, 12)
+"""Fewest and most steps that are simulated, unless they are given."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line says."""
+
+    manifest: Path
+    assumptions: Path | None = None
+    trace: Path | None = None
+    """Recorded lengths."""
+    steps: int | None = None
+    seeds: int = 3
+    size: int | None = None
+    """Accelerators for which the best pool sizes are wanted."""
+
+
+def forecast(options: Options) -> str:
+    """What `rljob simulate` prints. Raises `ManifestError` and `LengthTraceError`."""
+    manifest = read(options.manifest)
+    assumptions = Assumptions() if options.assumptions is None else read_assumptions(options.assumptions)
+    site = Site(manifest.job.spec, assumptions, options.steps or _steps(manifest))
+    draw = _draw(options, manifest)
+    try:
+        if options.size is not None:
+            return _sizes(site, draw, options)
+        return _comparison(manifest, site, draw, options)
+    except ValueError as error:
+        # What a distribution or an engine cannot be is known where it is built, and not by a field alone.
+        file = str(options.assumptions or options.manifest)
+        raise ManifestError([Finding(file, 1, Problem((), str(error)))]) from error
+
+
+def _steps(manifest: Manifest) -> int:
+    training = manifest.job.spec.training
+    each = training.groups_per_step * training.rollout.samples_per_prompt
+    fewest, most = _STEPS
+    wanted = training.schedule.total_steps or most
+    return min(wanted, max(fewest, min(most, _REQUESTS // each)))
+
+
+def _draw(options: Options, manifest: Manifest) -> Draw:
+    if options.trace is None:
+        return drawn
+    trace = read_length_trace(options.trace)
+    if (why := refusal(trace, manifest.job.spec)) is not None:
+        raise LengthTraceError(f"{options.trace} {why}")
+    return recorded(trace)
+
+
+def _comparison(manifest: Manifest, site: Site, draw: Draw, options: Options) -> str:
+    spec = site.spec
+    seeds = range(options.seeds)
+    found = compare(site, draw, seeds, policies(spec))
+    own = own_policy(spec)
+    shapes = site.shapes()
+    shown = next(each for each in found if each.policy == own)
+    drawing = text.timeline(
+        shown.outcomes[0], [shape.pool for shape in shapes], [shape.limit for shape in shapes]
+    )
+    return "\n\n".join(
+        [
+            _heading(manifest, site, options),
+            text.comparison(found, own) + "\n* the job's",
+            f"Requests of each engine under {shown.policy}, first seed:\n{drawing}",
+            _assumed(site, options),
+        ]
+    )
+
+
+def _sizes(site: Site, draw: Draw, options: Options) -> str:
+    assert options.size is not None
+    found = best_sizes(site, draw, range(options.seeds), options.size)
+    now = Sizes.of(site.spec)
+    own = (
+        f"The job has {now.trainer} trainer, {now.fast} fast and {now.heavy} heavy workers: "
+        f"{now.accelerators(site.spec)} accelerators."
+    )
+    return "\n\n".join([text.sizes(found, options.size), own, _assumed(site, options)])
+
+
+def _heading(manifest: Manifest, site: Site, options: Options) -> str:
+    spec, sizes = site.spec, Sizes.of(site.spec)
+    training = spec.training
+    return (
+        f"{manifest.job.metadata.name}: {sizes.trainer} trainer, {sizes.fast} fast and {sizes.heavy} heavy "
+        f"workers; {training.groups_per_step} prompts of {training.rollout.samples_per_prompt} responses a "
+        f"step, bound {training.async_.max_staleness:g}; {site.steps} steps, {options.seeds} seeds"
+    )
+
+
+def _assumed(site: Site, options: Options) -> str:
+    """What the figures rest on."""
+    assumed = site.assumptions
+    fast, trainer = assumed.engines.fast, assumed.trainer
+    lengths = (
+        f"lengths recorded in {options.trace}"
+        if options.trace is not None
+        else f"lengths lognormal with a mean of {site.lengths().mean:,.0f} tokens, log-deviation "
+        f"{assumed.lengths.between_prompts:g} between prompts and {assumed.lengths.within_prompt:g} within"
+    )
+    where = (
+        f"from {options.assumptions}"
+        if options.assumptions is not None
+        else "defaults, of an 8 B model on an H200 for each engine, and measured nowhere"
+    )
+    return (
+        f"Assumed ({where}): {lengths}; a decode step of {1000 * fast.fixed_seconds:.3g} ms + "
+        f"{1e6 * fast.seconds_per_request:.3g} µs a request + {1e9 * fast.seconds_per_kv_token:.3g} ns a KV "
+        f"token; training {trainer.seconds_per_step:.3g} s + {1e6 * trainer.seconds_per_token:.3g} µs a "
+        f"token on one accelerator; weight updates {assumed.weight_sync_seconds:.3g} s. --assumptions FILE "
+        "changes them; `rljob trace fit RUN` prints what a run measured."
+    )

@@ -1,0 +1,97 @@
+"""A comparison of policies, a timeline and a list of pool sizes as text for a terminal. Pure."""
+
+from collections.abc import Callable, Sequence
+
+from rljob_runtime.simulate.cluster import Line
+from rljob_runtime.simulate.compare import Compared, Sized, Spread
+from rljob_runtime.simulate.outcome import Outcome
+
+_WIDTH = 64
+"""Cells of a timeline."""
+_SHADES = " ░▒▓█"
+"""An engine that has nothing to do, and four quarters of its limit."""
+_MOST_ENGINES = 32
+"""Lines of a timeline."""
+
+_COLUMNS: tuple[tuple[str, Callable[[Outcome], float], str], ...] = (
+    ("samples/s", lambda each: each.samples_per_second, ".3g"),
+    ("tokens/s", lambda each: each.tokens_per_second, ",.0f"),
+    ("engines idle %", lambda each: 100 * each.idle, ".1f"),
+    ("response p50 s", lambda each: each.response.p50, ".3g"),
+    ("p99 s", lambda each: each.response.p99, ".3g"),
+    ("group p99 s", lambda each: each.group.p99, ".3g"),
+    ("moves", lambda each: each.moves, ".0f"),
+    ("restarts", lambda each: each.restarts, ".0f"),
+    ("tokens dropped %", lambda each: 100 * each.wasted_tokens / max(1, each.tokens), ".1f"),
+    ("pushed out", lambda each: each.pushed_out, ".0f"),
+)
+
+
+def comparison(found: Sequence[Compared], own: str) -> str:
+    """A line for each policy, the job's own one with a star; mean and standard deviation over the seeds."""
+    rows = [["policy", *(name for name, _, _ in _COLUMNS)]]
+    for each in found:
+        name = f"{each.policy} *" if each.policy == own else each.policy
+        cells = [_cell(each.spread(figure), form) for _, figure, form in _COLUMNS]
+        rows.append([name, *cells])
+    return _table(rows)
+
+
+def sizes(found: Sequence[Sized], accelerators: int, shown: int = 8) -> str:
+    """The best pool sizes, a line for each."""
+    rows = [["trainer", "fast", "heavy", "samples/s", "engines idle %"]]
+    rows += [
+        [
+            str(each.sizes.trainer), str(each.sizes.fast), str(each.sizes.heavy),
+            f"{each.samples_per_second:.3g}", f"{100 * each.idle:.1f}",
+        ]
+        for each in found[:shown]
+    ]  # fmt: skip
+    return f"Workers of each pool with {accelerators} accelerators, the fastest first:\n{_table(rows)}"
+
+
+def timeline(outcome: Outcome, pools: Sequence[str], limits: Sequence[int]) -> str:
+    """What each engine ran over time: a line of cells, each the darker the more requests."""
+    width = outcome.wall / _WIDTH
+    lines = []
+    numbers = dict.fromkeys(pools, 0)
+    for place, (line, pool, limit) in enumerate(zip(outcome.lines, pools, limits, strict=True)):
+        name = f"{pool}-{numbers[pool]}"
+        numbers[pool] += 1
+        if place < _MOST_ENGINES:
+            lines.append(f"{name:>10} │{_cells(line, width, limit, outcome.wall)}│")
+    if len(outcome.lines) > _MOST_ENGINES:
+        lines.append(f"{'':>10}  and {len(outcome.lines) - _MOST_ENGINES} engines more")
+    scale = f"{'0 s':<{_WIDTH // 2}}{f'{outcome.wall:,.0f} s':>{_WIDTH - _WIDTH // 2}}"
+    return "\n".join([*lines, f"{'':>10}  {scale}"])
+
+
+def _cells(line: Line, width: float, limit: int, end: float) -> str:
+    """The mean share of the limit in each cell, as a shade."""
+    sums = [0.0] * _WIDTH
+    for place, (begin, running) in enumerate(line):
+        until = line[place + 1][0] if place + 1 < len(line) else end
+        cell = int(begin / width) if width else _WIDTH
+        while running and begin < until and cell < _WIDTH:
+            edge = min(until, (cell + 1) * width)
+            sums[cell] += running * (edge - begin)
+            begin, cell = edge, cell + 1
+    shares = [total / (width * limit) for total in sums]
+    # An engine that does anything is never shown as one with nothing to do.
+    return "".join(_SHADES[0 if share < 1e-6 else 1 + min(3, int(share * 4))] for share in shares)
+
+
+def _cell(spread: Spread, form: str) -> str:
+    mean = format(spread.mean, form)
+    return mean if spread.deviation == 0 else f"{mean} ± {spread.deviation:.2g}"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )

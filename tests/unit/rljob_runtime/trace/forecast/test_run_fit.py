@@ -1,0 +1,102 @@
+"""A run's folder becomes assumptions that `rljob simulate` reads."""
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+import yaml
+
+from rljob_runtime.data.length_trace import LENGTHS_FILE, ResponseLine, TraceHeader
+from rljob_runtime.manifest.assumptions import read_assumptions
+from rljob_runtime.routing.cost import StepCost
+from rljob_runtime.trace.forecast.engine_fit import Attempt
+from rljob_runtime.trace.forecast.run_fit import NothingToFit, fit_run, working
+from rljob_runtime.trace.record.event_log import EVENTS_FOLDER, EventLog
+from rljob_runtime.trace.record.metrics_log import METRICS_FILE
+from tests.support.simulated.attempts import simulated_attempts
+
+COST = StepCost(fixed=0.01, per_request=4e-4, per_kv_token=1e-6, per_prefill_token=2e-5)
+RANKS = 2
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A folder with the events of two engines and two trainer ranks, metrics and lengths."""
+    events = tmp_path / EVENTS_FOLDER
+    uid = 0
+    with (tmp_path / LENGTHS_FILE).open("wb") as lengths:
+        lengths.write(msgspec.json.encode(TraceHeader(1, 2000)) + b"\n")
+        for number, attempts in enumerate(simulated_attempts(COST, engines=2, groups=60, seed=1)):
+            log = EventLog(events, number, f"fast-{number}", "fast")
+            for attempt in attempts:
+                log.add(
+                    "generate", 0, attempt.begin, attempt.end - attempt.begin, uid=uid,
+                    request=f"{uid}.0#1", tokens=attempt.tokens, length=attempt.tokens, finish="stop",
+                )  # fmt: skip
+                line = ResponseLine(uid, 0, attempt.tokens, prompt_tokens=attempt.earlier)
+                lengths.write(msgspec.json.encode(line) + b"\n")
+                uid += 1
+            # After the last response, when nothing is generated.
+            for event, seconds in (("weight_pause", 0.25), ("weight_load", 1.0), ("weight_resume", 0.25)):
+                log.add(event, 1, 1e6, seconds)
+            log.flush()
+    tokens = [1000, 2000, 4000, 3000, 2500]
+    for rank in range(RANKS):
+        log = EventLog(events, 10 + rank, f"trainer-{rank}", "trainer")
+        for step, count in enumerate(tokens):
+            # The first step also compiles.
+            log.add("forward", step, 0.0, 0.5 * count * 1e-3 + 20 * (step == 0))
+            log.add("backward", step, 0.0, 0.5 * count * 1e-3)
+            log.add("optimizer", step, 0.0, 1.5)
+            log.add("idle", step, 0.0, 100.0)
+        log.flush()
+    rows = [{"step": step, "time": 1.0, "tokens": count} for step, count in enumerate(tokens)]
+    (tmp_path / METRICS_FILE).write_bytes(b"\n".join(map(msgspec.json.encode, rows)))
+    return tmp_path
+
+
+def test_a_run_s_constants_are_assumptions(run: Path, tmp_path: Path) -> None:
+    file = tmp_path / "measured.yaml"
+    file.write_text(fit_run(run))
+    found = read_assumptions(file)
+    engine = found.engines.fast
+    assert engine.fixed_seconds == pytest.approx(COST.fixed, rel=0.15)
+    fitted = engine.fixed_seconds + 16 * engine.seconds_per_request + 8000 * engine.seconds_per_kv_token
+    assert fitted == pytest.approx(COST.step(16, 8000), rel=0.05)
+    assert engine.graphs == [] and engine.kv_tokens is None
+    assert found.engines.heavy is None
+    assert found.trainer.seconds_per_step == pytest.approx(1.5, rel=1e-3)
+    # Both ranks took 1 ms a token of the step, so that one alone would take 2 ms.
+    assert found.trainer.seconds_per_token == pytest.approx(RANKS * 1e-3, rel=1e-3)
+    assert found.weight_sync_seconds == pytest.approx(1.5)
+    assert found.lengths.prompt_tokens == 200
+    assert found.lengths.mean == pytest.approx(300, rel=0.25)
+
+
+def test_comments_say_how_good_the_fit_is(run: Path) -> None:
+    text = fit_run(run)
+    assert "# engines.fast: 240 attempts on 2 engines, R² of the seconds for a token 0.9" in text
+    assert "# trainer: 4 steps of 2 ranks, R² of their seconds 1.000" in text
+    assert "# weightSyncSeconds: mean of 2 updates of an engine" in text
+
+
+def test_what_a_run_does_not_tell_is_left_at_its_default(run: Path) -> None:
+    (run / METRICS_FILE).unlink()
+    (run / LENGTHS_FILE).unlink()
+    text = fit_run(run)
+    assert "# trainer: too few steps to fit; defaults" in text
+    assert set(yaml.safe_load(text)) == {"engines", "weightSyncSeconds"}
+
+
+def test_a_run_without_events_has_nothing_to_fit(tmp_path: Path) -> None:
+    with pytest.raises(NothingToFit, match=r"has no generate event: was training.profiling.events false\?"):
+        fit_run(tmp_path)
+
+
+def test_time_for_new_weights_is_no_time_of_an_attempt() -> None:
+    attempts = [Attempt(0.0, 10.0, 5, 0), Attempt(4.0, 6.0, 5, 0), Attempt(12.0, 20.0, 5, 0)]
+    moved = working(attempts, [(8.0, 1.0), (5.0, 2.0)])
+    times = [(each.begin, each.end) for each in moved]
+    assert np.array(times) == pytest.approx(np.array([(0, 7), (4, 5), (9, 17)]))
+    assert working(attempts, []) == attempts

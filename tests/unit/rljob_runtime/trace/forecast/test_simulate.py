@@ -1,0 +1,176 @@
+"""`rljob simulate` on manifests: what it prints, and what it refuses."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from rljob_api import RLJob
+from rljob_runtime.data.length_trace import LengthTraceError, ResponseLine, TraceHeader, read_length_trace
+from rljob_runtime.manifest.load import ManifestError
+from rljob_runtime.simulate.assumptions import Assumptions
+from rljob_runtime.simulate.compare import best_sizes, compare, own_policy, policies
+from rljob_runtime.simulate.site import Site, Sizes
+from rljob_runtime.trace.forecast.simulate import Options, forecast
+from rljob_runtime.trace.forecast.text import timeline
+from rljob_runtime.trace.forecast.workloads import drawn, recorded
+from tests.support.jobs import job
+
+SMALL: dict[str, Any] = {
+    "training.rollout": {"maxResponseTokens": 64, "samplesPerPrompt": 2, "maxRunningRequests": 8},
+    "training.data": {"generated": {"task": "copy"}, "maxPromptTokens": 8},
+    "pools.fastRollout.replicas": 2,
+    "pools.heavyRollout.replicas": 1,
+}
+
+
+def manifest(folder: Path, changes: dict[str, Any] | None = None) -> Path:
+    file = folder / "job.yaml"
+    file.write_text(yaml.safe_dump(job(SMALL | (changes or {}))))
+    return file
+
+
+def trace(folder: Path, lengths: list[list[int]], samples: int = 2, cap: int = 64) -> Path:
+    file = folder / "lengths.jsonl"
+    lines: list[object] = [TraceHeader(samples, cap)]
+    for uid, group in enumerate(lengths):
+        lines += [
+            ResponseLine(uid, index, tokens, row=uid, prompt_tokens=4) for index, tokens in enumerate(group)
+        ]
+    file.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    return file
+
+
+def site(changes: dict[str, Any] | None = None, steps: int = 3) -> Site:
+    return Site(RLJob.model_validate(job(SMALL | (changes or {}))).spec, Assumptions(), steps)
+
+
+def test_a_manifest_alone_is_compared_under_every_policy(tmp_path: Path) -> None:
+    text = forecast(Options(manifest(tmp_path), seeds=2))
+    assert text.startswith(
+        "test: 1 trainer, 2 fast and 1 heavy workers; 4 prompts of 2 responses a step, bound 1; 4 steps, 2 s"
+    )
+    for policy in ("adjacent", "interleaved", "leastInFlight", "probe", "adaptive"):
+        assert f"\n{policy}" in text
+    assert text.count(" *") == 1
+    assert "heavy-0 │" in text
+    assert "Assumed (defaults, of an 8 B model on an H200 for each engine" in text
+    assert "a mean of 16 tokens" in text
+
+
+def test_the_job_s_own_policy_has_a_star(tmp_path: Path) -> None:
+    text = forecast(Options(manifest(tmp_path, {"training.rollout.routing": {"interleaved": {}}}), seeds=1))
+    assert "interleaved *" in text
+    assert "Requests of each engine under interleaved, first seed:" in text
+
+
+def test_recorded_lengths_are_taken_as_they_were(tmp_path: Path) -> None:
+    file = trace(tmp_path, [[10, 20], [5, 64], [7, 7]])
+    work = recorded(read_length_trace(file))(site(), 0)
+    assert work.lengths.tolist() == [[10, 20], [5, 64], [7, 7]] * 4
+    assert work.prompt_tokens.tolist() == [4] * 12
+    assert work.rows.tolist() == [0, 1, 2] * 4
+    text = forecast(Options(manifest(tmp_path), trace=file, seeds=1))
+    assert f"lengths recorded in {file}" in text
+
+
+@pytest.mark.parametrize(
+    ("lengths", "samples", "message"),
+    [
+        ([[5], [6]], 1, "has 1 responses to each prompt, and spec.training.rollout.samplesPerPrompt is 2"),
+        ([[5, 65]], 2, "has a response of 65 tokens, and spec.training.rollout.maxResponseTokens is 64"),
+        ([], 2, "holds no prompt with all its responses"),
+    ],
+)
+def test_a_trace_of_another_job_is_refused(
+    tmp_path: Path, lengths: list[list[int]], samples: int, message: str
+) -> None:
+    file = trace(tmp_path, lengths, samples, cap=100)
+    with pytest.raises(LengthTraceError) as error:
+        forecast(Options(manifest(tmp_path), trace=file))
+    assert str(error.value).startswith(f"{file} {message}")
+
+
+def test_a_file_that_is_no_trace_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LengthTraceError, match="is no length trace"):
+        forecast(Options(manifest(tmp_path), trace=manifest(tmp_path)))
+
+
+def test_assumptions_that_contradict_the_job_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "assume.yaml"
+    for text, message in (
+        ("lengths: {mean: 100}", r"mean must be at least 1 and below cap, 64 tokens \(found 100\)"),
+        ("engines: {fast: {kvTokens: 20}}", r"engine 0: kv_tokens must be at least \d+"),
+    ):
+        file.write_text(text)
+        with pytest.raises(ManifestError, match=rf"assume.yaml:1  {message}"):
+            forecast(Options(manifest(tmp_path), assumptions=file, seeds=1))
+
+
+def test_sizes_are_found_for_a_number_of_accelerators(tmp_path: Path) -> None:
+    text = forecast(Options(manifest(tmp_path), size=6, seeds=1))
+    assert text.startswith(
+        "Workers of each pool with 6 accelerators, the fastest first:\ntrainer  fast  heavy"
+    )
+    assert "The job has 1 trainer, 2 fast and 1 heavy workers: 4 accelerators." in text
+    with pytest.raises(ManifestError, match="1 accelerators are too few for one trainer worker and one fast"):
+        forecast(Options(manifest(tmp_path), size=1, seeds=1))
+
+
+def test_no_size_has_more_accelerators_than_there_are() -> None:
+    where = site({"accelerator": "nvidia", "pools.heavyRollout.acceleratorsPerWorker": 2})
+    found = best_sizes(where, drawn, [0], 9)
+    assert any(each.sizes.heavy for each in found)
+    for each in found:
+        assert each.sizes.accelerators(where.spec) <= 9
+        assert each.sizes.trainer >= 1 and each.sizes.fast >= 1
+    assert found == sorted(found, key=lambda each: -each.samples_per_second)
+
+
+def test_a_slow_trainer_gets_more_workers() -> None:
+    def best(per_token: float) -> Sizes:
+        assumed = Assumptions.model_validate(
+            {"trainer": {"secondsPerStep": 0, "secondsPerToken": per_token}, "weightSyncSeconds": 0}
+        )
+        return best_sizes(replace(site(), assumptions=assumed), drawn, [0], 8)[0].sizes
+
+    assert best(1.0).trainer > best(1e-6).trainer == 1
+
+
+def test_policies_that_need_both_pools_are_compared_where_there_are_both() -> None:
+    assert "probe" in policies(site().spec)
+    assert "probe" not in policies(site({"pools.heavyRollout.replicas": 0}).spec)
+
+
+def test_each_policy_gets_the_same_work() -> None:
+    found = compare(site(), drawn, [1, 2], ["adjacent", "leastInFlight"])
+    assert [each.policy for each in found] == ["adjacent", "leastInFlight"]
+    assert len({tuple(outcome.tokens for outcome in each.outcomes) for each in found}) == 1
+    assert found[0].spread(lambda outcome: outcome.wall).deviation > 0
+
+
+def test_the_own_policy_is_the_one_that_the_job_would_run() -> None:
+    assert own_policy(site({"training.rollout.routing": {"probe": {"heavyShare": 0.5}}}).spec) == "probe"
+    assert own_policy(site({"pools.heavyRollout.replicas": 0}).spec) == "leastInFlight"
+
+
+def test_heavy_engines_on_more_accelerators_are_faster() -> None:
+    where = site({"accelerator": "nvidia", "pools.heavyRollout.acceleratorsPerWorker": 4})
+    fast, _, heavy = where.shapes()
+    assert heavy.cost.step(8, 1000) == pytest.approx(fast.cost.step(8, 1000) / 4**0.7)
+    assert heavy.kv_tokens == 4 * (fast.kv_tokens or 0)
+
+
+def test_a_timeline_has_a_line_for_each_engine() -> None:
+    [first] = compare(site(), drawn, [0], ["adjacent"])
+    outcome = replace(
+        first.outcomes[0], wall=64.0, lines=([(0.0, 8), (32.0, 1), (48.0, 0)], [(0.0, 0)], [(63.5, 4)])
+    )
+    lines = timeline(outcome, ["fast", "fast", "heavy"], [8, 8, 8]).split("\n")
+    assert lines[0] == f"    fast-0 │{'█' * 32}{'░' * 16}{' ' * 16}│"
+    assert lines[1] == f"    fast-1 │{' ' * 64}│"
+    assert lines[2] == f"   heavy-0 │{' ' * 63}▒│"
+    assert lines[3].split() == ["0", "s", "64", "s"]
