@@ -1,5 +1,6 @@
 """Whenever the trainer is lost, the job goes on as if the lost steps had never been."""
 
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from rljob_runtime.data.length_trace import LENGTHS_FILE, read_length_trace
 from rljob_runtime.restarts import GivenUp
 from tests.support.simulated.losable_parts import CALLS, Losses
 from tests.support.simulated.losing_job import LosingSession, run_losing
+from tests.support.simulated.migrating_job import POLICIES
 
 ENGINES_ARE_THE_BOTTLENECK = {
     "few places": Losses(at=[("step", 21)], steps=40, max_running=3),
@@ -74,6 +76,19 @@ def test_what_was_under_way_is_made_again_under_the_bound(name: str, tmp_path: P
 @given(losses=losses, collective=st.booleans())
 def test_every_prompt_is_trained_once_within_the_bound(losses: Losses, collective: bool) -> None:
     check(run_losing(replace(losses, collective=collective and losses.in_flight is not None)))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    losses=losses, policy=st.sampled_from(sorted(POLICIES)), heavy=st.integers(0, 2), seed=st.integers(0, 9)
+)
+def test_whatever_the_routing_policy(losses: Losses, policy: str, heavy: int, seed: int) -> None:
+    """Groups that are held back, or whose responses move, are cancelled and begun again like others."""
+    rng = random.Random(seed)
+    moving = replace(
+        losses, heavy_engines=heavy, policy=lambda: POLICIES[policy](rng, losses.groups_per_step)
+    )
+    check(run_losing(moving))
 
 
 @settings(max_examples=80, deadline=None)

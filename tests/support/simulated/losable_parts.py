@@ -20,6 +20,7 @@ from rljob_runtime.groups.ledger import Ledger
 from rljob_runtime.groups.state import JobState
 from rljob_runtime.queue.broker import Broker, Granted, Stored
 from rljob_runtime.queue.wire import QueuedGroup
+from rljob_runtime.routing.policy import Policy
 from rljob_runtime.samples import Group, decode_group
 from tests.support.jobs import job
 
@@ -52,6 +53,10 @@ class Losses:
     """How pushes interrupt; None is the pull plan."""
     collective: bool = False
     engines: int = 2
+    heavy_engines: int = 0
+    """Further engines, of the heavy pool."""
+    policy: Callable[[], Policy] = Policy
+    """Where requests go."""
     max_running: int = 3
     seconds: dict[str, float] = field(default_factory=lambda: {"step": 0.5, "publish": 0.5, "start": 5.0})
     """How long the trainer's calls take."""

@@ -3,6 +3,7 @@ and a trainer that takes time and dies when it is told to."""
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -31,6 +32,7 @@ from rljob_runtime.rollout.outbox import Outbox
 from rljob_runtime.rollout.pool import EnginePool, EngineSlot
 from rljob_runtime.rollout.rollouter import Rollouter
 from rljob_runtime.rollout.weight_sync import EngineSync, Pull, Push
+from rljob_runtime.routing.policy import Policy
 from rljob_runtime.samples import Prompt
 from rljob_runtime.simulate.virtual_loop import run_virtual
 from rljob_runtime.site.desired import DesiredState
@@ -62,7 +64,7 @@ class LosingSession:
         self.trains = False
         """Whether training has begun and is not interrupted."""
         self.events = EventLog(None, 0, "driver", "driver", clock=loop.time)
-        self.pool = EnginePool(loop.time, self._engine_lost)
+        self.pool = EnginePool(loop.time, self._engine_lost, losses.policy())
         queue = LocalQueue(self.settings.capacity_samples)
         self.losable = LosableTrainer(losses, queue)
         self.placed = Placed()
@@ -113,17 +115,21 @@ class LosingSession:
         """From the beginning to the end."""
         for _ in range(self._losses.engines):
             self.pool.join(await self.come())
+        for _ in range(self._losses.heavy_engines):
+            self.pool.join(await self.come("heavy"))
         script = None if self._losses.script is None else self._spawn(self._losses.script(self))
         await self.session.run(resume=False)
         # A script that is cut off would have tested less than it says.
         assert script is None or script.done(), "the script was not at its end when the job was"
 
-    async def come(self) -> EngineSlot:
+    async def come(self, pool: str = "fast") -> EngineSlot:
         """A new engine, with the weights that training began with; it has yet to join."""
         engine = WatchedEngine(f"engine-{len(self.pool.slots)}", self._losses, self.losable)
         await engine.start(0)
-        slot = EngineSlot(engine, "fast", self._losses.max_running, self.events)
+        slot = EngineSlot(engine, pool, self._losses.max_running, self.events)
         self.pool.add(slot)
+        if self._losses.policy is not Policy:
+            engine.on_progress(partial(self.pool.progressed, slot), 0.1)
         return slot
 
     async def _score(self, prompt: Prompt, responses: Sequence[Response]) -> list[tuple[float, str | None]]:
