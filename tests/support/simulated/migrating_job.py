@@ -213,6 +213,11 @@ class MigratingJob(SimulatedJob):
             lambda tokens: self.pool.progressed(slot, tokens), self.schedule.report_seconds
         )
 
+    def _engine_lost(self, slot: EngineSlot, why: str) -> None:
+        # As the fleet does, which ends the process of a worker that is lost.
+        slot.engine.die(why)  # type: ignore[attr-defined]
+        super()._engine_lost(slot, why)
+
     # What happens
 
     async def _faults(self) -> None:
@@ -244,7 +249,6 @@ class MigratingJob(SimulatedJob):
         await self.pool.clear(slot, seconds=self.rng.choice([0.1, 5.0]))
         if slot.alive:
             await self.plan.remove(slot)
-            await slot.engine.close()
             self._engine_lost(slot, "it left")
 
     # What came of it
