@@ -26,6 +26,7 @@ from tests.support.operator.observations import (
 
 DONE = said(step=10, completed=True, time=stamp(at(90)))
 HEAD = "math-1-head-0"
+RESULTS = "Trained 10 of 10 steps. Model and report went with the pods: spec.storage.volume is not set."
 START_DEADLINE = 1800
 WORKERS = (pod("trainer"), pod("fastRollout"), pod("fastRollout", 1))
 
@@ -116,7 +117,7 @@ def test_a_driver_that_has_said_so_may_end_by_itself():
 def test_no_deadline_fails_a_job_that_is_done():
     observed = running(changes={"runPolicy.activeDeadlineSeconds": 500}, training=DONE)
     assert planned(observed, 499).status.phase == "Running"
-    assert planned(observed, 501).status.phase == "Complete"
+    assert said_of(planned(observed, 501), "Complete")[2] == RESULTS
 
 
 def released():
@@ -149,7 +150,7 @@ def test_a_job_whose_driver_is_done_while_its_pods_go_is_not_trained_again(make,
     status = observed.job.status.model_copy(update={"training": DONE})
     plan = planned(replace(observed, job=replace(observed.job, status=status)), seconds)
     assert (plan.status.phase, plan.status.attempt, plan.actions) == ("Complete", 1, ())
-    assert told(plan) == ["Complete"]
+    assert told(plan) == ["Complete"] and said_of(plan, "Complete")[2] == RESULTS
 
 
 def second_attempt(training):

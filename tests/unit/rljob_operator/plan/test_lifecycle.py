@@ -177,6 +177,26 @@ def test_a_spec_that_cannot_be_read_leaves_what_runs_alone():
     assert said_of(plan, "Accepted")[:2] == ("False", "InvalidSpec")
 
 
+def test_what_no_attempt_needs_is_deleted_of_a_job_that_cannot_be_read_once_it_has_ended():
+    observed = running()
+    later = replace(observed, clusters=(*observed.clusters, cluster(2)))
+    unreadable = replace(later, job=replace(later.job, spec=None, invalid="spec.new: unknown field."))
+    assert planned(unreadable, 100).actions == ()
+    done = observe(later, planned(with_pods(later, replace(pod("head"), driver=end(0))), 100))
+    unreadable = replace(done, job=replace(done.job, spec=None, invalid="spec.new: unknown field."))
+    assert planned(unreadable, 110).actions == (
+        DeleteCluster("math-1", "cluster-1"),
+        DeleteCluster("math-2", "cluster-2"),
+    )
+
+
+def test_a_moment_that_has_come_is_not_waited_for():
+    """KubeRay's time to take notice of a RayCluster is over in this very moment; the next is the start
+    deadline."""
+    made = observe(NEW, planned(NEW, 0), clusters=(cluster(status_seen=False),))
+    assert planned(made, 10).requeue_after == 1790
+
+
 DEADLINES = {
     "kuberay refuses": ({"refusal": "minReplicas is above maxReplicas"}, "minReplicas is above maxReplicas"),
     "kuberay is down": ({"status_seen": False}, "taken no notice of RayCluster math-1"),
