@@ -15,6 +15,8 @@ from safetensors import safe_open
 
 from rljob_runtime.data.length_trace import LENGTHS_FILE, read_length_trace
 from rljob_runtime.groups.counts import counts_in, in_words
+from rljob_runtime.manifest.checks import check
+from rljob_runtime.manifest.load import read
 from rljob_runtime.run_folder import Found, find
 from rljob_runtime.trace.record.metrics_log import METRICS_FILE, read_metrics
 from rljob_runtime.trace.record.start_log import read_starts
@@ -36,7 +38,8 @@ def assert_every_prompt_once(run: Run, steps: int = STEPS) -> None:
 
 @pytest.mark.timeout(300)
 def test_lost_processes_cost_no_prompt(tmp_path):
-    with running(manifest(tmp_path, STEPS)[0]) as run:
+    file, document = manifest(tmp_path, STEPS)
+    with running(file) as run:
         run.wait_for_step(2)
         faults = {4: "RolloutWorker", 8: "QueueHost", 12: "TrainerActor", 16: "RolloutWorker"}
         for step, name in faults.items():
@@ -53,6 +56,17 @@ def test_lost_processes_cost_no_prompt(tmp_path):
         assert (
             "the trainer was lost (a process of the trainer died)" in (run.folder / REPORT_FILE).read_text()
         )
+        trace = read_length_trace(run.folder / LENGTHS_FILE)
+        assert (trace.covered, trace.incomplete, trace.unreadable) == (STEPS * PROMPTS, 0, 0)
+    # The same job may have the lengths that it had, and no other data may.
+    rollout, data = (document["spec"]["training"][name] for name in ("rollout", "data"))
+    rollout["forcedLengths"] = str(run.folder / LENGTHS_FILE)
+    file.write_text(yaml.safe_dump(document))
+    assert check(read(file)) == ([], [])
+    data["generated"]["task"] = "reverse"
+    file.write_text(yaml.safe_dump(document))
+    (refused,), _ = check(read(file))
+    assert "is of other data than this job's" in str(refused)
 
 
 def assert_counts_sum(run: Run) -> None:

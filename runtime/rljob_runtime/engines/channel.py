@@ -75,7 +75,7 @@ class Results(msgspec.Struct, frozen=True, tag="results"):
 class Progress(msgspec.Struct, frozen=True, tag="progress"):
     """How far running requests are."""
 
-    tokens: dict[str, int]
+    tokens: dict[str, Annotated[int, msgspec.Meta(ge=0)]]
     """Tokens generated since its submit, by request id."""
 
 

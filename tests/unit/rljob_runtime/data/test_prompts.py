@@ -11,7 +11,7 @@ from pyarrow import parquet
 
 from rljob_api.data import Data
 from rljob_runtime.data.errors import AnswersMissing, DataError
-from rljob_runtime.data.prompts import PromptSource, check_data
+from rljob_runtime.data.prompts import Epoch, PromptSource, check_data
 from rljob_runtime.data.shuffle import mix, mix_many, permutation
 from rljob_runtime.data.tokenizer import CharacterTokenizer
 from rljob_runtime.samples import Tokens
@@ -22,8 +22,10 @@ TOKENIZER = CharacterTokenizer("abcdefgh")
 def prompts(folder: Path, lines: list[str], seed: int = 0, **data: Any) -> PromptSource:
     (folder / "p.jsonl").write_text("".join(f'{{"prompt": "{line}"}}\n' for line in lines))
     parsed = Data.model_validate({"jsonl": {"path": "p.jsonl"}, **data})
-    check_data(parsed, TOKENIZER, seed, folder)
-    return PromptSource(parsed, TOKENIZER, seed, folder)
+    found = check_data(parsed, TOKENIZER, seed, folder)
+    source = PromptSource(parsed, TOKENIZER, seed, folder)
+    assert found == Epoch(source.rows, source.fingerprint)
+    return source
 
 
 def test_file_order_without_shuffle(tmp_path: Path) -> None:
@@ -166,13 +168,24 @@ def test_check_reads_only_the_head_of_a_large_file(tmp_path: Path) -> None:
     path = tmp_path / "p.jsonl"
     path.write_text('{"prompt": "ab", "padding": "%s"}\n' % ("x" * 20_000) * 1001 + "not json\n")
     data = Data.model_validate({"jsonl": {"path": "p.jsonl"}})
-    check_data(data, TOKENIZER, 0, tmp_path)
+    assert check_data(data, TOKENIZER, 0, tmp_path) is None
     with pytest.raises(DataError, match=r"p.jsonl:1002: not valid JSON"):
         PromptSource(data, TOKENIZER, 0, tmp_path)
 
 
 def test_check_does_not_fetch_from_the_hub(tmp_path: Path) -> None:
-    check_data(Data.model_validate({"huggingFace": {"name": "nobody/nothing"}}), TOKENIZER, 0, tmp_path)
+    data = Data.model_validate({"huggingFace": {"name": "nobody/nothing"}})
+    assert check_data(data, TOKENIZER, 0, tmp_path) is None
+
+
+@pytest.mark.parametrize(("rows", "known"), [(10, True), (999, True), (1000, False)])
+def test_generated_data_are_known_as_far_as_they_are_looked_at(
+    tmp_path: Path, rows: int, known: bool
+) -> None:
+    data = Data.model_validate({"generated": {"task": "copy", "rows": rows}})
+    source = PromptSource(data, TOKENIZER, 3, tmp_path)
+    found = check_data(data, TOKENIZER, 3, tmp_path)
+    assert found == (Epoch(rows, source.fingerprint) if known else None)
 
 
 def test_random_numbers_are_fixed_for_ever() -> None:

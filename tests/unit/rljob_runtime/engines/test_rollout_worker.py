@@ -171,6 +171,12 @@ async def ended(worker: RolloutWorker) -> None:
     worker._gate.close()
 
 
+def test_progress_that_cannot_be_is_refused() -> None:
+    message = channel.encode_message(channel.Progress({"r": -1}))
+    with pytest.raises(msgspec.DecodeError, match="Expected `int` >= 0"):
+        channel.decode_from_worker([message])
+
+
 @pytest.mark.parametrize("seconds", [0.0, -1.0, 1e9, float("nan")])
 def test_an_impossible_interval_is_refused(seconds: float) -> None:
     message = channel.encode_message(channel.ToWorker("", channel.Watch(seconds)))
