@@ -102,11 +102,11 @@ POLICIES: dict[str, Callable[[random.Random, int], Policy]] = {
 def schedule(seed: int) -> Schedule:
     """A schedule at random."""
     rng = random.Random(seed)
-    groups = rng.randint(1, 6)
+    groups = rng.randint(1, 5)
     in_flight: PauseMode | None = rng.choice(["keep", "keep", "abort", "abort", "wait", None])
     policy = rng.choice(["moving", "moving", *POLICIES])
     scenario = Scenario(
-        steps=rng.randint(1, 6),
+        steps=rng.randint(1, 4),
         groups_per_step=groups,
         samples_per_prompt=rng.randint(1, 5),
         max_staleness=rng.choice([0, 0.5, 1, 2]),
@@ -131,7 +131,7 @@ def schedule(seed: int) -> Schedule:
         kill_every=rng.choice([0.3, 1.0, 5.0, 1e9]),
         drain_every=rng.choice([0.5, 2.0, 1e9]),
         abort_seconds=rng.choice([0.0, 0.01, 0.2]),
-        report_seconds=rng.choice([0.02, 0.3]),
+        report_seconds=rng.choice([0.05, 0.3]),
     )  # fmt: skip
 
 

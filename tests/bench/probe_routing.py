@@ -1,0 +1,99 @@
+"""P-DSR as published: how many responses trip, and what it costs and saves, by how much the lengths of the
+responses to one prompt resemble each other. Equal hardware: heavy engines are taken from the fast pool.
+
+    python -m tests.bench.probe_routing
+"""
+
+import math
+import os
+import statistics
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+from rljob_runtime.routing.probe import ProbePolicy, ProbeSettings
+from rljob_runtime.routing.requests import EngineShape, GroupRequest, Move, RequestKey
+from rljob_runtime.routing.router import Router
+from rljob_runtime.simulate.outcome import Outcome
+from rljob_runtime.simulate.workload import LengthModel, Workload
+from tests.bench.figures import Figure, record
+from tests.bench.routing_sites import Site, spread
+
+SEEDS = range(10)
+CORRELATIONS = (0.0, 0.3, 0.5, 0.7, 0.9)
+DEVIATIONS = (0.6, 1.0, 1.5)
+"""Of the logarithm of a length."""
+TIMED = 1.0
+"""The deviation with which times are compared."""
+POLICIES: dict[str, tuple[dict[str, Any], int]] = {
+    "least in flight": ({"leastInFlight": {}}, 0),
+    "adjacent": ({"adjacent": {}}, 0),
+    "interleaved": ({"interleaved": {}}, 0),
+    "P-DSR, 2 of 8 engines heavy": ({"probe": {}}, 2),
+    "P-DSR, 4 of 8 engines heavy": ({"probe": {}}, 4),
+    "P-DSR that moves, 4 of 8 engines heavy": ({"probe": {"onTrip": "move"}}, 4),
+    "adaptive": ({"adaptive": {}}, 0),
+}
+"""What `rollout.routing` says, and how many of the engines are the heavy pool."""
+
+
+def lengths(deviation: float, correlation: float) -> LengthModel:
+    between, within = math.sqrt(correlation) * deviation, math.sqrt(1 - correlation) * deviation
+    return LengthModel(7345, 32768, between, within, prompt_tokens=512)
+
+
+def tripped(work: Workload) -> float:
+    """The share of responses that trip, of those that stay on the fast pool, by the policy itself."""
+    router = Router(ProbePolicy(ProbeSettings(work.groups)))
+    router.join(0, EngineShape("fast", work.lengths.size))
+    router.join(1, EngineShape("heavy", work.lengths.size))
+    for uid in range(work.groups):
+        router.dispatch(GroupRequest(uid, uid, 512, work.samples), 0.0)
+    router.decide(0.0)
+    for uid in range(work.groups):
+        router.finished(RequestKey(uid, 0), int(work.lengths[uid, 0]), 1.0)
+    router.decide(1.0)
+    light = list(router.book.engines[0].running)
+    router.progressed({key: int(work.lengths[key]) for key in light}, 2.0)
+    return sum(isinstance(action, Move) for action in router.decide(2.0)) / len(light)
+
+
+def batch(task: tuple[float, str, int]) -> Outcome:
+    """One batch of 128 prompts under a policy."""
+    correlation, name, seed = task
+    routing, heavy = POLICIES[name]
+    site = Site("128 prompts", groups=128, lengths=lengths(TIMED, correlation))
+    return site.run(routing, seed, heavy)
+
+
+def timed(correlation: float, pool: ProcessPoolExecutor) -> list[Figure]:
+    found = {name: list(pool.map(batch, [(correlation, name, seed) for seed in SEEDS])) for name in POLICIES}
+    base = [each.wall for each in found["least in flight"]]
+    figures = []
+    for name, outcomes in found.items():
+        ratios = [before / each.wall for before, each in zip(base, outcomes, strict=True)]
+        dropped = sum(each.wasted_tokens for each in outcomes) / sum(each.tokens for each in outcomes)
+        idle = statistics.mean(each.idle for each in outcomes)
+        what = f"engines idle {idle:.0%}" + (f", {dropped:.1%} of the tokens dropped" if dropped else "")
+        label = f"correlation {correlation}, {name}: times as fast ({spread(ratios)}; {what})"
+        figures.append(Figure(label, statistics.mean(ratios), "x"))
+    return figures
+
+
+def main() -> None:
+    figures = []
+    for deviation in DEVIATIONS:
+        for correlation in CORRELATIONS:
+            model = lengths(deviation, correlation)
+            shares = [100 * tripped(model.draw(512, 16, seed)) for seed in SEEDS]
+            label = (
+                f"deviation {deviation}, correlation {correlation}: responses that trip ({spread(shares)})"
+            )
+            figures.append(Figure(label, statistics.mean(shares), "%"))
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        for correlation in CORRELATIONS[1:]:
+            figures += timed(correlation, pool)
+    record("probe_routing", figures)
+
+
+if __name__ == "__main__":
+    main()
