@@ -86,14 +86,17 @@ class MadeUpCluster:
 
 
 class ScaledJob(SimulatedJob):
-    """Runs a scenario with `scenario.engines` fast workers at first; its `faults` change pods and sizes."""
+    """Runs a scenario with `scenario.engines` fast workers and `scenario.heavy_engines` heavy ones at first;
+    its `faults` change pods and sizes."""
 
     def __init__(self, scenario: Scenario) -> None:
         super().__init__(scenario)
         self.cluster = MadeUpCluster()
         self.changes = ChangeSignal()
         self.draft = StatusDraft(attempt=1)
-        self.desired = DesiredState(generation=1, trainer=1, fast=scenario.engines, heavy=0)
+        self.desired = DesiredState(
+            generation=1, trainer=1, fast=scenario.engines, heavy=scenario.heavy_engines
+        )
         self.said: list[str] = []
         self.start_seconds = 1.0
         self.fleet: Fleet | None = None
@@ -123,12 +126,14 @@ class ScaledJob(SimulatedJob):
             if any(slot.engine in engines and not slot.leaving for slot in self.pool.slots)
         )
 
-    async def add_engine(self, version: int) -> None:
+    async def add_engine(self, version: int, pool: str = "fast") -> None:
         """At the first call start the fleet; the base class calls this for each engine."""
         if self.fleet is not None:
             return
         for _ in range(self.scenario.engines):
             self.cluster.add()
+        for _ in range(self.scenario.heavy_engines):
+            self.cluster.add("heavy")
         table = NodeTable(
             self.cluster.read, self.cluster.pod_of, ("fast_rollout", "heavy_rollout"), self.changes
         )

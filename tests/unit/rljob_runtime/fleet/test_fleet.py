@@ -5,8 +5,11 @@ from collections.abc import Callable, Coroutine
 from itertools import pairwise
 from typing import Any
 
+import pytest
+
 from rljob_runtime.engines.protocol import WeightRef
 from rljob_runtime.restarts import GivenUp
+from rljob_runtime.routing.probe import ProbePolicy, ProbeSettings
 from tests.support.simulated.scaled_job import DETECTION_SECONDS, KV_TOKENS, PodEngine, ScaledJob
 from tests.support.simulated.simulated_job import Scenario
 
@@ -240,3 +243,40 @@ def test_routing_knows_how_far_responses_are_and_how_much_an_engine_holds():
     # A step takes 10 ms: half a second is 50 tokens of each request.
     assert min(behind) >= 0 and max(behind) <= 50
     assert sum(before > after for before, after in pairwise(behind)) == 3, "the news of 1.5 seconds"
+
+
+@pytest.mark.parametrize("shrunk", ["fast", "heavy"])
+def test_with_probes_a_pool_may_be_scaled_to_nothing_and_back(shrunk: str) -> None:
+    """One response in eight is long; while a pool has no engine the other one generates everything."""
+
+    def heavy_tokens(job: ScaledJob) -> int:
+        return job.rollouter.counts.heavy_tokens
+
+    async def script(job: ScaledJob) -> None:
+        await asyncio.sleep(20)
+        assert heavy_tokens(job) > 0, "the longest groups go to the heavy pool"
+        job.ask(**{shrunk: 0})
+        await asyncio.sleep(5)
+        assert {pod.partition("-")[0] for pod in job.serving} == {"fast", "heavy"} - {shrunk}
+        for pod in job.released:
+            job.cluster.remove(pod)
+        before, trained = heavy_tokens(job), len(job.trained)
+        await asyncio.sleep(30)
+        assert len(job.trained) > trained
+        assert (heavy_tokens(job) > before) == (shrunk == "fast")
+        job.status_is_written()
+        job.ask(**{shrunk: 1})
+        job.cluster.add(shrunk)
+        await asyncio.sleep(5)
+        before = heavy_tokens(job)
+        await asyncio.sleep(30)
+        assert heavy_tokens(job) > before
+
+    job = run(
+        script, engines=2, heavy_engines=1, max_running=16,
+        length_of=lambda request: 900 if request.seed % 8 == 0 else 50 + request.seed % 100,
+        policy=lambda: ProbePolicy(ProbeSettings(8)),
+    )  # fmt: skip
+    counts = job.rollouter.counts
+    assert 0 < counts.restarted_requests == counts.rerouted_requests and counts.dropped_tokens > 0
+    assert counts.moved_requests == 0
