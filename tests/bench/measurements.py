@@ -173,8 +173,7 @@ SECTIONS = {
         "`tests/bench/mutants_equivalent.toml` and not counted. mutmut rather than cosmic-ray, as it changes arguments, "
         "assignments and words besides operators, and tries a change in a fork of a process that has everything "
         "imported in place of a new process. It leaves class bodies and functions with decorators alone: the rules of "
-        "an RLJob, which stand in class bodies, have a case each in `tests/unit/rljob_api/test_rules.py`. The parts "
-        "`plan-*` were measured while other work took most of the cores, before the newest of their tests.",
+        "an RLJob, which stand in class bodies, have a case each in `tests/unit/rljob_api/test_rules.py`.",
     ),
     "suite": (
         "The project's own tests",
