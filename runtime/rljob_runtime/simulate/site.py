@@ -91,8 +91,7 @@ class Site:
         training, lengths = self.spec.training, self.assumptions.lengths
         cap = training.rollout.max_response_tokens
         prompts = lengths.prompt_tokens or max(1, training.data.max_prompt_tokens // 2)
-        # A cap of a token or two leaves nothing to draw.
-        mean = min(max(1.0, self.mean_tokens), cap - 0.5) if lengths.mean is None else lengths.mean
+        mean = max(1.0, self.mean_tokens)
         return LengthModel(mean, cap, lengths.between_prompts, lengths.within_prompt, lengths.order, prompts)
 
     @property
@@ -136,7 +135,7 @@ class Site:
         bound = Bound(
             training.async_.max_staleness, training.groups_per_step, training.async_.steps_per_version
         )
-        capacity = training.async_.queue_capacity
+        capacity, push = training.async_.queue_capacity, training.async_.weight_sync.push
         return JobModel(
             bound=bound,
             steps=self.steps,
@@ -144,6 +143,8 @@ class Site:
             trainer_seconds_per_token=self.assumptions.trainer.seconds_per_token
             / (trainer.replicas * trainer.accelerators_per_worker),
             sync_seconds=self.assumptions.weight_sync_seconds,
+            # What is taken out is submitted again, and prefilled with what it has.
+            recompute_kv=push is not None and push.in_flight == "abort",
             capacity_groups=None if capacity is None else capacity // training.rollout.samples_per_prompt,
         )
 

@@ -67,7 +67,7 @@ class LengthModel:
     """
 
     mean: float
-    """Tokens; less than `cap`."""
+    """Tokens; at most `cap`, which it is where every response has that length."""
     cap: int
     """Longest response, in tokens."""
     between: float = 0.6
@@ -90,9 +90,9 @@ class LengthModel:
             raise ValueError(f"order must be from 0 to below 1 (found {self.order:g})")
         if self.prompt_tokens < 1:
             raise ValueError(f"prompt_tokens must be at least 1 (found {self.prompt_tokens})")
-        if not 1 <= self.mean < self.cap:
+        if not 1 <= self.mean <= self.cap:
             raise ValueError(
-                f"mean must be at least 1 and below cap, {self.cap} tokens (found {self.mean:g})"
+                f"mean must be at least 1 and at most cap, {self.cap} tokens (found {self.mean:g})"
             )
         object.__setattr__(self, "mu", fit_mu(self.mean, math.hypot(self.between, self.within), self.cap))
 

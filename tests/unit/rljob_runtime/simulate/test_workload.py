@@ -29,6 +29,11 @@ def test_lengths_have_the_mean_and_the_correlation() -> None:
     assert np.corrcoef(logs[:, 0], logs[:, 1])[0, 1] == pytest.approx(0.36 / 0.45, abs=0.03)
 
 
+def test_a_mean_as_long_as_the_cap_makes_every_response_so_long() -> None:
+    assert (dataclasses.replace(MODEL, mean=50.0, cap=50).draw(20, 4, seed=0).lengths == 50).all()
+    assert (dataclasses.replace(MODEL, mean=1.0, cap=1).draw(20, 4, seed=0).lengths == 1).all()
+
+
 def test_neighbours_resemble_each_other_where_the_order_says_so() -> None:
     model = dataclasses.replace(MODEL, mean=500.0, order=0.8, within=0.0)
     logs = np.log(model.draw(8192, 1, seed=2).lengths[:, 0])
@@ -51,7 +56,7 @@ def test_equal_seeds_give_equal_workloads() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"mean": 40000.0}, r"mean must be at least 1 and below cap, 32768 tokens \(found 40000\)"),
+        ({"mean": 40000.0}, r"mean must be at least 1 and at most cap, 32768 tokens \(found 40000\)"),
         ({"mean": 0.5}, r"mean must be at least 1"),
         ({"between": -0.1}, r"between must be at least 0 \(found -0.1\)"),
         ({"within": -1.0}, r"within must be at least 0"),

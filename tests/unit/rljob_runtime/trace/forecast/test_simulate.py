@@ -102,7 +102,7 @@ def test_a_file_that_is_no_trace_is_refused(tmp_path: Path) -> None:
 def test_assumptions_that_contradict_the_job_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "assume.yaml"
     for text, message in (
-        ("lengths: {mean: 100}", r"mean must be at least 1 and below cap, 64 tokens \(found 100\)"),
+        ("lengths: {mean: 100}", r"mean must be at least 1 and at most cap, 64 tokens \(found 100\)"),
         ("engines: {fast: {kvTokens: 20}}", r"engine 0: kv_tokens must be at least \d+"),
     ):
         file.write_text(text)

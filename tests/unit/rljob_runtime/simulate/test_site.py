@@ -1,0 +1,110 @@
+"""From an RLJob and assumptions to what is simulated."""
+
+from typing import Any
+
+import pytest
+
+from rljob_api import RLJob
+from rljob_runtime.groups.staleness import Bound
+from rljob_runtime.simulate.assumptions import Assumptions
+from rljob_runtime.simulate.site import Site, Sizes, routed
+from rljob_runtime.simulate.workload import ToolWaits
+from tests.support.jobs import job
+
+ASSUMED = {
+    "engines": {
+        "fast": {
+            "fixedSeconds": 0.5, "secondsPerRequest": 0.25, "secondsPerKvToken": 0.125,
+            "secondsPerPrefillToken": 0.0625, "graphs": [2, 4], "kvTokens": 100,
+        },
+        "heavy": {"fixedSeconds": 0.1, "kvTokens": None},
+        "lockstep": True,
+        "admissionSeconds": 0.75,
+    },
+    "moves": {"copyBytesPerSecond": 100.0, "kvBytesPerToken": 10.0},
+    "trainer": {"secondsPerStep": 3.0, "secondsPerToken": 0.8},
+    "weightSyncSeconds": 1.5,
+    "lengths": {"mean": 4.0, "betweenPrompts": 0.1, "withinPrompt": 0.2, "order": 0.5, "promptTokens": 7},
+    "tools": {"everyTokens": 3, "seconds": 9.0},
+}  # fmt: skip
+
+
+def site(changes: dict[str, Any] | None = None, assumed: dict[str, Any] | None = None) -> Site:
+    spec = RLJob.model_validate(job(changes)).spec
+    return Site(spec, Assumptions.model_validate(assumed or {}), steps=3)
+
+
+def test_engines_are_those_of_the_pools() -> None:
+    pools = {"pools.fastRollout.replicas": 2, "pools.heavyRollout.replicas": 1}
+    shapes = site({**pools, "training.rollout.maxRunningRequests": 5}, ASSUMED).shapes()
+    assert [(shape.pool, shape.limit, shape.kv_tokens) for shape in shapes] == [
+        ("fast", 5, 100), ("fast", 5, 100), ("heavy", 5, None),
+    ]  # fmt: skip
+    assert shapes[0].cost == (0.5, 0.25, 0.125, 0.0625, (2, 4))
+    assert shapes[2].cost.fixed == 0.1
+
+
+def test_heavy_engines_are_as_fast_ones_where_nothing_is_said() -> None:
+    fast, heavy = site({"pools.heavyRollout.replicas": 1}).shapes()
+    assert heavy == fast._replace(pool="heavy")
+
+
+def test_physics_is_what_is_assumed() -> None:
+    physics = site(assumed=ASSUMED).physics()
+    assert physics.lockstep
+    assert physics.admission_seconds == 0.75
+    assert physics.copy(50) == pytest.approx(5.0)
+    assert site().physics().copy(50) is None
+
+
+def test_lengths_are_what_is_assumed() -> None:
+    where = site(assumed=ASSUMED)
+    model = where.lengths()
+    assert (model.mean, model.cap, model.between, model.within) == (4.0, 8, 0.1, 0.2)
+    assert (model.order, model.prompt_tokens) == (0.5, 7)
+    assert where.waits == ToolWaits(3, 9.0)
+    work = where.draw(seed=1)
+    assert work.lengths.shape == (3 * 4, 8)
+
+
+@pytest.mark.parametrize("cap", [1, 2, 8, 1024])
+def test_a_quarter_of_the_longest_response_is_the_mean_where_nothing_is_said(cap: int) -> None:
+    changes = {
+        "training.rollout.maxResponseTokens": cap,
+        "training.model.random.maxPositionEmbeddings": 2048,
+    }
+    where = site(changes)
+    assert where.draw(seed=0).lengths.max() <= cap
+    if cap > 4:
+        assert where.lengths().mean == cap / 4
+    assert where.lengths().prompt_tokens == 8
+
+
+def test_the_trainer_s_ranks_share_the_tokens() -> None:
+    changes = {"accelerator": "nvidia", "pools.trainer": {"replicas": 2, "acceleratorsPerWorker": 2}}
+    model = site(changes, ASSUMED).job()
+    assert model.trainer_seconds == 3.0
+    assert model.trainer_seconds_per_token == pytest.approx(0.2)
+    assert model.sync_seconds == 1.5
+
+
+def test_the_bound_is_the_job_s() -> None:
+    asynchronous = {
+        "maxStaleness": 0.5, "stepsPerVersion": 2, "queueCapacity": 70,
+        "weightSync": {"push": {"inFlight": "abort"}},
+    }  # fmt: skip
+    model = site({"training.async": asynchronous}).job()
+    assert model.bound == Bound(0.5, 4, 2)
+    assert model.capacity_groups == 70 // 8
+    assert model.recompute_kv
+    assert not site().job().recompute_kv
+
+
+def test_another_policy_and_other_sizes() -> None:
+    spec = site({"training.rollout.routing": {"interleaved": {}}}).spec
+    assert routed(spec, "interleaved") is spec
+    other = routed(spec, "adjacent").training.rollout.routing
+    assert other is not None and other.yaml_choice == "adjacent"
+    sizes = Sizes(3, 2, 1)
+    assert Sizes.of(sizes.applied(spec)) == sizes
+    assert sizes.accelerators(spec) == 6
