@@ -210,3 +210,29 @@ def test_over_sampling_is_told_by_what_it_aborts_and_by_the_lengths_that_come_la
     row = msgspec.json.decode(msgspec.json.encode(counts.metrics()))
     found = counts_in(row)
     assert found is not None and (found.again, found.cancelled) == (1, {"over-sampling": 1})
+
+
+def test_what_accepted_groups_are_made_of_is_counted() -> None:
+    counts = GroupCounts(dispatched=4, open=4)
+    counts.accept()
+    counts.accept([3, 4], again=True)
+    counts.accept([5], equal_rewards=True, again=True)
+    counts.accept([6, 7], equal_rewards=True)
+    assert (counts.accepted, counts.equal_rewards) == (4, 2)
+    assert (counts.responses, counts.response_tokens) == (5, 25)
+    assert (counts.again, counts.again_responses, counts.again_tokens) == (2, 3, 12)
+
+
+def test_generated_and_dropped_tokens_are_counted() -> None:
+    counts = GroupCounts()
+    for pool, tokens in (("fast", 3), ("heavy", 5), ("fast", 7), ("heavy", 11)):
+        counts.generated(pool, tokens)
+    for tokens in (2, 4):
+        counts.begin_anew(tokens)
+    assert (counts.fast_tokens, counts.heavy_tokens) == (10, 16)
+    assert (counts.restarted_requests, counts.dropped_tokens) == (2, 6)
+
+
+def test_counts_that_a_line_lacks_are_0() -> None:
+    row = {"groups": {"accepted": 3}, "requests": {}, "over_sampling": {}, "generated": {}}
+    assert counts_in(row) == GroupCounts(accepted=3)

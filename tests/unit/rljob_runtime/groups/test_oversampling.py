@@ -174,3 +174,39 @@ def test_without_over_sampling_nothing_is_aborted():
     made.taken(0, range(4))
     made.ended(0)
     assert (made.surplus(), made.held_prompt(5), made.again(0)) == ([], None, False)
+
+
+def test_what_is_refused_takes_no_slot_whether_it_was_aborted_before_or_not():
+    made = begun(3, 3)
+    made.refused(0, 3)
+    assert not made.claimed and made.abort(lambda deadline: 0, 0) == [1]
+    made = begun(0, 0)
+    assert made.abort(lambda deadline: 0, 0) == [0, 1]
+    for uid in (0, 1):
+        made.ended(uid)
+        made.dispatched(uid, 2)
+    assert made.claimed == {2: 2}
+    made.refused(0, 2)
+    assert made.claimed == {2: 1} and (made.again(0), made.again(1)) == (False, True)
+    made.refused(1, 2)
+    assert not made.claimed and not made.again(1)
+
+
+def test_the_controller_passes_on_what_becomes_of_each_group():
+    over = OverSampling(1)
+    made = StalenessController(Bound(0, 4), 100, refill=Refill(9, endless=True), over=over)
+    for uid in range(5):
+        made.dispatched(uid, 0)
+    made.put(0)
+    assert made.refuse(1) and over.claimed == {0: 1}
+    made.dispatched(5, 0)
+    for uid in (2, 3, 4):
+        made.put(uid)
+    assert made.surplus() == [5]
+    made.ended(5)
+    made.taken(0, (0, 2, 3, 4))
+    made.finished((0, 2, 3, 4))
+    made.dispatched(5, 2)
+    assert made.again(5) and not made.again(0)
+    made.taken(2, (5,))
+    assert not made.again(5) and not over.claimed

@@ -58,3 +58,11 @@ def test_seeds_are_fixed_for_a_job_and_differ_between_responses():
     assert len(seeds) == 3 * 20 * 8
     assert all(0 <= seed < 2**31 for seed in seeds)
     assert max(seeds) > 2**30
+
+
+def test_a_response_that_begins_anew_has_nothing_of_what_it_had():
+    response = Response(began=5.0)
+    response.extend(generation(7, 8, version=3), "fast-0", "fast", now=6.5)
+    response.begin_anew()
+    assert (len(response.tokens), len(response.log_probs), response.spans) == (0, 0, ())
+    assert (response.tokens.dtype, response.log_probs.dtype) == (np.int32, np.float32)
