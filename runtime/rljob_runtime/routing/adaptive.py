@@ -1,8 +1,8 @@
 """Routing by length, as it becomes known: the policy of a job with a heavy pool, unless it says otherwise.
 
 - Every response has an estimate (`lengths`), from finished and running siblings and from earlier epochs.
-- The first response of each group, its probe, begins first; then those that are expected to be longest.
-  Nobody is held back while an engine has room.
+- In a large batch the first response of each group, its probe, begins first; then those that are expected to
+  be longest. Else the oldest group goes first. Nobody is held back while an engine has room.
 - The responses with most to come are heavy: those from a cut on that lets both pools finish together
   (`split`). They go to the heavy pool. Without one, some engines become heavy for as long as that pays.
 - A response that turns out to be long moves to the heavy engines, with its tokens; when nothing waits any
@@ -28,15 +28,16 @@ from rljob_runtime.routing.split import Split, histogram, split_engines, split_p
 
 _PLAN_REQUESTS = 10_000
 """For each so many requests under way the time between two plans grows by a second: a plan looks at all."""
+_PLANS = 100
+"""Plans in the time until all that is under way is finished, at most: where responses take hours there is no
+hurry."""
 _MOVES = 64
 """Most moves into pools at a time."""
 _LENDS = 0.8
 """A pool takes from the other one's lane while it finishes within this part of the other one's time."""
-_CACHE_FULL = 0.9
-"""Part of its KV cache beyond which an engine gets no further requests: what runs needs room to grow."""
-_LEAST_SLOPE = 1e-3
-"""Of a step's fixed time, what each request counts in an engine's score at least: of two engines whose steps
-take as long the one with fewer requests is taken."""
+_WAVES = 6
+"""Longest first is the order where this many times more requests are under way than run at a time. With fewer
+the first to come are most of all, and the order gains less than the chance of one draw of lengths."""
 
 _NO_SPLIT = Split(0, math.inf, 0.0, 0.0)
 
@@ -53,11 +54,13 @@ class Adaptive(Policy):
         self.heavy: frozenset[int] = frozenset()
         """The engines that run long requests alone."""
         self._plan_seconds = plan_seconds
-        self._planned = -math.inf
-        """When the last plan was made."""
+        self._next_plan = -math.inf
+        """When the next plan may be made."""
         self._outlook = Outlook({})
         self._fresh = False
         """Whether there is a plan whose moves have not been made."""
+        self._longest_first = False
+        """Whether the order is by expected length."""
         self._long: set[RequestKey] = set()
         """Responses that are heavy; they stay it."""
         self._pooled = False
@@ -78,31 +81,24 @@ class Adaptive(Policy):
             return ("heavy", "any") if self._heavy_lends else ("heavy",)
         return ("any", "heavy") if self._fast_lends else ("any",)
 
-    def score(self, engine: EngineState) -> float | None:
-        shape = engine.shape
-        if shape.kv_tokens and engine.running and engine.kv_tokens > _CACHE_FULL * shape.kv_tokens:
-            return None
-        cost = shape.cost
-        slope = max(cost.per_request, _LEAST_SLOPE * cost.fixed)
-        return cost.fixed + slope * (engine.count + 1) + cost.per_kv_token * engine.kv_tokens
-
     def entry(self, request: RequestState, book: Book) -> Entry | None:
-        deadline, key = request.group.request.deadline, request.key
+        key = request.key
         total = self._total(request)
         if self.heavy and total - request.tokens >= self.split.cut:
             self._long.add(key)
         lane: Lane = "heavy" if self.heavy and key in self._long else "any"
-        if request.tokens:
-            # It has begun and was interrupted: nothing that waits has more behind it.
-            return Entry(lane, (deadline, 0, -total, *key))
-        if key.sample == 0:
-            return Entry(lane, (deadline, 1, 0.0, *key))
-        return Entry(lane, (deadline, 2, -total, *key))
+        # What has begun and was interrupted goes first: nothing that waits has more behind it.
+        stage, order = (0 if request.tokens else 2), 0.0
+        if self._longest_first:
+            order = -total
+            if key.sample == 0 and not request.tokens:
+                stage, order = 1, 0.0
+        return Entry(lane, (request.group.request.deadline, stage, order, *key))
 
     # What happens
 
     def engines_changed(self, book: Book) -> Iterable[RequestState]:
-        self._planned = -math.inf
+        self._next_plan = -math.inf
         return ()
 
     def progressed(self, requests: Iterable[RequestState], book: Book, now: float) -> Iterable[RequestState]:
@@ -128,16 +124,20 @@ class Adaptive(Policy):
     # Plans
 
     def rescored(self, book: Book, now: float) -> Iterable[EngineState]:
-        if now < self._planned + self._plan_seconds + len(book.groups) / _PLAN_REQUESTS:
+        if now < self._next_plan:
             return ()
-        self._planned = now
         requests = list(chain.from_iterable(group.requests.values() for group in book.groups.values()))
         remaining = {request.key: self._total(request) - request.tokens for request in requests}
         self._outlook, self._fresh = Outlook(remaining), True
         members = [engine for engine in book.members() if engine.joined]
-        before = self.heavy, self._heavy_lends, self._fast_lends, self.split.cut
+        before = self._state
+        # It stays until everything has begun: what was put off must not be put off to the end.
+        still = self._longest_first and book.waiting > 0
+        self._longest_first = still or self._many_waves(members, requests)
         self._decide_roles(members, requests, remaining)
-        if before == (self.heavy, self._heavy_lends, self._fast_lends, self.split.cut):
+        pause = max(self._plan_seconds, self.split.seconds / _PLANS, len(requests) / _PLAN_REQUESTS)
+        self._next_plan = now + pause
+        if before == self._state:
             return ()
         self._reenter = [request for request in requests if request.waits]
         return members
@@ -145,6 +145,24 @@ class Adaptive(Policy):
     def reentered(self, book: Book, now: float) -> Iterable[RequestState]:
         waiting, self._reenter = self._reenter, []
         return waiting
+
+    @property
+    def _state(self) -> tuple[object, ...]:
+        """All that lanes and entries depend on, beside the requests."""
+        return self.heavy, self._heavy_lends, self._fast_lends, self.split.cut, self._longest_first
+
+    def _many_waves(self, members: list[EngineState], requests: list[RequestState]) -> bool:
+        """Whether so many requests are under way that their order matters, and engines hold as many long ones
+        at a time as they hold others: where the KV cache is the limit, the longest together drive each other
+        out of it."""
+        if len(members) < 2 or len(requests) < _WAVES * sum(engine.shape.limit for engine in members):
+            return False
+        mean, sd = self.lengths.mean, self.lengths.sd
+        expected = math.exp(mean + sd * sd / 2) + requests[0].group.request.prompt_tokens
+        return all(
+            engine.shape.kv_tokens is None or engine.shape.limit * expected <= engine.shape.kv_tokens
+            for engine in members
+        )
 
     def _decide_roles(
         self, members: list[EngineState], requests: list[RequestState], remaining: dict[RequestKey, float]

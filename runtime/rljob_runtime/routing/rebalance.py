@@ -6,6 +6,7 @@ nothing waits any more. A move costs the prefill of prompt and tokens on the new
 saves more than that, with a margin for what is not known. Pure.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ from rljob_runtime.routing.requests import Move, RequestKey
 
 _STEP_GAIN = 0.03
 """Least part of a step's time that a move into the heavy pool saves."""
-_LEVEL_GAIN = 0.03
+_LEVEL_GAIN = 0.05
 """Least part of the time until all have finished that a levelling move saves, beyond its cost."""
 _CANDIDATES = 8
 """Requests of an engine that are tried for a levelling move, of all lengths."""
@@ -117,8 +118,11 @@ def _best_level(
     last = len(ordered) - 1
     tried = {ordered[last * place // (_CANDIDATES - 1)] for place in range(_CANDIDATES)}
     best: _Level | None = None
+    free = _free_cache(taker, others)
     for key in sorted(tried):
         moved = own[key]
+        if moved.kv_tokens + moved.remaining > free:
+            continue
         cost = moved.kv_tokens * taker.shape.cost.per_prefill_token
         found = _Level(
             key,
@@ -128,6 +132,14 @@ def _best_level(
         if best is None or found.end < best.end:
             best = found
     return best
+
+
+def _free_cache(engine: EngineState, loads: Iterable[Load]) -> float:
+    """Tokens that fit into an engine's KV cache when all that it runs has grown to its end: a request that
+    moves there must not drive others out."""
+    if engine.shape.kv_tokens is None:
+        return math.inf
+    return engine.shape.kv_tokens - sum(load.kv_tokens + load.remaining for load in loads)
 
 
 class _Places:

@@ -19,7 +19,7 @@ _PER_DOUBLING = 4
 """Buckets from one length to the double of it."""
 _EDGES = [2.0 ** (place / _PER_DOUBLING) for place in range(24 * _PER_DOUBLING)]
 """Remaining tokens from which on a request is in each bucket, but for the first, which has what is below."""
-PAYS = 0.1
+PAYS = 0.3
 """Part of the time that engines which become heavy must save. Estimates of lengths are that uncertain: with
 less, engines change their roles for nothing."""
 
