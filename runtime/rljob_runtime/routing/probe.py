@@ -14,7 +14,7 @@ requests, and nothing trips. Pure.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from rljob_runtime.routing.book import Book, EngineState, GroupState, RequestState
@@ -95,7 +95,8 @@ class ProbePolicy(Policy):
         """Running responses that are to be taken out."""
 
     def newcomer_room(self, book: Book) -> int:
-        return self._fast_room(book) // self.settings.probes
+        # Rounded up: where fewer places are left than a group has probes, its first one begins.
+        return -(-self._fast_room(book) // self.settings.probes)
 
     def serves(self, engine: EngineState, book: Book) -> tuple[Lane, ...]:
         return ("fast", "heavy") if self._empty else (_lane(engine),)
@@ -121,8 +122,7 @@ class ProbePolicy(Policy):
         return book.members() if relaned else ()
 
     def dispatched(self, group: GroupState, book: Book, now: float) -> Iterable[RequestState]:
-        cohort = self._newest
-        probes = min(self.settings.probes, group.request.samples)
+        cohort, probes = self._newest, self.settings.probes
         plan = self._plans[group.request.uid] = _Plan(group, cohort, probes)
         cohort.plans[group.request.uid] = plan
         cohort.probing += probes
@@ -163,9 +163,8 @@ class ProbePolicy(Policy):
     def progressed(self, requests: Iterable[RequestState], book: Book, now: float) -> Iterable[RequestState]:
         for request in requests:
             plan, sample = self._plans[request.key.uid], request.key.sample
-            on_fast = request.engine is not None and _lane(request.engine) == "fast"
             known = sample in plan.free or sample in plan.tripped
-            if on_fast and request.tokens > plan.cap and not known:
+            if request.tokens > plan.cap and not known:
                 if "heavy" in self._empty:
                     plan.free.add(sample)
                 else:
@@ -173,10 +172,14 @@ class ProbePolicy(Policy):
                     self._tripping[request.key] = None
         return ()
 
-    def moves(self, book: Book, now: float) -> Iterable[Move]:
+    def moves(self, book: Book, now: float) -> Iterator[Move]:
         tripping, self._tripping = self._tripping, {}
-        # To no engine in particular: each waits for the heavy pool behind those that wait there already.
-        return [Move(key, None, self.settings.restart) for key in tripping]
+        for key in tripping:
+            engine = book.request(key).engine
+            # One that has left for another reason may be on a heavy engine by now.
+            if engine is not None and _lane(engine) == "fast":
+                # To no engine in particular: it waits for the heavy pool behind those that wait already.
+                yield Move(key, None, self.settings.restart)
 
     def _fast_room(self, book: Book) -> int:
         return book.room if "fast" in self._empty else book.rooms.get("fast", 0)

@@ -188,10 +188,26 @@ def test_a_cohort_does_not_wait_for_groups_that_are_not_dispatched() -> None:
         site.finish(uid, 0, 100 * (uid + 1))
     assert site.groups_on(HEAVY) == {4} and site.groups_on(FAST) == {0, 1, 2, 3}
     site.dispatch([5])
-    assert RequestKey(5, 0) in site.where, "the next group begins another one"
+    assert RequestKey(5, 0) in site.where
+    site.finish(5, 0, 10_000)
+    assert (5, 1) in site.on(FAST), "it is the first of another one, and alone it is not long"
 
 
-def test_a_cohort_takes_more_groups_while_the_fast_pool_has_no_place_for_siblings() -> None:
+def test_a_cohort_waits_for_more_groups_while_the_fast_pool_has_no_place_for_siblings() -> None:
+    site = Site(cohort=5, fast=6, heavy_share=0.5)
+    site.dispatch(range(6))
+    for uid in range(5):
+        site.finish(uid, 0, 100 + uid)
+    assert site.groups_on(HEAVY) == {2, 3, 4} and site.groups_on(FAST) == {0, 1, 5}
+    site.finish(5, 0, 50)
+    assert site.groups_on(FAST) == {0, 1} and 5 not in site.groups_on(HEAVY)
+    site.router.dispatch(GroupRequest(6, 6, 16, 4), site.now)
+    site.finish(0, 1, 10)
+    site.finish(6, 0, 60)
+    assert 6 in site.groups_on(HEAVY) and (5, 1) in site.on(FAST), "two groups were compared"
+
+
+def test_a_cohort_takes_those_that_are_dispatched_while_its_probes_run() -> None:
     site = Site(cohort=10, fast=4)
     site.dispatch([0], samples=5)
     site.finish(0, 0, 10)
@@ -228,10 +244,24 @@ def test_a_group_that_is_given_up_leaves_its_cohort() -> None:
     site.router.cancel(4)
     site.act()
     assert site.groups_on(HEAVY) == {3}, "nobody waits for its probe"
-    site.progress(0, 1, 100)
+    site.router.progressed({RequestKey(0, 1): 10, RequestKey(1, 1): 10}, site.now)
+    site.router.finished(RequestKey(1, 1), 11, site.now)
     site.router.cancel(0)
     site.act()
+    assert not site.leaving, "what was to be taken out has ended, or is given up"
     assert not site.router.book.groups.keys() & {0, 4}
+
+
+def test_of_a_group_that_is_given_up_only_probes_that_run_are_not_waited_for() -> None:
+    site = Site(cohort=2, probes=2, heavy_share=0.5)
+    site.dispatch([0, 1])
+    site.finish(0, 0, 5)
+    site.router.cancel(0)
+    site.act()
+    site.finish(1, 0, 5)
+    assert site.on(HEAVY) == set(), "the second probe of group 1 runs"
+    site.finish(1, 1, 5)
+    assert site.on(HEAVY) == {(1, 2), (1, 3)}
 
 
 def test_what_is_interrupted_above_the_cap_goes_on_on_the_heavy_pool() -> None:
@@ -239,8 +269,13 @@ def test_what_is_interrupted_above_the_cap_goes_on_on_the_heavy_pool() -> None:
     site = Site().probed()
     assert not site.interrupt(6, 2, 1300)
     assert site.where[RequestKey(6, 2)] == HEAVY
-    site.interrupt(5, 2, 1100)
-    assert site.where[RequestKey(5, 2)] == FAST
+    site.progress(6, 2, 1400)
+    assert not site.leaving
+    site.interrupt(5, 2, 1200)
+    assert site.where[RequestKey(5, 2)] == FAST, "at the cap is not above it"
+    site.router.progressed({RequestKey(4, 2): 1300}, site.now)
+    assert not site.interrupt(4, 2, 1300), "it had left before it was told to"
+    assert site.where[RequestKey(4, 2)] == HEAVY and not site.leaving
 
 
 def test_without_a_heavy_engine_the_fast_pool_does_it_all_without_a_cap() -> None:
@@ -251,8 +286,38 @@ def test_without_a_heavy_engine_the_fast_pool_does_it_all_without_a_cap() -> Non
     site.router.join(HEAVY, EngineShape("heavy", 100))
     site.act()
     site.progress(6, 2, 10_001)
+    site.progress(1, 2, 10_001)
     site.progress(5, 2, 1201)
-    assert site.leaving == {RequestKey(5, 2): True}, "what was let go above the cap may stay"
+    assert site.leaving == {RequestKey(5, 2): True}, "what is long, or was let go above the cap, may stay"
+    site.interrupt(6, 2, 10_001)
+    assert site.where[RequestKey(6, 2)] == FAST
+    site.interrupt(1, 2, 10_001)
+    assert site.where[RequestKey(1, 2)] == HEAVY
+
+
+def test_without_a_fast_engine_the_heavy_pool_does_it_all() -> None:
+    site = Site(cohort=10, fast=0)
+    assert site.router.wants_group()
+    site.dispatch(range(3))
+    for uid in range(3):
+        site.finish(uid, 0, 10 * uid + 10)
+    assert site.groups_on(HEAVY) == {0, 1, 2}, "this cohort does not wait for others either"
+    site.progress(0, 1, 1000)
+    assert not site.leaving
+
+
+def test_several_changes_of_the_pools_at_a_time() -> None:
+    site = Site(cohort=5, fast=3, heavy=1)
+    site.dispatch(range(3))
+    for uid in range(3):
+        site.finish(uid, 0, uid + 1)
+    while site.on(FAST):
+        site.finish(*min(site.on(FAST)), tokens=1)
+    assert site.on(HEAVY) == {(2, 1)}
+    site.router.remove(HEAVY)
+    site.router.join(2, EngineShape("fast", 1))
+    site.act()
+    assert site.on(FAST) | site.on(2) == {(2, 2), (2, 3)}, "the engine that was there serves both lanes too"
 
 
 @pytest.mark.parametrize("lost", [FAST, HEAVY])
@@ -297,8 +362,8 @@ def test_the_oldest_group_goes_first() -> None:
 
 @pytest.mark.parametrize(
     ("fast", "probes", "dispatched"),
-    [(4, 1, 4), (4, 2, 2), (1, 1, 1)],
-    ids=["a probe for each place", "two for two", "one"],
+    [(4, 1, 4), (4, 2, 2), (5, 2, 3), (1, 2, 1)],
+    ids=["a probe for each place", "two for two", "one that has room for a half", "no room for a whole one"],
 )
 def test_groups_are_dispatched_as_far_as_their_probes_have_room_on_the_fast_pool(
     fast: int, probes: int, dispatched: int
@@ -306,7 +371,9 @@ def test_groups_are_dispatched_as_far_as_their_probes_have_room_on_the_fast_pool
     site = Site(fast=fast, probes=probes)
     uid = 0
     while site.router.wants_group():
-        site.dispatch([uid])
+        site.router.dispatch(GroupRequest(uid, uid, 16, 4), site.now)
         uid += 1
     assert uid == dispatched
-    assert not site.on(HEAVY)
+    site.act()
+    assert len(site.on(FAST)) == fast and not site.on(HEAVY)
+    assert not site.router.wants_group()
