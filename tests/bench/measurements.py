@@ -57,6 +57,21 @@ SECTIONS = {
         "published two-phase rebalance is written anew in `tests/bench/baselines.py`; while it moves requests, ours lets the "
         "others run on, where the published one stops all, about 1 % of the time.",
     ),
+    "probe_routing": (
+        "P-DSR as published",
+        "`rollout.routing.probe` with its defaults. First the share of the responses on the fast pool that come to the cap, for 512 "
+        "prompts with 16 responses each of 7,345 tokens on average, by the deviation of a length's logarithm and its correlation "
+        "between two responses to one prompt. Then the time of a batch of 128 prompts in the calibrated simulator, on 8 equal "
+        "independent engines with assumed constants: the heavy engines are some of the 8. The baseline of each is least in "
+        "flight on the same batch; `adaptive`, which moves requests, has no heavy pool here.",
+    ),
+    "migration_schedules": (
+        "Migration under faults",
+        "Random jobs in virtual time, with the runtime's own rollouter, pool, router and weight sync: engines die and leave, push "
+        "(keep, abort, wait) and pull bring new weights, groups are aborted, requests move with their tokens and without, "
+        "under five routing policies, one of which moves at random. Each token and each log-probability says which response, "
+        "position and weight version it belongs to. Each sample that was trained is compared, token by token.",
+    ),
     "async_vs_sync_real": (
         "Asynchronous against synchronous, real engines",
         "vLLM on CPUs: two engines and a trainer share the machine's cores, so overlap gains less than on "
