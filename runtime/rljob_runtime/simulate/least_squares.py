@@ -50,7 +50,7 @@ def fit_nonnegative(features: Floats, targets: Floats) -> Fit:
                 trial = found
                 break
         found = trial
-    return Fit(found / scale, _explained(targets, scaled @ found))
+    return Fit(found / scale, explained(targets, scaled @ found))
 
 
 def _solve(features: Floats, targets: Floats, free: NDArray[np.bool_]) -> Floats:
@@ -60,7 +60,9 @@ def _solve(features: Floats, targets: Floats, free: NDArray[np.bool_]) -> Floats
     return found
 
 
-def _explained(targets: Floats, predicted: Floats) -> float:
+def explained(targets: Floats, predicted: Floats) -> float:
+    """R²: the share of the targets' variance that a prediction explains; 1 where they do not vary and are
+    met, below 0 where their mean would have been better."""
     missed = float(((targets - predicted) ** 2).sum())
     spread = float(((targets - targets.mean()) ** 2).sum())
     if spread == 0:

@@ -4,8 +4,8 @@ An attempt is a response's stay on one engine. Its duration is the sum of the st
 a fixed part, a part for each request that ran beside, and a part for each of their KV tokens; prefills of
 requests that began meanwhile come on top. How many ran beside is known from the other attempts on the engine;
 their tokens are taken to come evenly over each attempt. The constants are a non-negative least-squares fit of
-the seconds for a token; since steps are longer where more runs, a mean over steps needs the constants that it
-is to find, and a few rounds are made. Pure.
+the seconds for a token, long attempts with more weight. Steps are longer where more runs, so that a mean over
+steps needs the constants that it is to find: a few rounds are made. Pure.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rljob_runtime.routing.cost import StepCost
-from rljob_runtime.simulate.least_squares import fit_nonnegative
+from rljob_runtime.simulate.least_squares import explained, fit_nonnegative
 
 Floats = NDArray[np.float64]
 
@@ -43,7 +43,7 @@ class EngineFit:
 
     cost: StepCost
     r_squared: float
-    """Share of the variance of seconds per token that they explain."""
+    """Share of the variance of the attempts' durations that they explain."""
     attempts: int
 
 
@@ -117,12 +117,13 @@ def fit_engines(engines: Sequence[Sequence[Attempt]]) -> EngineFit | None:
     kept = tokens > 1
     if kept.sum() < _FEWEST:
         return None
-    # Per token: a long response would otherwise count as much as many short ones.
-    targets = (seconds / np.maximum(tokens, 1))[kept]
+    # Seconds for a token, and their noise falls with the root of the tokens that they are a mean of.
+    targets, weights = (seconds / np.maximum(tokens, 1))[kept], np.sqrt(tokens[kept])
     cost = StepCost(fixed=1.0)
     for _ in range(_ROUNDS):
         features = np.concatenate([engine.features(cost) for engine in known])[kept]
-        fit = fit_nonnegative(features, targets)
+        fit = fit_nonnegative(features * weights[:, None], targets * weights)
         fixed, request, kv, prefill = (float(value) for value in fit.coefficients)
         cost = StepCost(fixed, request, kv, prefill)
-    return EngineFit(cost, fit.r_squared, int(kept.sum()))
+    predicted = features @ fit.coefficients * tokens[kept]
+    return EngineFit(cost, explained(seconds[kept], predicted), int(kept.sum()))

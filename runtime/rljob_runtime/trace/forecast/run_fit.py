@@ -123,7 +123,7 @@ def _yaml(folder: Path, found: _Recorded, trace: LengthTrace | None) -> str:
         if by_worker and (fit := fit_engines(by_worker)) is not None:
             notes.append(
                 f"# engines.{pool}: {fit.attempts:,} attempts on {len(by_worker)} engines, "
-                f"R² of the seconds for a token {fit.r_squared:.3f}"
+                f"R² of their durations {fit.r_squared:.3f}"
             )
             engines[pool] = _engine(fit)
         elif by_worker:

@@ -76,7 +76,7 @@ def test_a_run_s_constants_are_assumptions(run: Path, tmp_path: Path) -> None:
 
 def test_comments_say_how_good_the_fit_is(run: Path) -> None:
     text = fit_run(run)
-    assert "# engines.fast: 240 attempts on 2 engines, R² of the seconds for a token 0.9" in text
+    assert "# engines.fast: 240 attempts on 2 engines, R² of their durations 1.000" in text
     assert "# trainer: 4 steps of 2 ranks, R² of their seconds 1.000" in text
     assert "# weightSyncSeconds: mean of 2 updates of an engine" in text
 
