@@ -19,6 +19,9 @@ class StalenessStatus(Model):
     """Mean over the step's responses."""
     max: int
     """Largest."""
+    masked: float | None = None
+    """With `async.staleTokens: mask`: share of the step's response tokens that are older than the bound and
+    were not trained, 0 to 1."""
 
 
 class CheckpointStatus(Model):

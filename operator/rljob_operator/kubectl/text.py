@@ -31,6 +31,8 @@ def training(progress: TrainingStatus) -> list[str]:
     second = [f"version {progress.weight_version}"]
     if progress.staleness is not None:
         second.append(f"staleness {progress.staleness.mean:.1f} mean, {progress.staleness.max} max")
+        if progress.staleness.masked is not None:
+            second.append(f"masked {progress.staleness.masked * 100:.0f} %")
     second += [f"queue {progress.queue_depth}", f"tokens/s {progress.tokens_per_second:,.0f}"]
     if progress.checkpoint is not None:
         second.append(f"checkpoint {progress.checkpoint.step}")

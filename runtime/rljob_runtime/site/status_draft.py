@@ -56,7 +56,9 @@ class StatusDraft:
         staleness = None
         if progress.staleness_mean is not None:
             staleness = StalenessStatus(
-                mean=round(progress.staleness_mean, 3), max=progress.staleness_max or 0
+                mean=round(progress.staleness_mean, 3),
+                max=progress.staleness_max or 0,
+                masked=None if progress.masked_share is None else round(progress.masked_share, 3),
             )
         total = progress.total_steps or 0
         self._set(

@@ -52,6 +52,13 @@ def test_a_running_job():
     ]
 
 
+def test_masked_tokens_are_shown_where_steps_do_not_wait():
+    age = {"mean": 2.0, "max": 11, "masked": 0.162}
+    training = {"attempt": 1, "step": 3, "totalSteps": 4, "weightVersion": 2, "staleness": age}
+    shown = text.whole("ml", "math", status(phase="Running", training=training), NOW)
+    assert any("staleness 2.0 mean, 11 max   masked 16 %" in line for line in shown)
+
+
 @pytest.mark.parametrize(
     ("seconds", "shown"), [(-1, "0s"), (0, "0s"), (59.9, "59s"), (60, "1m"), (7200, "2h"), (1e6, "11d")]
 )

@@ -215,6 +215,13 @@ def test_the_status_is_one_that_the_api_knows() -> None:
     }  # fmt: skip
 
 
+def test_the_share_of_masked_tokens_stands_in_the_status_where_there_is_one() -> None:
+    draft = StatusDraft(attempt=1)
+    draft.progress(replace(PROGRESS, masked_share=0.16249))
+    staleness = TrainingStatus.model_validate(draft.training | {"time": "2026-01-01T00:00:00Z"}).staleness
+    assert staleness is not None and staleness.masked == 0.162
+
+
 async def test_what_is_applied_names_the_object_and_its_fields_alone() -> None:
     async with serving(reply()) as server, ApiClient(server.credentials()) as client:
         draft = StatusDraft(attempt=1)
