@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from rljob_runtime.engines.protocol import Engine, EngineDied
+from rljob_runtime.routing.cost import StepCost
+from rljob_runtime.routing.cost_fit import MeasuredCosts
 from rljob_runtime.routing.policy import Policy
 from rljob_runtime.routing.requests import EngineShape, GroupRequest, Move, Place, RequestKey
 from rljob_runtime.routing.router import Router
@@ -36,6 +38,8 @@ class EngineSlot:
     """Accelerators that it uses."""
     kv_tokens: int | None = None
     """Tokens that its KV cache holds; None where that is not known."""
+    cost: StepCost = field(default_factory=StepCost)
+    """What its work costs, as measured."""
     number: int = -1
     """Its place in the order in which engines were added; what the router calls it."""
     joined: bool = False
@@ -61,6 +65,11 @@ class EngineSlot:
     def idle(self, now: float) -> float:
         """All idle time so far, in seconds."""
         return self.idle_seconds + (0.0 if self.idle_since is None else now - self.idle_since)
+
+    @property
+    def shape(self) -> EngineShape:
+        """What the router knows of it."""
+        return EngineShape(self.pool, self.limit, self.kv_tokens, self.cost)
 
     def has(self, key: RequestKey) -> str | None:
         """The id under which a response was submitted to it; None where it was not."""
@@ -97,6 +106,7 @@ class EnginePool:
         self._waiters: dict[RequestKey, asyncio.Future[EngineSlot]] = {}
         """Who waits for its request to be placed."""
         self._aborts: set[asyncio.Task[None]] = set()
+        self._costs = MeasuredCosts()
         self._listeners: list[Callable[[], None]] = []
 
     def listen(self, listener: Callable[[], None]) -> None:
@@ -126,8 +136,7 @@ class EnginePool:
         self._joined += 1
         if slot.idle_since is None and slot.running == 0:
             slot.idle_since = self._clock()
-        shape = EngineShape(slot.pool, slot.limit, slot.kv_tokens)
-        self.router.join(slot.number, shape)
+        self.router.join(slot.number, slot.shape)
         self._changed()
 
     def leave(self, slot: EngineSlot) -> None:
@@ -136,6 +145,7 @@ class EnginePool:
             slot.joined = False
             self._joined -= 1
             self.router.leave(slot.number)
+            self._costs.paused(slot.number)
 
     def loaded(self, slot: EngineSlot, version: int) -> None:
         """This engine holds the weights of `version` now."""
@@ -237,8 +247,21 @@ class EnginePool:
             for request_id, count in tokens.items()
             if request_id in known
         }
-        self.router.progressed(progress, self._clock())
+        now = self._clock()
+        self.router.progressed(progress, now)
+        if slot.joined:
+            self._measure(slot, progress, now)
         self._changed()
+
+    def _measure(self, slot: EngineSlot, progress: Mapping[RequestKey, int], now: float) -> None:
+        kv_tokens = self.router.book.engines[slot.number].kv_tokens
+        cost = self._costs.report(slot.number, slot.pool, progress, kv_tokens, now)
+        if cost is not None:
+            for other in self.slots:
+                if other.pool == slot.pool:
+                    other.cost = cost
+                    if other.joined:
+                        self.router.join(other.number, other.shape)
 
     def finished(self, key: RequestKey, tokens: int) -> None:
         """A response is complete, with so many tokens."""

@@ -1,0 +1,99 @@
+"""Costs of a step from reports of progress: what was put in comes out."""
+
+import random
+
+import pytest
+
+from rljob_runtime.routing.cost import StepCost
+from rljob_runtime.routing.cost_fit import CostFit, MeasuredCosts
+from rljob_runtime.routing.requests import RequestKey
+
+TRUTHS = {
+    "all three": StepCost(0.008, 2e-5, 4.3e-8),
+    "no slope by tokens": StepCost(0.01, 1e-4, 0.0),
+    "nothing but the fixed part": StepCost(0.02, 0.0, 0.0),
+    "by tokens alone": StepCost(0.005, 0.0, 1e-6),
+}
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.05])
+@pytest.mark.parametrize("name", TRUTHS)
+def test_the_constants_of_a_step_are_found(name: str, noise: float) -> None:
+    truth, rng, fit = TRUTHS[name], random.Random(7), CostFit()
+    sizes = [(rng.randint(1, 256), rng.uniform(0, 700_000)) for _ in range(500)]
+    for running, kv in sizes:
+        fit.add(truth.step(running, kv) * rng.gauss(1, noise), running, kv)
+    found = fit.cost()
+    assert found is not None
+    for running, kv in [(1, 0), (1, 30_000), (64, 100_000), (256, 700_000)]:
+        assert found.step(running, kv) == pytest.approx(truth.step(running, kv), rel=0.01 + noise)
+
+
+def test_nothing_is_concluded_from_little_or_nonsense() -> None:
+    fit = CostFit()
+    for _ in range(100):
+        for nonsense in ((0.0, 1, 1.0), (-1.0, 1, 1.0), (float("nan"), 1, 1.0), (1.0, 0, 1.0)):
+            fit.add(*nonsense)
+    assert fit.equations == 0 and fit.cost() is None
+    for _ in range(19):
+        fit.add(0.01, 4, 100)
+    assert fit.cost() is None
+    fit.add(0.01, 4, 100)
+    cost = fit.cost()
+    assert cost is not None and cost.step(4, 100) == pytest.approx(0.01)
+
+
+def test_costs_that_change_are_followed() -> None:
+    fit, rng = CostFit(), random.Random(1)
+    for seconds in (0.01, 0.02):
+        for _ in range(5000):
+            fit.add(seconds + 1e-4 * (running := rng.randint(1, 64)), running, 0)
+    cost = fit.cost()
+    assert cost is not None and cost.fixed == pytest.approx(0.02, rel=0.02)
+
+
+def keys(*samples: int) -> list[RequestKey]:
+    return [RequestKey(0, sample) for sample in samples]
+
+
+def test_reports_become_equations() -> None:
+    """50 tokens a second: a step takes 20 ms. Every 20th report says what is known by then."""
+    measured, told = MeasuredCosts(), []
+    for second in range(1, 42):
+        tokens = dict.fromkeys(keys(0, 1, 2), 50 * second)
+        told.append(measured.report(4, "fast", tokens, 100.0, float(second)))
+    found = {place: cost for place, cost in enumerate(told) if cost is not None}
+    assert sorted(found) == [20, 40]
+    assert found[20].step(3, 100.0) == pytest.approx(0.02)
+
+
+CASES = {
+    "it has paused": "paused",
+    "other requests run now": "others",
+    "nothing was generated": "still",
+    "it reported twice at a time": "twice",
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_reports_that_tell_nothing(case: str) -> None:
+    measured = MeasuredCosts()
+    for turn in range(1, 100):
+        what, now = CASES[case], float(turn)
+        if what == "paused":
+            measured.paused(1)
+        samples = keys(turn, turn + 1000, turn + 2000) if what == "others" else keys(1, 2, 3)
+        gained = 7 if what == "still" else turn * 10
+        at = 1.0 if what == "twice" else now
+        assert measured.report(1, "fast", dict.fromkeys(samples, gained), 10.0, at) is None
+
+
+def test_pools_are_measured_apart() -> None:
+    measured, costs = MeasuredCosts(), {}
+    for turn in range(1, 30):
+        for engine, pool, tokens in ((1, "fast", 100), (2, "heavy", 200)):
+            cost = measured.report(engine, pool, dict.fromkeys(keys(0), tokens * turn), 10.0, float(turn))
+            costs[pool] = cost or costs.get(pool)
+    fast, heavy = costs["fast"], costs["heavy"]
+    assert fast is not None and heavy is not None
+    assert (fast.step(1, 10), heavy.step(1, 10)) == (pytest.approx(0.01), pytest.approx(0.005))
