@@ -149,10 +149,12 @@ def test_with_a_filter_every_prompt_is_trained_or_refused_once(
     quarter=st.booleans(),
     refill=st.none() | st.integers(1, 8),
     endless=st.booleans(),
+    reward_seconds=st.sampled_from([0.0, 0.3]),
 )
 def test_with_over_sampling_every_prompt_is_trained_once_and_aborted_once_at_most(
-    scenario, partial_last, quarter, refill, endless
+    scenario, partial_last, quarter, refill, endless, reward_seconds
 ):
+    scenario.reward_seconds = reward_seconds
     of_version = scenario.groups_per_step * scenario.steps_per_version
     scenario.surplus = max(1, of_version // 4) if quarter else 1
     scenario.total_groups = max(1, scenario.steps * scenario.groups_per_step - partial_last)
@@ -177,6 +179,7 @@ def test_with_over_sampling_every_prompt_is_trained_once_and_aborted_once_at_mos
     assert (counts.accepted, counts.refused) == (len(trained), job.ledger.refused)
     assert job.controller.aborted.total() == aborted
     assert set(job.controller.aborted.values()) <= {1}, "no prompt is aborted twice"
+    assert set(job.scored.values()) == {1}, "no group is aborted whose responses are complete"
     if refill is None:
         assert max(job.controller.of_deadline.values(), default=0) <= scenario.surplus
     assert set(job.controller.aborted) <= done, "each of them was begun again"

@@ -2,8 +2,8 @@
 (`rollout.overSampling`).
 
 Guarantees (docs/algorithms.md has the proof):
-- a group is aborted only once the steps that could train it in time have enough others for certain, and never
-  when it is complete;
+- a group is aborted only once the steps that could train it in time have enough others, and never when its
+  responses are complete;
 - no more groups are aborted at a time than were begun beyond what the bound admits;
 - a prompt that was aborted goes before all others again within two weight versions, and is not aborted again.
 
@@ -22,7 +22,8 @@ CYCLE = 3
 
 class OverSampling:
     """Which groups may be aborted, and which prompts were. A group is *claimed* once it takes a slot of a
-    step for certain: when it is complete, and from its dispatch where its prompt was aborted before."""
+    step, unless it is refused: when its responses are complete, and from its dispatch where its prompt was
+    aborted before."""
 
     def __init__(self, surplus: int) -> None:
         """`surplus`: groups that are begun in each version beyond what the bound admits."""
@@ -73,12 +74,12 @@ class OverSampling:
         return uid in self._again
 
     def claim(self, uid: int, deadline: int) -> None:
-        """A group is complete. A second time nothing happens."""
+        """The responses of a group are complete. A second time nothing happens."""
         if self._close(uid, deadline):
             self.claimed[deadline] += 1
 
     def refused(self, uid: int, deadline: int) -> None:
-        """A group was begun and takes no slot."""
+        """A group takes no slot."""
         if not self._close(uid, deadline):
             self._again.discard(uid)
             self._unclaim(deadline)

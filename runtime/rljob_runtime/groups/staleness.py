@@ -223,7 +223,8 @@ class StalenessController:
             self._over.dispatched(uid, deadline)
 
     def claim(self, uid: int) -> None:
-        """A dispatched group is complete and is not aborted any more; `put` follows."""
+        """The responses of a dispatched group are complete: it is not aborted any more; `refuse` or `put`
+        follows."""
         if self._over is not None:
             self._over.claim(uid, self._deadlines[uid])
 

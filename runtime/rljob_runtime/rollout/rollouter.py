@@ -229,6 +229,9 @@ class Rollouter:
                 for index in range(self._settings.samples_per_prompt)
             ]
         responses = [task.result() for task in growing]
+        # Before it is scored: its responses are complete, and recorded as such.
+        controller.claim(uid)
+        self._abort_surplus()
         with self._events.span("reward", self.pool.step, uid=uid):
             scores = await self._scorer(prompt, responses)
         equal = all_equal(scores)
@@ -241,8 +244,6 @@ class Rollouter:
             self.group_ready.set()
             self.poke()
             return
-        controller.claim(uid)
-        self._abort_surplus()
         with self._events.span("group_assembly", self.pool.step, uid=uid):
             group = self._assemble(prompt, responses, scores, version)
         with self._events.span("put", self.pool.step, uid=uid):

@@ -1,6 +1,7 @@
 """A whole job in virtual time: the real loops, fake engines, a trainer that only takes time."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,6 +80,7 @@ class Scenario:
     train_seconds: float = 0.5
     length_of: Callable[[Request], int] = lambda request: 10 + request.seed % 50
     max_response_tokens: int = 1_000_000
+    reward_seconds: float = 0.0
     forced: ForcedLengths | None = None
     controller: type[StalenessController] = StalenessController
     faults: Callable[["SimulatedJob"], "asyncio.Task[None] | None"] = lambda job: None
@@ -102,6 +104,8 @@ class SimulatedJob:
         self.saved: list[bytes] = []
         self.ledger = ledger or Ledger()
         self.first_step = first_step
+        self.scored: Counter[int] = Counter()
+        """How often the responses of each prompt were complete."""
         self.engines_made = 0
         self.turn = asyncio.Lock()
 
@@ -196,6 +200,8 @@ class SimulatedJob:
         return Prompt(uid=uid, epoch=0, row=uid, tokens=np.full(4, uid % 30000, np.int32))
 
     async def _score(self, prompt: Prompt, responses: Sequence[Response]) -> list[tuple[float, str | None]]:
+        self.scored[prompt.uid] += 1
+        await asyncio.sleep(self.scenario.reward_seconds)
         equal = self.scenario.equal(prompt.uid)
         return [(1.0 if equal else float(index), None) for index in range(len(responses))]
 
