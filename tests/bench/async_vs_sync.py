@@ -8,7 +8,7 @@ a fifth of the generation's time. The baseline is the same code with maxStalenes
 """
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from rljob_runtime.engines.fake import FakeTiming
 from rljob_runtime.engines.protocol import Request
 from rljob_runtime.groups.masking import context_tokens
 from rljob_runtime.groups.staleness import StalenessController
+from rljob_runtime.routing.adaptive import Adaptive
+from rljob_runtime.routing.fixed import Adjacent, Interleaved
+from rljob_runtime.routing.policy import Policy
 from rljob_runtime.trainer.outline import SampleOutline, outline_of
 from tests.bench.figures import Figure, record
 from tests.support.simulated.simulated_job import Scenario, SimulatedJob
@@ -23,6 +26,8 @@ from tests.support.simulated.simulated_job import Scenario, SimulatedJob
 MEDIAN_TOKENS = 200
 SIGMA = 0.9
 STEPS = 60
+TRAIN_SECONDS = 5.0
+TIMING = FakeTiming(step_seconds=0.01, sequence_seconds=0.0001, prefill_seconds=0.00001, load_seconds=0.1)
 GROUPS = 32
 """Groups of a step."""
 
@@ -46,14 +51,13 @@ def run(
     controller: type[StalenessController] = StalenessController,
     masks: bool = False,
     surplus: int = 0,
+    policy: Callable[[], Policy] = Policy,
 ) -> SimulatedJob:
     scenario = Scenario(
         steps=STEPS, groups_per_step=GROUPS, samples_per_prompt=8, max_staleness=max_staleness, engines=4,
-        max_running=128, length_of=length_of, train_seconds=5.0, controller=controller, masks=masks,
-        surplus=surplus,
-        timing=FakeTiming(
-            step_seconds=0.01, sequence_seconds=0.0001, prefill_seconds=0.00001, load_seconds=0.1
-        ),
+        max_running=128, length_of=length_of, train_seconds=TRAIN_SECONDS, controller=controller, masks=masks,
+        surplus=surplus, policy=policy,
+        timing=TIMING,
     )  # fmt: skip
     return SimulatedJob(scenario).run()
 
@@ -77,11 +81,42 @@ def main() -> None:
         worst = max(step.staleness_max for step in job.steps)
         figures.append(Figure(f"{name}: samples", job.samples_per_second, "samples / virtual s", baseline))
         figures.append(Figure(f"{name}: largest staleness", worst, "versions"))
+    figures += routed_figures(sync, baseline)
     for bound in (1, 2):
         figures += masked_figures(bound, baseline)
     for bound in (0, 1, 2):
         figures += over_sampled_figures(bound, baseline)
     record("async_vs_sync", figures)
+
+
+POLICIES: dict[str, Callable[[], Policy]] = {
+    "adjacent": lambda: Adjacent(GROUPS),
+    "interleaved": lambda: Interleaved(GROUPS),
+    "adaptive": lambda: Adaptive(longest=100_000, plan_seconds=0.5),
+}
+
+
+def routed_figures(sync: SimulatedJob, baseline: float) -> list[Figure]:
+    """Bound 1 under the other routing policies, and what no policy can exceed: the same lengths with every
+    request at the latency of an engine that runs nothing else. `sync`: the job with bound 0."""
+    figures = []
+    for name, policy in POLICIES.items():
+        job, what = run(1, policy=policy), f"async, hard bound 1, {name}"
+        goal = "≥ 1.9 x" if name == "adaptive" else None
+        figures += [
+            Figure(f"{what}: samples", job.samples_per_second, "samples / virtual s", baseline, goal=goal),
+            Figure(f"{what}: largest staleness", max(step.staleness_max for step in job.steps), "versions"),
+        ]
+    by_uid = {group.uid: max(len(sample.tokens) for sample in group.samples) for group in sync.trained}
+    ended = [0.0, 0.0]
+    for step in range(STEPS):
+        longest = max(by_uid[uid] for uid in range(step * GROUPS, (step + 1) * GROUPS))
+        generated = ended[-2] + longest * (TIMING.step_seconds + TIMING.sequence_seconds)
+        ended.append(max(ended[-1], generated) + TRAIN_SECONDS)
+    skipped = STEPS // 10
+    rate = (STEPS - skipped) * GROUPS * 8 / (ended[-1] - ended[1 + skipped])
+    name = "async, hard bound 1, every request alone on its engine: samples"
+    return [*figures, Figure(name, rate, "samples / virtual s", baseline)]
 
 
 def masked_figures(bound: int, baseline: float) -> list[Figure]:

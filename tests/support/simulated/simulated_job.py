@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,9 @@ from rljob_runtime.routing.policy import Policy
 from rljob_runtime.samples import Group, Prompt
 from rljob_runtime.simulate.virtual_loop import run_virtual
 from rljob_runtime.trace.record.event_log import EventLog
+
+_REPORT_SECONDS = 0.5
+"""Between two reports of progress, which policies that look at lengths need."""
 
 
 @dataclass(frozen=True)
@@ -184,6 +188,8 @@ class SimulatedJob:
         engine = self.make_engine(f"engine-{self.engines_made}")
         await engine.start(version)
         slot = EngineSlot(engine, pool, self.scenario.max_running, self.events, version)
+        if self.scenario.policy is not Policy:
+            engine.on_progress(partial(self.pool.progressed, slot), _REPORT_SECONDS)
         self.pool.add(slot)
         self.pool.join(slot)
 
