@@ -106,7 +106,7 @@ async def assembled(
         outbox = Outbox(queue.client, events, timeouts.stall_seconds)
         # The pool and the fleet know each other: an engine's death is the fleet's to answer.
         pool = EnginePool(time.time, lambda slot, why: fleet.lost(slot, why), policy_of(job.spec))
-        failures = RewardFailures(job.spec.training.reward.function, inputs.rewards_log, settings.total_steps)
+        failures = RewardFailures(job.spec.training.reward.function, inputs.rewards_log)
         rewards = await _rewards(inputs, stack)
         lengths = LengthLog(options.folder, _lengths_header(inputs))
         scorer = RecordingScorer(WatchedScorer(_scorer(inputs, rewards), failures), lengths)

@@ -26,12 +26,10 @@ class RewardsFailed(RuntimeError):
 class RewardFailures:
     """Remembers which of the groups that wait to be trained have no reward at all."""
 
-    def __init__(self, function: str, log: Path, total_steps: int) -> None:
-        """`function`: training.reward.function; `log`: where its tracebacks are; `total_steps`: with how many
-        steps the job is done."""
+    def __init__(self, function: str, log: Path) -> None:
+        """`function`: training.reward.function; `log`: where its tracebacks are."""
         self._function = function
         self._log = log
-        self._last_step = total_steps - 1
         self._without: dict[int, tuple[int, str]] = {}
         """By uid: how many samples failed, and how the first one did."""
         self._worked = False
@@ -51,9 +49,9 @@ class RewardFailures:
         elif failures:
             self._without[uid] = len(failures), str(failures[0])
 
-    def to_train(self, step: int, uids: Sequence[int]) -> None:
-        """These groups are to be trained as `step`. Raises `RewardsNeverWorked` or `RewardsFailed` where the
-        job is to end instead."""
+    def to_train(self, step: int, uids: Sequence[int], last: bool) -> None:
+        """These groups are to be trained as `step`, the `last` one of the job or not. Raises
+        `RewardsNeverWorked` or `RewardsFailed` where the job is to end instead."""
         found = [self._without.pop(uid, None) for uid in uids]
         failed = [each for each in found if each is not None]
         if len(failed) < len(found) or not failed:
@@ -70,7 +68,7 @@ class RewardFailures:
             )
         if self._in_a_row >= OUTAGE_SAMPLES:
             which = f"the last {self._in_a_row} samples in a row, up to step {step}"
-        elif step == self._last_step:
+        elif last:
             # No step comes after it to tell bad luck from an outage, and its weights are the job's result.
             which = f"all {samples} samples of step {step}, the last of the job"
         else:

@@ -94,13 +94,13 @@ class TrainingLoop:
         activity: Callable[[], Awaitable[Activity]],
         on_step: Callable[[Any, tuple[int, ...], float], None],
         on_checkpoint: Callable[[int], None] = lambda step: None,
-        on_batch: Callable[[int, tuple[int, ...]], None] = lambda step, uids: None,
+        on_batch: Callable[[int, tuple[int, ...], bool], None] = lambda step, uids, last: None,
     ) -> None:
         """`plan` brings a published version to the engines; `spawn` starts a task whose failure ends the job;
-        `activity` tells what has been done for groups so far. `on_batch` is given each step and the uids of
-        its groups before they are trained; what it raises ends the job. `on_step` is given each step's
-        metrics, the uids of its groups, and the seconds that the trainer was at it; `on_checkpoint` how many
-        steps a new checkpoint holds."""
+        `activity` tells what has been done for groups so far. `on_batch` is given each step, the uids of
+        its groups, and whether it is the job's last one, before they are trained; what it raises ends the
+        job. `on_step` is given each step's metrics, the uids of its groups, and the seconds that the trainer
+        was at it; `on_checkpoint` how many steps a new checkpoint holds."""
         self.stop_asked = asyncio.Event()
         self._settings = settings
         self._trainer = trainer
@@ -128,7 +128,7 @@ class TrainingLoop:
             uids = await self._batch(step)
             if uids is None:
                 break
-            self._on_batch(step, uids)
+            self._on_batch(step, uids, self._controller.steps_left == 1)
             await self._train(step, uids)
             step += 1
             last = self._controller.done

@@ -82,7 +82,7 @@ class LosingSession:
             True, table, "home", "127.0.0.1", lambda: desired, StatusDraft(attempt=1), changes, Keyring()
         )
         outbox = Outbox(cast(Any, queue), self.events, 1e9)
-        failures = RewardFailures("rewards:score", Path("/nowhere/rewards.log"), settings.total_steps)
+        failures = RewardFailures("rewards:score", Path("/nowhere/rewards.log"))
         rollout = settings.rollout
         header = TraceHeader(rollout.samples_per_prompt, rollout.max_response_tokens)
         lengths = LengthLog(losses.folder, header)

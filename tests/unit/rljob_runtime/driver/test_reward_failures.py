@@ -15,15 +15,15 @@ BOOM = "error: ValueError: boom"
 GROUP = 8
 
 
-def failures(total_steps: int = 1000) -> RewardFailures:
-    return RewardFailures("my_rewards:score", Path("/run/rewards.log"), total_steps)
+def failures() -> RewardFailures:
+    return RewardFailures("my_rewards:score", Path("/run/rewards.log"))
 
 
-def step(found: RewardFailures, number: int, *groups: list[str | None]) -> None:
+def step(found: RewardFailures, number: int, *groups: list[str | None], last: bool = False) -> None:
     uids = [number * 100 + index for index in range(len(groups))]
     for uid, group in zip(uids, groups, strict=True):
         found.scored(uid, group)
-    found.to_train(number, uids)
+    found.to_train(number, uids, last)
 
 
 def test_a_function_that_never_worked_ends_the_job_at_its_first_step() -> None:
@@ -62,11 +62,11 @@ def test_an_outage_is_so_many_samples_in_a_row_over_whole_steps() -> None:
 
 
 def test_a_last_step_without_any_reward_is_an_outage_however_small_it_is() -> None:
-    found = failures(total_steps=2)
+    found = failures()
     found.worked_before()
     step(found, 0, [BOOM] * GROUP)
     with pytest.raises(RewardsFailed) as raised:
-        step(found, 1, [BOOM] * GROUP)
+        step(found, 1, [BOOM] * GROUP, last=True)
     assert str(raised.value) == (
         'training.reward.function: "my_rewards:score" failed for all 8 samples of step 1, the last of the '
         "job. The first failure of this step: error: ValueError: boom (more in /run/rewards.log)"
@@ -74,8 +74,8 @@ def test_a_last_step_without_any_reward_is_an_outage_however_small_it_is() -> No
 
 
 def test_one_reward_in_the_last_step_is_enough() -> None:
-    found = failures(total_steps=2)
-    step(found, 1, [BOOM] * GROUP, [BOOM, None])
+    found = failures()
+    step(found, 1, [BOOM] * GROUP, [BOOM, None], last=True)
 
 
 def test_a_step_with_a_reward_ends_the_row() -> None:
@@ -88,7 +88,7 @@ def test_a_step_with_a_reward_ends_the_row() -> None:
 def test_groups_of_which_nothing_is_known_count_as_rewarded() -> None:
     found = failures()
     found.scored(1, [BOOM])
-    found.to_train(0, [1, 2])
+    found.to_train(0, [1, 2], last=False)
     with pytest.raises(RewardsNeverWorked):
         step(found, 1, [BOOM])
 
@@ -97,7 +97,7 @@ def test_a_group_that_is_made_again_is_judged_by_its_newest_scores() -> None:
     found = failures()
     found.scored(1, [BOOM])
     found.scored(1, [None])
-    found.to_train(0, [1])
+    found.to_train(0, [1], last=False)
 
 
 def test_a_failure_of_several_lines_is_told_in_one() -> None:

@@ -39,6 +39,20 @@ def test_a_last_step_without_rewards_is_not_trained() -> None:
     assert "all 8 samples of step 11, the last of the job" in str(error)
 
 
+def test_the_last_step_of_an_epoch_of_which_groups_were_refused_is_not_trained_without_rewards() -> None:
+    """Eight of its 40 groups are refused, so that it has eight steps of four, and not ten."""
+    error = ending(
+        Losses(
+            epochs=1,
+            max_refill=2,
+            equal=lambda uid: uid < 8,
+            failure=lambda uid: "timeout after 10 s" if uid >= 36 else None,
+        )
+    )
+    assert isinstance(error, RewardsFailed)
+    assert "all 8 samples of step 7, the last of the job" in str(error)
+
+
 def test_a_checkpoint_of_an_outage_does_not_end_the_job_that_goes_on_from_it() -> None:
     """Groups that wait in it without any reward are generated again, and get theirs if the judge works then;
     groups with rewards are trained as they are."""
