@@ -24,8 +24,9 @@ DEVIATIONS = (0.6, 1.0, 1.5)
 """Of the logarithm of a length."""
 TIMED = 1.0
 """The deviation with which times are compared."""
+BASELINE = "least in flight"
 POLICIES: dict[str, tuple[dict[str, Any], int]] = {
-    "least in flight": ({"leastInFlight": {}}, 0),
+    BASELINE: ({"leastInFlight": {}}, 0),
     "adjacent": ({"adjacent": {}}, 0),
     "interleaved": ({"interleaved": {}}, 0),
     "P-DSR, 2 of 8 engines heavy": ({"probe": {}}, 2),
@@ -67,7 +68,7 @@ def batch(task: tuple[float, str, int]) -> Outcome:
 
 def timed(correlation: float, pool: ProcessPoolExecutor) -> list[Figure]:
     found = {name: list(pool.map(batch, [(correlation, name, seed) for seed in SEEDS])) for name in POLICIES}
-    base = [each.wall for each in found["least in flight"]]
+    base = [each.wall for each in found.pop(BASELINE)]
     figures = []
     for name, outcomes in found.items():
         ratios = [before / each.wall for before, each in zip(base, outcomes, strict=True)]
