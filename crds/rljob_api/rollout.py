@@ -33,9 +33,12 @@ class Speculation(OneOf):
     ngram: NgramDrafts | None = None
     """Draft from the response's own text alone."""
     draft_tokens: int = Field(default=8, ge=1, le=64)
-    """Longest draft, in tokens. A draft is not longer than the run of tokens that was found either."""
+    """Longest draft, in tokens."""
     minimum_match: int = Field(default=3, ge=1, le=64)
     """Fewest tokens at a response's end that must be found again for a draft."""
+    minimum_chance: float = Field(default=0.2, gt=0, lt=1)
+    """Chance of being kept that a token must have to be drafted, by the engine's own count of what it kept so
+    far after runs of that length. A drafted token that is not kept was computed in vain."""
     at_most_running: int = Field(default=8, ge=1, le=65536)
     """Draft only while an engine runs no more requests than this: with many, an accelerator has no time left
     over to check drafts."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from rljob_runtime.engines.kept_shares import KeptShares
 from rljob_runtime.engines.text_index import Match, TextIndex
 
 LONGEST_MATCH = 64
@@ -48,15 +49,25 @@ class _Siblings:
 class Drafter:
     """Drafts for the responses of one engine."""
 
-    def __init__(self, draft_tokens: int, minimum_match: int, kept_tokens: int) -> None:
+    def __init__(
+        self, draft_tokens: int, minimum_match: int, minimum_chance: float, kept_tokens: int
+    ) -> None:
         """`draft_tokens` is the longest draft; `minimum_match` how many tokens must agree at least;
-        `kept_tokens` how many tokens of finished responses are kept, the oldest prompts going first."""
+        `minimum_chance` what chance each drafted token must have to be kept; `kept_tokens` how many tokens of
+        finished responses are held, the oldest prompts going first."""
         self._draft_tokens = draft_tokens
         self._minimum_match = minimum_match
+        self._shares = KeptShares(minimum_chance)
         self._kept_tokens = kept_tokens
         self._held = 0
         self._siblings: dict[bytes, _Siblings] = {}
         self._own: dict[str, TextIndex] = {}
+        self._drafted: dict[str, tuple[int, int]] = {}
+        """By request: length of the match and of the draft, in the last call."""
+        self.drafted_tokens = 0
+        """Tokens of drafts that were checked."""
+        self.accepted_tokens = 0
+        """Tokens of these that were kept."""
 
     @property
     def held_tokens(self) -> int:
@@ -71,6 +82,15 @@ class Drafter:
         while self._held > self._kept_tokens:
             self._held -= self._siblings.pop(next(iter(self._siblings))).tokens
 
+    def sampled(self, request_id: str, count: int) -> None:
+        """The step that checked what was drafted last for a request made `count` tokens of its response: the
+        drafted ones that were kept, and one more."""
+        match, drafted = self._drafted.pop(request_id, (0, 0))
+        if drafted and count:
+            self._shares.tell(match, drafted, count - 1)
+            self.drafted_tokens += drafted
+            self.accepted_tokens += count - 1
+
     def draft(self, rows: list[Row]) -> list[list[int]]:
         """Guesses for each of the responses that run, possibly none.
 
@@ -78,6 +98,7 @@ class Drafter:
         takes long: where more is new, the first drafts after it are shorter.
         """
         self._forget(rows)
+        self._drafted.clear()
         self._read_one_sibling(rows)
         self._follow(rows)
         return [self._draft_one(row) for row in rows]
@@ -85,6 +106,7 @@ class Drafter:
     def rest(self) -> None:
         """Nothing is drafted for now: give up what was made to draft fast."""
         self._forget([])
+        self._drafted.clear()
 
     def _forget(self, rows: list[Row]) -> None:
         for name in self._own.keys() - {row.request_id for row in rows}:
@@ -123,8 +145,10 @@ class Drafter:
             match = index.longest(tail) if index is not None else None
             if match is not None and index is not None:
                 found.append((match, index))
-        if not found:
+        if not found or row.room <= 0:
             return []
         match, index = max(found, key=lambda one: one[0].length)
-        # As long as the match: what agreed for long goes on agreeing.
-        return index.continuation(match.start, min(match.length, self._draft_tokens, row.room))
+        most = min(self._draft_tokens, row.room)
+        drafted = index.continuation(match.start, min(most, self._shares.length(match.length)))
+        self._drafted[row.request_id] = (match.length, len(drafted))
+        return drafted

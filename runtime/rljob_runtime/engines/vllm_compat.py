@@ -197,7 +197,7 @@ class VllmCore:
         await self._llm.collective_rpc("learn", args=(texts,))
 
     async def drafting_counts(self) -> tuple[int, int]:
-        """Tokens drafted, and tokens of these kept, since the start."""
+        """Drafted tokens that were checked, and tokens of these that were kept, since the start."""
         [drafted, accepted], *_ = await self._llm.collective_rpc("drafting_counts")
         return drafted, accepted
 

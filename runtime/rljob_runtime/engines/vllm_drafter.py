@@ -27,10 +27,6 @@ class Proposer:
         self._drafter: Drafter | None = None
         self._at_most_running = 0
         self._prompts: dict[str, bytes] = {}
-        self._drafted: dict[str, int] = {}
-        """By request: how many tokens the last call drafted."""
-        self.drafted_tokens = 0
-        self.accepted_tokens = 0
 
     def load_model(self, *_: Any) -> None:
         """vLLM asks every proposer to load its model; this one has none."""
@@ -46,6 +42,12 @@ class Proposer:
         if self._drafter is not None:
             self._drafter.learn(prompt, np.frombuffer(response, np.int32))
 
+    def counts(self) -> tuple[int, int]:
+        """Drafted tokens that were checked, and tokens of these that were kept, since the start."""
+        if self._drafter is None:
+            return 0, 0
+        return self._drafter.drafted_tokens, self._drafter.accepted_tokens
+
     def propose(
         self,
         sampled_token_ids: list[list[int]],
@@ -58,11 +60,11 @@ class Proposer:
         if self._drafter is None:
             return [[] for _ in sampled_token_ids]
         names = self._runner.input_batch.req_ids
-        self._count(names, sampled_token_ids)
+        for row, sampled in enumerate(sampled_token_ids):
+            self._drafter.sampled(names[row], len(sampled))
         if len(sampled_token_ids) > self._at_most_running:
             self._drafter.rest()
             self._prompts.clear()
-            self._drafted.clear()
             return [[] for _ in sampled_token_ids]
         rows = []
         for row, sampled in enumerate(sampled_token_ids):
@@ -71,7 +73,6 @@ class Proposer:
             room = self._longest - len(tokens) - 1 if sampled else 0
             rows.append(Row(names[row], tokens, self._prompt(names[row], tokens), room))
         drafts = self._drafter.draft(rows)
-        self._drafted = {row.request_id: len(draft) for row, draft in zip(rows, drafts, strict=True)}
         self._prompts = {row.request_id: row.prompt for row in rows}
         return drafts
 
@@ -80,9 +81,3 @@ class Proposer:
             extra = self._runner.requests[name].sampling_params.extra_args
             self._prompts[name] = tokens[: extra[PROMPT_TOKENS]].tobytes()
         return self._prompts[name]
-
-    def _count(self, names: list[str], sampled_token_ids: list[list[int]]) -> None:
-        for name, sampled in zip(names, sampled_token_ids, strict=False):
-            if sampled and self._drafted.get(name):
-                self.drafted_tokens += self._drafted[name]
-                self.accepted_tokens += len(sampled) - 1

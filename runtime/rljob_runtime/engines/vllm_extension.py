@@ -47,7 +47,9 @@ class WeightLoader:
         runner = self.model_runner
         if self.device.type == "cpu":
             repair_rejection_sampler()
-        drafter = Drafter(speculation.draft_tokens, speculation.minimum_match, kept)
+        drafter = Drafter(
+            speculation.draft_tokens, speculation.minimum_match, speculation.minimum_chance, kept
+        )
         runner.drafter.start(runner, drafter, speculation.at_most_running)
         # A draft model must have room for a whole draft, else vLLM drafts zeros for all requests, for which
         # it needs a CUDA stream even on CPUs. Our drafts end where the room does.
@@ -59,9 +61,9 @@ class WeightLoader:
             self.model_runner.drafter.learn(prompt, response)
 
     def drafting_counts(self: Any) -> tuple[int, int]:
-        """Tokens drafted, and tokens of these kept, since the start."""
-        drafter = self.model_runner.drafter
-        return drafter.drafted_tokens, drafter.accepted_tokens
+        """Drafted tokens that were checked, and tokens of these that were kept, since the start."""
+        counts: tuple[int, int] = self.model_runner.drafter.counts()
+        return counts
 
 
 def repair_rejection_sampler() -> None:

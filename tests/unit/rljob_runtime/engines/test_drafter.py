@@ -20,13 +20,12 @@ def drafts(drafter: Drafter, *rows: Row) -> list[str]:
     return ["".join(map(chr, draft)) for draft in drafter.draft(list(rows))]
 
 
-def drafter(draft_tokens: int = 8, minimum_match: int = 2, kept_tokens: int = 100) -> Drafter:
-    return Drafter(draft_tokens, minimum_match, kept_tokens)
+def drafter(draft_tokens: int = 2, minimum_match: int = 2, kept_tokens: int = 100) -> Drafter:
+    return Drafter(draft_tokens, minimum_match, 0.2, kept_tokens)
 
 
-def test_a_draft_is_what_followed_and_as_long_as_the_match() -> None:
-    assert drafts(drafter(), row("xabcdefghyabcd")) == ["efgh"]
-    assert drafts(drafter(), row("xabcdefghyab")) == ["cd"]
+def test_a_draft_is_what_followed_then() -> None:
+    assert drafts(drafter(draft_tokens=4), row("xabcdefghyab")) == ["cdef"]
 
 
 def test_a_draft_is_not_longer_than_asked_for_or_than_there_is_room() -> None:
@@ -59,7 +58,7 @@ def test_other_prompts_responses_are_not_drafted_from() -> None:
 
 
 def test_the_longer_match_of_own_text_and_siblings_wins() -> None:
-    subject = drafter()
+    subject = drafter(draft_tokens=3)
     subject.learn(PROMPT, tokens("wabXYZ"))
     assert drafts(subject, row("uabcdefgwab")) == ["XYZ"]
     assert drafts(subject, row("uabcdefguab")) == ["cde"]
@@ -72,7 +71,7 @@ def test_responses_are_followed_as_they_grow() -> None:
         text += more
         drafts(subject, row(text))
     assert drafts(subject, row(text + "ab")) == ["cd"]
-    assert drafts(subject, row(text + "abcdx")) == ["abcdx"]
+    assert drafts(subject, row(text + "abcdx")) == ["ab"]
 
 
 def test_several_rows_are_followed_one_more_with_each_call() -> None:
@@ -120,3 +119,27 @@ def test_nothing_kept_is_nothing_drafted_from() -> None:
     subject.learn(PROMPT, tokens("abcd"))
     assert drafts(subject, row("-ab", "one")) == [""]
     assert drafts(subject, row("abcdab", "two")) == ["cd"]
+
+
+def test_drafts_grow_short_where_they_are_not_kept() -> None:
+    subject = drafter(draft_tokens=8)
+    lengths = []
+    for _ in range(60):
+        [draft] = drafts(subject, row("abcdefghijklab"))
+        lengths.append(len(draft))
+        subject.sampled("r", 1)
+    assert lengths[0] == 8
+    assert sum(lengths[-16:]) <= 1
+    assert (subject.drafted_tokens, subject.accepted_tokens) == (sum(lengths), 0)
+
+
+def test_what_was_drafted_is_counted_once_it_is_checked() -> None:
+    subject = drafter()
+    drafts(subject, row("abcdab"))
+    subject.sampled("r", 0)  # a step that computed its prompt
+    subject.sampled("other", 3)
+    assert (subject.drafted_tokens, subject.accepted_tokens) == (0, 0)
+    drafts(subject, row("abcdab"))
+    subject.sampled("r", 2)
+    subject.sampled("r", 2)
+    assert (subject.drafted_tokens, subject.accepted_tokens) == (2, 1)

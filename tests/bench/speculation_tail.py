@@ -1,0 +1,272 @@
+"""How fast the last responses of a batch come with speculation, on one vLLM engine.
+
+Batches of groups with long-tailed lengths run without speculation (the baseline), with drafts from each
+response's own text (ngram), and with drafts from finished siblings too (suffix), with the same prompts and
+lengths.
+The tail begins when 90 % of a batch's responses have ended; before it nothing is drafted.
+
+How much of the drafts is kept depends on the texts. There is no trained model here, so texts are made by one
+with random weights: its blocks add little, so that a token follows mostly from the one before, and its output
+head is scaled: the larger the scale, the surer it is of its next token and the more its text goes in circles.
+Each scale stands for a share of kept drafts, which the figures name; what share a model has must be measured
+with that model.
+
+On a machine with an NVIDIA GPU model and batches are larger, and the file is speculation_tail_cuda.json.
+
+    python -m tests.bench.speculation_tail [--out FOLDER]
+"""
+
+import argparse
+import asyncio
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+from rljob_api.rollout import VllmEngine as VllmOptions
+from rljob_runtime.engines.protocol import Request, Sampling
+from rljob_runtime.engines.vllm import VllmEngine
+from rljob_runtime.samples import Generation
+from tests.bench.figures import RESULTS, Figure, record
+from tests.support.runtime.engines import load, started
+from tests.support.runtime.tiny_models import published
+
+SAMPLES, PROMPT_TOKENS = 8, 32
+BLOCKS = 0.1
+"""What the blocks' outputs are multiplied with."""
+CHECKED = 4
+"""Responses of a batch, the longest, whose log-probabilities are compared with the Hugging Face model's."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """What is run."""
+
+    prompts: int
+    batches: int
+    median_tokens: int
+    most_tokens: int
+    hidden: int
+    layers: int
+    vocabulary: int
+    dtype: str
+    scales: tuple[float, ...]
+    """Of the output head."""
+
+    @property
+    def requests(self) -> int:
+        return self.prompts * SAMPLES
+
+
+ON_CPU = Size(8, 3, 40, 440, 256, 4, 512, "float32", (4.0, 24.0, 128.0))
+ON_CUDA = Size(32, 3, 400, 4096, 1024, 16, 151936, "bfloat16", (4.0, 24.0, 128.0))
+
+MODES = {"without": None, "ngram": {"ngram": {}}, "suffix": {"suffix": {}}}
+
+
+@dataclass
+class Batch:
+    """What one batch took, in tokens and seconds."""
+
+    body_tokens: int = 0
+    body_seconds: float = 0.0
+    tail_tokens: int = 0
+    tail_seconds: float = 0.0
+    drafted: int = 0
+    kept: int = 0
+    pairs: list[tuple[Request, Generation]] = field(default_factory=list)
+
+    @property
+    def tail_rate(self) -> float:
+        return self.tail_tokens / self.tail_seconds
+
+    @property
+    def body_rate(self) -> float:
+        return self.body_tokens / self.body_seconds
+
+    @property
+    def seconds(self) -> float:
+        return self.body_seconds + self.tail_seconds
+
+
+def model(size: Size, folder: Path) -> list[Path]:
+    """A folder with weights for each scale; the first is a whole model."""
+    heads = size.hidden // 64
+    config = transformers.Qwen3Config(
+        vocab_size=size.vocabulary,
+        hidden_size=size.hidden,
+        intermediate_size=3 * size.hidden,
+        num_hidden_layers=size.layers,
+        num_attention_heads=heads,
+        num_key_value_heads=max(1, heads // 2),
+        head_dim=64,
+        max_position_embeddings=2 * size.most_tokens,
+        tie_word_embeddings=False,
+    )
+    torch.manual_seed(0)
+    made = transformers.Qwen3ForCausalLM(config).to(getattr(torch, size.dtype))
+    folders = [published(folder / f"scale-{scale:g}") for scale in size.scales]
+    made.save_pretrained(folders[0])
+    weights = load_file(folders[0] / "model.safetensors")
+    for name in weights:
+        if name.endswith(("o_proj.weight", "down_proj.weight")):
+            weights[name] *= BLOCKS
+    head = weights["lm_head.weight"]
+    for scale, place in zip(size.scales, folders, strict=True):
+        save_file(weights | {"lm_head.weight": head * scale}, place / "model.safetensors", {"format": "pt"})
+    return folders
+
+
+def requests(size: Size, batch: int) -> list[Request]:
+    """The groups of a batch, one after another; a request's `max_tokens` is its length."""
+    random = np.random.default_rng([batch, size.prompts])
+    prompts = random.integers(0, size.vocabulary, (size.prompts, PROMPT_TOKENS)).astype(np.int32)
+    lengths = np.exp(random.normal(np.log(size.median_tokens), 1.0, size.requests))
+    longest = np.clip(lengths, 8, size.most_tokens).astype(int)
+    return [
+        Request(f"{batch}-{number}-{time.monotonic_ns()}", prompts[number // SAMPLES], int(tokens), number)
+        for number, tokens in enumerate(longest)
+    ]
+
+
+async def run(engine: VllmEngine, asked: list[Request], drafts: bool) -> Batch:
+    """One batch, from an idle engine to an idle engine."""
+    result, ended = Batch(), 0
+    tail_began = before = 0.0
+    tokens_before = (await engine.load_snapshot()).generated_tokens
+    counts = await engine._live_core().drafting_counts() if drafts else (0, 0)
+
+    async def one(request: Request) -> tuple[Request, Generation]:
+        nonlocal ended, tail_began
+        got = await engine.submit(request)
+        ended += 1
+        if ended == len(asked) * 9 // 10:
+            tail_began = time.perf_counter()
+            result.body_tokens = (await engine.load_snapshot()).generated_tokens - tokens_before
+        return request, got
+
+    before = time.perf_counter()
+    result.pairs = await asyncio.gather(*[one(request) for request in asked])
+    end = time.perf_counter()
+    result.body_seconds, result.tail_seconds = tail_began - before, end - tail_began
+    result.tail_tokens = sum(len(got.tokens) for _, got in result.pairs) - result.body_tokens
+    if drafts:
+        after = await engine._live_core().drafting_counts()
+        result.drafted, result.kept = after[0] - counts[0], after[1] - counts[1]
+    return result
+
+
+async def measure(size: Size, mode: str, folders: list[Path]) -> list[list[Batch]]:
+    """By scale, the batches of one engine."""
+    cuda, drafts = torch.cuda.is_available(), MODES[mode]
+    speculation = None if drafts is None else drafts | {"atMostRunning": size.requests // 8}
+    options = {"gpuMemoryUtilization": 0.7} | ({"speculation": speculation} if speculation else {})
+    engine = VllmEngine(
+        mode,
+        folders[0],
+        Sampling(),
+        size.requests,
+        PROMPT_TOKENS + size.most_tokens,
+        size.dtype,
+        VllmOptions.model_validate(options),
+        "nvidia" if cuda else "cpu",
+    )
+    found = []
+    async with started(engine):
+        for version, folder in enumerate(folders):
+            await load(engine, version + 1, folder)
+            await run(engine, requests(size, 1000)[: size.requests // 2], drafts is not None)  # warm
+            found.append(
+                [
+                    await run(engine, requests(size, batch), drafts is not None)
+                    for batch in range(size.batches)
+                ]
+            )
+            print(
+                f"{mode}, {folder.name}: {[round(one.tail_rate) for one in found[-1]]} tokens/s", flush=True
+            )
+    return found
+
+
+@torch.inference_mode()
+def apart(folder: Path, whole: Path, batches: list[Batch]) -> float:
+    """The mean difference of the engine's log-probabilities from the Hugging Face model's, in nats, over the
+    longest responses of the last batch."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    reference = transformers.AutoModelForCausalLM.from_pretrained(whole, dtype="auto").to(device).eval()
+    reference.load_state_dict(load_file(folder / "model.safetensors", device=device))
+    longest = sorted(batches[-1].pairs, key=lambda pair: -len(pair[1].tokens))[:CHECKED]
+    found = []
+    for asked, got in longest:
+        tokens = torch.from_numpy(np.concatenate([asked.tokens, got.tokens]).astype(np.int64)).to(device)
+        logits = reference(tokens[None]).logits[0, len(asked.tokens) - 1 : -1].float()
+        expected = logits.log_softmax(-1).gather(1, tokens[len(asked.tokens) :, None])[:, 0]
+        found.append(np.abs(expected.cpu().numpy() - got.log_probs))
+    return float(np.concatenate(found).mean())
+
+
+def figures(size: Size, folders: list[Path], found: dict[str, list[list[Batch]]]) -> list[Figure]:
+    """For each scale: tail, body and whole batch of both ways to draft against none; and parity."""
+    told = []
+    for number, folder in enumerate(folders):
+        plain = found["without"][number]
+        for mode in ("ngram", "suffix"):
+            batches = found[mode][number]
+            kept = sum(one.kept for one in batches) / max(1, sum(one.drafted for one in batches))
+            name = f"{mode}, {kept:.0%} of drafts kept"
+
+            def mean(
+                pick: Callable[[Batch], float],
+                what: str,
+                unit: str,
+                name: str = name,
+                batches: list[Batch] = batches,
+                plain: list[Batch] = plain,
+            ) -> Figure:
+                ours, theirs = ([pick(one) for one in those] for those in (batches, plain))
+                deviation = statistics.stdev(a / b for a, b in zip(ours, theirs, strict=True))
+                what = f"{name}: {what} (ratio ± {deviation:.2f} over {size.batches} batches)"
+                return Figure(what, statistics.mean(ours), unit, statistics.mean(theirs))
+
+            told += [
+                mean(lambda one: one.tail_rate, "tokens of the last 10 % of responses", "tokens/s"),
+                mean(lambda one: one.body_rate, "tokens before", "tokens/s"),
+                mean(lambda one: one.seconds, "whole batch", "s"),
+            ]
+        told.append(
+            Figure(
+                f"suffix, {folder.name}: mean |engine - trainer| log-probability",
+                apart(folder, folders[0], found["suffix"][number]),
+                "nats",
+                apart(folder, folders[0], plain),
+            )
+        )
+    return told
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    cuda = torch.cuda.is_available()
+    size = ON_CUDA if cuda else ON_CPU
+    root = Path(tempfile.mkdtemp(prefix="rljob-bench-", dir="/dev/shm"))
+    try:
+        folders = model(size, root)
+        found = {mode: asyncio.run(measure(size, mode, folders)) for mode in MODES}
+        told = figures(size, folders, found)
+    finally:
+        shutil.rmtree(root)
+    record("speculation_tail_cuda" if cuda else "speculation_tail", told, options.out)
+
+
+if __name__ == "__main__":
+    main()
