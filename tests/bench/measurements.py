@@ -132,6 +132,21 @@ SECTIONS = {
         "Weight update of one engine on a GPU",
         "The same with vLLM on CUDA, weights through shared memory.",
     ),
+    "speculation_tail": (
+        "Speculation for the last responses of a batch",
+        "One vLLM engine on CPUs, 64 requests with long-tailed lengths up to 440 tokens, a model of 4 layers; drafts for the last 8. "
+        "The baseline has no speculation. Texts come from random weights that are made more or less sure of the next "
+        "token, so the shares of kept drafts are chosen, not found; siblings resemble each other as little or as much as "
+        "a response resembles itself, so that the table does not tell what siblings are worth. "
+        "On two cores a checked token costs time as any other does: the gain is small, and below two in five kept there is none. Other work ran on "
+        "the machine, and ratios of single batches spread as stated. What goes for accelerators, where the last requests leave "
+        "most of the device idle, is not measured yet: the same script on a GPU writes a table of its own.",
+    ),
+    "speculation_tail_cuda": (
+        "Speculation on a GPU",
+        "The same on a GPU: a model of the 0.3 B class in bf16, 256 requests with lengths up to 2048 tokens, drafts for "
+        "the last 32.",
+    ),
     "operator_scale": (
         "The operator at size",
         "A real API server, etcd, scheduler, controller-manager and KubeRay 1.6.2, and fake nodes by KWOK, all on the "
@@ -246,6 +261,7 @@ vLLM 0.22.1 against the Hugging Face model, tiny models, 6,400 tokens, one H200,
 - Ascend hardware: the `ascend` preset, HCCL and vllm-ascend.
 - NCCL between hosts; more than two GPUs; tensor parallelism inside the whole loop.
 - vLLM 0.32 on GPUs.
+- Speculation on GPUs.
 """
 
 

@@ -29,6 +29,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import transformers
+from msgspec import structs
 from safetensors.torch import load_file, save_file
 
 from rljob_api.rollout import VllmEngine as VllmOptions
@@ -67,7 +68,7 @@ class Size:
 
 
 ON_CPU = Size(8, 3, 40, 440, 256, 4, 512, "float32", (4.0, 24.0, 128.0))
-ON_CUDA = Size(32, 3, 400, 4096, 1024, 16, 151936, "bfloat16", (4.0, 24.0, 128.0))
+ON_CUDA = Size(32, 3, 200, 2048, 1024, 16, 151936, "bfloat16", (24.0, 128.0))
 
 MODES = {"without": None, "ngram": {"ngram": {}}, "suffix": {"suffix": {}}}
 
@@ -80,13 +81,18 @@ class Batch:
     body_seconds: float = 0.0
     tail_tokens: int = 0
     tail_seconds: float = 0.0
-    drafted: int = 0
-    kept: int = 0
+    tail_drafted: int = 0
+    tail_kept: int = 0
     pairs: list[tuple[Request, Generation]] = field(default_factory=list)
 
     @property
     def tail_rate(self) -> float:
         return self.tail_tokens / self.tail_seconds
+
+    @property
+    def tail_tokens_per_step(self) -> float:
+        """Tokens that a response of the tail got in a step: one, and what was kept of a draft."""
+        return self.tail_tokens / (self.tail_tokens - self.tail_kept)
 
     @property
     def body_rate(self) -> float:
@@ -142,15 +148,16 @@ async def run(engine: VllmEngine, asked: list[Request], drafts: bool) -> Batch:
     result, ended = Batch(), 0
     tail_began = before = 0.0
     tokens_before = (await engine.load_snapshot()).generated_tokens
-    counts = await engine._live_core().drafting_counts() if drafts else (0, 0)
+    counts = (0, 0)
 
     async def one(request: Request) -> tuple[Request, Generation]:
-        nonlocal ended, tail_began
+        nonlocal ended, tail_began, counts
         got = await engine.submit(request)
         ended += 1
         if ended == len(asked) * 9 // 10:
             tail_began = time.perf_counter()
             result.body_tokens = (await engine.load_snapshot()).generated_tokens - tokens_before
+            counts = await engine._live_core().drafting_counts() if drafts else counts
         return request, got
 
     before = time.perf_counter()
@@ -160,7 +167,7 @@ async def run(engine: VllmEngine, asked: list[Request], drafts: bool) -> Batch:
     result.tail_tokens = sum(len(got.tokens) for _, got in result.pairs) - result.body_tokens
     if drafts:
         after = await engine._live_core().drafting_counts()
-        result.drafted, result.kept = after[0] - counts[0], after[1] - counts[1]
+        result.tail_drafted, result.tail_kept = after[0] - counts[0], after[1] - counts[1]
     return result
 
 
@@ -183,7 +190,8 @@ async def measure(size: Size, mode: str, folders: list[Path]) -> list[list[Batch
     async with started(engine):
         for version, folder in enumerate(folders):
             await load(engine, version + 1, folder)
-            await run(engine, requests(size, 1000)[: size.requests // 2], drafts is not None)  # warm
+            warm = [structs.replace(one, max_tokens=40) for one in requests(size, 1000)]
+            await run(engine, warm, drafts is not None)
             found.append(
                 [
                     await run(engine, requests(size, batch), drafts is not None)
@@ -220,7 +228,7 @@ def figures(size: Size, folders: list[Path], found: dict[str, list[list[Batch]]]
         plain = found["without"][number]
         for mode in ("ngram", "suffix"):
             batches = found[mode][number]
-            kept = sum(one.kept for one in batches) / max(1, sum(one.drafted for one in batches))
+            kept = sum(one.tail_kept for one in batches) / max(1, sum(one.tail_drafted for one in batches))
             name = f"{mode}, {kept:.0%} of drafts kept"
 
             def mean(
@@ -238,6 +246,7 @@ def figures(size: Size, folders: list[Path], found: dict[str, list[list[Batch]]]
 
             told += [
                 mean(lambda one: one.tail_rate, "tokens of the last 10 % of responses", "tokens/s"),
+                mean(lambda one: one.tail_tokens_per_step, "each of them in a step", "tokens"),
                 mean(lambda one: one.body_rate, "tokens before", "tokens/s"),
                 mean(lambda one: one.seconds, "whole batch", "s"),
             ]

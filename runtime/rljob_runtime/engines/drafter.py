@@ -61,6 +61,8 @@ class Drafter:
         self._kept_tokens = kept_tokens
         self._held = 0
         self._siblings: dict[bytes, _Siblings] = {}
+        self._indexed: set[bytes] = set()
+        """Prompts whose siblings have an index."""
         self._own: dict[str, TextIndex] = {}
         self._drafted: dict[str, tuple[int, int]] = {}
         """By request: length of the match and of the draft, in the last call."""
@@ -80,7 +82,9 @@ class Drafter:
         siblings.texts.append(response)
         self._held += len(response)
         while self._held > self._kept_tokens:
-            self._held -= self._siblings.pop(next(iter(self._siblings))).tokens
+            oldest = next(iter(self._siblings))
+            self._held -= self._siblings.pop(oldest).tokens
+            self._indexed.discard(oldest)
 
     def sampled(self, request_id: str, count: int) -> None:
         """The step that checked what was drafted last for a request made `count` tokens of its response: the
@@ -111,16 +115,18 @@ class Drafter:
     def _forget(self, rows: list[Row]) -> None:
         for name in self._own.keys() - {row.request_id for row in rows}:
             del self._own[name]
-        prompts = {row.prompt for row in rows}
-        for prompt, siblings in self._siblings.items():
-            if siblings.index is not None and prompt not in prompts:
-                siblings.index, siblings.read = None, 0
+        for prompt in self._indexed - {row.prompt for row in rows}:
+            self._indexed.remove(prompt)
+            siblings = self._siblings[prompt]
+            siblings.index, siblings.read = None, 0
 
     def _read_one_sibling(self, rows: list[Row]) -> None:
         for row in rows:
             siblings = self._siblings.get(row.prompt)
             if siblings is not None and siblings.read < len(siblings.texts):
-                siblings.index = siblings.index or TextIndex(self._minimum_match)
+                if siblings.index is None:
+                    siblings.index = TextIndex(self._minimum_match)
+                    self._indexed.add(row.prompt)
                 siblings.index.extend(siblings.texts[siblings.read])
                 siblings.index.end_text()
                 siblings.read += 1

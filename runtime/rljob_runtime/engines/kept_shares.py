@@ -4,7 +4,7 @@ import math
 
 _FIRST = (3.6, 4.0)
 """Kept and checked tokens before there are any: drafts begin long."""
-_MEMORY = 400.0
+_MEMORY = 128.0
 """Checked tokens after which the older half counts half: texts change with the weights."""
 _TRIAL = 16
 """Where drafts are not worth it, one in so many chances is tried with a single token: that may change."""
