@@ -77,7 +77,7 @@ SECTIONS = {
     "routing_random": (
         "Adaptive routing on random workloads, simulated",
         "Engines, limits, KV caches, costs, lengths and batch sizes are drawn at random; the figures are times as fast as "
-        "least in flight. Of each workload four batches are drawn and their times summed: which policy happens to begin the longest response of a single batch first is luck. "
+        "least in flight. Of each workload three batches are drawn and their times summed: which policy happens to begin the longest response of a single batch first is luck. "
         "Goal: none slower by more than 1 %.",
     ),
     "probe_routing": (

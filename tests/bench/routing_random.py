@@ -18,7 +18,7 @@ from tests.bench.figures import Figure, record
 from tests.bench.routing_sites import VLLM_GRAPHS, Site
 
 WORKLOADS = 240
-BATCHES = 4
+BATCHES = 3
 """Of each workload."""
 _MOST_GROUPS = 384
 

@@ -15,6 +15,7 @@ from rljob_runtime.simulate.batch import simulate_batch
 from rljob_runtime.simulate.outcome import Outcome
 from rljob_runtime.simulate.physics import Physics
 from rljob_runtime.simulate.workload import LengthModel, Workload
+from tests.bench.figures import Figure
 from tests.support.jobs import job
 
 VLLM_GRAPHS = (1, 2, 4, *range(8, 513, 8))
@@ -69,6 +70,9 @@ class Site:
         return simulate_batch(self.draw(seed), self.shapes(heavy), self.physics, router)
 
 
-def spread(values: Sequence[float]) -> str:
-    """The standard deviation over seeds, for a figure's name."""
-    return f"± {statistics.stdev(values):.2g} over {len(values)} seeds"
+def over(figure: str, values: Sequence[float], unit: str, **more: Any) -> Figure:
+    """A figure's mean over batches; the standard deviation stands with the unit."""
+    count = len(values)
+    return Figure(
+        figure, statistics.mean(values), f"{unit} (± {statistics.stdev(values):.2g}, {count} batches)", **more
+    )

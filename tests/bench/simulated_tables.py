@@ -24,8 +24,8 @@ from rljob_runtime.simulate.outcome import Outcome
 from rljob_runtime.simulate.physics import Physics
 from rljob_runtime.simulate.workload import LengthModel, Workload
 from tests.bench.baselines import Static, TwoPhaseRebalance, adjacent, by_sample, interleaved
-from tests.bench.figures import Figure, record
-from tests.bench.routing_sites import spread
+from tests.bench.figures import record
+from tests.bench.routing_sites import over
 
 SEEDS = range(16)
 RANKS, SAMPLES, CAP, PROMPT_TOKENS = 32, 16, 32768, 74
@@ -142,24 +142,18 @@ def main() -> None:
     figures = []
     for run in DATA + ONE_GRAPH:
         outcomes = [simulate(run, seed) for seed in SEEDS]
-        walls = [each.wall for each in outcomes]
-        figures.append(Figure(f"{run.name}: time ({spread(walls)})", statistics.mean(walls), "s", run.wall))
+        figures.append(over(f"{run.name}: time", [each.wall for each in outcomes], "s", baseline=run.wall))
         if run.first_idle is not None:
             idle = [100 * each.first_idle for each in outcomes]
-            figures.append(
-                Figure(
-                    f"{run.name}: first rank idle ({spread(idle)})",
-                    statistics.mean(idle), "%", 100 * run.first_idle,
-                )
-            )  # fmt: skip
+            figures.append(over(f"{run.name}: first rank idle", idle, "%", baseline=100 * run.first_idle))
     base, graphs, moved = ([simulate(run, seed).wall for seed in SEEDS] for run in REBALANCE)
     for name, above, below, published in (
-        ("graphs against one graph: times faster", base, graphs, 10213 / 7841),
-        ("graphs and rebalance against one graph: times faster", base, moved, 10213 / 6102),
+        ("graphs against one graph: times as fast", base, graphs, 10213 / 7841),
+        ("graphs and rebalance against one graph: times as fast", base, moved, 10213 / 6102),
         ("rebalance with graphs: part of the time that remains", moved, graphs, 6102 / 7841),
     ):
         ratios = [a / b for a, b in zip(above, below, strict=True)]
-        figures.append(Figure(f"{name} ({spread(ratios)})", statistics.mean(ratios), "x", published))
+        figures.append(over(name, ratios, "x", baseline=published))
     record("simulated_tables", figures)
 
 

@@ -55,10 +55,11 @@ class Sized:
 
 
 def policies(spec: Spec) -> list[str]:
-    """Names, in rollout.routing, of the policies that fit a job."""
-    pools = spec.pools
+    """Names, in rollout.routing, of the policies that fit a job, its own one among them."""
+    pools, routing = spec.pools, spec.training.rollout.routing
     names = ["adjacent", "interleaved", "leastInFlight", "adaptive"]
-    if pools.heavy_rollout.replicas and pools.fast_rollout.replicas:
+    both = pools.heavy_rollout.replicas and pools.fast_rollout.replicas
+    if both or (routing is not None and routing.probe is not None):
         names.insert(3, "probe")
     return names
 

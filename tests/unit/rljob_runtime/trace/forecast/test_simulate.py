@@ -17,7 +17,7 @@ from rljob_runtime.simulate.site import Site, Sizes
 from rljob_runtime.trace.forecast.simulate import Options, forecast
 from rljob_runtime.trace.forecast.text import timeline
 from rljob_runtime.trace.forecast.workloads import drawn, recorded
-from tests.support.jobs import job
+from tests.support.jobs import GOOD, job
 
 SMALL: dict[str, Any] = {
     "training.rollout": {"maxResponseTokens": 64, "samplesPerPrompt": 2, "maxRunningRequests": 8},
@@ -174,3 +174,10 @@ def test_a_timeline_has_a_line_for_each_engine() -> None:
     assert lines[1] == f"    fast-1 │{' ' * 64}│"
     assert lines[2] == f"   heavy-0 │{' ' * 63}▒│"
     assert lines[3].split() == ["0", "s", "64", "s"]
+
+
+@pytest.mark.parametrize("changes", GOOD.values(), ids=GOOD)
+def test_every_valid_job_can_be_simulated(tmp_path: Path, changes: dict[str, Any]) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump(job(changes)))
+    assert "* the job's" in forecast(Options(file, steps=2, seeds=1))
