@@ -14,6 +14,8 @@ from rljob_runtime.routing.policy import Entry, Lane, Rank
 from rljob_runtime.routing.requests import RequestKey
 
 _Waiting = tuple[Rank, int, RequestState]
+_STALE_SLACK = 64
+"""Entries that no longer hold beyond those that do before they are dropped."""
 
 
 class Lanes:
@@ -33,6 +35,8 @@ class Lanes:
         self._open: dict[Lane, None] = {}
         """Lanes in which something came to wait, or an engine got room, since nothing could be placed from
         them. A dict, for its order: equal histories give equal choices."""
+        self._stale = 0
+        """Entries in the heaps that no longer hold."""
         self.probes = 0
         """How many first responses wait."""
 
@@ -46,6 +50,9 @@ class Lanes:
             return
         if known is not None:
             del self._entries[request.key]
+            self._stale += 1
+            if self._stale > len(self._entries) + _STALE_SLACK:
+                self._drop_stale()
         self.probes += (request.key.sample == 0) * ((entry is not None) - (known is not None))
         if entry is not None:
             number = next(self._numbers)
@@ -85,14 +92,25 @@ class Lanes:
                 best = first, number
         return None if best is None else (best[0][2], best[1])
 
+    def _drop_stale(self) -> None:
+        """Else requests whose rank changes often while they wait would leave more and more entries behind."""
+        for lane, heap in self._heaps.items():
+            self._heaps[lane] = [each for each in heap if self._holds(each)]
+            heapq.heapify(self._heaps[lane])
+        self._stale = 0
+
+    def _holds(self, waiting: _Waiting) -> bool:
+        _, number, request = waiting
+        known = self._entries.get(request.key)
+        return known is not None and known[1] == number
+
     def _first(self, lane: Lane) -> _Waiting | None:
         heap = self._heaps.get(lane)
         while heap:
-            number, request = heap[0][1:]
-            known = self._entries.get(request.key)
-            if known is not None and known[1] == number:
+            if self._holds(heap[0]):
                 return heap[0]
             heapq.heappop(heap)
+            self._stale -= 1
         if heap is not None:
             # Lanes of single engines come and go with them.
             del self._heaps[lane]

@@ -23,6 +23,11 @@ _ROWS = 200_000
 """Rows whose history is kept."""
 _HISTORY_WEIGHT = 0.5
 """What a response of an earlier epoch counts beside one of today: the policy has changed since."""
+_ENOUGH = 8
+"""Values from which on deviations are taken from what was seen."""
+_ROOT_2 = math.sqrt(2)
+_FAR = 30.0
+"""Standard deviations from which on a normal variable's tail is approximated."""
 _LEAST_SD = 0.1
 """Least standard deviation, in log tokens: no response's length is known before its end."""
 
@@ -30,10 +35,8 @@ _LEAST_SD = 0.1
 def truncated_mean(mean: float, sd: float, least: float) -> float:
     """Mean of a normal variable, given that it is above `least`."""
     z = (least - mean) / sd
-    if z < -6:
-        return mean
-    # The tail's probability vanishes; its hazard grows like z (Mills).
-    hazard = z + 1 / z if z > 6 else _NORMAL.pdf(z) / (1 - _NORMAL.cdf(z))
+    # Far out the tail's probability is below what floats can hold; its hazard grows like z (Mills).
+    hazard = z + 1 / z if z > _FAR else _NORMAL.pdf(z) / _above(z)
     return mean + sd * hazard
 
 
@@ -42,11 +45,52 @@ def expected_total(mean: float, sd: float, least: int) -> float:
     its logarithm."""
     if least <= 0:
         return math.exp(mean + sd * sd / 2)
-    z = (mean - math.log(least)) / sd
-    if z < -4:
-        # Far in the tail: the excess over `least` is about exponential in the logarithm.
-        return least * (1 + sd / -z)
-    return math.exp(mean + sd * sd / 2) * _NORMAL.cdf(z + sd) / _NORMAL.cdf(z)
+    z = (math.log(least) - mean) / sd
+    if z > _FAR:
+        # The excess over `least` is about exponential in the logarithm, with rate z.
+        return least * z / max(1.0, z - sd)
+    return math.exp(mean + sd * sd / 2) * _above(z - sd) / _above(z)
+
+
+def _above(z: float) -> float:
+    """Probability that a standard normal variable is above z."""
+    return math.erfc(z / _ROOT_2) / 2
+
+
+class _Window:
+    """The newest values, with their sum and the sum of their squares."""
+
+    def __init__(self) -> None:
+        self._values: deque[float] = deque(maxlen=_WINDOW)
+        self._dropped = 0
+        """Values that have left the window since the sums were last taken anew."""
+        self._sum = self._squares = 0.0
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def push(self, value: float) -> None:
+        if len(self._values) == _WINDOW:
+            oldest = self._values[0]
+            self._sum -= oldest
+            self._squares -= oldest * oldest
+            self._dropped += 1
+        self._values.append(value)
+        self._sum += value
+        self._squares += value * value
+        if self._dropped == _WINDOW:
+            # What rounding has left in the sums does not grow with the time that a job runs.
+            self._dropped = 0
+            self._sum = math.fsum(self._values)
+            self._squares = math.fsum(each * each for each in self._values)
+
+    @property
+    def mean(self) -> float:
+        return self._sum / len(self._values)
+
+    @property
+    def sd(self) -> float:
+        return math.sqrt(max(0.0, self._squares / len(self._values) - self.mean**2))
 
 
 class Lengths:
@@ -54,13 +98,11 @@ class Lengths:
 
     def __init__(self, longest: int) -> None:
         self.longest = longest
-        self._logs: deque[float] = deque(maxlen=_WINDOW)
-        self._within: deque[float] = deque(maxlen=_WINDOW)
+        self._logs = _Window()
+        self._within = _Window()
         """Squared deviations of responses from the mean of their group's earlier ones, made comparable."""
         self._rows: OrderedDict[int, tuple[float, int]] = OrderedDict()
         """Mean logarithm and number of the responses of each row, newest rows last."""
-        self._sums = [0.0, 0.0, 0.0]
-        """Of `_logs`: sum and sum of squares; of `_within`: sum."""
 
     # What is seen
 
@@ -72,8 +114,8 @@ class Lengths:
             count = len(earlier)
             deviation = log - sum(earlier) / count
             # Its variance is that within the group times (1 + 1 / count).
-            self._push(self._within, deviation * deviation * count / (count + 1), 2)
-        self._push(self._logs, log, 0)
+            self._within.push(deviation * deviation * count / (count + 1))
+        self._logs.push(log)
         row = group.request.row
         mean, count = self._rows.pop(row, (0.0, 0))
         self._rows[row] = (mean * count + log) / (count + 1), count + 1
@@ -87,21 +129,19 @@ class Lengths:
         """Of the logarithm of all lengths."""
         if not self._logs:
             return math.log(max(2, self.longest)) - 1.5
-        return self._sums[0] / len(self._logs)
+        return self._logs.mean
 
     @property
     def sd(self) -> float:
         """Of the logarithm of all lengths."""
-        if len(self._logs) < 8:
-            return 1.0
-        return max(_LEAST_SD, math.sqrt(max(0.0, self._sums[1] / len(self._logs) - self.mean**2)))
+        return 1.0 if len(self._logs) < _ENOUGH else max(_LEAST_SD, self._logs.sd)
 
     @property
     def sd_within(self) -> float:
         """Of the logarithm of the lengths of one group."""
-        if len(self._within) < 8:
+        if len(self._within) < _ENOUGH:
             return self.sd * 0.7
-        return min(self.sd, max(_LEAST_SD, math.sqrt(max(0.0, self._sums[2] / len(self._within)))))
+        return min(self.sd, max(_LEAST_SD, math.sqrt(max(0.0, self._within.mean))))
 
     def group(self, group: GroupState) -> tuple[float, float]:
         """Mean and standard deviation of the logarithm of the length of a response of this group."""
@@ -133,18 +173,3 @@ class Lengths:
     def total_of(self, request: RequestState, mean: float, sd: float) -> float:
         """Expected length of a response, given what it has, and what `group` says of its group."""
         return min(float(self.longest), max(request.tokens + 1.0, expected_total(mean, sd, request.tokens)))
-
-    def quantile(self, share: float) -> float:
-        """The length that this share of responses stays below."""
-        return min(float(self.longest), math.exp(self.mean + self.sd * _NORMAL.inv_cdf(share)))
-
-    def _push(self, window: deque[float], value: float, place: int) -> None:
-        if len(window) == window.maxlen:
-            oldest = window[0]
-            self._sums[place] -= oldest
-            if place == 0:
-                self._sums[1] -= oldest * oldest
-        window.append(value)
-        self._sums[place] += value
-        if place == 0:
-            self._sums[1] += value * value

@@ -58,6 +58,9 @@ class Policy:
         """An engine has joined for the first time, or is gone."""
         return ()
 
+    def load_changed(self, engine: EngineState) -> None:
+        """What is on an engine, or whether it takes requests, has changed; told before it is scored."""
+
     def rescored(self, book: Book, now: float) -> Iterable[EngineState]:
         """Engines whose lanes or scores have changed for another reason than what is on them."""
         return ()

@@ -6,13 +6,15 @@ nothing waits any more. A move costs the prefill of prompt and tokens on the new
 saves more than that, with a margin for what is not known. Pure.
 """
 
+import heapq
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from rljob_runtime.routing.book import EngineState, RequestState
 from rljob_runtime.routing.drain import Capacity, Load, drain_seconds
-from rljob_runtime.routing.requests import Move, RequestKey
+from rljob_runtime.routing.requests import EngineShape, Move, RequestKey
 
 _STEP_GAIN = 0.03
 """Least part of a step's time that a move into the heavy pool saves."""
@@ -22,6 +24,8 @@ _CANDIDATES = 8
 """Requests of an engine that are tried for a levelling move, of all lengths."""
 _LEVEL_MOVES = 4
 """Most levelling moves at a time: what follows from them is seen before the next."""
+_CACHE_FULL = 0.9
+"""Part of its KV cache beyond which an engine gets no further requests: what runs needs room to grow."""
 _SLACK = 1.25
 """How far beyond the cut a request must be to move, so that it does not move back and forth."""
 
@@ -30,16 +34,16 @@ _SLACK = 1.25
 class Outlook:
     """What is expected of the requests that run."""
 
-    remaining: Mapping[RequestKey, float]
-    """Tokens that each will still generate."""
+    total: Callable[[RequestState], float]
+    """Tokens that a response will have at its end."""
+
+    def remaining(self, request: RequestState) -> float:
+        """Tokens that it will still generate."""
+        return self.total(request) - request.tokens
 
     def movable(self, engine: EngineState) -> list[RequestState]:
         """The requests that an engine may lose."""
-        return [
-            request
-            for request in engine.running.values()
-            if not request.moving and request.key in self.remaining
-        ]
+        return [request for request in engine.running.values() if not request.moving]
 
 
 def capacity(engine: EngineState) -> Capacity:
@@ -48,24 +52,28 @@ def capacity(engine: EngineState) -> Capacity:
     return Capacity(shape.cost, shape.limit, shape.kv_tokens)
 
 
+def cache_full(shape: EngineShape, kv_tokens: int) -> bool:
+    """Whether an engine with so many tokens in its KV cache is to get no further requests."""
+    return shape.kv_tokens is not None and kv_tokens > _CACHE_FULL * shape.kv_tokens
+
+
 def into_pools(
     heavy: Sequence[EngineState], fast: Sequence[EngineState], cut: float, outlook: Outlook, most: int
 ) -> list[Move]:
     """Requests that turn out to be long to the heavy engines, the longest first, at most `most`. `cut`:
     remaining tokens from which on a request is long."""
-    places = _Places([*heavy, *fast])
+    places = _Places(heavy, fast)
     moves: list[Move] = []
-    for request in _longest_first(fast, outlook):
-        remaining = outlook.remaining[request.key]
-        if remaining < cut * _SLACK or len(moves) >= most:
+    for remaining, source, request in _longest_first(fast, cut * _SLACK, outlook):
+        target = places.emptiest()
+        if target is None or len(moves) >= most:
             break
-        source, target = request.engine, places.emptiest(heavy)
-        if source is None or target is None:
-            break
-        here = source.shape.cost.step(places.count(source), source.kv_tokens)
-        there = target.shape.cost.step(places.count(target) + 1, target.kv_tokens + request.kv_tokens)
+        here = source.shape.cost.step(places.counts[source.number], places.kv_tokens[source.number])
+        kv_there = places.kv_tokens[target.number] + request.kv_tokens
+        there = target.shape.cost.step(places.counts[target.number] + 1, kv_there)
         saved = remaining * (here - there)
-        if there < (1 - _STEP_GAIN) * here and saved > _cost(request, target):
+        fits = target.shape.kv_tokens is None or kv_there <= target.shape.kv_tokens
+        if fits and there < (1 - _STEP_GAIN) * here and saved > _cost(request, target):
             moves.append(places.move(request, source, target))
     return moves
 
@@ -74,12 +82,13 @@ def level(engines: Sequence[EngineState], outlook: Outlook) -> list[Move]:
     """Moves from engines that finish last to those that finish first."""
     loads = {
         engine.number: {
-            request.key: Load(1, outlook.remaining[request.key], request.kv_tokens)
+            request.key: Load(1, outlook.remaining(request), request.kv_tokens)
             for request in outlook.movable(engine)
         }
         for engine in engines
     }
     ends = {engine.number: _drain(engine, loads[engine.number].values()) for engine in engines}
+    prefill = dict.fromkeys(ends, 0.0)
     moves: list[Move] = []
     while len(moves) < _LEVEL_MOVES:
         donor = max(engines, key=lambda engine: (ends[engine.number], -engine.number))
@@ -87,11 +96,12 @@ def level(engines: Sequence[EngineState], outlook: Outlook) -> list[Move]:
         arriving = sum(move.engine == taker.number for move in moves)
         if len(loads[donor.number]) < 2 or taker.room <= arriving:
             break
-        found = _best_level(donor, taker, loads)
+        found = _best_level(donor, taker, loads, prefill)
         if found is None or found.end > (1 - _LEVEL_GAIN) * ends[donor.number]:
             break
         loads[taker.number][found.key] = loads[donor.number].pop(found.key)
         ends[donor.number], ends[taker.number] = found.donor_end, found.taker_end
+        prefill[taker.number] += loads[taker.number][found.key].kv_tokens * taker.shape.cost.per_prefill_token
         if any(move.request == found.key for move in moves):
             break
         moves.append(Move(found.key, taker.number))
@@ -110,9 +120,13 @@ class _Level:
 
 
 def _best_level(
-    donor: EngineState, taker: EngineState, loads: Mapping[int, Mapping[RequestKey, Load]]
+    donor: EngineState,
+    taker: EngineState,
+    loads: Mapping[int, Mapping[RequestKey, Load]],
+    prefill: Mapping[int, float],
 ) -> _Level | None:
-    """The request of the donor after whose move both have finished soonest."""
+    """The request of the donor after whose move both have finished soonest. `prefill`: seconds that each
+    engine spends on what moves to it already."""
     own, others = loads[donor.number], loads[taker.number].values()
     ordered = sorted(own, key=lambda key: (own[key].remaining, key))
     last = len(ordered) - 1
@@ -126,8 +140,8 @@ def _best_level(
         cost = moved.kv_tokens * taker.shape.cost.per_prefill_token
         found = _Level(
             key,
-            _drain(donor, (load for other, load in own.items() if other != key)),
-            _drain(taker, [*others, moved]) + cost,
+            _drain(donor, (load for other, load in own.items() if other != key)) + prefill[donor.number],
+            _drain(taker, [*others, moved]) + prefill[taker.number] + cost,
         )
         if best is None or found.end < best.end:
             best = found
@@ -143,31 +157,47 @@ def _free_cache(engine: EngineState, loads: Iterable[Load]) -> float:
 
 
 class _Places:
-    """Requests on engines as they will be after the moves so far."""
+    """Engines as they will be after the moves so far."""
 
-    def __init__(self, engines: Iterable[EngineState]) -> None:
-        self._counts = {engine.number: engine.count for engine in engines}
-        self._room = {engine.number: engine.room for engine in engines}
+    def __init__(self, heavy: Iterable[EngineState], fast: Iterable[EngineState]) -> None:
+        self.counts: dict[int, int] = {}
+        self.kv_tokens: dict[int, int] = {}
+        for engine in chain(heavy, fast):
+            self.counts[engine.number], self.kv_tokens[engine.number] = engine.count, engine.kv_tokens
+        self._free = [
+            (engine.count, engine.number, engine.room, engine)
+            for engine in heavy
+            if engine.room and not cache_full(engine.shape, engine.kv_tokens)
+        ]
+        heapq.heapify(self._free)
 
-    def count(self, engine: EngineState) -> int:
-        return self._counts[engine.number]
-
-    def emptiest(self, engines: Sequence[EngineState]) -> EngineState | None:
-        """The engine with room that runs fewest."""
-        free = [engine for engine in engines if self._room[engine.number] > 0]
-        return min(free, key=lambda engine: (self._counts[engine.number], engine.number), default=None)
+    def emptiest(self) -> EngineState | None:
+        """The heavy engine with room, in its KV cache as well, that runs fewest."""
+        return self._free[0][3] if self._free else None
 
     def move(self, request: RequestState, source: EngineState, target: EngineState) -> Move:
-        self._counts[source.number] -= 1
-        self._counts[target.number] += 1
-        # The place on the source is free only when the request has left.
-        self._room[target.number] -= 1
+        """A request leaves for the emptiest engine."""
+        self.counts[source.number] -= 1
+        self.kv_tokens[source.number] -= request.kv_tokens
+        self.counts[target.number] += 1
+        self.kv_tokens[target.number] += request.kv_tokens
+        count, number, room, engine = heapq.heappop(self._free)
+        if room > 1 and not cache_full(engine.shape, self.kv_tokens[engine.number]):
+            heapq.heappush(self._free, (count + 1, number, room - 1, engine))
         return Move(request.key, target.number)
 
 
-def _longest_first(engines: Iterable[EngineState], outlook: Outlook) -> list[RequestState]:
-    requests = [request for engine in engines for request in outlook.movable(engine)]
-    return sorted(requests, key=lambda request: (-outlook.remaining[request.key], request.key))
+def _longest_first(
+    engines: Iterable[EngineState], least: float, outlook: Outlook
+) -> list[tuple[float, EngineState, RequestState]]:
+    """Requests with at least `least` tokens to come: these, where each runs, and the request."""
+    found = [
+        (remaining, engine, request)
+        for engine in engines
+        for request in outlook.movable(engine)
+        if (remaining := outlook.remaining(request)) >= least
+    ]
+    return sorted(found, key=lambda each: (-each[0], each[2].key))
 
 
 def _cost(request: RequestState, target: EngineState) -> float:

@@ -45,6 +45,7 @@ class Router:
         state = self.book.engines.get(engine)
         if state is not None and not state.gone:
             self.book.remove(engine)
+            self.policy.load_changed(state)
             self._lanes.engine(state, (), None)
             self._enter(self.policy.engines_changed(self.book))
 
@@ -173,6 +174,7 @@ class Router:
 
     def _load_changed(self, engine: EngineState) -> None:
         if not engine.gone:
+            self.policy.load_changed(engine)
             score = self.policy.score(engine) if engine.room else None
             self._lanes.engine(engine, self.policy.serves(engine, self.book), score)
 

@@ -1,0 +1,131 @@
+"""Engines and requests for tests of routing: a book with requests where a test wants them, and a router that
+is told what happens."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from rljob_runtime.routing.book import Book, EngineState, GroupState, RequestState
+from rljob_runtime.routing.cost import StepCost
+from rljob_runtime.routing.policy import Policy
+from rljob_runtime.routing.requests import Action, EngineShape, GroupRequest, Move, Place, RequestKey
+from rljob_runtime.routing.router import Router
+
+COST = StepCost(fixed=0.01, per_request=1e-4, per_kv_token=1e-8, per_prefill_token=1e-5)
+"""A step of 100 requests takes twice as long as one of none."""
+
+
+def group_of(
+    finished: Sequence[int] = (), running: Iterable[int] = (), row: int = 0, uid: int = 0
+) -> GroupState:
+    """A group with complete responses of these tokens, and others that have these tokens so far."""
+    tokens = list(running)
+    group = GroupState(GroupRequest(uid, row, 10, len(finished) + len(tokens)), finished=list(finished))
+    for index, count in enumerate(tokens, len(finished)):
+        group.requests[index] = RequestState(RequestKey(uid, index), group, count)
+    return group
+
+
+class Engines:
+    """A book with an engine for each list of `tokens`, which runs requests that have so many; `total` says
+    what they will have in the end: the tokens that they have, and `left` more."""
+
+    def __init__(
+        self, left: Sequence[Sequence[int]], limit: int = 64, prompt: int = 10, cost: StepCost = COST,
+        kv_tokens: int | None = None, tokens: int = 1,
+    ) -> None:  # fmt: skip
+        self.book = Book()
+        self.left: dict[RequestKey, int] = {}
+        self.engines = [
+            self.book.join(number, EngineShape("fast", limit, kv_tokens, cost)) for number in range(len(left))
+        ]
+        for engine, lefts in zip(self.engines, left, strict=True):
+            for each in lefts:
+                uid = len(self.left)
+                (request,) = self.book.add(GroupRequest(uid, uid, prompt, 1)).requests.values()
+                self.book.place(request, engine, 0.0)
+                self.book.progress(request, tokens)
+                self.left[request.key] = each
+
+    def total(self, request: RequestState) -> float:
+        return request.tokens + self.left[request.key]
+
+
+class Routed:
+    """A router, and what it has done: `where` each request runs, `leaving` where those go that it has told to
+    move."""
+
+    def __init__(self, policy: Policy, fast: int = 0, heavy: int = 0, limit: int = 8, cost: StepCost = COST):
+        self.router = Router(policy)
+        self.where: dict[RequestKey, int] = {}
+        self.leaving: dict[RequestKey, int | None] = {}
+        self.placed: list[RequestKey] = []
+        """In this order."""
+        self.tokens: dict[RequestKey, int] = {}
+        self.now = 0.0
+        for number in range(fast + heavy):
+            pool = "fast" if number < fast else "heavy"
+            self.router.join(number, EngineShape(pool, limit, cost=cost))
+
+    def engine(self, number: int) -> EngineState:
+        return self.router.book.engines[number]
+
+    def on(self, number: int) -> set[tuple[int, int]]:
+        """Group and number of the responses on an engine."""
+        return {(key.uid, key.sample) for key, engine in self.where.items() if engine == number}
+
+    def decide(self, seconds: float = 0.0) -> list[Action]:
+        """What the router does so much later."""
+        self.now += seconds
+        actions = self.router.decide(self.now)
+        for action in actions:
+            match action:
+                case Place(key, engine):
+                    assert key not in self.where
+                    self.where[key] = engine
+                    self.placed.append(key)
+                case Move(key, target):
+                    self.leaving[key] = target
+        self.router.book.check()
+        return actions
+
+    def dispatch(
+        self, uids: Iterable[int], samples: int = 4, row: int | None = None, deadline: int = 0
+    ) -> None:
+        """Groups; the router decides when all are there."""
+        for uid in uids:
+            request = GroupRequest(uid, uid if row is None else row, 10, samples, deadline)
+            self.router.dispatch(request, self.now)
+        self.decide()
+
+    def progress(self, tokens: Mapping[tuple[int, int], int], seconds: float = 0.0) -> None:
+        """Responses have so many tokens."""
+        news = {RequestKey(*key): count for key, count in tokens.items()}
+        self.tokens |= news
+        self.router.progressed(news, self.now)
+        self.decide(seconds)
+
+    def finish(self, uid: int, sample: int, tokens: int) -> None:
+        key = RequestKey(uid, sample)
+        del self.where[key]
+        self.leaving.pop(key, None)
+        self.tokens.pop(key, None)
+        self.router.finished(key, tokens, self.now)
+        self.decide()
+
+    def interrupt(self, key: RequestKey) -> None:
+        """It leaves its engine, as it was told or because the engine is gone."""
+        del self.where[key]
+        self.leaving.pop(key, None)
+        self.router.interrupted(key, self.tokens.get(key, 0), self.now)
+
+    def arrive(self) -> None:
+        """Everything that was told to move leaves its engine."""
+        for key in list(self.leaving):
+            self.interrupt(key)
+        self.decide()
+
+    def lose(self, number: int) -> None:
+        """An engine is gone, with what it runs."""
+        self.router.remove(number)
+        for key in [key for key, engine in self.where.items() if engine == number]:
+            self.interrupt(key)
+        self.decide()

@@ -1,0 +1,256 @@
+"""Routing by length: in which order requests begin, which engines are heavy and what they take."""
+
+import random
+
+import pytest
+
+from rljob_runtime.routing.adaptive import Adaptive
+from rljob_runtime.routing.requests import EngineShape, GroupRequest, RequestKey
+from tests.support.simulated.routed import Engines, Routed
+from tests.support.simulated.routed_by_length import (
+    CAP,
+    LONG,
+    SHORT,
+    STEEP,
+    divided,
+    learn,
+    mixed,
+    policy,
+    site,
+)
+
+# Order
+
+
+def many(of: Routed, uids: range, samples: int = 4) -> Routed:
+    """So many responses that their order is by length."""
+    for uid in uids:
+        of.router.dispatch(GroupRequest(uid, uid, 10, samples), of.now)
+    of.decide(2)
+    assert policy(of)._longest_first
+    return of
+
+
+def drained(of: Routed, lengths: dict[int, int]) -> list[tuple[int, int]]:
+    """The order in which responses begin as others end, each the oldest on its engine."""
+    while of.where:
+        key = min(of.where, key=of.placed.index)
+        of.finish(*key, lengths.get(key.uid, 100))
+    return [(key.uid, key.sample) for key in of.placed]
+
+
+def test_in_a_large_batch_probes_begin_first_then_the_longest() -> None:
+    of = site(fast=2, limit=1)
+    lengths = {0: 100, 1: 5000, 2: 1000, 3: 3000}
+    learn(policy(of), lengths.items())
+    order = drained(many(of, range(4)), lengths)
+    assert [key for key in order if key[1] == 0] == order[:4] == [(uid, 0) for uid in range(4)]
+    assert [uid for uid, _ in order[4:]] == [1] * 3 + [3] * 3 + [2] * 3 + [0] * 3
+
+
+def test_what_was_interrupted_goes_before_everything_else() -> None:
+    of = many(site(fast=2, limit=1), range(4))
+    of.progress({(1, 0): 7})
+    of.interrupt(RequestKey(1, 0))
+    of.decide()
+    assert of.placed[-1] == RequestKey(1, 0)
+
+
+@pytest.mark.parametrize(("samples", "by_length"), [(5, False), (6, True)])
+def test_the_order_is_by_length_from_six_waves_on(samples: int, by_length: bool) -> None:
+    of = site(fast=2, limit=4)
+    of.dispatch(range(8), samples=samples)
+    of.decide(2)
+    assert policy(of)._longest_first is by_length
+
+
+@pytest.mark.parametrize(
+    ("engines", "kv_tokens", "by_length"),
+    [(2, None, True), (1, None, False), (2, 4 * 110 + 20, True), (2, 4 * 110 - 20, False)],
+    ids=["by length", "one engine", "as many long ones fit", "a cache for short ones"],
+)
+def test_the_order_is_by_length_only_where_as_many_long_ones_fit(
+    engines: int, kv_tokens: int | None, by_length: bool
+) -> None:
+    """All are expected to be of 100 tokens, after a prompt of 10."""
+    of = Routed(Adaptive(CAP))
+    learn(policy(of), [(row, 100) for row in range(20)])
+    for number in range(engines):
+        of.router.join(number, EngineShape("fast", 4, kv_tokens, STEEP))
+    of.dispatch(range(12))
+    of.decide(2)
+    assert policy(of)._longest_first is by_length
+
+
+def test_an_order_by_length_stays_until_everything_has_begun() -> None:
+    of = many(site(fast=2, limit=4), range(12))
+    while of.router.book.waiting > 1:
+        of.finish(*min(of.where), 100)
+    of.decide(2)
+    assert policy(of)._longest_first
+    of.finish(*min(of.where), 100)
+    of.decide(20)
+    assert not policy(of)._longest_first
+
+
+def test_in_a_small_batch_the_oldest_group_goes_first() -> None:
+    of = site(fast=2, limit=2)
+    learn(policy(of), [(0, 100), (1, 5000), (2, 1000)])
+    of.dispatch(range(3))
+    order = drained(of, {})
+    assert order == sorted(order)
+
+
+def test_what_the_next_step_waits_for_goes_before_everything_else() -> None:
+    of = site(fast=1, limit=1)
+    of.dispatch([0], samples=1)
+    of.dispatch([1], samples=2, deadline=5)
+    of.dispatch([2], samples=2, deadline=4)
+    assert drained(of, {}) == [(0, 0), (2, 0), (2, 1), (1, 0), (1, 1)]
+
+
+def test_a_finished_sibling_changes_the_place_in_the_queue() -> None:
+    of = site(fast=2, limit=1)
+    learn(policy(of), [(row, 300 + 20 * row) for row in range(100, 120)])
+    many(of, range(3))
+    for uid, tokens in ((0, 20), (1, 9000), (2, 500)):
+        of.finish(uid, 0, tokens)
+    assert of.placed[-2:] == [RequestKey(1, 1), RequestKey(1, 2)]
+
+
+def test_a_sibling_that_runs_long_raises_the_others() -> None:
+    of = many(site(fast=2, limit=1), range(2), samples=6)
+    of.progress({(0, 0): 10, (1, 0): 9000})
+    of.finish(0, 0, 2000)
+    assert of.placed[-1].uid == 1
+
+
+def test_groups_are_dispatched_as_long_as_their_probes_have_room() -> None:
+    of = site(fast=2, limit=4)
+    uid = 0
+    while of.router.wants_group():
+        of.router.dispatch(GroupRequest(uid, uid, 10, 3), 0.0)
+        uid += 1
+    assert uid == 8
+
+
+# Roles
+
+
+def test_without_a_heavy_pool_no_engine_is_heavy_while_nothing_is_known() -> None:
+    of = site(fast=4)
+    of.dispatch(range(8))
+    of.decide(5)
+    assert policy(of).heavy == frozenset() and policy(of).split.heavy == 0
+
+
+def test_engines_become_heavy_for_as_long_as_that_pays() -> None:
+    of = divided()
+    heavy = policy(of).heavy
+    assert len(heavy) <= 2
+    assert of.where[RequestKey(0, 0)] in heavy
+    of.finish(0, 0, LONG)
+    of.decide(2)
+    assert policy(of).heavy == frozenset()
+
+
+def test_a_role_is_kept_while_long_responses_run() -> None:
+    """Their estimate shrinks with every token, and others come: the engine does not change."""
+    of = divided()
+    for tokens in range(500, CAP, 500):
+        before = policy(of).heavy
+        held = {of.where[RequestKey(0, 0)]}
+        assert held <= before
+        of.progress({(0, 0): tokens}, seconds=2)
+        assert held <= policy(of).heavy
+        of.arrive()
+
+
+def test_more_heavy_engines_are_added_to_those_that_are() -> None:
+    of = Adaptive(CAP)
+    found = Engines([[5000], [100], [9000], [9000]], cost=STEEP)
+    of.heavy, of._long = frozenset({1}), {next(iter(found.engines[1].running))}
+    of.split = of.split._replace(heavy=2, cut=4000)
+    sample = [
+        (request, float(found.left[request.key]))
+        for engine in found.engines
+        for request in engine.running.values()
+    ]
+    assert of._choose_heavy(found.engines, frozenset({1}), sample) == {1, 2}
+    assert of._choose_heavy(found.engines, frozenset(), sample) == {2, 3}
+
+
+def test_the_heavy_pool_is_heavy_and_takes_the_long_ones() -> None:
+    of = mixed(site(fast=2, heavy=1, limit=4), long=4)
+    of.decide(2)
+    assert policy(of).heavy == {2}
+    for _ in range(12):
+        done = [key for key in of.where if key.uid >= 4]
+        if done:
+            of.finish(*done[0], SHORT)
+        of.arrive()
+        of.decide(2)
+    assert {(uid, 0) for uid in range(4)} & of.on(2)
+
+
+def test_a_heavy_pool_alone_takes_everything() -> None:
+    of = mixed(site(heavy=2, limit=16))
+    of.decide(2)
+    assert policy(of).heavy == frozenset()
+    assert len(of.where) == 32
+
+
+@pytest.mark.parametrize(
+    ("heavy_seconds", "fast_seconds", "heavy_takes", "fast_takes"),
+    [
+        (10.0, 10.0, ("heavy",), ("any",)),
+        (7.9, 10.0, ("heavy", "any"), ("any",)),
+        (8.0, 10.0, ("heavy",), ("any",)),
+        (10.0, 8.0, ("heavy",), ("any",)),
+        (10.0, 7.9, ("heavy",), ("any", "heavy")),
+    ],
+)
+def test_a_pool_that_finishes_much_earlier_takes_from_the_other_ones_lane(
+    heavy_seconds: float, fast_seconds: float, heavy_takes: tuple[str], fast_takes: tuple[str]
+) -> None:
+    of = site(fast=1, heavy=1)
+    of.dispatch([0])
+    of.decide(2)
+    decided, book = policy(of), of.router.book
+    decided.split = decided.split._replace(heavy_seconds=heavy_seconds, fast_seconds=fast_seconds)
+    assert decided.serves(of.engine(0), book) == fast_takes
+    assert decided.serves(of.engine(1), book) == heavy_takes
+    kept = 0 if heavy_takes == ("heavy", "any") else of.engine(1).room
+    assert decided.newcomer_room(book) == book.room - kept
+
+
+def test_engines_that_are_only_heavy_for_a_while_do_not_lend() -> None:
+    of = divided()
+    decided = policy(of)
+    decided.split = decided.split._replace(heavy_seconds=1.0, fast_seconds=10.0)
+    assert {decided.serves(of.engine(number), of.router.book) for number in decided.heavy} == {("heavy",)}
+
+
+def test_room_of_heavy_engines_is_not_offered_to_newcomers() -> None:
+    """Counted from every change, and equal to a look at every engine."""
+    of, rng = divided(), random.Random(0)
+    uid, ever = 100, 0
+    for _ in range(300):
+        of.decide(0.4)
+        if rng.random() < 0.5 and of.where:
+            key = rng.choice(sorted(of.where))
+            of.finish(*key, LONG if key.uid < 1 else SHORT)
+        elif rng.random() < 0.3:
+            learn(policy(of), [(uid, rng.choice([SHORT, SHORT, LONG]))])
+            of.dispatch([uid], samples=1)
+            uid += 1
+        of.arrive()
+        number = rng.randrange(4)
+        if rng.random() < 0.1:
+            of.router.leave(number)
+            of.decide()
+            of.router.join(number, of.engine(number).shape)
+        heavy = sum(of.engine(number).room for number in policy(of).heavy)
+        ever += heavy
+        assert policy(of).newcomer_room(of.router.book) == of.router.book.room - heavy
+    assert uid > 110 and ever

@@ -1,0 +1,211 @@
+"""Routing by length: when plans are made, what they look at, what moves, and that nothing waits for an engine
+that does not come."""
+
+import itertools
+import random
+
+import pytest
+
+from rljob_runtime.routing.adaptive import Adaptive
+from rljob_runtime.routing.book import Book
+from rljob_runtime.routing.cost import StepCost
+from rljob_runtime.routing.requests import EngineShape, GroupRequest, Move, RequestKey
+from tests.support.simulated.routed import Engines, Routed
+from tests.support.simulated.routed_by_length import (
+    CAP,
+    STEEP,
+    divided,
+    learn,
+    mixed,
+    policy,
+    site,
+)
+
+
+def plans(of: Routed, seconds: float, step: float) -> list[float]:
+    """When plans are made within so much time, with a decision each step."""
+    times: list[float] = []
+    for _ in range(round(seconds / step)):
+        before = policy(of)._plans
+        of.decide(step)
+        times += [of.now] * (policy(of)._plans - before)
+    return times
+
+
+@pytest.mark.parametrize("plan_seconds", [0.5, 2.0])
+def test_a_plan_is_not_made_more_often_than_asked_for(plan_seconds: float) -> None:
+    of = mixed(site(fast=4, plan_seconds=plan_seconds), long=0)
+    times = plans(of, 20, 0.1)
+    gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
+    pause = max(plan_seconds, policy(of).split.seconds / 100)
+    assert all(pause - 1e-6 <= gap <= pause + 0.2 for gap in gaps)
+    assert len(times) > 5
+
+
+def test_where_responses_take_hours_plans_are_made_less_often() -> None:
+    of = mixed(Routed(Adaptive(CAP), fast=2, cost=StepCost(1.0)))
+    assert policy(of).split.seconds > 1000
+    assert len(plans(of, 100, 1.0)) <= 100 / (policy(of).split.seconds / 100)
+
+
+def test_of_many_groups_a_plan_is_made_less_often_and_looks_at_some() -> None:
+    of = Routed(Adaptive(10), fast=2, limit=4000)
+    for uid in range(5000):
+        of.router.dispatch(GroupRequest(uid, uid, 10, 1), 0.0)
+    for now, made in ((0.0, 1), (1.9, 1), (2.1, 2)):
+        of.router.decide(now)
+        assert policy(of)._plans == made
+    sample, every = policy(of)._sample(of.router.book)
+    assert (len(sample), every) == (500, 10)
+
+
+def test_every_group_is_looked_at_in_turn() -> None:
+    of = Adaptive(CAP)
+    book = Book()
+    for uid in range(1200):
+        book.add(GroupRequest(uid, uid, 10, 1))
+    seen: set[int] = set()
+    for of._plans in range(3):
+        sample, every = of._sample(book)
+        assert (len(sample), every) == (400, 3)
+        seen |= {request.key.uid for request, _ in sample}
+    assert len(seen) == 1200
+
+
+@pytest.mark.parametrize(("groups", "every"), [(0, 1), (1, 1), (512, 1), (513, 2), (1025, 3)])
+def test_a_sample_is_of_every_group_as_long_as_there_are_few(groups: int, every: int) -> None:
+    book = Book()
+    for uid in range(groups):
+        book.add(GroupRequest(uid, uid, 10, 1))
+    sample, found = Adaptive(CAP)._sample(book)
+    assert found == every and len(sample) >= groups // every
+
+
+def test_windows_of_many_engines_overlap_and_cover_all() -> None:
+    of, engines = Adaptive(CAP), Engines([[]] * 200).engines
+    windows = []
+    for of._plans in range(5):
+        windows.append([engine.number for engine in of._window(engines)])
+    assert [len(set(window)) for window in windows] == [64] * 5
+    assert windows[0] == [*range(64)] and windows[1] == [*range(48, 112)]
+    assert windows[4] == [192, 193, 194, 195, 196, 197, 198, 199, *range(56)]
+    assert set().union(*windows) == set(range(200))
+    assert list(of._window(engines[:64])) == engines[:64]
+
+
+def test_moves_are_proposed_once_for_a_plan() -> None:
+    of = divided()
+    assert not [action for action in of.decide(0.1) if isinstance(action, Move)]
+
+
+def test_when_nothing_waits_engines_are_levelled() -> None:
+    """Two long responses on one engine, and one that has nothing left to do."""
+    of = site(fast=2, limit=4)
+    learn(policy(of), [(uid, 100) for uid in range(4)])
+    learn(policy(of), [(uid, 9000) for uid in (0, 2)])
+    of.dispatch(range(4), samples=1)
+    first = of.where[RequestKey(0, 0)]
+    assert of.where[RequestKey(2, 0)] == first, "as they came"
+    of.progress({(0, 0): 500, (2, 0): 500})
+    for uid in (1, 3):
+        of.finish(uid, 0, 100)
+    of.decide(2)
+    of.arrive()
+    assert of.where[RequestKey(0, 0)] != of.where[RequestKey(2, 0)]
+
+
+# Nothing is stranded
+
+
+def waits_with_room(of: Routed) -> bool:
+    return of.router.book.waiting > 0 and of.router.book.room > 0
+
+
+@pytest.mark.parametrize("gone", [True, False], ids=["lost", "pause"])
+@pytest.mark.parametrize("lost", ["heavy", "fast"])
+@pytest.mark.parametrize("pools", [(4, 0), (3, 1), (3, 2)])
+def test_when_all_engines_of_a_kind_leave_the_others_take_what_waits_at_once(
+    pools: tuple[int, int], lost: str, gone: bool
+) -> None:
+    of = mixed(site(*pools, limit=16))
+    of.decide(2)
+    of.arrive()
+    heavy = policy(of).heavy
+    assert heavy
+    for number in range(sum(pools)):
+        if (number in heavy) == (lost == "heavy"):
+            of.router.remove(number) if gone else of.router.leave(number)
+            for key in [key for key, engine in of.where.items() if engine == number]:
+                of.interrupt(key)
+    of.decide()
+    assert not waits_with_room(of)
+    joined = sum(engine.joined for engine in of.router.book.members())
+    assert len([key for key in of.where if of.engine(of.where[key]).joined]) == min(33, 16 * joined)
+
+
+def test_one_of_several_heavy_engines_leaves_and_no_plan_is_made() -> None:
+    """A weight update pauses engine after engine."""
+    of = mixed(site(3, 2))
+    of.decide(2)
+    before = policy(of)._next_plan
+    of.router.leave(3)
+    of.decide(0.1)
+    of.router.join(3, of.engine(3).shape)
+    of.decide(0.1)
+    assert policy(of)._next_plan == before
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_happens_everything_ends(seed: int) -> None:
+    """Engines of both pools come, pause and go while responses of all lengths run; a request waits
+    only while all engines that are not kept for long ones are full; afterwards nothing is remembered."""
+    rng = random.Random(seed)
+    pooled = seed % 2
+    of = site(fast=3, heavy=pooled, limit=4, plan_seconds=0.5)
+    lengths: dict[int, int] = {}
+    engines, pools = 3 + pooled, ["fast", "heavy"][: 1 + pooled]
+    for turn in range(400):
+        chance = rng.random()
+        joined = sorted(engine.number for engine in of.router.book.members() if engine.joined)
+        if chance < 0.05 and len(joined) > 1:
+            of.lose(rng.choice(joined))
+        elif chance < 0.1:
+            of.router.join(engines, EngineShape(rng.choice(pools), 4, 40_000, STEEP))
+            engines += 1
+        elif chance < 0.2 and len(joined) > 1:
+            number = rng.choice(joined)
+            of.router.leave(number)
+            of.decide(rng.random())
+            of.router.join(number, of.engine(number).shape)
+        elif chance < 0.25 and lengths and of.router.book.groups:
+            uid = rng.choice(sorted(of.router.book.groups))
+            of.router.cancel(uid)
+            for key in [key for key in of.where if key.uid == uid]:
+                del of.where[key]
+                of.leaving.pop(key, None)
+        elif of.router.wants_group() and turn < 300:
+            lengths[turn] = rng.choice([50, 100, 200, 8000])
+            of.dispatch([turn], samples=4, row=turn % 7)
+        elif of.where:
+            key = rng.choice(sorted(of.where))
+            if rng.random() < 0.5:
+                of.finish(*key, max(of.tokens.get(key, 1), lengths[key.uid]))
+            else:
+                grown = min(of.tokens.get(key, 0) + 500, lengths[key.uid])
+                of.progress({key: grown}, seconds=rng.random())
+        of.arrive()
+        of.decide(rng.random())
+        room = policy(of).newcomer_room(of.router.book)
+        assert of.router.book.waiting == 0 or room <= 0 or policy(of).heavy
+        if not policy(of).heavy:
+            caches = [each for each in of.router.book.members() if policy(of).score(each) is None]
+            assert not waits_with_room(of) or caches
+    for _ in range(5000):
+        if not of.where:
+            break
+        of.arrive()
+        of.finish(*min(of.where), 8000)
+        of.decide(1.0)
+    assert not of.router.book.groups
+    decided = policy(of)
+    assert not (decided._long or decided._totals or decided._grown or decided._reenter)

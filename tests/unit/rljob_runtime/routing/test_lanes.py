@@ -1,0 +1,46 @@
+"""Requests that wait in lanes: against a look at all of them, and what changes of rank leave behind."""
+
+import random
+
+from rljob_runtime.routing.lanes import Lanes
+from rljob_runtime.routing.policy import Entry, Lane
+from tests.support.simulated.routed import Engines, group_of
+
+LANES: tuple[Lane, ...] = ("any", "heavy", 7)
+
+
+def test_the_smallest_rank_of_a_lane_that_an_engine_serves_goes_first_whatever_has_changed() -> None:
+    rng, lanes = random.Random(0), Lanes()
+    requests = [group_of(running=[0], uid=uid).requests[0] for uid in range(30)]
+    entries: dict[int, Entry] = {}
+    served: dict[int, tuple[Lane, ...]] = {}
+    engines = Engines([[], []]).engines
+    for _ in range(5000):
+        if rng.random() < 0.2:
+            engine = rng.choice(engines)
+            has_room = rng.random() < 0.7
+            served[engine.number] = rng.choice([("any",), ("heavy",), ("any", "heavy")]) if has_room else ()
+            lanes.engine(engine, served[engine.number], 1.0 if has_room else None)
+        else:
+            request = rng.choice(requests)
+            entry = None if rng.random() < 0.2 else Entry(rng.choice(LANES), (rng.random(), request.key.uid))
+            lanes.put(request, entry)
+            entries.pop(request.key.uid, None)
+            entries |= {} if entry is None else {request.key.uid: entry}
+        free = {lane for some in served.values() for lane in some}
+        first = min((each.rank, uid) for uid, each in entries.items() if each.lane in free) if any(
+            each.lane in free for each in entries.values()
+        ) else None  # fmt: skip
+        found = lanes.next()
+        assert (found and found[0].key.uid) == (first and first[1])
+        assert found is None or entries[found[0].key.uid].lane in served[found[1]]
+        assert len(lanes) == lanes.probes == len(entries)
+
+
+def test_ranks_that_change_while_requests_wait_leave_little_behind() -> None:
+    lanes = Lanes()
+    requests = [group_of(running=[0], uid=uid).requests[0] for uid in range(100)]
+    for turn in range(100):
+        for request in requests:
+            lanes.put(request, Entry("any", (float(-turn), *request.key)))
+    assert sum(map(len, lanes._heaps.values())) <= 2 * 100 + 64 + 1

@@ -1,0 +1,156 @@
+"""How engines are divided between long and short requests: against every other way."""
+
+import itertools
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rljob_runtime.routing.cost import StepCost
+from rljob_runtime.routing.drain import Capacity, Load, drain_seconds
+from rljob_runtime.routing.split import PAYS, Split, histogram, split_engines, split_pools
+from tests.support.simulated.routed import COST
+
+STEEP = StepCost(0.001, 0.001)
+"""Steps that are hardly more than what their requests cost."""
+
+
+def share(loads: list[Load], engine: Capacity, engines: int) -> float:
+    return (
+        drain_seconds(engine, [load._replace(number=load.number / engines) for load in loads])
+        if loads
+        else 0.0
+    )
+
+
+def every_cut(loads: list[Load], engine: Capacity, heavy: int, fast: int) -> list[float]:
+    """When all have finished, for each place of the cut."""
+    return [
+        max(share(loads[place:], engine, heavy), share(loads[:place], engine, fast))
+        for place in range(len(loads) + 1)
+    ]
+
+
+requests = st.lists(
+    st.tuples(st.integers(1, 40), st.sampled_from([2.0**n for n in range(3, 16)])),
+    min_size=1, unique_by=lambda each: each[1],
+)  # fmt: skip
+capacities = st.builds(Capacity, st.sampled_from([COST, STEEP, StepCost()]), st.just(10_000), st.none())
+
+
+def loads_of(requests: list[tuple[int, float]]) -> list[Load]:
+    return [
+        Load(number, remaining, 100.0) for number, remaining in sorted(requests, key=lambda each: each[1])
+    ]
+
+
+@given(requests, capacities, st.integers(1, 4), st.integers(1, 4))
+def test_no_other_cut_between_two_pools_ends_sooner(
+    requests: list[tuple[int, float]], engine: Capacity, heavy: int, fast: int
+) -> None:
+    loads = loads_of(requests)
+    found = split_pools(loads, [engine] * heavy, [engine] * fast)
+    assert found.seconds == pytest.approx(min(every_cut(loads, engine, heavy, fast)))
+    below = [load for load in loads if load.remaining < found.cut]
+    assert found.heavy == heavy
+    assert found.fast_seconds == pytest.approx(share(below, engine, fast))
+    assert found.heavy_seconds == pytest.approx(share(loads[len(below) :], engine, heavy))
+
+
+@given(requests, capacities, st.integers(1, 4))
+def test_of_few_engines_no_other_number_and_cut_ends_sooner(
+    requests: list[tuple[int, float]], engine: Capacity, engines: int
+) -> None:
+    loads = loads_of(requests)
+    found = split_engines(loads, [engine] * engines)
+    together = share(loads, engine, engines)
+    best = min(
+        [together]
+        + [
+            seconds
+            for heavy in range(1, engines // 2 + 1)
+            for seconds in every_cut(loads, engine, heavy, engines - heavy)
+        ]
+    )
+    if best < (1 - PAYS) * together * (1 - 1e-9):
+        assert found.seconds == pytest.approx(best)
+        assert 1 <= found.heavy <= engines // 2 and math.isfinite(found.cut)
+    elif best > (1 - PAYS) * together * (1 + 1e-9):
+        assert found == Split(0, math.inf, 0.0, together)
+
+
+@pytest.mark.parametrize("engines", [16, 64, 1024])
+def test_of_many_engines_it_is_as_good_as_every_number_would_be(engines: int) -> None:
+    """Not every number is tried; what is lost by that is a few hundredths at most."""
+    engine = Capacity(STEEP, 10_000, None)
+    loads = [Load(engines * 64 / 4**n, 2.0 ** (5 + n), 100.0) for n in range(8)]
+    found = split_engines(loads, [engine] * engines)
+    numbers = range(1, engines // 2 + 1, max(1, engines // 64))
+    best = min(min(every_cut(loads, engine, heavy, engines - heavy)) for heavy in numbers)
+    assert found.heavy > 0
+    assert found.seconds <= 1.03 * best
+
+
+def test_a_few_long_ones_among_many_get_an_engine() -> None:
+    """128 requests of 100 tokens and 4 of 2,000: these end after 2,000 short steps in place of long ones."""
+    engine = Capacity(StepCost(0.01, 0.001), 64, None)
+    found = split_engines([Load(256, 1000, 10), Load(4, 2000, 10)], [engine] * 4)
+    assert (found.heavy, found.cut) == (1, 2000)
+    assert found.heavy_seconds == pytest.approx(2000 * 0.014)
+    assert found.fast_seconds == pytest.approx(2 * 1000 * 0.074 * 256 / 3 / 128)
+
+
+def test_one_engine_has_nothing_to_divide() -> None:
+    loads = [Load(10, 100, 10), Load(1, 10_000, 10)]
+    assert split_engines(loads, [Capacity(STEEP, 64, None)]).heavy == 0
+
+
+def test_where_steps_take_as_long_whatever_runs_none_is_heavy() -> None:
+    found = split_engines([Load(100, 100, 10), Load(4, 5000, 10)], [Capacity(StepCost(), 512, None)] * 8)
+    assert found == Split(0, math.inf, 0.0, 5000 * 0.01)
+
+
+@pytest.mark.parametrize(("heavy", "fast"), [(0, 3), (3, 0)])
+def test_a_pool_without_engines_leaves_everything_to_the_other(heavy: int, fast: int) -> None:
+    engine, loads = Capacity(COST, 64, None), [Load(9, 100, 10)]
+    found = split_pools(loads, [engine] * heavy, [engine] * fast)
+    assert found == Split(0, math.inf, 0.0, share(loads, engine, 3))
+
+
+def test_a_plan_lasts_as_long_as_the_slower_kind_of_engines() -> None:
+    assert Split(1, 5.0, 2.0, 3.0).seconds == 3.0
+    assert Split(1, 5.0, 4.0, 3.0).seconds == 4.0
+
+
+# Counting
+
+
+@given(st.lists(st.tuples(st.floats(-50, 100_000), st.integers(0, 10_000)), min_size=1))
+def test_counting_loses_nothing(requests: list[tuple[float, int]]) -> None:
+    loads = histogram(requests)
+    assert sum(load.number for load in loads) == len(requests)
+    for total, each in (
+        (sum(remaining for remaining, _ in requests), "remaining"),
+        (sum(kv for _, kv in requests), "kv_tokens"),
+    ):
+        found = sum(load.number * getattr(load, each) for load in loads)
+        assert found == pytest.approx(total, abs=1e-6)
+    means = [load.remaining for load in loads]
+    assert means == sorted(means)
+
+
+def test_requests_of_about_one_length_are_counted_together() -> None:
+    assert histogram([]) == []
+    assert histogram([(100, 4), (100.5, 8), (200, 1), (0.5, 3), (-9, 5)]) == [
+        Load(2, -4.25, 4.0),
+        Load(2, 100.25, 6.0),
+        Load(1, 200, 1.0),
+    ]
+
+
+def test_the_buckets_do_not_grow_with_the_requests() -> None:
+    loads = histogram((1.001**n, 0) for n in range(17_000))
+    assert len(loads) <= 96
+    ratios = [b.remaining / a.remaining for a, b in itertools.pairwise(loads[2:-1])]
+    assert all(1.15 < ratio < 1.23 for ratio in ratios), "four to a doubling"
