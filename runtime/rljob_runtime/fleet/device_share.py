@@ -15,4 +15,5 @@ def device_share(job: RLJob, available: int, share: bool) -> float:
     )
     if not share or asked <= available:
         return 1.0
-    return math.floor(100 * available / asked) / 100
+    workers_of_a_device = math.ceil(asked / available)
+    return math.floor(100 / workers_of_a_device) / 100
