@@ -93,8 +93,17 @@ def _divide(loads: Sequence[Load], place: int, fast: Sequence[Capacity], heavy: 
     """What comes of it when the loads before `place` are fast and the others heavy."""
     if not heavy:
         return Split(0, math.inf, 0.0, _shared(loads, fast))
-    cut = loads[place].remaining if place < len(loads) else math.inf
-    return Split(len(heavy), cut, _shared(loads[place:], heavy), _shared(loads[:place], fast))
+    return Split(len(heavy), _cut(loads, place), _shared(loads[place:], heavy), _shared(loads[:place], fast))
+
+
+def _cut(loads: Sequence[Load], place: int) -> float:
+    """Remaining tokens between the loads before `place` and the others: in the middle, by ratio, as each load
+    stands for requests around its length."""
+    if place == 0:
+        return 0.0
+    if place == len(loads):
+        return math.inf
+    return math.sqrt(max(1.0, loads[place - 1].remaining) * max(1.0, loads[place].remaining))
 
 
 def _shared(loads: Sequence[Load], engines: Sequence[Capacity]) -> float:

@@ -10,7 +10,7 @@ from rljob_runtime.routing.adaptive import Adaptive
 from rljob_runtime.routing.book import Book
 from rljob_runtime.routing.cost import StepCost
 from rljob_runtime.routing.requests import EngineShape, GroupRequest, Move, RequestKey
-from tests.support.simulated.routed import Engines, Routed
+from tests.support.simulated.routed import Engines, Routed, group_of
 from tests.support.simulated.routed_by_length import (
     CAP,
     STEEP,
@@ -91,6 +91,25 @@ def test_windows_of_many_engines_overlap_and_cover_all() -> None:
     assert windows[4] == [192, 193, 194, 195, 196, 197, 198, 199, *range(56)]
     assert set().union(*windows) == set(range(200))
     assert list(of._window(engines[:64])) == engines[:64]
+
+
+def test_a_response_that_turns_out_to_be_long_moves_to_the_heavy_pool_with_its_tokens() -> None:
+    of = site(fast=1, heavy=1, limit=16)
+    learn(policy(of), [(row, 100) for row in range(12)])
+    for row in range(100, 110):
+        for count in range(1, 5):
+            policy(of).lengths.finished(group_of([100, 1000, 4000, 9000][:count], row=row))
+    of.dispatch(range(12), samples=1)
+    of.decide(2)
+    for uid, sample in of.on(1):
+        of.finish(uid, sample, 100)
+    key = min(of.where)
+    of.progress({key: 3000}, seconds=2)
+    assert of.leaving == {key: 1}
+    of.arrive()
+    assert of.where[key] == 1
+    assert of.router.book.request(key).tokens == 3000
+    assert key in policy(of)._long
 
 
 def test_moves_are_proposed_once_for_a_plan() -> None:
