@@ -138,8 +138,11 @@ SECTIONS = {
         "The baseline has no speculation. Texts come from random weights that are made more or less sure of the next "
         "token, so the shares of kept drafts are chosen, not found; siblings resemble each other as little or as much as "
         "a response resembles itself, so that the table does not tell what siblings are worth. "
-        "On two cores a checked token costs time as any other does: the gain is small, and below two in five kept there is none. Other work ran on "
-        "the machine, and ratios of single batches spread as stated. What goes for accelerators, where the last requests leave "
+        "A draft that is not kept makes its engine draft less; about a tenth is lost where nothing is kept, for vLLM then "
+        "prepares no step while another runs. "
+        "On two cores a checked token costs time as any other does; other work ran on the machine. "
+        "What a response gets in a step does not depend on the machine: it bounds the gain. The parity compares the whole of the "
+        "longest responses, many of whose tokens came several to a step. What goes for accelerators, where the last requests leave "
         "most of the device idle, is not measured yet: the same script on a GPU writes a table of its own.",
     ),
     "speculation_tail_cuda": (
