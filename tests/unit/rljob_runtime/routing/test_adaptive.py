@@ -120,8 +120,8 @@ def test_a_finished_sibling_changes_the_place_in_the_queue() -> None:
 
 def test_a_sibling_that_runs_long_raises_the_others() -> None:
     of = many(site(fast=2, limit=1), range(2), samples=6)
-    of.progress({(0, 0): 10, (1, 0): 9000})
-    of.finish(0, 0, 2000)
+    of.progress({(0, 0): 10, (1, 0): 9900})
+    of.finish(0, 0, 5000)
     assert of.placed[-1].uid == 1
 
 

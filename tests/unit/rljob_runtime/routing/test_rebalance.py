@@ -100,6 +100,27 @@ def test_the_cache_counts_what_was_sent_there_already() -> None:
     assert len(pools(site)) == 9
 
 
+def test_a_heavy_engine_with_more_requests_takes_what_the_others_cache_cannot() -> None:
+    site = Engines([[5], [5, 5], [2000] * 20], cost=StepCost(0.01, 1e-3), kv_tokens=1000)
+    site.book.progress(site.book.request(key(0)), 900)
+    moves = into_pools(site.engines[:2], site.engines[2:], 1000, Outlook(site.total), 2)
+    assert [move.engine for move in moves] == [1, 1], "910 of 1,000 tokens are more than nine tenths"
+
+
+def test_a_cache_that_a_move_has_filled_gets_no_more() -> None:
+    site = Engines([[], [5, 5, 5], [2000] * 20], prompt=100, cost=StepCost(0.01, 1e-3))
+    site.engines[0].shape = site.engines[0].shape._replace(kv_tokens=110)
+    moves = into_pools(site.engines[:2], site.engines[2:], 1000, Outlook(site.total), 3)
+    assert [move.engine for move in moves] == [0, 1, 1]
+
+
+@pytest.mark.parametrize(("kv_tokens", "moves"), [(4010, False), (4011, True)])
+def test_levelling_leaves_what_would_not_fit_to_its_end(kv_tokens: int, moves: bool) -> None:
+    site = Engines([[4000, 4000], []], cost=StepCost(0.01, 0.01))
+    site.engines[1].shape = site.engines[1].shape._replace(kv_tokens=kv_tokens)
+    assert bool(levelled(site)) is moves
+
+
 def test_one_that_moves_already_is_left_alone() -> None:
     site = Engines([[], [3000, *SHORT]])
     site.book.move(site.book.request(key(0)), None, False)
