@@ -2,9 +2,12 @@
 
 512 prompts with 16 responses on 32 ranks, with the constants that `simulated_tables` has from published runs.
 
-    python -m tests.bench.routing_lockstep
+    python -m tests.bench.routing_lockstep [RUN ...]
 """
 
+import dataclasses
+import sys
+from collections.abc import Callable
 from typing import Any
 
 from rljob_runtime.routing.router import Router
@@ -21,13 +24,15 @@ FINE = (1, 2, 4, *range(8, 257, 8))
 LENGTHS = LengthModel(
     tables.MEAN, tables.CAP, tables.BETWEEN, tables.WITHIN, prompt_tokens=tables.PROMPT_TOKENS
 )
+PHYSICS = dataclasses.replace(tables.COPY, report_seconds=30.0)
+"""Some 200 steps from one report of lengths to the next."""
 
 
 def site(graphs: tuple[int, ...]) -> Site:
     """The published site, with these graphs."""
     return Site(
         "lockstep", 512, tables.SAMPLES, tables.RANKS, 256, tables.KV_TOKENS, LENGTHS,
-        tables.COST._replace(gears=graphs), tables.COPY,
+        tables.COST._replace(gears=graphs), PHYSICS,
     )  # fmt: skip
 
 
@@ -45,23 +50,24 @@ def routed(graphs: tuple[int, ...], routing: dict[str, Any], seed: int) -> float
     return simulate_batch(where.draw(seed), where.shapes(), where.physics, Router(where.policy(routing))).wall
 
 
+RUNS: dict[str, Callable[[int], float]] = {
+    "graphs, adjacent, two-phase rebalance": lambda seed: static(tables.GRAPHS, False, True, seed),
+    "graphs, interleaved": lambda seed: static(tables.GRAPHS, True, False, seed),
+    "graphs every 8, interleaved": lambda seed: static(FINE, True, False, seed),
+    "graphs every 8, least in flight": lambda seed: routed(FINE, {"leastInFlight": {}}, seed),
+    "graphs every 8, adaptive": lambda seed: routed(FINE, {"adaptive": {}}, seed),
+}
+
+
 def main() -> None:
+    """All, or those that are named; figures of the others are kept."""
     base = [static((256,), False, False, seed) for seed in SEEDS]
     figures = [over("one graph, adjacent: time", base, "s")]
-    for name, walls, goal in (
-        (
-            "graphs, adjacent, two-phase rebalance",
-            [static(tables.GRAPHS, False, True, s) for s in SEEDS],
-            None,
-        ),
-        ("graphs, interleaved", [static(tables.GRAPHS, True, False, s) for s in SEEDS], None),
-        ("graphs every 8, interleaved", [static(FINE, True, False, s) for s in SEEDS], None),
-        ("graphs every 8, least in flight", [routed(FINE, {"leastInFlight": {}}, s) for s in SEEDS], None),
-        ("graphs every 8, adaptive", [routed(FINE, {"adaptive": {}}, s) for s in SEEDS], "at least 1.80 x"),
-    ):
-        ratios = [a / b for a, b in zip(base, walls, strict=True)]
+    for name in sys.argv[1:] or RUNS:
+        ratios = [a / RUNS[name](seed) for a, seed in zip(base, SEEDS, strict=True)]
+        goal = "at least 1.80 x" if "adaptive" in name else None
         figures.append(over(f"{name}: times as fast", ratios, "x", goal=goal))
-    record("routing_lockstep", figures)
+    record("routing_lockstep", figures, keep=True)
 
 
 if __name__ == "__main__":
