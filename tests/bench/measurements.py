@@ -101,6 +101,15 @@ SECTIONS = {
         "under five routing policies, one of which moves at random. Each token and each log-probability says which response, "
         "position and weight version it belongs to. Each sample that was trained is compared, token by token.",
     ),
+    "learning_masked": (
+        "Learning where stale tokens are masked",
+        "The copy task with trainer, staleness control, model and sampler of the runtime, hard bound 1, 16 prompts of 8 "
+        "responses to a step. Time is in ticks: in a tick a response gets a token, but those of every fourth prompt get "
+        "theirs in every sixth tick alone; a step takes no tick. So the slow prompts outlive the bound: `wait` waits for "
+        "them, `mask` trains what is fresh of them. `mask` runs twice as many steps as `wait`, half-way being as many. "
+        "After as many steps it has learned less than `wait`, and after twice as many, in three fifths of the ticks, "
+        "about as much; with seeds 1 and 2 a little less.",
+    ),
     "async_vs_sync_real": (
         "Asynchronous against synchronous, real engines",
         "vLLM on CPUs: two engines and a trainer share the machine's cores, so overlap gains less than on "
