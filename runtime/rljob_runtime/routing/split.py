@@ -61,8 +61,11 @@ def split_pools(loads: Sequence[Load], heavy: Sequence[Capacity], fast: Sequence
 
 def split_engines(loads: Sequence[Load], engines: Sequence[Capacity]) -> Split:
     """How many of the engines are to be heavy, at most half of them, and the cut; none where it does not
-    pay."""
+    pay, or where requests do not all run to their ends at a time: places and caches are short then, and an
+    engine that keeps some of them for the longest slows the others."""
     none = best = _divide(loads, len(loads), engines, ())
+    if not _all_fit(loads, engines):
+        return none
     count = 1
     while count <= len(engines) // 2:
         found = _best_cut(loads, engines[:count], engines[count:])
@@ -71,6 +74,16 @@ def split_engines(loads: Sequence[Load], engines: Sequence[Capacity]) -> Split:
         # More engines matter less each: their number need not be exact.
         count = max(count + 1, count * 5 // 4)
     return best if best.seconds < (1 - PAYS) * none.seconds else none
+
+
+def _all_fit(loads: Sequence[Load], engines: Sequence[Capacity]) -> bool:
+    """Whether the engines can run all of this at a time, also when it has grown to its end."""
+    if sum(load.number for load in loads) > sum(engine.limit for engine in engines):
+        return False
+    grown = sum(load.number * (load.kv_tokens + load.remaining) for load in loads)
+    return any(engine.kv_tokens is None for engine in engines) or grown <= sum(
+        engine.kv_tokens or 0 for engine in engines
+    )
 
 
 def _best_cut(loads: Sequence[Load], heavy: Sequence[Capacity], fast: Sequence[Capacity]) -> Split:

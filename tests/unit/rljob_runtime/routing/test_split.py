@@ -93,13 +93,34 @@ def test_of_many_engines_it_is_as_good_as_every_number_would_be(engines: int) ->
 
 
 def test_a_few_long_ones_among_many_get_an_engine() -> None:
-    """128 requests of 100 tokens and 4 of 2,000: these end after 2,000 short steps in place of long ones."""
-    engine = Capacity(StepCost(0.01, 0.001), 64, None)
-    found = split_engines([Load(256, 1000, 10), Load(4, 2000, 10)], [engine] * 4)
+    """256 requests of 400 tokens and 4 of 2,000: these end after 2,000 short steps in place of long ones."""
+    engine = Capacity(StepCost(0.01, 0.0006), 128, None)
+    found = split_engines([Load(256, 400, 10), Load(4, 2000, 10)], [engine] * 4)
     assert found.heavy == 1
-    assert 1000 < found.cut < 2000
-    assert found.heavy_seconds == pytest.approx(2000 * 0.014)
-    assert found.fast_seconds == pytest.approx(2 * 1000 * 0.074 * 256 / 3 / 128)
+    assert 400 < found.cut < 2000
+    assert found.heavy_seconds == pytest.approx(2000 * 0.0124)
+    assert found.fast_seconds == pytest.approx(400 * (0.01 + 86 * 0.0006)), "86 on the fullest of the three"
+
+
+@pytest.mark.parametrize(
+    ("limit", "kv_tokens", "heavy"),
+    [
+        (128, None, 1),
+        (128, 28_250, 1),
+        (128, 28_249, 0),
+        (86, None, 1),
+        (64, None, 0),
+    ],
+    ids=["places and cache to spare", "all fits when it has grown", "the cache is short", "three engines have places",
+         "places are short"],
+)  # fmt: skip
+def test_no_engine_is_kept_where_places_or_caches_are_short(
+    limit: int, kv_tokens: int | None, heavy: int
+) -> None:
+    """256 requests of 400 tokens and 4 of 2,000 with 10 more each in the cache: 113,000 tokens at their ends,
+    28,250 for each of four engines."""
+    engine = Capacity(StepCost(0.01, 0.0006), limit, kv_tokens)
+    assert split_engines([Load(256, 400, 10), Load(4, 2000, 10)], [engine] * 4).heavy == heavy
 
 
 def test_one_engine_has_nothing_to_divide() -> None:
