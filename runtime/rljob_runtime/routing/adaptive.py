@@ -7,7 +7,8 @@
   (`split`). They go to the heavy pool. Without one, some engines become heavy for as long as that pays.
 - A response that turns out to be long moves to the heavy engines, with its tokens; when nothing waits any
   more, responses move from engines that will finish last to those that finish first (`rebalance`).
-- A pool that finishes much earlier takes from what waits for the other one.
+- A pool that finishes much earlier takes from what waits for the other one, and what runs there; so does one
+  that has room while the other one has none.
 
 Plans are made anew at most every `plan_seconds`, less often for many groups, and look at some of the groups
 and engines where there are very many; between two plans a decision takes O(log engines). Guarantee: what
@@ -75,6 +76,8 @@ class Adaptive(Policy):
         """Whether the order is by expected length."""
         self._long: set[RequestKey] = set()
         """Responses that are heavy; they stay it."""
+        self._full: frozenset[str] = frozenset()
+        """Pools that had no room for what waited, by the newest plan."""
         self._pooled = False
         """Whether there is a heavy pool."""
         self._reenter: list[RequestState] = []
@@ -164,6 +167,7 @@ class Adaptive(Policy):
         still = self._longest_first and book.waiting > 0
         self._longest_first = still or self._many_waves(members, book)
         self._decide_roles(members, sample, every)
+        self._full = frozenset(pool for pool, room in book.rooms.items() if room == 0 and book.waiting)
         pause = max(self._plan_seconds, self.split.seconds / _PLANS, len(book.groups) / _PLAN_GROUPS)
         self._next_plan = now + pause
         if before == self._state:
@@ -256,11 +260,12 @@ class Adaptive(Policy):
 
     @property
     def _heavy_lends(self) -> bool:
-        return self.split.heavy_seconds < _LENDS * self.split.fast_seconds and self._pooled
+        early = self.split.heavy_seconds < _LENDS * self.split.fast_seconds
+        return self._pooled and (early or "fast" in self._full)
 
     @property
     def _fast_lends(self) -> bool:
-        return self.split.fast_seconds < _LENDS * self.split.heavy_seconds
+        return self.split.fast_seconds < _LENDS * self.split.heavy_seconds or "heavy" in self._full
 
     # Moves
 
@@ -277,7 +282,10 @@ class Adaptive(Policy):
             self._long.update(move.request for move in moves)
         if moves or book.waiting:
             return moves
-        pools = (self._window(heavy), fast)
+        pools: tuple[Sequence[EngineState], ...] = (self._window(heavy), fast)
+        if self._heavy_lends or self._fast_lends or any(not engine.count for engine in members):
+            # One pool is done long before the other: it takes over what runs there.
+            pools = ([*pools[0], *fast],)
         return [move for pool in pools if len(pool) > 1 for move in level(pool, self._outlook)]
 
     def _window(self, engines: Sequence[EngineState]) -> Sequence[EngineState]:

@@ -13,6 +13,8 @@ from rljob_runtime.routing.requests import EngineShape, GroupRequest, Move, Requ
 from tests.support.simulated.routed import Engines, Routed, group_of
 from tests.support.simulated.routed_by_length import (
     CAP,
+    LONG,
+    SHORT,
     STEEP,
     divided,
     learn,
@@ -228,3 +230,36 @@ def test_whatever_happens_everything_ends(seed: int) -> None:
     assert not of.router.book.groups
     decided = policy(of)
     assert not (decided._long or decided._totals or decided._grown or decided._reenter)
+
+
+@pytest.mark.parametrize(("pool", "rows"), [("heavy", LONG), ("fast", SHORT)])
+def test_what_waits_while_its_pool_is_full_goes_to_the_one_with_room(pool: str, rows: int) -> None:
+    """Whatever the plan expects of the two: nobody waits beside an engine that has nothing to do."""
+    of = mixed(site(fast=1, heavy=1, limit=4), long=3, short=3)
+    for _ in range(4):
+        of.decide(2)
+        of.arrive()
+    full = 1 if pool == "heavy" else 0
+    learn(policy(of), [(uid, rows) for uid in range(100, 110)])
+    of.dispatch(range(100, 110), samples=1)
+    for _ in range(3):
+        of.decide(2)
+        of.arrive()
+    book = of.router.book
+    assert book.waiting and not of.engine(full).room
+    assert not of.engine(1 - full).room, "the other pool is full as well by now"
+
+
+def test_when_a_pool_is_done_it_takes_over_from_the_other_one() -> None:
+    of = mixed(site(fast=1, heavy=1, limit=16), long=6, short=6)
+    for _ in range(4):
+        of.decide(2)
+        of.arrive()
+    heavy = [key for key in of.where if of.where[key] == 1]
+    assert len(heavy) > 1
+    for key in [key for key in of.where if of.where[key] == 0]:
+        of.finish(*key, SHORT)
+    for _ in range(6):
+        of.decide(2)
+        of.arrive()
+    assert 1 <= len(of.on(0)) < len(heavy)

@@ -111,9 +111,8 @@ def test_a_few_long_ones_among_many_get_an_engine() -> None:
         (86, None, 1),
         (64, None, 0),
     ],
-    ids=["places and cache to spare", "all fits when it has grown", "the cache is short", "three engines have places",
-         "places are short"],
-)  # fmt: skip
+    ids=["enough of both", "all fits when it has grown", "the cache is short", "places", "places are short"],
+)
 def test_no_engine_is_kept_where_places_or_caches_are_short(
     limit: int, kv_tokens: int | None, heavy: int
 ) -> None:
