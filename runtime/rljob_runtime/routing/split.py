@@ -41,6 +41,10 @@ class Split(NamedTuple):
         return max(self.heavy_seconds, self.fast_seconds)
 
 
+NO_SPLIT = Split(0, math.inf, 0.0, 0.0)
+"""No engine is heavy, and no request is long."""
+
+
 def histogram(requests: Iterable[tuple[float, int]]) -> list[Load]:
     """Requests, each as its remaining tokens and those in a KV cache, counted by length; shortest first."""
     found: dict[int, list[float]] = {}

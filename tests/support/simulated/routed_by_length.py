@@ -24,7 +24,7 @@ def learn(of: Adaptive, rows: Iterable[tuple[int, int]]) -> None:
     """An earlier epoch: four responses of so many tokens to the prompt of each row."""
     for row, tokens in rows:
         for count in range(1, 5):
-            of.lengths.finished(group_of([tokens] * count, row=row, uid=-1))
+            of.estimates.lengths.finished(group_of([tokens] * count, row=row, uid=-1))
 
 
 LONG, SHORT = 9000, 1500
@@ -41,6 +41,6 @@ def divided() -> Routed:
     """Four engines, of which some have become heavy, as one response is much longer than the others."""
     of = mixed(site(fast=4, limit=16))
     of.decide(2)
-    assert policy(of).heavy
+    assert policy(of).roles.heavy
     of.arrive()
     return of

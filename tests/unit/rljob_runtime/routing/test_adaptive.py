@@ -6,7 +6,7 @@ import pytest
 
 from rljob_runtime.routing.adaptive import Adaptive
 from rljob_runtime.routing.requests import EngineShape, GroupRequest, RequestKey
-from tests.support.simulated.routed import Engines, Routed
+from tests.support.simulated.routed import Routed
 from tests.support.simulated.routed_by_length import (
     CAP,
     LONG,
@@ -141,49 +141,35 @@ def test_without_a_heavy_pool_no_engine_is_heavy_while_nothing_is_known() -> Non
     of = site(fast=4)
     of.dispatch(range(8))
     of.decide(5)
-    assert policy(of).heavy == frozenset() and policy(of).split.heavy == 0
+    assert policy(of).roles.heavy == frozenset() and policy(of).roles.split.heavy == 0
 
 
 def test_engines_become_heavy_for_as_long_as_that_pays() -> None:
     of = divided()
-    heavy = policy(of).heavy
+    heavy = policy(of).roles.heavy
     assert len(heavy) <= 2
     assert of.where[RequestKey(0, 0)] in heavy
     of.finish(0, 0, LONG)
     of.decide(2)
-    assert policy(of).heavy == frozenset()
+    assert policy(of).roles.heavy == frozenset()
 
 
 def test_a_role_is_kept_while_long_responses_run() -> None:
     """Their estimate shrinks with every token, and others come: the engine does not change."""
     of = divided()
     for tokens in range(500, CAP, 500):
-        before = policy(of).heavy
+        before = policy(of).roles.heavy
         held = {of.where[RequestKey(0, 0)]}
         assert held <= before
         of.progress({(0, 0): tokens}, seconds=2)
-        assert held <= policy(of).heavy
+        assert held <= policy(of).roles.heavy
         of.arrive()
-
-
-def test_more_heavy_engines_are_added_to_those_that_are() -> None:
-    of = Adaptive(CAP)
-    found = Engines([[5000], [100], [9000], [9000]], cost=STEEP)
-    of.heavy, of._long = frozenset({1}), {next(iter(found.engines[1].running))}
-    of.split = of.split._replace(heavy=2, cut=4000)
-    sample = [
-        (request, float(found.left[request.key]))
-        for engine in found.engines
-        for request in engine.running.values()
-    ]
-    assert of._choose_heavy(found.engines, frozenset({1}), sample) == {1, 2}
-    assert of._choose_heavy(found.engines, frozenset(), sample) == {2, 3}
 
 
 def test_the_heavy_pool_is_heavy_and_takes_the_long_ones() -> None:
     of = mixed(site(fast=2, heavy=1, limit=4), long=4)
     of.decide(2)
-    assert policy(of).heavy == {2}
+    assert policy(of).roles.heavy == {2}
     for _ in range(12):
         done = [key for key in of.where if key.uid >= 4]
         if done:
@@ -196,39 +182,8 @@ def test_the_heavy_pool_is_heavy_and_takes_the_long_ones() -> None:
 def test_a_heavy_pool_alone_takes_everything() -> None:
     of = mixed(site(heavy=2, limit=16))
     of.decide(2)
-    assert policy(of).heavy == frozenset()
+    assert policy(of).roles.heavy == frozenset()
     assert len(of.where) == 32
-
-
-@pytest.mark.parametrize(
-    ("heavy_seconds", "fast_seconds", "heavy_takes", "fast_takes"),
-    [
-        (10.0, 10.0, ("heavy",), ("any",)),
-        (7.9, 10.0, ("heavy", "any"), ("any",)),
-        (8.0, 10.0, ("heavy",), ("any",)),
-        (10.0, 8.0, ("heavy",), ("any",)),
-        (10.0, 7.9, ("heavy",), ("any", "heavy")),
-    ],
-)
-def test_a_pool_that_finishes_much_earlier_takes_from_the_other_ones_lane(
-    heavy_seconds: float, fast_seconds: float, heavy_takes: tuple[str], fast_takes: tuple[str]
-) -> None:
-    of = site(fast=1, heavy=1)
-    of.dispatch([0])
-    of.decide(2)
-    decided, book = policy(of), of.router.book
-    decided.split = decided.split._replace(heavy_seconds=heavy_seconds, fast_seconds=fast_seconds)
-    assert decided.serves(of.engine(0), book) == fast_takes
-    assert decided.serves(of.engine(1), book) == heavy_takes
-    kept = 0 if heavy_takes == ("heavy", "any") else of.engine(1).room
-    assert decided.newcomer_room(book) == book.room - kept
-
-
-def test_engines_that_are_only_heavy_for_a_while_do_not_lend() -> None:
-    of = divided()
-    decided = policy(of)
-    decided.split = decided.split._replace(heavy_seconds=1.0, fast_seconds=10.0)
-    assert {decided.serves(of.engine(number), of.router.book) for number in decided.heavy} == {("heavy",)}
 
 
 def test_room_of_heavy_engines_is_not_offered_to_newcomers() -> None:
@@ -250,7 +205,7 @@ def test_room_of_heavy_engines_is_not_offered_to_newcomers() -> None:
             of.router.leave(number)
             of.decide()
             of.router.join(number, of.engine(number).shape)
-        heavy = sum(of.engine(number).room for number in policy(of).heavy)
+        heavy = sum(of.engine(number).room for number in policy(of).roles.heavy)
         ever += heavy
         assert policy(of).newcomer_room(of.router.book) == of.router.book.room - heavy
     assert uid > 110 and ever

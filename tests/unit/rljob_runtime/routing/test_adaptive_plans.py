@@ -39,15 +39,15 @@ def test_a_plan_is_not_made_more_often_than_asked_for(plan_seconds: float) -> No
     of = mixed(site(fast=4, plan_seconds=plan_seconds), long=0)
     times = plans(of, 20, 0.1)
     gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
-    pause = max(plan_seconds, policy(of).split.seconds / 100)
+    pause = max(plan_seconds, policy(of).roles.split.seconds / 100)
     assert all(pause - 1e-6 <= gap <= pause + 0.2 for gap in gaps)
     assert len(times) > 5
 
 
 def test_where_responses_take_hours_plans_are_made_less_often() -> None:
     of = mixed(Routed(Adaptive(CAP), fast=2, cost=StepCost(1.0)))
-    assert policy(of).split.seconds > 1000
-    assert len(plans(of, 100, 1.0)) <= 100 / (policy(of).split.seconds / 100)
+    assert policy(of).roles.split.seconds > 1000
+    assert len(plans(of, 100, 1.0)) <= 100 / (policy(of).roles.split.seconds / 100)
 
 
 def test_of_many_groups_a_plan_is_made_less_often_and_looks_at_some() -> None:
@@ -100,7 +100,7 @@ def test_a_response_that_turns_out_to_be_long_moves_to_the_heavy_pool_with_its_t
     learn(policy(of), [(row, 100) for row in range(12)])
     for row in range(100, 110):
         for count in range(1, 5):
-            policy(of).lengths.finished(group_of([100, 1000, 4000, 9000][:count], row=row))
+            policy(of).estimates.lengths.finished(group_of([100, 1000, 4000, 9000][:count], row=row))
     of.dispatch(range(12), samples=1)
     of.decide(2)
     for uid, sample in of.on(1):
@@ -151,7 +151,7 @@ def test_when_all_engines_of_a_kind_leave_the_others_take_what_waits_at_once(
     of = mixed(site(*pools, limit=16))
     of.decide(2)
     of.arrive()
-    heavy = policy(of).heavy
+    heavy = policy(of).roles.heavy
     assert heavy
     for number in range(sum(pools)):
         if (number in heavy) == (lost == "heavy"):
@@ -217,8 +217,8 @@ def test_whatever_happens_everything_ends(seed: int) -> None:
         of.arrive()
         of.decide(rng.random())
         room = policy(of).newcomer_room(of.router.book)
-        assert of.router.book.waiting == 0 or room <= 0 or policy(of).heavy
-        if not policy(of).heavy:
+        assert of.router.book.waiting == 0 or room <= 0 or policy(of).roles.heavy
+        if not policy(of).roles.heavy:
             caches = [each for each in of.router.book.members() if policy(of).score(each) is None]
             assert not waits_with_room(of) or caches
     for _ in range(5000):
@@ -229,7 +229,7 @@ def test_whatever_happens_everything_ends(seed: int) -> None:
         of.decide(1.0)
     assert not of.router.book.groups
     decided = policy(of)
-    assert not (decided._long or decided._totals or decided._grown or decided._reenter)
+    assert not (decided._long or decided.estimates._groups or decided.estimates._grown or decided._reenter)
 
 
 @pytest.mark.parametrize(("pool", "rows"), [("heavy", LONG), ("fast", SHORT)])

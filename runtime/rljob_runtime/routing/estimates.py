@@ -1,0 +1,64 @@
+"""The expected length of each response under way, kept until what it follows from has changed.
+
+Pure.
+"""
+
+import math
+from collections.abc import Iterable
+
+from rljob_runtime.routing.book import GroupState, RequestState
+from rljob_runtime.routing.lengths import Lengths
+
+_GROWN = 1.25
+"""Factor by which the longest running response of a group grows until the group's estimate is made anew."""
+
+
+class Estimates:
+    """See the module. `lengths` is what is known of lengths in general."""
+
+    def __init__(self, lengths: Lengths) -> None:
+        self.lengths = lengths
+        self._groups: dict[int, tuple[float, float]] = {}
+        """Mean and standard deviation of the logarithm of each group's lengths, since they last changed."""
+        self._grown: dict[int, float] = {}
+        """Tokens from which on a response of each group changes its estimate."""
+
+    def total(self, request: RequestState) -> float:
+        """Tokens that a response is expected to have in the end."""
+        uid = request.key.uid
+        known = self._groups.get(uid)
+        if known is None:
+            group = request.group
+            known = self._groups[uid] = self.lengths.group(group)
+            most = max((each.tokens for each in group.requests.values()), default=0)
+            self._grown[uid] = max(math.exp(known[0]), _GROWN * most)
+        return self.lengths.total_of(request, *known)
+
+    def remaining(self, request: RequestState) -> float:
+        """Tokens that a response is expected to generate still."""
+        return self.total(request) - request.tokens
+
+    def outgrown(self, requests: Iterable[RequestState]) -> Iterable[GroupState]:
+        """These responses have more tokens. Returns the groups whose estimate that changes."""
+        groups = {
+            request.key.uid: request.group
+            for request in requests
+            if request.tokens >= self._grown.get(request.key.uid, 0.0)
+        }
+        for uid in groups:
+            self._groups.pop(uid, None)
+        return groups.values()
+
+    def finished(self, group: GroupState) -> None:
+        """A response of this group is complete: the last of `group.finished`."""
+        self.lengths.finished(group)
+        self.renew(group)
+
+    def renew(self, group: GroupState) -> None:
+        """What is known of lengths in general has changed since this group was looked at."""
+        self._groups.pop(group.request.uid, None)
+
+    def forget(self, group: GroupState) -> None:
+        """This group is not under way any more."""
+        self.renew(group)
+        self._grown.pop(group.request.uid, None)

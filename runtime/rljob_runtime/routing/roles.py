@@ -1,0 +1,117 @@
+"""Which engines are for long responses, from which length on a response is long, and which pool helps out the
+other one: what adaptive routing decides with each plan.
+
+Pure.
+"""
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from rljob_runtime.routing.book import EngineState, RequestState
+from rljob_runtime.routing.drain import Load
+from rljob_runtime.routing.policy import Lane
+from rljob_runtime.routing.rebalance import capacity
+from rljob_runtime.routing.requests import RequestKey
+from rljob_runtime.routing.split import NO_SPLIT, Split, histogram, split_engines, split_pools
+
+_LENDS = 0.8
+"""A pool takes from the other one's lane while it finishes within this part of the other one's time."""
+
+Expected = tuple[RequestState, float]
+"""A request, and the tokens that it is expected to generate still."""
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What is decided."""
+
+    split: Split = NO_SPLIT
+    heavy: frozenset[int] = frozenset()
+    """The engines that run long requests alone."""
+    pooled: bool = False
+    """Whether there is a heavy pool."""
+    full: frozenset[str] = frozenset()
+    """Pools that had no room for what waited."""
+
+    @property
+    def heavy_lends(self) -> bool:
+        """Whether heavy engines take what waits for the others. Engines that are heavy only for a while do
+        not: they would not be free for what they are kept for."""
+        early = self.split.heavy_seconds < _LENDS * self.split.fast_seconds
+        return self.pooled and (early or "fast" in self.full)
+
+    @property
+    def fast_lends(self) -> bool:
+        """Whether the others take what waits for heavy engines."""
+        return self.split.fast_seconds < _LENDS * self.split.heavy_seconds or "heavy" in self.full
+
+    def lanes(self, engine: int) -> tuple[Lane, ...]:
+        """The lanes from which an engine takes requests."""
+        if engine in self.heavy:
+            return ("heavy", "any") if self.heavy_lends else ("heavy",)
+        return ("any", "heavy") if self.fast_lends else ("any",)
+
+
+def decide_roles(
+    before: Roles,
+    engines: Sequence[EngineState],
+    sample: Sequence[Expected],
+    every: int,
+    long: Set[RequestKey],
+    rooms: Mapping[str, int],
+    waiting: int,
+) -> Roles:
+    """The roles from now on. `before`: those until now. `engines`: all that take requests. `sample`: the
+    requests of every `every`-th group. `long`: those that count as long since an earlier plan. `rooms`:
+    requests that each pool can begin now; `waiting`: how many wait."""
+    heavy = [engine for engine in engines if engine.shape.pool == "heavy"]
+    fast = [engine for engine in engines if engine.shape.pool != "heavy"]
+    full = frozenset(pool for pool, room in rooms.items() if room == 0 and waiting)
+    counted = histogram((remaining, request.kv_tokens) for request, remaining in sample)
+    loads = [load._replace(number=load.number * every) for load in counted]
+    if not engines or not loads:
+        return Roles(pooled=bool(heavy), full=full)
+    if heavy:
+        split = split_pools(loads, [*map(capacity, heavy)], [*map(capacity, fast)])
+        numbers = frozenset(engine.number for engine in heavy) if fast else frozenset()
+        return Roles(split, numbers, True, full)
+    split, numbers = _among_fast(before, fast, loads, sample, long)
+    return Roles(split, numbers, False, full)
+
+
+def _among_fast(
+    before: Roles,
+    engines: Sequence[EngineState],
+    loads: Sequence[Load],
+    sample: Sequence[Expected],
+    long: Set[RequestKey],
+) -> tuple[Split, frozenset[int]]:
+    """Without a heavy pool: engines that run long requests stay heavy until these have ended."""
+    held = frozenset(
+        engine.number
+        for engine in engines
+        if engine.number in before.heavy and not long.isdisjoint(engine.running)
+    )
+    found = split_engines(loads, [*map(capacity, engines)])
+    # Never all of them: the others have to be taken by somebody.
+    if len(held) < found.heavy or not held or len(held) == len(engines):
+        return found, choose_heavy(found, engines, held, sample)
+    return before.split, held
+
+
+def choose_heavy(
+    split: Split, engines: Sequence[EngineState], held: frozenset[int], sample: Sequence[Expected]
+) -> frozenset[int]:
+    """As many engines as `split` says: those in `held`, which have to stay heavy, then those that have most
+    to do with long requests already, and least with others."""
+    long: dict[int, float] = {}
+    for request, remaining in sample:
+        if request.engine is not None and remaining >= split.cut:
+            number = request.engine.number
+            long[number] = long.get(number, 0.0) + remaining
+
+    def fit(engine: EngineState) -> tuple[bool, float, int, int]:
+        number = engine.number
+        return number not in held, -long.get(number, 0.0), engine.count, number
+
+    return frozenset(engine.number for engine in sorted(engines, key=fit)[: split.heavy])

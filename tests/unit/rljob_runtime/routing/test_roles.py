@@ -1,0 +1,65 @@
+"""Which engines are for long responses, and which pool helps out the other one."""
+
+from dataclasses import replace
+
+import pytest
+
+from rljob_runtime.routing.policy import Lane
+from rljob_runtime.routing.roles import Roles, choose_heavy, decide_roles
+from rljob_runtime.routing.split import Split
+from tests.support.simulated.routed import Engines
+from tests.support.simulated.routed_by_length import STEEP
+
+BOTH = Roles(Split(1, 4000.0, 10.0, 10.0), frozenset({1}), pooled=True)
+"""Engine 1 is the heavy pool."""
+
+
+@pytest.mark.parametrize(
+    ("heavy_seconds", "fast_seconds", "full", "heavy_takes", "fast_takes"),
+    [
+        (10.0, 10.0, (), ("heavy",), ("any",)),
+        (7.9, 10.0, (), ("heavy", "any"), ("any",)),
+        (8.0, 10.0, (), ("heavy",), ("any",)),
+        (10.0, 8.0, (), ("heavy",), ("any",)),
+        (10.0, 7.9, (), ("heavy",), ("any", "heavy")),
+        (10.0, 10.0, ("heavy",), ("heavy",), ("any", "heavy")),
+        (10.0, 10.0, ("fast",), ("heavy", "any"), ("any",)),
+    ],
+)
+def test_a_pool_that_finishes_much_earlier_or_has_room_alone_takes_from_the_other_ones_lane(
+    heavy_seconds: float,
+    fast_seconds: float,
+    full: tuple[str, ...],
+    heavy_takes: tuple[Lane, ...],
+    fast_takes: tuple[Lane, ...],
+) -> None:
+    split = BOTH.split._replace(heavy_seconds=heavy_seconds, fast_seconds=fast_seconds)
+    roles = replace(BOTH, split=split, full=frozenset(full))
+    assert (roles.lanes(1), roles.lanes(0)) == (heavy_takes, fast_takes)
+
+
+@pytest.mark.parametrize("full", [(), ("fast",)])
+def test_engines_that_are_only_heavy_for_a_while_do_not_lend(full: tuple[str, ...]) -> None:
+    split = BOTH.split._replace(heavy_seconds=1.0)
+    assert Roles(split, frozenset({1}), full=frozenset(full)).lanes(1) == ("heavy",)
+
+
+@pytest.mark.parametrize(("held", "heavy"), [({1}, {1, 2}), (set(), {2, 3})])
+def test_engines_with_long_responses_become_heavy_and_those_that_are_it_stay(
+    held: set[int], heavy: set[int]
+) -> None:
+    """Two engines are to be heavy, and two others have the longest responses."""
+    found = Engines([[5000], [100], [9000], [9000]], cost=STEEP)
+    sample = [
+        (request, float(found.left[request.key]))
+        for engine in found.engines
+        for request in engine.running.values()
+    ]
+    split = Split(2, 4000.0, 0.0, 0.0)
+    assert choose_heavy(split, found.engines, frozenset(held), sample) == heavy
+
+
+def test_nothing_to_do_no_roles() -> None:
+    found = Engines([[], []])
+    assert decide_roles(BOTH, found.engines, [], 1, set(), {"fast": 0}, 0) == Roles()
+    assert decide_roles(BOTH, [], [], 1, set(), {"fast": 0}, 3) == Roles(full=frozenset({"fast"}))
