@@ -75,7 +75,7 @@ async def _group(
         request = Request(f"{prompt.uid}.{index}", prompt.tokens, training.rollout.max_response_tokens, seed)
         # The same seed as in the job: from the same weights it gives the same tokens.
         response = Response(began=0.0)
-        response.extend(await engine.submit(request), "reference", 0.0)
+        response.extend(await engine.submit(request), "reference", "fast", 0.0)
         finished = response.finish == "stop"
         text = tokenizer.decode(response.tokens[:-1] if finished else response.tokens)
         seen = RewardInput(prompt.text, text, prompt.answer, prompt.tokens, response.tokens, finished)
