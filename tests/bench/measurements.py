@@ -261,8 +261,9 @@ SECTIONS = {
     ),
     "suite": (
         "The project's own tests",
-        "`make check` (lint, types, import contracts, unit and property tests) and every tier of `make test`, on an "
-        "idle machine where the environment, the programs of the local Kubernetes and the images are built. Unit "
+        "`make check` (lint, types, import contracts, unit and property tests) and every tier of `make test`, on a "
+        "machine where the environment, the programs of the local Kubernetes and the images are built; other work took "
+        "a part of the two cores during this run. Unit "
         "tests run beside lint and property tests, so that their times do not add up to that of `make check`. Goals: "
         "`make check` below 2 minutes, `make test` below 40.",
     ),
