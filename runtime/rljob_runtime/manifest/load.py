@@ -60,8 +60,8 @@ def render(findings: list[Finding]) -> str:
     return "\n".join([*map(str, findings), f"{count}. Nothing was started."])
 
 
-def read(path: Path) -> Manifest:
-    """The manifest at a path; raises `ManifestError`."""
+def read_source(path: Path) -> YamlSource:
+    """The YAML document at a path; raises `ManifestError`."""
     name = str(path)
     try:
         text = path.read_text(encoding="utf-8-sig")  # with or without a byte order mark
@@ -71,11 +71,16 @@ def read(path: Path) -> Manifest:
     except UnicodeDecodeError as error:
         raise ManifestError([Finding(name, 1, Problem((), "is not UTF-8 text"))]) from error
     try:
-        source = parse(text)
+        return parse(text)
     except YamlError as error:
         raise ManifestError(
             Finding(name, line, Problem((), fault)) for line, fault in error.faults
         ) from error
+
+
+def read(path: Path) -> Manifest:
+    """The manifest at a path; raises `ManifestError`."""
+    name, source = str(path), read_source(path)
     # First the kind: in a manifest of another one every field would be reported as unknown.
     wrong = _check_kind(source.value)
     if wrong:

@@ -4,13 +4,14 @@ from its place in the batch alone. A request whose engine is busy waits for that
 Pure.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 
 from rljob_runtime.routing.book import Book, EngineState, RequestState
 from rljob_runtime.routing.policy import Entry, Lane, Policy
 
 
-class _Fixed(Policy):
+class _Fixed(Policy, ABC):
     """What the two have in common."""
 
     eager = True
@@ -33,8 +34,9 @@ class _Fixed(Policy):
         # Everything that waits is dealt anew over the engines that are there.
         return [request for group in book.groups.values() for request in group.requests.values()]
 
+    @abstractmethod
     def _place(self, request: RequestState, engines: int) -> int:
-        raise NotImplementedError
+        """Which of so many engines a request goes to, counted from 0."""
 
 
 class Adjacent(_Fixed):
