@@ -151,8 +151,8 @@ class TestReading:
         for number in range(7):
             await here.client.create({**config_map(namespace, f"m-{number}"), "data": {"n": str(number)}})
         pages = [page async for page in here.client.pages(CONFIG_MAPS, Item, namespace, page_size=3)]
-        # The namespace's own ConfigMap with the root certificate makes eight.
-        assert [len(page.items) for page in pages] == [3, 3, 2]
+        # With the namespace's own ConfigMap, the root certificate, which is made at a moment of its own.
+        assert [len(page.items) for page in pages] in ([3, 3, 1], [3, 3, 2])
         assert len({page.metadata.resource_version for page in pages}) == 1
         names = {item.metadata.name for item in await here.client.list(CONFIG_MAPS, Item, namespace)}
         assert names > {f"m-{number}" for number in range(7)}

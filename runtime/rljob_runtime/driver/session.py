@@ -111,7 +111,7 @@ class Session:
             self._loop = loop = TrainingLoop(
                 self._loop_settings, parts.trainer, parts.rollouter, self._recovery.controller, parts.sync,
                 self._recovery.ledger, parts.outbox, parts.events, parts.spawn, parts.activity,
-                self._step_done, self._checkpoint_written, parts.rewards.to_train,
+                self._step_done, self._checkpoint_written, parts.lengths.flush, parts.rewards.to_train,
             )  # fmt: skip
             # What was asked for while there was no loop.
             if parts.stop.asked or parts.placement.outdated:
@@ -138,7 +138,5 @@ class Session:
 
     def _checkpoint_written(self, step: int) -> None:
         self._recovery.checkpoint_written()
-        # What it keeps is not generated, and not recorded, a second time.
-        self._parts.lengths.flush()
         self.checkpoint_step = step
         self._parts.site.draft.checkpoint(step, str(folder_of(self._checkpoints, step)))

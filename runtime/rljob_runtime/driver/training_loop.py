@@ -94,13 +94,15 @@ class TrainingLoop:
         activity: Callable[[], Awaitable[Activity]],
         on_step: Callable[[Any, tuple[int, ...], float], None],
         on_checkpoint: Callable[[int], None] = lambda step: None,
+        before_checkpoint: Callable[[], None] = lambda: None,
         on_batch: Callable[[int, tuple[int, ...], bool], None] = lambda step, uids, last: None,
     ) -> None:
         """`plan` brings a published version to the engines; `spawn` starts a task whose failure ends the job;
         `activity` tells what has been done for groups so far. `on_batch` is given each step, the uids of
         its groups, and whether it is the job's last one, before they are trained; what it raises ends the
         job. `on_step` is given each step's metrics, the uids of its groups, and the seconds that the trainer
-        was at it; `on_checkpoint` how many steps a new checkpoint holds."""
+        was at it; `on_checkpoint` how many steps a new checkpoint holds. `before_checkpoint` is called when
+        nothing has been recorded of a checkpoint yet: what it writes down covers all that is recorded."""
         self.stop_asked = asyncio.Event()
         self._settings = settings
         self._trainer = trainer
@@ -113,6 +115,7 @@ class TrainingLoop:
         self._activity = activity
         self._on_step = on_step
         self._on_checkpoint = on_checkpoint
+        self._before_checkpoint = before_checkpoint
         self._on_batch = on_batch
         self._spawn = spawn
         self._saved = -1
@@ -209,6 +212,8 @@ class TrainingLoop:
         self._rollouter.poke()
 
     async def _save(self, step: int) -> None:
+        # Without an await up to the state: a group that the checkpoint keeps is never generated again.
+        self._before_checkpoint()
         state = JobState(
             step,
             self._ledger.copy(),
