@@ -13,7 +13,8 @@ def device_share(job: RLJob, available: int, share: bool) -> float:
         pool.replicas * pool.accelerators_per_worker
         for pool in (pools.trainer, pools.fast_rollout, pools.heavy_rollout)
     )
-    if not share or asked <= available:
+    # A job on CPUs asks for accelerators of no kind, whatever accelerator its machine may have.
+    if not share or job.spec.accelerator == "cpu" or asked <= available:
         return 1.0
     workers_of_a_device = math.ceil(asked / available)
     return math.floor(100 / workers_of_a_device) / 100

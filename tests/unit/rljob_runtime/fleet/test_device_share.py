@@ -23,3 +23,7 @@ def test_every_worker_finds_its_part_on_one_device(fast, available, share, part)
     """Three workers on two devices get halves: of two thirds, only one would fit on each."""
     wanted = RLJob.model_validate(job({"accelerator": "nvidia", "pools.fastRollout.replicas": fast}))
     assert device_share(wanted, available, share) == part
+
+
+def test_a_job_on_cpus_shares_nothing():
+    assert device_share(RLJob.model_validate(job({"accelerator": "cpu"})), 0, share=True) == 1.0
