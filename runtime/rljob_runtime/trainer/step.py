@@ -11,7 +11,7 @@ Guarantees:
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -33,9 +33,7 @@ from rljob_runtime.trainer.phases import Phases
 from rljob_runtime.trainer.policy import Policy
 from rljob_runtime.trainer.share import Content, Key, share_contents
 from rljob_runtime.trainer.step_metrics import StepMetrics
-
-_SUMS = ("loss", "policy_loss", "kl", "entropy", "clipped", "importance", "response_tokens", "tokens",
-         "parity", "parity_tokens")  # fmt: skip
+from rljob_runtime.trainer.tally import Tally, Totals
 
 
 @dataclass
@@ -57,28 +55,6 @@ class MicroBatchWork:
     """Log-probabilities under the weights that the step begins with; for decoupled_clip."""
     reference: Tensor | None = None
     """Log-probabilities under the reference model; for the KL penalty."""
-
-
-@dataclass
-class _Tally:
-    """Sums over a rank's micro-batches."""
-
-    sums: dict[str, float] = field(default_factory=lambda: dict.fromkeys(_SUMS, 0.0))
-    parity_max: float = -1.0
-    """-1 where no token was compared."""
-    updates: int = 0
-    grad_norm: float = 0.0
-
-    def over_ranks(self) -> None:
-        """Replace the sums by those over all ranks. `updates` and `grad_norm` are the same on each."""
-        if dist.get_world_size() == 1:
-            return
-        sums = torch.tensor([self.sums[name] for name in _SUMS], dtype=torch.float64)
-        largest = torch.tensor([self.parity_max], dtype=torch.float64)
-        dist.all_reduce(sums)
-        dist.all_reduce(largest, op=dist.ReduceOp.MAX)
-        self.sums = dict(zip(_SUMS, sums.tolist(), strict=True))
-        self.parity_max = float(largest)
 
 
 class StepRunner:
@@ -125,7 +101,7 @@ class StepRunner:
             for index, (batch, share) in enumerate(zip(batches, shares, strict=True))
         ]
         self._score_before_updates(step, work)
-        tally = _Tally()
+        tally = Tally()
         learning_rate = 0.0
         for batch in work:
             learning_rate = self._optimizer.learning_rate
@@ -133,8 +109,8 @@ class StepRunner:
                 self._update(step, batch, tally)
             else:
                 self._optimizer.skip()
-        tally.over_ranks()
-        return _metrics(step, learning_rate, tally, describe(outlines, version, oldest), self._phases.take())
+        totals = tally.totals()
+        return _metrics(step, learning_rate, totals, describe(outlines, version, oldest), self._phases.take())
 
     def _split(self, batch: Sequence[Response]) -> list[list[MicroBatch]]:
         """For each rank its micro-batches; none where the batch has nothing to train."""
@@ -205,7 +181,7 @@ class StepRunner:
                 with self._phases.span("reference_forward", step, tokens=micro_batch.packed.size):
                     micro_batch.reference, _ = self._reference(micro_batch.packed)
 
-    def _update(self, step: int, batch: Sequence[MicroBatchWork], tally: _Tally) -> None:
+    def _update(self, step: int, batch: Sequence[MicroBatchWork], tally: Tally) -> None:
         for micro_batch in batch:
             size = micro_batch.packed.size
             with self._phases.span("forward", step, tokens=size):
@@ -221,10 +197,9 @@ class StepRunner:
                     "optimizer.learningRate or optimizer.maxGradNorm, and go on from the last checkpoint"
                 )
             self._optimizer.step()
-        tally.updates += 1
-        tally.grad_norm += norm
+        tally.add_update(norm)
 
-    def _loss(self, work: MicroBatchWork, tally: _Tally) -> Tensor:
+    def _loss(self, work: MicroBatchWork, tally: Tally) -> Tensor:
         """The micro-batch's share of the batch's loss."""
         new, entropy = self._policy(work.packed)
         before = work.proximal if work.proximal is not None else new.detach()
@@ -233,19 +208,8 @@ class StepRunner:
         each = token_loss(self._training.algorithm, tokens)
         loss = (each.total * work.weights).sum()
         if work.real:
-            gap = (new.detach() - work.engine).abs()[work.current]
-            sums = (
-                loss.detach(), (each.policy * work.weights).sum(), each.kl.sum(), entropy.detach().sum(),
-                each.clipped.sum(), each.importance.sum(), gap.sum(),
-                gap.max() if len(gap) else torch.tensor(-1.0, device=gap.device),
-            )  # fmt: skip
-            # One transfer from the device for all of them.
-            *values, parity, largest = torch.stack(sums).tolist()
-            counts = (len(new), work.packed.size, parity, len(gap))
-            # In the order of `_SUMS`.
-            for name, value in zip(_SUMS, (*values, *counts), strict=True):
-                tally.sums[name] += value
-            tally.parity_max = max(tally.parity_max, largest)
+            gap = (new.detach() - work.engine).abs()
+            tally.add(loss, each, work.weights, entropy, gap, work.current, work.packed.size)
         return loss
 
 
@@ -274,9 +238,9 @@ def _keys(
 
 
 def _metrics(
-    step: int, learning_rate: float, tally: _Tally, described: dict[str, object], seconds: dict[str, float]
+    step: int, learning_rate: float, totals: Totals, described: dict[str, object], seconds: dict[str, float]
 ) -> StepMetrics:
-    sums, updates = tally.sums, max(1, tally.updates)
+    sums, updates = totals.sums, max(1, totals.updates)
     tokens = max(1.0, sums["response_tokens"])
     compared = sums["parity_tokens"]
     return StepMetrics(
@@ -285,13 +249,13 @@ def _metrics(
         policy_loss=sums["policy_loss"] / updates,
         kl=sums["kl"] / tokens,
         entropy=sums["entropy"] / tokens,
-        grad_norm=tally.grad_norm / updates,
+        grad_norm=totals.grad_norm / updates,
         learning_rate=learning_rate,
         clip_fraction=sums["clipped"] / tokens,
         importance_weight_mean=sums["importance"] / tokens,
         tokens=int(sums["tokens"]),
         response_tokens=int(sums["response_tokens"]),
-        parity_max=tally.parity_max if compared else None,
+        parity_max=totals.parity_max,
         parity_mean=sums["parity"] / compared if compared else None,
         seconds=seconds,
         **described,  # type: ignore[arg-type]
