@@ -43,7 +43,7 @@ class Policy(nn.Module):
     """A Hugging Face causal language model that scores packed responses."""
 
     def __init__(self, model: Any, distribution: Distribution, logits: int = _LOGITS) -> None:
-        """`model` was built with `packing.ATTENTION`; `logits`: how many are held at a time, in numbers."""
+        """`model` was built with `attention.ATTENTION`; `logits`: how many are held at a time, in numbers."""
         super().__init__()
         self.model = model
         self._distribution = distribution

@@ -1,0 +1,65 @@
+"""Attention over packed samples, in the form in which transformers' models call it.
+
+Guarantees: every model that takes its attention from transformers' registry gets it from the layout of what
+it is given; a model that asks for more than a layout computes is refused.
+"""
+
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+ATTENTION = "rljob_packed"
+"""Name under which transformers finds it."""
+
+
+class Layout(Protocol):
+    """How the tokens of a forward pass attend to one another."""
+
+    def attend(
+        self,
+        module: torch.nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        scaling: float | None,
+        window: int | None,
+    ) -> Tensor:
+        """Causal attention of each token within its sample.
+
+        `query` has shape (1, heads, tokens, head size), `key` and `value` have fewer heads where they are
+        shared; the result has shape (1, tokens, heads, head size). Products of queries and keys are
+        multiplied by `scaling`, by default 1/sqrt(head size). With a `window` a token sees itself and the
+        `window - 1` tokens before it. `module` is the model's attention layer.
+        """
+        ...
+
+
+def register_attention() -> None:
+    """Make `ATTENTION` known to transformers."""
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(ATTENTION, _attention)
+
+
+def _attention(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    packing: Layout | None = None,
+    **options: Any,
+) -> tuple[Tensor, None]:
+    """In the form of transformers' attention functions; shapes as in `Layout.attend`."""
+    unknown = {name for name in ("softcap", "s_aux", "position_bias") if options.get(name) is not None}
+    if packing is None or unknown:
+        what = (
+            f"attention with {', '.join(sorted(unknown))}" if unknown else "an attention call of its own kind"
+        )
+        raise NotImplementedError(
+            f"{type(module).__name__}: this model has {what}, which the trainer does not have"
+        )
+    return packing.attend(module, query, key, value, scaling, sliding_window), None
