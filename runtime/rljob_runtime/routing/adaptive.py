@@ -24,7 +24,7 @@ from rljob_runtime.routing.book import Book, EngineState, GroupState, RequestSta
 from rljob_runtime.routing.estimates import Estimates
 from rljob_runtime.routing.lengths import Lengths
 from rljob_runtime.routing.policy import Entry, Lane, Policy
-from rljob_runtime.routing.rebalance import Outlook, into_pools, level
+from rljob_runtime.routing.rebalance import into_pools, level
 from rljob_runtime.routing.requests import Move, RequestKey
 from rljob_runtime.routing.roles import Expected, Roles, decide_roles
 
@@ -53,7 +53,6 @@ class Adaptive(Policy):
         """`longest`: most tokens of a response; `plan_seconds`: least time between two plans."""
         self.estimates = Estimates(Lengths(longest))
         self.roles = Roles()
-        self._outlook = Outlook(self.estimates.total)
         self._plan_seconds = plan_seconds
         self._next_plan = -math.inf
         """When the next plan may be made."""
@@ -189,7 +188,7 @@ class Adaptive(Policy):
         fast = self._window([engine for engine in members if engine.number not in self.roles.heavy])
         moves: list[Move] = []
         if heavy:
-            moves = into_pools(heavy, fast, self.roles.split.cut, self._outlook, _MOVES)
+            moves = into_pools(heavy, fast, self.roles.split.cut, self.estimates.remaining, _MOVES)
             self._long.update(move.request for move in moves)
         if moves or book.waiting:
             return moves
@@ -197,7 +196,7 @@ class Adaptive(Policy):
         if self.roles.heavy_lends or self.roles.fast_lends or any(not engine.count for engine in members):
             # One pool is done long before the other: it takes over what runs there.
             pools = ([*pools[0], *fast],)
-        return [move for pool in pools if len(pool) > 1 for move in level(pool, self._outlook)]
+        return [move for pool in pools if len(pool) > 1 for move in level(pool, self.estimates.remaining)]
 
     def _window(self, engines: Sequence[EngineState]) -> Sequence[EngineState]:
         """The engines that this plan moves requests from and between. Windows overlap, so that in time all

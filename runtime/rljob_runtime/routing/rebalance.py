@@ -30,20 +30,13 @@ _SLACK = 1.25
 """How far beyond the cut a request must be to move, so that it does not move back and forth."""
 
 
-@dataclass(frozen=True)
-class Outlook:
-    """What is expected of the requests that run."""
+Remaining = Callable[[RequestState], float]
+"""Tokens that a response is expected to generate still."""
 
-    total: Callable[[RequestState], float]
-    """Tokens that a response will have at its end."""
 
-    def remaining(self, request: RequestState) -> float:
-        """Tokens that it will still generate."""
-        return self.total(request) - request.tokens
-
-    def movable(self, engine: EngineState) -> list[RequestState]:
-        """The requests that an engine may lose."""
-        return [request for request in engine.running.values() if not request.moving]
+def movable(engine: EngineState) -> list[RequestState]:
+    """The requests that an engine may lose."""
+    return [request for request in engine.running.values() if not request.moving]
 
 
 def capacity(engine: EngineState) -> Capacity:
@@ -58,32 +51,31 @@ def cache_full(shape: EngineShape, kv_tokens: int) -> bool:
 
 
 def into_pools(
-    heavy: Sequence[EngineState], fast: Sequence[EngineState], cut: float, outlook: Outlook, most: int
+    heavy: Sequence[EngineState], fast: Sequence[EngineState], cut: float, remaining: Remaining, most: int
 ) -> list[Move]:
     """Requests that turn out to be long to the heavy engines, the longest first, at most `most`. `cut`:
     remaining tokens from which on a request is long."""
     places = _Places(heavy, fast)
     moves: list[Move] = []
-    for remaining, source, request in _longest_first(fast, cut * _SLACK, outlook):
+    for left, source, request in _longest_first(fast, cut * _SLACK, remaining):
         target = places.emptiest()
         if target is None or len(moves) >= most:
             break
         here = source.shape.cost.step(places.counts[source.number], places.kv_tokens[source.number])
         kv_there = places.kv_tokens[target.number] + request.kv_tokens
         there = target.shape.cost.step(places.counts[target.number] + 1, kv_there)
-        saved = remaining * (here - there)
+        saved = left * (here - there)
         fits = target.shape.kv_tokens is None or kv_there <= target.shape.kv_tokens
         if fits and there < (1 - _STEP_GAIN) * here and saved > _cost(request, target):
             moves.append(places.move(request, source, target))
     return moves
 
 
-def level(engines: Sequence[EngineState], outlook: Outlook) -> list[Move]:
+def level(engines: Sequence[EngineState], remaining: Remaining) -> list[Move]:
     """Moves from engines that finish last to those that finish first."""
     loads = {
         engine.number: {
-            request.key: Load(1, outlook.remaining(request), request.kv_tokens)
-            for request in outlook.movable(engine)
+            request.key: Load(1, remaining(request), request.kv_tokens) for request in movable(engine)
         }
         for engine in engines
     }
@@ -188,14 +180,14 @@ class _Places:
 
 
 def _longest_first(
-    engines: Iterable[EngineState], least: float, outlook: Outlook
+    engines: Iterable[EngineState], least: float, remaining: Remaining
 ) -> list[tuple[float, EngineState, RequestState]]:
     """Requests with at least `least` tokens to come: these, where each runs, and the request."""
     found = [
-        (remaining, engine, request)
+        (left, engine, request)
         for engine in engines
-        for request in outlook.movable(engine)
-        if (remaining := outlook.remaining(request)) >= least
+        for request in movable(engine)
+        if (left := remaining(request)) >= least
     ]
     return sorted(found, key=lambda each: (-each[0], each[2].key))
 

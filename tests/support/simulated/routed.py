@@ -25,8 +25,8 @@ def group_of(
 
 
 class Engines:
-    """A book with an engine for each list of `tokens`, which runs requests that have so many; `total` says
-    what they will have in the end: the tokens that they have, and `left` more."""
+    """A book with an engine for each list of `tokens`, which runs requests that have so many, and
+    will generate `left` more."""
 
     def __init__(
         self, left: Sequence[Sequence[int]], limit: int = 64, prompt: int = 10, cost: StepCost = COST,
@@ -45,8 +45,8 @@ class Engines:
                 self.book.progress(request, tokens)
                 self.left[request.key] = each
 
-    def total(self, request: RequestState) -> float:
-        return request.tokens + self.left[request.key]
+    def remaining(self, request: RequestState) -> float:
+        return self.left[request.key]
 
 
 class Routed:

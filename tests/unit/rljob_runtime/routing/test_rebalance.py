@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rljob_runtime.routing.book import EngineState
 from rljob_runtime.routing.cost import StepCost
 from rljob_runtime.routing.drain import Capacity, Load, drain_seconds
-from rljob_runtime.routing.rebalance import Outlook, cache_full, capacity, into_pools, level
+from rljob_runtime.routing.rebalance import cache_full, capacity, into_pools, level, movable
 from rljob_runtime.routing.requests import EngineShape, Move, RequestKey
 from tests.support.simulated.routed import COST, Engines
 
@@ -22,11 +22,11 @@ def key(uid: int) -> RequestKey:
 
 def pools(site: Engines, cut: float = 1000, most: int = 64) -> list[Move]:
     """Moves to the first engine, the heavy one, from the others."""
-    return into_pools(site.engines[:1], site.engines[1:], cut, Outlook(site.total), most)
+    return into_pools(site.engines[:1], site.engines[1:], cut, site.remaining, most)
 
 
 def levelled(site: Engines) -> list[Move]:
-    return level(site.engines, Outlook(site.total))
+    return level(site.engines, site.remaining)
 
 
 # Into pools
@@ -70,7 +70,7 @@ def test_each_move_makes_the_next_one_pay_less() -> None:
 
 def test_they_spread_over_the_heavy_engines_as_far_as_there_is_room() -> None:
     site = Engines([[], [100], [2000] * 8, [2000] * 8], limit=8)
-    moves = into_pools(site.engines[:2], site.engines[2:], 1000, Outlook(site.total), 64)
+    moves = into_pools(site.engines[:2], site.engines[2:], 1000, site.remaining, 64)
     assert [move.engine for move in moves[:5]] == [0, 0, 1, 0, 1]
 
 
@@ -103,14 +103,14 @@ def test_the_cache_counts_what_was_sent_there_already() -> None:
 def test_a_heavy_engine_with_more_requests_takes_what_the_others_cache_cannot() -> None:
     site = Engines([[5], [5, 5], [2000] * 20], cost=StepCost(0.01, 1e-3), kv_tokens=1000)
     site.book.progress(site.book.request(key(0)), 900)
-    moves = into_pools(site.engines[:2], site.engines[2:], 1000, Outlook(site.total), 2)
+    moves = into_pools(site.engines[:2], site.engines[2:], 1000, site.remaining, 2)
     assert [move.engine for move in moves] == [1, 1], "910 of 1,000 tokens are more than nine tenths"
 
 
 def test_a_cache_that_a_move_has_filled_gets_no_more() -> None:
     site = Engines([[], [5, 5, 5], [2000] * 20], prompt=100, cost=StepCost(0.01, 1e-3))
     site.engines[0].shape = site.engines[0].shape._replace(kv_tokens=110)
-    moves = into_pools(site.engines[:2], site.engines[2:], 1000, Outlook(site.total), 3)
+    moves = into_pools(site.engines[:2], site.engines[2:], 1000, site.remaining, 3)
     assert [move.engine for move in moves] == [0, 1, 1]
 
 
@@ -215,11 +215,10 @@ def test_what_has_been_told_to_move_is_left_out() -> None:
     assert levelled(site) == []
 
 
-def test_an_outlook_counts_what_is_to_come() -> None:
-    site = Engines([[300]], tokens=50)
-    request = site.book.request(key(0))
-    assert Outlook(site.total).remaining(request) == 300
-    assert Outlook(site.total).movable(site.engines[0]) == [request]
+def test_an_engine_may_lose_what_is_not_leaving_it() -> None:
+    site = Engines([[300, 300]])
+    site.book.move(site.book.request(key(0)), None, False)
+    assert movable(site.engines[0]) == [site.book.request(key(1))]
 
 
 def test_an_engines_capacity_is_what_it_joined_with() -> None:

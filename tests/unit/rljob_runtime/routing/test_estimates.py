@@ -1,0 +1,25 @@
+"""Estimates that are kept: the same as made anew, as long as nothing has changed."""
+
+import pytest
+
+from rljob_runtime.routing.estimates import Estimates
+from rljob_runtime.routing.lengths import Lengths
+from tests.support.simulated.routed import group_of
+
+
+def test_what_remains_is_the_total_less_what_is_there() -> None:
+    estimates = Estimates(Lengths(10_000))
+    (request,) = group_of(running=[50]).requests.values()
+    assert estimates.remaining(request) == pytest.approx(estimates.total(request) - 50)
+    assert estimates.remaining(request) > 0
+
+
+def test_a_response_that_has_outgrown_its_group_makes_the_estimate_anew() -> None:
+    estimates = Estimates(Lengths(10_000))
+    group = group_of(running=[50, 60])
+    before = estimates.total(group.requests[0])
+    group.requests[1].tokens = 9000
+    assert estimates.total(group.requests[0]) == before, "kept until somebody tells"
+    assert list(estimates.outgrown(group.requests.values())) == [group]
+    assert estimates.total(group.requests[0]) > before
+    assert list(estimates.outgrown([group.requests[0]])) == [], "the shorter one changes nothing"
