@@ -1,0 +1,157 @@
+"""The search for a plan of passes that groups of ranks share; see `hdp_plan`. Pure.
+
+A level is a degree: level e has the aligned groups of 2**e ranks. Given the level of every sample, levels are
+filled from the largest degree down: each sample goes to the group that is free first, longest sample first
+(longest processing time first, Graham 1969), and each group packs its samples first-fit-decreasing. A group
+begins when the last of its ranks is through with the levels above, and what levels above left uneven is
+levelled by those below.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heapify, heapreplace
+
+import numpy as np
+
+from rljob_runtime.parallel.cost_model import CostModel, Ints, padded
+
+_ROUNDS = 24
+"""Samples that are tried with more ranks, one after the other."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Passes with the times of their ranks, in nanoseconds."""
+
+    passes: list[tuple[int, int, list[int]]]
+    """Level, number of the group in it, and samples; levels descend, and a group's passes are in order."""
+    ends: list[int]
+    """When each rank is through."""
+
+    @property
+    def makespan(self) -> int:
+        """When the last rank is through."""
+        return max(self.ends)
+
+
+class Levels:
+    """The samples of a batch with what each costs at each level."""
+
+    def __init__(self, lengths: Ints, world_size: int, cap: int, cost: CostModel, largest: int) -> None:
+        """`lengths` in tokens, at least 1; `cap` is in tokens for a rank; `largest` is the largest degree, a
+        power of two."""
+        self._world = world_size
+        degrees = [1 << level for level in range(largest.bit_length())]
+        self._caps = [cap * degree for degree in degrees]
+        self._tokens: list[list[int]] = [padded(lengths, degree).tolist() for degree in degrees]
+        self._costs: list[list[int]] = [
+            np.rint(cost.sample_seconds(lengths, degree) * 1e9).astype(np.int64).tolist()
+            for degree in degrees
+        ]
+        self._constants = [round(cost.pass_seconds(degree) * 1e9) for degree in degrees]
+        self._order: list[int] = np.argsort(-lengths, kind="stable").tolist()
+        self._least = [self._least_level(index) for index in range(len(lengths))]
+
+    def _least_level(self, index: int) -> int:
+        """The lowest level whose ranks hold the sample; the number of levels where none does."""
+        levels = len(self._caps)
+        return next((e for e in range(levels) if self._tokens[e][index] <= self._caps[e]), levels)
+
+    def too_long(self) -> int | None:
+        """A sample that no group holds."""
+        return next((i for i, level in enumerate(self._least) if level == len(self._caps)), None)
+
+    def static(self, level: int) -> Schedule:
+        """Every sample at one level; all must fit."""
+        return self._fill([level] * len(self._least))
+
+    def best(self) -> Schedule:
+        """The schedule that ends first, of those that are tried."""
+        best = self._promoted()
+        for level in range(max(self._least, default=0), len(self._caps)):
+            fixed = self.static(level)
+            if fixed.makespan < best.makespan:
+                best = fixed
+        return best
+
+    def _promoted(self) -> Schedule:
+        """Each sample where it just fits, and then those that block the end of the schedule one level up."""
+        levels = list(self._least)
+        best = schedule = self._fill(levels)
+        for _ in range(_ROUNDS):
+            blocking = self._blocking(schedule)
+            if blocking is None:
+                break
+            levels[blocking] += 1
+            schedule = self._fill(levels)
+            if schedule.makespan < best.makespan:
+                best = schedule
+        return best
+
+    def _blocking(self, schedule: Schedule) -> int | None:
+        """The longest sample of the longest pass of the rank that ends last."""
+        rank = schedule.ends.index(schedule.makespan)
+        found: tuple[int, int] | None = None
+        for level, group, samples in schedule.passes:
+            if group == rank >> level and level + 1 < len(self._caps):
+                longest = max(samples, key=lambda index: (self._costs[level][index], -index))
+                seconds = self._seconds(level, samples)
+                if found is None or seconds > found[0]:
+                    found = seconds, longest
+        return None if found is None else found[1]
+
+    def _seconds(self, level: int, samples: Sequence[int]) -> int:
+        costs = self._costs[level]
+        return self._constants[level] + sum(costs[index] for index in samples)
+
+    def _fill(self, levels: Sequence[int]) -> Schedule:
+        """The schedule of samples at these levels."""
+        members: list[list[int]] = [[] for _ in self._caps]
+        for index in self._order:
+            members[levels[index]].append(index)
+        ends = [0] * self._world
+        passes: list[tuple[int, int, list[int]]] = []
+        for level in range(len(self._caps) - 1, -1, -1):
+            if members[level]:
+                self._fill_level(level, members[level], ends, passes)
+        return Schedule(passes, ends)
+
+    def _fill_level(
+        self, level: int, samples: Sequence[int], ends: list[int], passes: list[tuple[int, int, list[int]]]
+    ) -> None:
+        """Add the passes of a level's samples, which come longest first, and when its ranks are through."""
+        degree = 1 << level
+        groups = self._world // degree
+        starts = [max(ends[group * degree : (group + 1) * degree]) for group in range(groups)]
+        shares: list[list[int]] = [[] for _ in range(groups)]
+        costs = self._costs[level]
+        free = [(start, group) for group, start in enumerate(starts)]
+        heapify(free)
+        for index in samples:
+            end, group = free[0]
+            shares[group].append(index)
+            heapreplace(free, (end + costs[index], group))
+        for group, share in enumerate(shares):
+            if not share:
+                continue
+            end = starts[group]
+            for packed in self._first_fit(level, share):
+                passes.append((level, group, packed))
+                end += self._seconds(level, packed)
+            ends[group * degree : (group + 1) * degree] = [end] * degree
+
+    def _first_fit(self, level: int, samples: Sequence[int]) -> list[list[int]]:
+        cap, tokens = self._caps[level], self._tokens[level]
+        bins: list[list[int]] = []
+        room: list[int] = []
+        for index in samples:
+            need = tokens[index]
+            for place, free in enumerate(room):
+                if need <= free:
+                    bins[place].append(index)
+                    room[place] = free - need
+                    break
+            else:
+                bins.append([index])
+                room.append(cap - need)
+        return bins

@@ -1,0 +1,139 @@
+"""What every plan of shared passes must keep, and that no order of events dead-locks it."""
+
+import random
+from collections import deque
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rljob_runtime.parallel.cost_model import CostModel
+from rljob_runtime.parallel.hdp_plan import Plan, PlannedBatch, plan_hybrid, plan_static
+
+CAP = 64
+COSTS = st.builds(
+    CostModel,
+    per_pass=st.sampled_from([0.0, 0.01, 1.0]),
+    per_token=st.sampled_from([0.0, 0.001]),
+    per_square=st.sampled_from([0.0, 1e-6, 1e-4]),
+    shared_pass=st.sampled_from([(0.0,), (0.0, 0.002), (0.0, 0.001, 0.5)]),
+    shared_token=st.sampled_from([(0.0,), (0.0, 1e-4, 1e-3, 1e-2)]),
+)
+WORLDS = st.integers(1, 9)
+
+
+def largest(world: int) -> int:
+    return int(1 << (world.bit_length() - 1))
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> tuple[list[int], int]:
+    """Lengths that the ranks hold, and how many ranks there are."""
+    world = draw(WORLDS)
+    length = st.one_of(st.integers(1, CAP), st.integers(1, CAP * largest(world)))
+    return draw(st.lists(length, max_size=40)), world
+
+
+def check(plan: Plan, lengths: Sequence[int], world: int, cap: int) -> None:
+    """Every guarantee that a plan gives by itself."""
+    assert len(plan.ranks) == world
+    for rank, passes in enumerate(plan.ranks):
+        degrees = [each.degree for each in passes]
+        assert degrees == sorted(degrees, reverse=True)
+        for each in passes:
+            assert each.degree & (each.degree - 1) == 0
+            assert each.first % each.degree == 0
+            assert each.first <= rank < each.first + each.degree <= world
+            assert each.samples and list(each.samples) == sorted(set(each.samples))
+            twice = 2 * each.degree if each.degree > 1 else 1
+            assert sum(-(-lengths[i] // twice) * twice for i in each.samples) <= cap * each.degree
+    assert sorted(index for each in plan.passes for index in each.samples) == list(range(len(lengths)))
+    for each in plan.passes:
+        group = range(each.first, each.first + each.degree)
+        of_group = [
+            [p for p in plan.ranks[r] if (p.first, p.degree) == (each.first, each.degree)] for r in group
+        ]
+        assert all(own == of_group[0] for own in of_group)
+
+
+def run(ranks: Sequence[Sequence[PlannedBatch]], choose: random.Random) -> int:
+    """How many passes are left when nothing can go on: a pass runs when it is next on all ranks of its
+    group, and of those that can run any may be first."""
+    left = [deque(passes) for passes in ranks]
+    while True:
+        ready = [
+            each
+            for rank, queue in enumerate(left)
+            if queue and (each := queue[0]).first == rank
+            and all(other and other[0] == each for other in list(left)[rank : rank + each.degree])
+        ]  # fmt: skip
+        if not ready:
+            return sum(map(len, left))
+        each = choose.choice(ready)
+        for rank in range(each.first, each.first + each.degree):
+            left[rank].popleft()
+
+
+@given(batches(), COSTS)
+def test_every_sample_once_and_groups_agree(batch: tuple[list[int], int], cost: CostModel) -> None:
+    lengths, world = batch
+    plan = plan_hybrid(lengths, world, CAP, cost)
+    check(plan, lengths, world, CAP)
+    assert run(plan.ranks, random.Random(0)) == 0
+
+
+@given(batches(), COSTS)
+def test_never_slower_than_one_degree_for_all(batch: tuple[list[int], int], cost: CostModel) -> None:
+    lengths, world = batch
+    plan = plan_hybrid(lengths, world, CAP, cost)
+    for degree in (1, 2, 4, 8):
+        if degree <= world and all(-(-n // (2 * degree)) * 2 <= CAP for n in lengths):
+            static = plan_static(lengths, world, CAP, cost, degree)
+            check(static, lengths, world, CAP)
+            assert plan.seconds <= static.seconds
+
+
+@given(batches(), COSTS)
+def test_the_predicted_seconds_are_what_running_it_takes(
+    batch: tuple[list[int], int], cost: CostModel
+) -> None:
+    """Each rank starts a pass when all of its group are there."""
+    lengths, world = batch
+    plan = plan_hybrid(lengths, world, CAP, cost)
+    ends = [0.0] * world
+    for each in sorted(plan.passes, key=lambda each: -each.degree):
+        group = slice(each.first, each.first + each.degree)
+        seconds = cost.seconds([lengths[index] for index in each.samples], each.degree)
+        ends[group] = [max(ends[group]) + seconds] * each.degree
+    assert plan.seconds == pytest.approx(max(ends), abs=1e-6)
+
+
+@given(batches(), COSTS)
+def test_equal_inputs_give_equal_plans(batch: tuple[list[int], int], cost: CostModel) -> None:
+    lengths, world = batch
+    plan, again = (plan_hybrid(list(lengths), world, CAP, cost) for _ in range(2))
+    assert plan == again
+    assert plan.digest() == again.digest()
+
+
+@pytest.mark.parametrize(("world", "plans"), [(8, 2000), (3, 200), (5, 200), (6, 200), (7, 200)])
+def test_random_plans_run_to_the_end(world: int, plans: int) -> None:
+    draw = random.Random(world)
+    shared = 0
+    for _ in range(plans):
+        lengths = [
+            min(CAP * largest(world) * 3 // 4, 1 + int(draw.lognormvariate(3, 1.2)))
+            for _ in range(draw.randrange(1, 40))
+        ]
+        plan = plan_hybrid(lengths, world, CAP, CostModel(0.01, 0.001, 1e-5, (0.0, 0.002), (0.0, 1e-5)))
+        shared += any(each.degree > 1 for each in plan.passes)
+        assert run(plan.ranks, draw) == 0
+    # Plans without a shared pass could not dead-lock in any order.
+    assert shared > plans / 2
+
+
+def test_the_model_of_running_sees_a_dead_lock() -> None:
+    """Two ranks that begin with different shared passes wait for each other, and rank 0 runs on alone."""
+    one, other, alone = (PlannedBatch(0, 2, (0,)), PlannedBatch(0, 2, (1,)), PlannedBatch(0, 1, (2,)))
+    assert run([[alone, one, other], [other, one]], random.Random(0)) == 4
