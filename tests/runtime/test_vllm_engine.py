@@ -194,10 +194,11 @@ async def test_close_leaves_no_process_behind(base: Path, tmp_path: Path) -> Non
     assert not sockets_of(process).exists()
 
 
-@pytest.mark.parametrize(("family", "tied"), [("qwen2", False), ("llama", True)])
+@pytest.mark.parametrize(("family", "tied"), [("qwen2", False), ("llama", True), ("qwen3_moe", False)])
 async def test_other_families_agree_with_the_trainer(tmp_path: Path, family: Family, tied: bool) -> None:
     base = tiny_model(tmp_path / "model", family, tied)
     async with started(vllm_engine(base, family)) as engine:
+        await check_engine(engine, base, base)
         for version in (1, 2):
             folder = perturbed(base, tmp_path / f"v{version}", version)
             await load(engine, version, folder)

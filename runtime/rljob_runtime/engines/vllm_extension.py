@@ -33,6 +33,8 @@ class WeightLoader:
         packed away altogether), so they cannot be copied into. Tensors keep their addresses, so captured
         CUDA graphs stay valid.
         """
+        if self.device.type == "cpu":
+            _forget_expert_kernels(self.model_runner.get_model())
         with torch.device(self.device):
             self.reload_weights(weights_iterator=_tensors(Path(folder)), is_checkpoint_format=True)
         _repack_embeddings(self.model_runner.get_model())
@@ -96,6 +98,16 @@ def _tensors(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:
         with safe_open(file, framework="pt") as opened:
             for name in opened.keys():  # noqa: SIM118
                 yield name, opened.get_tensor(name)
+
+
+def _forget_expert_kernels(model: torch.nn.Module) -> None:
+    """On CPUs the experts of a mixture of experts are multiplied from packed weights, and vLLM packs them
+    only where it makes the kernel for them. A reload that finds a kernel fills the packed memory with weights
+    that are not packed, without an error; one that finds none makes it, and packs."""
+    for module in model.modules():
+        method: Any = getattr(module, "quant_method", None)
+        if getattr(method, "moe_kernel", None) is not None:
+            method.moe_kernel = None
 
 
 def _repack_embeddings(model: torch.nn.Module) -> None:

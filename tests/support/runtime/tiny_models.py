@@ -15,7 +15,7 @@ from rljob_runtime.engines.protocol import Request, Sampling, WeightRef
 from rljob_runtime.engines.torch_sampling import restrict
 from rljob_runtime.samples import Generation
 
-Family = Literal["qwen3", "qwen2", "llama"]
+Family = Literal["qwen3", "qwen2", "llama", "qwen3_moe", "mixtral"]
 VOCABULARY = 64
 PLAIN = Sampling()
 VLLM_TOLERANCE = 1e-4
@@ -25,7 +25,8 @@ _ROUNDING = 2e-6
 
 
 def tiny_model(folder: Path, family: Family = "qwen3", tied: bool = False, seed: int = 0) -> Path:
-    """A model of two layers and 0.1 M parameters that every engine can run; returns `folder`."""
+    """A model of two layers and at most 0.7 M parameters; returns `folder`. vLLM can run all of them, the
+    torch engine those without experts."""
     shape: dict[str, Any] = {
         "vocab_size": VOCABULARY,
         "hidden_size": 128 if family == "qwen2" else 64,
@@ -38,10 +39,13 @@ def tiny_model(folder: Path, family: Family = "qwen3", tied: bool = False, seed:
     }
     if family != "qwen2":
         shape["head_dim"] = 32
-    names = {"qwen3": "Qwen3", "qwen2": "Qwen2", "llama": "Llama"}
-    config = getattr(transformers, f"{names[family]}Config")(**shape)
+    if family in ("qwen3_moe", "mixtral"):
+        # A router that is sure: rounding decides nowhere between two experts.
+        shape |= {"num_experts_per_tok": 2, "initializer_range": 0.1, "num_local_experts": 8}
+        shape |= {"num_experts": 8, "moe_intermediate_size": 48, "norm_topk_prob": True}
+    config = transformers.AutoConfig.for_model(family, **shape)
     torch.manual_seed(seed)
-    getattr(transformers, f"{names[family]}ForCausalLM")(config).float().save_pretrained(folder)
+    transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(folder)
     return folder
 
 
@@ -99,9 +103,14 @@ class Reference:
 
     def use(self, folder: Path) -> "Reference":
         """Take the weights in `folder`."""
-        # Not strict: a file of a model with tied embeddings has no `lm_head`.
-        self._model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
-        self._model.tie_weights()
+        weights, model = load_file(folder / "model.safetensors"), self._model
+        if weights.keys() <= model.state_dict().keys():
+            # Not strict: a file of a model with tied embeddings has no `lm_head`.
+            model.load_state_dict(weights, strict=False)
+            model.tie_weights()
+        else:
+            # Experts lie one by one in the file and stacked in the model.
+            self._model = type(model).from_pretrained(None, config=model.config, state_dict=weights).eval()
         return self
 
     def log_probs(self, asked: Request, got: Generation, sampling: Sampling = PLAIN) -> NDArray[np.float32]:
