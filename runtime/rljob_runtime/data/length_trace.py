@@ -72,6 +72,11 @@ class ResponseLine(msgspec.Struct, frozen=True, gc=False):
     """How often it went on at another engine than before."""
     version: int | None = None
     """Version of the weights that its first token came from."""
+    expected: _Count | None = None
+    """Tokens that routing expected of it when it was placed on its first engine; None where it expected
+    nothing in particular."""
+    cut: _Count | None = None
+    """Tokens from which on it would have counted as long then; None where none would have."""
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,12 @@ tokens without gaps.
 """
 
 import hashlib
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from rljob_runtime.routing.policy import Expectation
 from rljob_runtime.samples import FinishReason, Generation, LogProbs, Span, Tokens, join_spans
 
 
@@ -31,6 +33,17 @@ class Response:
     """How often an attempt was at another engine than the one before it."""
     seconds: float = 0.0
     """From `began` to the end of the newest attempt."""
+    expected: float | None = None
+    """Tokens that it was believed to get in the end when it was placed on its first engine; None where
+    routing believes nothing."""
+    cut: float | None = None
+    """Tokens from which on it would have counted as long then; None where none would have."""
+
+    def expect(self, expectation: Expectation | None) -> None:
+        """What routing believes of it, now that it is placed and has no token."""
+        if expectation is not None:
+            self.expected = expectation.tokens
+            self.cut = None if math.isinf(expectation.cut) else expectation.cut
 
     def begin_anew(self) -> None:
         """Drop what was generated."""

@@ -12,14 +12,19 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
 from rljob_runtime.engines.protocol import Engine, EngineDied
 from rljob_runtime.routing.cost import StepCost
 from rljob_runtime.routing.cost_fit import MeasuredCosts
-from rljob_runtime.routing.policy import Policy
-from rljob_runtime.routing.requests import EngineShape, GroupRequest, Move, Place, RequestKey
+from rljob_runtime.routing.policy import Division, Expectation, Policy
+from rljob_runtime.routing.requests import EngineShape, GroupRequest, Move, MoveReason, Place, RequestKey
 from rljob_runtime.routing.router import Router
 from rljob_runtime.trace.record.event_log import EventLog
+
+LeftReason: TypeAlias = MoveReason | Literal["drained", "update", "engine", "lost"]
+"""Why a response has left its engine without being complete: routing moved it, its engine leaves, a weight
+update took it out, its engine gave it up by itself, or its engine was lost."""
 
 
 @dataclass(eq=False)
@@ -226,6 +231,19 @@ class EnginePool:
         finally:
             del self._waiters[key]
 
+    def expects(self, key: RequestKey) -> Expectation | None:
+        """What routing believes of a response that was placed and has not begun; None: nothing."""
+        return self.router.policy.expects(self.router.book.request(key))
+
+    def for_long(self, slot: EngineSlot) -> bool:
+        """Whether an engine is one of those for long responses now."""
+        return self.division is not None and slot.number in self.division.engines
+
+    @property
+    def division(self) -> Division | None:
+        """How routing divides work by length now."""
+        return self.router.policy.division
+
     def may_submit(self, slot: EngineSlot, key: RequestKey) -> bool:
         """Whether a response that was placed on this engine may be submitted to it: not where the engine was
         told to leave, or the response to move, in the meantime."""
@@ -234,6 +252,15 @@ class EnginePool:
     def moves(self, key: RequestKey) -> bool:
         """Whether routing has told a response that is placed to leave its engine."""
         return self.router.book.request(key).moving
+
+    def reason_left(self, slot: EngineSlot, key: RequestKey) -> LeftReason:
+        """Why a response has left this live engine without being complete. Asked before `interrupted`."""
+        request = self.router.book.request(key)
+        if request.moving:
+            return request.reason
+        if slot.leaving:
+            return "drained"
+        return "engine" if slot.joined else "update"
 
     def submitted(self, slot: EngineSlot, key: RequestKey, request_id: str, generated: int) -> None:
         """A response is about to be submitted to its engine, with so many tokens of earlier attempts."""

@@ -14,7 +14,7 @@ Guarantees:
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from rljob_runtime.groups.responses import Response, request_id, response_seed
 from rljob_runtime.groups.staleness import StalenessController
 from rljob_runtime.groups.state import RolloutSettings
 from rljob_runtime.rewards import failure_reason
+from rljob_runtime.rollout.division_log import DivisionLog
 from rljob_runtime.rollout.pool import EnginePool, EngineSlot
 from rljob_runtime.routing.requests import GroupRequest, RequestKey
 from rljob_runtime.samples import Group, Prompt, Sample, Tokens
@@ -83,6 +84,7 @@ class Rollouter:
         self._scorer = scorer
         self._sink = sink
         self._events = events
+        self._division = DivisionLog(events)
         self._wake = asyncio.Event()
         """Set when admission may have another answer than before."""
         self._on_hold = False
@@ -104,6 +106,7 @@ class Rollouter:
             async with asyncio.TaskGroup() as tasks:
                 await self._dispatch(tasks)
         finally:
+            self._division.close()
             self._give_up(self._groups)
 
     async def _dispatch(self, tasks: asyncio.TaskGroup) -> None:
@@ -116,6 +119,7 @@ class Rollouter:
                 task = tasks.create_task(self._grow(prompt), name=f"group-{prompt.uid}")
                 self._groups[prompt.uid] = task
             placed = not self._on_hold and self.pool.decide()
+            self._division.look(self.pool.division, self.pool.step)
             if dispatched and held_since is not None:
                 waited = self._events.clock() - held_since
                 self._events.add("admission_wait", self.pool.step, held_since, waited)
@@ -288,6 +292,8 @@ class Rollouter:
         most = self._settings.most_tokens(prompt.uid, index)
         while True:
             slot = await self.pool.acquire(key)
+            if not response.engine:
+                response.expect(self.pool.expects(key))
             self._attempts += 1
             request = Request(
                 request_id=request_id(prompt.uid, index, self._attempts),
@@ -309,31 +315,39 @@ class Rollouter:
         """One stay on the engine on which the request was placed; whether the response is complete then."""
         if not self.pool.may_submit(slot, key):
             return False
-        began = self._events.clock()
+        began, extra = self._events.clock(), {"uid": key.uid, "request": request.request_id}
+        if self.pool.for_long(slot):
+            extra["for_long"] = True
         self.pool.submitted(slot, key, request.request_id, request.generated)
         try:
             generation = await slot.engine.submit(request)
         except EngineDied as error:
             self.counts.moved_requests += 1
+            # Of no token: those that it had here are lost.
+            self._generated(slot, began, 0, response, extra | {"left": "lost"})
             self.pool.lost(slot, str(error))
             return False
         finally:
             slot.requests.pop(request.request_id)
-        now = self._events.clock()
-        response.extend(generation, slot.engine.name, slot.pool, now)
+        response.extend(generation, slot.engine.name, slot.pool, self._events.clock())
         self.counts.generated(slot.pool, len(generation.tokens))
         if generation.finish == "abort" and len(generation.tokens) >= request.max_tokens:
             # The abort came with the last token; an attempt at none more would be refused.
             response.finish = "length"
+        if response.finish == "abort":
+            extra["left"] = self.pool.reason_left(slot, key)
+            self.counts.continued_requests += 1
+        self._generated(slot, began, len(generation.tokens), response, extra)
+        return response.finish != "abort"
+
+    def _generated(
+        self, slot: EngineSlot, began: float, tokens: int, response: Response, extra: dict[str, Any]
+    ) -> None:
+        """Record a stay on an engine, in which so many tokens were generated."""
         slot.events.add(
-            "generate", self.pool.step, began, now - began,
-            uid=key.uid, request=request.request_id, tokens=len(generation.tokens),
-            length=len(response.tokens), finish=response.finish,
+            "generate", self.pool.step, began, self._events.clock() - began, **extra, tokens=tokens,
+            length=len(response.tokens), finish="abort" if "left" in extra else response.finish,
         )  # fmt: skip
-        if response.finish != "abort":
-            return True
-        self.counts.continued_requests += 1
-        return False
 
 
 def _tokens_so_far(prompt: Prompt, response: Response) -> Tokens:

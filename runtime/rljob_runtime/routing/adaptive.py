@@ -23,7 +23,7 @@ from itertools import islice
 from rljob_runtime.routing.book import Book, EngineState, GroupState, RequestState
 from rljob_runtime.routing.estimates import Estimates
 from rljob_runtime.routing.lengths import Lengths
-from rljob_runtime.routing.policy import Entry, Lane, Policy
+from rljob_runtime.routing.policy import Division, Entry, Expectation, Lane, Policy
 from rljob_runtime.routing.rebalance import into_pools, level
 from rljob_runtime.routing.requests import Move, RequestKey
 from rljob_runtime.routing.roles import Expected, Roles, decide_roles
@@ -71,6 +71,18 @@ class Adaptive(Policy):
         """Requests that each of the heavy engines can begin now."""
         self._kept = 0
         """Their sum."""
+
+    @property
+    def division(self) -> Division:
+        return Division(self.roles.heavy, self._cut)
+
+    @property
+    def _cut(self) -> float:
+        """Remaining tokens from which on a response is long; infinite where no engine is for long ones."""
+        return self.roles.split.cut if self.roles.heavy else math.inf
+
+    def expects(self, request: RequestState) -> Expectation:
+        return Expectation(self.estimates.glance(request), self._cut)
 
     # Where requests wait
 
@@ -196,7 +208,14 @@ class Adaptive(Policy):
         if self.roles.heavy_lends or self.roles.fast_lends or any(not engine.count for engine in members):
             # One pool is done long before the other: it takes over what runs there.
             pools = ([*pools[0], *fast],)
-        return [move for pool in pools if len(pool) > 1 for move in level(pool, self.estimates.remaining)]
+        moves = [move for pool in pools if len(pool) > 1 for move in level(pool, self.estimates.remaining)]
+        return [move._replace(reason="stolen") if self._crosses(move, book) else move for move in moves]
+
+    def _crosses(self, move: Move, book: Book) -> bool:
+        """Whether a move is from an engine for long responses to another one, or the other way round."""
+        source = book.request(move.request).engine
+        assert source is not None
+        return (source.number in self.roles.heavy) != (move.engine in self.roles.heavy)
 
     def _window(self, engines: Sequence[EngineState]) -> Sequence[EngineState]:
         """The engines that this plan moves requests from and between. Windows overlap, so that in time all

@@ -8,7 +8,7 @@ move to it, and never above its limit; what `Book` counts follows from the calls
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from rljob_runtime.routing.requests import EngineShape, GroupRequest, RequestKey
+from rljob_runtime.routing.requests import EngineShape, GroupRequest, MoveReason, RequestKey
 
 
 @dataclass(slots=True, eq=False)
@@ -27,6 +27,8 @@ class RequestState:
     """Whether it was told to leave its engine, and has not left."""
     restart: bool = False
     """Whether its tokens are dropped when it has left its engine."""
+    reason: MoveReason = "moved"
+    """Why it was told to leave its engine; of no meaning while it was not."""
     since: float = 0.0
     """When it was placed on its engine."""
     moves: int = 0
@@ -160,10 +162,16 @@ class Book:
             request.engine.kv_tokens += tokens - request.tokens
             request.tokens = tokens
 
-    def move(self, request: RequestState, target: EngineState | None, restart: bool) -> None:
+    def move(
+        self,
+        request: RequestState,
+        target: EngineState | None,
+        restart: bool,
+        reason: MoveReason = "moved",
+    ) -> None:
         """A request that runs is told to leave; `target` keeps a place for it."""
         assert request.engine is not None and not request.moving
-        request.moving, request.restart = True, restart
+        request.moving, request.restart, request.reason = True, restart, reason
         if target is not None:
             assert target.room > 0
             self._add_room(target, -1)

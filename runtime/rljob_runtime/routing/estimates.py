@@ -34,6 +34,11 @@ class Estimates:
             self._grown[uid] = max(math.exp(known[0]), _GROWN * most)
         return self.lengths.total_of(request, *known)
 
+    def glance(self, request: RequestState) -> float:
+        """The same for whom decides nothing by it: what is kept stays as it is."""
+        known = self._groups.get(request.key.uid) or self.lengths.group(request.group)
+        return self.lengths.total_of(request, *known)
+
     def remaining(self, request: RequestState) -> float:
         """Tokens that a response is expected to generate still."""
         return self.total(request) - request.tokens

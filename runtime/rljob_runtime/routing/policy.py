@@ -24,6 +24,24 @@ class Entry(NamedTuple):
     rank: Rank
 
 
+class Expectation(NamedTuple):
+    """What a policy believes of a response when it places it. In response tokens."""
+
+    tokens: float
+    """Its length."""
+    cut: float
+    """The length from which on it would count as long; infinite where none does."""
+
+
+class Division(NamedTuple):
+    """How work is divided by length now."""
+
+    engines: frozenset[int]
+    """The engines that are for long responses, by number."""
+    cut: float
+    """Tokens still to come from which on a response is long; infinite where none is."""
+
+
 class Policy:
     """See the module. Subclasses override what they decide otherwise; each call is told what has happened and
     returns the requests whose entry it changes."""
@@ -32,6 +50,15 @@ class Policy:
     """Whether groups are dispatched while requests of other groups wait: as long as engines have room for
     more than the first responses that wait. Else only when no request waits, which keeps groups as fresh as
     they can be."""
+
+    @property
+    def division(self) -> Division | None:
+        """How work is divided by length; None: not at all."""
+        return None
+
+    def expects(self, request: RequestState) -> Expectation | None:
+        """What is believed of a response that has no token yet; None: nothing. Changes nothing."""
+        return None
 
     def newcomer_room(self, book: Book) -> int:
         """Places on engines that new groups may take now."""

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from rljob_runtime.routing.book import Book, EngineState, GroupState, RequestState
-from rljob_runtime.routing.policy import Entry, Lane, Policy
+from rljob_runtime.routing.policy import Division, Entry, Expectation, Lane, Policy
 from rljob_runtime.routing.requests import Move, RequestKey
 
 
@@ -61,6 +61,8 @@ class _Plan:
     decided: bool = False
     heavy: bool = False
     """Whether it goes to the heavy pool."""
+    cut: float = math.inf
+    """The shortest probe of its cohort that went to the heavy pool."""
     cap: float = math.inf
     """Most tokens of a response on the fast pool."""
     tripped: set[int] = field(default_factory=set)
@@ -87,12 +89,26 @@ class ProbePolicy(Policy):
         """Of each group that is under way, by uid."""
         self._newest = _Cohort()
         """The cohort of the next group."""
+        self._cut = math.inf
+        """The newest cohort's cut."""
+        self._heavy: frozenset[int] = frozenset()
+        """The engines of the heavy pool."""
         self._empty: frozenset[str] = frozenset(("fast", "heavy"))
         """Pools without an engine."""
         self._relaned = False
         """Whether engines serve other lanes than they were told."""
         self._tripping: dict[RequestKey, None] = {}
         """Running responses that are to be taken out."""
+
+    @property
+    def division(self) -> Division:
+        return Division(self._heavy, self._cut)
+
+    def expects(self, request: RequestState) -> Expectation | None:
+        plan = self._plans[request.key.uid]
+        # A probe is what tells of the others.
+        probe = request.key.sample < self.settings.probes
+        return None if probe or not plan.decided else Expectation(plan.length, plan.cut)
 
     def newcomer_room(self, book: Book) -> int:
         # Rounded up: where fewer places are left than a group has probes, its first one begins.
@@ -112,6 +128,7 @@ class ProbePolicy(Policy):
 
     def engines_changed(self, book: Book) -> Iterable[RequestState]:
         there = {_lane(engine) for engine in book.members()}
+        self._heavy = frozenset(engine.number for engine in book.members() if _lane(engine) == "heavy")
         empty = frozenset({"fast", "heavy"} - there)
         self._relaned |= empty != self._empty
         self._empty = empty
@@ -179,7 +196,7 @@ class ProbePolicy(Policy):
             # One that has left for another reason may be on a heavy engine by now.
             if engine is not None and _lane(engine) == "fast":
                 # To no engine in particular: it waits for the heavy pool behind those that wait already.
-                yield Move(key, None, self.settings.restart)
+                yield Move(key, None, self.settings.restart, "tripped")
 
     def _fast_room(self, book: Book) -> int:
         return book.room if "fast" in self._empty else book.rooms.get("fast", 0)
@@ -192,9 +209,9 @@ class ProbePolicy(Policy):
         plans, share = list(cohort.plans.values()), self.settings.heavy_share
         chosen = [plans[place] for place in longest([plan.length for plan in plans], share)]
         # A cohort that is too small to have a heavy share has no cut, and no cap.
-        cap = self.settings.cap_factor * chosen[-1].length if chosen else math.inf
+        self._cut = cut = chosen[-1].length if chosen else math.inf
         for plan in plans:
-            plan.decided, plan.cap = True, cap
+            plan.decided, plan.cut, plan.cap = True, cut, self.settings.cap_factor * cut
         for plan in chosen:
             plan.heavy, plan.cap = True, math.inf
         return [request for plan in plans for request in plan.group.requests.values()]

@@ -96,7 +96,7 @@ def level(engines: Sequence[EngineState], remaining: Remaining) -> list[Move]:
         prefill[taker.number] += loads[taker.number][found.key].kv_tokens * taker.shape.cost.per_prefill_token
         if any(move.request == found.key for move in moves):
             break
-        moves.append(Move(found.key, taker.number))
+        moves.append(Move(found.key, taker.number, reason="levelled"))
     return moves
 
 
@@ -176,7 +176,7 @@ class _Places:
         count, number, room, engine = heapq.heappop(self._free)
         if room > 1 and not cache_full(engine.shape, self.kv_tokens[engine.number]):
             heapq.heappush(self._free, (count + 1, number, room - 1, engine))
-        return Move(request.key, target.number)
+        return Move(request.key, target.number, reason="long")
 
 
 def _longest_first(

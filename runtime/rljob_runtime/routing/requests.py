@@ -1,6 +1,6 @@
 """What routing is told of, and what it answers: groups, requests, engines, actions. Plain values. Pure."""
 
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from rljob_runtime.routing.cost import StepCost
 
@@ -47,6 +47,13 @@ class Place(NamedTuple):
     engine: int
 
 
+MoveReason: TypeAlias = Literal["long", "tripped", "levelled", "stolen", "moved"]
+"""Why a policy moves a request. It turned out to be long, and goes to the engines for long responses. It
+tripped: it has more tokens than its pool lets it have. It was levelled: its engine would have finished last,
+and another one of the same kind first. It was stolen: the same between engines for long responses and others.
+Or it was moved for a reason of the policy's own."""
+
+
 class Move(NamedTuple):
     """Take this request out of the engine that runs it."""
 
@@ -55,6 +62,7 @@ class Move(NamedTuple):
     """The engine that keeps a place for it; None: it waits again."""
     restart: bool = False
     """Whether its tokens are dropped, so that it begins anew."""
+    reason: MoveReason = "moved"
 
 
 Action: TypeAlias = Place | Move

@@ -165,7 +165,7 @@ class Router:
         full = move.engine is not None and (target is None or target.room == 0 or target is request.engine)
         if request.engine is None or request.moving or full:
             return False
-        self.book.move(request, target, move.restart)
+        self.book.move(request, target, move.restart, move.reason)
         if target is not None:
             self._load_changed(target)
         return True

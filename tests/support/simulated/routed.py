@@ -57,6 +57,8 @@ class Routed:
         self.router = Router(policy)
         self.where: dict[RequestKey, int] = {}
         self.leaving: dict[RequestKey, int | None] = {}
+        self.reasons: dict[RequestKey, str] = {}
+        """Why those that were told to move last move."""
         self.placed: list[RequestKey] = []
         """In this order."""
         self.tokens: dict[RequestKey, int] = {}
@@ -82,8 +84,8 @@ class Routed:
                     assert key not in self.where
                     self.where[key] = engine
                     self.placed.append(key)
-                case Move(key, target):
-                    self.leaving[key] = target
+                case Move(key, target, _, reason):
+                    self.leaving[key], self.reasons[key] = target, reason
         self.router.book.check()
         return actions
 

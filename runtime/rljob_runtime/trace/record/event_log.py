@@ -38,6 +38,7 @@ EVENTS = {
     "forward": "the model's forward pass of a micro-batch",
     "backward": "its backward pass",
     "optimizer": "the weights are updated",
+    "division": "so many engines are for long responses, and responses are long from so many tokens on",
     "weight_publish": "the trainer makes its weights available as a version",
     "weight_fetch": "an engine's machine fetches a version while the engine generates on",
     "weight_pause": "an engine is stopped for a new version",

@@ -122,6 +122,8 @@ def _line(prompt: Prompt, index: int, response: Response) -> ResponseLine:
         seconds=response.seconds,
         moves=response.moves,
         version=response.spans[0].version if response.spans else None,
+        expected=None if response.expected is None else round(response.expected),
+        cut=None if response.cut is None else round(response.cut),
     )
 
 

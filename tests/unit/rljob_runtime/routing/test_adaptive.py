@@ -1,5 +1,6 @@
 """Routing by length: in which order requests begin, which engines are heavy and what they take."""
 
+import math
 import random
 
 import pytest
@@ -177,6 +178,29 @@ def test_the_heavy_pool_is_heavy_and_takes_the_long_ones() -> None:
         of.arrive()
         of.decide(2)
     assert {(uid, 0) for uid in range(4)} & of.on(2)
+    assert policy(of).division == (frozenset({2}), policy(of).roles.split.cut)
+
+
+def test_what_is_expected_of_a_response_is_told_and_changes_nothing() -> None:
+    of = mixed(site(fast=2, heavy=1, limit=4), long=4)
+    of.decide(2)
+    cut = policy(of).division.cut
+    known = dict(policy(of).estimates._groups)
+    for uid, length in ((3, LONG), (30, SHORT)):
+        policy(of).estimates._groups.pop(uid, None)
+        told = policy(of).expects(of.router.book.request(RequestKey(uid, 0)))
+        assert told.tokens == pytest.approx(length, rel=0.1) and told.cut == cut
+        assert (told.tokens >= cut) == (uid == 3)
+    assert dict(policy(of).estimates._groups) == {
+        uid: each for uid, each in known.items() if uid not in (3, 30)
+    }
+
+
+def test_without_engines_for_long_responses_none_would_count_as_long() -> None:
+    of = mixed(site(fast=2), long=0)
+    of.decide(2)
+    assert policy(of).division == (frozenset(), math.inf)
+    assert policy(of).expects(of.router.book.request(RequestKey(31, 0))).cut == math.inf
 
 
 def test_a_heavy_pool_alone_takes_everything() -> None:

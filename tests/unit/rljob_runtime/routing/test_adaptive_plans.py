@@ -107,7 +107,7 @@ def test_a_response_that_turns_out_to_be_long_moves_to_the_heavy_pool_with_its_t
         of.finish(uid, sample, 100)
     key = min(of.where)
     of.progress({key: 3000}, seconds=2)
-    assert of.leaving == {key: 1}
+    assert of.leaving == {key: 1} and of.reasons[key] == "long"
     of.arrive()
     assert of.where[key] == 1
     assert of.router.book.request(key).tokens == 3000
@@ -133,6 +133,7 @@ def test_when_nothing_waits_engines_are_levelled() -> None:
     of.decide(2)
     of.arrive()
     assert of.where[RequestKey(0, 0)] != of.where[RequestKey(2, 0)]
+    assert set(of.reasons.values()) == {"levelled"}
 
 
 # Nothing is stranded
@@ -263,3 +264,4 @@ def test_when_a_pool_is_done_it_takes_over_from_the_other_one() -> None:
         of.decide(2)
         of.arrive()
     assert 1 <= len(of.on(0)) < len(heavy)
+    assert {of.reasons[RequestKey(*key)] for key in of.on(0)} == {"stolen"}

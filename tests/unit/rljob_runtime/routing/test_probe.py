@@ -2,6 +2,7 @@
 cut, run again on the heavy pool. And what they do not describe: pools that are lost, groups that do not
 come."""
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -139,6 +140,25 @@ def test_what_trips_runs_again_on_the_heavy_pool(restart: bool) -> None:
     site.progress(6, 2, 9000)
     assert not site.leaving, "it does not trip there"
     assert site.where[RequestKey(6, 1)] == FAST, "its siblings stay"
+
+
+def test_what_the_probe_tells_is_what_is_expected_of_its_siblings() -> None:
+    site = Site()
+    site.dispatch(range(10))
+    policy = site.router.policy
+    assert policy.division == (frozenset({HEAVY}), math.inf)
+    assert policy.expects(site.router.book.request(RequestKey(6, 1))) is None, "no probe has ended"
+    site = Site().probed()
+    policy = site.router.policy
+    assert policy.division == (frozenset({HEAVY}), 800)
+    for uid, length in ((6, LENGTHS[6]), (1, LENGTHS[1])):
+        assert policy.expects(site.router.book.request(RequestKey(uid, 1))) == (length, 800)
+
+
+def test_what_trips_is_told_to_leave_for_that_reason() -> None:
+    site = Site().probed()
+    site.progress(6, 2, 1300)
+    assert site.router.book.request(RequestKey(6, 2)).reason == "tripped"
 
 
 def test_what_trips_waits_where_the_heavy_pool_is_full() -> None:

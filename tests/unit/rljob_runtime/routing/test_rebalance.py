@@ -176,7 +176,7 @@ def test_the_last_to_finish_never_finishes_later(
 def test_one_of_two_long_ones_goes_where_nothing_runs() -> None:
     site = Engines([[4000, 4000, 50, 50], []], cost=StepCost(0.01, 0.01))
     moves = levelled(site)
-    assert moves[0] in (Move(key(0), 1), Move(key(1), 1))
+    assert moves[0] in (Move(key(0), 1, reason="levelled"), Move(key(1), 1, reason="levelled"))
     assert max(ends(site, moves).values()) < 0.8 * max(ends(site, []).values())
 
 

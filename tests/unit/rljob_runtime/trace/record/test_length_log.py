@@ -11,6 +11,7 @@ import pytest
 from rljob_runtime.data.fingerprint import DataFingerprint
 from rljob_runtime.data.length_trace import LENGTHS_FILE, TraceHeader, read_length_trace
 from rljob_runtime.groups.responses import Response
+from rljob_runtime.routing.policy import Expectation
 from rljob_runtime.samples import FinishReason, Prompt, Span
 from rljob_runtime.trace.record.length_log import LengthLog
 from tests.support.disks import fill, small_disk
@@ -55,7 +56,7 @@ def test_a_line_says_what_became_of_a_response(tmp_path: Path) -> None:
     assert first == {
         "uid": 4, "index": 0, "response_tokens": 30, "epoch": 1, "row": 9, "prompt_tokens": 7,
         "finish": "stop", "engine": "heavy-1", "pool": "heavy", "begun": 1000.5, "seconds": 4.0, "moves": 2,
-        "version": 3,
+        "version": 3, "expected": None, "cut": None,
     }  # fmt: skip
     assert second == {**first, "index": 1, "response_tokens": 100, "finish": "length"}
 
@@ -157,3 +158,15 @@ def test_without_a_folder_nothing_is_recorded() -> None:
     lengths = LengthLog(None, HEADER)
     lengths.begin(nothing)
     record(lengths, 0, 1)
+
+
+def test_a_line_says_what_was_expected(tmp_path: Path) -> None:
+    lengths, expected = log(tmp_path), response(30)
+    expected.expect(Expectation(41.7, 80.2))
+    never_long = response(30)
+    never_long.expect(Expectation(41.7, float("inf")))
+    lengths.add(prompt(0), [expected, never_long])
+    lengths.flush()
+    _, *lines = [json.loads(line) for line in (tmp_path / LENGTHS_FILE).read_text().splitlines()]
+    assert [(line["expected"], line["cut"]) for line in lines] == [(42, 80), (42, None)]
+    assert read_length_trace(tmp_path / LENGTHS_FILE).tokens.tolist() == [[30, 30]]
