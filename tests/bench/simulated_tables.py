@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rljob_runtime.least_squares import fit_nonnegative
 from rljob_runtime.routing.cost import StepCost
 from rljob_runtime.routing.requests import EngineShape
 from rljob_runtime.simulate.batch import simulate_batch
-from rljob_runtime.simulate.least_squares import fit_nonnegative
 from rljob_runtime.simulate.outcome import Outcome
 from rljob_runtime.simulate.physics import Physics
 from rljob_runtime.simulate.workload import LengthModel, Workload

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from rljob_runtime.least_squares import explained, fit_nonnegative
 from rljob_runtime.routing.cost import StepCost
-from rljob_runtime.simulate.least_squares import explained, fit_nonnegative
 
 Floats = NDArray[np.float64]
 

@@ -14,7 +14,7 @@ import numpy as np
 import yaml
 
 from rljob_runtime.data.length_trace import LENGTHS_FILE, LengthTrace, LengthTraceError, read_length_trace
-from rljob_runtime.simulate.least_squares import fit_nonnegative
+from rljob_runtime.least_squares import fit_nonnegative
 from rljob_runtime.trace.analyse.event_files import Tally, read_steps
 from rljob_runtime.trace.forecast.engine_fit import Attempt, EngineFit, fit_engines
 from rljob_runtime.trace.record.event_log import EVENTS_FOLDER, Event

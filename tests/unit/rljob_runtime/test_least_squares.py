@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_runtime.simulate.least_squares import fit_nonnegative
+from rljob_runtime.least_squares import fit_nonnegative
 
 
 def test_constants_that_made_the_measurements_are_found_again() -> None:
