@@ -114,6 +114,10 @@ class Observer(Protocol):
         """Training stops, and goes on with the next `training`; `why`: what broke, in words."""
         ...
 
+    def step_begins(self) -> None:
+        """The trainer begins with a step, whose groups are complete."""
+        ...
+
     def step_done(
         self, metrics: Any, uids: Sequence[int], waiting_samples: int, version: int, seconds: float
     ) -> None:

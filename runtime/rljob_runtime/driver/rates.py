@@ -25,22 +25,24 @@ class Reading:
     """Response tokens in those steps."""
     trained_seconds: float = 0.0
     """Time that the trainer was at them."""
-    idle: Mapping[str, tuple[float, int]] = field(default_factory=dict)
-    """By pool: seconds that its engines had nothing to do, summed over them, and their number."""
+    pools: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """By pool: seconds that its engines were there, summed over all that there ever were, and those of them
+    in which they had nothing to do."""
 
 
 @dataclass(frozen=True)
 class Rates:
     """What the newest readings say; nothing where there is only one."""
 
+    seconds: float = 0.0
+    """The time that they are taken over."""
     tokens_per_second: float = 0.0
     steps_per_second: float = 0.0
     steady: bool = False
     """Whether the time of later steps may be told from it: there is more than a first step, or that one took
     so long that warming up is a small part of it."""
     busy: Mapping[str, float] = field(default_factory=dict)
-    """Busy share of each pool's time and of the trainer's, 0 to 1. A pool whose number of engines changed
-    within the window is left out: its idle time cannot be compared."""
+    """Busy share of each pool's time and of the trainer's, 0 to 1; without pools that had no engine."""
 
 
 class RateWindow:
@@ -74,16 +76,37 @@ class RateWindow:
         first, last = self._readings[0], self._readings[-1]
         # The clock may show the same time twice.
         elapsed = max(last.time - first.time, 1e-9)
-        busy = {}
-        for pool, (idle, engines) in last.idle.items():
-            idle_before, engines_before = first.idle.get(pool, (0.0, 0))
-            if engines and engines == engines_before:
-                # Cut to 0 to 1: an engine that was replaced has taken its idle time out of the sum.
-                busy[pool] = min(1.0, max(0.0, 1 - (idle - idle_before) / (elapsed * engines)))
-        busy["trainer"] = min(1.0, (last.trained_seconds - first.trained_seconds) / elapsed)
         return Rates(
+            seconds=elapsed,
             tokens_per_second=(last.tokens - first.tokens) / elapsed,
             steps_per_second=(last.steps - first.steps) / elapsed,
             steady=not self._warming_up or elapsed > WINDOW_SECONDS,
-            busy=busy,
+            busy=_shares(first, last),
         )
+
+    def busy(self, now: Reading) -> tuple[float, Mapping[str, float]]:
+        """Busy shares within a step: the time that they are of, in seconds, and the share of each pool and of
+        the trainer. The time begins with the readings in the window, so that the newest whole step is part of
+        it."""
+        if not self._readings:
+            return 0.0, {}
+        first = self._readings[0]
+        return now.time - first.time, _shares(first, now)
+
+
+def _shares(first: Reading, last: Reading) -> dict[str, float]:
+    """Busy share of each pool that had an engine between two readings, and of the trainer."""
+    busy = {}
+    for pool, (seconds, idle) in last.pools.items():
+        seconds_before, idle_before = first.pools.get(pool, (0.0, 0.0))
+        if seconds > seconds_before:
+            busy[pool] = _share(1 - (idle - idle_before) / (seconds - seconds_before))
+    # The clock may show the same time twice.
+    elapsed = max(last.time - first.time, 1e-9)
+    busy["trainer"] = _share((last.trained_seconds - first.trained_seconds) / elapsed)
+    return busy
+
+
+def _share(value: float) -> float:
+    """Cut to 0 to 1, for sums of seconds are not exact."""
+    return min(1.0, max(0.0, value))

@@ -111,7 +111,7 @@ class Session:
             self._loop = loop = TrainingLoop(
                 self._loop_settings, parts.trainer, parts.rollouter, self._recovery.controller, parts.sync,
                 self._recovery.ledger, parts.outbox, parts.events, parts.spawn, parts.activity,
-                self._step_done, self._checkpoint_written, parts.lengths.flush, parts.rewards.to_train,
+                self._step_done, self._checkpoint_written, parts.lengths.flush, self._step_begins,
             )  # fmt: skip
             # What was asked for while there was no loop.
             if parts.stop.asked or parts.placement.outdated:
@@ -129,6 +129,11 @@ class Session:
                 self._observer.interrupted("trainer lost", str(error))
                 first_step = (await self._recovery.trainer_lost(error)).step
                 self.checkpoint_step = first_step
+
+    def _step_begins(self, step: int, uids: tuple[int, ...], last: bool) -> None:
+        # First: it may refuse the step, which then does not begin.
+        self._parts.rewards.to_train(step, uids, last)
+        self._observer.step_begins()
 
     def _step_done(self, metrics: StepMetrics, uids: tuple[int, ...], seconds: float) -> None:
         parts = self._parts

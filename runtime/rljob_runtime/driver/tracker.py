@@ -6,7 +6,7 @@ the metrics.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +22,9 @@ from rljob_runtime.view.progress import Header, Progress
 
 _TREND_STEPS = 10
 """Steps in each of the two means whose difference is the trend, and in the closing line's mean."""
+
+_SHORTEST_SECONDS = 5.0
+"""Busy shares of less time than this say little: engines and trainer are just beginning."""
 
 
 class Tracker:
@@ -54,6 +57,8 @@ class Tracker:
         self._steps = 0
         self._tokens = 0
         self._trained_seconds = 0.0
+        self._step_began: float | None = None
+        """When the step began that the trainer is at; None while it is at none."""
         self._masked_steps = 0
         """Steps in which tokens could be masked."""
         self._masked_shares = 0.0
@@ -66,6 +71,7 @@ class Tracker:
         since = self._interruption
         # A trainer that dies while it is brought back has been away since the first time.
         self._interruption = Interruption(cause, since.time if since else self._clock(), why)
+        self._step_began = None
 
     def begin(self, step: int) -> None:
         """Trainer and engines are ready, and training begins, or goes on after an interruption, with `step`.
@@ -86,6 +92,19 @@ class Tracker:
         """The job has so many steps: fewer than at its beginning where groups of an epoch were refused."""
         self.progress = replace(self.progress, total_steps=total_steps)
 
+    def step_begins(self) -> None:
+        """The trainer begins with a step."""
+        self._step_began = self._clock()
+
+    def look(self) -> bool:
+        """See how busy the pools are within a step. Returns whether that can be told: not before training has
+        gone on for a few seconds."""
+        seconds, busy = self._window.busy(self._reading())
+        if seconds < _SHORTEST_SECONDS:
+            return False
+        self._load(busy, seconds)
+        return True
+
     def step_done(
         self,
         metrics: StepMetrics,
@@ -101,6 +120,7 @@ class Tracker:
         self._steps += 1
         self._tokens += metrics.response_tokens
         self._trained_seconds += seconds
+        self._step_began = None
         self._window.step_done(self._reading())
         self._rewards.append(metrics.reward_mean)
         rates = self._window.rates()
@@ -122,10 +142,10 @@ class Tracker:
             masked_share=masked.tokens if masked is not None else None,
             queue_depth=queue_depth,
             tokens_per_second=rates.tokens_per_second,
-            busy=dict(rates.busy),
             seconds_left=left / rates.steps_per_second if rates.steady else None,
             activity=None,
         )
+        self._load(rates.busy, rates.seconds)
         values: dict[str, Any] = msgspec.structs.asdict(metrics)
         if not self._with_kl:
             # 0 would look as if it had been measured.
@@ -158,13 +178,21 @@ class Tracker:
         """Write out the metrics."""
         self._log.close()
 
+    def _load(self, busy: Mapping[str, float], seconds: float) -> None:
+        running = {pool: use.running for pool, use in self._pool.use(self._clock()).items() if pool in busy}
+        self.progress = replace(
+            self.progress,
+            busy=dict(busy),
+            busy_seconds=seconds,
+            running=running,
+            waiting=self._pool.router.book.waiting,
+        )
+
     def _reading(self) -> Reading:
         now = self._clock()
-        idle: dict[str, tuple[float, int]] = {}
-        for slot in self._pool.slots:
-            seconds, engines = idle.get(slot.pool, (0.0, 0))
-            idle[slot.pool] = (seconds + slot.idle(now), engines + 1)
-        return Reading(now, self._steps, self._tokens, self._trained_seconds, idle)
+        pools = {pool: (use.seconds, use.idle) for pool, use in self._pool.use(now).items()}
+        at_it = 0.0 if self._step_began is None else now - self._step_began
+        return Reading(now, self._steps, self._tokens, self._trained_seconds + at_it, pools)
 
     def _trend(self) -> float:
         """Mean reward of the newer half of the newest steps less that of the older half."""

@@ -51,6 +51,8 @@ class EngineSlot:
     """Whether it gets requests now."""
     entered: bool = False
     """Whether it has joined at some time, so that requests may run on it."""
+    entered_at: float = 0.0
+    """When it joined first, in seconds of the pool's clock."""
     leaving: bool = False
     """Whether it is to go: it gets no requests any more, whatever else happens to it."""
     alive: bool = True
@@ -71,6 +73,10 @@ class EngineSlot:
         """All idle time so far, in seconds."""
         return self.idle_seconds + (0.0 if self.idle_since is None else now - self.idle_since)
 
+    def served(self, now: float) -> float:
+        """Time since it joined first, in seconds."""
+        return now - self.entered_at if self.entered else 0.0
+
     @property
     def shape(self) -> EngineShape:
         """What the router knows of it."""
@@ -80,6 +86,22 @@ class EngineSlot:
         """The id under which a response was submitted to it; None where it was not."""
         # Only where a response moves: a look at some hundred requests is cheaper than another table.
         return next((name for name, (submitted, _) in self.requests.items() if submitted == key), None)
+
+
+@dataclass(frozen=True)
+class PoolUse:
+    """What the engines of a pool have done since the job began."""
+
+    seconds: float = 0.0
+    """Time since each of them joined, until it was gone, summed over all that there ever were."""
+    idle: float = 0.0
+    """The part of it in which they had nothing to do."""
+    running: int = 0
+    """Requests placed on those that are there now."""
+
+    def with_engine(self, slot: EngineSlot, now: float, running: int) -> "PoolUse":
+        """The same with this engine's part, of which so many requests run."""
+        return PoolUse(self.seconds + slot.served(now), self.idle + slot.idle(now), self.running + running)
 
 
 class EnginePool:
@@ -112,6 +134,8 @@ class EnginePool:
         """Who waits for its request to be placed."""
         self._aborts: set[asyncio.Task[None]] = set()
         self._costs = MeasuredCosts()
+        self._gone: dict[str, PoolUse] = {}
+        """What engines that are gone have done, by pool."""
         self._listeners: list[Callable[[], None]] = []
 
     def listen(self, listener: Callable[[], None]) -> None:
@@ -135,7 +159,7 @@ class EnginePool:
         if slot.leaving or slot.joined or not slot.alive:
             return
         if not slot.entered:
-            slot.entered = True
+            slot.entered, slot.entered_at = True, self._clock()
             self._versions[slot.version] += 1
         slot.joined = True
         self._joined += 1
@@ -201,6 +225,13 @@ class EnginePool:
         have yet to join, for they join with the newest. None when none gets requests."""
         # Engines hold few different versions, however many engines there are.
         return min(self._versions) if self._joined else None
+
+    def use(self, now: float) -> dict[str, PoolUse]:
+        """What the engines of each pool have done until now."""
+        found = dict(self._gone)
+        for slot in self.slots:
+            found[slot.pool] = found.get(slot.pool, PoolUse()).with_engine(slot, now, slot.running)
+        return found
 
     @property
     def only_newcomers(self) -> bool:
@@ -353,6 +384,7 @@ class EnginePool:
         self.router.remove(slot.number)
         slot.alive = False
         slot.drained.set()
+        self._gone[slot.pool] = self._gone.get(slot.pool, PoolUse()).with_engine(slot, self._clock(), 0)
         self.slots.remove(slot)
         del self._by_number[slot.number]
         if slot.entered:

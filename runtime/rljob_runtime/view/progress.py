@@ -50,7 +50,13 @@ class Progress:
     queue_capacity: int | None = None
     tokens_per_second: float = 0.0
     busy: dict[str, float] = field(default_factory=dict)
-    """Busy share of each pool's time, 0 to 1."""
+    """Busy share of each pool's time and of the trainer's, 0 to 1; without pools that had no engine."""
+    busy_seconds: float = 0.0
+    """The time that the shares are of."""
+    running: dict[str, int] = field(default_factory=dict)
+    """Responses that the engines of each pool generate."""
+    waiting: int = 0
+    """Responses that are to be generated and that no engine has begun."""
     seconds_left: float | None = None
     """None as long as the time of a step is not known."""
     activity: str | None = None
@@ -163,6 +169,8 @@ def flow(progress: Progress) -> list[str]:
     for pool, share in progress.busy.items():
         parts.append(f"{pool} {share * 100:.0f} %{' busy' if first else ''}")
         first = False
+    if progress.running:
+        parts.append(f"requests {sum(progress.running.values())} running, {progress.waiting} waiting")
     if progress.seconds_left is not None:
         parts.append(f"left {duration(progress.seconds_left)}")
     return parts

@@ -176,6 +176,9 @@ class LosingSession:
         self.interruptions.append(cause)
         self.trains = False
 
+    def step_begins(self) -> None:
+        assert self.trains, "a step begins while training is interrupted"
+
     def step_done(self, metrics: Any, *_: object) -> None:
         assert self.trains, "a step between an interruption and the next beginning"
         self.rows.append(metrics.step)

@@ -5,9 +5,11 @@ import pytest
 from rljob_runtime.driver.rates import RateWindow, Reading
 
 
-def reading(time: float, steps: int, trained: float = 0.0, idle: float = 0.0, engines: int = 1) -> Reading:
-    """A step has 100 tokens."""
-    return Reading(time, steps, 100 * steps, trained, {"fast": (idle, engines)})
+def reading(
+    time: float, steps: int, trained: float = 0.0, idle: float = 0.0, there: float | None = None
+) -> Reading:
+    """A step has 100 tokens. `there`: seconds that engines were there; by default one, all the time."""
+    return Reading(time, steps, 100 * steps, trained, {"fast": (time if there is None else there, idle)})
 
 
 def window(begins: float, *steps: Reading) -> RateWindow:
@@ -54,12 +56,29 @@ def test_busy_shares_are_of_the_time_in_the_window() -> None:
     assert window(100.0, *steps).rates().busy == pytest.approx({"fast": 17 / 20, "trainer": 7.5 / 20})
 
 
-def test_a_pool_whose_size_changed_has_no_share_until_the_window_has_passed() -> None:
-    found = window(100.0, reading(110.0, 1), reading(120.0, 2), reading(130.0, 3, engines=2))
-    assert set(found.rates().busy) == {"trainer"}
-    for step in range(4, 8):
-        found.step_done(reading(130.0 + 20 * (step - 3), step, engines=2))
-    assert set(found.rates().busy) == {"fast", "trainer"}
+def test_a_pool_whose_size_changes_has_the_share_of_the_time_that_its_engines_had() -> None:
+    """One engine, idle for half of the time; from 20 s on a second one that is never idle."""
+    found = window(0.0, reading(10.0, 1, idle=5.0), reading(20.0, 2, idle=10.0))
+    assert found.rates().busy["fast"] == pytest.approx(0.5)
+    found.step_done(reading(30.0, 3, idle=15.0, there=40.0))
+    assert found.rates().busy["fast"] == pytest.approx(1 - 10 / 30)
+
+
+def test_a_pool_that_had_no_engine_has_no_share() -> None:
+    """It goes after 10 s."""
+    steps = [reading(5.0, 1), reading(15.0, 2, there=10.0), reading(100.0, 3, there=10.0)]
+    assert set(window(0.0, *steps[:2]).rates().busy) == {"fast", "trainer"}
+    assert set(window(0.0, *steps).rates().busy) == {"trainer"}
+
+
+def test_within_a_step_shares_are_of_the_newest_whole_step_and_the_time_since() -> None:
+    """Steps of 200 s, in half of which the trainer is at it and the engine idle. After the third one nothing
+    is trained, and the engine is busy."""
+    found = window(0.0, *(reading(200.0 * n, n, 100.0 * n, 100.0 * n) for n in (1, 2, 3)))
+    seconds, busy = found.busy(reading(800.0, 3, 300.0, 300.0))
+    assert seconds == 400.0
+    assert busy == pytest.approx({"fast": 0.75, "trainer": 0.25})
+    assert RateWindow().busy(reading(10.0, 0)) == (0.0, {})
 
 
 def test_an_interruption_counts_in_no_rate() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rljob_runtime.rollout.pool import EngineSlot
+from rljob_runtime.rollout.pool import EngineSlot, PoolUse
 from rljob_runtime.trace.record.event_log import EventLog
 from tests.support.simulated.pool_site import PoolSite, RecordingEngine, virtual
 
@@ -297,5 +297,35 @@ def test_listeners_hear_of_what_may_make_room() -> None:
             act()
             heard += 1
             assert site.changes == heard
+
+    virtual(main())
+
+
+def test_the_use_of_a_pool_counts_engines_that_are_gone() -> None:
+    """Of two engines one is busy for its 10 s, then it is lost; the other one never is."""
+
+    async def main() -> None:
+        site = PoolSite(1, 0)
+        gone, _ = site.slots
+        await site.place(1)
+        await asyncio.sleep(10)
+        site.pool.lost(gone, "killed")
+        await asyncio.sleep(20)
+        use = site.pool.use(asyncio.get_running_loop().time())
+        assert use == {"fast": PoolUse(seconds=10.0 + 30.0, idle=30.0, running=0)}
+
+    virtual(main())
+
+
+def test_an_engine_counts_from_when_it_joins() -> None:
+    async def main() -> None:
+        site = PoolSite(2, joined=False)
+        await asyncio.sleep(100)
+        site.pool.join(site.slots[0])
+        await asyncio.sleep(5)
+        await site.place(1)
+        await asyncio.sleep(5)
+        use = site.pool.use(asyncio.get_running_loop().time())
+        assert use == {"fast": PoolUse(seconds=10.0, idle=5.0, running=1)}
 
     virtual(main())
