@@ -33,6 +33,7 @@ PRINTER_COLUMNS: list[Schema] = [
         {"name": title, "type": "string", "jsonPath": f'.status.pools[?(@.name=="{pool}")].summary'}
         for title, pool in (("Trainer", "trainer"), ("Fast", "fastRollout"), ("Heavy", "heavyRollout"))
     ),
+    {"name": "Busy", "type": "string", "jsonPath": ".status.training.load.summary"},
     {"name": "Step", "type": "string", "jsonPath": ".status.training.progress"},
     {"name": "Reward", "type": "number", "jsonPath": ".status.training.reward"},
     {"name": "Restarts", "type": "integer", "jsonPath": ".status.restarts"},

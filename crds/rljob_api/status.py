@@ -33,6 +33,34 @@ class CheckpointStatus(Model):
     """Its folder, as the pods see it."""
 
 
+class PoolLoad(Model):
+    """What a pool has been doing."""
+
+    list_key: ClassVar[str] = "name"
+
+    name: Literal["trainer", "fastRollout", "heavyRollout"]
+    """Which pool."""
+    busy_percent: int | None = Field(default=None, ge=0, le=100)
+    """Share of the time in `windowSeconds` in which it had something to do: of a rollout pool the mean over
+    its engines, of the trainer the time that it was at steps. None for a pool that had no engine then."""
+    running: int | None = Field(default=None, ge=0)
+    """Responses that its engines generate now; none for the trainer."""
+
+
+class LoadStatus(Model):
+    """How busy the pools are."""
+
+    window_seconds: int = Field(default=0, ge=0)
+    """The time that the shares are of: the newest minute of training, and the newest whole step where that
+    took longer."""
+    pools: list[PoolLoad] = Field(default_factory=list, max_length=3)
+    """Pool by pool."""
+    waiting: int = Field(default=0, ge=0)
+    """Responses that are to be generated and that no engine has begun now."""
+    summary: str = ""
+    """Busy percent of `trainer/fast/heavy`, for the printer column; a pool without a share has `-`."""
+
+
 class TrainingStatus(Model):
     """Progress, and answers to what the spec asks of the runtime; written by the driver alone."""
 
@@ -56,6 +84,9 @@ class TrainingStatus(Model):
     """Samples that wait in the queue."""
     progress: str = ""
     """`step/totalSteps`, for the printer column."""
+    load: LoadStatus | None = None
+    """How busy the pools are. Told with every step; within a step once a minute at most, and only where it is
+    noticeably different. None while nothing is trained."""
     checkpoint: CheckpointStatus | None = None
     """The newest checkpoint."""
     released: list[str] = Field(default_factory=list, max_length=4096)

@@ -1,6 +1,7 @@
 """`rljob drive` from the API server to its exit code, on a Ray cluster of several nodes."""
 
 import json
+import re
 import signal
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from tools.cluster import Cluster
 
 pytestmark = pytest.mark.timeout(600)
 
+BUSY = re.compile(r" \d+/\d+/- ")
+"""Busy shares of trainer and fast pool, where there is no heavy one."""
 POOLS = {"trainer": {"replicas": 1}, "fastRollout": {"replicas": 1}}
 
 
@@ -53,9 +56,14 @@ def test_a_suspended_job_goes_on_where_it_was(
         pods.add(pool)
     with driven(cluster, namespace, pods, tmp_path, paced(tmp_path, steps, POOLS)) as run:
         run.wait_for_step(2)
+        load = run.wait_for(lambda training: training.get("load"), "how busy the pools are")["load"]
+        assert [pool["name"] for pool in load["pools"]] == ["trainer", "fastRollout"]
+        assert all(0 <= pool["busyPercent"] <= 100 for pool in load["pools"])
+        assert BUSY.search(run.cluster.kubectl("get", "rlj", "-n", namespace))
         run.ask(suspend=True)
         assert run.end() == 130, run.said
         training = run.training
+        assert "load" not in training
         assert training["suspendedAtStep"] == len(run.trained()) == training["checkpoint"]["step"]
         assert not training.get("completed")
         assert not run.termination_log.exists()

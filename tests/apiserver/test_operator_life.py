@@ -34,7 +34,12 @@ def running(client):
 
 class TestStart:
     def test_a_job_runs_and_says_so(self, running):
-        running.report(reward=0.5)
+        pools = [
+            {"name": "trainer", "busyPercent": 88},
+            {"name": "fastRollout", "busyPercent": 93, "running": 12},
+        ]
+        load = {"windowSeconds": 60, "pools": pools, "waiting": 4, "summary": "88/93/-"}
+        running.report(reward=0.5, load=load)
         running.wait(lambda job: job["status"].get("training"), "training")
         seen = running.columns()
         age = seen.pop("AGE")
@@ -45,6 +50,7 @@ class TestStart:
             "TRAINER": "1/1",
             "FAST": "2/2",
             "HEAVY": "0/0",
+            "BUSY": "88/93/-",
             "STEP": "3/4",
             "REWARD": "0.5",
             "RESTARTS": "0",

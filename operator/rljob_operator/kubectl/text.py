@@ -5,7 +5,7 @@ Guarantees: a job in any state, also one without a status, gives lines; nothing 
 
 from datetime import datetime
 
-from rljob_api.status import Condition, Status, TrainingStatus
+from rljob_api.status import Condition, LoadStatus, Status, TrainingStatus
 from rljob_operator.plan.observed import GROUPS
 from rljob_operator.plan.times import moment
 
@@ -36,7 +36,18 @@ def training(progress: TrainingStatus) -> list[str]:
     second += [f"queue {progress.queue_depth}", f"tokens/s {progress.tokens_per_second:,.0f}"]
     if progress.checkpoint is not None:
         second.append(f"checkpoint {progress.checkpoint.step}")
-    return ["   ".join(first), "   ".join(second)]
+    lines = ["   ".join(first), "   ".join(second)]
+    return lines if progress.load is None else [*lines, busy(progress.load)]
+
+
+def busy(load: LoadStatus) -> str:
+    """How busy the pools are, in one line."""
+    parts = []
+    for pool in load.pools:
+        share = "–" if pool.busy_percent is None else f"{pool.busy_percent} %"
+        running = "" if pool.running is None else f", {pool.running} running"
+        parts.append(f"{GROUPS[pool.name]} {share}{running}")
+    return f"busy in {load.window_seconds} s: " + "   ".join([*parts, f"{load.waiting} waiting"])
 
 
 def condition(entry: Condition, now: datetime) -> str:

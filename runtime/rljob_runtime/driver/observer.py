@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rljob_runtime.driver.assemble import JobInputs
 from rljob_runtime.driver.ending import ReportWriter, export_model
+from rljob_runtime.driver.load_watch import LoadWatch
 from rljob_runtime.driver.parts import Parts
 from rljob_runtime.driver.tracker import Tracker
 from rljob_runtime.trace.record.metrics_log import MetricsLog
@@ -30,6 +31,8 @@ class RunObserver:
         self._view = view
         self._report = report
         self._parts: Parts | None = None
+        self._load_watch: LoadWatch | None = None
+        self._watching: asyncio.Task[None] | None = None
 
     def begins(self, parts: Parts, first_step: int) -> None:
         """The job begins with this step, or goes on from it."""
@@ -40,6 +43,8 @@ class RunObserver:
             settings.capacity_samples, with_kl=self._inputs.job.spec.training.algorithm.kl is not None,
         )  # fmt: skip
         parts.site.draft.progress(self.tracker.progress)
+        self._load_watch = LoadWatch(self.tracker, parts.site.draft, self._view, time.monotonic)
+        self._watching = parts.spawn(self._load_watch.run())
 
     def training(self, step: int) -> None:
         """Trainer and engines are ready: training begins, or goes on after an interruption, with `step`."""
@@ -51,23 +56,37 @@ class RunObserver:
         assert self.tracker is not None, "`begins` comes first"
         self.tracker.interrupted(cause, why)
 
+    def step_begins(self) -> None:
+        """The trainer begins with a step."""
+        assert self.tracker is not None, "`begins` comes first"
+        self.tracker.step_begins()
+
     def step_done(
         self, metrics: StepMetrics, uids: Sequence[int], waiting_samples: int, version: int, seconds: float
     ) -> None:
         """A step is trained."""
         assert self.tracker is not None and self._parts is not None, "`begins` comes first"
+        assert self._load_watch is not None
         counts = self._parts.rollouter.counts
         self.tracker.planned(metrics.step + 1 + self._parts.rollouter.steps_left)
         self.tracker.step_done(metrics, uids, waiting_samples, version, seconds, counts)
         self._parts.site.draft.progress(self.tracker.progress)
+        self._load_watch.told()
         self._view.update(self.tracker.progress)
 
     def trained(self) -> None:
         """Make what the run leaves behind, while its parts are taken down."""
+        self._nothing_is_trained()
         self._report.start()
         self.export = asyncio.create_task(export_model(self._inputs.options.folder, self._inputs.checkpoints))
 
     def close(self) -> None:
-        """Close the metrics."""
+        """Close the metrics; the status says nothing of busy pools, however the job ended."""
+        self._nothing_is_trained()
         if self.tracker is not None:
             self.tracker.close()
+
+    def _nothing_is_trained(self) -> None:
+        if self._watching is not None and self._parts is not None:
+            self._watching.cancel()
+            self._parts.site.draft.trains_no_more()

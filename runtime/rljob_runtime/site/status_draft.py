@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from rljob_api.status import CheckpointStatus, StalenessStatus, TrainingStatus
+from rljob_runtime.site.load import load_of, worth_telling
 from rljob_runtime.view.progress import Progress
 
 
@@ -70,7 +71,18 @@ class StatusDraft:
             staleness=staleness,
             tokens_per_second=round(progress.tokens_per_second, 1),
             queue_depth=progress.queue_depth,
+            load=load_of(progress),
         )
+
+    def load(self, progress: Progress) -> bool:
+        """Report how busy the pools are, where nothing else is new: as far as it is worth a write. Returns
+        whether it is."""
+        found = load_of(progress)
+        return worth_telling(self._training.load, found) and self._set(load=found)
+
+    def trains_no_more(self) -> None:
+        """Nothing is trained any more, and no pool is busy."""
+        self._set(load=None)
 
     def checkpoint(self, step: int, path: str) -> None:
         """The checkpoint of `step` steps is whole."""

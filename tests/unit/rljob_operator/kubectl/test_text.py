@@ -59,6 +59,24 @@ def test_masked_tokens_are_shown_where_steps_do_not_wait():
     assert any("staleness 2.0 mean, 11 max   masked 16 %" in line for line in shown)
 
 
+def test_busy_pools_are_named():
+    load = {
+        "windowSeconds": 61,
+        "pools": [
+            {"name": "trainer", "busyPercent": 88},
+            {"name": "fastRollout", "busyPercent": 93, "running": 120},
+            {"name": "heavyRollout", "running": 0},
+        ],
+        "waiting": 8,
+        "summary": "88/93/-",
+    }
+    training = {"attempt": 1, "step": 3, "totalSteps": 4, "weightVersion": 2, "load": load}
+    shown = text.whole("ml", "math", status(phase="Running", training=training), NOW)
+    assert shown[3] == (
+        "busy in 61 s: trainer 88 %   fast-rollout 93 %, 120 running   heavy-rollout –, 0 running   8 waiting"
+    )
+
+
 @pytest.mark.parametrize(
     ("seconds", "shown"), [(-1, "0s"), (0, "0s"), (59.9, "59s"), (60, "1m"), (7200, "2h"), (1e6, "11d")]
 )

@@ -222,6 +222,29 @@ def test_the_share_of_masked_tokens_stands_in_the_status_where_there_is_one() ->
     assert staleness is not None and staleness.masked == 0.162
 
 
+def test_busy_pools_stand_in_the_status_until_nothing_is_trained() -> None:
+    busy = replace(PROGRESS, busy={"fast": 0.93, "trainer": 0.88}, running={"fast": 12}, busy_seconds=60.0)
+    draft = StatusDraft(attempt=1)
+    draft.progress(busy)
+    load = TrainingStatus.model_validate(draft.training | {"time": "2026-01-01T00:00:00Z"}).load
+    assert load is not None and load.summary == "88/93/-"
+    draft.trains_no_more()
+    assert "load" not in draft.training
+
+
+def test_a_job_in_a_long_step_writes_only_what_is_noticeable() -> None:
+    async def script(draft: StatusDraft, reporter: Reporter) -> None:
+        for percent in range(80, 100):
+            draft.load(replace(PROGRESS, busy={"fast": percent / 100, "trainer": 0.5}))
+            await asyncio.sleep(60)
+
+    client = Client()
+    reporting(client, script)
+    summaries = [written["load"]["summary"] for _, written in client.written[1:]]
+    assert summaries == ["50/85/-", "50/90/-", "50/95/-"]
+    assert client.written[0][1]["load"]["summary"] == "50/80/-"
+
+
 async def test_what_is_applied_names_the_object_and_its_fields_alone() -> None:
     async with serving(reply()) as server, ApiClient(server.credentials()) as client:
         draft = StatusDraft(attempt=1)
