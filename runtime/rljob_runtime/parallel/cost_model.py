@@ -9,11 +9,13 @@ T are the pass's tokens and S is the sum of the squares of its samples' lengths 
 all before it, in its own sample). The last two terms are what sharing costs: latencies of collectives; and
 volume of keys and values, together with attention kernels that get less efficient as their pieces shrink.
 Each is a number of its own for every degree, for groups of 8 and of 16 ranks can have different links between
-them. So a pass costs a constant and a share for each sample. Pure.
+them. So a pass costs a constant and a share for each sample.
+
+A table of what was measured corrects the shares of samples by their length. Pure.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +46,28 @@ class ModelShape:
 
 
 @dataclass(frozen=True)
+class CostTable:
+    """By what the formula's seconds of a sample are multiplied, as measured at some lengths."""
+
+    entries: Mapping[int, tuple[tuple[float, float], ...]] = field(default_factory=dict)
+    """For each degree lengths in tokens, ascending, with their factors. Between two lengths the factor is
+    interpolated, beyond the first and last it stays; a degree without entries has 1."""
+
+    def factors(self, lengths: Ints, degree: int) -> Floats:
+        """The factor of each sample."""
+        rows = self.entries.get(degree, ())
+        if not rows:
+            return np.ones(len(lengths))
+        at, factor = np.array(rows).T
+        tokens = np.clip(lengths, at[0], at[-1])
+        above = np.clip(np.searchsorted(at, tokens), 1, len(at) - 1) if len(at) > 1 else 0
+        below = np.maximum(0, above - 1)
+        span = np.maximum(at[above] - at[below], 1e-9)
+        share = np.clip((tokens - at[below]) / span, 0.0, 1.0)
+        return np.asarray(factor[below] + share * (factor[above] - factor[below]), dtype=np.float64)
+
+
+@dataclass(frozen=True)
 class CostModel:
     """The constants of a device and a model; all in seconds. The tuples have an entry for each degree: 1, 2,
     4, and so on; the first is 0, and degrees beyond the last have the last one's."""
@@ -56,6 +80,7 @@ class CostModel:
     shared_pass: tuple[float, ...] = (0.0,)
     shared_token: tuple[float, ...] = (0.0,)
     """For a token of the whole pass."""
+    table: CostTable = CostTable()
 
     @classmethod
     def prior(cls, shape: ModelShape, largest_degree: int) -> "CostModel":
@@ -88,7 +113,8 @@ class CostModel:
         """Seconds that each sample adds to a pass that `degree` ranks share, with its padding."""
         tokens = padded(lengths, degree).astype(np.float64)
         own = self.per_token * tokens + self.per_square * (tokens * tokens)
-        return own / degree + _of(self.shared_token, degree) * tokens
+        formula = own / degree + _of(self.shared_token, degree) * tokens
+        return formula * self.table.factors(lengths, degree)
 
     def seconds(self, lengths: Sequence[int], degree: int = 1) -> float:
         """Seconds of a pass with samples of these lengths."""
