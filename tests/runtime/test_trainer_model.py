@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 
 from rljob_runtime.job_errors import UnsupportedModel
+from rljob_runtime.trainer.distribution import Distribution, restrict
 from rljob_runtime.trainer.model import load_policy, save_initial_model
 from rljob_runtime.trainer.packing import pack
-from rljob_runtime.trainer.policy import Distribution, Policy, restrict
+from rljob_runtime.trainer.policy import Policy
 from tests.support.runtime.tiny_models import VOCABULARY, Family, tiny_model
 from tests.support.runtime.trainer_ranks import trainer_job
 

@@ -4,7 +4,8 @@ Guarantees: every model that takes its attention from transformers' registry get
 it is given; a model that asks for more than a layout computes is refused.
 """
 
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
@@ -33,6 +34,10 @@ class Layout(Protocol):
         `window - 1` tokens before it. `module` is the model's attention layer.
         """
         ...
+
+
+LayOut: TypeAlias = Callable[[Sequence[int], torch.device], Layout]
+"""Makes the layout of samples of these lengths, one after the other."""
 
 
 def register_attention() -> None:

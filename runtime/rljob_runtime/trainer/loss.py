@@ -32,8 +32,9 @@ class Tokens:
     advantages: Tensor
     responses: Tensor
     """Index of each token's response in the micro-batch, int64, ascending."""
-    entropy: Tensor
-    """Entropy, in nats, of the distribution that the token was drawn from, under the trained weights."""
+    entropy: Tensor | None
+    """Entropy, in nats, of the distribution that the token was drawn from, under the trained weights; for the
+    entropy bonus."""
     proximal: Tensor | None = None
     """Log-probabilities under the weights at the beginning of the step; for decoupled_clip."""
     reference: Tensor | None = None
@@ -64,6 +65,8 @@ def token_loss(algorithm: Algorithm, tokens: Tokens) -> TokenLoss:
         kl = kl_penalty(algorithm.kl.estimator, tokens.new, tokens.reference)
         total = total + algorithm.kl.coefficient * kl
     if algorithm.entropy_coefficient > 0:
+        if tokens.entropy is None:
+            raise ValueError("an entropy bonus needs the entropies")
         total = total - algorithm.entropy_coefficient * tokens.entropy
     return TokenLoss(total, policy.detach(), kl.detach(), clipped, importance)
 
@@ -147,9 +150,9 @@ def _importance(clip: DecoupledClip, log_ratio: Tensor, responses: Tensor) -> Te
     """Detached weight of each token that corrects for the engines' distribution."""
     log_ratio = log_ratio.detach()
     if clip.level == "sequence" and len(responses):
-        # The log-ratio of a whole response is the sum over its tokens. `responses` ascends: its last entry
-        # tells how many there are.
-        sums = torch.zeros(int(responses[-1]) + 1, dtype=log_ratio.dtype, device=log_ratio.device)
+        # The log-ratio of a whole response is the sum over its tokens. There are no more responses than
+        # tokens: how many exactly is on the device, which would have to be waited for.
+        sums = torch.zeros_like(log_ratio)
         log_ratio = sums.index_add(0, responses, log_ratio)[responses]
     weight = _ratio(log_ratio)
     if clip.outside == "truncate":

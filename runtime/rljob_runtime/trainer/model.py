@@ -15,7 +15,8 @@ import torch
 from rljob_api import RLJob
 from rljob_runtime.job_errors import UnsupportedModel
 from rljob_runtime.trainer.attention import ATTENTION, register_attention
-from rljob_runtime.trainer.policy import Distribution, Policy
+from rljob_runtime.trainer.distribution import Distribution
+from rljob_runtime.trainer.policy import Policy
 from rljob_runtime.weights.contents import TIED_HEAD, Shapes, tensor_shapes
 from rljob_runtime.weights.model_files import loading
 

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rljob_runtime.trainer.attention import Layout
+from rljob_runtime.trainer.attention import LayOut, Layout
 from rljob_runtime.trainer.rectangles import Rectangles
 
 
@@ -45,9 +45,12 @@ class Packed:
 
 
 def pack(
-    prompts: Sequence[NDArray[np.int32]], responses: Sequence[NDArray[np.int32]], device: torch.device
+    prompts: Sequence[NDArray[np.int32]],
+    responses: Sequence[NDArray[np.int32]],
+    device: torch.device,
+    lay_out: LayOut = Rectangles.of,
 ) -> Packed:
-    """Pack samples, each a prompt with its response; neither may be empty."""
+    """Pack samples, each a prompt with its response; neither may be empty. `lay_out` makes the layout."""
     lengths = [len(prompt) + len(response) for prompt, response in zip(prompts, responses, strict=True)]
     starts = np.cumsum([0, *lengths[:-1]])
     # The logits at a position are those of the token after it.
@@ -66,5 +69,5 @@ def pack(
         predicting=tensor(np.concatenate(predicting)),
         targets=tensor(np.concatenate(responses)),
         lengths=tensor(np.array([len(response) for response in responses])),
-        layout=Rectangles.of(lengths, device),
+        layout=lay_out(lengths, device),
     )

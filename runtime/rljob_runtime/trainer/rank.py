@@ -4,6 +4,7 @@ Guarantees: every method is called on all ranks together, with the same argument
 weights. Nothing here knows Ray.
 """
 
+import logging
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -19,11 +20,12 @@ from rljob_runtime.engines.protocol import WeightRef
 from rljob_runtime.samples import Group
 from rljob_runtime.trace.record.event_log import EventLog
 from rljob_runtime.trainer import checkpoint_tensors
+from rljob_runtime.trainer.attention_choice import Heads, choose_attention
+from rljob_runtime.trainer.distribution import Distribution
 from rljob_runtime.trainer.model import load_policy
 from rljob_runtime.trainer.optim import ScheduledAdamW
 from rljob_runtime.trainer.outline import GroupsMissing
 from rljob_runtime.trainer.phases import Phases
-from rljob_runtime.trainer.policy import Distribution
 from rljob_runtime.trainer.sharding import shard, whole_weights
 from rljob_runtime.trainer.share import share_outlines
 from rljob_runtime.trainer.step import StepRunner
@@ -34,6 +36,8 @@ from rljob_runtime.weights.write import write_weights
 
 _LEAST_WAIT_SECONDS = 900.0
 """The ranks wait for one another so long at least: rank 0 may wait for the queue meanwhile."""
+
+log = logging.getLogger(__name__)
 
 
 class TrainerWorker:
@@ -99,8 +103,17 @@ class TrainerWorker:
             reference = load_policy(self._model_folder, distribution, self._dtype).requires_grad_(False)
             reference = shard(reference, self._device, self._dtype)
         self._optimizer = ScheduledAdamW(self._policy.parameters(), training.optimizer, self._total_updates)
+        heads = Heads.of(self._policy.model.config.get_text_config())
+        attention = choose_attention(self._device, self._dtype, heads)
+        log.info("attention: %s (%s)", attention.name, attention.why)
         self._steps = StepRunner(
-            self._job, self._policy, reference, self._optimizer, self._device, self._phases
+            self._job,
+            self._policy,
+            reference,
+            self._optimizer,
+            self._device,
+            self._phases,
+            attention.lay_out,
         )
         self.shapes = tensor_shapes(self._model_folder)
 

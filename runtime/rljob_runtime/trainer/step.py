@@ -24,13 +24,16 @@ from rljob_runtime.groups.staleness import Bound
 from rljob_runtime.job_errors import TrainingDiverged
 from rljob_runtime.parallel.microbatch import MicroBatch, plan_micro_batches
 from rljob_runtime.samples import Group
+from rljob_runtime.trainer.attention import LayOut
 from rljob_runtime.trainer.batch import Response, describe, responses_of
+from rljob_runtime.trainer.log_probs import Entropy
 from rljob_runtime.trainer.loss import Tokens, token_loss, token_weights
 from rljob_runtime.trainer.optim import ScheduledAdamW
 from rljob_runtime.trainer.outline import GroupOutline
 from rljob_runtime.trainer.packing import Packed, pack
 from rljob_runtime.trainer.phases import Phases
 from rljob_runtime.trainer.policy import Policy
+from rljob_runtime.trainer.rectangles import Rectangles
 from rljob_runtime.trainer.share import Content, Key, share_contents
 from rljob_runtime.trainer.step_metrics import StepMetrics
 from rljob_runtime.trainer.tally import Tally, Totals
@@ -68,15 +71,18 @@ class StepRunner:
         optimizer: ScheduledAdamW,
         device: torch.device,
         phases: Phases,
+        lay_out: LayOut = Rectangles.of,
     ) -> None:
-        """`reference` is None where the algorithm has no KL penalty."""
+        """`reference` is None where the algorithm has no KL penalty; `lay_out` makes layouts."""
         self._training = job.spec.training
         self._policy = policy
         self._reference = reference
         self._optimizer = optimizer
         self._device = device
         self._phases = phases
+        self._lay_out = lay_out
         self._bound = Bound.of(self._training)
+        self._entropy: Entropy = "gradient" if self._training.algorithm.entropy_coefficient > 0 else "value"
 
     def run(
         self, step: int, version: int, outlines: Sequence[GroupOutline], groups: Sequence[Group]
@@ -149,6 +155,7 @@ class StepRunner:
             [np.concatenate([each.prompt, each.tokens[:start]]) for each, start in pairs],
             [each.tokens[start:] for each, start in pairs],
             self._device,
+            self._lay_out,
         )
         # Copied, for decoded arrays are views of the frame that came, and torch wants memory that can be
         # written to.
@@ -175,11 +182,11 @@ class StepRunner:
         if self._training.algorithm.policy_loss.decoupled_clip is not None:
             for micro_batch in (each for batch in work[1:] for each in batch):
                 with self._phases.span("forward", step, tokens=micro_batch.packed.size, why="proximal"):
-                    micro_batch.proximal, _ = self._policy(micro_batch.packed)
+                    micro_batch.proximal = self._policy(micro_batch.packed, "none").log_probs
         if self._reference is not None:
             for micro_batch in (each for batch in work for each in batch):
                 with self._phases.span("reference_forward", step, tokens=micro_batch.packed.size):
-                    micro_batch.reference, _ = self._reference(micro_batch.packed)
+                    micro_batch.reference = self._reference(micro_batch.packed, "none").log_probs
 
     def _update(self, step: int, batch: Sequence[MicroBatchWork], tally: Tally) -> None:
         for micro_batch in batch:
@@ -201,7 +208,7 @@ class StepRunner:
 
     def _loss(self, work: MicroBatchWork, tally: Tally) -> Tensor:
         """The micro-batch's share of the batch's loss."""
-        new, entropy = self._policy(work.packed)
+        new, entropy = self._policy(work.packed, self._entropy)
         before = work.proximal if work.proximal is not None else new.detach()
         responses = work.packed.responses
         tokens = Tokens(new, work.engine, work.advantages, responses, entropy, before, work.reference)

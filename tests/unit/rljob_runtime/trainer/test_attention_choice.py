@@ -1,0 +1,75 @@
+"""Which attention a model gets, and that it is right."""
+
+import pytest
+import torch
+import transformers
+
+from rljob_runtime.trainer import attention_choice
+from rljob_runtime.trainer.attention import LayOut
+from rljob_runtime.trainer.attention_choice import Heads, choose_attention, difference
+from rljob_runtime.trainer.rectangles import Rectangles
+from rljob_runtime.trainer.varlen import Varlen
+
+CPU = torch.device("cpu")
+HEADS = Heads(4, 2, 32, (8,))
+gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+
+
+def test_a_cpu_has_rectangles() -> None:
+    choice = choose_attention(CPU, torch.bfloat16, HEADS)
+    assert (choice.name, choice.why) == ("rectangles", "a cpu has no other")
+
+
+def with_kernel(monkeypatch: pytest.MonkeyPatch, kernel: LayOut) -> None:
+    monkeypatch.setattr(attention_choice, "_kernel_of", lambda device: ("varlen", kernel))
+
+
+def test_a_kernel_that_is_right_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_kernel(monkeypatch, Rectangles.of)
+    assert choose_attention(CPU, torch.bfloat16, HEADS).name == "varlen"
+    assert choose_attention(CPU, torch.bfloat16, HEADS, "rectangles").name == "rectangles"
+    other = choose_attention(CPU, torch.float32, HEADS)
+    assert (other.name, other.why) == ("rectangles", "kernels of cpu do not take torch.float32")
+
+
+class _NoWindow(Rectangles):
+    """A kernel that ignores windows."""
+
+    def attend(self, module, query, key, value, scaling, window):  # type: ignore[no-untyped-def]
+        return super().attend(module, query, key, value, scaling, None)
+
+
+def test_a_kernel_that_is_wrong_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_kernel(monkeypatch, _NoWindow.of)
+    choice = choose_attention(CPU, torch.bfloat16, HEADS)
+    assert choice.name == "rectangles"
+    assert "from those of float32 (window: 8)" in choice.why
+    assert choose_attention(CPU, torch.bfloat16, Heads(4, 2, 32)).name == "varlen", "no layer has a window"
+
+
+def test_a_kernel_that_raises_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    # There is no FlashAttention on a CPU.
+    with_kernel(monkeypatch, Varlen.of)
+    choice = choose_attention(CPU, torch.bfloat16, HEADS)
+    assert choice.name == "rectangles"
+    assert choice.why.startswith("the kernel of cpu does not serve: ")
+
+
+def test_heads_of_a_model() -> None:
+    qwen = transformers.Qwen3Config(num_attention_heads=16, num_key_value_heads=8, head_dim=128)
+    assert Heads.of(qwen) == Heads(16, 8, 128)
+    llama = transformers.LlamaConfig(num_attention_heads=8, hidden_size=512)
+    assert Heads.of(llama) == Heads(8, 8, 64)
+    sliding = transformers.Qwen3Config(
+        num_attention_heads=8, num_key_value_heads=2, head_dim=64, use_sliding_window=True, sliding_window=512
+    )
+    assert Heads.of(sliding) == Heads(8, 2, 64, (512,))
+
+
+@gpu
+@pytest.mark.parametrize("heads", [Heads(4, 4, 64), Heads(16, 8, 128, (16,)), Heads(6, 2, 96, (1,))])
+def test_varlen_on_a_gpu(heads: Heads) -> None:
+    device = torch.device("cuda")
+    for window in (None, *heads.windows):
+        assert difference(Varlen.of, device, torch.bfloat16, heads, window) < 0.02
+    assert choose_attention(device, torch.bfloat16, heads).name == "varlen"

@@ -1,0 +1,153 @@
+"""Log-probabilities and entropies without the logits of all tokens, against the plain form."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from rljob_runtime.trainer import log_probs
+from rljob_runtime.trainer.distribution import Distribution
+from rljob_runtime.trainer.log_probs import Scores, Scoring, plain_scores, scores
+
+TOKENS, WIDTH, VOCABULARY = 23, 12, 40
+DISTRIBUTIONS = {
+    "plain": Distribution(),
+    "temperature": Distribution(0.7),
+    "top-k": Distribution(1.3, top_k=5),
+    "top-p": Distribution(0.9, top_p=0.8),
+    "all": Distribution(0.6, top_k=9, top_p=0.9),
+}
+
+
+class Inputs:
+    """Hidden states, a head and what was drawn, the same at each call."""
+
+    def __init__(self, dtype: torch.dtype, bias: bool = False) -> None:
+        torch.manual_seed(3)
+        self.hidden = torch.randn(TOKENS, WIDTH, dtype=torch.float64).to(dtype).requires_grad_()
+        self.weight = torch.randn(VOCABULARY, WIDTH, dtype=torch.float64).to(dtype).requires_grad_()
+        self.bias = torch.randn(VOCABULARY, dtype=torch.float64).to(dtype).requires_grad_() if bias else None
+        self.targets = torch.randint(VOCABULARY, (TOKENS,))
+        self.slopes = torch.randn(2, TOKENS, dtype=torch.float64)
+
+    def gradients(self, found: Scores, entropy: bool) -> list[Tensor]:
+        """Of a sum of both, weighed unlike from token to token."""
+        total = (found.log_probs * self.slopes[0]).sum()
+        if entropy:
+            assert found.entropies is not None
+            total = total + (found.entropies * self.slopes[1]).sum()
+        inputs = [each for each in (self.hidden, self.weight, self.bias) if each is not None]
+        return list(torch.autograd.grad(total, inputs))
+
+
+def both(inputs: Inputs, how: Scoring) -> tuple[Scores, Scores]:
+    found = scores(inputs.hidden, inputs.weight, inputs.bias, inputs.targets, how)
+    plain = plain_scores(functional.linear(inputs.hidden, inputs.weight, inputs.bias), inputs.targets, how)
+    return found, plain
+
+
+@pytest.mark.parametrize("rows", [1, 5, TOKENS, 1000])
+@pytest.mark.parametrize("entropy", ["none", "value", "gradient"])
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_values_and_gradients_are_those_of_the_plain_form(
+    monkeypatch: pytest.MonkeyPatch, name: str, entropy: Any, rows: int
+) -> None:
+    monkeypatch.setattr(log_probs, "_SLICE", 3 * VOCABULARY)
+    inputs = Inputs(torch.float64, bias=rows == 5)
+    found, plain = both(inputs, Scoring(DISTRIBUTIONS[name], entropy, rows * VOCABULARY))
+    torch.testing.assert_close(found.log_probs, plain.log_probs, rtol=1e-14, atol=1e-14)
+    assert (found.entropies is None) == (entropy == "none")
+    if found.entropies is not None:
+        torch.testing.assert_close(found.entropies, plain.entropies, rtol=1e-13, atol=1e-13)
+        assert found.entropies.requires_grad == (entropy == "gradient")
+    trained = entropy == "gradient"
+    for one, other in zip(inputs.gradients(found, trained), inputs.gradients(plain, trained), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-13, atol=1e-13)
+
+
+def test_gradients_are_those_of_finite_differences() -> None:
+    inputs = Inputs(torch.float64)
+    how = Scoring(Distribution(0.7), "gradient", 4 * VOCABULARY)
+
+    def both_scores(hidden: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        found = scores(hidden, weight, None, inputs.targets, how)
+        assert found.entropies is not None
+        return found.log_probs, found.entropies
+
+    assert torch.autograd.gradcheck(both_scores, (inputs.hidden, inputs.weight))
+
+
+@pytest.mark.parametrize("entropic", [False, True])
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_what_a_compiler_fuses_is_the_same(temperature: float, entropic: bool) -> None:
+    inputs = Inputs(torch.float64)
+    logits = functional.linear(inputs.hidden, inputs.weight).detach()
+    how = Scoring(Distribution(temperature), "gradient", 1)
+    plain = log_probs._statistics(logits, inputs.targets, how)
+    fused = log_probs._fusible_statistics(logits, inputs.targets, temperature, True)
+    for one, other in zip(plain, fused, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-14, atol=1e-14)
+    _, total, mean = plain
+    pair = (inputs.slopes[1], mean) if entropic else None
+    arguments = logits, inputs.targets, total, inputs.slopes[0], pair
+    torch.testing.assert_close(
+        log_probs._fusible_gradient(*arguments, temperature),
+        log_probs._gradient(*arguments, how),
+        rtol=1e-14,
+        atol=1e-14,
+    )
+
+
+def test_bfloat16_is_rounded_where_the_plain_form_rounds() -> None:
+    """Logits and gradients of logits are bfloat16, the sums over chunks are not."""
+    inputs = Inputs(torch.bfloat16)
+    how = Scoring(Distribution(0.8), "gradient", 4 * VOCABULARY)
+    found, plain = both(inputs, how)
+    torch.testing.assert_close(found.log_probs, plain.log_probs, rtol=1e-6, atol=1e-6)
+    assert found.log_probs.dtype == torch.float32
+    for one, other in zip(inputs.gradients(found, True), inputs.gradients(plain, True), strict=True):
+        assert one.dtype == torch.bfloat16
+        torch.testing.assert_close(one, other, rtol=0.02, atol=0.02)
+
+
+def test_a_head_that_is_not_trained_gets_no_gradient() -> None:
+    inputs = Inputs(torch.float64)
+    found = scores(
+        inputs.hidden, inputs.weight.detach(), None, inputs.targets, Scoring(Distribution(), "none", 1)
+    )
+    (gradient,) = torch.autograd.grad(found.log_probs.sum(), inputs.hidden)
+    plain = plain_scores(inputs.hidden @ inputs.weight.T, inputs.targets, Scoring(Distribution(), "none", 1))
+    (expected,) = torch.autograd.grad(plain.log_probs.sum(), inputs.hidden)
+    torch.testing.assert_close(gradient, expected, rtol=1e-13, atol=1e-13)
+
+
+class _Largest(TorchDispatchMode):
+    """The most numbers in one tensor that was made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers = 0
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):  # type: ignore[no-untyped-def]
+        made = function(*arguments, **(options or {}))
+        for each in made if isinstance(made, tuple | list) else (made,):
+            if isinstance(each, Tensor):
+                self.numbers = max(self.numbers, each.numel())
+        return made
+
+
+@pytest.mark.parametrize(("rows", "held"), [(4, 4), (50, 16), (16, 16)])
+def test_no_more_logits_than_allowed(monkeypatch: pytest.MonkeyPatch, rows: int, held: int) -> None:
+    """`held` rows: of 16, and as many as are worked on at a time."""
+    monkeypatch.setattr(log_probs, "_SLICE", 2 * VOCABULARY)
+    torch.manual_seed(0)
+    hidden = torch.randn(16, 2, requires_grad=True)
+    weight = torch.randn(VOCABULARY, 2, requires_grad=True)
+    targets = torch.randint(VOCABULARY, (16,))
+    with _Largest() as largest:
+        found = scores(hidden, weight, None, targets, Scoring(Distribution(0.5), "value", rows * VOCABULARY))
+        found.log_probs.sum().backward()
+    assert largest.numbers == held * VOCABULARY
