@@ -1,21 +1,45 @@
 """What is trained: the policy model and its tokenizer."""
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypeAlias
 
 from pydantic import Field
 
 from rljob_api.base import Model, OneOf, Rule
 
+Experts: TypeAlias = Literal["grouped", "eager"]
+
+
+class RandomExperts(Model):
+    """The experts of a randomly initialised mixture of experts, which take the place of each layer's MLP."""
+
+    count: int = Field(default=8, ge=2, le=1024)
+    """Experts of each layer."""
+    per_token: int = Field(default=2, ge=1, le=64)
+    """Experts that each token goes through; their weights sum to 1."""
+    intermediate_size: int = Field(default=64, ge=8, le=65536)
+    """Width of one expert."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            message="perToken must not be above count",
+            cel="self.perToken <= self.count",
+            holds=lambda self: self.per_token <= self.count,
+            fields=("perToken", "count"),
+        ),
+    )
+
 
 class RandomModel(Model):
     """A randomly initialised model, for tests, examples and throughput measurements."""
 
-    architecture: Literal["qwen3", "qwen2", "llama"] = "qwen3"
+    architecture: Literal["qwen3", "qwen2", "llama", "qwen3_moe"] = "qwen3"
     """Model family, as in Hugging Face's `model_type`."""
     hidden_size: int = Field(default=64, ge=8, le=16384)
     """Width of the residual stream."""
     intermediate_size: int = Field(default=192, ge=8, le=65536)
-    """Width of the MLP."""
+    """Width of the MLP; unused by qwen3_moe."""
+    experts: RandomExperts | None = None
+    """The experts; for qwen3_moe alone, which must have it."""
     layers: int = Field(default=2, ge=1, le=256)
     """Number of transformer layers."""
     attention_heads: int = Field(default=4, ge=1, le=256)
@@ -53,6 +77,12 @@ class RandomModel(Model):
             ),
             fields=("hiddenSize", "attentionHeads", "headDim"),
         ),
+        Rule(
+            message="experts must be set for qwen3_moe, and for no other architecture",
+            cel="has(self.experts) == (self.architecture == 'qwen3_moe')",
+            holds=lambda self: (self.experts is not None) == (self.architecture == "qwen3_moe"),
+            fields=("experts", "architecture"),
+        ),
     )
 
 
@@ -69,6 +99,10 @@ class PolicyModel(OneOf):
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Number format of the engines' weights and of the trainer's forward pass. The trainer keeps
     float32 master weights in either case."""
+    experts: Experts = "grouped"
+    """How the trainer multiplies the experts of a mixture of experts. grouped: all experts of a layer in one
+    call (torch's grouped_mm). eager: one expert after the other, where a device has no such call. Other
+    models have no use for it."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, about a third more compute."""
 

@@ -53,6 +53,17 @@ class Training(Model):
             fields=("tokenizer",),
         ),
         Rule(
+            message="rollout.engine.torch cannot run experts (model.random.experts): set rollout.engine.vllm",
+            cel="!has(self.rollout.engine.torch) || !has(self.model.random)"
+            " || !has(self.model.random.experts)",
+            holds=lambda self: (
+                self.rollout.engine.torch is None
+                or self.model.random is None
+                or self.model.random.experts is None
+            ),
+            fields=("rollout.engine.torch", "model.random.experts"),
+        ),
+        Rule(
             message="model.random.vocabularySize must hold tokenizer.characters.alphabet and 4 more tokens",
             cel="!has(self.model.random) || !has(self.model.random.vocabularySize)"
             " || !has(self.tokenizer) || !has(self.tokenizer.characters)"

@@ -18,7 +18,7 @@ from rljob_runtime.cli import main
 from rljob_runtime.data.tokenizer import CharacterTokenizer, FolderTokenizer, TextTokenizer
 from rljob_runtime.driver import export as model_export
 from rljob_runtime.driver.export import export, keep_model_files
-from tests.support.runtime.trainer_ranks import groups, model_folder, on_ranks, trainer_job, worker
+from tests.support.runtime.trainer_ranks import EXPERTS, groups, model_folder, on_ranks, trainer_job, worker
 
 LETTERS = CharacterTokenizer("abcdefgh")
 TOKENS = torch.arange(24).reshape(2, 12) % 32
@@ -80,6 +80,26 @@ def test_it_is_the_trainers_model(tmp_path: Path, changes: dict[str, Any], ranks
     )
     original.tie_weights()
     assert torch.equal(logits(model), logits(original))
+
+
+def test_experts_are_exported_one_by_one(tmp_path: Path, small_files: None) -> None:
+    """As the folder that the model came from has them, spread over several files."""
+    job = trainer_job(**EXPERTS)
+    run, initial = run_of(job, tmp_path)
+    expected = train(0, 1, None, EXPERTS, initial, run)
+    assert expected is not None
+    export(run, tmp_path / "exported")
+    found = {}
+    for file in (tmp_path / "exported").glob("*.safetensors"):
+        found |= load_file(file)
+    index = json.loads((tmp_path / "exported" / "model.safetensors.index.json").read_text())
+    assert set(index["weight_map"]) == found.keys() == expected.keys()
+    assert "model.layers.1.mlp.experts.3.down_proj.weight" in found
+    for name, weight in expected.items():
+        np.testing.assert_array_equal(found[name].numpy(), weight, err_msg=name)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "exported").eval()
+    original = AutoModelForCausalLM.from_pretrained(initial).eval()
+    assert not torch.equal(logits(model), logits(original))
 
 
 @pytest.fixture(scope="module")

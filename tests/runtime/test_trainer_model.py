@@ -15,6 +15,8 @@ from rljob_runtime.trainer.distribution import Distribution, restrict
 from rljob_runtime.trainer.model import load_policy, save_initial_model
 from rljob_runtime.trainer.packing import pack
 from rljob_runtime.trainer.policy import Policy
+from rljob_runtime.trainer.sharding import whole_weights
+from rljob_runtime.weights.contents import tensor_shapes
 from tests.support.runtime.tiny_models import VOCABULARY, Family, tiny_model
 from tests.support.runtime.trainer_ranks import trainer_job
 
@@ -54,7 +56,7 @@ MIXED = [(1, 1), (5, 30), (100, 150), (3, 1), (12, 70), (2, 2), (60, 5), (100, 1
 
 
 @pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
-@pytest.mark.parametrize("family", ["qwen3", "qwen2", "llama"])
+@pytest.mark.parametrize("family", ["qwen3", "qwen2", "llama", "qwen3_moe", "mixtral"])
 def test_packed_is_alone(tmp_path: Path, family: Family, tied: bool) -> None:
     folder = tiny_model(tmp_path / "model", family, tied)
     prompts, responses = samples(MIXED)
@@ -63,6 +65,47 @@ def test_packed_is_alone(tmp_path: Path, family: Family, tied: bool) -> None:
     expected = one_by_one(folder, prompts, responses, temperature=0.7)
     np.testing.assert_allclose(log_probs.detach().numpy(), expected[0], atol=2e-5)
     np.testing.assert_allclose(entropies.detach().numpy(), expected[1], atol=2e-5)
+
+
+@pytest.mark.parametrize("family", ["qwen3_moe", "mixtral"])
+def test_grouped_experts_are_those_one_after_the_other(tmp_path: Path, family: Family) -> None:
+    """So few tokens that some experts get none: their gradient is zero, and nothing that memory held."""
+    folder = tiny_model(tmp_path / "model", family)
+    packed = pack(*samples([(2, 1), (1, 1)]), CPU)
+    gradients = {}
+    for experts in ("grouped", "eager"):
+        model = load_policy(folder, PLAIN, torch.float32, experts=experts).model
+        Policy(model, PLAIN)(packed)[0].sum().backward()
+        gradients[experts] = {name: each.grad for name, each in model.named_parameters()}
+    stacked = [name for name in gradients["eager"] if name.endswith("experts.gate_up_proj")]
+    assert len(stacked) == 2
+    for name, gradient in gradients["eager"].items():
+        torch.testing.assert_close(gradients["grouped"][name], gradient, rtol=1e-5, atol=1e-6)
+    for name in stacked:
+        idle = gradients["eager"][name].abs().amax(dim=(1, 2)) == 0
+        assert idle.any() and not idle.all()
+
+
+@pytest.mark.parametrize("family", ["qwen3", "qwen3_moe", "mixtral"])
+def test_what_is_published_is_the_folder_tensor_by_tensor(tmp_path: Path, family: Family) -> None:
+    """In the order of the folder's names, which engines expect."""
+    folder = tiny_model(tmp_path / "model", family)
+    policy = load_policy(folder, PLAIN, torch.float32)
+    found = list(whole_weights(policy, tensor_shapes(folder), torch.float32))
+    expected = load_file(folder / "model.safetensors")
+    assert [name for name, _ in found] == sorted(expected)
+    for name, tensor in found:
+        assert torch.equal(tensor, expected[name]) and tensor.is_contiguous(), name
+
+
+def test_noise_of_the_router_is_off(tmp_path: Path) -> None:
+    folder = tiny_model(tmp_path / "model", "mixtral")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"router_jitter_noise": 0.5}))
+    packed = pack(*samples([(3, 20)]), CPU)
+    policy = load_policy(folder, PLAIN, torch.float32)
+    assert policy.model.training
+    assert torch.equal(policy(packed)[0], policy(packed)[0])
 
 
 def test_sliding_window(tmp_path: Path) -> None:

@@ -15,14 +15,15 @@ import psutil
 import pytest
 import pytest_asyncio
 
-from rljob_runtime.engines.protocol import EngineDied, Sampling
+from rljob_runtime.engines.protocol import EngineDied, Request, Sampling
 from rljob_runtime.engines.vllm import VllmEngine
-from rljob_runtime.samples import Generation
+from rljob_runtime.samples import Generation, Group, Sample
 from rljob_runtime.site.scratch import sweep
 from rljob_runtime.weights.contents import tensor_shapes
 from tests.support.runtime.engines import load, started, vllm_engine
 from tests.support.runtime.tiny_models import (
     PLAIN,
+    VLLM_TOLERANCE,
     Family,
     check_log_probs,
     perturbed,
@@ -31,6 +32,7 @@ from tests.support.runtime.tiny_models import (
     tiny_model,
     weights_at,
 )
+from tests.support.runtime.trainer_ranks import trainer_job, worker
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
@@ -194,7 +196,7 @@ async def test_close_leaves_no_process_behind(base: Path, tmp_path: Path) -> Non
     assert not sockets_of(process).exists()
 
 
-@pytest.mark.parametrize(("family", "tied"), [("qwen2", False), ("llama", True), ("qwen3_moe", False)])
+@pytest.mark.parametrize(("family", "tied"), [("qwen2", False), ("llama", True)])
 async def test_other_families_agree_with_the_trainer(tmp_path: Path, family: Family, tied: bool) -> None:
     base = tiny_model(tmp_path / "model", family, tied)
     async with started(vllm_engine(base, family)) as engine:
@@ -203,6 +205,43 @@ async def test_other_families_agree_with_the_trainer(tmp_path: Path, family: Fam
             folder = perturbed(base, tmp_path / f"v{version}", version)
             await load(engine, version, folder)
             await check_engine(engine, base, folder)
+
+
+async def answers(engine: VllmEngine, prompts: int) -> tuple[list[Group], list[tuple[Request, Generation]]]:
+    """Groups of four responses with random rewards, and the requests with what came of them."""
+    asked = [
+        request(f"{engine.version}-{uid}-{sample}", uid, length=5 + uid, max_tokens=40)
+        for uid in range(prompts)
+        for sample in range(4)
+    ]
+    got = await asyncio.gather(*[engine.submit(one) for one in asked])
+    rewards = np.random.default_rng(engine.version).random(len(got))
+    samples = [
+        Sample(each.tokens, each.log_probs, each.spans, each.finish, float(reward), None)
+        for each, reward in zip(got, rewards, strict=True)
+    ]
+    groups = [
+        Group(uid, 0, uid, asked[4 * uid].tokens, tuple(samples[4 * uid : 4 * uid + 4]), engine.version)
+        for uid in range(prompts)
+    ]
+    return groups, list(zip(asked, got, strict=True))
+
+
+async def test_a_mixture_of_experts_agrees_with_the_trainer_after_every_update(tmp_path: Path) -> None:
+    """First with weights that are loaded once more as they are, then with what the trainer makes of them."""
+    base = tiny_model(tmp_path / "model", "qwen3_moe")
+    folder = perturbed(base, tmp_path / "same", seed=0, scale=0.0)
+    job = trainer_job(optimizer={"learningRate": 5e-3}, parallel={"maxTokensPerMicroBatch": 256})
+    with worker(job, base) as trainer:
+        async with started(vllm_engine(base, "experts")) as engine:
+            for version in range(4):
+                await load(engine, version, folder)
+                groups, pairs = await answers(engine, prompts=4)
+                check_log_probs(base, {version: folder}, pairs)
+                metrics = trainer.train_step(version, version, groups)
+                assert metrics.parity_max is not None and metrics.parity_max < VLLM_TOLERANCE
+                assert metrics.grad_norm > 0
+                folder = Path(trainer.publish(version + 1).location)
 
 
 async def test_a_load_that_fails_half_way_ends_the_engine(base: Path, tmp_path: Path) -> None:

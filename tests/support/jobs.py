@@ -41,6 +41,7 @@ def job(changes: dict[str, Any] | None = None) -> dict[str, Any]:
 
 GOOD: dict[str, dict[str, Any]] = {
     "the minimal job": {},
+    "a mixture of experts": {"training.model.random": {"architecture": "qwen3_moe", "experts": {}}},
     "replicas at their bounds": {"pools.fastRollout": {"replicas": 2, "minReplicas": 2, "maxReplicas": 2}},
     "only the heavy pool": {"pools.fastRollout.replicas": 0, "pools.heavyRollout.replicas": 1},
     "nccl on nvidia": {
@@ -275,6 +276,29 @@ BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
         {"training.model.random.keyValueHeads": 3},
         f"{_TRAINING}.model.random.keyValueHeads",
         "keyValueHeads must divide attentionHeads (keyValueHeads is 3, attentionHeads is 4)",
+    ),
+    "experts of a dense model": (
+        {"training.model.random.experts": {}},
+        f"{_TRAINING}.model.random.experts",
+        "experts must be set for qwen3_moe, and for no other architecture (architecture is qwen3)",
+    ),
+    "a mixture of experts without experts": (
+        {"training.model.random.architecture": "qwen3_moe"},
+        f"{_TRAINING}.model.random.experts",
+        "experts must be set for qwen3_moe, and for no other architecture",
+    ),
+    "more experts for a token than there are": (
+        {"training.model.random": {"architecture": "qwen3_moe", "experts": {"count": 2, "perToken": 3}}},
+        f"{_TRAINING}.model.random.experts.perToken",
+        "perToken must not be above count (perToken is 3, count is 2)",
+    ),
+    "experts in the torch engine": (
+        {
+            "training.model.random": {"architecture": "qwen3_moe", "experts": {}},
+            "training.rollout.engine": {"torch": {}},
+        },
+        f"{_TRAINING}.rollout.engine.torch",
+        "rollout.engine.torch cannot run experts",
     ),
     "heads that qwen2 cannot have": (
         {"training.model.random.architecture": "qwen2"},

@@ -99,13 +99,18 @@ def _write_weights(source: Path, folder: Path, dtype: str, metadata: dict[str, s
     """Write the policy's tensors beside the configuration in `folder`. A tied head is left out: it is the
     input embedding."""
     import torch
-    from transformers import AutoConfig
+    from transformers import AutoConfig, AutoModelForCausalLM
 
     from rljob_runtime.trainer.checkpoint_tensors import SavedPolicy
+    from rljob_runtime.weights.folder_names import as_in_folder
     from rljob_runtime.weights.write import write_weights
 
     policy = SavedPolicy(source)
-    tied = AutoConfig.from_pretrained(folder).get_text_config().tie_word_embeddings
+    config = AutoConfig.from_pretrained(folder)
+    # Without weights: it knows what the tensors are called in a folder.
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    tied = config.get_text_config().tie_word_embeddings
     layout = {name: each for name, each in policy.layout.items() if not (tied and name == TIED_HEAD)}
     form = {
         name: getattr(torch, dtype) if each.dtype.is_floating_point else each.dtype
@@ -113,12 +118,20 @@ def _write_weights(source: Path, folder: Path, dtype: str, metadata: dict[str, s
     }
     sizes = {name: each.size.numel() * form[name].itemsize for name, each in layout.items()}
     shards = plan_shards(sizes, _FILE_BYTES)
+    written: dict[str, list[str]] = {}
     for file, names in shards.items():
         tensors = policy.tensors(names)
-        # Popped, so that a tensor of the checkpoint is freed as soon as it is cast.
-        write_weights({name: tensors.pop(name).to(form[name]) for name in names}, folder / file, metadata)
+        pieces: dict[str, torch.Tensor] = {}
+        for name in names:
+            # Popped, so that a tensor of the checkpoint is freed as soon as it is cast.
+            cast = tensors.pop(name).to(form[name])
+            parts = as_in_folder(model, name, cast)
+            # safetensors takes no tensors that share memory.
+            pieces |= {part: tensor.clone() if len(parts) > 1 else tensor for part, tensor in parts.items()}
+        write_weights(pieces, folder / file, metadata)
+        written[file] = list(pieces)
     if len(shards) > 1:
-        (folder / INDEX).write_text(index_of(shards, sum(sizes.values())))
+        (folder / INDEX).write_text(index_of(written, sum(sizes.values())))
 
 
 @contextmanager

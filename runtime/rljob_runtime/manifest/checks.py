@@ -55,8 +55,12 @@ def random_parameters(shape: RandomModel, vocabulary_size: int) -> int:
     """Number of parameters of a random model, norms and biases left out (below 1 %)."""
     # Query and output have the width of all heads, key and value that of the shared ones.
     heads = 2 * shape.attention_heads + 2 * shape.key_value_heads
-    # The three matrices of the feed-forward layer: gate, up, down.
-    layer = shape.hidden_size * (heads * shape.head_dim + 3 * shape.intermediate_size)
+    # The three matrices of the feed-forward layer, or of each expert: gate, up, down. A router has a number
+    # for each expert.
+    width, router = shape.intermediate_size, 0
+    if shape.experts is not None:
+        width, router = shape.experts.count * shape.experts.intermediate_size, shape.experts.count
+    layer = shape.hidden_size * (heads * shape.head_dim + 3 * width + router)
     embeddings = 1 if shape.tie_word_embeddings else 2
     return shape.layers * layer + embeddings * vocabulary_size * shape.hidden_size
 

@@ -13,14 +13,18 @@ from typing import Any
 import torch
 
 from rljob_api import RLJob
+from rljob_api.model import Experts, RandomModel
 from rljob_runtime.job_errors import UnsupportedModel
 from rljob_runtime.trainer.attention import ATTENTION, register_attention
 from rljob_runtime.trainer.distribution import Distribution
 from rljob_runtime.trainer.policy import Policy
 from rljob_runtime.weights.contents import TIED_HEAD, Shapes, tensor_shapes
+from rljob_runtime.weights.folder_names import as_in_folder
 from rljob_runtime.weights.model_files import loading
 
 _VOCABULARY_MULTIPLE = 32
+_EXPERTS: dict[Experts, str] = {"grouped": "grouped_mm", "eager": "eager"}
+"""By `training.model.experts`, transformers' name of the implementation."""
 _LAYER_TYPES = {"full_attention", "sliding_attention"}
 _NEUTRAL_LOGITS = {"final_logit_softcapping": None, "logit_scale": 1.0, "logits_scaling": 1.0}
 """Fields of config.json that change logits after the output head, with the values that change nothing."""
@@ -51,6 +55,7 @@ def save_initial_model(
         pad_token_id=pad_id,
         bos_token_id=bos_id,
         eos_token_id=eos_id,
+        **_experts(shape),
     )
     # The process keeps its own random state. The weights are made on the CPU, so no device has a part in it.
     with torch.random.fork_rng(devices=[]):
@@ -60,25 +65,52 @@ def save_initial_model(
         model.save_pretrained(folder)
 
 
+def _experts(shape: RandomModel) -> dict[str, Any]:
+    """What config.json says of a random model's experts."""
+    if shape.experts is None:
+        return {}
+    return {
+        "num_experts": shape.experts.count,
+        "num_experts_per_tok": shape.experts.per_token,
+        "moe_intermediate_size": shape.experts.intermediate_size,
+        "norm_topk_prob": True,
+    }
+
+
 def load_policy(
-    folder: Path, distribution: Distribution, dtype: torch.dtype, gradient_checkpointing: bool = False
+    folder: Path,
+    distribution: Distribution,
+    dtype: torch.dtype,
+    gradient_checkpointing: bool = False,
+    experts: Experts = "grouped",
 ) -> Policy:
-    """The model in a Hugging Face folder, on the CPU, with weights in `dtype`. Raises `UnsupportedModel`."""
+    """The model in a Hugging Face folder, on the CPU, with weights in `dtype`; `experts` says how those of a
+    mixture of experts are multiplied. Raises `UnsupportedModel`."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     with loading(folder):
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
     _check_config(folder, config)
+    # Noise on the router's input, which engines do not have: off, as dropout is.
+    if hasattr(config, "router_jitter_noise"):
+        config.router_jitter_noise = 0.0
     register_attention()
     with _without_progress_bars(), loading(folder):
         model = AutoModelForCausalLM.from_pretrained(
-            folder, config=config, dtype=dtype, attn_implementation=ATTENTION, local_files_only=True
+            folder,
+            config=config,
+            dtype=dtype,
+            attn_implementation=ATTENTION,
+            local_files_only=True,
         )
     if not model._supports_attention_backend:
         raise UnsupportedModel(
             f"{folder}: {type(model).__name__} has its own attention, which cannot be packed"
         )
     _check_names(folder, model)
+    # Models without experts refuse to be told how to multiply them.
+    if model._can_set_experts_implementation():
+        model.set_experts_implementation(_EXPERTS[experts])
     model.train()
     if gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
@@ -113,7 +145,10 @@ def _check_config(folder: Path, config: Any) -> None:
 def _check_names(folder: Path, model: Any) -> None:
     """Engines are sent the tensors of the folder, under their names there."""
     theirs = tensor_shapes(folder)
-    ours = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    ours: Shapes = {}
+    for name, value in model.state_dict().items():
+        pieces = {name: value} if name in theirs else as_in_folder(model, name, value.to("meta"))
+        ours |= {piece: tuple(each.shape) for piece, each in pieces.items()}
     if model.config.get_text_config().tie_word_embeddings:
         # Files may leave a tied head out; the model in memory has it.
         theirs.setdefault(TIED_HEAD, ours[TIED_HEAD])

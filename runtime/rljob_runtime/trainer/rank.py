@@ -95,12 +95,14 @@ class TrainerWorker:
         checkpointing = training.model.gradient_checkpointing
         # Master weights in float32, for small updates would vanish in bfloat16; `shard` computes in the
         # model's format.
-        policy = load_policy(self._model_folder, distribution, torch.float32, checkpointing)
+        experts = training.model.experts
+        policy = load_policy(self._model_folder, distribution, torch.float32, checkpointing, experts)
         self._policy = shard(policy, self._device, self._dtype)
         reference = None
         if training.algorithm.kl is not None:
             # Never updated, so without master weights.
-            reference = load_policy(self._model_folder, distribution, self._dtype).requires_grad_(False)
+            reference = load_policy(self._model_folder, distribution, self._dtype, experts=experts)
+            reference = reference.requires_grad_(False)
             reference = shard(reference, self._device, self._dtype)
         self._optimizer = ScheduledAdamW(self._policy.parameters(), training.optimizer, self._total_updates)
         heads = Heads.of(self._policy.model.config.get_text_config())

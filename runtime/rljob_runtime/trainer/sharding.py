@@ -14,6 +14,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from rljob_runtime.trainer.policy import Policy
+from rljob_runtime.weights.folder_names import as_in_folder, sources
 
 
 def shard(policy: Policy, device: torch.device, dtype: torch.dtype) -> Policy:
@@ -39,16 +40,28 @@ def shard(policy: Policy, device: torch.device, dtype: torch.dtype) -> Policy:
 def whole_weights(
     policy: Policy, names: Mapping[str, Any], dtype: torch.dtype
 ) -> Iterator[tuple[str, Tensor]]:
-    """The model's tensors named in `names`, in that order, whole, in `dtype`, on the device.
+    """The tensors of the model's folder named in `names`, in that order, whole, in `dtype`, on the device.
 
-    All ranks must run through it together.
+    All ranks must run through it together. Of a tensor that holds several of the folder (stacked experts) all
+    are made at once, and kept until they are due.
     """
     weights = policy.model.state_dict()
+    held_by = sources(policy.model, names)
+    waiting: dict[str, Tensor] = {}
     for name in names:
-        weight = weights[name]
-        whole = weight.full_tensor() if hasattr(weight, "full_tensor") else weight
+        if name not in waiting:
+            source = held_by[name]
+            whole = _whole(weights[source])
+            waiting |= {name: whole} if source == name else as_in_folder(policy.model, source, whole)
+        weight = waiting.pop(name)
+        form = dtype if weight.is_floating_point() else weight.dtype
         # A copy: tied weights must not share memory where they are written under both names.
-        yield name, whole.detach().to(dtype if whole.is_floating_point() else whole.dtype, copy=True)
+        yield name, weight.detach().to(form, copy=True, memory_format=torch.contiguous_format)
+
+
+def _whole(weight: Tensor) -> Tensor:
+    whole: Tensor = weight.full_tensor() if hasattr(weight, "full_tensor") else weight
+    return whole
 
 
 def _blocks(model: Any) -> list[torch.nn.Module]:

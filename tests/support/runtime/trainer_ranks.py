@@ -15,6 +15,15 @@ from rljob_api import RLJob
 from rljob_runtime.samples import Group, Sample, Span
 
 VOCABULARY = 32
+EXPERTS: dict[str, Any] = {
+    "model": {
+        "architecture": "qwen3_moe",
+        "headDim": 32,
+        "experts": {"count": 4, "perToken": 2, "intermediateSize": 32},
+    },
+    "rollout": {"engine": {"vllm": {}}},
+}
+"""Changes that make `trainer_job`'s model a mixture of experts."""
 _SECONDS = 100.0
 """For a rank's result."""
 

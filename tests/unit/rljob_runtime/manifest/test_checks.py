@@ -12,6 +12,7 @@ import pytest
 import yaml
 from safetensors import SafetensorError
 
+from rljob_api.model import RandomExperts
 from rljob_runtime.job_errors import UnsupportedModel
 from rljob_runtime.manifest.checks import check, model_parameters, random_parameters
 from rljob_runtime.manifest.load import read
@@ -263,6 +264,11 @@ def test_parameters_of_a_random_model(tmp_path):
     # 2 layers of 64 x (12 heads x 32 + 3 x 192), and two embeddings of 64 for each token.
     assert random_parameters(shape, 40) == 2 * 64 * (12 * 32 + 3 * 192) + 2 * 40 * 64
     assert model_parameters(found, tmp_path) == random_parameters(shape, 40), "36 letters and 4 more"
+    experts = RandomExperts(count=8, intermediate_size=64)
+    mixture = shape.model_copy(update={"architecture": "qwen3_moe", "experts": experts})
+    # In each layer 8 experts of width 64 and their router take the place of the MLP.
+    more = 2 * 64 * (3 * 8 * 64 + 8 - 3 * 192)
+    assert random_parameters(mixture, 40) == random_parameters(shape, 40) + more
 
 
 INDEX = "model.safetensors.index.json"
