@@ -67,7 +67,11 @@ PACKAGES = {
     "groups": Package(("rljob_runtime/groups/*.py",), (f"{UNIT}/rljob_runtime/groups",)),
     "parallel": Package(
         ("rljob_runtime/parallel/*.py",),
-        (f"{UNIT}/rljob_runtime/parallel", f"{PROPERTY}/test_trainer_microbatch.py"),
+        (
+            f"{UNIT}/rljob_runtime/parallel",
+            f"{PROPERTY}/test_micro_batches.py",
+            f"{PROPERTY}/test_balance.py",
+        ),
     ),
     "routing": Package(("rljob_runtime/routing/*.py",), (f"{UNIT}/rljob_runtime/routing",)),
     "broker": Package(

@@ -17,7 +17,7 @@ from typing import TypeVar
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from rljob_runtime.parallel.microbatch import plan_micro_batches
+from rljob_runtime.parallel.micro_batches import plan_micro_batches
 from rljob_runtime.samples import Group, Sample, Span, decode_group, encode
 from rljob_runtime.trainer import share
 from rljob_runtime.trainer.batch import responses_of

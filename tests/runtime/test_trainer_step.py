@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from rljob_runtime.job_errors import TrainingDiverged
-from rljob_runtime.parallel.microbatch import SampleTooLong
+from rljob_runtime.parallel.micro_batches import SampleTooLong
 from rljob_runtime.samples import Group, Span
 from rljob_runtime.trainer.step_metrics import StepMetrics
 from tests.support.runtime.trainer_ranks import groups, model_folder, on_ranks, trainer_job, worker

@@ -22,7 +22,7 @@ from rljob_runtime.driver.resume import with_fitting_groups
 from rljob_runtime.engines.protocol import WeightRef
 from rljob_runtime.groups.state import JobState
 from rljob_runtime.job_errors import TrainingDiverged, UnsupportedModel
-from rljob_runtime.parallel.microbatch import SampleTooLong
+from rljob_runtime.parallel.micro_batches import SampleTooLong
 from rljob_runtime.queue.service import QueueService
 from rljob_runtime.run_folder import RunOptions
 from rljob_runtime.site.nodes import only_on

@@ -21,7 +21,7 @@ import numpy as np
 
 from rljob_runtime.parallel.cost_model import CostModel
 from rljob_runtime.parallel.hdp_levels import Levels, Schedule
-from rljob_runtime.parallel.microbatch import SampleTooLong
+from rljob_runtime.parallel.micro_batches import SampleTooLong
 
 _BY_TOKENS = CostModel(per_pass=0.0, per_token=1e-6, per_square=0.0)
 """Where nothing is known of costs: a token is as dear as any other, and sharing is free."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rljob_runtime.groups.masking import context_tokens
-from rljob_runtime.parallel.microbatch import Item
+from rljob_runtime.parallel.micro_batches import Item
 from rljob_runtime.samples import Span
 from rljob_runtime.trainer.advantage import group_advantages
 from rljob_runtime.trainer.outline import GroupOutline, SampleOutline

@@ -22,7 +22,7 @@ from rljob_api import RLJob
 from rljob_runtime.groups.masking import oldest_trained
 from rljob_runtime.groups.staleness import Bound
 from rljob_runtime.job_errors import TrainingDiverged
-from rljob_runtime.parallel.microbatch import MicroBatch, plan_micro_batches
+from rljob_runtime.parallel.micro_batches import MicroBatch, plan_micro_batches
 from rljob_runtime.samples import Group
 from rljob_runtime.trainer.attention import LayOut
 from rljob_runtime.trainer.batch import Response, describe, responses_of

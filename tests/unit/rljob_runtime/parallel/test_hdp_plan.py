@@ -4,7 +4,7 @@ import pytest
 
 from rljob_runtime.parallel.cost_model import CostModel
 from rljob_runtime.parallel.hdp_plan import Plan, PlannedBatch, plan_hybrid, plan_static
-from rljob_runtime.parallel.microbatch import SampleTooLong
+from rljob_runtime.parallel.micro_batches import SampleTooLong
 
 TOKENS = CostModel(per_pass=0.0, per_token=1.0, per_square=0.0)
 """A second for a token, and nothing else."""

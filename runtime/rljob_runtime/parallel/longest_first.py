@@ -1,0 +1,239 @@
+"""Longest processing time first (Graham, 1969), and pairwise exchange behind it: balance for many items in
+milliseconds.
+
+Guarantees: the largest load after `refine` is never above that before it; with `equal` bins have the same
+number of items, or differ by one; with a room, no bin exceeds it; the same arguments give the same result
+on every machine, since all sums are of integers and nothing depends on time. Pure numpy.
+"""
+
+import heapq
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from rljob_runtime.parallel.loads import Ints, loads_of, whole
+
+_TOLERANCE = 3e-6
+"""A largest load so little above the mean is not worth another round."""
+_ROUNDS = 250
+_SHIFTS = 12
+"""Partners that the heaviest bin tries, one a round, before all other bins are looked at for it."""
+_PAIRS = 8
+"""Fewest pairs of a round, also where fewer bins are too heavy."""
+_MOST_OPTIONS = 2**17
+"""Most exchanges between one bin and all others that are compared."""
+_LARGEST = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Room:
+    """What bins have room for besides their load."""
+
+    sizes: Ints
+    """Of each item, shape (items,), such as its tokens."""
+    cap: int
+    """Most that the sizes in a bin may sum to."""
+
+
+class NoRoom(Exception):
+    """An item fits into no bin beside those that were dealt before it."""
+
+
+def balance(costs: ArrayLike, bins: int, equal: bool = False) -> Ints:
+    """The bin of each item, shape (items,): `longest_first` and `refine`."""
+    values = whole(costs)
+    return refine(values, longest_first(values, bins, equal), bins, equal)
+
+
+def longest_first(costs: ArrayLike, bins: int, equal: bool = False, room: Room | None = None) -> Ints:
+    """The bin of each item, shape (items,): each, the costliest first, goes to the bin with the least load,
+    with a `room` to that of those that it fits into. With `equal` the items go in rows of `bins`, the
+    costliest of a row to the bin with the least load.
+
+    Raises `ValueError` for `bins` below 1 and for costs that `loads.whole` refuses, `NoRoom`."""
+    values = whole(costs)
+    if bins < 1:
+        raise ValueError(f"{bins} bins: there must be one or more")
+    order = np.argsort(-values, kind="stable")
+    if equal:
+        return _in_rows(values, order, bins)
+    return _least_loaded(values, order, bins) if room is None else _least_with_room(values, order, bins, room)
+
+
+def _in_rows(costs: Ints, order: Ints, bins: int) -> Ints:
+    bin_of = np.empty(len(costs), np.int64)
+    loads = np.zeros(bins, np.int64)
+    for start in range(0, len(order), bins):
+        row = order[start : start + bins]
+        lightest = np.argsort(loads, kind="stable")[: len(row)]
+        bin_of[row] = lightest
+        loads[lightest] += costs[row]
+    return bin_of
+
+
+def _least_loaded(costs: Ints, order: Ints, bins: int) -> Ints:
+    places = [0] * len(costs)
+    heap = [(0, index) for index in range(bins)]
+    for item, cost in zip(order.tolist(), costs[order].tolist(), strict=True):
+        load, index = heap[0]
+        places[item] = index
+        heapq.heapreplace(heap, (load + cost, index))
+    return np.array(places, dtype=np.int64)
+
+
+def _least_with_room(costs: Ints, order: Ints, bins: int, room: Room) -> Ints:
+    # Of items of one cost the largest first: it is the hardest to place.
+    order = np.lexsort((-room.sizes, -costs))
+    bin_of = np.empty(len(costs), np.int64)
+    loads, free = np.zeros(bins, np.int64), np.full(bins, room.cap, np.int64)
+    # Entries whose load is not that of the bin any more are left in the heap and skipped.
+    heap = [(0, index) for index in range(bins)]
+    for item in order.tolist():
+        size, cost = int(room.sizes[item]), int(costs[item])
+        while heap and heap[0][0] != loads[heap[0][1]]:
+            heapq.heappop(heap)
+        index = heap[0][1]
+        if size > free[index]:
+            index = _lightest_with_room(loads, free, size)
+        bin_of[item] = index
+        free[index] -= size
+        loads[index] += cost
+        heapq.heappush(heap, (int(loads[index]), index))
+    return bin_of
+
+
+def _lightest_with_room(loads: Ints, free: Ints, size: int) -> int:
+    fitting = np.flatnonzero(free >= size)
+    if not len(fitting):
+        raise NoRoom
+    return int(fitting[loads[fitting].argmin()])
+
+
+def refine(
+    costs: ArrayLike,
+    bin_of: Ints,
+    bins: int,
+    equal: bool = False,
+    room: Room | None = None,
+    tolerance: float = _TOLERANCE,
+) -> Ints:
+    """`bin_of` with items exchanged, until its largest load is above the mean by a share of `tolerance` at
+    most, or is the costliest item, or nothing helps it.
+
+    In a round the heaviest bin is put beside the lightest, the next beside the next, and so on; each pair
+    exchanges the one item for one (or, where `equal` allows it, for none) after which its two loads are
+    closest."""
+    values = whole(costs)
+    best = np.array(bin_of, dtype=np.int64)
+    if bins < 2 or not len(values):
+        return best
+    exchange = _Exchange(values, bins, equal, room)
+    loads = loads_of(best, values, bins)
+    enough = max(float(loads.mean()) * (1 + tolerance), float(values.max()))
+    shift = 0
+    for _ in range(_ROUNDS):
+        if loads.max() <= enough:
+            break
+        if shift < min(_SHIFTS, bins // 2):
+            helped = exchange.round(best, loads, shift, enough)
+        elif exchange.heaviest(best, loads):
+            helped = True
+        else:
+            break
+        loads = loads_of(best, values, bins)
+        shift = 0 if helped else shift + 1
+    return best
+
+
+class _Exchange:
+    """Exchanges items between pairs of bins, one round at a time."""
+
+    def __init__(self, costs: Ints, bins: int, equal: bool, room: Room | None) -> None:
+        self._bins, self._equal, self._room = bins, equal, room
+        # The last item is nothing: what a bin takes that only gives.
+        self._nothing = len(costs)
+        self._costs = np.append(costs, 0)
+        self._sizes = np.append(np.zeros_like(costs) if room is None else room.sizes, 0)
+        self._distinct = np.unique(self._costs)
+        self._ranks = np.searchsorted(self._distinct, self._costs)
+
+    def round(self, bin_of: Ints, loads: Ints, shift: int, enough: float) -> bool:
+        """One round, in place; whether it made the heaviest bin lighter. The heaviest bin is paired with the
+        lightest one but `shift`, the next with the one after that, and so on, down to a load of `enough`."""
+        half = self._bins // 2
+        by_load = np.argsort(-loads, kind="stable")
+        number = min(half, max(_PAIRS, int((loads > enough).sum())))
+        heavy, light = by_load[:number], np.roll(by_load[::-1][:half], -shift)[:number]
+        give, take, pairs = self._options(bin_of, heavy, light, loads[heavy] - loads[light])
+        # How far apart the pair's loads are after the exchange.
+        rest = np.abs((loads[heavy] - loads[light])[pairs] - 2 * (self._costs[give] - self._costs[take]))
+        order = np.lexsort((rest, pairs))
+        # The first option of each pair.
+        best = order[np.diff(pairs[order], prepend=-1) > 0]
+        give, take, pairs = give[best], take[best], pairs[best]
+        bin_of[give] = light[pairs]
+        back = take != self._nothing
+        bin_of[take[back]] = heavy[pairs[back]]
+        return bool(len(pairs)) and int(pairs[0]) == 0
+
+    def _options(self, bin_of: Ints, heavy: Ints, light: Ints, gap: Ints) -> tuple[Ints, Ints, Ints]:
+        """What heavy bins can give and take so that both loads of the pair are below the heavy one: for each
+        item given the two to take that bring the loads closest."""
+        givers, pairs = self._members(bin_of, heavy)
+        takers, taker_pairs = self._members(bin_of, light)
+        lone = self._may_only_give(pairs, taker_pairs, len(heavy))
+        takers = np.append(takers, np.full(len(lone), self._nothing))
+        taker_pairs = np.append(taker_pairs, lone)
+        # One row of pairs, each sorted by cost, so that one search serves all of them. Ranks in place of the
+        # costs keep the keys small.
+        ranks = len(self._distinct)
+        keys = taker_pairs * ranks + self._ranks[takers]
+        order = np.argsort(keys, kind="stable")
+        keys, takers, taker_pairs = keys[order], takers[order], taker_pairs[order]
+        wanted = np.searchsorted(self._distinct, self._costs[givers] - gap[pairs] // 2)
+        at = np.searchsorted(keys, pairs * ranks + wanted)
+        # One place beyond either end is no item of the pair.
+        places = np.stack([at, at - 1]).clip(0, len(takers) - 1)
+        give, take, of = np.tile(givers, 2), takers[places].ravel(), np.tile(pairs, 2)
+        less = self._costs[give] - self._costs[take]
+        useful = (taker_pairs[places].ravel() == of) & (less > 0) & (less < gap[of])
+        if self._room is not None:
+            free = self._room.cap - loads_of(bin_of, self._room.sizes, self._bins)
+            more = self._sizes[give] - self._sizes[take]
+            useful &= (more <= free[light[of]]) & (-more <= free[heavy[of]])
+        return give[useful], take[useful], of[useful]
+
+    def _members(self, bin_of: Ints, bins: Ints) -> tuple[Ints, Ints]:
+        """The items in `bins`, and at which place there their bin is."""
+        place = np.full(self._bins, -1)
+        place[bins] = np.arange(len(bins))
+        items = np.flatnonzero(place[bin_of] >= 0)
+        return items, place[bin_of[items]]
+
+    def _may_only_give(self, pairs: Ints, taker_pairs: Ints, number: int) -> Ints:
+        """Those of `number` pairs whose heavy bin may give an item and take none."""
+        if not self._equal:
+            return np.arange(number)
+        gives, takes = (np.bincount(each, minlength=number) for each in (pairs, taker_pairs))
+        return np.flatnonzero(gives > takes)
+
+    def heaviest(self, bin_of: Ints, loads: Ints) -> bool:
+        """The best exchange between the heaviest bin and any other, in place; whether there is one."""
+        index = int(loads.argmax())
+        givers, takers = np.flatnonzero(bin_of == index), np.flatnonzero(bin_of != index)
+        if len(givers) * len(takers) > _MOST_OPTIONS:
+            return False
+        gap = int(loads[index]) - loads[bin_of[takers]]
+        less = self._costs[givers][:, None] - self._costs[takers][None, :]
+        useful = (less > 0) & (less < gap)
+        if self._room is not None:
+            free = self._room.cap - loads_of(bin_of, self._room.sizes, self._bins)
+            more = self._sizes[givers][:, None] - self._sizes[takers][None, :]
+            useful &= (more <= free[bin_of[takers]]) & (-more <= free[index])
+        rest = np.where(useful, np.abs(gap - 2 * less), _LARGEST)
+        give, take = divmod(int(rest.argmin()), len(takers))
+        if not useful[give, take]:
+            return False
+        bin_of[givers[give]], bin_of[takers[take]] = bin_of[takers[take]], index
+        return True

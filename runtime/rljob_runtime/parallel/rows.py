@@ -1,0 +1,110 @@
+"""Micro-batches for ranks that run them in step: a row has one for each rank, and takes as long as the
+costliest of them. What counts is the sum of these maxima; only within a row must costs be alike.
+
+Bins of like cost stand in one row, so that sorting them makes the rows. Two ways to fill them are tried:
+
+- *level*: all bins of all rows get the same cost (longest processing time first, then exchanges). Good where
+  no sample costs more than a bin does on average.
+- *peeled*: one row after the other, by its costliest sample. Where that one costs more than the average bin,
+  the row takes as long as it whatever else is in it, so all its bins are filled up to that, costliest samples
+  first. What is left goes into fewer rows, and into level ones as soon as no sample stands out.
+
+Pure numpy.
+"""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from rljob_runtime.parallel.first_fit import first_fit
+from rljob_runtime.parallel.loads import Ints, loads_of
+from rljob_runtime.parallel.longest_first import NoRoom, Room, longest_first, refine
+
+_TOLERANCE = 1e-4
+"""Rows this near to even ones are not worth the time of a better plan."""
+
+
+def pack_rows(tokens: Ints, costs: Ints, pass_cost: int, cap: int, ranks: int) -> tuple[Ints, int]:
+    """The bin of each sample, shape (samples,), and the number of rows, each of `ranks` bins.
+
+    The fewest rows that were found to hold the tokens, or one more where that saves more than `pass_cost`,
+    which is above 0 then. No sample is above `cap`, and there is one at least."""
+    fewest = max(1, -(-int(tokens.sum()) // (cap * ranks)))
+    # Packed without regard to cost, for where nothing else fits.
+    tight = first_fit(tokens, cap)
+    enough = -(-(int(tight.max()) + 1) // ranks)
+    for rows in range(fewest, enough + 1):
+        found = list(_filled(tokens, costs, cap, ranks, rows))
+        if rows == enough and not found:
+            found.append(_refined(tokens, costs, tight, cap, ranks * rows))
+        if found:
+            break
+    options = [(bin_of, rows) for bin_of in found]
+    if pass_cost > 0:
+        options += [(bin_of, rows + 1) for bin_of in _filled(tokens, costs, cap, ranks, rows + 1)]
+    return min(
+        options, key=lambda option: sum_of_maxima(option[0], costs, ranks, option[1]) + option[1] * pass_cost
+    )
+
+
+def sum_of_maxima(bin_of: Ints, costs: Ints, ranks: int, rows: int) -> int:
+    """What bins cost in step, with those of like cost in one row."""
+    loads = np.sort(loads_of(bin_of, costs, ranks * rows))[::-1]
+    return int(loads[::ranks].sum())
+
+
+def _filled(tokens: Ints, costs: Ints, cap: int, ranks: int, rows: int) -> Iterator[Ints]:
+    """The bins of each of the ways that finds room for all samples."""
+    ways: tuple[Callable[[Ints, Ints, int, int, int], Ints], ...] = (_level, _peeled)
+    for way in ways:
+        try:
+            yield way(tokens, costs, cap, ranks, rows)
+        except NoRoom:
+            continue
+
+
+def _level(tokens: Ints, costs: Ints, cap: int, ranks: int, rows: int) -> Ints:
+    dealt = longest_first(costs, ranks * rows, room=Room(tokens, cap))
+    return _refined(tokens, costs, dealt, cap, ranks * rows)
+
+
+def _refined(tokens: Ints, costs: Ints, bin_of: Ints, cap: int, bins: int) -> Ints:
+    return refine(costs, bin_of, bins, room=Room(tokens, cap), tolerance=_TOLERANCE)
+
+
+def _peeled(tokens: Ints, costs: Ints, cap: int, ranks: int, rows: int) -> Ints:
+    bin_of = np.empty(len(costs), np.int64)
+    left = np.argsort(-costs, kind="stable")
+    for row in range(rows):
+        # Rows for what is left, as even as can be.
+        if int(costs[left[0]]) * ranks * (rows - row) <= int(costs[left].sum()):
+            bin_of[left] = row * ranks + _level(tokens[left], costs[left], cap, ranks, rows - row)
+            return bin_of
+        taken = _fill_row(tokens[left], costs[left], cap, ranks)
+        bin_of[left[taken >= 0]] = row * ranks + taken[taken >= 0]
+        left = left[taken < 0]
+        if not len(left):
+            return bin_of
+    raise NoRoom
+
+
+def _fill_row(tokens: Ints, costs: Ints, cap: int, ranks: int) -> Ints:
+    """Fill a row's bins up to the first sample's cost; the bin of each sample, -1 where it is not in the row.
+    Samples come costliest first, and each goes to the bin with the least load of those that it fits into."""
+    taken = np.full(len(costs), -1, np.int64)
+    spare = np.full(ranks, costs[0], np.int64)
+    free = np.full(ranks, cap, np.int64)
+    item = 0
+    while item < len(costs):
+        cost, size = costs[item], tokens[item]
+        fitting = np.flatnonzero((spare >= cost) & (free >= size))
+        if len(fitting):
+            place = fitting[spare[fitting].argmax()]
+            taken[item] = place
+            spare[place] -= cost
+            free[place] -= size
+            item += 1
+        else:
+            # On to the first one that costs no more than what some bin can still take.
+            item = max(item + 1, int(np.searchsorted(-costs, -spare.max())))
+    return taken

@@ -1,0 +1,91 @@
+"""Longest processing time first and exchanges, on examples that can be followed by hand."""
+
+import numpy as np
+import pytest
+
+from rljob_runtime.parallel.loads import imbalance, loads_of, members_of, whole
+from rljob_runtime.parallel.longest_first import NoRoom, Room, balance, longest_first, refine
+
+CASES = [
+    # costs, bins, equal, loads dealt longest first, loads after exchanges
+    pytest.param([8, 7, 6, 5, 4], 2, False, [17, 13], [15, 15], id="an exchange makes it even"),
+    pytest.param([5, 5, 4, 4, 3, 3, 3], 3, False, [11, 8, 8], [9, 9, 9], id="Graham's example"),
+    pytest.param([9, 1, 1, 1], 2, False, [9, 3], [9, 3], id="the costliest item is the bound"),
+    pytest.param([9, 1, 1, 1], 2, True, [10, 2], [10, 2], id="equal sizes forbid a move"),
+    pytest.param([10, 9, 8, 3, 2, 1], 3, True, [11, 11, 11], [11, 11, 11], id="even from the beginning"),
+    pytest.param([9, 7, 2, 2, 1], 2, True, [11, 10], [11, 10], id="sizes that differ by one"),
+    pytest.param([4, 2], 3, False, [4, 2, 0], [4, 2, 0], id="fewer items than bins"),
+    pytest.param([0, 0, 0], 2, True, [0, 0], [0, 0], id="items of cost 0"),
+    pytest.param([], 2, False, [0, 0], [0, 0], id="no items"),
+    pytest.param([3, 1], 1, False, [4], [4], id="one bin"),
+]
+
+
+@pytest.mark.parametrize(("costs", "bins", "equal", "dealt", "after"), CASES)
+def test_loads(costs: list[int], bins: int, equal: bool, dealt: list[int], after: list[int]) -> None:
+    values = whole(costs)
+    first = longest_first(values, bins, equal)
+    assert sorted(loads_of(first, values, bins).tolist(), reverse=True) == dealt
+    exchanged = refine(values, first, bins, equal)
+    assert sorted(loads_of(exchanged, values, bins).tolist(), reverse=True) == after
+    assert np.array_equal(exchanged, balance(costs, bins, equal))
+
+
+def test_an_exchange_with_neither_of_the_lightest_bins() -> None:
+    """Only the second bin has items that make the first one lighter."""
+    values = whole([10, 10, 9, 9, 12, 5, 13, 3])
+    bin_of = np.array([0, 0, 1, 1, 2, 2, 3, 3])
+    assert loads_of(bin_of, values, 4).tolist() == [20, 18, 17, 16]
+    after = refine(values, bin_of, 4, equal=True)
+    assert loads_of(after, values, 4).max() == 19
+
+
+def test_a_full_bin_is_left_out() -> None:
+    room = Room(np.array([5, 5, 5]), 10)
+    assert members_of(longest_first([1, 1, 9], 2, room=room), 2) == [(2,), (0, 1)]
+    assert members_of(longest_first([9, 4, 4], 2, room=Room(np.array([1, 9, 9]), 10)), 2) == [(0, 2), (1,)]
+
+
+def test_an_exchange_that_there_is_no_room_for() -> None:
+    values, bin_of = whole([6, 5, 1, 4]), np.array([0, 0, 1, 1])
+    assert loads_of(refine(values, bin_of, 2), values, 2).max() == 9
+    narrow = Room(np.array([5, 5, 1, 9]), 10)
+    assert loads_of(refine(values, bin_of, 2, room=narrow), values, 2).max() == 11
+
+
+def test_no_room() -> None:
+    with pytest.raises(NoRoom):
+        longest_first([1, 1, 1], 1, room=Room(np.array([5, 5, 1]), 10))
+
+
+@pytest.mark.parametrize("method", [longest_first, balance])
+def test_no_bins(method) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(ValueError, match="0 bins: there must be one or more"):
+        method([1], 0)
+
+
+def heavy_tailed(items: int, seed: int = 0) -> np.ndarray:
+    """Lengths of up to 32,768 tokens, with siblings alike."""
+    rng = np.random.default_rng(seed)
+    between, within = rng.standard_normal((items // 16, 1)), rng.standard_normal((items // 16, 16))
+    return np.rint(np.exp(8.5 + 0.8 * between + 0.5 * within)).clip(16, 32768).astype(np.int64).ravel()
+
+
+@pytest.mark.parametrize(
+    ("items", "bins", "equal", "most"),
+    [
+        (512, 8, True, 1.00001),
+        (8192, 1024, True, 1.003),
+        (8192, 1024, False, 1.003),
+        (16384, 256, False, 1.00001),
+    ],
+)
+def test_even_for_heavy_tailed_lengths(items: int, bins: int, equal: bool, most: float) -> None:
+    values = heavy_tailed(items)
+    assert imbalance(loads_of(balance(values, bins, equal), values, bins)) <= most
+
+
+def test_costs_of_any_size() -> None:
+    costs = heavy_tailed(512).astype(np.float64) ** 2
+    for unit in (1e-300, 1.0, 1e290):
+        assert np.array_equal(balance(costs * unit, 8), balance(costs, 8))
