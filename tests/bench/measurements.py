@@ -94,6 +94,16 @@ SECTIONS = {
         "least in flight. Of each workload three batches are drawn and their times summed: which policy happens to begin the longest response of a single batch first is luck. "
         "Goal: none slower by more than 1 %.",
     ),
+    "hdp_plan": (
+        "Passes that ranks share, predicted",
+        "Tokens per second of a training step of 512 samples as the cost model predicts them, hybrid plan against one "
+        "degree for all samples (`docs/algorithms.md`, Hybrid data and context parallelism). The constants are "
+        "assumptions for an 8 B model on H200s (`tests/bench/hdp_plan.py` has them), no measurement; what a rank holds of a pass "
+        "decides the degree that the longest sample needs. Where a rank holds the longest sample, or nearly, one degree "
+        "for all is as good as the plan; over a slow link sharing costs more, and so does giving it to samples that do not need it. "
+        "Goals: at least 1.1 x degree 8 with a mean of 7.3k tokens, 1.2 x with 1.5k, never below the best degree for all; "
+        "a plan in less than 50 ms.",
+    ),
     "probe_routing": (
         "P-DSR as published",
         "`rollout.routing.probe` with its defaults. First the share of the responses on the fast pool that come to the cap, for 512 "

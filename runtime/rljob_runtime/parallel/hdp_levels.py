@@ -10,13 +10,19 @@ levelled by those below.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
+from typing import NamedTuple
 
 import numpy as np
 
 from rljob_runtime.parallel.cost_model import CostModel, Ints, padded
 
 _ROUNDS = 24
-"""Samples that are tried with more ranks, one after the other."""
+"""How many times what blocks the end of a schedule is moved up a level."""
+_EFFORT = 12_000
+"""Samples to place in a search: 24 schedules of 512 samples, 600 of 20."""
+_LEVELLED = 0.001
+"""What a schedule may be longer than the mean of its ranks' work and count as levelled: more ranks for a
+sample would only add to the work."""
 
 
 @dataclass(frozen=True)
@@ -27,11 +33,32 @@ class Schedule:
     """Level, number of the group in it, and samples; levels descend, and a group's passes are in order."""
     ends: list[int]
     """When each rank is through."""
+    work: int
+    """Of all ranks together, without waiting."""
 
     @property
     def makespan(self) -> int:
         """When the last rank is through."""
         return max(self.ends)
+
+    @property
+    def levelled(self) -> bool:
+        """No rank waits for another, but for little."""
+        return self.makespan * len(self.ends) <= (1 + _LEVELLED) * self.work
+
+
+class _Tried(NamedTuple):
+    levels: list[int]
+    """Of each sample."""
+    schedule: Schedule
+
+    def moved(self, index: int, by: int) -> list[int]:
+        """The levels with one sample's moved."""
+        return [*self.levels[:index], self.levels[index] + by, *self.levels[index + 1 :]]
+
+
+def _makespan(tried: _Tried) -> int:
+    return tried.schedule.makespan
 
 
 class Levels:
@@ -50,6 +77,7 @@ class Levels:
         ]
         self._constants = [round(cost.pass_seconds(degree) * 1e9) for degree in degrees]
         self._order: list[int] = np.argsort(-lengths, kind="stable").tolist()
+        self._effort = 0
         self._least = [self._least_level(index) for index in range(len(lengths))]
 
     def _least_level(self, index: int) -> int:
@@ -66,26 +94,53 @@ class Levels:
         return self._fill([level] * len(self._least))
 
     def best(self) -> Schedule:
-        """The schedule that ends first, of those that are tried."""
-        best = self._promoted()
-        for level in range(max(self._least, default=0), len(self._caps)):
-            fixed = self.static(level)
-            if fixed.makespan < best.makespan:
-                best = fixed
+        """The schedule that ends first, of those that are tried.
+
+        The search begins where every sample just fits, and where none is below a level, for each level, so
+        that one degree for all is among them. From the first of these and the best of the others it moves up
+        what blocks the end; from the best that it finds, samples up and down one by one."""
+        self._effort = _EFFORT
+        floors = [
+            self._try([max(lowest, least) for least in self._least]) for lowest in range(len(self._caps))
+        ]
+        best = self._promoted(floors[0])
+        for start in sorted(floors[1:], key=_makespan)[:1]:
+            best = min(best, start, self._promoted(start), key=_makespan)
+        return self._improved(best).schedule
+
+    def _try(self, levels: list[int]) -> _Tried:
+        self._effort -= len(levels)
+        return _Tried(levels, self._fill(levels))
+
+    def _promoted(self, best: _Tried) -> _Tried:
+        """With what blocks the end moved up, while that may help."""
+        tried = best
+        for _ in range(_ROUNDS):
+            blocking = None if tried.schedule.levelled else self._blocking(tried.schedule)
+            if blocking is None or self._effort <= 0:
+                break
+            tried = self._try(tried.moved(blocking, 1))
+            best = min(best, tried, key=_makespan)
         return best
 
-    def _promoted(self) -> Schedule:
-        """Each sample where it just fits, and then those that block the end of the schedule one level up."""
-        levels = list(self._least)
-        best = schedule = self._fill(levels)
-        for _ in range(_ROUNDS):
-            blocking = self._blocking(schedule)
-            if blocking is None:
-                break
-            levels[blocking] += 1
-            schedule = self._fill(levels)
-            if schedule.makespan < best.makespan:
-                best = schedule
+    def _improved(self, best: _Tried) -> _Tried:
+        """With samples moved up or down by one level where it ends sooner by that; longest first, until
+        nothing helps or the effort is spent."""
+        found = True
+        while found:
+            found = False
+            for index in self._order:
+                for move in (1, -1):
+                    if not self._least[index] <= best.levels[index] + move < len(self._caps):
+                        continue
+                    if move > 0 and best.schedule.levelled:
+                        continue
+                    if self._effort <= 0:
+                        return best
+                    tried = self._try(best.moved(index, move))
+                    if _makespan(tried) < _makespan(best):
+                        best, found = tried, True
+                        break
         return best
 
     def _blocking(self, schedule: Schedule) -> int | None:
@@ -114,7 +169,8 @@ class Levels:
         for level in range(len(self._caps) - 1, -1, -1):
             if members[level]:
                 self._fill_level(level, members[level], ends, passes)
-        return Schedule(passes, ends)
+        work = sum(self._seconds(level, packed) << level for level, _, packed in passes)
+        return Schedule(passes, ends, work)
 
     def _fill_level(
         self, level: int, samples: Sequence[int], ends: list[int], passes: list[tuple[int, int, list[int]]]

@@ -1,0 +1,133 @@
+"""Plans of passes that ranks share, predicted by a cost model: against one degree for all samples.
+
+The constants are assumptions for a dense model of 8 B parameters on H200s: 790 TFLOP/s in matrix products,
+550 TFLOP/s in attention, collectives of 25 microseconds over links of 350 GB/s within a node; the slow link
+has 100 GB/s and 40 microseconds. A step has 512 samples of three drawn batches. Each way of sharing is as
+`rljob_runtime.parallel` plans it. The lower bound gives every sample the degree at which it costs its ranks
+least, in passes without a free place, and no rank waits. Planning is timed over all batches.
+
+    python -m tests.bench.hdp_plan
+"""
+
+import statistics
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from rljob_runtime.parallel.cost_model import CostModel, padded
+from rljob_runtime.parallel.hdp_plan import plan_hybrid, plan_static
+from rljob_runtime.simulate.workload import LengthModel
+from tests.bench.figures import Figure, record
+
+SAMPLES, SEEDS = 512, range(3)
+LAYERS = 36
+SETS = {
+    "7.3k": LengthModel(7345, 32768, 0.6, 0.2, prompt_tokens=74),
+    "1.5k": LengthModel(1500, 32768, 0.8, 0.4, prompt_tokens=74),
+    "12k": LengthModel(12000, 131072, 1.0, 0.4, prompt_tokens=74),
+    "4k": LengthModel(4000, 131072, 1.2, 0.4, prompt_tokens=74),
+}
+"""Response lengths by their mean; the longest are 32,768 or 131,072 tokens."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """Ranks, lengths, and what a rank holds of a pass."""
+
+    ranks: int
+    lengths: str
+    cap: int
+    slow: bool = False
+
+    @property
+    def name(self) -> str:
+        link = ", slow link" if self.slow else ""
+        return f"{self.ranks} ranks{link}, {self.lengths} mean, {self.cap // 1024}k on a rank"
+
+
+CASES = [
+    *(Case(8, "7.3k", cap) for cap in (4096, 8192, 16384, 32768)),
+    *(Case(8, "1.5k", cap) for cap in (4096, 8192, 16384)),
+    *(Case(8, name, cap) for name in ("12k", "4k") for cap in (16384, 32768)),
+    *(Case(8, name, cap, slow=True) for name, cap in (("7.3k", 8192), ("1.5k", 8192), ("12k", 16384))),
+    *(Case(32, name, cap) for name, cap in (("7.3k", 8192), ("1.5k", 8192), ("12k", 16384))),
+]
+
+
+def cost_model(slow: bool, largest: int) -> CostModel:
+    """The assumed constants."""
+    link, latency = (100e9, 40e-6) if slow else (350e9, 25e-6)
+    token, square, granule = 45.4e9 / 790e12, 1.03e6 / 550e12, 256
+    degrees = [2**level for level in range(1, largest.bit_length())]
+    moved = LAYERS * 4096 / link
+    return CostModel(
+        per_pass=400 * token,
+        per_token=token + granule * square,
+        per_square=square,
+        shared_pass=(0.0, *(LAYERS * 4 * latency for _ in degrees)),
+        shared_token=(0.0, *(4 * (d - 1) / d * moved + (2 - 1 / d) * granule * square for d in degrees)),
+    )
+
+
+def lower_bound(lengths: list[int], case: Case, cost: CostModel) -> float:
+    """Seconds that no plan is below: see the top."""
+    least = np.full(len(lengths), np.inf)
+    for degree in (1 << level for level in range(case.ranks.bit_length())):
+        tokens = padded(np.array(lengths), degree)
+        passes = cost.pass_seconds(degree) * tokens / (case.cap * degree)
+        work = degree * (cost.sample_seconds(np.array(lengths), degree) + passes)
+        least = np.minimum(least, np.where(tokens <= case.cap * degree, work, np.inf))
+    return float(least.sum()) / case.ranks
+
+
+def measure(case: Case) -> tuple[list[Figure], list[float]]:
+    """The figures of a case, in tokens per second, and the seconds that each of its plans took to make."""
+    cost = cost_model(case.slow, case.ranks)
+    tokens, planning = 0, []
+    seconds: dict[int | str, float] = {}
+    for seed in SEEDS:
+        work = SETS[case.lengths].draw(SAMPLES // 16, 16, seed)
+        lengths = (
+            (work.lengths + work.prompt_tokens[:, None]).ravel().clip(max=SETS[case.lengths].cap).tolist()
+        )
+        tokens += sum(lengths)
+        start = time.perf_counter()
+        plan = plan_hybrid(lengths, case.ranks, case.cap, cost)
+        planning.append(time.perf_counter() - start)
+        taken: dict[int | str, float] = {"plan": plan.seconds, "bound": lower_bound(lengths, case, cost)}
+        for degree in (1 << level for level in range(case.ranks.bit_length())):
+            if case.cap * degree >= SETS[case.lengths].cap:
+                taken[degree] = plan_static(lengths, case.ranks, case.cap, cost, degree).seconds
+        for way, each in taken.items():
+            seconds[way] = seconds.get(way, 0.0) + each
+    rates = {way: tokens / each for way, each in seconds.items()}
+    best = max((way for way in rates if isinstance(way, int)), key=lambda way: rates[way])
+    goal = "never below the best one degree for all"
+    against = {
+        "degree 8 for all": 8,
+        f"the best one degree for all ({best})": best,
+        "the lower bound": "bound",
+    }
+    return [
+        Figure(f"{case.name}: against {name}", rates["plan"], "tokens/s", rates[way], goal)
+        for name, way in against.items()
+    ], planning
+
+
+def main() -> None:
+    figures: list[Figure] = []
+    planning: dict[int, list[float]] = {}
+    for case in CASES:
+        found, seconds = measure(case)
+        figures += found
+        planning.setdefault(case.ranks, []).extend(seconds)
+    for ranks, seconds in planning.items():
+        for name, value in (("median", statistics.median(seconds)), ("longest", max(seconds))):
+            label = f"a plan of {SAMPLES} samples on {ranks} ranks: {name}"
+            figures.append(Figure(label, 1e3 * value, "ms", goal="below 50 ms"))
+    record("hdp_plan", figures)
+
+
+if __name__ == "__main__":
+    main()
