@@ -13,8 +13,9 @@ from pathlib import Path
 
 import msgspec
 
+from rljob_runtime.data.length_trace import LENGTHS_FILE, ResponseLine, TraceHeader
 from rljob_runtime.groups.counts import GroupCounts
-from rljob_runtime.trace.record.event_log import EVENTS_FOLDER, EventLog
+from rljob_runtime.trace.record.event_log import EVENTS_FOLDER, EventLog, append_line
 from rljob_runtime.trace.record.metrics_log import MetricsLog
 from tests.support.runtime.steps import masked_tokens
 
@@ -61,6 +62,9 @@ class Job:
     """Factor on the durations of the first engine."""
     restart_at: int | None = None
     """The job is killed in this step and goes on from the step 5 before."""
+    by_length: bool = False
+    """What is taken out half-way goes on on the first heavy engine, as it turned out to be long; how work is
+    divided, and what was expected, is recorded."""
     masked: float = 0.0
     """Share of the tokens that are too old to be trained; 0: steps wait."""
     seed: int = 0
@@ -135,9 +139,10 @@ def _write(folder: Path, job: Job, first: int, last: int, began: float) -> float
                     engines[engine].add(
                         "generate", step, at, part,
                         uid=uid, request=f"{name}#{2 * uid}", tokens=split, length=split, finish="abort",
+                        left="long" if job.by_length else "update",
                     )  # fmt: skip
                     at, seconds = at + part + 0.05, seconds - part
-                engines[engine].add(
+                engines[job.fast if split and job.by_length else engine].add(
                     "generate", step, at, seconds, uid=uid, request=f"{name}#{2 * uid + 1}",
                     tokens=tokens - split, length=tokens, finish=finish,
                 )  # fmt: skip
@@ -151,6 +156,9 @@ def _write(folder: Path, job: Job, first: int, last: int, began: float) -> float
             driver.add("put", step, ended + scoring + 0.0005, 0.001, uid=uid)
             waits.append((uid, ended + scoring + 0.002))
             ready = max(ready, waits[-1][1])
+        if job.by_length:
+            driver.add("division", step, admitted, ready - admitted, engines=job.heavy, cut=100 + step)
+            _expected(folder / LENGTHS_FILE, job, rng, step, lengths)
         # The step begins when its groups are there and the one before has ended.
         start = max(ready, state.trained_at[-1])
         for uid, put in waits:
@@ -173,6 +181,20 @@ def _write(folder: Path, job: Job, first: int, last: int, began: float) -> float
         log.flush()
     metrics.close()
     return clock[0]
+
+
+def _expected(path: Path, job: Job, rng: random.Random, step: int, lengths: list[int]) -> None:
+    """Write the lengths of a step's responses, each expected to be up to twice or half as long."""
+    head = TraceHeader(job.samples, job.limit)
+    lines = [
+        ResponseLine(
+            step * job.groups + place // job.samples, place % job.samples, tokens, version=step,
+            expected=round(tokens * 2 ** rng.uniform(-1, 1)), cut=100 + step,
+        )
+        for place, tokens in enumerate(lengths)
+    ]  # fmt: skip
+    for line in [*([] if path.exists() else [head]), *lines]:
+        append_line(path, msgspec.json.encode(line))
 
 
 def _train(log: EventLog, step: int, start: float, seconds: float) -> float:

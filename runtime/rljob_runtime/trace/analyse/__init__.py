@@ -6,6 +6,8 @@ run's folder, with these parts:
 - `usage` divides each worker's time into working, waiting and the rest; `cover` adds up intervals that
   overlap;
 - `requests` puts responses together from the events of their attempts;
+- `scheduling` counts what engines for long responses did, and which responses moved why;
+- `predictions` compares what routing expected of responses with how long they became;
 - `step_detail` keeps time lines of a few chosen steps;
 - `sketch` holds distributions of millions of values in little memory.
 """

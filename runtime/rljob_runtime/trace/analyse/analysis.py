@@ -8,8 +8,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rljob_runtime.data.length_trace import LENGTHS_FILE
 from rljob_runtime.trace.analyse.event_files import Tally, read_steps, read_workers
+from rljob_runtime.trace.analyse.predictions import Predictions, read_predictions
 from rljob_runtime.trace.analyse.requests import RequestBook
+from rljob_runtime.trace.analyse.scheduling import SchedulingBook
 from rljob_runtime.trace.analyse.sketch import Sketch
 from rljob_runtime.trace.analyse.step_detail import DetailBook, StepDetail
 from rljob_runtime.trace.analyse.usage import PoolUse, WorkerUse, event_shares, kind_of, pool_uses
@@ -69,6 +72,8 @@ class Analysis:
     event_uses: dict[tuple[str, str], EventUse]
     """By (pool, event)."""
     requests: RequestBook
+    scheduling: SchedulingBook
+    predictions: Predictions
     anomalies: list[Anomaly]
     details: list[StepDetail]
     lost_seconds: float
@@ -129,6 +134,7 @@ def analyse_run(run_folder: Path) -> Analysis:
         windows = _windows_from_files(events)
     analysis = analyse(metrics, starts, windows, read_workers(events), read_steps(events, tally))
     analysis.unreadable = tally.unreadable
+    analysis.predictions = read_predictions(run_folder / LENGTHS_FILE)
     return analysis
 
 
@@ -141,7 +147,7 @@ def analyse(
 ) -> Analysis:
     """Analyse events, given step by step in order."""
     anomalies = find_anomalies(windows)
-    book = RequestBook()
+    book, scheduling = RequestBook(), SchedulingBook()
     details = DetailBook(windows, choose_steps(windows, anomalies, DETAILED_STEPS))
     workers = {(who.pool, who.worker): WorkerUse(who.worker, who.pool, who.host) for who in known}
     uses: dict[tuple[str, str], EventUse] = {}
@@ -172,7 +178,9 @@ def analyse(
                 uses[pool, name] = EventUse(name, pool)
             uses[pool, name].add(step, seconds)
         # The time lines show all that workers did; requests that were thrown away do not count.
-        details.add_step(step, everything, book.add_step(step, events))
+        ended = book.add_step(step, events)
+        details.add_step(step, everything, ended)
+        scheduling.add_step(step, events, ended)
     return Analysis(
         metrics=metrics,
         starts=list(starts),
@@ -181,6 +189,9 @@ def analyse(
         pools=pool_uses([worker for worker in workers.values() if worker.recorded], windows),
         event_uses=uses,
         requests=book,
+        scheduling=scheduling,
+        # `analyse_run` reads them: they are in a file of their own.
+        predictions=Predictions(),
         anomalies=anomalies,
         details=details.details(),
         lost_seconds=lost_seconds(windows),

@@ -29,6 +29,12 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
     seconds: float
     tokens: int
     finish: str
+    pool: str = ""
+    left: str = ""
+    """Why it ended before the response was complete, as events say it; empty where it did not, and where that
+    was not recorded."""
+    for_long: bool = False
+    """Whether the engine was one for long responses."""
 
     @property
     def end(self) -> float:
@@ -135,7 +141,10 @@ class RequestBook:
         name = response_of(identity) or f"{event.worker}@{event.start:.3f}"
         tokens, finish = int(extra.get("tokens", 0)), str(extra.get("finish", "stop"))
         attempts = self._open.pop(name, None) or []
-        attempts.append(Attempt(event.worker, event.start, event.duration, tokens, finish))
+        left, for_long = str(extra.get("left", "")), bool(extra.get("for_long", False))
+        attempts.append(
+            Attempt(event.worker, event.start, event.duration, tokens, finish, event.pool, left, for_long)
+        )
         self.of_attempt[len(attempts)].add(event.duration)
         if finish == "abort":
             self._open[name] = attempts

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from rljob_runtime.trace.analyse.requests import Request
 from rljob_runtime.trace.analyse.sketch import Curve, exact_curve
 from rljob_runtime.trace.analyse.windows import Window
-from rljob_runtime.trace.record.event_log import Event
+from rljob_runtime.trace.record.event_log import STATES, Event
 
 WORKERS = 24
 """Workers that have a time line: what fits a screen."""
@@ -20,7 +20,7 @@ BINS = 120
 """Parts of a time line for which running requests are counted."""
 SEGMENTS = 100
 """Longest segments of a time line that are kept."""
-REQUESTS = 40
+REQUESTS = 24
 """Longest requests that are kept."""
 CURVES = 8
 """Workers that have distributions of their own."""
@@ -121,7 +121,7 @@ def _detail(window: Window, events: Sequence[Event], requests: Sequence[Request]
 
 def _time_line(window: Window, pool: str, worker: str, events: Sequence[Event]) -> TimeLine:
     generated = [event for event in events if event.event == "generate"]
-    others = [event for event in events if event.event != "generate"]
+    others = [event for event in events if event.event != "generate" and event.event not in STATES]
     return TimeLine(worker, pool, merge(window, others), running(window, generated))
 
 

@@ -49,6 +49,9 @@ EVENTS = {
 }
 """What is recorded, and what each event means."""
 
+STATES = frozenset({"division"})
+"""Those that say what was so in a time, and not what a worker did in it."""
+
 _log = logging.getLogger(__name__)
 
 

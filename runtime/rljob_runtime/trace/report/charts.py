@@ -51,6 +51,7 @@ class Axes:
     y_min: float
     y_max: float
     log_x: bool = False
+    log_y: bool = False
     parts: list[str] = field(default_factory=list)
 
     def x(self, value: float) -> float:
@@ -60,8 +61,10 @@ class Axes:
         return _LEFT + (value - low) / (high - low or 1) * (WIDTH - _LEFT - _RIGHT)
 
     def y(self, value: float) -> float:
-        span = self.y_max - self.y_min or 1
-        return HEIGHT - _BOTTOM - (value - self.y_min) / span * (HEIGHT - _TOP - _BOTTOM)
+        low, high = self.y_min, self.y_max
+        if self.log_y:
+            low, high, value = math.log10(low), math.log10(high), math.log10(max(value, low))
+        return HEIGHT - _BOTTOM - (value - low) / (high - low or 1) * (HEIGHT - _TOP - _BOTTOM)
 
 
 def line_chart(
@@ -173,6 +176,27 @@ def bar_chart(bars: Sequence[tuple[str, float]], x_label: str, unit: str = "%") 
     return _svg(axes, [], "")
 
 
+def scatter_chart(points: Sequence[tuple[float, float]], x_label: str, unit: str) -> str:
+    """Points of positive numbers over two logarithmic axes of one range, with the line on which both are
+    equal."""
+    if not points:
+        return ""
+    values = [value for point in points for value in point]
+    low, high = min(values), max(values)
+    # One value alone needs a range too.
+    low, high = (low / 2, high * 2) if low == high else (low, high)
+    axes = Axes(low, high, low, high, log_x=True, log_y=True)
+    _grid(axes, x_label, unit)
+    axes.parts.append(
+        f'<path class="line faint s4" d="M{axes.x(low):.1f},{axes.y(low):.1f}'
+        f'L{axes.x(high):.1f},{axes.y(high):.1f}"/>'
+    )
+    # One path of dots: a short stroke with round ends is a dot.
+    dots = "".join(f"M{axes.x(x):.1f},{axes.y(y):.1f}h.01" for x, y in points)
+    axes.parts.append(f'<path class="dots s0" d="{dots}"/>')
+    return _svg(axes, [("as expected", 4), ("a response", 0)], "")
+
+
 def ticks(low: float, high: float, count: int = 5) -> list[float]:
     """Round numbers from `low` to `high`, about `count` of them."""
     span = high - low
@@ -186,14 +210,15 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
 
 def _grid(axes: Axes, x_label: str, unit: str, x_ticks: bool = True) -> None:
     bottom = HEIGHT - _BOTTOM
-    for value in ticks(axes.y_min, axes.y_max):
+    levels = _log_ticks(axes.y_min, axes.y_max) if axes.log_y else ticks(axes.y_min, axes.y_max)
+    for value in levels:
         at = axes.y(value)
         axes.parts.append(
             f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>'
             f'<text class="tick end" x="{_LEFT - 6}" y="{at + 4:.1f}">{_tick(value)}</text>'
         )
     if x_ticks:
-        places = _log_ticks(axes) if axes.log_x else ticks(axes.x_min, axes.x_max, 8)
+        places = _log_ticks(axes.x_min, axes.x_max) if axes.log_x else ticks(axes.x_min, axes.x_max, 8)
         axes.parts.extend(
             f'<text class="tick mid" x="{axes.x(value):.1f}" y="{bottom + 13}">{_tick(value)}</text>'
             for value in places
@@ -204,12 +229,12 @@ def _grid(axes: Axes, x_label: str, unit: str, x_ticks: bool = True) -> None:
     )
 
 
-def _log_ticks(axes: Axes) -> list[float]:
-    powers = range(math.floor(math.log10(axes.x_min)), math.ceil(math.log10(axes.x_max)) + 1)
+def _log_ticks(low: float, high: float) -> list[float]:
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     # Over many decades only powers of ten find room.
     factors = (1, 2, 5) if len(powers) <= 4 else (1,)
     values = [factor * 10.0**power for power in powers for factor in factors]
-    return [value for value in values if axes.x_min <= value <= axes.x_max]
+    return [value for value in values if low <= value <= high]
 
 
 def _buckets(count: int) -> list[tuple[int, int]]:

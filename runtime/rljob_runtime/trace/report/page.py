@@ -19,6 +19,7 @@ from rljob_runtime.trace.report.evidence import evidence_of
 from rljob_runtime.trace.report.markup import number, percent, seconds, tile
 from rljob_runtime.trace.report.section_learning import column, learning, staleness, summary_numbers
 from rljob_runtime.trace.report.section_lost import losses
+from rljob_runtime.trace.report.section_routing import routing
 from rljob_runtime.trace.report.section_tail import long_tail, tail_sentence
 from rljob_runtime.trace.report.section_time import time_spent
 
@@ -59,6 +60,7 @@ def render(analysis: Analysis, job: RLJob | None, name: str) -> str:
             "Which requests were the long tail?",
             f"<p>{tail_sentence(analysis)}</p>" + long_tail(analysis),
         ),
+        ("routing", "How were responses placed and moved?", routing(analysis)),
         ("stale", "How old were the samples?", staleness(analysis)),
         ("lost", "Was anything lost?", losses(analysis)),
     ]

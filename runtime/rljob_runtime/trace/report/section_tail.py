@@ -11,6 +11,7 @@ from rljob_runtime.trace.analyse.analysis import Analysis
 from rljob_runtime.trace.analyse.requests import Request
 from rljob_runtime.trace.report.charts import Series, bar_chart, curve_chart, line_chart, stacked_chart
 from rljob_runtime.trace.report.markup import bar, figure, grid, legend, number, percent, seconds, table
+from rljob_runtime.trace.report.waterfall import path
 
 _STAGE_COLOURS = {"reward": "7", "group_assembly": "1", "put": "3", "queue_wait": "6"}
 """What a group goes through after its responses, and the colour class of each."""
@@ -118,7 +119,7 @@ def _slowest_table(requests: Sequence[Request]) -> str:
         rows.append(
             [
                 escape(request.name), str(request.step),
-                escape(" → ".join(attempt.worker for attempt in request.attempts[-4:])),
+                escape(path(request.attempts)),
                 f"{request.length:,}", escape(request.finish), seconds(request.seconds),
                 f"{request.length / request.generating:,.1f}" if request.generating else "–",
                 bar([(name, value / max(longest, 1e-9), colour) for name, value, colour in parts]),

@@ -8,6 +8,7 @@ from html import escape
 
 from rljob_runtime.trace.analyse.analysis import Analysis
 from rljob_runtime.trace.analyse.usage import KINDS, PoolUse
+from rljob_runtime.trace.record.event_log import STATES
 from rljob_runtime.trace.report.charts import Mark, Series, line_chart, stacked_chart
 from rljob_runtime.trace.report.markup import bar, figure, grid, legend, percent, seconds, table
 from rljob_runtime.trace.report.section_learning import column
@@ -40,12 +41,21 @@ def time_spent(analysis: Analysis, notes: Mapping[int, str]) -> str:
     if analysis.anomalies:
         parts.append("<h3>Steps that stand out</h3>" + _anomaly_table(analysis))
     shown = analysis.anomalies[0].step if analysis.anomalies else None
-    steps = [detail.window.step for detail in analysis.details]
-    if steps and shown not in steps:
-        shown = steps[len(steps) // 2]
+    if shown not in [detail.window.step for detail in analysis.details]:
+        shown = _most_moved(analysis)
     panels = step_panels(analysis.details, notes, shown)
     parts.append(f'<h3 id="steps">Single steps</h3>{panels}' if panels else "")
     return "".join(parts)
+
+
+def _most_moved(analysis: Analysis) -> int | None:
+    """Of the steps in detail the one in which most responses moved; of equals the one in the middle."""
+    details = analysis.details
+    if not details:
+        return None
+    moved = [sum(len(request.attempts) > 1 for request in detail.requests) for detail in details]
+    middle = len(details) // 2
+    return details[max(range(len(details)), key=lambda at: (moved[at], -abs(at - middle)))].window.step
 
 
 def _pool_table(analysis: Analysis) -> str:
@@ -148,7 +158,8 @@ def _event_table(analysis: Analysis) -> str:
     pools = {pool.pool: pool for pool in analysis.pools}
     shares = {name: analysis.event_shares(pool) for name, pool in pools.items() if pool.role != "other"}
     rows = []
-    for use in sorted(analysis.event_uses.values(), key=lambda use: (use.pool, -use.seconds.total)):
+    uses = [use for use in analysis.event_uses.values() if use.event not in STATES]
+    for use in sorted(uses, key=lambda use: (use.pool, -use.seconds.total)):
         spread = use.seconds
         share = shares.get(use.pool, {}).get(use.event)
         # What may run many times at once: requests on an engine, and what groups go through on the driver.

@@ -4,8 +4,11 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
+from rljob_runtime.rollout.pool import LeftReason
 from rljob_runtime.trace.record.event_log import EVENTS
+from rljob_runtime.trace.report.waterfall import REASONS
 
 ROOT = Path(__file__).parents[5]
 RUNTIME = ROOT / "runtime" / "rljob_runtime"
@@ -46,3 +49,11 @@ def test_docs_and_code_have_the_same_events() -> None:
     table = page.split("\n## Events\n", 1)[1].split("\n## ", 1)[0]
     names = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
     assert sorted(name for cell in names for name in re.findall(r"`(\w+)`", cell)) == sorted(EVENTS)
+
+
+def test_docs_and_report_know_every_reason_for_which_a_response_leaves_its_engine() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text()
+    (paragraph,) = re.findall(r"^Why a response left its engine.*$", page, flags=re.MULTILINE)
+    named = set(re.findall(r"`(\w+)` \(", paragraph))
+    reasons = {word for part in get_args(LeftReason) for word in (get_args(part) or (part,))}
+    assert named == reasons == set(REASONS) - {""}

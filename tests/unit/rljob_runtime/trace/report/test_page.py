@@ -64,6 +64,17 @@ def test_masked_tokens_have_a_chart_where_there_are_some(tmp_path: Path) -> None
     assert title not in text
 
 
+def test_a_run_that_is_routed_by_length_has_all_of_its_figures(tmp_path: Path) -> None:
+    page, text = checked(write_report(write_run(tmp_path, Job(steps=12, by_length=True))))
+    for heading in (
+        "How were responses placed and moved?", "From which length on a response was long",
+        "Why responses moved", "Expected against real lengths", "longest responses: where each ran",
+    ):  # fmt: skip
+        assert heading in text, heading
+    assert "division" not in text, "it is no work of the driver"
+    assert len(page) < 1_000_000
+
+
 def test_the_report_answers_the_questions(tmp_path: Path) -> None:
     page, text = checked(write_report(write_run(tmp_path, Job(steps=40, slow_step=23, restart_at=30))))
     for heading in (
