@@ -123,6 +123,22 @@ def _chips_fit(pool: str) -> Rule:
     )
 
 
+def _shard_groups_fit() -> Rule:
+    size = "training.parallel.shardGroupSize"
+    replicas, each = "pools.trainer.replicas", "pools.trainer.acceleratorsPerWorker"
+
+    def holds(spec: "Spec") -> bool:
+        ranks = spec.pools.trainer.replicas * spec.pools.trainer.accelerators_per_worker
+        return ranks % (spec.training.parallel.shard_group_size or 1) == 0
+
+    return Rule(
+        f"{size} must divide the trainer's ranks ({replicas} * {each})",
+        f"!has(self.{size}) || self.{replicas} * self.{each} % self.{size} == 0",
+        holds,
+        (size, replicas, each),
+    )
+
+
 _WHILE_SUSPENDED = "can change only while the job is suspended (spec.suspend: true)"
 
 
@@ -225,6 +241,7 @@ class Spec(Model):
             fields=("resourceName", "accelerator"),
         ),
         *(_chips_fit(pool) for pool in ("trainer", "fastRollout", "heavyRollout")),
+        _shard_groups_fit(),
     )
     transitions: ClassVar[tuple[Transition, ...]] = (
         Transition("managedBy cannot change", "self.managedBy == oldSelf.managedBy", "managedBy"),

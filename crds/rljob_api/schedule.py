@@ -104,6 +104,11 @@ class Parallel(Model):
     max_tokens_per_micro_batch: int = Field(default=16384, ge=1, le=100_000_000)
     """Most tokens (prompt and response, without padding) in one forward pass of one rank. A sample above it
     is an error."""
+    shard_group_size: int | None = Field(default=None, ge=1, le=65536)
+    """Ranks of the trainer that hold one copy of weights, gradients and optimizer states together; each such
+    group holds a copy of its own (hybrid sharding). It must divide the trainer's ranks, which may therefore
+    only be resized to a multiple of it while the job runs. As many as the accelerators of a node keep the
+    gathering of weights inside nodes. Default: all ranks hold one copy."""
 
 
 class Checkpoint(Model):

@@ -42,6 +42,11 @@ def job(changes: dict[str, Any] | None = None) -> dict[str, Any]:
 GOOD: dict[str, dict[str, Any]] = {
     "the minimal job": {},
     "a mixture of experts": {"training.model.random": {"architecture": "qwen3_moe", "experts": {}}},
+    "shard groups of several nodes": {
+        "accelerator": "nvidia",
+        "pools.trainer": {"replicas": 3, "acceleratorsPerWorker": 4},
+        "training.parallel": {"shardGroupSize": 6},
+    },
     "replicas at their bounds": {"pools.fastRollout": {"replicas": 2, "minReplicas": 2, "maxReplicas": 2}},
     "only the heavy pool": {"pools.fastRollout.replicas": 0, "pools.heavyRollout.replicas": 1},
     "nccl on nvidia": {
@@ -162,6 +167,12 @@ BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
         {"pools.fastRollout.replicas": 0},
         f"{_POOLS}.fastRollout.replicas",
         "must not both be 0",
+    ),
+    "shard groups that leave ranks over": (
+        {"pools.trainer.replicas": 6, "training.parallel": {"shardGroupSize": 4}},
+        f"{_TRAINING}.parallel.shardGroupSize",
+        "training.parallel.shardGroupSize must divide the trainer's ranks (pools.trainer.replicas * "
+        "pools.trainer.acceleratorsPerWorker)",
     ),
     "several devices on a CPU": (
         {"pools.trainer.acceleratorsPerWorker": 2},

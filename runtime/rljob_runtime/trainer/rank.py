@@ -26,7 +26,7 @@ from rljob_runtime.trainer.model import load_policy
 from rljob_runtime.trainer.optim import ScheduledAdamW
 from rljob_runtime.trainer.outline import GroupsMissing
 from rljob_runtime.trainer.phases import Phases
-from rljob_runtime.trainer.sharding import shard, whole_weights
+from rljob_runtime.trainer.sharding import Sharding, shard, whole_weights
 from rljob_runtime.trainer.share import share_outlines
 from rljob_runtime.trainer.step import StepRunner
 from rljob_runtime.trainer.step_metrics import StepMetrics
@@ -97,13 +97,14 @@ class TrainerWorker:
         # model's format.
         experts = training.model.experts
         policy = load_policy(self._model_folder, distribution, torch.float32, checkpointing, experts)
-        self._policy = shard(policy, self._device, self._dtype)
+        sharding = Sharding(training.parallel.shard_group_size)
+        self._policy = shard(policy, self._device, self._dtype, sharding)
         reference = None
         if training.algorithm.kl is not None:
             # Never updated, so without master weights.
             reference = load_policy(self._model_folder, distribution, self._dtype, experts=experts)
             reference = reference.requires_grad_(False)
-            reference = shard(reference, self._device, self._dtype)
+            reference = shard(reference, self._device, self._dtype, sharding)
         self._optimizer = ScheduledAdamW(self._policy.parameters(), training.optimizer, self._total_updates)
         heads = Heads.of(self._policy.model.config.get_text_config())
         attention = choose_attention(self._device, self._dtype, heads)

@@ -1,40 +1,73 @@
 """A policy over several accelerators: FSDP2, master weights in float32, forward in the model's format.
 
 Guarantees: gradients are summed over ranks, not averaged, since losses carry the weights of the whole batch;
-one rank in float32 runs without any wrapping.
+one rank in float32 runs without any wrapping. With groups smaller than all ranks every group holds a copy of
+the model's state: weights are gathered within a group, and gradients summed within it, then over groups.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
 
 from rljob_runtime.trainer.policy import Policy
 from rljob_runtime.weights.folder_names import as_in_folder, sources
 
 
-def shard(policy: Policy, device: torch.device, dtype: torch.dtype) -> Policy:
+@dataclass(frozen=True)
+class Sharding:
+    """How the state of a model is spread over the ranks."""
+
+    group: int | None = None
+    """Ranks that hold one copy of it together, neighbours by number; None is all. It divides their number."""
+    in_main_memory: bool = False
+    """Whether weights, gradients and optimizer states lie there, and the device has them while it needs them
+    alone."""
+
+
+def shard(
+    policy: Policy, device: torch.device, dtype: torch.dtype, sharding: Sharding | None = None
+) -> Policy:
     """Move the policy to `device`, each rank of the process group holding its part; computes in `dtype`."""
-    if dist.get_world_size() == 1 and dtype == next(policy.parameters()).dtype:
+    sharding = sharding or Sharding()
+    alone = dist.get_world_size() == 1 and dtype == next(policy.parameters()).dtype
+    if alone and not sharding.in_main_memory:
         return policy.to(device)
-    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
-    precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
-    if device.type != "cpu":
+    options: dict[str, Any] = {
+        "mesh": _mesh(device, sharding.group),
+        "mp_policy": MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32),
+    }
+    if sharding.in_main_memory:
+        options["offload_policy"] = CPUOffloadPolicy(pin_memory=device.type != "cpu")
+        # FSDP moves the weights; what is not a weight stays on the device.
+        for buffer in policy.buffers():
+            buffer.data = buffer.data.to(device)
+    elif device.type != "cpu":
         policy = policy.to(device)
     # From the inside out: a module takes the parameters that no module within it has.
     for module in _blocks(policy.model):
-        fully_shard(module, mesh=mesh, mp_policy=precision)
-    fully_shard(policy, mesh=mesh, mp_policy=precision)
+        fully_shard(module, **options)
+    fully_shard(policy, **options)
     for module in policy.modules():
         if isinstance(module, FSDPModule):
             # gloo can only sum; a factor of 1 leaves the sum as it is.
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)
     return policy
+
+
+def _mesh(device: torch.device, group: int | None) -> DeviceMesh:
+    """All ranks in a row; with groups, a row for each of them."""
+    ranks = dist.get_world_size()
+    if group is None or group == ranks:
+        return init_device_mesh(device.type, (ranks,))
+    return init_device_mesh(device.type, (ranks // group, group), mesh_dim_names=("replicate", "shard"))
 
 
 def whole_weights(
@@ -60,7 +93,11 @@ def whole_weights(
 
 
 def _whole(weight: Tensor) -> Tensor:
-    whole: Tensor = weight.full_tensor() if hasattr(weight, "full_tensor") else weight
+    if not isinstance(weight, DTensor):
+        return weight
+    # It may lie in main memory, and is gathered faster on the device.
+    there: Any = weight.to(weight.device_mesh.device_type)
+    whole: Tensor = there.full_tensor()
     return whole
 
 

@@ -1,0 +1,175 @@
+"""Models spread over ranks in groups: exact, whichever way, and checkpoints fit any of them.
+
+The four ranks start once, and do one thing after the other.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file
+
+from rljob_runtime.trainer.checkpoint import newest
+from rljob_runtime.trainer.step_metrics import StepMetrics
+from tests.support.runtime.trainer_ranks import (
+    EXPERTS,
+    groups,
+    model_folder,
+    on_ranks,
+    trainer_job,
+    worker,
+)
+
+RANKS = 4
+PAIRS: dict[str, Any] = {"parallel": {"shardGroupSize": 2}}
+SINGLES: dict[str, Any] = {"parallel": {"shardGroupSize": 1}}
+KL = {"kl": {"coefficient": 0.1}}
+DENSE: dict[str, Any] = {"algorithm": KL, "schedule": {"promptsPerBatch": 3, "batchesPerStep": 2}}
+MIXTURE = DENSE | EXPERTS
+
+
+class Trained(NamedTuple):
+    """What came of some steps."""
+
+    metrics: list[StepMetrics]
+    weights: dict[str, np.ndarray]
+    """Those that engines would get; on rank 0."""
+    held: int
+    """Numbers of the model's weights that this rank holds."""
+
+
+def train(trainer: Any, first: int, last: int) -> Trained:
+    """Steps first..last-1 of six groups each, which rank 0 has."""
+    metrics = [
+        trainer.train_step(step, step, groups(6, seed=step, version=step) if trainer._rank == 0 else None)
+        for step in range(first, last)
+    ]
+    ref = trainer.publish(last)
+    weights = load_file(Path(ref.location) / "model.safetensors") if ref is not None else {}
+    held = sum(
+        parameter.to_local().numel() if hasattr(parameter, "to_local") else parameter.numel()
+        for parameter in trainer._policy.parameters()
+    )
+    return Trained(metrics, {name: value.float().numpy() for name, value in weights.items()}, held)
+
+
+Trainings = dict[str, Trained]
+
+
+class Site:
+    """The folders of this file's test: models, and checkpoints by who wrote them."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def model(self, name: str) -> Path:
+        return self.root / name
+
+    def checkpoints(self, name: str) -> Path:
+        return self.root / f"checkpoints of {name}"
+
+
+def one(
+    site: Site, settings: dict[str, Any], model: str, steps: tuple[int, int], **checkpoints: str
+) -> Trained:
+    """On one rank: go on from the checkpoint `begin`, train, write the checkpoint `end`."""
+    return _work(0, 1, None, site, settings, model, steps, **checkpoints)
+
+
+def _work(
+    rank: int,
+    ranks: int,
+    store: Path | None,
+    site: Site,
+    settings: dict[str, Any],
+    model: str,
+    steps: tuple[int, int],
+    begin: str = "",
+    end: str = "",
+) -> Trained:
+    with worker(trainer_job(**settings), site.model(model), rank, ranks, store) as trainer:
+        if begin:
+            found = newest(site.checkpoints(begin))
+            assert found is not None
+            trainer.load_checkpoint(found)
+        trained = train(trainer, *steps)
+        if end:
+            trainer.save_checkpoint(site.checkpoints(end), steps[1], b"")
+        return trained
+
+
+def all_work(rank: int, ranks: int, store: Path, site: Site) -> Trainings:
+    """What the four ranks do, by name."""
+    do: Callable[..., Trained] = lambda number, *rest, **checkpoints: _work(  # noqa: E731
+        rank, ranks, store.with_name(f"ranks{number}"), site, *rest, **checkpoints
+    )
+    return {
+        "pairs": do(1, DENSE | PAIRS, "dense", (0, 2), end="pairs"),
+        "singles": do(2, DENSE | SINGLES, "dense", (0, 2)),
+        "experts in pairs": do(3, MIXTURE | PAIRS, "mixture", (0, 2), end="experts in pairs"),
+        "pairs go on from all": do(4, DENSE | PAIRS, "dense", (2, 4), begin="one"),
+        "all go on from pairs": do(5, DENSE, "dense", (2, 4), begin="pairs"),
+    }
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    found = Site(tmp_path_factory.mktemp("sharding"))
+    model_folder(trainer_job(**DENSE), found.model("dense"))
+    model_folder(trainer_job(**MIXTURE), found.model("mixture"))
+    return found
+
+
+@pytest.fixture(scope="module")
+def alone(site: Site) -> Trainings:
+    """The same on one rank."""
+    return {
+        "dense": one(site, DENSE, "dense", (0, 2), end="one"),
+        "dense, two more": one(site, DENSE, "dense", (2, 4), begin="one"),
+        "mixture": one(site, MIXTURE, "mixture", (0, 2), end="mixture"),
+        "mixture, one more": one(site, MIXTURE, "mixture", (2, 3), begin="mixture"),
+    }
+
+
+@pytest.fixture(scope="module")
+def four(site: Site, alone: Trainings) -> Trainings:
+    """Rank 0's; `alone` first, whose checkpoints they go on from."""
+    return on_ranks(RANKS, all_work, site)[0]
+
+
+def assert_same(left: Trained, right: Trained) -> None:
+    for one, other in zip(left.metrics, right.metrics, strict=True):
+        for name in ("loss", "policy_loss", "kl", "entropy", "grad_norm", "parity_max"):
+            assert getattr(one, name) == pytest.approx(getattr(other, name), rel=1e-4, abs=1e-5), name
+        assert (one.tokens, one.response_tokens) == (other.tokens, other.response_tokens)
+    assert left.weights.keys() == right.weights.keys()
+    for name, value in left.weights.items():
+        np.testing.assert_allclose(value, right.weights[name], atol=2e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("name", ["pairs", "singles"])
+def test_groups_train_what_one_rank_trains(alone: Trainings, four: Trainings, name: str) -> None:
+    assert_same(four[name], alone["dense"])
+
+
+def test_each_group_holds_one_copy(alone: Trainings, four: Trainings) -> None:
+    whole = alone["dense"].held
+    assert four["singles"].held == whole
+    assert four["pairs"].held == pytest.approx(whole / 2, rel=0.05)
+    assert four["all go on from pairs"].held == pytest.approx(whole / 4, rel=0.05)
+
+
+def test_experts_are_sharded_like_all_else(alone: Trainings, four: Trainings) -> None:
+    assert_same(four["experts in pairs"], alone["mixture"])
+
+
+@pytest.mark.parametrize("name", ["pairs go on from all", "all go on from pairs"])
+def test_checkpoints_fit_other_groups(alone: Trainings, four: Trainings, name: str) -> None:
+    assert_same(four[name], alone["dense, two more"])
+
+
+def test_one_rank_goes_on_from_groups(site: Site, alone: Trainings, four: Trainings) -> None:
+    assert_same(one(site, DENSE, "dense", (2, 4), begin="pairs"), alone["dense, two more"])
+    assert_same(one(site, MIXTURE, "mixture", (2, 3), begin="experts in pairs"), alone["mixture, one more"])
