@@ -63,6 +63,11 @@ class Devices:
         if self.torch_type != "cpu":
             self._module().synchronize()
 
+    def mark(self) -> Any:
+        """A new mark for the current device's queue of work, which tells when the device comes to it: a
+        `torch.Event` with timing. Not for the CPU, which has no queue."""
+        return self._module().Event(enable_timing=True)
+
     def memory(self) -> tuple[int, int]:
         """Free and total bytes of the current device; of the machine's memory for the CPU."""
         if self.torch_type != "cpu":

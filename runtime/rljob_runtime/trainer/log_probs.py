@@ -144,15 +144,26 @@ class _Sum:
     def add_product(self, left: Tensor, right: Tensor) -> None:
         if self._dtype == self._wide or left.device.type != "cuda":
             self.add(left @ right)
-        elif self._total is None:
-            self._total = torch.mm(left, right, out_dtype=self._wide)
+        elif self._total is None or not _adds_wide(left.device, left.dtype):
+            self.add(torch.mm(left, right, out_dtype=self._wide))
         else:
-            # cuBLAS adds to a float32 matrix what it multiplies in a smaller format.
             torch.addmm(self._total, left, right, out_dtype=self._wide, out=self._total)
 
     @property
     def value(self) -> Tensor | None:
         return None if self._total is None else self._total.to(self._dtype)
+
+
+@cache
+def _adds_wide(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether torch adds to a float32 matrix what it multiplies in a smaller format; not all versions do."""
+    total = torch.zeros(16, 16, device=device)
+    factor = torch.eye(16, dtype=dtype, device=device)
+    try:
+        torch.addmm(total, factor, factor, out_dtype=torch.float32, out=total)
+    except RuntimeError:
+        return False
+    return bool((total == factor).all())
 
 
 _Statistics = Callable[[Tensor, Tensor, Scoring], tuple[Tensor, Tensor, Tensor]]

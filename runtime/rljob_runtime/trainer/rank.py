@@ -68,7 +68,7 @@ class TrainerWorker:
         self._devices = Devices.of(job.spec.accelerator)
         self._dtype: torch.dtype = getattr(torch, job.spec.training.model.dtype)
         self._events = events
-        self._phases = Phases(events, self._devices.synchronize)
+        self._phases = Phases(events, self._devices.mark if self._devices.torch_type != "cpu" else None)
         self._store: WeightStore | None = None
         self._step = 0
         """The newest step, to which events between steps are charged."""
@@ -143,7 +143,7 @@ class TrainerWorker:
 
     def publish(self, version: int) -> WeightRef | None:
         """Write the weights where engines load them, as `version`; where that is, on rank 0."""
-        with self._phases.span("weight_publish", self._step, version=version):
+        with self._phases.span("weight_publish", self._step, wait=True, version=version):
             # Every rank takes part in gathering each tensor, and rank 0 alone keeps it.
             weights = {name: tensor.cpu() if self._rank == 0 else None for name, tensor in self.weights()}
             if self._rank != 0:
@@ -159,7 +159,7 @@ class TrainerWorker:
     def save_checkpoint(self, root: Path, step: int, extra: bytes) -> Path:
         """Write the checkpoint of `step` steps below `root`, with the driver's `extra`. Raises
         `CheckpointError`."""
-        with self._phases.span("checkpoint", step):
+        with self._phases.span("checkpoint", step, wait=True):
             keep = self._job.spec.training.checkpoint.keep
             return checkpoint_tensors.save(
                 root, step, keep, self._policy.model, self._optimizer, self._devices, extra

@@ -31,7 +31,7 @@ from rljob_runtime.trainer.loss import Tokens, token_loss, token_weights
 from rljob_runtime.trainer.optim import ScheduledAdamW
 from rljob_runtime.trainer.outline import GroupOutline
 from rljob_runtime.trainer.packing import Packed, pack
-from rljob_runtime.trainer.phases import Phases
+from rljob_runtime.trainer.phases import Phases, seconds_by_event
 from rljob_runtime.trainer.policy import Policy
 from rljob_runtime.trainer.rectangles import Rectangles
 from rljob_runtime.trainer.share import Content, Key, share_contents
@@ -116,7 +116,8 @@ class StepRunner:
             else:
                 self._optimizer.skip()
         totals = tally.totals()
-        return _metrics(step, learning_rate, totals, describe(outlines, version, oldest), self._phases.take())
+        seconds = seconds_by_event(self._phases.take())
+        return _metrics(step, learning_rate, totals, describe(outlines, version, oldest), seconds)
 
     def _split(self, batch: Sequence[Response]) -> list[list[MicroBatch]]:
         """For each rank its micro-batches; none where the batch has nothing to train."""
