@@ -55,6 +55,8 @@ class ScheduledAdamW:
             betas=(settings.beta1, settings.beta2),
             eps=settings.epsilon,
             weight_decay=settings.weight_decay,
+            # One kernel for many tensors; on a CPU torch's own loop over them stays.
+            fused=all(parameter.device.type == "cuda" for parameter in self._parameters) or None,
         )
 
     @property

@@ -65,7 +65,7 @@ def test_a_device_is_not_waited_for_before_the_end(tmp_path: Path) -> None:
     with phases.span("backward", 7):
         device.work(4.0)
         clock.now += 0.1
-    assert clock.now == 100.2, "the host has gone on"
+    assert clock.now < 101, "the host has gone on"
     assert device.waits == 1, "at the beginning, where the device is idle"
     timed = phases.take()
     assert [(part.event, round(part.seconds, 6), part.extra) for part in timed] == [
