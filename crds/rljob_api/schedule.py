@@ -21,6 +21,20 @@ class Schedule(OneOf):
     """Prompts (groups) of one optimizer update."""
     batches_per_step: int = Field(default=1, ge=1, le=1024)
     """Optimizer updates per step."""
+    batch_order: Literal["level", "data", "shortEnds"] = "level"
+    """Which of a step's prompts make which of its batches. level: nearly as many tokens in each batch. data:
+    in the order of the data. shortEnds: short ones in the first and the last batch, long ones in the middle,
+    as verl's balance_batch has it."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            message="batchOrder must be level unless batchesPerStep is 2 or more: one batch has all prompts "
+            "of its step",
+            cel="self.batchOrder == 'level' || self.batchesPerStep >= 2",
+            holds=lambda self: self.batch_order == "level" or self.batches_per_step >= 2,
+            fields=("batchOrder", "batchesPerStep"),
+        ),
+    )
 
 
 class PushSync(Model):

@@ -253,6 +253,11 @@ BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
         f"{_TRAINING}.schedule",
         "set exactly one of totalSteps, epochs (found totalSteps and epochs)",
     ),
+    "an order for one batch": (
+        {"training.schedule.batchOrder": "shortEnds"},
+        f"{_TRAINING}.schedule.batchOrder",
+        "batchOrder must be level unless batchesPerStep is 2 or more",
+    ),
     "no objective": (
         {"training.algorithm.policyLoss": {}},
         f"{_TRAINING}.algorithm.policyLoss",

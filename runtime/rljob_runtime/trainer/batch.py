@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rljob_api.schedule import Schedule
 from rljob_runtime.groups.masking import context_tokens
 from rljob_runtime.parallel.micro_batches import Item
+from rljob_runtime.parallel.mini_batches import split_groups
 from rljob_runtime.samples import Span
 from rljob_runtime.trainer.advantage import group_advantages
 from rljob_runtime.trainer.outline import GroupOutline, SampleOutline
@@ -63,6 +65,17 @@ def responses_of(
                 trained = sample.length - context
                 found.append(Response(item, context, trained, sample.spans, float(advantages[index])))
     return found
+
+
+def batches_of(
+    groups: Sequence[GroupOutline], schedule: Schedule, normalize_by_std: bool, oldest: int | None = None
+) -> list[list[Response]]:
+    """What each update of a step trains of its groups, which are sorted by uid; nothing of an update whose
+    groups have nothing. Raises as `responses_of`."""
+    each = [responses_of([group], normalize_by_std, oldest) for group in groups]
+    tokens = [sum(response.item.tokens for response in found) for found in each]
+    updates = split_groups(tokens, schedule.prompts_per_batch, schedule.batch_order)
+    return [[response for index in update for response in each[index]] for update in updates]
 
 
 def describe(groups: Sequence[GroupOutline], version: int, oldest: int | None = None) -> dict[str, Any]:

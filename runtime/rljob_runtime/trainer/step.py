@@ -25,7 +25,7 @@ from rljob_runtime.job_errors import TrainingDiverged
 from rljob_runtime.parallel.micro_batches import MicroBatch, plan_micro_batches
 from rljob_runtime.samples import Group
 from rljob_runtime.trainer.attention import LayOut
-from rljob_runtime.trainer.batch import Response, describe, responses_of
+from rljob_runtime.trainer.batch import Response, batches_of, describe
 from rljob_runtime.trainer.log_probs import Entropy
 from rljob_runtime.trainer.loss import Tokens, token_loss, token_weights
 from rljob_runtime.trainer.optim import ScheduledAdamW
@@ -92,12 +92,8 @@ class StepRunner:
         # The weights are exactly those of `version` in the first step after it was published, until that
         # step's first update.
         fresh = step % self._training.async_.steps_per_version == 0
-        size = self._training.schedule.prompts_per_batch
         oldest, by_std = oldest_trained(self._bound, version), self._training.algorithm.normalize_by_std
-        batches = [
-            responses_of(outlines[start : start + size], by_std, oldest)
-            for start in range(0, len(outlines), size)
-        ]
+        batches = batches_of(outlines, self._training.schedule, by_std, oldest)
         shares = [self._split(batch) for batch in batches]
         wanted = [_keys(batches, shares, rank) for rank in range(dist.get_world_size())]
         contents = share_contents(wanted, outlines, groups)

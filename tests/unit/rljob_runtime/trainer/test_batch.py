@@ -2,8 +2,9 @@
 
 import pytest
 
+from rljob_api.schedule import Schedule
 from rljob_runtime.samples import Span
-from rljob_runtime.trainer.batch import describe, responses_of
+from rljob_runtime.trainer.batch import batches_of, describe, responses_of
 from rljob_runtime.trainer.outline import GroupOutline, SampleOutline
 
 
@@ -57,3 +58,38 @@ def test_a_step_of_stale_groups_trains_nothing() -> None:
     assert responses_of([GROUP], normalize_by_std=True, oldest=9) == []
     masked = describe([GROUP], 10, oldest=9)["masked"]
     assert (masked.tokens, masked.responses, masked.oldest_trained) == (1.0, 1.0, 0)
+
+
+def group(uid: int, *lengths: int, failed: bool = False) -> GroupOutline:
+    """With a prompt of 5 tokens and fresh responses."""
+    return GroupOutline(uid, 0, 5, tuple(response((3, length), failed=failed) for length in lengths))
+
+
+@pytest.mark.parametrize(
+    ("order", "expected"),
+    [
+        ("level", [[(10, 0), (10, 1), (13, 0)], [(11, 0), (12, 0), (12, 1)]]),
+        ("data", [[(10, 0), (10, 1), (11, 0)], [(12, 0), (12, 1), (13, 0)]]),
+        ("shortEnds", [[(11, 0), (13, 0)], [(10, 0), (10, 1), (12, 0), (12, 1)]]),
+    ],
+)
+def test_batches_have_whole_groups(order: str, expected: list[list[tuple[int, int]]]) -> None:
+    groups = [group(10, 40, 40), group(11, 60), group(12, 10, 10), group(13, 20)]
+    schedule = Schedule(total_steps=1, prompts_per_batch=2, batches_per_step=2, batch_order=order)
+    batches = batches_of(groups, schedule, normalize_by_std=False)
+    assert [[(each.item.uid, each.item.sample) for each in batch] for batch in batches] == expected
+
+
+def test_a_batch_of_which_nothing_is_trained_is_kept() -> None:
+    """An update is made of nothing, so that the learning rate goes on as in any other step."""
+    groups = [group(0, 8), group(1, 8, failed=True)]
+    schedule = Schedule(total_steps=1, prompts_per_batch=1, batches_per_step=2)
+    batches = batches_of(groups, schedule, normalize_by_std=False)
+    assert [len(batch) for batch in batches] == [1, 0]
+
+
+def test_a_groups_responses_are_compared_with_each_other_whatever_batch_they_are_in() -> None:
+    groups = [GROUP, group(8, 100)]
+    schedule = Schedule(total_steps=1, prompts_per_batch=1, batches_per_step=2)
+    first, _ = batches_of(groups, schedule, normalize_by_std=True)
+    assert first == responses_of([GROUP], normalize_by_std=True)
