@@ -186,6 +186,8 @@ class Fleet:
         task = self._spawn(self._tend(key, member))
         self._tending.add(task)
         task.add_done_callback(self._tending.discard)
+        # `started` waits for the first one, whose engine may take longer to start than its pod to come.
+        self._site.changes.notify()
 
     def _gone(self, member: Member) -> None:
         """The member's node is not there any more: it leaves, and its engine counts as lost."""
@@ -305,7 +307,10 @@ class Fleet:
         worker = member.worker
         slot = EngineSlot(engine, worker.pool, worker.limit, worker.events, devices=worker.devices)
         try:
-            slot.kv_tokens = (await engine.load_snapshot()).kv_tokens
+            async with asyncio.timeout(self._times.start):
+                slot.kv_tokens = (await engine.load_snapshot()).kv_tokens
+            if slot.kv_tokens is not None and slot.kv_tokens < 1:
+                raise EngineDied(f"engine {engine.name} says that its KV cache holds {slot.kv_tokens} tokens")
             engine.on_progress(partial(self._pool.progressed, slot), report_seconds(len(self._members)))
             await self._enter(member, slot)
         # Also when it is cancelled: a process without a slot would keep its accelerators.

@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from rljob_runtime.change_signal import ChangeSignal
+from rljob_runtime.driver.activity import JobActivity
+from rljob_runtime.driver.stall import Activity
 from rljob_runtime.engines.fake import FakeEngine
 from rljob_runtime.engines.protocol import Engine, EngineDied, WeightRef
 from rljob_runtime.fleet.fleet import Fleet
@@ -99,6 +101,7 @@ class ScaledJob(SimulatedJob):
         )
         self.said: list[str] = []
         self.start_seconds = 1.0
+        self.times = FleetTimes()
         self.fleet: Fleet | None = None
 
     def ask(self, **changes: object) -> None:
@@ -144,7 +147,7 @@ class ScaledJob(SimulatedJob):
         may_join.set()
         self.fleet = Fleet(
             self, self.pool, self.plan, self._never_collective, may_join, site, self._spawn, self.said.append,
-            FleetTimes(), asyncio.get_running_loop().time,
+            self.times, asyncio.get_running_loop().time,
         )  # fmt: skip
         self._helpers = [self.tasks.create_task(table.run()), self.tasks.create_task(self._follow())]
         await self.fleet.started(lambda: False)
@@ -181,6 +184,11 @@ class ScaledJob(SimulatedJob):
         self.cluster.engines[node.id].append(engine)
         await engine.start(self.controller.bound.version_at(self.first_step))
         return engine
+
+    async def _activity(self) -> Activity:
+        assert self.fleet is not None
+        scored = sum(self.scored.values())
+        return await JobActivity(self.pool, self.fleet, self.rollouter, lambda: scored)()
 
     async def _follow(self) -> None:
         assert self.fleet is not None

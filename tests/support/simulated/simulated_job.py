@@ -85,6 +85,8 @@ class Scenario:
     length_of: Callable[[Request], int] = lambda request: 10 + request.seed % 50
     max_response_tokens: int = 1_000_000
     reward_seconds: float = 0.0
+    stall_seconds: float = 1e6
+    """How long a step waits while nothing moves; by default longer than any job here takes."""
     forced: ForcedLengths | None = None
     controller: type[StalenessController] = StalenessController
     faults: Callable[["SimulatedJob"], "asyncio.Task[None] | None"] = lambda job: None
@@ -161,7 +163,7 @@ class SimulatedJob:
                 LoopSettings(
                     checkpoint_every=3,
                     data=DataFingerprint("made up", total, "", "", "in order"),
-                    stall_seconds=1e6,  # longer than any job here takes
+                    stall_seconds=scenario.stall_seconds,
                 ),
                 self, self.rollouter, self.controller, self.plan, self.ledger, self,
                 self.events, tasks.create_task, self._activity,

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rljob_runtime.engines.protocol import WeightRef
+from rljob_runtime.fleet.member import FleetTimes
 from rljob_runtime.restarts import GivenUp
 from rljob_runtime.routing.probe import ProbePolicy, ProbeSettings
 from tests.support.simulated.scaled_job import DETECTION_SECONDS, KV_TOKENS, PodEngine, ScaledJob
@@ -197,6 +198,24 @@ def test_an_engine_that_is_never_ready_ends_the_job_and_names_the_field():
         assert str(group.exceptions[0]).endswith(
             "it was not ready within 1800 s (spec.training.timeouts.startSeconds)"
         )
+
+
+class LateJob(ScaledJob):
+    """Looks at its pods after everybody else who waits for them."""
+
+    async def _follow(self) -> None:
+        await asyncio.sleep(1)
+        await super()._follow()
+
+
+def test_an_engine_may_take_longer_to_start_than_a_pod_to_come():
+    async def script() -> None:
+        assert asyncio.get_running_loop().time() > 1795
+
+    job = LateJob(Scenario(engines=1, faults=lambda job: job.shepherd(script())))
+    job.start_seconds, job.times = 1795.0, FleetTimes(pods=60.0)
+    job.run()
+    assert len(job.steps) == job.scenario.steps
 
 
 def test_an_engine_that_dies_while_it_loads_its_first_weights_is_started_again():
