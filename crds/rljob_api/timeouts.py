@@ -20,8 +20,9 @@ class Timeouts(Model):
     step_seconds: int = Field(default=21600, ge=10, le=_WEEK)
     """Longest that one step of the trainer may take, or writing or reading one checkpoint."""
     stall_seconds: int = Field(default=1800, ge=60, le=_WEEK)
-    """Longest that work may stand still. A step that waits for its groups ends the job when, for so long, no
-    engine generated a token, started or loaded weights, no reward came back and no group was completed; an
+    """Longest that work may stand still. Where a step waits for its groups and, for so long, no engine
+    generated a token, started or loaded weights, no reward came back and no group was completed, the engines
+    that hold requests are started again; where that happens a second time in the step, the job ends. An
     engine that is to finish its requests is replaced when it generated no token for so long; a trainer whose
     ranks wait for one another longer is started again. How long a response or a step takes altogether does
     not count."""

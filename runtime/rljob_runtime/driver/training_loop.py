@@ -150,11 +150,13 @@ class TrainingLoop:
         return step
 
     async def _batch(self, step: int) -> tuple[int, ...] | None:
-        """The groups of this step; None when a stop was asked for while waiting. Raises `Stalled`."""
+        """The groups of this step; None when a stop was asked for while waiting. Where nothing moves, engines
+        that hold requests are started again. Raises `Stalled` where that does not help."""
         ready, stall_seconds = self._rollouter.group_ready, self._settings.stall_seconds
         # Not the events' clock, which is the machine's and may jump.
         clock = asyncio.get_running_loop().time
         watch = StallWatch(stall_seconds, clock())
+        why: str | None = None
         with self._events.span("idle", step, why="groups"):
             while True:
                 # Before the look: a group that becomes ready after it ends the wait.
@@ -168,7 +170,14 @@ class TrainingLoop:
                 if ended == 1:
                     return None
                 if ended is None and watch.stalled(await self._activity(), clock()):
-                    raise Stalled(self._why_stalled(step))
+                    if why is not None:
+                        raise Stalled(why)
+                    # Once in a step: where the engines are not what is wrong, others are no better.
+                    why = self._why_stalled(step)
+                    self._rollouter.pool.lose_stuck(
+                        f"generated nothing for {stall_seconds:g} s (spec.training.timeouts.stallSeconds)"
+                    )
+                    watch = StallWatch(stall_seconds, clock())
 
     def _why_stalled(self, step: int) -> str:
         controller = self._controller

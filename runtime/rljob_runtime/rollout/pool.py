@@ -11,10 +11,12 @@ Guarantees:
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
+from rljob_runtime.engines.answers import wrong_progress
 from rljob_runtime.engines.protocol import Engine, EngineDied
+from rljob_runtime.rollout.pool_use import PoolUse
 from rljob_runtime.routing.cost import StepCost
 from rljob_runtime.routing.cost_fit import MeasuredCosts
 from rljob_runtime.routing.policy import Division, Expectation, Policy
@@ -61,6 +63,10 @@ class EngineSlot:
     """Requests placed on it that have not ended, submitted or about to be."""
     requests: dict[str, tuple[RequestKey, int]] = field(default_factory=dict)
     """What is submitted, by request id: the response, and its tokens when it was submitted."""
+    most_tokens: dict[str, int] = field(default_factory=dict)
+    """Most tokens that each of these requests may get here."""
+    pauses: int = 0
+    """How often it was taken from those that get requests."""
     drained: asyncio.Event = field(default_factory=asyncio.Event)
     """Set while nothing is placed on it, and once it is lost. Only `EnginePool.clear` waits for it."""
     idle_since: float | None = None
@@ -73,9 +79,9 @@ class EngineSlot:
         """All idle time so far, in seconds."""
         return self.idle_seconds + (0.0 if self.idle_since is None else now - self.idle_since)
 
-    def served(self, now: float) -> float:
-        """Time since it joined first, in seconds."""
-        return now - self.entered_at if self.entered else 0.0
+    def use(self, now: float) -> PoolUse:
+        """What it has done, and runs."""
+        return PoolUse(now - self.entered_at if self.entered else 0.0, self.idle(now), self.running)
 
     @property
     def shape(self) -> EngineShape:
@@ -86,22 +92,6 @@ class EngineSlot:
         """The id under which a response was submitted to it; None where it was not."""
         # Only where a response moves: a look at some hundred requests is cheaper than another table.
         return next((name for name, (submitted, _) in self.requests.items() if submitted == key), None)
-
-
-@dataclass(frozen=True)
-class PoolUse:
-    """What the engines of a pool have done since the job began."""
-
-    seconds: float = 0.0
-    """Time since each of them joined, until it was gone, summed over all that there ever were."""
-    idle: float = 0.0
-    """The part of it in which they had nothing to do."""
-    running: int = 0
-    """Requests placed on those that are there now."""
-
-    def with_engine(self, slot: EngineSlot, now: float, running: int) -> "PoolUse":
-        """The same with this engine's part, of which so many requests run."""
-        return PoolUse(self.seconds + slot.served(now), self.idle + slot.idle(now), self.running + running)
 
 
 class EnginePool:
@@ -172,6 +162,7 @@ class EnginePool:
         """Give this engine no further requests until it joins again; those it runs go on."""
         if slot.joined:
             slot.joined = False
+            slot.pauses += 1
             self._joined -= 1
             self.router.leave(slot.number)
             self._costs.paused(slot.number)
@@ -213,6 +204,12 @@ class EnginePool:
             self._on_lost(slot, why)
             self._changed()
 
+    def lose_stuck(self, why: str) -> None:
+        """Nothing moves although engines hold requests: these count as lost, so that the requests go on on
+        others. `why`: what they did or did not do, as a clause."""
+        for slot in [slot for slot in self.slots if slot.running]:
+            self.lost(slot, f"engine {slot.engine.name} {why}")
+
     def lose_newer(self, version: int) -> None:
         """The job went back to `version`: what engines hold above it are weights of steps that do not count,
         and nothing may be generated with them."""
@@ -230,7 +227,7 @@ class EnginePool:
         """What the engines of each pool have done until now."""
         found = dict(self._gone)
         for slot in self.slots:
-            found[slot.pool] = found.get(slot.pool, PoolUse()).with_engine(slot, now, slot.running)
+            found[slot.pool] = found.get(slot.pool, PoolUse()) + slot.use(now)
         return found
 
     @property
@@ -293,12 +290,24 @@ class EnginePool:
             return "drained"
         return "engine" if slot.joined else "update"
 
-    def submitted(self, slot: EngineSlot, key: RequestKey, request_id: str, generated: int) -> None:
-        """A response is about to be submitted to its engine, with so many tokens of earlier attempts."""
+    def submitted(
+        self, slot: EngineSlot, key: RequestKey, request_id: str, generated: int, most_tokens: int
+    ) -> None:
+        """A response is about to be submitted to its engine, with so many tokens of earlier attempts, and may
+        get `most_tokens` there."""
         slot.requests[request_id] = key, generated
+        slot.most_tokens[request_id] = most_tokens
+
+    def left(self, slot: EngineSlot, request_id: str) -> None:
+        """What was submitted to this engine has ended there."""
+        del slot.requests[request_id], slot.most_tokens[request_id]
 
     def progressed(self, slot: EngineSlot, tokens: Mapping[str, int]) -> None:
-        """Requests that were submitted to this engine have generated so many tokens there, by request id."""
+        """Requests that were submitted to this engine have generated so many tokens there, by request id. An
+        engine that says what cannot be is lost."""
+        if (wrong := wrong_progress(tokens, slot.most_tokens)) is not None:
+            self.lost(slot, f"engine {slot.engine.name} {wrong}")
+            return
         known = slot.requests
         progress = {
             known[request_id][0]: known[request_id][1] + count
@@ -384,7 +393,8 @@ class EnginePool:
         self.router.remove(slot.number)
         slot.alive = False
         slot.drained.set()
-        self._gone[slot.pool] = self._gone.get(slot.pool, PoolUse()).with_engine(slot, self._clock(), 0)
+        use = replace(slot.use(self._clock()), running=0)
+        self._gone[slot.pool] = self._gone.get(slot.pool, PoolUse()) + use
         self.slots.remove(slot)
         del self._by_number[slot.number]
         if slot.entered:

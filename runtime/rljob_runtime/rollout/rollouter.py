@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from rljob_runtime.engines.answers import wrong_answer
 from rljob_runtime.engines.protocol import EngineDied, Request
 from rljob_runtime.groups.counts import OVER_SAMPLING, GroupCounts
 from rljob_runtime.groups.ledger import Ledger
@@ -29,7 +30,7 @@ from rljob_runtime.rewards import failure_reason
 from rljob_runtime.rollout.division_log import DivisionLog
 from rljob_runtime.rollout.pool import EnginePool, EngineSlot
 from rljob_runtime.routing.requests import GroupRequest, RequestKey
-from rljob_runtime.samples import Group, Prompt, Sample, Tokens
+from rljob_runtime.samples import Generation, Group, Prompt, Sample, Tokens
 from rljob_runtime.trace.record.event_log import EventLog
 
 _GROUPS_A_TURN = 64
@@ -318,17 +319,14 @@ class Rollouter:
         began, extra = self._events.clock(), {"uid": key.uid, "request": request.request_id}
         if self.pool.for_long(slot):
             extra["for_long"] = True
-        self.pool.submitted(slot, key, request.request_id, request.generated)
         try:
-            generation = await slot.engine.submit(request)
+            generation = await self._submit(slot, request, key)
         except EngineDied as error:
             self.counts.moved_requests += 1
             # Of no token: those that it had here are lost.
             self._generated(slot, began, 0, response, extra | {"left": "lost"})
             self.pool.lost(slot, str(error))
             return False
-        finally:
-            slot.requests.pop(request.request_id)
         response.extend(generation, slot.engine.name, slot.pool, self._events.clock())
         self.counts.generated(slot.pool, len(generation.tokens))
         if generation.finish == "abort" and len(generation.tokens) >= request.max_tokens:
@@ -339,6 +337,24 @@ class Rollouter:
             self.counts.continued_requests += 1
         self._generated(slot, began, len(generation.tokens), response, extra)
         return response.finish != "abort"
+
+    async def _submit(self, slot: EngineSlot, request: Request, key: RequestKey) -> Generation:
+        """Have an engine generate. Raises `EngineDied`, also where what it answers cannot be: it is to be
+        started again, and nothing of it trained."""
+        pool, pauses = self.pool, slot.pauses if slot.joined else None
+        pool.submitted(slot, key, request.request_id, request.generated, request.max_tokens)
+        try:
+            generation = await slot.engine.submit(request)
+        finally:
+            pool.left(slot, request.request_id)
+        wrong = wrong_answer(request, generation, slot.version)
+        taken_out = pauses != slot.pauses or pool.moves(key)
+        if wrong is None and generation.finish == "abort" and not taken_out and len(generation.tokens) == 0:
+            # With tokens it would be of use, and get nearer to its end. So it would be given back for ever.
+            wrong = f"gave back request {request.request_id}, which nobody took out, without a token"
+        if wrong is not None:
+            raise EngineDied(f"engine {slot.engine.name} {wrong}")
+        return generation
 
     def _generated(
         self, slot: EngineSlot, began: float, tokens: int, response: Response, extra: dict[str, Any]

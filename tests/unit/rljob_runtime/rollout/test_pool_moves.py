@@ -29,7 +29,7 @@ def test_a_response_that_moves_is_aborted_and_goes_on_where_its_place_is_kept() 
         first, second = site.slots
         assert await site.place(3) == [0, 1, 0]
         key = RequestKey(2, 0)
-        site.pool.submitted(first, key, "2.0#1", 0)
+        site.pool.submitted(first, key, "2.0#1", 0, 1000)
         policy.told = [Move(key, 1)]
         site.pool.decide()
         await asyncio.sleep(1)
@@ -53,7 +53,7 @@ def test_a_response_that_moves_may_begin_anew(restart: bool) -> None:
         site = PoolSite(1, policy=policy)
         await site.place(1)
         key = RequestKey(0, 0)
-        site.pool.submitted(site.slots[0], key, "0.0#1", 0)
+        site.pool.submitted(site.slots[0], key, "0.0#1", 0, 1000)
         policy.told = [Move(key, None, restart)]
         site.pool.decide()
         assert site.pool.interrupted(key, 5) is restart
@@ -70,7 +70,7 @@ def test_an_engine_that_dies_when_a_response_is_to_leave_it_is_lost() -> None:
         await site.place(1)
         engine: Any = site.slots[0].engine
         engine.dead = True
-        site.pool.submitted(site.slots[0], RequestKey(0, 0), "0.0#1", 0)
+        site.pool.submitted(site.slots[0], RequestKey(0, 0), "0.0#1", 0, 1000)
         policy.told = [Move(RequestKey(0, 0), None)]
         site.pool.decide()
         await asyncio.sleep(1)
@@ -83,7 +83,7 @@ def test_progress_counts_the_tokens_of_earlier_attempts() -> None:
     async def main() -> None:
         site = PoolSite(1)
         await site.place(1)
-        site.pool.submitted(site.slots[0], RequestKey(0, 0), "0.0#2", 100)
+        site.pool.submitted(site.slots[0], RequestKey(0, 0), "0.0#2", 100, 1000)
         site.pool.progressed(site.slots[0], {"0.0#2": 7, "0.0#1": 99})
         assert site.pool.router.book.request(RequestKey(0, 0)).tokens == 107
 
