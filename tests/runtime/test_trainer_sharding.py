@@ -89,7 +89,7 @@ def _work(
     begin: str = "",
     end: str = "",
 ) -> Trained:
-    with worker(trainer_job(**settings), site.model(model), rank, ranks, store) as trainer:
+    with worker(trainer_job(ranks=ranks, **settings), site.model(model), rank, ranks, store) as trainer:
         if begin:
             found = newest(site.checkpoints(begin))
             assert found is not None

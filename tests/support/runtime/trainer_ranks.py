@@ -29,7 +29,9 @@ _SECONDS = 100.0
 
 
 def trainer_job(algorithm: dict[str, Any] | None = None, **changes: Any) -> RLJob:
-    """A job with a tiny random model on CPUs. `changes` are to `training`, `model` to the random model."""
+    """A job with a tiny random model on CPUs. `changes` are to `training`, `model` to the random model;
+    `ranks` is how many train it."""
+    pools = {"trainer": {"replicas": changes.pop("ranks", 1)}}
     model = {"random": {"hiddenSize": 32, "intermediateSize": 64, "headDim": 16} | changes.pop("model", {})}
     training = {
         "model": model | changes.pop("policy", {}),
@@ -45,7 +47,7 @@ def trainer_job(algorithm: dict[str, Any] | None = None, **changes: Any) -> RLJo
     for name, value in changes.items():
         training[name] = training.get(name, {}) | value if isinstance(value, dict) else value
     return RLJob.model_validate(
-        {"metadata": {"name": "test"}, "spec": {"accelerator": "cpu", "training": training}}
+        {"metadata": {"name": "test"}, "spec": {"accelerator": "cpu", "pools": pools, "training": training}}
     )
 
 
