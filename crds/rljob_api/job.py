@@ -5,6 +5,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from rljob_api.base import Model, Rule, Transition, form, value_at
+from rljob_api.context_parallel import DEGREES, ContextParallel, SharedByNeed, SharedByNone
 from rljob_api.kubernetes import ImagePullPolicy, ManagedBy, RunPolicy, Storage
 from rljob_api.pools import Pools
 from rljob_api.status import Status
@@ -139,6 +140,25 @@ def _shard_groups_fit() -> Rule:
     )
 
 
+_RANKS = "self.pools.trainer.replicas * self.pools.trainer.acceleratorsPerWorker"
+_CAP = "self.training.parallel.maxTokensPerMicroBatch"
+_LONGEST = "(self.training.data.maxPromptTokens + self.training.rollout.maxResponseTokens)"
+_CONTEXT = "self.training.parallel.contextParallel"
+
+
+def _longest_fits(spec: "Spec") -> bool:
+    cap, longest = spec.training.parallel.max_tokens_per_micro_batch, spec.training.longest_sample_tokens
+    # A shared sample is padded to a multiple of twice the ranks that share it.
+    return longest <= cap or longest <= cap // 2 * 2 * spec.context_parallel.largest_degree(
+        spec.trainer_ranks
+    )
+
+
+def _degree_fits(spec: "Spec") -> bool:
+    given = spec.training.parallel.context_parallel
+    return given is None or given.fixed is None or given.fixed.degree <= spec.trainer_ranks
+
+
 _WHILE_SUSPENDED = "can change only while the job is suspended (spec.suspend: true)"
 
 
@@ -242,7 +262,36 @@ class Spec(Model):
         ),
         *(_chips_fit(pool) for pool in ("trainer", "fastRollout", "heavyRollout")),
         _shard_groups_fit(),
+        Rule(
+            message="training.parallel.maxTokensPerMicroBatch must hold the longest sample"
+            " (training.data.maxPromptTokens + training.rollout.maxResponseTokens), or the part of it that a"
+            " rank gets where ranks share it: by default the largest power of two of the trainer's ranks"
+            " (pools.trainer.replicas * pools.trainer.acceleratorsPerWorker) do, else as many as"
+            " training.parallel.contextParallel lets",
+            cel=f"{_LONGEST} <= {_CAP} || {_LONGEST} <= ({_CAP} - {_CAP} % 2) * (has({_CONTEXT})"
+            f" && !has({_CONTEXT}.hybrid) ? (has({_CONTEXT}.fixed) ? {_CONTEXT}.fixed.degree : 1)"
+            f" : {[*reversed(DEGREES), 1]}.filter(d, d <= {_RANKS} && (!has({_CONTEXT})"
+            f" || !has({_CONTEXT}.hybrid.largestDegree) || d <= {_CONTEXT}.hybrid.largestDegree))[0])",
+            holds=_longest_fits,
+            fields=(
+                "training.parallel.maxTokensPerMicroBatch",
+                "training.data.maxPromptTokens",
+                "training.rollout.maxResponseTokens",
+            ),
+        ),
+        Rule(
+            message="training.parallel.contextParallel.fixed.degree must not be above the trainer's ranks"
+            " (pools.trainer.replicas * pools.trainer.acceleratorsPerWorker)",
+            cel=f"!has({_CONTEXT}) || !has({_CONTEXT}.fixed) || {_CONTEXT}.fixed.degree <= {_RANKS}",
+            holds=_degree_fits,
+            fields=(
+                "training.parallel.contextParallel.fixed.degree",
+                "pools.trainer.replicas",
+                "pools.trainer.acceleratorsPerWorker",
+            ),
+        ),
     )
+
     transitions: ClassVar[tuple[Transition, ...]] = (
         Transition("managedBy cannot change", "self.managedBy == oldSelf.managedBy", "managedBy"),
         *(_fixed(path) for path in ("accelerator", "imagePullPolicy", "rayVersion", "storage", "training")),
@@ -263,6 +312,21 @@ class Spec(Model):
             for pool in ("trainer", "fastRollout", "heavyRollout")
         ),
     )
+
+    @property
+    def trainer_ranks(self) -> int:
+        """Processes of the trainer: one for each accelerator, on CPUs one for each worker."""
+        return self.pools.trainer.replicas * self.pools.trainer.accelerators_per_worker
+
+    @property
+    def context_parallel(self) -> ContextParallel:
+        """training.parallel.contextParallel, or its default."""
+        parallel = self.training.parallel
+        if parallel.context_parallel is not None:
+            return parallel.context_parallel
+        if self.training.longest_sample_tokens <= parallel.max_tokens_per_micro_batch:
+            return ContextParallel(none=SharedByNone())
+        return ContextParallel(hybrid=SharedByNeed())
 
 
 class RLJob(Model):

@@ -5,6 +5,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from rljob_api.base import Model, OneOf, Rule
+from rljob_api.context_parallel import ContextParallel
 
 
 class Schedule(OneOf):
@@ -116,8 +117,11 @@ class Parallel(Model):
     """How the trainer splits its work."""
 
     max_tokens_per_micro_batch: int = Field(default=16384, ge=1, le=100_000_000)
-    """Most tokens (prompt and response, without padding) in one forward pass of one rank. A sample above it
-    is an error."""
+    """Most tokens (prompt and response) in one forward pass of one rank. A longer sample is shared by several
+    ranks, as contextParallel says; one that is too long for that is an error."""
+    context_parallel: ContextParallel | None = None
+    """Which samples are shared by several ranks. Default: none where the longest sample that the job may have
+    (data.maxPromptTokens + rollout.maxResponseTokens) fits into maxTokensPerMicroBatch, else hybrid."""
     shard_group_size: int | None = Field(default=None, ge=1, le=65536)
     """Ranks of the trainer that hold one copy of weights, gradients and optimizer states together; each such
     group holds a copy of its own (hybrid sharding). It must divide the trainer's ranks, which may therefore

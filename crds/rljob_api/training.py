@@ -93,14 +93,6 @@ class Training(Model):
             ),
         ),
         Rule(
-            message="parallel.maxTokensPerMicroBatch must hold the longest sample: data.maxPromptTokens + "
-            "rollout.maxResponseTokens",
-            cel="self.data.maxPromptTokens + self.rollout.maxResponseTokens"
-            " <= self.parallel.maxTokensPerMicroBatch",
-            holds=lambda self: self.longest_sample_tokens <= self.parallel.max_tokens_per_micro_batch,
-            fields=("parallel.maxTokensPerMicroBatch", "data.maxPromptTokens", "rollout.maxResponseTokens"),
-        ),
-        Rule(
             message="reward.overlong.bufferTokens must not be above rollout.maxResponseTokens",
             cel="!has(self.reward.overlong)"
             " || self.reward.overlong.bufferTokens <= self.rollout.maxResponseTokens",

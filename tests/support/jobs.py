@@ -103,6 +103,24 @@ GOOD: dict[str, dict[str, Any]] = {
     },
     "fractional staleness": {"training.async.maxStaleness": 0.2},
     "free-form arguments": {"training.reward.arguments": {"scale": 2, "deep": {"er": [1, "a"]}}},
+    "samples that two of three ranks hold": {
+        "accelerator": "nvidia",
+        "pools.trainer.acceleratorsPerWorker": 3,
+        "training.parallel.maxTokensPerMicroBatch": 12,
+    },
+    "samples shared by need": {
+        "accelerator": "nvidia",
+        "pools.trainer.acceleratorsPerWorker": 8,
+        "training.parallel": {
+            "maxTokensPerMicroBatch": 6,
+            "contextParallel": {"hybrid": {"largestDegree": 4}, "attention": "allGather"},
+        },
+    },
+    "samples shared by all": {
+        "accelerator": "nvidia",
+        "pools.trainer.acceleratorsPerWorker": 4,
+        "training.parallel": {"maxTokensPerMicroBatch": 6, "contextParallel": {"fixed": {"degree": 4}}},
+    },
     "equal weight bounds": {
         "training.algorithm.policyLoss": {"decoupledClip": {"weightFloor": 1, "weightCap": 1}}
     },
@@ -354,6 +372,39 @@ BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "longer than a micro-batch": (
         {"training.parallel.maxTokensPerMicroBatch": 23},
+        f"{_TRAINING}.parallel.maxTokensPerMicroBatch",
+        "maxTokensPerMicroBatch must hold the longest sample",
+    ),
+    "degree above the trainer's ranks": (
+        {"training.parallel.contextParallel": {"fixed": {"degree": 2}}},
+        f"{_TRAINING}.parallel.contextParallel.fixed.degree",
+        "fixed.degree must not be above the trainer's ranks",
+    ),
+    "degree that is no power of two": (
+        {"training.parallel.contextParallel": {"hybrid": {"largestDegree": 6}}},
+        f"{_TRAINING}.parallel.contextParallel.hybrid.largestDegree",
+        "largestDegree must be a power of two",
+    ),
+    "fixed degree that is no power of two": (
+        {"training.parallel.contextParallel": {"fixed": {"degree": 6}}},
+        f"{_TRAINING}.parallel.contextParallel.fixed.degree",
+        "degree must be a power of two",
+    ),
+    "samples shared in two ways": (
+        {"training.parallel.contextParallel": {"none": {}, "hybrid": {}}},
+        f"{_TRAINING}.parallel.contextParallel",
+        "set exactly one of none, fixed, hybrid",
+    ),
+    "longer than what two ranks hold": (
+        {"pools.trainer.replicas": 3, "training.parallel.maxTokensPerMicroBatch": 11},
+        f"{_TRAINING}.parallel.maxTokensPerMicroBatch",
+        "maxTokensPerMicroBatch must hold the longest sample",
+    ),
+    "longer than a micro-batch, and not to be shared": (
+        {
+            "pools.trainer.replicas": 2,
+            "training.parallel": {"maxTokensPerMicroBatch": 23, "contextParallel": {"none": {}}},
+        },
         f"{_TRAINING}.parallel.maxTokensPerMicroBatch",
         "maxTokensPerMicroBatch must hold the longest sample",
     ),

@@ -21,6 +21,7 @@ from rljob_runtime.samples import Group
 from rljob_runtime.trace.record.event_log import EventLog
 from rljob_runtime.trainer import checkpoint_tensors
 from rljob_runtime.trainer.attention_choice import Heads, choose_attention
+from rljob_runtime.trainer.context_parallel import share_samples
 from rljob_runtime.trainer.distribution import Distribution
 from rljob_runtime.trainer.model import load_policy
 from rljob_runtime.trainer.optim import ScheduledAdamW
@@ -69,6 +70,9 @@ class TrainerWorker:
         self._dtype: torch.dtype = getattr(torch, job.spec.training.model.dtype)
         self._events = events
         self._phases = Phases(events, self._devices.mark if self._devices.torch_type != "cpu" else None)
+        stall = job.spec.training.timeouts.stall_seconds
+        self._patience = timedelta(seconds=max(_LEAST_WAIT_SECONDS, stall))
+        """How long ranks wait for one another."""
         self._store: WeightStore | None = None
         self._step = 0
         """The newest step, to which events between steps are charged."""
@@ -89,7 +93,7 @@ class TrainerWorker:
             store=store,
             rank=self._rank,
             world_size=self._world_size,
-            timeout=timedelta(seconds=max(_LEAST_WAIT_SECONDS, training.timeouts.stall_seconds)),
+            timeout=self._patience,
         )
         distribution = Distribution.of(training.rollout)
         checkpointing = training.model.gradient_checkpointing
@@ -117,6 +121,7 @@ class TrainerWorker:
             self._device,
             self._phases,
             attention.lay_out,
+            share_samples(self._job.spec, self._policy.model, heads, attention, self._device, self._patience),
         )
         self.shapes = tensor_shapes(self._model_folder)
 

@@ -39,9 +39,11 @@ def shard(
     alone = dist.get_world_size() == 1 and dtype == next(policy.parameters()).dtype
     if alone and not sharding.in_main_memory:
         return policy.to(device)
+    # Gradients are summed in float32 at least.
+    wide = torch.promote_types(dtype, torch.float32)
     options: dict[str, Any] = {
         "mesh": _mesh(device, sharding.group),
-        "mp_policy": MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32),
+        "mp_policy": MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=wide),
     }
     if sharding.in_main_memory:
         options["offload_policy"] = CPUOffloadPolicy(pin_memory=device.type != "cpu")

@@ -52,7 +52,7 @@ class Varlen:
         sight = (-1 if window is None else window - 1, 0)
         out: Tensor = varlen_attn(
             q, k, v, self.ends, self.ends, self.longest, self.longest,
-            scale=scaling, window_size=sight, **_shared_heads(),
+            scale=scaling, window_size=sight, **shared_heads(),
         )  # type: ignore[assignment]  # fmt: skip
         return out[None]
 
@@ -94,7 +94,7 @@ class AscendVarlen:
 
 
 @cache
-def _shared_heads() -> dict[str, Any]:
+def shared_heads() -> dict[str, Any]:
     """Later versions of torch want to be told that keys and values may have fewer heads."""
     from torch.nn.attention.varlen import varlen_attn
 

@@ -1,0 +1,156 @@
+"""How ranks share samples: what the RLJob asks for, planned for each batch, and the same on all ranks.
+
+Guarantees: all ranks plan alike, or all raise `PlansDiffer` before anything is trained.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeAlias
+
+import torch
+import torch.distributed as dist
+
+from rljob_api.context_parallel import ContextParallel
+from rljob_api.job import Spec
+from rljob_runtime.devices import Devices
+from rljob_runtime.job_errors import UnsupportedModel
+from rljob_runtime.parallel.cost_model import CostModel, ModelShape
+from rljob_runtime.parallel.hdp_plan import Plan, PlannedBatch, plan_hybrid, plan_static
+from rljob_runtime.parallel.micro_batches import Item, SampleTooLong, plan_micro_batches
+from rljob_runtime.trainer.attention_choice import AttentionChoice, Heads
+from rljob_runtime.trainer.hdp_attention import Kind, Method, cheaper
+from rljob_runtime.trainer.hdp_groups import HdpGroups
+
+_ROTATIONS_BY_LENGTH = {"dynamic", "longrope"}
+"""Rotary embeddings that depend on the longest position of a forward pass, of which members see different
+parts."""
+
+Planner: TypeAlias = Callable[[Sequence[Item]], Plan]
+"""The plan of a batch, of which there is at least one item."""
+
+
+class PlansDiffer(RuntimeError):
+    """The ranks have different plans for a step; none of it was trained."""
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """How ranks share samples."""
+
+    planner: Planner
+    groups: HdpGroups
+    attention: Callable[[int], Method]
+    """How the ranks of a group compute attention, by their number."""
+
+
+def share_samples(
+    spec: Spec,
+    model: Any,
+    heads: Heads,
+    choice: AttentionChoice,
+    device: torch.device,
+    patience: timedelta,
+) -> Sharing | None:
+    """What the trainer's ranks need to share samples of a Hugging Face model, whose attention is computed as
+    in `choice`; None where they are to share none. All ranks call it together, and wait for one another no
+    longer than `patience`, here and in steps. Raises `UnsupportedModel`."""
+    asked, world_size = spec.context_parallel, dist.get_world_size()
+    largest = asked.largest_degree(world_size)
+    if largest == 1:
+        return None
+    kind_of = attention(asked, largest, heads, model.config.get_text_config())
+    cost = CostModel.prior(_shape_of(model, heads), largest)
+    cap = spec.training.parallel.max_tokens_per_micro_batch
+    return Sharing(
+        planner(asked, cap, world_size, cost),
+        HdpGroups(largest, device, Devices.of(spec.accelerator).backend, patience),
+        lambda degree: Method(kind_of(degree), choice.name),
+    )
+
+
+def alone(items: Sequence[Item], cap: int, world_size: int) -> Plan:
+    """The plan where no sample is shared: equally many micro-batches for every rank, of which some may be
+    empty. Raises `SampleTooLong`."""
+    shares = plan_micro_batches(items, cap, world_size)
+    return Plan(
+        tuple(tuple(PlannedBatch(rank, 1, each) for each in share) for rank, share in enumerate(shares)), 0.0
+    )
+
+
+def planner(asked: ContextParallel, cap: int, world_size: int, cost: CostModel) -> Planner:
+    """What plans batches with shared samples, of at most `cap` tokens on a rank, as `asked`. Its plans raise
+    `SampleTooLong`."""
+    largest = asked.largest_degree(world_size)
+    # A shared sample is padded to a multiple of twice its degree.
+    limit = max(cap, cap // 2 * 2 * largest)
+
+    def plan(items: Sequence[Item]) -> Plan:
+        for item in items:
+            if item.tokens > limit:
+                raise SampleTooLong(
+                    f"sample {item.sample} of prompt {item.uid} has {item.tokens} tokens, above the {limit} "
+                    f"that {largest} of {world_size} ranks hold together: raise "
+                    f"parallel.maxTokensPerMicroBatch ({cap}), lower rollout.maxResponseTokens, or let more "
+                    "ranks share a sample (parallel.contextParallel)"
+                )
+        lengths = [item.tokens for item in items]
+        if asked.fixed is not None:
+            return plan_static(lengths, world_size, cap, cost, asked.fixed.degree)
+        return plan_hybrid(lengths, world_size, cap, cost, largest_degree=largest)
+
+    return plan
+
+
+def attention(asked: ContextParallel, largest: int, heads: Heads, config: Any) -> Callable[[int], Kind]:
+    """How groups of up to `largest` ranks compute attention, for a model with these heads and this Hugging
+    Face configuration. Raises `UnsupportedModel` where they cannot share its samples."""
+    rotation = (getattr(config, "rope_parameters", None) or {}).get("rope_type")
+    if rotation in _ROTATIONS_BY_LENGTH:
+        raise UnsupportedModel(
+            f"parallel.contextParallel: a model with rope_type {rotation} in config.json cannot have samples "
+            "shared by ranks, since its rotations depend on the longest sample of a forward pass: set none"
+        )
+    if asked.attention == "ulysses" and heads.query % largest:
+        raise UnsupportedModel(
+            f"parallel.contextParallel.attention: ulysses needs a model whose attention heads "
+            f"({heads.query}) are divisible by the ranks that share a sample (up to {largest}): set "
+            "allGather, or a lower degree"
+        )
+    if asked.attention != "auto":
+        chosen: Kind = asked.attention
+        return lambda degree: chosen
+    return lambda degree: cheaper(heads.query, heads.shared, degree)
+
+
+def _shape_of(model: Any, heads: Heads) -> ModelShape:
+    text = model.config.get_text_config()
+    parameters = sum(each.numel() for each in model.parameters())
+    if not text.tie_word_embeddings:
+        parameters -= model.get_input_embeddings().weight.numel()
+    return ModelShape(
+        layers=text.num_hidden_layers,
+        parameters=parameters,
+        query_width=heads.query * heads.size,
+        key_value_width=heads.shared * heads.size,
+    )
+
+
+def agree(step: int, plans: Sequence[Plan]) -> None:
+    """Raise `PlansDiffer` on all ranks unless all have the same plans."""
+    if dist.get_world_size() == 1:
+        return
+    digest = 0
+    for plan in plans:
+        # A place in the sequence counts: with the multiplier of 64-bit FNV hashes.
+        digest = (digest * 0x100000001B3 + plan.digest()) % 2**63
+    own = torch.tensor([digest], dtype=torch.int64)
+    found = [torch.empty_like(own) for _ in range(dist.get_world_size())]
+    dist.all_gather(found, own)
+    others = [rank for rank, each in enumerate(found) if int(each) != int(found[0])]
+    if others:
+        named = ", ".join(map(str, others))
+        raise PlansDiffer(
+            f"step {step}: the ranks planned different micro-batches (other than rank 0: {named}), and "
+            "nothing was trained: all ranks must run the same version of rljob, of Python and of numpy"
+        )

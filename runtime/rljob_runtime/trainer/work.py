@@ -1,0 +1,161 @@
+"""What a rank puts through the model: planned batches of responses become tensors.
+
+Guarantees: a rank needs the tokens of the responses in its own plan alone; nothing is read from the device.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rljob_api.algorithm import Algorithm
+from rljob_runtime.parallel.hdp_plan import PlannedBatch
+from rljob_runtime.trainer.attention import LayOut
+from rljob_runtime.trainer.batch import Response
+from rljob_runtime.trainer.context_parallel import Sharing
+from rljob_runtime.trainer.hdp_shard import Shard, shard
+from rljob_runtime.trainer.log_probs import Entropy, Scores
+from rljob_runtime.trainer.loss import token_weights
+from rljob_runtime.trainer.packing import Packed, pack
+from rljob_runtime.trainer.policy import Policy
+from rljob_runtime.trainer.share import Content, Key
+
+
+@dataclass
+class MicroBatchWork:
+    """The input of one forward and backward pass of a rank. Tensors have a number for each token that is
+    trained; where ranks share the pass, each of them has all of these."""
+
+    packed: Packed
+    """What goes through the model on this rank."""
+    shard: Shard | None
+    """The part that `packed` is; None where it is all."""
+    responses: Tensor
+    """Which sample each token belongs to, ascending."""
+    engine: Tensor
+    """Log-probabilities as the engines gave them."""
+    advantages: Tensor
+    weights: Tensor
+    """Weight of each token in the batch's mean."""
+    current: Tensor
+    """Which tokens were drawn with the weights that the step begins with."""
+    tokens: int
+    """Tokens of prompts and responses, of all ranks that share the pass."""
+    counts: bool
+    """Whether this rank counts the pass in the step's metrics: one of those that share it does. Without
+    anything to train, none."""
+    proximal: Tensor | None = None
+    """Log-probabilities under the weights that the step begins with; for decoupled_clip."""
+    reference: Tensor | None = None
+    """Log-probabilities under the reference model; for the KL penalty."""
+
+    def score(self, policy: Policy, entropy: Entropy) -> Scores:
+        """Scores of every token, as of `Policy`. All ranks that share the pass call it together."""
+        found: Scores = policy(self.packed, entropy)
+        if self.shard is None:
+            return found
+        entropies = None if found.entropies is None else self.shard.whole(found.entropies)
+        return Scores(self.shard.whole(found.log_probs), entropies)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The responses of an update."""
+
+    responses: Sequence[Response]
+    current_version: int | None
+    """The version whose weights it is trained with; None where the trainer has gone on since that was
+    published."""
+
+
+class WorkMaker:
+    """Makes a rank's work."""
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        lay_out: LayOut,
+        sharing: Sharing | None,
+        rank: int,
+        device: torch.device,
+    ) -> None:
+        """`lay_out` makes the layouts of what is not shared; `sharing` is None where nothing is."""
+        self._algorithm = algorithm
+        self._lay_out = lay_out
+        self._sharing = sharing
+        self._rank = rank
+        self._device = device
+
+    def make(
+        self, batch: Batch, planned: Sequence[PlannedBatch], contents: Mapping[Key, Content]
+    ) -> list[MicroBatchWork]:
+        """The work of this rank's part of a plan."""
+        return [self._pack(batch, each, contents) if each.samples else self.idle() for each in planned]
+
+    def idle(self) -> MicroBatchWork:
+        """The least that a rank can put through the model, to take part: a token predicts another, and counts
+        for nothing."""
+        token = np.zeros(1, np.int32)
+        packed = pack([token], [token], self._device, self._lay_out)
+        nothing = torch.zeros(1, device=self._device)
+        return MicroBatchWork(
+            packed, None, packed.responses, nothing, nothing, nothing, nothing.bool(), packed.size, False
+        )
+
+    def _pack(self, batch: Batch, planned: PlannedBatch, contents: Mapping[Key, Content]) -> MicroBatchWork:
+        members = [batch.responses[index] for index in planned.samples]
+        inside = [contents[key_of(member)] for member in members]
+        # What is too old to be trained belongs to what the rest is predicted from.
+        starts = [member.context for member in members]
+        pairs = list(zip(inside, starts, strict=True))
+        packed = pack(
+            [np.concatenate([each.prompt, each.tokens[:start]]) for each, start in pairs],
+            [each.tokens[start:] for each, start in pairs],
+            self._device,
+            self._lay_out,
+        )
+        # Copied, for decoded arrays are views of the frame that came, and torch wants memory that can be
+        # written to.
+        engine = torch.cat([torch.from_numpy(each.log_probs[start:].copy()) for each, start in pairs])
+        advantages = torch.tensor([member.advantage for member in members], device=self._device)
+        current = torch.cat([torch.from_numpy(each.drawn_with(batch.current_version)) for each in members])
+        tokens = sum(response.length for response in batch.responses)
+        part = self._shard(packed, members, planned.degree)
+        return MicroBatchWork(
+            packed=packed if part is None else part.local,
+            shard=part,
+            responses=packed.responses,
+            engine=engine.to(self._device),
+            advantages=advantages[packed.responses],
+            weights=token_weights(self._algorithm.aggregation, packed.lengths, tokens, len(batch.responses)),
+            current=current.to(self._device),
+            tokens=packed.size,
+            counts=planned.first == self._rank,
+        )
+
+    def _shard(self, packed: Packed, samples: Sequence[Response], degree: int) -> Shard | None:
+        if degree == 1 or self._sharing is None:
+            return None
+        lengths = [sample.item.tokens for sample in samples]
+        responses = [sample.length for sample in samples]
+        members, how = self._sharing.groups.of(degree), self._sharing.attention(degree)
+        return shard(packed, lengths, responses, members, how)
+
+
+def key_of(response: Response) -> Key:
+    """The response's place among the step's."""
+    return response.item.uid, response.item.sample
+
+
+def keys(parts: Iterable[tuple[Batch, Sequence[PlannedBatch]]]) -> list[Key]:
+    """The responses that a rank needs for these parts of plans, ascending."""
+    return sorted(
+        {
+            key_of(batch.responses[index])
+            for batch, planned in parts
+            for each in planned
+            for index in each.samples
+        }
+    )

@@ -1,0 +1,102 @@
+"""Ranks in processes that stay for many tests, and trainer steps on them with given plans."""
+
+import multiprocessing
+import os
+import pickle
+import tempfile
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+_SECONDS = 100.0
+"""For a rank's result."""
+
+
+class RankFailed(AssertionError):
+    """Work raised on ranks; the message has each one's traceback."""
+
+
+class RankProcesses:
+    """Processes that run work as the ranks of worlds of any size up to their number."""
+
+    def __init__(self, count: int) -> None:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["transformers.modeling_utils", "rljob_runtime.trainer.rank"])
+        self._context = context
+        self._folder = tempfile.TemporaryDirectory(prefix="ranks-test-")
+        self._runs = 0
+        self._pipes: list[Any] = [None] * count
+        self._processes: list[Any] = [None] * count
+        for index in range(count):
+            self._start(index)
+
+    def run(self, world_size: int, work: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """`work(rank, world_size, store, *arguments)` on each rank; results in order of rank. Raises
+        `RankFailed` where one raised or died."""
+        outcomes = self.outcomes(world_size, work, *arguments)
+        failed = [f"rank {rank}: {value}" for rank, (done, value) in enumerate(outcomes) if not done]
+        if failed:
+            raise RankFailed("\n".join(failed))
+        return [value for _, value in outcomes]
+
+    def outcomes(self, world_size: int, work: Callable[..., Any], *arguments: Any) -> list[tuple[bool, Any]]:
+        """Like `run`, with what a rank raised, as text, in the place of its result: (False, text). A process
+        that died is started again for the next work."""
+        self._runs += 1
+        store = Path(self._folder.name) / f"store-{self._runs}"
+        for rank in range(world_size):
+            self._pipes[rank].send((work, rank, world_size, store, arguments))
+        return [self._receive(rank) for rank in range(world_size)]
+
+    def close(self) -> None:
+        """End the processes."""
+        for pipe in self._pipes:
+            with suppress(OSError):
+                pipe.send(None)
+        for process in self._processes:
+            process.join(5)
+            if process.is_alive():
+                process.kill()
+                process.join()
+        self._folder.cleanup()
+
+    def _start(self, index: int) -> None:
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(target=_serve, args=(theirs,), daemon=True)
+        process.start()
+        theirs.close()
+        self._pipes[index], self._processes[index] = ours, process
+
+    def _receive(self, rank: int) -> tuple[bool, Any]:
+        pipe = self._pipes[rank]
+        if not pipe.poll(_SECONDS):
+            self._processes[rank].kill()
+            self._start(rank)
+            return False, f"no result in {_SECONDS:g} s"
+        try:
+            done, value = pickle.loads(pipe.recv_bytes())  # noqa: S301 - from a process of this test
+        except EOFError:
+            self._processes[rank].join()
+            self._start(rank)
+            return False, "the process died"
+        return done, value
+
+
+def _serve(pipe: Any) -> None:
+    import torch
+    import torch.distributed as dist
+
+    os.environ["OMP_NUM_THREADS"] = "1"
+    torch.set_num_threads(1)
+    while (task := pipe.recv()) is not None:
+        work, rank, world_size, store, arguments = task
+        try:
+            outcome = pickle.dumps((True, work(rank, world_size, store, *arguments)))
+        except (Exception, SystemExit):  # noqa: BLE001 - told to the test, whatever it is
+            outcome = pickle.dumps((False, traceback.format_exc()))
+        finally:
+            if dist.is_initialized():
+                dist.destroy_process_group()
+        pipe.send_bytes(outcome)
