@@ -8,6 +8,7 @@ Guarantees of reading: a line that was cut off (a kill, a full disk) is counted 
 that is wrong raises `LengthTraceError`, which names the file and the line. Pure but for reading the file.
 """
 
+import os
 from array import array
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,11 +112,19 @@ class LengthTrace:
         return int(gaps[0]) if len(gaps) else len(self.uids)
 
 
-def read_length_trace(path: Path) -> LengthTrace:
-    """The trace at `path`. Raises `LengthTraceError`."""
+def read_length_trace(path: Path, newest: int | None = None) -> LengthTrace:
+    """The trace at `path`; of a file with more than `newest` bytes only what is in the last ones, where that
+    is given. Raises `LengthTraceError`."""
     try:
         with path.open("rb") as file:
             columns = _Columns(path, _header(path, file.readline()))
+            begin = file.tell()
+            if newest is not None and (left := file.seek(0, os.SEEK_END) - newest) > begin:
+                file.seek(left)
+                # The rest of a line that begins before.
+                file.readline()
+            else:
+                file.seek(begin)
             for line in file:
                 columns.add(line)
     except OSError as error:

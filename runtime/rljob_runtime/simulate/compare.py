@@ -83,8 +83,11 @@ def compare(site: Site, draw: Draw, seeds: Sequence[int], names: Iterable[str]) 
     return found
 
 
-def best_sizes(site: Site, draw: Draw, seeds: Sequence[int], accelerators: int) -> list[Sized]:
-    """The pool sizes that were tried with at most so many accelerators, the fastest first.
+def best_sizes(
+    site: Site, draw: Draw, seeds: Sequence[int], accelerators: int, trainers: int | None = None
+) -> list[Sized]:
+    """The pool sizes that were tried with at most so many accelerators, the fastest first; only those with so
+    many `trainers`, where they are given.
 
     First the trainer's size is varied without a heavy pool: more trainers shorten training and leave fewer
     engines, so that there is one best place. Around it, heavy pools of several sizes are tried. Raises
@@ -103,6 +106,8 @@ def best_sizes(site: Site, draw: Draw, seeds: Sequence[int], accelerators: int) 
         return tried[sizes].samples_per_second
 
     splits = _splits(site.spec, accelerators)
+    if trainers is not None:
+        splits = [sizes for sizes in splits if sizes.trainer == trainers]
     if not splits:
         raise ValueError(
             f"{accelerators} accelerators are too few for one trainer worker and one fast engine, which have "

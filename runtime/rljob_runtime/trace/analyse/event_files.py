@@ -25,10 +25,12 @@ class Tally:
     """Lines."""
 
 
-def read_steps(events: Path, tally: Tally) -> Iterator[tuple[int, list[Event]]]:
-    """Every step's events, steps ascending; those of a step by worker, each worker's in the order in which it
-    wrote them. Nothing where the folder does not exist."""
+def read_steps(events: Path, tally: Tally, first: int = 0) -> Iterator[tuple[int, list[Event]]]:
+    """The events of every step from `first` on, steps ascending; those of a step by worker, each worker's in
+    the order in which it wrote them. Nothing where the folder does not exist."""
     for step, folder in sorted(_step_folders(events)):
+        if step < first:
+            continue
         found: list[Event] = []
         for name in sorted(os.listdir(folder)):
             if name.startswith("worker_") and name.endswith(".jsonl"):

@@ -6,7 +6,7 @@ said so in a comment.
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,8 +33,8 @@ class NothingToFit(Exception):
 
 
 @dataclass
-class _Recorded:
-    """What is kept of a run's events."""
+class Recorded:
+    """What is kept of a run's events: what costs can be fitted to."""
 
     attempts: dict[tuple[str, str], list[Attempt]] = field(default_factory=lambda: defaultdict(list))
     """By pool and worker."""
@@ -47,11 +47,37 @@ class _Recorded:
     training: dict[int, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
     """Seconds of each rank in each step."""
 
+    def working(self, pools: Collection[str]) -> list[list[Attempt]]:
+        """The attempts of each worker of these pools, on clocks that stop for weight updates."""
+        return [
+            working(attempts, self.stands[key]) for key, attempts in self.attempts.items() if key[0] in pools
+        ]
+
+    @property
+    def sync_seconds(self) -> float:
+        """What an engine stands still for a weight update; 0 without any."""
+        total = sum(seconds for stands in self.stands.values() for _, seconds in stands)
+        return total / max(1, self.loads)
+
+
+@dataclass(frozen=True)
+class TrainerFit:
+    """What a training step costs."""
+
+    fixed: float
+    """Seconds, whatever it trains."""
+    per_token: float
+    """Seconds of one rank for each token; the ranks share the tokens."""
+    ranks: int
+    steps: int
+    r_squared: float
+    """Share of the variance of the steps' seconds that they explain."""
+
 
 def fit_run(folder: Path) -> str:
     """The assumptions as YAML. Raises `NothingToFit`."""
     trace = _trace(folder)
-    found = _read(folder, trace)
+    found = read_run(folder, trace)
     if not found.attempts:
         raise NothingToFit(
             f"{folder / EVENTS_FOLDER} has no generate event: was training.profiling.events false?"
@@ -67,12 +93,13 @@ def _trace(folder: Path) -> LengthTrace | None:
         return None
 
 
-def _read(folder: Path, trace: LengthTrace | None) -> _Recorded:
+def read_run(folder: Path, trace: LengthTrace | None, first: int = 0) -> Recorded:
+    """What the run in `folder` recorded from step `first` on; `trace` tells the lengths of its prompts."""
     prompts = (
         {} if trace is None else dict(zip(trace.uids.tolist(), trace.prompt_tokens.tolist(), strict=True))
     )
-    found = _Recorded()
-    for step, events in read_steps(folder / EVENTS_FOLDER, Tally()):
+    found = Recorded()
+    for step, events in read_steps(folder / EVENTS_FOLDER, Tally(), first):
         for event in events:
             key = event.pool, event.worker
             if event.event == "generate":
@@ -112,29 +139,34 @@ def working(attempts: Sequence[Attempt], stands: Iterable[tuple[float, float]]) 
     ]
 
 
-def _yaml(folder: Path, found: _Recorded, trace: LengthTrace | None) -> str:
+def _yaml(folder: Path, found: Recorded, trace: LengthTrace | None) -> str:
     notes = [f"# What {folder} measured, for rljob simulate --assumptions."]
     values: dict[str, object] = {}
     engines: dict[str, object] = {}
     for pool in ("fast", "heavy"):
-        by_worker = [
-            working(attempts, found.stands[key]) for key, attempts in found.attempts.items() if key[0] == pool
-        ]
+        by_worker = found.working([pool])
         if by_worker and (fit := fit_engines(by_worker)) is not None:
             notes.append(
                 f"# engines.{pool}: {fit.attempts:,} attempts on {len(by_worker)} engines, "
                 f"R² of their durations {fit.r_squared:.3f}"
             )
-            engines[pool] = _engine(fit)
+            engines[pool] = engine_values(fit)
         elif by_worker:
             notes.append(f"# engines.{pool}: too few attempts to fit; defaults")
     if engines:
         notes.append("# engines: graphs are within the fit; how much a KV cache holds is not recorded")
         values["engines"] = engines
-    notes.append(_trainer(folder, found, values))
+    trainer = fit_trainer(folder, found)
+    if trainer is not None:
+        values["trainer"] = trainer_values(trainer)
+        notes.append(
+            f"# trainer: {trainer.steps} steps of {trainer.ranks} ranks, "
+            f"R² of their seconds {trainer.r_squared:.3f}"
+        )
+    else:
+        notes.append("# trainer: too few steps to fit; defaults")
     if found.loads:
-        total = sum(seconds for stands in found.stands.values() for _, seconds in stands)
-        values["weightSyncSeconds"] = _short(total / found.loads)
+        values["weightSyncSeconds"] = _short(found.sync_seconds)
         notes.append(f"# weightSyncSeconds: mean of {found.loads:,} updates of an engine")
     if trace is not None and len(trace.uids) > 1:
         values["lengths"] = lengths(trace)
@@ -145,7 +177,8 @@ def _yaml(folder: Path, found: _Recorded, trace: LengthTrace | None) -> str:
     return "\n".join(notes) + "\n" + body
 
 
-def _engine(fit: EngineFit) -> dict[str, object]:
+def engine_values(fit: EngineFit) -> dict[str, object]:
+    """The fields of an engine in `Assumptions`."""
     cost = fit.cost
     return {
         # The simulator needs a step to take time; a fit may give all of it to the other parts.
@@ -158,8 +191,8 @@ def _engine(fit: EngineFit) -> dict[str, object]:
     }
 
 
-def _trainer(folder: Path, found: _Recorded, values: dict[str, object]) -> str:
-    """Add the trainer's costs to `values`; a comment about them."""
+def fit_trainer(folder: Path, found: Recorded) -> TrainerFit | None:
+    """What a training step costs; None where there are too few."""
     tokens = {
         row["step"]: float(row["tokens"])
         for row in read_metrics(folder / METRICS_FILE).rows
@@ -167,7 +200,7 @@ def _trainer(folder: Path, found: _Recorded, values: dict[str, object]) -> str:
     }
     steps = sorted(step for step in found.training if tokens.get(step))
     if len(steps) < _FEWEST_STEPS:
-        return "# trainer: too few steps to fit; defaults"
+        return None
     # The first step compiles and allocates.
     steps = steps[1:] if len(steps) > _FEWEST_STEPS else steps
     seconds = np.array([max(found.training[step].values()) for step in steps])
@@ -175,8 +208,12 @@ def _trainer(folder: Path, found: _Recorded, values: dict[str, object]) -> str:
     fit = fit_nonnegative(features, seconds)
     ranks = max(len(found.training[step]) for step in steps)
     fixed, each = (float(value) for value in fit.coefficients)
-    values["trainer"] = {"secondsPerStep": _short(fixed), "secondsPerToken": _short(each * ranks)}
-    return f"# trainer: {len(steps)} steps of {ranks} ranks, R² of their seconds {fit.r_squared:.3f}"
+    return TrainerFit(fixed, each * ranks, ranks, len(steps), fit.r_squared)
+
+
+def trainer_values(fit: TrainerFit) -> dict[str, object]:
+    """The fields of the trainer in `Assumptions`."""
+    return {"secondsPerStep": _short(fit.fixed), "secondsPerToken": _short(fit.per_token)}
 
 
 def lengths(trace: LengthTrace) -> dict[str, object]:

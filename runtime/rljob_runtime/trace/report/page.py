@@ -6,6 +6,7 @@ whole.
 """
 
 import datetime
+import re
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -14,6 +15,8 @@ from rljob_api import RLJob
 from rljob_runtime.manifest.load import ManifestError, read
 from rljob_runtime.run_folder import MANIFEST
 from rljob_runtime.trace.analyse.analysis import Analysis, analyse_run
+from rljob_runtime.trace.forecast.measured_run import measured_run
+from rljob_runtime.trace.forecast.sizing import propose
 from rljob_runtime.trace.report.advice import Advice, advise
 from rljob_runtime.trace.report.evidence import evidence_of
 from rljob_runtime.trace.report.markup import number, percent, seconds, tile
@@ -22,6 +25,7 @@ from rljob_runtime.trace.report.section_lost import losses
 from rljob_runtime.trace.report.section_routing import routing
 from rljob_runtime.trace.report.section_tail import long_tail, tail_sentence
 from rljob_runtime.trace.report.section_time import time_spent
+from rljob_runtime.trace.report.sizing_advice import size_advice
 
 REPORT_FILE = "report.html"
 
@@ -34,7 +38,9 @@ def write_report(run_dir: Path) -> Path:
     except ManifestError:
         # The report then has no settings to name; its figures need none.
         job = None
-    page = render(analyse_run(run_dir), job, job.metadata.name if job else run_dir.name)
+    analysis = analyse_run(run_dir)
+    sizes, remark = _sizes(run_dir, job, analysis)
+    page = render(analysis, job, job.metadata.name if job else run_dir.name, sizes, remark)
     path = run_dir / REPORT_FILE
     # By renaming: a browser that reloads sees the old page or the new one.
     whole = path.with_suffix(".html.tmp")
@@ -43,16 +49,32 @@ def write_report(run_dir: Path) -> Path:
     return path
 
 
-def render(analysis: Analysis, job: RLJob | None, name: str) -> str:
-    """The page as HTML. `job`: the run's settings, where they are known; `name`: its heading."""
+def _sizes(run_dir: Path, job: RLJob | None, analysis: Analysis) -> tuple[Advice | None, str]:
+    """What the simulator advises on pool sizes, and what is to be remarked about that."""
+    if job is None:
+        return None, ""
+    try:
+        measured = measured_run(run_dir, job.spec, analysis)
+        found = None if measured is None else propose(job.spec, measured)
+        return size_advice(found, job.spec, run_dir), ""
+    except Exception as error:  # noqa: BLE001 - a report of what was measured needs no simulator; it says so
+        return None, f"Pool sizes could not be simulated ({type(error).__name__}: {error})."
+
+
+def render(
+    analysis: Analysis, job: RLJob | None, name: str, sizes: Advice | None = None, remark: str = ""
+) -> str:
+    """The page as HTML. `job`: the run's settings, where they are known; `name`: its heading; `sizes`: advice
+    on pool sizes, and a `remark` about it."""
     parts = files("rljob_runtime.trace.report")
     style, script = (parts.joinpath(file).read_text(encoding="utf-8") for file in ("page.css", "page.js"))
     notes = {
         odd.step: f": took {odd.seconds / max(odd.median, 1e-9):.1f} x as long as its neighbours"
         for odd in analysis.anomalies
     }
+    advice = advise(evidence_of(analysis, job)) + ([sizes] if sizes is not None else [])
     sections = [
-        ("help", "What would help", _advice(advise(evidence_of(analysis, job)), analysis)),
+        ("help", "What would help", _advice(advice, analysis) + _soft(remark)),
         ("learn", "Did it learn?", learning(analysis)),
         ("time", "Where did the time go?", time_spent(analysis, notes)),
         (
@@ -154,7 +176,11 @@ def _remarks(analysis: Analysis) -> str:
     unreadable = analysis.unreadable + analysis.metrics.unreadable
     if unreadable:
         remarks.append(f"{unreadable:,} lines were cut off or damaged and are left out.")
-    return "".join(f'<p class="soft">{escape(remark)}</p>' for remark in remarks)
+    return "".join(_soft(remark) for remark in remarks)
+
+
+def _soft(remark: str) -> str:
+    return f'<p class="soft">{escape(remark)}</p>' if remark else ""
 
 
 def _advice(found: list[Advice], analysis: Analysis) -> str:
@@ -163,8 +189,13 @@ def _advice(found: list[Advice], analysis: Analysis) -> str:
     if not found:
         return "<p>No setting stands out: no pool waits much for another, and no overhead is large.</p>"
     items = "".join(
-        f"<li><code>spec.{escape(advice.setting)}</code> {escape(advice.change)}."
+        f"<li><code>spec.{escape(advice.setting)}</code> {_marked(advice.change)}."
         f'<p class="soft">Because {escape(advice.reason)}.</p></li>'
         for advice in found
     )
     return f'<ul class="advice">{items}</ul>'
+
+
+def _marked(text: str) -> str:
+    """Text whose commands, between backticks, are set as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))

@@ -9,6 +9,7 @@ import pytest
 
 from rljob_runtime.data.fingerprint import DataFingerprint
 from rljob_runtime.data.length_trace import LengthTraceError, read_length_trace
+from tests.support.runtime.traces import lines
 
 HEADER = {"format": "rljob-lengths-1", "samples_per_prompt": 2, "max_response_tokens": 100}
 DATA = {"source": "p.jsonl", "rows": 8, "content": "ab", "used": "", "order": "in order"}
@@ -95,3 +96,15 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         read_length_trace(tmp_path / "t")
     with pytest.raises(LengthTraceError, match="cannot be read: Is a directory"):
         read_length_trace(tmp_path)
+
+
+@pytest.mark.parametrize(("newest", "first"), [(10**9, 0), (None, 0), (0, 50), (1000, 40)])
+def test_of_a_long_trace_the_newest_may_be_read_alone(tmp_path: Path, newest: int | None, first: int) -> None:
+    file = tmp_path / "lengths.jsonl"
+    tokens = np.arange(1, 101).reshape(50, 2)
+    written(file, *lines(tokens, 100))
+    found = read_length_trace(file, newest)
+    uids = found.uids.tolist()
+    assert uids == list(range(50 - len(uids), 50)) and found.unreadable == 0
+    assert found.tokens.tolist() == tokens[50 - len(uids) :].tolist()
+    assert abs((uids[0] if uids else 50) - first) <= 5

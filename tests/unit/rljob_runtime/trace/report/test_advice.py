@@ -2,11 +2,18 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from rljob_api import RLJob
 from rljob_runtime.manifest.load import read
+from rljob_runtime.simulate.compare import Spread
+from rljob_runtime.simulate.site import Sizes
+from rljob_runtime.trace.forecast.sizing import Proposal, Unfinished
 from rljob_runtime.trace.report.advice import Evidence, advise
+from rljob_runtime.trace.report.sizing_advice import size_advice
+from tests.support.jobs import job
 from tests.support.runtime.synthetic_run import MANIFEST
 
 
@@ -73,3 +80,39 @@ def test_advice_starts_from_the_settings_of_the_job(tmp_path: Path, accelerator:
 def test_a_slow_engine_is_named_with_its_host() -> None:
     (advice,) = advise(Evidence(slow_workers=[("fast-1", "node-1", 1.6), ("fast-3", "node-7", 2.0)]))
     assert advice.change == "look at fast-3 on node-7 (1 more in the table of workers)"
+
+
+NOW, THEN = Sizes(2, 2, 1), Sizes(1, 4, 0)
+
+
+def proposed(manifest: dict[str, Any] | None = None, found: Proposal | Unfinished | None = None) -> str:
+    spec = RLJob.model_validate(job(manifest)).spec
+    found = found or Proposal(NOW, THEN, 5, Spread(0.243, 0.021), 6, 35.71, 36.53)
+    advice = size_advice(found, spec, Path("runs/a"))
+    assert advice is not None
+    return f"{advice.setting} {advice.change} | {advice.reason}"
+
+
+def test_sizes_are_advised_with_their_gain_its_error_and_how_right_the_simulator_is() -> None:
+    text = proposed()
+    assert text.startswith(
+        "pools change trainer.replicas from 2 to 1; fastRollout.replicas from 2 to 4; "
+        "heavyRollout.replicas from 1 to 0: the same 5 accelerators |"
+    )
+    assert "24 % (± 2 %, standard error of 6 workloads) more samples a second" in text
+    assert "35.7 samples a second, and 36.5 were measured" in text
+
+
+def test_a_bound_that_is_in_the_way_is_named() -> None:
+    assert "fastRollout.replicas from 2 to 4, with its maxReplicas" in proposed(
+        {"pools.fastRollout": {"replicas": 2, "maxReplicas": 3}}
+    )
+
+
+def test_where_the_time_did_not_suffice_the_command_is_named() -> None:
+    text = proposed(found=Unfinished(64))
+    assert "`rljob trace fit runs/a > measured.yaml`" in text and "--size 64`" in text
+
+
+def test_nothing_proposed_is_no_advice() -> None:
+    assert size_advice(None, RLJob.model_validate(job()).spec, Path("a")) is None

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from rljob_runtime.trace.analyse.analysis import analyse_run
+from rljob_runtime.trace.forecast.sizing import Unfinished
 from rljob_runtime.trace.record.start_log import Start
+from rljob_runtime.trace.report import page as page_module
 from rljob_runtime.trace.report.charts import POINTS, Series, curve_chart, line_chart, stacked_chart, ticks
 from rljob_runtime.trace.report.page import write_report
 from rljob_runtime.trace.report.section_lost import interruption
@@ -163,6 +165,32 @@ def test_a_chart_of_what_was_not_measured_is_left_out(tmp_path: Path) -> None:
     metrics.write_text(re.sub(r'"kl":[^,]*,', "", metrics.read_text()))
     _, text = checked(write_report(run))
     assert "KL to the reference" not in text and "Entropy" in text
+
+
+@pytest.mark.parametrize("broken", [ValueError("no engine fits"), KeyError("x")])
+def test_a_simulator_that_fails_is_said_and_not_fatal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: Exception
+) -> None:
+    def fail(*_: object) -> None:
+        raise broken
+
+    run = write_run(tmp_path, Job(steps=6))
+    monkeypatch.setattr(page_module, "measured_run", fail)
+    _, text = checked(write_report(run))
+    assert f"Pool sizes could not be simulated ({type(broken).__name__}: " in text
+    assert "Did it learn?" in text
+
+
+def test_sizes_that_the_simulator_finds_faster_are_advice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = write_run(tmp_path, Job(steps=12, by_length=True))
+    manifest = (run / "job.yaml").read_text().replace("accelerator: cpu", "accelerator: nvidia")
+    (run / "job.yaml").write_text(manifest.replace("pools: {", "pools: {trainer: {replicas: 2}, "))
+    monkeypatch.setattr(page_module, "propose", lambda spec, measured: Unfinished(5))
+    page, text = checked(write_report(run))
+    assert "search the best sizes for 5 accelerators" in text
+    assert "<code>rljob trace fit " in page
 
 
 @pytest.mark.parametrize("missing", ["events", "metrics.jsonl", "job.yaml"])

@@ -1,0 +1,190 @@
+"""Which pool sizes would have made a run faster, with the accelerators that it had: asked of the simulator,
+with costs and lengths that the run itself measured.
+
+Guarantees: takes no longer than it is told, whatever the run's size; proposes nothing where the run is unlike
+the simulator, or where the gain is not clearly above its noise; a proposal is found on one part of the run's
+lengths and its gain measured on others, so that chance does not make it.
+"""
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from rljob_api.job import Spec
+from rljob_runtime.routing.choose import policy_of
+from rljob_runtime.routing.requests import Action
+from rljob_runtime.routing.router import Router
+from rljob_runtime.simulate.compare import Draw, Spread, best_sizes, own_policy
+from rljob_runtime.simulate.job import simulate_job
+from rljob_runtime.simulate.outcome import Outcome
+from rljob_runtime.simulate.site import Site, Sizes, routed
+from rljob_runtime.simulate.workload import Workload
+from rljob_runtime.trace.forecast.measured_run import MeasuredRun
+from rljob_runtime.trace.forecast.workloads import recorded
+
+_RESPONSES = 6000
+"""Responses of a simulation, within `_STEPS`."""
+_STEPS = (4, 12)
+"""Fewest and most steps of a simulation."""
+_MISFIT = 0.15
+"""How far the simulator may be off for the run as it was, as a logarithm."""
+_LEAST_GAIN = 0.05
+"""What is worth a change, as a part of today's samples per second."""
+_PAIRS = (3, 6)
+"""Fewest and most workloads on which a gain is measured."""
+_SEARCH = 0.6
+"""Part of the time in which sizes are searched; the rest measures the gain of the best."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Other pool sizes that the simulator finds faster."""
+
+    now: Sizes
+    then: Sizes
+    accelerators: int
+    """Of both."""
+    gain: Spread
+    """Of samples per second, as a part of today's: mean over workloads, and its standard error."""
+    workloads: int
+    simulated: float
+    """Samples per second of the run as it was, by the simulator."""
+    measured: float
+    """The same, as measured."""
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """The time did not suffice."""
+
+    accelerators: int
+
+
+class OutOfTime(Exception):
+    """A simulation was given up."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """When to stop. Times in seconds of `now`."""
+
+    now: Callable[[], float]
+    until: float
+
+    def check(self) -> None:
+        """Raises `OutOfTime`."""
+        if self.now() > self.until:
+            raise OutOfTime
+
+
+class _TimedRouter(Router):
+    """Gives up when the time is over: a single simulation may be a long one."""
+
+    def __init__(self, spec: Spec, clock: Clock) -> None:
+        super().__init__(policy_of(spec))
+        self._clock = clock
+
+    def decide(self, now: float) -> list[Action]:
+        self._clock.check()
+        return super().decide(now)
+
+
+@dataclass(frozen=True)
+class TimedSite(Site):
+    """A site whose simulations are given up when the time is over, and remembered when they are done."""
+
+    clock: Clock
+    rates: dict[Sizes, float] = field(default_factory=dict)
+    """Samples per second of the last simulation of each sizes."""
+
+    def run(self, workload: Workload) -> Outcome:
+        router = _TimedRouter(self.spec, self.clock)
+        outcome = simulate_job(workload, self.shapes(), self.physics(), router, self.job())
+        self.rates[Sizes.of(self.spec)] = outcome.samples_per_second
+        return outcome
+
+
+def propose(
+    spec: Spec, measured: MeasuredRun, seconds: float = 6.0, now: Callable[[], float] = time.monotonic
+) -> Proposal | Unfinished | None:
+    """What would have been faster; None where nothing is clearly faster, or the simulator is off for the run
+    as it was. `seconds`: how long it may take."""
+    began = now()
+    if spec.pools.heavy_rollout.max_replicas is not None:
+        # Its policy goes by that too, which sizes that are tried do not have.
+        spec = routed(spec, own_policy(spec))
+    each = spec.training.groups_per_step * spec.training.rollout.samples_per_prompt
+    steps = max(_STEPS[0], min(_STEPS[1], _RESPONSES // each))
+    site = TimedSite(spec, measured.assumptions, steps, Clock(now, began + _SEARCH * seconds))
+    sizes, draw = Sizes.of(spec), recorded(measured.trace)
+    accelerators = sizes.accelerators(spec)
+    unfinished = Unfinished(accelerators)
+    try:
+        simulated = site.run(draw(site, 0)).samples_per_second
+    except OutOfTime:
+        return unfinished
+    misfit = abs(math.log(simulated / measured.rate))
+    if misfit > _MISFIT:
+        return None
+    whole = _search(site, draw, accelerators, None if measured.knows_trainer else sizes.trainer)
+    best = best_of(site.rates, sizes, measured.knows_heavy)
+    if best is None:
+        return None if whole else unfinished
+    gains = _gains(replace(site, clock=Clock(now, began + seconds)), draw, sizes, best)
+    if len(gains) < _PAIRS[0]:
+        return unfinished
+    if not worth(gains, misfit):
+        return None
+    gain = Spread(statistics.mean(gains), _standard_error(gains))
+    return Proposal(sizes, best, accelerators, gain, len(gains), simulated, measured.rate)
+
+
+def _search(site: TimedSite, draw: Draw, accelerators: int, trainers: int | None) -> bool:
+    """Try sizes, which `site.rates` has then; whether the time sufficed."""
+    try:
+        best_sizes(site, draw, (0,), accelerators, trainers)
+    except OutOfTime:
+        return False
+    return True
+
+
+def _gains(site: TimedSite, draw: Draw, now: Sizes, then: Sizes) -> list[float]:
+    """What samples per second gain, on workloads with which nothing was searched, as far as the time goes."""
+    gains: list[float] = []
+    try:
+        for seed in range(1, _PAIRS[1] + 1):
+            before, after = (
+                sized.run(draw(sized, seed)).samples_per_second
+                for sized in (replace(site, spec=sizes.applied(site.spec)) for sizes in (now, then))
+            )
+            gains.append(after / before - 1)
+            if len(gains) >= _PAIRS[0] and statistics.mean(gains) < _LEAST_GAIN:
+                # No further workload makes that worth a change.
+                break
+    except OutOfTime:
+        pass
+    return gains
+
+
+def best_of(rates: Mapping[Sizes, float], now: Sizes, knows_heavy: bool) -> Sizes | None:
+    """Of the sizes that were tried the fastest that is worth a closer look. No trainer of more than twice the
+    size: how it shares its work was not measured that far; and no heavy pool whose engines nobody knows."""
+    near = {
+        sizes: rate
+        for sizes, rate in rates.items()
+        if sizes.trainer <= 2 * now.trainer and (knows_heavy or not sizes.heavy)
+    }
+    best = max(near, key=lambda sizes: near[sizes])
+    return best if near[best] > (1 + _LEAST_GAIN) * near[now] else None
+
+
+def worth(gains: Sequence[float], misfit: float) -> bool:
+    """Whether a gain is clearly there: two standard errors above what is worth a change, and above what the
+    simulator is off for the run as it was."""
+    return statistics.mean(gains) - 2 * _standard_error(gains) > max(_LEAST_GAIN, misfit)
+
+
+def _standard_error(values: Sequence[float]) -> float:
+    return statistics.stdev(values) / math.sqrt(len(values))
