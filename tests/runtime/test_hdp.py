@@ -1,43 +1,235 @@
 """Samples shared by ranks: gradients must be those of one process, whatever ranks share which samples."""
 
+import os
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from rljob_runtime.parallel.hdp_plan import Plan, PlannedBatch
-from tests.support.runtime.hdp_steps import Case, lengths, take_step, worst
+from rljob_runtime.trainer.step_metrics import StepMetrics
+from tests.support.runtime.hdp_steps import (
+    Case,
+    FirstShare,
+    Gradients,
+    Kind,
+    Random,
+    run_plans,
+    take_step,
+    worst,
+)  # fmt: skip
 from tests.support.runtime.rank_processes import RankProcesses
-from tests.support.runtime.tiny_models import tiny_model
+from tests.support.runtime.tiny_models import hdp_model, tiny_model
+from tests.support.runtime.trainer_ranks import groups, model_folder, trainer_job, worker
 
 EXACT = 1e-14
+KINDS: tuple[Kind, ...] = ("allGather", "ulysses")
+LOSSES: dict[str, dict[str, Any]] = {
+    "clip, kl and entropy": {"kl": {"coefficient": 0.1}, "entropyCoefficient": 0.01},
+    "decoupled by sequences, sequence-mean": {
+        "policyLoss": {"decoupledClip": {"level": "sequence"}},
+        "aggregation": "sequence-mean",
+    },
+    "decoupled by tokens": {"policyLoss": {"decoupledClip": {"level": "token"}}},
+    "reinforce": {"policyLoss": {"truncatedReinforce": {}}, "normalizeByStd": False},
+}
 
 pytestmark = pytest.mark.timeout(300)
+
+Step = tuple[StepMetrics, list[Gradients]]
 
 
 @pytest.fixture(scope="module")
 def ranks() -> Iterator[RankProcesses]:
-    started = RankProcesses(4)
+    started = RankProcesses(8)
     yield started
     started.close()
 
 
-def fixed(case: Case, world_size: int, degree: int) -> tuple[Plan, ...]:
-    """Plans where the first `degree` ranks share all samples of a batch."""
-    plans = []
-    for batch in lengths(case):
-        shared = PlannedBatch(0, degree, tuple(range(len(batch))))
-        plans.append(Plan(tuple((shared,) if rank < degree else () for rank in range(world_size)), 0.0))
-    return tuple(plans)
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_model(tmp_path_factory.mktemp("hdp") / "model")
 
 
-@pytest.mark.parametrize("attention", ["allGather", "ulysses"])
-def test_two_ranks_share_every_sample(ranks: RankProcesses, tmp_path: Path, attention: str) -> None:
-    case = Case(tiny_model(tmp_path / "model"))
-    metrics, gradients = ranks.run(1, take_step, case)[0]
-    shared = ranks.run(2, take_step, replace(case, plans=fixed(case, 2, 2), attention=attention))[0]
-    assert worst(shared[1], gradients) <= EXACT
-    assert (shared[0].tokens, shared[0].response_tokens) == (metrics.tokens, metrics.response_tokens)
-    np.testing.assert_allclose(shared[0].loss, metrics.loss, rtol=1e-6)
+@pytest.fixture(scope="module")
+def alone(ranks: RankProcesses) -> Any:
+    """What one process makes of a case; made once for all that ask."""
+    known: dict[str, Step] = {}
+
+    def step(case: Case) -> Step:
+        if repr(case) not in known:
+            known[repr(case)] = ranks.run(1, take_step, case)[0]
+        return known[repr(case)]
+
+    return step
+
+
+def assert_same_metrics(one: StepMetrics, other: StepMetrics, rel: float = 1e-6) -> None:
+    assert (one.parity_max is None) == (other.parity_max is None)
+    compared = () if one.parity_max is None else ("parity_max", "parity_mean")
+    for name in ("loss", "policy_loss", "kl", "entropy", "grad_norm", "clip_fraction", *compared):
+        assert getattr(one, name) == pytest.approx(getattr(other, name), rel=rel, abs=1e-7), name
+    for name in ("tokens", "response_tokens", "samples", "failed", "importance_weight_mean"):
+        assert getattr(one, name) == pytest.approx(getattr(other, name), rel=rel), name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(3))
+def test_gradients_are_those_of_one_process(
+    ranks: RankProcesses, alone: Any, model: Path, kind: Kind, seed: int
+) -> None:
+    """With groups of 1, 2 and 4 ranks in one step."""
+    case = Case(model, seed=seed)
+    found = ranks.run(4, take_step, replace(case, plans=Random(seed), attention=kind))
+    expected = alone(case)
+    assert worst(found[0][1], expected[1]) <= EXACT
+    for metrics, _ in found:
+        assert_same_metrics(metrics, expected[0])
+
+
+def test_the_check_finds_gradients_of_keys_that_stay_on_their_rank(
+    ranks: RankProcesses, alone: Any, model: Path
+) -> None:
+    broken = Case(model, FirstShare(2), without_others=True)
+    assert worst(ranks.run(2, take_step, broken)[0][1], alone(Case(model))[1]) > 0.01
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses(ranks: RankProcesses, alone: Any, model: Path, name: str, kind: Kind) -> None:
+    """Two updates, so that the second one has proximal log-probabilities."""
+    case = Case(model, algorithm=LOSSES[name], batches=2)
+    found = ranks.run(4, take_step, replace(case, plans=Random(5), attention=kind))
+    expected = alone(case)
+    # The second update begins with weights that rounding has moved, and AdamW divides by small numbers.
+    assert worst(found[0][1][:1], expected[1][:1]) <= EXACT
+    assert worst(found[0][1][1:], expected[1][1:]) <= 1e-7
+    assert_same_metrics(found[0][0], expected[0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "family", ["llama", "qwen2", "mistral, window 9", "gemma3, window 9", "one key head"]
+)
+def test_model_families(ranks: RankProcesses, alone: Any, tmp_path: Path, family: str, kind: Kind) -> None:
+    """Windows reach over the pieces of a sample; the last model has fewer key heads than ranks that share."""
+    case = Case(hdp_model(tmp_path / "model", family), recompute=family == "llama")
+    found = ranks.run(4, take_step, replace(case, plans=FirstShare(4), attention=kind))[0]
+    assert worst(found[1], alone(replace(case, recompute=False))[1]) <= EXACT
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("family", ["qwen3", "qwen3_moe"])
+def test_number_formats(ranks: RankProcesses, alone: Any, tmp_path: Path, family: Any, kind: Kind) -> None:
+    folder = tiny_model(tmp_path / "model", family)
+    exact = alone(Case(folder, dtype="float32"))[1]
+    shared = Case(folder, Random(3), kind, "float32")
+    assert worst(ranks.run(4, take_step, shared)[0][1], exact) <= 1e-5
+    if family == "qwen3":
+        half = alone(Case(folder, dtype="bfloat16"))[1]
+        found = ranks.run(4, take_step, replace(shared, dtype="bfloat16"))[0][1]
+        # Rounded elsewhere, so that single numbers fall either way.
+        assert worst(found, exact) <= 1.25 * worst(half, exact)
+
+
+@pytest.mark.parametrize("world_size", [3, 5, 6, 7, 8])
+def test_world_sizes(ranks: RankProcesses, alone: Any, model: Path, world_size: int) -> None:
+    found = ranks.run(world_size, take_step, Case(model, Random(world_size)))[0]
+    assert worst(found[1], alone(Case(model))[1]) <= EXACT
+
+
+def test_random_plans_of_eight_ranks_come_to_their_end(ranks: RankProcesses) -> None:
+    assert sum(ranks.run(8, run_plans, 100, 1)) > 800
+
+
+def test_ranks_with_different_plans_train_nothing(ranks: RankProcesses, model: Path) -> None:
+    outcomes = ranks.outcomes(4, take_step, Case(model, Random(1, differing=2)))
+    for done, text in outcomes:
+        assert not done
+        assert "PlansDiffer: step 0: the ranks planned different micro-batches (other than rank 0: 2)" in text
+
+
+def test_a_rank_that_dies_ends_the_step(ranks: RankProcesses, tmp_path: Path) -> None:
+    job = trainer_job()
+    folder = model_folder(job, tmp_path / "model")
+    began = time.monotonic()
+    outcomes = ranks.outcomes(2, _die_in_the_step, folder)
+    assert time.monotonic() - began < 30
+    assert outcomes[1] == (False, "the process died")
+    assert not outcomes[0][0]
+    assert "RankLost: step 0: another rank of the trainer ended" in outcomes[0][1]
+
+
+def _die_in_the_step(rank: int, world_size: int, store: Path, folder: Path) -> None:
+    from rljob_runtime.trainer import hdp_attention
+
+    real, calls = hdp_attention.gathered, iter(range(100))
+
+    def gathered(*arguments: Any) -> Any:
+        if rank == 1 and next(calls) == 3:
+            os._exit(1)
+        return real(*arguments)
+
+    with worker(shared_job(2), folder, rank, world_size, store) as trainer:
+        hdp_attention.gathered = gathered
+        try:
+            trainer.train_step(0, 0, groups(4))
+        finally:
+            hdp_attention.gathered = real
+
+
+def shared_job(workers: int, cap: int = 32, **sharing: Any) -> Any:
+    """A job whose longest sample, of 64 tokens, is above `cap`."""
+    job = trainer_job()
+    parallel = {"maxTokensPerMicroBatch": cap} | ({"contextParallel": sharing} if sharing else {})
+    described = job.model_dump(by_alias=True, exclude_none=True)
+    described["spec"]["training"]["parallel"] = parallel
+    described["spec"]["pools"]["trainer"]["replicas"] = workers
+    return type(job).model_validate(described)
+
+
+SHARED = {
+    "by default": (2, {}),
+    "hybrid on three ranks": (3, {"hybrid": {}}),
+    "fixed": (4, {"fixed": {"degree": 4}, "attention": "allGather"}),
+    "fixed, with a rank left over": (3, {"fixed": {"degree": 2}, "attention": "ulysses"}),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_samples_above_a_ranks_cap_train(ranks: RankProcesses, tmp_path: Path, name: str) -> None:
+    """Whole trainer ranks, with the plans that the job asks for."""
+    world_size, sharing = SHARED[name]
+    folder = model_folder(trainer_job(), tmp_path / "model")
+    expected = ranks.run(1, _two_steps, folder, shared_job(1, 64))[0]
+    found = ranks.run(world_size, _two_steps, folder, shared_job(world_size, **sharing))[0]
+    for one, other in zip(found[0], expected[0], strict=True):
+        assert_same_metrics(one, other, rel=2e-4)
+    for name, weight in expected[1].items():
+        np.testing.assert_allclose(found[1][name], weight, atol=2e-5, err_msg=name)
+
+
+def _two_steps(
+    rank: int, world_size: int, store: Path, folder: Path, job: Any
+) -> tuple[list[StepMetrics], Gradients]:
+    with worker(job, folder, rank, world_size, store) as trainer:
+        metrics = [
+            trainer.train_step(step, step, groups(4, seed=step, longest=48) if rank == 0 else None)
+            for step in range(2)
+        ]
+        return metrics, {name: tensor.float().numpy() for name, tensor in trainer.weights()}
+
+
+def test_a_sample_above_what_all_ranks_hold_is_an_error(ranks: RankProcesses, tmp_path: Path) -> None:
+    folder = model_folder(trainer_job(), tmp_path / "model")
+    for done, text in ranks.outcomes(2, _too_long, folder):
+        assert not done
+        assert "tokens, above the 64 that 2 of 2 ranks hold together" in text
+
+
+def _too_long(rank: int, world_size: int, store: Path, folder: Path) -> None:
+    with worker(shared_job(2), folder, rank, world_size, store) as trainer:
+        trainer.train_step(0, 0, groups(1, longest=400, seed=2))

@@ -23,6 +23,7 @@ from rljob_runtime.trainer import checkpoint_tensors
 from rljob_runtime.trainer.attention_choice import Heads, choose_attention
 from rljob_runtime.trainer.context_parallel import share_samples
 from rljob_runtime.trainer.distribution import Distribution
+from rljob_runtime.trainer.lost_rank import RankLost, from_collectives
 from rljob_runtime.trainer.model import load_policy
 from rljob_runtime.trainer.optim import ScheduledAdamW
 from rljob_runtime.trainer.outline import GroupsMissing
@@ -129,8 +130,20 @@ class TrainerWorker:
         """Train on rank 0's `groups`, sorted by uid, of which other ranks get what they train; `version` is
         the one whose weights (or later) are trained.
 
-        Raises `SampleTooLong`, `TrainingDiverged`; on all ranks `GroupsMissing` where rank 0 gives None."""
+        Raises `SampleTooLong`, `TrainingDiverged`, and `RankLost` where another rank ended; on all ranks
+        `PlansDiffer`, and `GroupsMissing` where rank 0 gives None."""
         self._step = step
+        try:
+            return self._train_step(step, version, groups)
+        except RuntimeError as error:
+            if not from_collectives(error):
+                raise
+            raise RankLost(
+                f"step {step}: another rank of the trainer ended, or did not answer within "
+                f"{self._patience.total_seconds():g} s: look for the first error in the ranks' logs"
+            ) from error
+
+    def _train_step(self, step: int, version: int, groups: Sequence[Group] | None) -> StepMetrics:
         began = self._events.clock()
         outlines = share_outlines(groups)
         if outlines is None:

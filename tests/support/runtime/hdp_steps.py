@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rljob_runtime.parallel.hdp_plan import Plan, PlannedBatch
+from rljob_runtime.parallel.micro_batches import Item
 from rljob_runtime.trainer.step_metrics import StepMetrics
 from tests.support.runtime.trainer_ranks import groups, trainer_job
 
@@ -17,35 +18,34 @@ Kind = Literal["allGather", "ulysses"]
 Gradients = dict[str, NDArray[Any]]
 
 
-@dataclass(frozen=True)
-class Case:
-    """A step of `batches` updates with three groups each."""
+class Plans(Protocol):
+    """What plans the batches of a step, on each rank for itself."""
 
-    folder: Path
-    """Of the model."""
-    plans: tuple[Plan, ...] = ()
-    """Of each batch; of one rank alone where there are none."""
-    attention: Kind = "allGather"
-    dtype: str = "float64"
-    algorithm: dict[str, Any] = field(default_factory=dict)
-    batches: int = 1
-    recompute: bool = False
-    seed: int = 0
-    longest: int = 40
+    def __call__(self, items: Sequence[Item], world_size: int, rank: int) -> Plan: ...
 
 
-def lengths(case: Case) -> list[list[int]]:
-    """Tokens of the samples of each batch, in the order of a plan's indices."""
-    made = groups(3 * case.batches, case.seed, longest=case.longest)
-    return [
-        [
-            len(group.prompt) + len(sample.tokens)
-            for group in made[start : start + 3]
-            for sample in group.samples
-            if sample.failure is None
-        ]
-        for start in range(0, len(made), 3)
-    ]
+@dataclass
+class FirstShare:
+    """The first `degree` ranks share every sample, in one pass."""
+
+    degree: int
+
+    def __call__(self, items: Sequence[Item], world_size: int, rank: int) -> Plan:
+        shared = PlannedBatch(0, self.degree, tuple(range(len(items))))
+        return Plan(tuple((shared,) if each < self.degree else () for each in range(world_size)), 0.0)
+
+
+@dataclass
+class Random:
+    """Random aligned groups of random degrees have samples by chance; `differing` is a rank that plans
+    otherwise."""
+
+    seed: int
+    differing: int | None = None
+
+    def __call__(self, items: Sequence[Item], world_size: int, rank: int) -> Plan:
+        seed = self.seed + (rank == self.differing)
+        return random_plan(len(items), world_size, np.random.default_rng([seed, len(items)]))
 
 
 def random_plan(samples: int, world_size: int, rng: np.random.Generator) -> Plan:
@@ -69,12 +69,31 @@ def random_plan(samples: int, world_size: int, rng: np.random.Generator) -> Plan
     return Plan(tuple(ranks), 0.0)
 
 
+@dataclass(frozen=True)
+class Case:
+    """A step of `batches` updates with three groups each."""
+
+    folder: Path
+    """Of the model."""
+    plans: Plans | None = None
+    """None: ranks share nothing."""
+    attention: Kind = "allGather"
+    dtype: str = "float64"
+    algorithm: dict[str, Any] = field(default_factory=dict)
+    batches: int = 1
+    recompute: bool = False
+    seed: int = 0
+    longest: int = 40
+    without_others: bool = False
+    """Leave out what queries of other ranks add to the gradients of a rank's keys and values."""
+
+
 def take_step(rank: int, world_size: int, store: Path, case: Case) -> tuple[StepMetrics, list[Gradients]]:
-    """Train the step on this rank; its metrics, and the whole gradients of each update."""
+    """Train the step on this rank; its metrics, and on rank 0 the whole gradients of each update."""
     import torch
-    import torch.distributed as dist
 
     from rljob_runtime.trace.record.event_log import EventLog
+    from rljob_runtime.trainer import hdp_collectives
     from rljob_runtime.trainer.context_parallel import Sharing
     from rljob_runtime.trainer.distribution import Distribution
     from rljob_runtime.trainer.hdp_attention import Method
@@ -85,17 +104,14 @@ def take_step(rank: int, world_size: int, store: Path, case: Case) -> tuple[Step
     from rljob_runtime.trainer.share import share_outlines
     from rljob_runtime.trainer.step import StepRunner
 
-    dist.init_process_group(
-        "gloo", store=dist.FileStore(str(store), world_size), rank=rank, world_size=world_size,
-        timeout=timedelta(seconds=60),
-    )  # fmt: skip
+    join(rank, world_size, store)
     cpu, dtype = torch.device("cpu"), getattr(torch, case.dtype)
-    master = torch.float64 if dtype == torch.float64 else torch.float32
 
     def model(recompute: bool) -> Any:
+        master = torch.promote_types(dtype, torch.float32)
         policy = load_policy(case.folder, Distribution(), master, recompute)
         if dtype == torch.float64:
-            exact_norms(policy.model)
+            compute_as_given(policy.model)
         return shard(policy, cpu, dtype)
 
     job = trainer_job(case.algorithm, schedule={"promptsPerBatch": 3, "batchesPerStep": case.batches})
@@ -103,10 +119,10 @@ def take_step(rank: int, world_size: int, store: Path, case: Case) -> tuple[Step
     reference = model(False).requires_grad_(False) if "kl" in case.algorithm else None
     optimizer = _recording(policy, job.spec.training.optimizer)
     sharing = None
-    if case.plans:
-        left = list(case.plans)
+    if case.plans is not None:
+        plans = case.plans
         sharing = Sharing(
-            lambda items: left.pop(0),
+            lambda items: plans(items, world_size, rank),
             HdpGroups(world_size, cpu, "gloo", timedelta(seconds=60)),
             lambda degree: Method(case.attention),
         )
@@ -115,18 +131,36 @@ def take_step(rank: int, world_size: int, store: Path, case: Case) -> tuple[Step
     made = groups(3 * case.batches, case.seed, longest=case.longest) if rank == 0 else None
     outlines = share_outlines(made)
     assert outlines is not None
-    metrics = runner.run(0, 0, outlines, made or ())
+    summed = hdp_collectives._Gather.backward
+    if case.without_others:
+        hdp_collectives._Gather.backward = hdp_collectives._GatherCopies.backward  # type: ignore[method-assign]
+    try:
+        metrics = runner.run(0, 0, outlines, made or ())
+    finally:
+        hdp_collectives._Gather.backward = summed  # type: ignore[method-assign]
     return metrics, optimizer.gradients if rank == 0 else []
 
 
-def exact_norms(model: Any) -> None:
-    """Let RMS norms compute in the model's own format; transformers' compute in float32."""
+def join(rank: int, world_size: int, store: Path) -> None:
+    """Meet the other ranks."""
+    import torch.distributed as dist
+
+    dist.init_process_group(
+        "gloo", store=dist.FileStore(str(store), world_size), rank=rank, world_size=world_size,
+        timeout=timedelta(seconds=60),
+    )  # fmt: skip
+
+
+def compute_as_given(model: Any) -> None:
+    """Let a model compute in the format of its weights where transformers computes in float32: RMS norms and
+    routers."""
     import types
 
     import torch
 
     def forward(self: Any, hidden: torch.Tensor) -> torch.Tensor:
-        scale = torch.rsqrt(hidden.square().mean(-1, keepdim=True) + _epsilon(self))
+        epsilon = getattr(self, "variance_epsilon", getattr(self, "eps", 1e-6))
+        scale = torch.rsqrt(hidden.square().mean(-1, keepdim=True) + epsilon)
         weight = 1.0 + self.weight if "Gemma" in type(self).__name__ else self.weight
         normed: torch.Tensor = hidden * scale * weight
         return normed
@@ -134,10 +168,6 @@ def exact_norms(model: Any) -> None:
     for module in model.modules():
         if type(module).__name__.endswith("RMSNorm"):
             module.forward = types.MethodType(forward, module)
-
-
-def _epsilon(norm: Any) -> float:
-    return float(getattr(norm, "variance_epsilon", getattr(norm, "eps", 1e-6)))
 
 
 def _recording(policy: Any, settings: Any) -> Any:
@@ -169,3 +199,35 @@ def worst(found: Sequence[Gradients], expected: Sequence[Gradients]) -> float:
             float(np.linalg.norm(one[name] - value) / np.linalg.norm(value)) for name, value in other.items()
         ]
     return max(differences)
+
+
+def run_plans(rank: int, world_size: int, store: Path, count: int, seed: int) -> int:
+    """Make the passes of `count` random plans, each with the collective calls of a layer, forward and
+    backward; all ranks meet after each plan. How many passes this rank made."""
+    import torch
+    import torch.distributed as dist
+
+    from rljob_runtime.trainer.hdp_collectives import exchanged, gathered
+    from rljob_runtime.trainer.hdp_groups import HdpGroups
+
+    join(rank, world_size, store)
+    made = HdpGroups(world_size, torch.device("cpu"), "gloo", timedelta(seconds=60))
+    passes = 0
+    for number in range(count):
+        rng = np.random.default_rng([seed, number])
+        plan = random_plan(int(rng.integers(1, 12)), world_size, rng)
+        for each in plan.ranks[rank]:
+            passes += 1
+            if each.degree > 1:
+                members = made.of(each.degree)
+                local = torch.full((each.degree, 2), float(rank), requires_grad=True)
+                found = exchanged(gathered(local, members).sum(0), members)
+                found.sum().backward()
+                expected = each.degree * each.first + sum(range(each.degree))
+                assert found.eq(expected).all()
+                assert local.grad is not None and local.grad.eq(each.degree).all()
+        # As the reduction of an update.
+        done = torch.tensor([number])
+        dist.all_reduce(done, op=dist.ReduceOp.MIN)
+        assert int(done) == number
+    return passes

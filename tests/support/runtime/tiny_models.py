@@ -49,6 +49,28 @@ def tiny_model(folder: Path, family: Family = "qwen3", tied: bool = False, seed:
     return folder
 
 
+def hdp_model(folder: Path, family: str) -> Path:
+    """A model of a family by its name, with "window N" where its layers see N tokens, every second one for
+    gemma3; "one key head" is a llama with that. Returns `folder`."""
+    name, _, window = family.partition(", window ")
+    shape: dict[str, Any] = {
+        "vocab_size": VOCABULARY, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 1 if name == "one key head" else 2, "head_dim": 16,
+        "max_position_embeddings": 512, "tie_word_embeddings": False,
+    }  # fmt: skip
+    if window:
+        shape["sliding_window"] = int(window)
+    if name == "gemma3":
+        name = "gemma3_text"
+        shape["layer_types"] = ["sliding_attention", "full_attention"]
+    if name == "qwen2":
+        del shape["head_dim"]
+    config = transformers.AutoConfig.for_model({"one key head": "llama"}.get(name, name), **shape)
+    torch.manual_seed(0)
+    transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(folder)
+    return folder
+
+
 def sharp_model(folder: Path, sharpness: float = 100.0) -> Path:
     """A tiny model that is sure of its next token, so that its responses go in circles; returns `folder`."""
     file = tiny_model(folder) / "model.safetensors"
