@@ -117,9 +117,10 @@ def refine(
     equal: bool = False,
     room: Room | None = None,
     tolerance: float = _TOLERANCE,
+    rounds: int = _ROUNDS,
 ) -> Ints:
     """`bin_of` with items exchanged, until its largest load is above the mean by a share of `tolerance` at
-    most, or is the costliest item, or nothing helps it.
+    most, or is the costliest item, or nothing helps it, or for so many `rounds`.
 
     In a round the heaviest bin is put beside the lightest, the next beside the next, and so on; each pair
     exchanges the one item for one (or, where `equal` allows it, for none) after which its two loads are
@@ -132,7 +133,7 @@ def refine(
     loads = loads_of(best, values, bins)
     enough = max(float(loads.mean()) * (1 + tolerance), float(values.max()))
     shift = 0
-    for _ in range(_ROUNDS):
+    for _ in range(rounds):
         if loads.max() <= enough:
             break
         if shift < min(_SHIFTS, bins // 2):

@@ -20,8 +20,9 @@ from rljob_runtime.parallel.first_fit import first_fit
 from rljob_runtime.parallel.loads import Ints, loads_of
 from rljob_runtime.parallel.longest_first import NoRoom, Room, longest_first, refine
 
-_TOLERANCE = 1e-4
-"""Rows this near to even ones are not worth the time of a better plan."""
+_TOLERANCE = 3e-4
+_ROUNDS = 40
+"""Nearer to even rows is not worth the time: what a pass takes is not known as well."""
 
 
 def pack_rows(tokens: Ints, costs: Ints, pass_cost: int, cap: int, ranks: int) -> tuple[Ints, int]:
@@ -69,7 +70,7 @@ def _level(tokens: Ints, costs: Ints, cap: int, ranks: int, rows: int) -> Ints:
 
 
 def _refined(tokens: Ints, costs: Ints, bin_of: Ints, cap: int, bins: int) -> Ints:
-    return refine(costs, bin_of, bins, room=Room(tokens, cap), tolerance=_TOLERANCE)
+    return refine(costs, bin_of, bins, room=Room(tokens, cap), tolerance=_TOLERANCE, rounds=_ROUNDS)
 
 
 def _peeled(tokens: Ints, costs: Ints, cap: int, ranks: int, rows: int) -> Ints:
