@@ -108,6 +108,15 @@ def parser(chosen: str | None) -> argparse.ArgumentParser:
     fit.add_argument("folder", type=Path, metavar="DIR", help="the run's folder")
     fit.set_defaults(command=_fit)
 
+    responses = trace.add_parser(
+        "responses", help="where the longest responses of a step ran, why they moved, and what was expected"
+    )
+    responses.add_argument("folder", type=Path, metavar="DIR", help="the run's folder")
+    responses.add_argument(
+        "--step", type=int, metavar="N", help="the step (default: one in which many responses moved)"
+    )
+    responses.set_defaults(command=_responses)
+
     crd = commands.add_parser("crd", help="print the CustomResourceDefinition")
     crd.set_defaults(command=_crd)
 
@@ -235,6 +244,18 @@ def _fit(options: argparse.Namespace) -> int:
     try:
         print(fit_run(options.folder), end="")
     except NothingToFit as error:
+        return _refuse(f"rljob: {error}")
+    return ExitCode.DONE
+
+
+def _responses(options: argparse.Namespace) -> int:
+    if not holds_run(options.folder):
+        return _refuse(f"rljob: {options.folder} {_NO_RUN}")
+    from rljob_runtime.trace.report.responses_text import NoSuchStep, responses_text
+
+    try:
+        print(responses_text(options.folder, options.step))
+    except NoSuchStep as error:
         return _refuse(f"rljob: {error}")
     return ExitCode.DONE
 

@@ -125,14 +125,15 @@ class Analysis:
         return [pool for pool in self.pools if pool.role == role]
 
 
-def analyse_run(run_folder: Path) -> Analysis:
-    """Analyse what a run has written."""
+def analyse_run(run_folder: Path, step: int | None = None) -> Analysis:
+    """Analyse what a run has written. Steps are chosen to be kept in detail; `step`, if given, is one of
+    them."""
     metrics, starts = read_metrics(run_folder / METRICS_FILE), read_starts(run_folder)
     events, tally = run_folder / EVENTS_FOLDER, Tally()
     windows = windows_from_metrics(metrics, starts)
     if not windows:
         windows = _windows_from_files(events)
-    analysis = analyse(metrics, starts, windows, read_workers(events), read_steps(events, tally))
+    analysis = analyse(metrics, starts, windows, read_workers(events), read_steps(events, tally), step)
     analysis.unreadable = tally.unreadable
     analysis.predictions = read_predictions(run_folder / LENGTHS_FILE)
     return analysis
@@ -144,11 +145,13 @@ def analyse(
     windows: Sequence[Window],
     known: Sequence[WorkerInfo],
     steps: Iterable[tuple[int, Sequence[Event]]],
+    detailed: int | None = None,
 ) -> Analysis:
-    """Analyse events, given step by step in order."""
+    """Analyse events, given step by step in order; `detailed` is a step that is kept in detail as well."""
     anomalies = find_anomalies(windows)
     book, scheduling = RequestBook(), SchedulingBook()
-    details = DetailBook(windows, choose_steps(windows, anomalies, DETAILED_STEPS))
+    chosen = choose_steps(windows, anomalies, DETAILED_STEPS)
+    details = DetailBook(windows, chosen if detailed is None else [*chosen, detailed])
     workers = {(who.pool, who.worker): WorkerUse(who.worker, who.pool, who.host) for who in known}
     uses: dict[tuple[str, str], EventUse] = {}
     thrown_away = 0

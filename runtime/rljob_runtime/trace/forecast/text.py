@@ -34,7 +34,7 @@ def comparison(found: Sequence[Compared], own: str) -> str:
         name = f"{each.policy} *" if each.policy == own else each.policy
         cells = [_cell(each.spread(figure), form) for _, figure, form in _COLUMNS]
         rows.append([name, *cells])
-    return _table(rows)
+    return table(rows)
 
 
 def sizes(found: Sequence[Sized], accelerators: int, shown: int = 8) -> str:
@@ -47,7 +47,7 @@ def sizes(found: Sequence[Sized], accelerators: int, shown: int = 8) -> str:
         ]
         for each in found[:shown]
     ]  # fmt: skip
-    return f"Workers of each pool with {accelerators} accelerators, the fastest first:\n{_table(rows)}"
+    return f"Workers of each pool with {accelerators} accelerators, the fastest first:\n{table(rows)}"
 
 
 def timeline(outcome: Outcome, pools: Sequence[str], limits: Sequence[int]) -> str:
@@ -86,7 +86,8 @@ def _cell(spread: Spread, form: str) -> str:
     return mean if spread.deviation == 0 else f"{mean} ± {spread.deviation:.2g}"
 
 
-def _table(rows: Sequence[Sequence[str]]) -> str:
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Rows with their columns aligned, all but the first to the right."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join(
         "  ".join(

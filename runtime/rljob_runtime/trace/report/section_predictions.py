@@ -27,7 +27,10 @@ def predictions(found: Predictions) -> str:
     ]  # fmt: skip
     return (
         "<h3>Expected against real lengths</h3>"
-        f"<p>{escape(sentence(found))}</p>" + grid(figures) + _calibration(found) + _calls(found.calls)
+        + _paragraph(sentence(found))
+        + grid(figures)
+        + _calibration(found)
+        + _paragraph(calls_sentence(found.calls))
     )
 
 
@@ -71,20 +74,22 @@ def _calibration(found: Predictions) -> str:
     return table(heads, rows, numbers=range(1, 7))
 
 
-def _calls(calls: Calls) -> str:
-    """How many were called long rightly and wrongly."""
+def _paragraph(text: str) -> str:
+    return f"<p>{escape(text)}</p>" if text else ""
+
+
+def calls_sentence(calls: Calls) -> str:
+    """How many were called long rightly and wrongly, in words; empty where nothing counted as long."""
     if not calls.count:
         return ""
     called, were = calls.rightly_long + calls.wrongly_long, calls.rightly_long + calls.missed
-    parts = [
+    told = (
         f"{calls.count:,} responses were placed while some lengths counted as long. {were:,} of them became "
         f"long; {called:,} were called long, {calls.rightly_long:,} rightly and {calls.wrongly_long:,} "
         "wrongly."
-    ]
-    if were:
-        known, later = percent(calls.rightly_long / were), calls.missed_to_heavy
-        parts.append(
-            f"So {known} of the long ones were known when they were placed"
-            + (f"; {later:,} of the others ended on the heavy pool all the same." if later else ".")
-        )
-    return f"<p>{escape(' '.join(parts))}</p>"
+    )
+    if not were:
+        return told
+    known, later = percent(calls.rightly_long / were), calls.missed_to_heavy
+    rest = f"; {later:,} of the others ended on the heavy pool all the same." if later else "."
+    return f"{told} So {known} of the long ones were known when they were placed{rest}"

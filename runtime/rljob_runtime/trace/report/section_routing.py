@@ -12,7 +12,8 @@ from rljob_runtime.trace.report.markup import figure, grid, number, percent, sec
 from rljob_runtime.trace.report.section_predictions import predictions
 from rljob_runtime.trace.report.waterfall import REASONS
 
-_NAMES = {HEAVY: "heavy pool", LONG: "fast engines, while for long responses", FAST: "fast pool"}
+NAMES = {HEAVY: "heavy pool", LONG: "fast engines, while for long responses", FAST: "fast pool"}
+"""What people call each kind of engines; those for long responses first."""
 
 
 def routing(analysis: Analysis) -> str:
@@ -44,11 +45,11 @@ def _sentence(analysis: Analysis) -> str:
         share = shares.get(kind)
         if share is None:
             continue
-        said = f"The {_NAMES[kind]} generated {percent(share.tokens / max(total, 1))} of the tokens"
+        said = f"The {NAMES[kind]} generated {percent(share.tokens / max(total, 1))} of the tokens"
         if fast is not None and fast.seconds and share.seconds:
             said += (
-                f"; a response grew by {number(_speed(share))} tokens a second there, and by "
-                f"{number(_speed(fast))} in the fast pool"
+                f"; a response grew by {number(speed(share))} tokens a second there, and by "
+                f"{number(speed(fast))} in the fast pool"
             )
         parts.append(said + ".")
     moved = analysis.scheduling.moved
@@ -60,29 +61,33 @@ def _sentence(analysis: Analysis) -> str:
     return " ".join(parts)
 
 
-def _speed(share: Share) -> float:
+def speed(share: Share) -> float:
     """Tokens that a response gets in a second on such engines."""
     return share.tokens / share.seconds if share.seconds else 0.0
 
 
-def _kinds(analysis: Analysis) -> str:
-    scheduling = analysis.scheduling
+def shares_by_kind(analysis: Analysis) -> list[tuple[str, Share, float | None]]:
+    """What engines of each kind did, those for long responses first, and the busy share of their time where
+    it is known."""
+    shares = analysis.scheduling.shares
     busy = {pool.pool: 1 - pool.overall["idle"] for pool in analysis.pools}
-    total = sum(share.tokens for share in scheduling.shares.values())
-    # A pool's busy time is all its engines'; where some were for long responses for a while it cannot be
-    # divided.
-    known = {HEAVY: "heavy"} | ({} if LONG in scheduling.shares else {FAST: "fast"})
+    # A pool's busy time is that of all its engines: where some were for long responses for a while it cannot
+    # be divided.
+    pools = {HEAVY: "heavy"} | ({} if LONG in shares else {FAST: "fast"})
+    return [(kind, shares[kind], busy.get(pools.get(kind, ""))) for kind in NAMES if kind in shares]
+
+
+def _kinds(analysis: Analysis) -> str:
+    total = sum(share.tokens for share in analysis.scheduling.shares.values())
     rows = []
-    for kind, share in sorted(scheduling.shares.items(), key=lambda item: list(_NAMES).index(item[0])):
-        pool, lengths = known.get(kind), share.lengths
-        quantiles = (lengths.quantile(part) if lengths.count else None for part in (0.5, 0.9))
+    for kind, share, busy in shares_by_kind(analysis):
+        quantiles = (share.lengths.quantile(part) if share.lengths.count else None for part in (0.5, 0.9))
         rows.append(
             [
-                escape(_NAMES[kind]), f"{lengths.count:,}", f"{share.tokens:,}",
-                percent(share.tokens / max(total, 1)),
-                *(number(value) for value in quantiles),
-                number(_speed(share)), f"{share.moved_in:,}", f"{share.moved_out:,}",
-                percent(busy[pool]) if pool in busy else "–",
+                escape(NAMES[kind]), f"{share.lengths.count:,}", f"{share.tokens:,}",
+                percent(share.tokens / max(total, 1)), *(number(value) for value in quantiles),
+                number(speed(share)), f"{share.moved_in:,}", f"{share.moved_out:,}",
+                "–" if busy is None else percent(busy),
             ]
         )  # fmt: skip
     heads = [
@@ -105,7 +110,7 @@ def _tokens(analysis: Analysis) -> str:
         return ""
     layers = [
         Series(
-            _NAMES[kind], [shares[kind].by_step.get(step, 0) / totals[step] * 100 for step in steps], colour
+            NAMES[kind], [shares[kind].by_step.get(step, 0) / totals[step] * 100 for step in steps], colour
         )
         for colour, kind in ((2, HEAVY), (3, LONG), (0, FAST))
         if kind in shares
@@ -154,7 +159,7 @@ def _move_table(analysis: Analysis) -> str:
     moves = analysis.scheduling.moves
     rows = [
         [
-            escape(why or "–"), f"{_NAMES[source]} → {_NAMES[target]}", f"{found.tokens.count:,}",
+            escape(why or "–"), f"{NAMES[source]} → {NAMES[target]}", f"{found.tokens.count:,}",
             number(found.tokens.quantile(0.5)), number(found.tokens.largest),
             seconds(found.pauses.quantile(0.5)), seconds(found.pauses.largest),
             escape(REASONS.get(why, "a policy of your own has this word for it")),

@@ -13,6 +13,7 @@ from rljob_runtime.trace.report.charts import Mark, Series, line_chart, stacked_
 from rljob_runtime.trace.report.markup import bar, figure, grid, legend, percent, seconds, table
 from rljob_runtime.trace.report.section_learning import column
 from rljob_runtime.trace.report.section_steps import step_panels
+from rljob_runtime.trace.report.waterfall import most_moved
 
 _KINDS = {
     "work": ("generating or training", "0"),
@@ -42,20 +43,10 @@ def time_spent(analysis: Analysis, notes: Mapping[int, str]) -> str:
         parts.append("<h3>Steps that stand out</h3>" + _anomaly_table(analysis))
     shown = analysis.anomalies[0].step if analysis.anomalies else None
     if shown not in [detail.window.step for detail in analysis.details]:
-        shown = _most_moved(analysis)
+        shown = most_moved(analysis.details)
     panels = step_panels(analysis.details, notes, shown)
     parts.append(f'<h3 id="steps">Single steps</h3>{panels}' if panels else "")
     return "".join(parts)
-
-
-def _most_moved(analysis: Analysis) -> int | None:
-    """Of the steps in detail the one in which most responses moved; of equals the one in the middle."""
-    details = analysis.details
-    if not details:
-        return None
-    moved = [sum(len(request.attempts) > 1 for request in detail.requests) for detail in details]
-    middle = len(details) // 2
-    return details[max(range(len(details)), key=lambda at: (moved[at], -abs(at - middle)))].window.step
 
 
 def _pool_table(analysis: Analysis) -> str:

@@ -4,7 +4,7 @@ Pure: a `StepDetail` in, markup out, of bounded size.
 """
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 
 from rljob_runtime.trace.analyse.requests import Attempt, Request
@@ -36,16 +36,14 @@ def waterfall(detail: StepDetail) -> str:
     if not detail.requests:
         return ""
     window = detail.window
-    # A request that ends in this step may have begun before it.
-    first = min(detail.requests[0].start, window.start)
-    span = max(max(request.attempts[-1].end for request in detail.requests) - first, 1e-9)
+    first, span = extent(detail)
     stays = [attempt for request in detail.requests for attempt in request.attempts]
     workers = sorted({attempt.worker for attempt in stays})
     colours = {worker: index % 8 for index, worker in enumerate(workers)}
     rows = [(request.name, _bars(request, first, span, colours)) for request in detail.requests]
     notes = [f"{request.length:,} tokens: {path(request.attempts)}" for request in detail.requests]
     names = legend((worker, str(colours[worker])) for worker in workers)
-    thick = any(_for_long(stay) for stay in stays) and any(not _for_long(stay) for stay in stays)
+    thick = len({on_engine_for_long(stay) for stay in stays}) == 2
     earlier = window.start - first
     told = (
         "Each bar is a stay on an engine; a line ends one after which the response went on. "
@@ -56,6 +54,23 @@ def waterfall(detail: StepDetail) -> str:
         f"<h4>Its {len(rows)} longest responses: where each ran, and why it moved</h4>"
         f'<p class="hint">{told}</p>{names}{lanes(rows, span, notes)}{_meanings(stays)}'
     )
+
+
+def extent(detail: StepDetail) -> tuple[float, float]:
+    """When the figure begins, and how many seconds it covers: a response that ends in the step may have begun
+    before it."""
+    first = min(detail.requests[0].start, detail.window.start)
+    return first, max(max(request.attempts[-1].end for request in detail.requests) - first, 1e-9)
+
+
+def most_moved(details: Sequence[StepDetail]) -> int | None:
+    """Of these steps the one in which most of the longest responses went on elsewhere; of equals the one in
+    the middle. None without any."""
+    if not details:
+        return None
+    moved = [sum(len(request.attempts) > 1 for request in detail.requests) for detail in details]
+    middle = len(details) // 2
+    return details[max(range(len(details)), key=lambda at: (moved[at], -abs(at - middle)))].window.step
 
 
 def path(attempts: list[Attempt]) -> str:
@@ -70,7 +85,8 @@ def path(attempts: list[Attempt]) -> str:
     return " → ".join(parts)
 
 
-def _for_long(attempt: Attempt) -> bool:
+def on_engine_for_long(attempt: Attempt) -> bool:
+    """Whether a stay was on an engine for long responses."""
     return kind_of_engine(attempt.pool, attempt.for_long) != FAST
 
 
@@ -93,7 +109,7 @@ def _bars(request: Request, first: float, span: float, colours: Mapping[str, int
             f"{request.name}, stay {number} on {attempt.worker}: "
             f"{attempt.seconds:.3g} s, {attempt.tokens} tokens, then: {how}"
         )
-        inset = 2 if _for_long(attempt) else 6
+        inset = 2 if on_engine_for_long(attempt) else 6
         parts.append(
             f'<path class="f{colours[attempt.worker]}" d="{box(start, end, inset)}">'
             f"<title>{escape(title)}</title></path>"
