@@ -108,3 +108,6 @@ class Optimizer(Model):
     """AdamW's epsilon."""
     max_grad_norm: float = Field(default=1.0, gt=0, le=1000)
     """Gradients are scaled down to this global norm."""
+    state_format: Literal["float32", "bfloat16"] = "float32"
+    """Number format in which AdamW's two moments are kept. bfloat16 takes 4 bytes less for each parameter;
+    updates are computed in float32, and moments are rounded stochastically."""

@@ -124,13 +124,21 @@ def _chips_fit(pool: str) -> Rule:
     )
 
 
+def _not_on_cpus(path: str) -> Rule:
+    return Rule(
+        f"{path} is for accelerator: nvidia and ascend: CPUs compute in main memory",
+        f"self.accelerator != 'cpu' || !self.{path}",
+        lambda spec: spec.accelerator != "cpu" or not value_at(spec, path),
+        (path, "accelerator"),
+    )
+
+
 def _shard_groups_fit() -> Rule:
     size = "training.parallel.shardGroupSize"
     replicas, each = "pools.trainer.replicas", "pools.trainer.acceleratorsPerWorker"
 
     def holds(spec: "Spec") -> bool:
-        ranks = spec.pools.trainer.replicas * spec.pools.trainer.accelerators_per_worker
-        return ranks % (spec.training.parallel.shard_group_size or 1) == 0
+        return spec.trainer_ranks % (spec.training.parallel.shard_group_size or 1) == 0
 
     return Rule(
         f"{size} must divide the trainer's ranks ({replicas} * {each})",
@@ -290,6 +298,8 @@ class Spec(Model):
                 "pools.trainer.acceleratorsPerWorker",
             ),
         ),
+        _not_on_cpus("training.model.offloadActivations"),
+        _not_on_cpus("training.parallel.cpuOffload"),
     )
 
     transitions: ClassVar[tuple[Transition, ...]] = (

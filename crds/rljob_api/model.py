@@ -7,6 +7,7 @@ from pydantic import Field
 from rljob_api.base import Model, OneOf, Rule
 
 Experts: TypeAlias = Literal["grouped", "eager"]
+ActivationCheckpointing: TypeAlias = Literal["none", "selective", "full"]
 
 
 class RandomExperts(Model):
@@ -103,8 +104,43 @@ class PolicyModel(OneOf):
     """How the trainer multiplies the experts of a mixture of experts. grouped: all experts of a layer in one
     call (torch's grouped_mm). eager: one expert after the other, where a device has no such call. Other
     models have no use for it."""
+    activation_checkpointing: ActivationCheckpointing | None = None
+    """What of the activations is computed again in the backward pass, for memory. none: nothing. selective:
+    norms, rotations and activation functions, while results of matrix products and of attention are kept;
+    a few per cent more compute. full: whole layers, of which the input alone is kept; about a third more
+    compute. Default: full with gradientCheckpointing, else none."""
+    offload_activations: bool = False
+    """Keep the layers' inputs, which is what activationCheckpointing: full keeps, in main memory until the
+    backward pass needs them: 2 (bfloat16) or 4 bytes * hidden size * layers for each token of a micro-batch
+    on the device fewer, and as many there and back again for each pass. Not with accelerator: cpu."""
     gradient_checkpointing: bool = False
-    """Recompute activations in the backward pass: less memory, about a third more compute."""
+    """true: the same as activationCheckpointing: full."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            message="activationCheckpointing must be full, or not set, with gradientCheckpointing: true",
+            cel="!self.gradientCheckpointing || !has(self.activationCheckpointing)"
+            " || self.activationCheckpointing == 'full'",
+            holds=lambda self: (
+                not self.gradient_checkpointing or self.activation_checkpointing in (None, "full")
+            ),
+            fields=("activationCheckpointing",),
+        ),
+        Rule(
+            message="offloadActivations needs activationCheckpointing: full, which keeps no more than inputs",
+            cel="!self.offloadActivations || self.gradientCheckpointing"
+            " || (has(self.activationCheckpointing) && self.activationCheckpointing == 'full')",
+            holds=lambda self: not self.offload_activations or self.recomputed == "full",
+            fields=("offloadActivations",),
+        ),
+    )
+
+    @property
+    def recomputed(self) -> ActivationCheckpointing:
+        """activationCheckpointing, or its default."""
+        if self.activation_checkpointing is not None:
+            return self.activation_checkpointing
+        return "full" if self.gradient_checkpointing else "none"
 
 
 class CharacterTokenizer(Model):

@@ -127,6 +127,10 @@ class Parallel(Model):
     group holds a copy of its own (hybrid sharding). It must divide the trainer's ranks, which may therefore
     only be resized to a multiple of it while the job runs. As many as the accelerators of a node keep the
     gathering of weights inside nodes. Default: all ranks hold one copy."""
+    cpu_offload: bool = False
+    """Keep weights, gradients and optimizer states in main memory. A layer's weights are copied to the device
+    when it is their turn, and the optimizer computes on CPUs: 16 bytes for each parameter fewer on the
+    devices, and slower steps. Not with accelerator: cpu."""
 
 
 class Checkpoint(Model):

@@ -45,6 +45,19 @@ def test_goes_on_exactly(tmp_path: Path, changes: dict[str, Any]) -> None:
         assert (steps(trainer, 2, 5), trainer._optimizer.learning_rate, draws()) == expected
 
 
+def test_the_optimizers_settings_are_those_of_the_job_that_goes_on(tmp_path: Path) -> None:
+    job = trainer_job(optimizer={"beta1": 0.5, "weightDecay": 0.0})
+    folder = model_folder(job, tmp_path / "model")
+    with worker(job, folder) as trainer:
+        steps(trainer, 0, 1)
+        saved = trainer.save_checkpoint(tmp_path / "checkpoints", 1, b"")
+    other = trainer_job(optimizer={"beta1": 0.8, "beta2": 0.9, "weightDecay": 1.0, "epsilon": 1e-6})
+    with worker(other, folder) as trainer:
+        trainer.load_checkpoint(saved)
+        [group] = trainer._optimizer.adamw.param_groups
+        assert (group["betas"], group["weight_decay"], group["eps"]) == ((0.8, 0.9), 1.0, 1e-6)
+
+
 def save_steps(
     rank: int, world_size: int, store: Path | None, folder: Path, root: Path, job: dict[str, Any]
 ) -> list[float]:

@@ -126,7 +126,7 @@ def test_gradients_are_the_same_in_chunks_with_recomputation_and_at_once(tmp_pat
     packed = pack(*samples([(3, 20), (5, 31)]), CPU)
 
     def gradients(logits: int, recompute: bool) -> dict[str, torch.Tensor]:
-        model = load_policy(folder, PLAIN, torch.float32, recompute).model
+        model = load_policy(folder, PLAIN, torch.float32, "full" if recompute else "none").model
         policy = Policy(model, PLAIN, logits)
         log_probs, entropy = policy(packed)
         (log_probs.square().sum() + 0.3 * entropy.sum()).backward()

@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import load_file
 
+from rljob_api import RLJob
 from rljob_runtime.trainer.checkpoint import newest
 from rljob_runtime.trainer.step_metrics import StepMetrics
 from tests.support.runtime.trainer_ranks import (
@@ -27,6 +29,8 @@ PAIRS: dict[str, Any] = {"parallel": {"shardGroupSize": 2}}
 SINGLES: dict[str, Any] = {"parallel": {"shardGroupSize": 1}}
 KL = {"kl": {"coefficient": 0.1}}
 DENSE: dict[str, Any] = {"algorithm": KL, "schedule": {"promptsPerBatch": 3, "batchesPerStep": 2}}
+SELECTIVE: dict[str, Any] = {"policy": {"activationCheckpointing": "selective"}}
+BFLOAT16: dict[str, Any] = {"optimizer": {"stateFormat": "bfloat16"}}
 MIXTURE = DENSE | EXPERTS
 
 
@@ -38,6 +42,8 @@ class Trained(NamedTuple):
     """Those that engines would get; on rank 0."""
     held: int
     """Numbers of the model's weights that this rank holds."""
+    moments: int
+    """Bytes of AdamW's moments that this rank holds."""
 
 
 def train(trainer: Any, first: int, last: int) -> Trained:
@@ -48,11 +54,19 @@ def train(trainer: Any, first: int, last: int) -> Trained:
     ]
     ref = trainer.publish(last)
     weights = load_file(Path(ref.location) / "model.safetensors") if ref is not None else {}
-    held = sum(
-        parameter.to_local().numel() if hasattr(parameter, "to_local") else parameter.numel()
-        for parameter in trainer._policy.parameters()
+    held = sum(_local(parameter).numel() for parameter in trainer._policy.parameters())
+    moments = sum(
+        _local(value).nbytes
+        for state in trainer._optimizer.adamw.state.values()
+        for name, value in state.items()
+        if name != "step"
     )
-    return Trained(metrics, {name: value.float().numpy() for name, value in weights.items()}, held)
+    return Trained(metrics, {name: value.float().numpy() for name, value in weights.items()}, held, moments)
+
+
+def _local(tensor: Any) -> torch.Tensor:
+    """This rank's part."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 Trainings = dict[str, Trained]
@@ -88,8 +102,12 @@ def _work(
     steps: tuple[int, int],
     begin: str = "",
     end: str = "",
+    offload: bool = False,
 ) -> Trained:
-    with worker(trainer_job(ranks=ranks, **settings), site.model(model), rank, ranks, store) as trainer:
+    job = trainer_job(ranks=ranks, **settings)
+    if offload:
+        job = _offloaded(job)
+    with worker(job, site.model(model), rank, ranks, store) as trainer:
         if begin:
             found = newest(site.checkpoints(begin))
             assert found is not None
@@ -98,6 +116,14 @@ def _work(
         if end:
             trainer.save_checkpoint(site.checkpoints(end), steps[1], b"")
         return trained
+
+
+def _offloaded(job: RLJob) -> RLJob:
+    """The job with cpuOffload, which is refused for CPUs."""
+    spec, training = job.spec, job.spec.training
+    parallel = training.parallel.model_copy(update={"cpu_offload": True})
+    training = training.model_copy(update={"parallel": parallel})
+    return job.model_copy(update={"spec": spec.model_copy(update={"training": training})})
 
 
 def all_work(rank: int, ranks: int, store: Path, site: Site) -> Trainings:
@@ -110,6 +136,10 @@ def all_work(rank: int, ranks: int, store: Path, site: Site) -> Trainings:
         "singles": do(2, DENSE | SINGLES, "dense", (0, 2)),
         "experts in pairs": do(3, MIXTURE | PAIRS, "mixture", (0, 2), end="experts in pairs"),
         "pairs go on from all": do(4, DENSE | PAIRS, "dense", (2, 4), begin="one"),
+        "in main memory": do(6, DENSE, "dense", (0, 2), offload=True),
+        "in main memory, pairs": do(7, DENSE | PAIRS, "dense", (0, 2), offload=True),
+        "selective": do(8, DENSE | PAIRS | SELECTIVE, "dense", (0, 2)),
+        "bfloat16": do(9, DENSE | PAIRS | BFLOAT16, "dense", (0, 2), end="bfloat16"),
         "all go on from pairs": do(5, DENSE, "dense", (2, 4), begin="pairs"),
     }
 
@@ -149,7 +179,7 @@ def assert_same(left: Trained, right: Trained) -> None:
         np.testing.assert_allclose(value, right.weights[name], atol=2e-5, err_msg=name)
 
 
-@pytest.mark.parametrize("name", ["pairs", "singles"])
+@pytest.mark.parametrize("name", ["pairs", "singles", "in main memory", "in main memory, pairs", "selective"])
 def test_groups_train_what_one_rank_trains(alone: Trainings, four: Trainings, name: str) -> None:
     assert_same(four[name], alone["dense"])
 
@@ -173,3 +203,19 @@ def test_checkpoints_fit_other_groups(alone: Trainings, four: Trainings, name: s
 def test_one_rank_goes_on_from_groups(site: Site, alone: Trainings, four: Trainings) -> None:
     assert_same(one(site, DENSE, "dense", (2, 4), begin="pairs"), alone["dense, two more"])
     assert_same(one(site, MIXTURE, "mixture", (2, 3), begin="experts in pairs"), alone["mixture, one more"])
+
+
+def test_moments_in_bfloat16_are_saved_and_loaded(site: Site, alone: Trainings, four: Trainings) -> None:
+    """Any format goes on from either."""
+    exact, rounded = alone["dense"].metrics, four["bfloat16"].metrics
+    assert rounded[0].loss == pytest.approx(exact[0].loss, rel=1e-4)
+    assert rounded[1].loss == pytest.approx(exact[1].loss, rel=1e-2)
+    assert four["bfloat16"].moments == 4 * four["bfloat16"].held
+    assert four["pairs"].moments == 8 * four["pairs"].held
+    for settings in (DENSE, DENSE | BFLOAT16):
+        for begin in ("one", "bfloat16"):
+            found = one(site, settings, "dense", (2, 4), begin=begin)
+            expected = alone["dense, two more"]
+            assert found.moments == (4 if "optimizer" in settings else 8) * found.held
+            for name, value in expected.weights.items():
+                np.testing.assert_allclose(found.weights[name], value, atol=2e-4, err_msg=name)

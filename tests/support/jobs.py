@@ -47,6 +47,17 @@ GOOD: dict[str, dict[str, Any]] = {
         "pools.trainer": {"replicas": 3, "acceleratorsPerWorker": 4},
         "training.parallel": {"shardGroupSize": 6},
     },
+    "all that saves memory": {
+        "accelerator": "nvidia",
+        "training.model.offloadActivations": True,
+        "training.model.activationCheckpointing": "full",
+        "training.optimizer": {"stateFormat": "bfloat16"},
+        "training.parallel": {"cpuOffload": True},
+    },
+    "layers computed again, by both names": {
+        "training.model.gradientCheckpointing": True,
+        "training.model.activationCheckpointing": "full",
+    },
     "replicas at their bounds": {"pools.fastRollout": {"replicas": 2, "minReplicas": 2, "maxReplicas": 2}},
     "only the heavy pool": {"pools.fastRollout.replicas": 0, "pools.heavyRollout.replicas": 1},
     "nccl on nvidia": {
@@ -191,6 +202,33 @@ BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
         f"{_TRAINING}.parallel.shardGroupSize",
         "training.parallel.shardGroupSize must divide the trainer's ranks (pools.trainer.replicas * "
         "pools.trainer.acceleratorsPerWorker)",
+    ),
+    "two words on what is computed again": (
+        {
+            "training.model.gradientCheckpointing": True,
+            "training.model.activationCheckpointing": "selective",
+        },
+        f"{_TRAINING}.model.activationCheckpointing",
+        "activationCheckpointing must be full, or not set, with gradientCheckpointing: true",
+    ),
+    "activations elsewhere that are more than inputs": (
+        {
+            "accelerator": "nvidia",
+            "training.model.offloadActivations": True,
+            "training.model.activationCheckpointing": "selective",
+        },
+        f"{_TRAINING}.model.offloadActivations",
+        "offloadActivations needs activationCheckpointing: full",
+    ),
+    "activations elsewhere on CPUs": (
+        {"training.model.offloadActivations": True, "training.model.gradientCheckpointing": True},
+        f"{_TRAINING}.model.offloadActivations",
+        "training.model.offloadActivations is for accelerator: nvidia and ascend",
+    ),
+    "a state elsewhere on CPUs": (
+        {"training.parallel": {"cpuOffload": True}},
+        f"{_TRAINING}.parallel.cpuOffload",
+        "training.parallel.cpuOffload is for accelerator: nvidia and ascend",
     ),
     "several devices on a CPU": (
         {"pools.trainer.acceleratorsPerWorker": 2},

@@ -94,9 +94,14 @@ def load(folder: Path, model: Any, optimizer: ScheduledAdamW, devices: Devices) 
         tensors: dict[str, Any] = {_POLICY: weights, _OPTIMIZER: moments}
         # In place: these tensors say which part of each this rank needs.
         load_tensors(tensors, storage_reader=FileSystemReader(folder))
+    # The job's settings of today hold, and not those that the checkpoint was written with.
+    groups = optimizer.adamw.param_groups
+    settings = [{name: value for name, value in group.items() if name != "params"} for group in groups]
     set_state_dict(
         model, optimizer.adamw, model_state_dict=tensors[_POLICY], optim_state_dict=tensors[_OPTIMIZER]
     )
+    for group, own in zip(optimizer.adamw.param_groups, settings, strict=True):
+        group.update(own)
     optimizer.updates = head.updates
     generators = folder / f"generators_{dist.get_rank()}.msgpack"
     # A rank that the writer did not have keeps the generators that its seed gave.

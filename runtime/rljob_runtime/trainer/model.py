@@ -13,8 +13,10 @@ from typing import Any
 import torch
 
 from rljob_api import RLJob
-from rljob_api.model import Experts, RandomModel
+from rljob_api.model import ActivationCheckpointing, Experts, RandomModel
+from rljob_runtime.data.errors import one_line
 from rljob_runtime.job_errors import UnsupportedModel
+from rljob_runtime.trainer.activations import checkpoint_activations
 from rljob_runtime.trainer.attention import ATTENTION, register_attention
 from rljob_runtime.trainer.distribution import Distribution
 from rljob_runtime.trainer.policy import Policy
@@ -81,11 +83,13 @@ def load_policy(
     folder: Path,
     distribution: Distribution,
     dtype: torch.dtype,
-    gradient_checkpointing: bool = False,
+    recomputed: ActivationCheckpointing = "none",
     experts: Experts = "grouped",
+    offload_activations: bool = False,
 ) -> Policy:
-    """The model in a Hugging Face folder, on the CPU, with weights in `dtype`; `experts` says how those of a
-    mixture of experts are multiplied. Raises `UnsupportedModel`."""
+    """The model in a Hugging Face folder, on the CPU, with weights in `dtype`; the rest as the fields of
+    `training.model` say: what is computed again in the backward pass, how the experts of a mixture of experts
+    are multiplied, and whether layers' inputs wait in main memory. Raises `UnsupportedModel`."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     with loading(folder):
@@ -112,8 +116,12 @@ def load_policy(
     if model._can_set_experts_implementation():
         model.set_experts_implementation(_EXPERTS[experts])
     model.train()
-    if gradient_checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
+    try:
+        checkpoint_activations(model, recomputed, offload_activations)
+    except ValueError as error:
+        raise UnsupportedModel(
+            f"{folder}: {one_line(error)}: set model.activationCheckpointing: none"
+        ) from error
     return Policy(model, distribution)
 
 

@@ -6,11 +6,12 @@ exactly the rate that would have come next.
 
 import math
 from collections.abc import Iterable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
 from rljob_api.algorithm import Optimizer
+from rljob_runtime.trainer.adamw_bfloat16 import AdamWBfloat16
 
 Shape = Literal["constant", "linear", "cosine"]
 
@@ -49,15 +50,19 @@ class ScheduledAdamW:
             settings.schedule, settings.warmup_updates, total_updates, settings.warmup_updates
         )
         self._parameters = list(parameters)
-        self.adamw = torch.optim.AdamW(
-            self._parameters,
-            lr=settings.learning_rate,
-            betas=(settings.beta1, settings.beta2),
-            eps=settings.epsilon,
-            weight_decay=settings.weight_decay,
+        options: dict[str, Any] = {
+            "lr": settings.learning_rate,
+            "betas": (settings.beta1, settings.beta2),
+            "eps": settings.epsilon,
+            "weight_decay": settings.weight_decay,
+        }
+        self.adamw: torch.optim.Optimizer
+        if settings.state_format == "bfloat16":
+            self.adamw = AdamWBfloat16(self._parameters, **options)
+        else:
             # One kernel for many tensors; on a CPU torch's own loop over them stays.
-            fused=all(parameter.device.type == "cuda" for parameter in self._parameters) or None,
-        )
+            fused = all(parameter.device.type == "cuda" for parameter in self._parameters) or None
+            self.adamw = torch.optim.AdamW(self._parameters, fused=fused, **options)
 
     @property
     def learning_rate(self) -> float:

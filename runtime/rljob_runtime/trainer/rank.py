@@ -97,17 +97,23 @@ class TrainerWorker:
             timeout=self._patience,
         )
         distribution = Distribution.of(training.rollout)
-        checkpointing = training.model.gradient_checkpointing
         # Master weights in float32, for small updates would vanish in bfloat16; `shard` computes in the
         # model's format.
-        experts = training.model.experts
-        policy = load_policy(self._model_folder, distribution, torch.float32, checkpointing, experts)
-        sharding = Sharding(training.parallel.shard_group_size)
+        model = training.model
+        policy = load_policy(
+            self._model_folder,
+            distribution,
+            torch.float32,
+            model.recomputed,
+            model.experts,
+            model.offload_activations,
+        )
+        sharding = Sharding(training.parallel.shard_group_size, training.parallel.cpu_offload)
         self._policy = shard(policy, self._device, self._dtype, sharding)
         reference = None
         if training.algorithm.kl is not None:
             # Never updated, so without master weights.
-            reference = load_policy(self._model_folder, distribution, self._dtype, experts=experts)
+            reference = load_policy(self._model_folder, distribution, self._dtype, experts=model.experts)
             reference = reference.requires_grad_(False)
             reference = shard(reference, self._device, self._dtype, sharding)
         self._optimizer = ScheduledAdamW(self._policy.parameters(), training.optimizer, self._total_updates)

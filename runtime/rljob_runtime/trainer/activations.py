@@ -1,0 +1,77 @@
+"""What the backward pass needs of the forward pass: kept on the device, in main memory, or computed again.
+
+Guarantees: gradients are the same, whatever is kept; it concerns the decoder's layers alone.
+
+| kept | memory for each token and layer | computed again |
+|---|---|---|
+| none | everything that a gradient needs | nothing |
+| selective | results of matrix products and of attention | norms, rotations, activation functions |
+| full | the layer's input | the whole layer |
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+
+import torch
+from torch.autograd.graph import save_on_cpu
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+
+from rljob_api.model import ActivationCheckpointing
+
+_EXPENSIVE = (
+    "aten::mm",
+    "aten::addmm",
+    "aten::_grouped_mm",
+    "transformers::grouped_mm_fallback",
+    "aten::_scaled_dot_product_flash_attention",
+    "aten::_scaled_dot_product_flash_attention_for_cpu",
+    "aten::_scaled_dot_product_efficient_attention",
+    "aten::_scaled_dot_product_cudnn_attention",
+    "torch_attn::_varlen_attn",
+)
+"""Operators whose results selective keeps: those with most of the arithmetic."""
+
+
+def checkpoint_activations(model: Any, what: ActivationCheckpointing, in_main_memory: bool = False) -> None:
+    """Keep of the Hugging Face model's activations what `what` says; the layers' inputs `in_main_memory`,
+    which needs "full". Raises `ValueError` for a model whose layers cannot be computed again."""
+    if what == "none":
+        return
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    function = partial(checkpoint, use_reentrant=False)
+    if what == "selective":
+        function = partial(function, context_fn=partial(_selective, frozenset(_operators())))
+    for module in model.modules():
+        if hasattr(module, "_gradient_checkpointing_func"):
+            module._gradient_checkpointing_func = _offloaded(function) if in_main_memory else function
+
+
+def _offloaded(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, which keeps its inputs alone, with these in main memory. The copies are made in the
+    device's own order of work: the host waits for none."""
+
+    def call(*arguments: Any) -> Any:
+        with save_on_cpu(pin_memory=True):
+            return function(*arguments)
+
+    return call
+
+
+def _selective(kept: frozenset[Any]) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
+    def decide(context: Any, operator: Any, *arguments: Any, **options: Any) -> CheckpointPolicy:
+        return CheckpointPolicy.MUST_SAVE if operator in kept else CheckpointPolicy.PREFER_RECOMPUTE
+
+    contexts: tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
+    contexts = create_selective_checkpoint_contexts(decide)  # type: ignore[no-untyped-call]
+    return contexts
+
+
+def _operators() -> Iterator[Any]:
+    """Those of `_EXPENSIVE` that this build of torch has."""
+    for name in _EXPENSIVE:
+        room, operator = name.split("::")
+        found = getattr(getattr(torch.ops, room), operator, None)
+        if found is not None:
+            yield found.default

@@ -1,0 +1,84 @@
+"""What is kept of the forward pass: less memory with the same gradients."""
+
+import gc
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from rljob_api.model import ActivationCheckpointing
+from rljob_runtime.trainer.model import load_policy
+from rljob_runtime.trainer.packing import pack
+from rljob_runtime.trainer.policy import Distribution
+from tests.support.runtime.tiny_models import Family, tiny_model
+from tests.support.runtime.trainer_ranks import groups
+
+FAMILIES: tuple[Family, ...] = ("qwen3", "qwen3_moe")
+
+
+class Made(TorchDispatchMode):
+    """Knows the memory of every tensor that is made while it is on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._found: dict[int, tuple[StorageWeakRef, int]] = {}
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = function(*args, **(kwargs or {}))
+        for each in tree_leaves(out):
+            if isinstance(each, torch.Tensor):
+                storage = each.untyped_storage()
+                self._found[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
+        return out
+
+    def alive(self) -> int:
+        """Bytes that are still there."""
+        gc.collect()
+        return sum(size for reference, size in self._found.values() if not reference.expired())
+
+
+def run(
+    folder: Path, what: ActivationCheckpointing, offload: bool = False
+) -> tuple[int, int, dict[str, torch.Tensor]]:
+    """Bytes alive between forward and backward pass, how many of the layers' results are, the gradients."""
+    group = groups(1, seed=1, samples=8)[0]
+    packed = pack([group.prompt] * 8, [each.tokens for each in group.samples], torch.device("cpu"))
+    policy = load_policy(folder, Distribution(), torch.float32, what, offload_activations=offload)
+    outputs: list[StorageWeakRef] = []
+    for layer in policy.model.get_decoder().layers[:-1]:
+        layer.register_forward_hook(
+            lambda module, inputs, out: outputs.append(StorageWeakRef(out.untyped_storage()))
+        )
+    with Made() as made:
+        log_probs, _ = policy(packed)
+    alive, layers = made.alive(), sum(not each.expired() for each in outputs)
+    log_probs.square().sum().backward()
+    gradients = {name: each.grad for name, each in policy.named_parameters() if each.grad is not None}
+    return alive, layers, gradients
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_less_is_kept_and_the_gradients_are_the_same(tmp_path: Path, family: Family) -> None:
+    folder = tiny_model(tmp_path / "model", family)
+    none, selective, full = (run(folder, what) for what in ("none", "selective", "full"))
+    assert full[0] < 0.5 * selective[0]
+    assert selective[0] < 0.75 * none[0]
+    for other in (selective, full):
+        assert other[2].keys() == none[2].keys()
+        for name, gradient in none[2].items():
+            torch.testing.assert_close(other[2][name], gradient, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_inputs_of_layers_wait_in_main_memory(tmp_path: Path, family: Family) -> None:
+    """Here the device's memory is main memory as well: what layers got is gone, a copy is there instead."""
+    folder = tiny_model(tmp_path / "model", family)
+    full, offloaded = run(folder, "full"), run(folder, "full", offload=True)
+    assert full[1] == 1, "the input of the second layer"
+    assert offloaded[1] == 0
+    for name, gradient in full[2].items():
+        assert torch.equal(offloaded[2][name], gradient), name
