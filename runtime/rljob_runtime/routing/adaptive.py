@@ -5,8 +5,10 @@
   be longest. Else the oldest group goes first. Nobody is held back while an engine has room.
 - The responses with most to come are heavy: those from a cut on that lets both pools finish together
   (`split`). They go to the heavy pool. Without one, some engines become heavy for as long as that pays.
-- A response that turns out to be long moves to the heavy engines, with its tokens; when nothing waits any
-  more, responses move from engines that will finish last to those that finish first (`rebalance`).
+- A response that turns out to be long moves to the heavy engines, with its tokens (`rebalance`); when nothing
+  waits any more, responses move from engines that will finish last to those that finish first (`levelling`).
+- What the next training step waits for goes before the rest: where requests wait, into the heavy pool, and
+  when engines are levelled (`deadlines`).
 - A pool that finishes much earlier takes from what waits for the other one, and what runs there; so does one
   that has room while the other one has none.
 
@@ -21,10 +23,12 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from rljob_runtime.routing.book import Book, EngineState, GroupState, RequestState
+from rljob_runtime.routing.deadlines import Deadlines
 from rljob_runtime.routing.estimates import Estimates
 from rljob_runtime.routing.lengths import Lengths
+from rljob_runtime.routing.levelling import level
 from rljob_runtime.routing.policy import Division, Entry, Expectation, Lane, Policy
-from rljob_runtime.routing.rebalance import into_pools, level
+from rljob_runtime.routing.rebalance import into_pools
 from rljob_runtime.routing.requests import Move, RequestKey
 from rljob_runtime.routing.roles import Expected, Roles, decide_roles
 
@@ -49,11 +53,14 @@ class Adaptive(Policy):
 
     eager = True
 
-    def __init__(self, longest: int, plan_seconds: float = 1.0) -> None:
-        """`longest`: most tokens of a response; `plan_seconds`: least time between two plans."""
+    def __init__(self, longest: int, plan_seconds: float = 1.0, waits: bool = True) -> None:
+        """`longest`: most tokens of a response; `plan_seconds`: least time between two plans; `waits`:
+        whether a training step waits for the groups whose deadline has come."""
         self.estimates = Estimates(Lengths(longest))
         self.roles = Roles()
         self._plan_seconds = plan_seconds
+        self._waits = waits
+        self._deadlines = Deadlines()
         self._next_plan = -math.inf
         """When the next plan may be made."""
         self._plans = 0
@@ -84,6 +91,11 @@ class Adaptive(Policy):
     def expects(self, request: RequestState) -> Expectation:
         return Expectation(self.estimates.glance(request), self._cut)
 
+    @property
+    def urgent(self) -> int | None:
+        """The deadline that the next training step waits for, where other groups are under way as well."""
+        return self._deadlines.urgent if self._waits else None
+
     # Where requests wait
 
     def newcomer_room(self, book: Book) -> int:
@@ -108,6 +120,10 @@ class Adaptive(Policy):
 
     # What happens
 
+    def dispatched(self, group: GroupState, book: Book, now: float) -> Iterable[RequestState]:
+        self._deadlines.began(group.request)
+        return ()
+
     def load_changed(self, engine: EngineState) -> None:
         heavy = self.roles.heavy
         if engine.number in heavy:
@@ -130,6 +146,7 @@ class Adaptive(Policy):
 
     def cancelled(self, group: GroupState, book: Book) -> Iterable[RequestState]:
         self.estimates.forget(group)
+        self._deadlines.ended(group.request)
         self._long.difference_update(request.key for request in group.requests.values())
         return ()
 
@@ -200,7 +217,9 @@ class Adaptive(Policy):
         fast = self._window([engine for engine in members if engine.number not in self.roles.heavy])
         moves: list[Move] = []
         if heavy:
-            moves = into_pools(heavy, fast, self.roles.split.cut, self.estimates.remaining, _MOVES)
+            moves = into_pools(
+                heavy, fast, self.roles.split.cut, self.estimates.remaining, _MOVES, self.urgent
+            )
             self._long.update(move.request for move in moves)
         if moves or book.waiting:
             return moves
@@ -208,7 +227,12 @@ class Adaptive(Policy):
         if self.roles.heavy_lends or self.roles.fast_lends or any(not engine.count for engine in members):
             # One pool is done long before the other: it takes over what runs there.
             pools = ([*pools[0], *fast],)
-        moves = [move for pool in pools if len(pool) > 1 for move in level(pool, self.estimates.remaining)]
+        moves = [
+            move
+            for pool in pools
+            if len(pool) > 1
+            for move in level(pool, self.estimates.remaining, self.urgent)
+        ]
         return [move._replace(reason="stolen") if self._crosses(move, book) else move for move in moves]
 
     def _crosses(self, move: Move, book: Book) -> bool:

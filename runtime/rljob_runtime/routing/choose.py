@@ -13,7 +13,7 @@ def policy_of(spec: Spec) -> Policy:
     if routing is None:
         heavy = spec.pools.heavy_rollout
         may_be_heavy = heavy.replicas > 0 or heavy.max_replicas is not None
-        return Adaptive(spec.training.rollout.max_response_tokens) if may_be_heavy else Policy()
+        return _adaptive(spec) if may_be_heavy else Policy()
     if routing.adjacent is not None:
         return Adjacent(groups)
     if routing.interleaved is not None:
@@ -28,8 +28,11 @@ def policy_of(spec: Spec) -> Policy:
                 restart=probe.on_trip == "restart",
             )
         )
-    return (
-        Policy()
-        if routing.least_in_flight is not None
-        else Adaptive(spec.training.rollout.max_response_tokens)
-    )
+    return Policy() if routing.least_in_flight is not None else _adaptive(spec)
+
+
+def _adaptive(spec: Spec) -> Adaptive:
+    training = spec.training
+    # Where stale tokens are masked no step waits for a group because of its deadline.
+    waits = training.async_.stale_tokens == "wait"
+    return Adaptive(training.rollout.max_response_tokens, waits=waits)

@@ -26,11 +26,11 @@ def group_of(
 
 class Engines:
     """A book with an engine for each list of `tokens`, which runs requests that have so many, and
-    will generate `left` more."""
+    will generate `left` more. Deadlines that are not given, by uid, are 5."""
 
     def __init__(
         self, left: Sequence[Sequence[int]], limit: int = 64, prompt: int = 10, cost: StepCost = COST,
-        kv_tokens: int | None = None, tokens: int = 1,
+        kv_tokens: int | None = None, tokens: int = 1, deadlines: Mapping[int, int] | None = None,
     ) -> None:  # fmt: skip
         self.book = Book()
         self.left: dict[RequestKey, int] = {}
@@ -40,7 +40,8 @@ class Engines:
         for engine, lefts in zip(self.engines, left, strict=True):
             for each in lefts:
                 uid = len(self.left)
-                (request,) = self.book.add(GroupRequest(uid, uid, prompt, 1)).requests.values()
+                deadline = (deadlines or {}).get(uid, 5)
+                (request,) = self.book.add(GroupRequest(uid, uid, prompt, 1, deadline)).requests.values()
                 self.book.place(request, engine, 0.0)
                 self.book.progress(request, tokens)
                 self.left[request.key] = each

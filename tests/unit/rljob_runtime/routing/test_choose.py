@@ -5,10 +5,13 @@ from typing import Any
 import pytest
 
 from rljob_api import RLJob
+from rljob_runtime.routing.adaptive import Adaptive
 from rljob_runtime.routing.choose import policy_of
 from rljob_runtime.routing.fixed import Adjacent, Interleaved
 from rljob_runtime.routing.policy import Policy
 from rljob_runtime.routing.probe import ProbePolicy, ProbeSettings
+from rljob_runtime.routing.requests import GroupRequest
+from rljob_runtime.routing.router import Router
 from tests.support.jobs import job
 
 HEAVY = {"pools.heavyRollout.replicas": 2}
@@ -31,6 +34,16 @@ def test_each_policy(routing: dict[str, Any], kind: type[Policy]) -> None:
 
 def test_a_job_that_cannot_have_a_heavy_pool_takes_the_engine_with_most_room() -> None:
     assert type(policy_of(RLJob.model_validate(job()).spec)) is Policy
+
+
+@pytest.mark.parametrize(("stale", "urgent"), [("wait", 0), ("mask", None)])
+def test_a_deadline_is_urgent_where_a_step_waits_for_it(stale: str, urgent: int | None) -> None:
+    policy = policy_of(RLJob.model_validate(job({"training.async.staleTokens": stale, **HEAVY})).spec)
+    assert isinstance(policy, Adaptive)
+    router = Router(policy)
+    for uid in range(2):
+        router.dispatch(GroupRequest(uid, uid, 10, 1, deadline=uid), 0.0)
+    assert policy.urgent == urgent
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,11 @@
 """Moves: only where they pay by their own prediction, and to engines that can take them."""
 
-import itertools
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from rljob_runtime.routing.book import EngineState
 from rljob_runtime.routing.cost import StepCost
-from rljob_runtime.routing.drain import Capacity, Load, drain_seconds
-from rljob_runtime.routing.rebalance import cache_full, capacity, into_pools, level, movable
+from rljob_runtime.routing.drain import Capacity
+from rljob_runtime.routing.rebalance import cache_full, capacity, into_pools, movable
 from rljob_runtime.routing.requests import EngineShape, Move, RequestKey
 from tests.support.simulated.routed import COST, Engines
 
@@ -23,10 +19,6 @@ def key(uid: int) -> RequestKey:
 def pools(site: Engines, cut: float = 1000, most: int = 64) -> list[Move]:
     """Moves to the first engine, the heavy one, from the others."""
     return into_pools(site.engines[:1], site.engines[1:], cut, site.remaining, most)
-
-
-def levelled(site: Engines) -> list[Move]:
-    return level(site.engines, site.remaining)
 
 
 # Into pools
@@ -114,13 +106,6 @@ def test_a_cache_that_a_move_has_filled_gets_no_more() -> None:
     assert [move.engine for move in moves] == [0, 1, 1]
 
 
-@pytest.mark.parametrize(("kv_tokens", "moves"), [(4010, False), (4011, True)])
-def test_levelling_leaves_what_would_not_fit_to_its_end(kv_tokens: int, moves: bool) -> None:
-    site = Engines([[4000, 4000], []], cost=StepCost(0.01, 0.01))
-    site.engines[1].shape = site.engines[1].shape._replace(kv_tokens=kv_tokens)
-    assert bool(levelled(site)) is moves
-
-
 def test_one_that_moves_already_is_left_alone() -> None:
     site = Engines([[], [3000, *SHORT]])
     site.book.move(site.book.request(key(0)), None, False)
@@ -136,83 +121,37 @@ def test_a_cache_is_full_when_little_is_left_for_what_runs(
     assert cache_full(EngineShape("fast", 4, kv_tokens), used) is full
 
 
-# Levelling
-
-
-def ends(site: Engines, moves: list[Move]) -> dict[int, float]:
-    """When each engine will have finished, once the moves are made."""
-    target = {move.request: move.engine for move in moves}
-    found = {}
-    for engine in site.engines:
-        loads, prefill = [], 0.0
-        for request in (each for other in site.engines for each in other.running.values()):
-            arrives = target.get(request.key) == engine.number
-            if arrives or (request.engine is engine and request.key not in target):
-                loads.append(Load(1, site.left[request.key], request.kv_tokens))
-                prefill += arrives * request.kv_tokens * engine.shape.cost.per_prefill_token
-        loads.sort(key=lambda load: load.remaining)
-        found[engine.number] = drain_seconds(capacity(engine), loads) + prefill
-    return found
-
-
-@given(
-    st.lists(st.lists(st.integers(1, 5000), max_size=12), min_size=2, max_size=5),
-    st.sampled_from([COST, StepCost(0.001, 0.01, 1e-6, 1e-3), StepCost(0.01, 0.01, 0, 0.05)]),
-    st.sampled_from([12, 16]),
-    st.sampled_from([None, 2000]),
-)
-def test_the_last_to_finish_never_finishes_later(
-    left: list[list[int]], cost: StepCost, limit: int, kv_tokens: int | None
-) -> None:
-    site = Engines(left, limit=limit, cost=cost, kv_tokens=kv_tokens)
-    moves = levelled(site)
-    assert max(ends(site, moves).values()) <= max(ends(site, []).values()) * (1 + 1e-9)
-    assert len({move.request for move in moves}) == len(moves) <= 4
-    arrivals = [move.engine for move in moves]
-    assert all(arrivals.count(engine.number) <= engine.room for engine in site.engines)
-    assert all(site.book.request(move.request).engine.number != move.engine for move in moves)  # type: ignore[union-attr]
-
-
-def test_one_of_two_long_ones_goes_where_nothing_runs() -> None:
-    site = Engines([[4000, 4000, 50, 50], []], cost=StepCost(0.01, 0.01))
-    moves = levelled(site)
-    assert moves[0] in (Move(key(0), 1, reason="levelled"), Move(key(1), 1, reason="levelled"))
-    assert max(ends(site, moves).values()) < 0.8 * max(ends(site, []).values())
+# Deadlines
 
 
 @pytest.mark.parametrize(
-    "left",
-    [[[4000], []], [[500, 500], [500, 500]], [[], []], [[100, 100], [100, 99]]],
-    ids=["a single one has nowhere to be faster", "level already", "idle", "hardly anything to save"],
+    ("urgent", "deadlines", "order"),
+    [
+        (None, {2: 4}, [0, 1, 2]),
+        (4, {2: 4}, [2, 0, 1]),
+        (4, {2: 3, 1: 4}, [1, 2, 0]),
+        (4, {}, [0, 1, 2]),
+    ],
+    ids=["one deadline", "the shortest is urgent", "an earlier deadline is as urgent", "nothing is urgent"],
 )
-def test_what_is_level_stays(left: list[list[int]]) -> None:
-    assert levelled(Engines(left, cost=StepCost(0.01, 0.01))) == []
+def test_what_the_next_step_waits_for_moves_to_the_heavy_engines_first(
+    urgent: int | None, deadlines: dict[int, int], order: list[int]
+) -> None:
+    site = Engines([[4000, 3000, 2000, *SHORT], []], deadlines=deadlines)
+    moves = into_pools(site.engines[1:], site.engines[:1], 1000, site.remaining, 64, urgent)
+    assert [move.request.uid for move in moves] == order
 
 
-def test_nothing_moves_where_it_costs_more_than_it_saves() -> None:
-    left = [[1000] * 6, [1000]]
-    assert levelled(Engines(left, prompt=1000, cost=StepCost(0.01, 0.01, 0, 0.0)))
-    assert levelled(Engines(left, prompt=1000, cost=StepCost(0.01, 0.01, 0, 0.05))) == []
+def test_an_urgent_request_gets_the_last_place() -> None:
+    site = Engines([[4000, 2000, *SHORT], []], deadlines={1: 4})
+    site.engines[1].shape = site.engines[1].shape._replace(limit=1)
+    moves = into_pools(site.engines[1:], site.engines[:1], 1000, site.remaining, 64, 4)
+    assert [move.request for move in moves] == [key(1)]
 
 
-def test_what_moves_to_an_engine_is_paid_for_one_after_the_other() -> None:
-    """A move of 10 s of prefill pays, a second one to the same engine does not any more."""
-    site = Engines([[1000] * 8, [10]], prompt=1000, cost=StepCost(0.01, 0.01, 0, 0.02))
-    moves = levelled(site)
-    before = [max(ends(site, moves[:count]).values()) for count in range(len(moves) + 1)]
-    assert all(later <= 0.97 * earlier + 1e-9 for earlier, later in itertools.pairwise(before))
-
-
-def test_an_engine_without_room_takes_none() -> None:
-    site = Engines([[4000, 4000, 50], [10, 10]], cost=StepCost(0.01, 0.01))
-    site.engines[1].shape = site.engines[1].shape._replace(limit=2)
-    assert levelled(site) == []
-
-
-def test_what_has_been_told_to_move_is_left_out() -> None:
-    site = Engines([[4000, 4000], []], cost=StepCost(0.01, 0.01))
-    site.book.move(site.book.request(key(0)), None, False)
-    assert levelled(site) == []
+def test_a_short_request_stays_however_urgent() -> None:
+    site = Engines([[1249, *SHORT], []], deadlines={0: 4})
+    assert into_pools(site.engines[1:], site.engines[:1], 1000, site.remaining, 64, 4) == []
 
 
 def test_an_engine_may_lose_what_is_not_leaving_it() -> None:

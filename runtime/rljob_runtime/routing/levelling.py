@@ -1,0 +1,161 @@
+"""Levelling: running requests move from the engine that will finish last to the one that will finish first,
+which is what is left to do when nothing waits any more.
+
+A move costs the prefill of prompt and tokens on the new engine; it is made only if it saves more than that,
+with a margin for what is not known.
+
+What the next training step waits for, the urgent requests, goes first: from the engine that will have
+finished them last to the one whose steps are the shortest, as long as nothing ends later there than the last
+of all requests would have ended anyway. So the others are never put off for it. Pure.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rljob_runtime.routing.book import EngineState
+from rljob_runtime.routing.drain import Load, drain_seconds
+from rljob_runtime.routing.rebalance import Remaining, capacity, is_urgent, movable
+from rljob_runtime.routing.requests import Move, RequestKey
+
+_LEVEL_GAIN = 0.05
+"""Least part of the time until all have finished that a levelling move saves, beyond its cost."""
+_CANDIDATES = 8
+"""Requests of an engine that are tried for a levelling move, of all lengths."""
+_LEVEL_ROUNDS = 4
+"""Most pairs of engines that are levelled at a time: what follows from it is seen before the next."""
+
+
+def level(engines: Sequence[EngineState], remaining: Remaining, urgent: int | None = None) -> list[Move]:
+    """Moves between these engines; see the module. `urgent`: see `is_urgent`."""
+    plan = _Levels(engines, remaining, urgent)
+    if urgent is not None:
+        plan.level(until_urgent=True)
+    plan.level(until_urgent=False)
+    return plan.moves
+
+
+class _Levels:
+    """Engines as they will be after the moves so far."""
+
+    def __init__(self, engines: Sequence[EngineState], remaining: Remaining, urgent: int | None) -> None:
+        self.moves: list[Move] = []
+        self._engines = engines
+        self._loads = {
+            engine.number: {
+                request.key: Load(1, remaining(request), request.kv_tokens) for request in movable(engine)
+            }
+            for engine in engines
+        }
+        self._urgent = {
+            request.key for engine in engines for request in movable(engine) if is_urgent(request, urgent)
+        }
+        self._prefill = dict.fromkeys(self._loads, 0.0)
+        """Seconds that each engine spends on what moves to it."""
+
+    def level(self, until_urgent: bool) -> None:
+        """Add moves that let the last engine finish sooner; with `until_urgent`, finish its urgent
+        requests."""
+        ends = {engine.number: self._end(engine, until_urgent) for engine in self._engines}
+        last = max(self._end(engine, False) for engine in self._engines) if until_urgent else math.inf
+        for _ in range(_LEVEL_ROUNDS):
+            donor = max(self._engines, key=lambda engine: (ends[engine.number], -engine.number))
+            taker = min(self._engines, key=lambda engine: (ends[engine.number], engine.number))
+            if until_urgent:
+                taker = min(self._engines, key=self._step)
+            room = taker.room - sum(move.engine == taker.number for move in self.moves)
+            if taker is donor or room < 1:
+                break
+            found = self._best(donor, taker, room, until_urgent, last)
+            if found is None or found.end > (1 - _LEVEL_GAIN) * ends[donor.number]:
+                break
+            if any(move.request in found.keys for move in self.moves):
+                # Each request moves once at a time.
+                break
+            ends[donor.number], ends[taker.number] = found.donor_end, found.taker_end
+            for key in found.keys:
+                self._loads[taker.number][key] = self._loads[donor.number].pop(key)
+            self._prefill[taker.number] += found.prefill
+            self.moves += [Move(key, taker.number, reason="levelled") for key in found.keys]
+
+    def _step(self, engine: EngineState) -> tuple[float, int]:
+        loads = self._loads[engine.number].values()
+        return engine.shape.cost.step(len(loads), sum(load.kv_tokens for load in loads)), engine.number
+
+    def _end(
+        self, engine: EngineState, until_urgent: bool, loads: Mapping[RequestKey, Load] | None = None
+    ) -> float:
+        """When an engine has finished what it runs (`loads`, where given), or the urgent part of it."""
+        found = self._loads[engine.number] if loads is None else loads
+        values: Iterable[Load] = found.values()
+        if until_urgent:
+            longest = max((load.remaining for key, load in found.items() if key in self._urgent), default=0.0)
+            values = [load._replace(remaining=min(load.remaining, longest)) for load in values]
+        ordered = sorted(values, key=lambda load: load.remaining)
+        return drain_seconds(capacity(engine), ordered) + self._prefill[engine.number]
+
+    def _best(
+        self, donor: EngineState, taker: EngineState, room: int, until_urgent: bool, last: float
+    ) -> "_Level | None":
+        """The requests of the donor, at most `room`, after whose move both have finished soonest; none after
+        which either has finished all it runs later than `last`."""
+        own, others = self._loads[donor.number], self._loads[taker.number]
+        ordered = sorted(own, key=lambda key: (own[key].remaining, key))
+        if until_urgent:
+            ordered = [key for key in ordered if key in self._urgent]
+        elif len(ordered) < 2:
+            return None
+        best: _Level | None = None
+        free = _free_cache(taker, others.values())
+        for keys in _tried(ordered, room):
+            moved = {key: own[key] for key in keys}
+            if sum(load.kv_tokens + load.remaining for load in moved.values()) > free:
+                continue
+            cost = taker.shape.cost.per_prefill_token * sum(load.kv_tokens for load in moved.values())
+            left, there = {key: load for key, load in own.items() if key not in moved}, {**others, **moved}
+            found = _Level(
+                keys,
+                cost,
+                self._end(donor, until_urgent, left),
+                self._end(taker, until_urgent, there) + cost,
+            )
+            if until_urgent and self._end(taker, False, there) + cost > last:
+                continue
+            if best is None or found.end < best.end:
+                best = found
+        return best
+
+
+@dataclass(frozen=True)
+class _Level:
+    keys: tuple[RequestKey, ...]
+    prefill: float
+    """Seconds that the taker spends on them."""
+    donor_end: float
+    taker_end: float
+
+    @property
+    def end(self) -> float:
+        return max(self.donor_end, self.taker_end)
+
+
+def _tried(ordered: Sequence[RequestKey], room: int) -> list[tuple[RequestKey, ...]]:
+    """Which requests to try, of those that are given in order of length: some single ones of all lengths; and
+    two, four, and so on up to half of them, of all lengths as well, so that an engine with nothing to do gets
+    its share at once."""
+    last = len(ordered) - 1
+    single = {ordered[last * place // (_CANDIDATES - 1)] for place in range(_CANDIDATES) if ordered}
+    found: list[tuple[RequestKey, ...]] = [(key,) for key in sorted(single)]
+    count = 2
+    while count <= min(room, len(ordered) // 2):
+        found.append(tuple(ordered[(2 * place + 1) * len(ordered) // (2 * count)] for place in range(count)))
+        count *= 2
+    return found
+
+
+def _free_cache(engine: EngineState, loads: Iterable[Load]) -> float:
+    """Tokens that fit into an engine's KV cache when all that it runs has grown to its end: a request that
+    moves there must not drive others out."""
+    if engine.shape.kv_tokens is None:
+        return math.inf
+    return engine.shape.kv_tokens - sum(load.kv_tokens + load.remaining for load in loads)
