@@ -23,7 +23,7 @@ from tests.support.runtime.hdp_steps import (
 )  # fmt: skip
 from tests.support.runtime.rank_processes import RankProcesses
 from tests.support.runtime.tiny_models import hdp_model, tiny_model
-from tests.support.runtime.trainer_ranks import groups, model_folder, trainer_job, worker
+from tests.support.runtime.trainer_ranks import groups, model_folder, trainer_job, with_ranks, worker
 
 EXACT = 1e-14
 KINDS: tuple[Kind, ...] = ("allGather", "ulysses")
@@ -181,14 +181,10 @@ def _die_in_the_step(rank: int, world_size: int, store: Path, folder: Path) -> N
             hdp_attention.gathered = real
 
 
-def shared_job(workers: int, cap: int = 32, **sharing: Any) -> Any:
-    """A job whose longest sample, of 64 tokens, is above `cap`."""
-    job = trainer_job()
-    parallel = {"maxTokensPerMicroBatch": cap} | ({"contextParallel": sharing} if sharing else {})
-    described = job.model_dump(by_alias=True, exclude_none=True)
-    described["spec"]["training"]["parallel"] = parallel
-    described["spec"]["pools"]["trainer"]["replicas"] = workers
-    return type(job).model_validate(described)
+def shared_job(ranks: int, **sharing: Any) -> Any:
+    """A job whose longest sample, of 64 tokens, is above what a rank takes."""
+    fields = {"contextParallel": sharing} if sharing else {}
+    return with_ranks(trainer_job(), ranks, maxTokensPerMicroBatch=32, **fields)
 
 
 SHARED = {
@@ -204,7 +200,7 @@ def test_samples_above_a_ranks_cap_train(ranks: RankProcesses, tmp_path: Path, n
     """Whole trainer ranks, with the plans that the job asks for."""
     world_size, sharing = SHARED[name]
     folder = model_folder(trainer_job(), tmp_path / "model")
-    expected = ranks.run(1, _two_steps, folder, shared_job(1, 64))[0]
+    expected = ranks.run(1, _two_steps, folder, trainer_job())[0]
     found = ranks.run(world_size, _two_steps, folder, shared_job(world_size, **sharing))[0]
     for one, other in zip(found[0], expected[0], strict=True):
         assert_same_metrics(one, other, rel=2e-4)

@@ -9,6 +9,7 @@ import pytest
 import ray
 from safetensors.torch import load_file
 
+from rljob_api import RLJob
 from rljob_runtime.engines.protocol import WeightRef
 from rljob_runtime.net.auth import ClientKeys, Endpoint
 from rljob_runtime.queue.blocking_client import QueueClient
@@ -16,7 +17,7 @@ from rljob_runtime.samples import encode
 from rljob_runtime.trace.analyse.event_files import Tally, read_steps
 from rljob_runtime.trainer.rank_actor import TrainerActor, TrainerSpec
 from rljob_runtime.trainer.step_metrics import StepMetrics
-from tests.support.runtime.trainer_ranks import groups, model_folder, trainer_job, worker
+from tests.support.runtime.trainer_ranks import groups, model_folder, trainer_job, with_ranks, worker
 
 _SECONDS = 200.0
 
@@ -25,12 +26,12 @@ pytestmark = pytest.mark.timeout(600)
 
 
 def start_ranks(
-    count: int, folder: Path, queue: tuple[Endpoint, ClientKeys], root: Path, total: int = 10
+    job: RLJob, count: int, folder: Path, queue: tuple[Endpoint, ClientKeys], root: Path, total: int = 10
 ) -> list[Any]:
-    job = trainer_job().model_dump_json(by_alias=True, exclude_none=True)
+    described = job.model_dump_json(by_alias=True, exclude_none=True)
     specs = [
         TrainerSpec(
-            job, str(folder), None, str(root / "checkpoints"), str(root / "weights"), None,
+            described, str(folder), None, str(root / "checkpoints"), str(root / "weights"), None,
             str(root / "events"), 1 + rank, rank, count, total, 2, *queue,
         )
         for rank in range(count)
@@ -50,13 +51,15 @@ def on_all(ranks: list[Any], method: str, *arguments: Any) -> list[Any]:
 def test_trains_what_the_queue_holds(
     cluster: None, queue: tuple[Endpoint, ClientKeys], tmp_path: Path, count: int
 ) -> None:
-    """Two steps, a publication, a checkpoint, and a restart from it; losses are those of a worker alone."""
+    """Two steps, a publication, a checkpoint, and a restart from it; losses are those of a worker alone. Two
+    ranks share samples that are too long for one."""
     job = trainer_job()
+    run = job if count == 1 else with_ranks(job, count, maxTokensPerMicroBatch=32)
     folder = model_folder(job, tmp_path / "model")
     made = groups(8)
     with QueueClient(*queue, "producer") as client:
         client.put([(group.uid, len(group.samples), encode(group)) for group in made], 10)
-        ranks = start_ranks(count, folder, queue, tmp_path)
+        ranks = start_ranks(run, count, folder, queue, tmp_path)
         results = on_all(ranks, "step", 0, 0, [6, 2, 1, 3])
         ref = msgspec.msgpack.decode(on_all(ranks, "publish", 1)[0], type=WeightRef)
         published = load_file(Path(ref.location) / "model.safetensors")
@@ -67,7 +70,7 @@ def test_trains_what_the_queue_holds(
         for rank in ranks:
             ray.kill(rank)
 
-        ranks = start_ranks(count, folder, queue, tmp_path)
+        ranks = start_ranks(run, count, folder, queue, tmp_path)
         assert on_all(ranks, "load")[0] == b"state"
         results += on_all(ranks, "step", 1, 1, [0, 4, 5, 7])
         assert client.stats().done == 8
@@ -98,7 +101,7 @@ def test_a_dead_rank_does_not_hang_the_others(
     cluster: None, queue: tuple[Endpoint, ClientKeys], tmp_path: Path
 ) -> None:
     folder = model_folder(trainer_job(), tmp_path / "model")
-    ranks = start_ranks(2, folder, queue, tmp_path)
+    ranks = start_ranks(with_ranks(trainer_job(), 2), 2, folder, queue, tmp_path)
     with QueueClient(*queue, "producer") as client:
         client.put([(group.uid, len(group.samples), encode(group)) for group in groups(4)], 10)
         step = ranks[0].step.remote(0, 0, [0, 1, 2, 3])

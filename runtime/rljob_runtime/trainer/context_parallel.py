@@ -105,11 +105,11 @@ def planner(asked: ContextParallel, cap: int, world_size: int, cost: CostModel) 
 def attention(asked: ContextParallel, largest: int, heads: Heads, config: Any) -> Callable[[int], Kind]:
     """How groups of up to `largest` ranks compute attention, for a model with these heads and this Hugging
     Face configuration. Raises `UnsupportedModel` where they cannot share its samples."""
-    rotation = (getattr(config, "rope_parameters", None) or {}).get("rope_type")
-    if rotation in _ROTATIONS_BY_LENGTH:
+    if found := _rotations(config) & _ROTATIONS_BY_LENGTH:
         raise UnsupportedModel(
-            f"parallel.contextParallel: a model with rope_type {rotation} in config.json cannot have samples "
-            "shared by ranks, since its rotations depend on the longest sample of a forward pass: set none"
+            f"parallel.contextParallel: a model with rope_type {min(found)} in config.json cannot have "
+            "samples shared by ranks: its rotations depend on the longest sample of a forward pass. Set "
+            "none"
         )
     if asked.attention == "ulysses" and heads.query % largest:
         raise UnsupportedModel(
@@ -121,6 +121,14 @@ def attention(asked: ContextParallel, largest: int, heads: Heads, config: Any) -
         chosen: Kind = asked.attention
         return lambda degree: chosen
     return lambda degree: cheaper(heads.query, heads.shared, degree)
+
+
+def _rotations(config: Any) -> set[str]:
+    """The kinds of rotary embeddings of a model's layers."""
+    given = getattr(config, "rope_parameters", None) or {}
+    # One for all layers, or one for each type of layer.
+    each = [given, *(value for value in given.values() if isinstance(value, dict))]
+    return {kind for parameters in each if (kind := parameters.get("rope_type")) is not None}
 
 
 def _shape_of(model: Any, heads: Heads) -> ModelShape:

@@ -51,6 +51,14 @@ def trainer_job(algorithm: dict[str, Any] | None = None, **changes: Any) -> RLJo
     )
 
 
+def with_ranks(job: RLJob, count: int, **parallel: Any) -> RLJob:
+    """The job with so many trainer ranks, and these fields under training.parallel."""
+    described = job.model_dump(by_alias=True, exclude_none=True)
+    described["spec"]["training"]["parallel"] |= parallel
+    described["spec"]["pools"]["trainer"]["replicas"] = count
+    return RLJob.model_validate(described)
+
+
 def groups(count: int, seed: int = 0, samples: int = 4, longest: int = 40, version: int = 0) -> list[Group]:
     """Random groups, uids from 0; every seventh response has no reward, and log-probabilities are made up."""
     rng = np.random.default_rng(seed)

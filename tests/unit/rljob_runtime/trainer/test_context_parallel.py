@@ -1,0 +1,80 @@
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rljob_api import RLJob
+from rljob_api.context_parallel import ContextParallel
+from rljob_runtime.job_errors import UnsupportedModel
+from rljob_runtime.trainer.attention_choice import Heads
+from rljob_runtime.trainer.context_parallel import attention
+from tests.support.jobs import job
+
+
+def asked(**choice: Any) -> ContextParallel:
+    return ContextParallel.model_validate(choice)
+
+
+@pytest.mark.parametrize(
+    ("choice", "ranks", "largest"),
+    [
+        ({"none": {}}, 8, 1),
+        ({"fixed": {"degree": 4}}, 8, 4),
+        ({"hybrid": {}}, 1, 1),
+        ({"hybrid": {}}, 7, 4),
+        ({"hybrid": {}}, 8, 8),
+        ({"hybrid": {}}, 5000, 256),
+        ({"hybrid": {"largestDegree": 4}}, 8, 4),
+        ({"hybrid": {"largestDegree": 16}}, 12, 8),
+    ],
+)
+def test_largest_degree(choice: dict[str, Any], ranks: int, largest: int) -> None:
+    assert asked(**choice).largest_degree(ranks) == largest
+
+
+@pytest.mark.parametrize(
+    ("cap", "given", "mode"),
+    [
+        (24, None, "none"),
+        (23, None, "hybrid"),
+        (24, {"hybrid": {}}, "hybrid"),
+        (23, {"fixed": {"degree": 2}}, "fixed"),
+    ],
+)
+def test_default(cap: int, given: dict[str, Any] | None, mode: str) -> None:
+    """The job's longest sample has 24 tokens."""
+    changes = {"accelerator": "nvidia", "pools.trainer.acceleratorsPerWorker": 2}
+    parallel = {"maxTokensPerMicroBatch": cap} | ({"contextParallel": given} if given else {})
+    made = RLJob.model_validate(job(changes | {"training.parallel": parallel}))
+    assert made.spec.context_parallel.chosen[0] == mode
+
+
+HEADS = Heads(6, 2, 64)
+PLAIN = SimpleNamespace(rope_parameters={"rope_type": "default"})
+
+
+def test_attention_that_a_model_does_not_allow() -> None:
+    with pytest.raises(UnsupportedModel, match=r"attention heads \(6\) are divisible by .* \(up to 4\)"):
+        attention(asked(hybrid={}, attention="ulysses"), 4, HEADS, PLAIN)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"rope_type": "longrope"},
+        {"sliding_attention": {"rope_type": "default"}, "full_attention": {"rope_type": "longrope"}},
+    ],
+)
+def test_rotations_that_depend_on_the_longest_sample(parameters: dict[str, Any]) -> None:
+    with pytest.raises(UnsupportedModel, match="rope_type longrope in"):
+        attention(asked(hybrid={}), 2, HEADS, SimpleNamespace(rope_parameters=parameters))
+
+
+@pytest.mark.parametrize("kind", ["allGather", "ulysses"])
+def test_attention_as_asked(kind: str) -> None:
+    assert attention(asked(hybrid={}, attention=kind), 2, HEADS, PLAIN)(2) == kind
+
+
+def test_attention_by_itself() -> None:
+    of = attention(asked(hybrid={}), 8, Heads(32, 8, 128), PLAIN)
+    assert [of(degree) for degree in (2, 4, 8)] == ["allGather", "ulysses", "ulysses"]
