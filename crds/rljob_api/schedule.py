@@ -151,3 +151,6 @@ class Profiling(Model):
     events: bool = True
     """Write every event's start and duration (events/step_N/worker_R.jsonl in the run's
     folder)."""
+    entropy: bool = True
+    """Compute the entropy of the policy at each trained token, for the metrics. Without it they have none,
+    unless algorithm.entropyCoefficient asks for it."""

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from rljob_api.algorithm import Algorithm, Optimizer
 from rljob_api.base import Model, Rule
+from rljob_api.compute import Compute
 from rljob_api.data import Data, Reward
 from rljob_api.model import PolicyModel, Tokenizer
 from rljob_api.rollout import Rollout
@@ -36,6 +37,8 @@ class Training(Model):
     """How far generation may run ahead."""
     parallel: Parallel = Parallel()
     """How the trainer splits its work."""
+    compute: Compute = Compute()
+    """How the trainer uses its devices and its processors."""
     checkpoint: Checkpoint = Checkpoint()
     """When checkpoints are written, where, and how many are kept."""
     profiling: Profiling = Profiling()

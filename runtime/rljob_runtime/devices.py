@@ -68,6 +68,16 @@ class Devices:
         `torch.Event` with timing. Not for the CPU, which has no queue."""
         return self._module().Event(enable_timing=True)
 
+    def pci_address(self, index: int = 0) -> str | None:
+        """Where device `index` is attached, as Linux writes it ("0000:1b:00.0"); None where that is not
+        known."""
+        if self.torch_type != "cuda":
+            return None
+        found = self._module().get_device_properties(index)
+        if not hasattr(found, "pci_bus_id"):
+            return None
+        return f"{found.pci_domain_id:04x}:{found.pci_bus_id:02x}:{found.pci_device_id:02x}.0"
+
     def memory(self) -> tuple[int, int]:
         """Free and total bytes of the current device; of the machine's memory for the CPU."""
         if self.torch_type != "cpu":

@@ -5,10 +5,13 @@ it is given; a model that asks for more than a layout computes is refused.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
+
+from rljob_runtime.trainer.varlen import Varlen
 
 ATTENTION = "rljob_packed"
 """Name under which transformers finds it."""
@@ -67,4 +70,18 @@ def _attention(
         raise NotImplementedError(
             f"{type(module).__name__}: this model has {what}, which the trainer does not have"
         )
-    return packing.attend(module, query, key, value, scaling, sliding_window), None
+    attend = packing.attend if isinstance(packing, Varlen) else _apart(packing)
+    return attend(module, query, key, value, scaling, sliding_window), None
+
+
+def _apart(layout: Layout) -> Callable[..., Tensor]:
+    """Its attention, left out of what is compiled: it differs from micro-batch to micro-batch in more than
+    sizes, or communicates."""
+    if not torch.compiler.is_compiling():
+        return layout.attend
+    return partial(_attend_apart, layout)
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _attend_apart(layout: Layout, *arguments: Any) -> Tensor:
+    return layout.attend(*arguments)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.utils.checkpoint import checkpoint
 
+from rljob_runtime.trainer.compilation import compile_layers
 from rljob_runtime.trainer.distribution import Distribution
 from rljob_runtime.trainer.log_probs import Entropy, Scores, Scoring, plain_scores, scores
 from rljob_runtime.trainer.packing import Packed
@@ -23,21 +24,26 @@ _LOGITS = 2**27
 class Policy(nn.Module):
     """A Hugging Face causal language model that scores packed responses."""
 
-    def __init__(
-        self, model: Any, distribution: Distribution, logits: int = _LOGITS, compiled: bool = False
-    ) -> None:
-        """`model` was built with `attention.ATTENTION`; `logits`: how many are held at a time, in numbers;
-        `compiled`: what is done with them goes through torch.compile."""
+    def __init__(self, model: Any, distribution: Distribution, logits: int = _LOGITS) -> None:
+        """`model` was built with `attention.ATTENTION`; `logits`: how many are held at a time, in numbers."""
         super().__init__()
         self.model = model
         self._distribution = distribution
         self._logits = logits
-        self._compiled = compiled
+        self._compiled = False
         for module in model.modules():
             if isinstance(module, nn.Dropout):
                 module.p = 0.0
             if isinstance(getattr(module, "attention_dropout", None), float):
                 module.attention_dropout = 0.0
+
+    def tune(self, logits: int, compiled: bool) -> None:
+        """Hold so many logits at a time, in numbers; with `compiled`, each layer and what is done with logits
+        goes through torch.compile from now on. To be called before the policy is sharded."""
+        self._logits = logits
+        self._compiled = compiled
+        if compiled:
+            compile_layers(self.model)
 
     def forward(self, packed: Packed, entropy: Entropy = "gradient") -> Scores:
         """Log-probability of each response token, and the entropy of the distribution it was drawn from where

@@ -23,6 +23,7 @@ from rljob_runtime.trainer import checkpoint_tensors
 from rljob_runtime.trainer.attention_choice import Heads, choose_attention
 from rljob_runtime.trainer.context_parallel import share_samples
 from rljob_runtime.trainer.distribution import Distribution
+from rljob_runtime.trainer.host_tuning import bind_to_node, collection_paused
 from rljob_runtime.trainer.lost_rank import RankLost, from_collectives
 from rljob_runtime.trainer.model import load_policy
 from rljob_runtime.trainer.optim import ScheduledAdamW
@@ -82,6 +83,8 @@ class TrainerWorker:
         """Join the other ranks at `store` and load the model. Raises `UnsupportedModel`, `DeviceMissing`."""
         training = self._job.spec.training
         self._device = self._devices.device(self._device_index)
+        if training.compute.bind_cores:
+            log.info("cores: %s", bind_to_node(self._devices.pci_address(self._device_index)))
         if self._device.type == "cpu":
             torch.set_num_threads(self._job.spec.pools.trainer.cpus_per_worker)
         self._devices.seed(training.seed + self._rank)
@@ -108,6 +111,9 @@ class TrainerWorker:
             model.experts,
             model.offload_activations,
         )
+        compute = training.compute
+        logits = compute.logits_mi_b * 2**20 // self._dtype.itemsize
+        policy.tune(logits, compute.compile)
         sharding = Sharding(training.parallel.shard_group_size, training.parallel.cpu_offload)
         self._policy = shard(policy, self._device, self._dtype, sharding)
         reference = None
@@ -115,10 +121,11 @@ class TrainerWorker:
             # Never updated, so without master weights.
             reference = load_policy(self._model_folder, distribution, self._dtype, experts=model.experts)
             reference = reference.requires_grad_(False)
+            reference.tune(logits, compute.compile)
             reference = shard(reference, self._device, self._dtype, sharding)
         self._optimizer = ScheduledAdamW(self._policy.parameters(), training.optimizer, self._total_updates)
         heads = Heads.of(self._policy.model.config.get_text_config())
-        attention = choose_attention(self._device, self._dtype, heads)
+        attention = choose_attention(self._device, self._dtype, heads, compute.attention)
         log.info("attention: %s (%s)", attention.name, attention.why)
         self._steps = StepRunner(
             self._job,
@@ -158,7 +165,8 @@ class TrainerWorker:
             # Rank 0 gets the groups from the queue meanwhile, and records how long that takes itself.
             waited = self._events.clock() - began
             self._events.add("get", step, began, waited, groups=len(outlines))
-        return self._steps.run(step, version, outlines, groups or ())
+        with collection_paused(self._job.spec.training.compute.pause_garbage_collection):
+            return self._steps.run(step, version, outlines, groups or ())
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         """The tensors of the model's folder, by name in ascending order, whole, in the engines' number

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 import torch.distributed as dist
+from msgspec.structs import replace
 from torch import Tensor
 
 from rljob_api import RLJob
@@ -63,7 +64,9 @@ class StepRunner:
         self._device = device
         self._phases = phases
         self._bound = Bound.of(self._training)
-        self._entropy: Entropy = "gradient" if self._training.algorithm.entropy_coefficient > 0 else "value"
+        self._entropy: Entropy = "value" if self._training.profiling.entropy else "none"
+        if self._training.algorithm.entropy_coefficient > 0:
+            self._entropy = "gradient"
         self._sharing = sharing
         self._maker = WorkMaker(self._training.algorithm, lay_out, sharing, dist.get_rank(), device)
         self._held = None if sharing is None else HeldWeights(policy)
@@ -102,7 +105,8 @@ class StepRunner:
                 self._optimizer.skip()
         totals = tally.totals()
         seconds = seconds_by_event(self._phases.take())
-        return _metrics(step, learning_rate, totals, describe(outlines, version, oldest), seconds)
+        metrics = _metrics(step, learning_rate, totals, describe(outlines, version, oldest), seconds)
+        return metrics if self._entropy != "none" else replace(metrics, entropy=None)
 
     def _plan(self, batch: Sequence[Response]) -> Plan:
         """What each rank runs; nothing where the batch has nothing to train."""
@@ -173,7 +177,6 @@ class StepRunner:
         each = token_loss(self._training.algorithm, tokens)
         loss = (each.total * work.weights).sum()
         if work.counts:
-            assert entropy is not None
             gap = (new.detach() - work.engine).abs()
             tally.add(loss, each, work.weights, entropy, gap, work.current, work.tokens)
         return loss

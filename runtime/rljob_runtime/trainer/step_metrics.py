@@ -31,8 +31,9 @@ class StepMetrics(msgspec.Struct, kw_only=True):
     policy_loss: float
     kl: float
     """Estimated divergence from the reference model, without its coefficient; 0 without one."""
-    entropy: float
-    """Entropy of the sampling distribution, in nats; mean over trained tokens."""
+    entropy: float | None
+    """Entropy of the sampling distribution, in nats; mean over trained tokens. None where it is not computed.
+    """
     grad_norm: float
     """Norm of the gradient before clipping; mean over the step's updates."""
     learning_rate: float

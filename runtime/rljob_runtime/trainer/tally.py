@@ -44,18 +44,20 @@ class Tally:
         loss: Tensor,
         each: TokenLoss,
         weights: Tensor,
-        entropy: Tensor,
+        entropy: Tensor | None,
         gap: Tensor,
         compared: Tensor,
         tokens: int,
     ) -> None:
         """Count a micro-batch of `tokens` tokens. `gap` is |engine - trainer| of each response token, of
-        which those in `compared` count; `weights` are the tokens' weights in the batch's mean."""
+        which those in `compared` count; `weights` are the tokens' weights in the batch's mean. No `entropy`
+        counts as 0."""
         zero, none = gap.new_zeros(()), gap.new_full((), _NONE)
         self._rows.append(
             torch.stack(
                 (
-                    loss, (each.policy * weights).sum(), each.kl.sum(), entropy.sum(), each.clipped.sum(),
+                    loss, (each.policy * weights).sum(), each.kl.sum(),
+                    zero if entropy is None else entropy.sum(), each.clipped.sum(),
                     each.importance.sum(), torch.where(compared, gap, zero).sum(),
                     compared.sum().to(gap.dtype), torch.where(compared, gap, none).max(),
                 )

@@ -93,7 +93,8 @@ class AscendVarlen:
         return out[0][None]  # type: ignore[no-any-return]
 
 
-@cache
+# While a layer is compiled it is called once: it depends on torch's version alone.
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def shared_heads() -> dict[str, Any]:
     """Later versions of torch want to be told that keys and values may have fewer heads."""
     from torch.nn.attention.varlen import varlen_attn

@@ -67,7 +67,7 @@ def test_heads_of_a_model() -> None:
 
 
 @gpu
-@pytest.mark.parametrize("heads", [Heads(4, 4, 64), Heads(16, 8, 128, (16,)), Heads(6, 2, 96, (1,))])
+@pytest.mark.parametrize("heads", [Heads(4, 4, 64), Heads(16, 8, 128, (16,)), Heads(6, 2, 96, (3,))])
 def test_varlen_on_a_gpu(heads: Heads) -> None:
     device = torch.device("cuda")
     for window in (None, *heads.windows):

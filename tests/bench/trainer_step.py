@@ -1,0 +1,418 @@
+"""What a trainer's step does of a device's arithmetic, and what each part of its speed gains alone.
+
+One rank in this process, without Ray; a random model, random tokens, lengths from a seed. Counted are the
+products of matrices that the step needs, forward and backward (6 for each weight and token; the head's for
+response tokens alone; half of the attention's square), not what is computed a second time.
+
+    python tests/bench/trainer_step.py --shape 1.7b          on a GPU; 0.6b: heavy-tailed lengths
+    python tests/bench/trainer_step.py --shape tiny          on a CPU
+
+Each variant is printed, and written, as soon as it is measured. `base` is the step without any of the gains;
+`no-X` has all but X; `only-X` has none but X. Nothing is fetched from a network.
+"""
+
+import argparse
+import gc
+import json
+import os
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parents[2] / "crds"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "runtime"))
+from rljob_api import RLJob
+from rljob_runtime.samples import Group, Sample, Span
+from tests.bench.figures import RESULTS, Figure, record
+
+GAINS = ("attention", "logits", "entropy", "marks", "compile", "fused", "gc", "cores", "hold")
+"""attention: a kernel for samples of any lengths; logits: log-probabilities without the logits of all tokens;
+entropy: none for the metrics; marks: no waiting for the device inside a step; compile: torch.compile; fused:
+AdamW in one kernel; gc: no garbage collection in a step; cores: those of the device's NUMA node alone; hold:
+weights gathered, and gradients reduced, once for an update."""
+
+
+_CHUNK_MIB = 256
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A model and the step it is trained with."""
+
+    hidden: int
+    intermediate: int
+    layers: int
+    heads: int
+    shared: int
+    head: int
+    vocabulary: int
+    groups: int
+    samples: int
+    lengths: Callable[[np.random.Generator, int], Any]
+    """Draws so many lengths of responses."""
+    prompt: tuple[int, int]
+    """Shortest, and one above the longest."""
+    micro_batch: int
+    logits_mib: int
+
+
+def _heavy_tailed(rng: np.random.Generator, count: int) -> Any:
+    """Median 218, mean about 300, at most 1,024."""
+    return np.clip(np.exp(rng.normal(np.log(218), 0.83, count)), 8, 1024).astype(int)
+
+
+SHAPES = {
+    "tiny": Shape(64, 192, 2, 4, 2, 32, 2000, 4, 4, lambda rng, n: rng.integers(8, 60, n), (8, 24), 512, 1),
+    "0.6b": Shape(1024, 3072, 28, 16, 8, 128, 151936, 64, 8, _heavy_tailed, (64, 192), 16384, 6144),
+    "1.7b": Shape(
+        2048, 6144, 28, 16, 8, 128, 151936, 4, 4, lambda rng, n: np.full(n, 3968), (128, 129), 16384, 6144
+    ),
+}
+
+
+def arithmetic(shape: Shape, groups: Sequence[Group]) -> float:
+    """Floating-point operations that a step needs."""
+    width = shape.heads * shape.head
+    layer = 2 * shape.hidden * width + 2 * shape.hidden * shape.shared * shape.head
+    layer += 3 * shape.hidden * shape.intermediate
+    responses = [len(sample.tokens) for group in groups for sample in group.samples]
+    lengths = [len(group.prompt) + len(sample.tokens) for group in groups for sample in group.samples]
+    attention = 6 * shape.layers * width * sum(length * length for length in lengths)
+    weights = 6 * layer * shape.layers * sum(lengths)
+    return weights + 6 * shape.hidden * shape.vocabulary * sum(responses) + attention
+
+
+def make_groups(shape: Shape, step: int) -> list[Group]:
+    """A step's groups, drawn with the weights of version `step`."""
+    rng = np.random.default_rng([7, step])
+    made = []
+    for uid in range(shape.groups):
+        samples = tuple(
+            Sample(
+                tokens=rng.integers(0, shape.vocabulary, length).astype(np.int32),
+                log_probs=np.full(length, -np.log(shape.vocabulary), np.float32),
+                spans=(Span(step, 0, int(length)),),
+                finish="length",
+                reward=float(rng.random()),
+            )
+            for length in shape.lengths(rng, shape.samples)
+        )
+        prompt = rng.integers(0, shape.vocabulary, int(rng.integers(*shape.prompt))).astype(np.int32)
+        made.append(Group(uid, 0, uid, prompt, samples, step))
+    return made
+
+
+def job(shape: Shape, on: frozenset[str], options: argparse.Namespace) -> RLJob:
+    """The RLJob of a variant."""
+    accelerator = "nvidia" if torch.cuda.is_available() else "cpu"
+    longest = options.micro_batch or shape.micro_batch
+    # In chunks of 2 ** 27 logits without the gain.
+    logits = (options.logits_mib or shape.logits_mib) if "logits" in on else _CHUNK_MIB
+    training = {
+        "model": {
+            "random": {"vocabularySize": max(64, shape.vocabulary), "maxPositionEmbeddings": 1048576},
+            "dtype": "bfloat16" if accelerator == "nvidia" else "float32",
+            "gradientCheckpointing": options.recompute,
+        },
+        "tokenizer": {"characters": {}},
+        "data": {"generated": {"task": "copy"}, "maxPromptTokens": 8},
+        "reward": {"function": "rljob_runtime.rewards.tasks:copy"},
+        "rollout": {"engine": {"torch": {}}, "samplesPerPrompt": shape.samples, "maxResponseTokens": 8},
+        "optimizer": {"learningRate": 1e-6},
+        "schedule": {"totalSteps": 100, "promptsPerBatch": shape.groups},
+        "parallel": {"maxTokensPerMicroBatch": longest},
+        "compute": {
+            "attention": "auto" if "attention" in on else "rectangles",
+            "compile": "compile" in on,
+            "logitsMiB": logits,
+            "pauseGarbageCollection": "gc" in on,
+            "bindCores": "cores" in on,
+        },
+        "profiling": {"events": False, "entropy": "entropy" not in on},
+    }
+    spec = {"accelerator": accelerator, "training": training}
+    return RLJob.model_validate({"metadata": {"name": "bench"}, "spec": spec})
+
+
+def write_model(shape: Shape, folder: Path) -> None:
+    """A random model of the shape, in bfloat16, made on the device."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.for_model(
+        "qwen3", vocab_size=shape.vocabulary, hidden_size=shape.hidden, intermediate_size=shape.intermediate,
+        num_hidden_layers=shape.layers, num_attention_heads=shape.heads, num_key_value_heads=shape.shared,
+        head_dim=shape.head, max_position_embeddings=1048576, tie_word_embeddings=True,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    model.save_pretrained(folder)
+    del model
+    free()
+
+
+def free() -> None:
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+@contextmanager
+def without(on: frozenset[str]) -> Iterator[None]:
+    """What is off and has no field in the RLJob."""
+    from rljob_runtime.trainer import optim, phases, policy, step
+
+    with ExitStack() as stack:
+        if "logits" not in on:
+            # By autograd, with the logits of a chunk computed a second time.
+            stack.enter_context(_replaced(policy, "_is_plain", lambda head: False))
+        if "marks" not in on:
+
+            class Waiting(phases.Phases):
+                def _now(self) -> Any:
+                    if torch.cuda.is_available():
+                        torch.cuda.synchronize()
+                    return super()._now()
+
+            stack.enter_context(_replaced(phases, "Phases", Waiting))
+            from rljob_runtime.trainer import rank
+
+            stack.enter_context(_replaced(rank, "Phases", Waiting))
+        if "fused" not in on:
+            adamw = torch.optim.AdamW
+            stack.enter_context(
+                _replaced(
+                    optim.torch.optim, "AdamW", lambda *given, **more: adamw(*given, **more | {"fused": None})
+                )
+            )
+        if "hold" in on:
+            made = step.StepRunner.__init__
+
+            def holding(self: Any, *given: Any, **more: Any) -> None:
+                made(self, *given, **more)
+                if self._held is None:
+                    self._held = step.HeldWeights(self._policy)
+
+            stack.enter_context(_replaced(step.StepRunner, "__init__", holding))
+        yield
+
+
+@contextmanager
+def _replaced(where: Any, name: str, value: Any) -> Iterator[None]:
+    before = getattr(where, name)
+    setattr(where, name, value)
+    try:
+        yield
+    finally:
+        setattr(where, name, before)
+
+
+@contextmanager
+def worker(shape: Shape, on: frozenset[str], model: Path, options: argparse.Namespace) -> Iterator[Any]:
+    """The trainer's only rank, set up."""
+    import torch.distributed as dist
+
+    from rljob_runtime.trace.record.event_log import EventLog
+    from rljob_runtime.trainer.rank import TrainerWorker
+
+    cores = os.sched_getaffinity(0)
+    with tempfile.TemporaryDirectory() as folder, without(on):
+        root = Path(folder)
+        log = EventLog(None, 0, "trainer-0", "trainer")
+        made = TrainerWorker(job(shape, on, options), model, 0, 1, root / "weights", 2, log, 100)
+        try:
+            made.setup(dist.FileStore(str(root / "ranks"), 1))
+            yield made
+        finally:
+            made.close()
+            del made
+            free()
+            os.sched_setaffinity(0, cores)
+
+
+def measure(shape: Shape, on: frozenset[str], model: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """Seconds of a step, the fastest of some after those that warm up."""
+    gpu = torch.cuda.is_available()
+    with worker(shape, on, model, options) as trainer:
+        began = time.perf_counter()
+        rows = []
+        for step in range(options.warm + options.steps):
+            groups = make_groups(shape, step)
+            if gpu:
+                torch.cuda.synchronize()
+                torch.cuda.reset_peak_memory_stats()
+            start = time.perf_counter()
+            metrics = trainer.train_step(step, step, groups)
+            if gpu:
+                torch.cuda.synchronize()
+            seconds = time.perf_counter() - start
+            tokens = sum(len(g.prompt) + len(s.tokens) for g in groups for s in g.samples)
+            row = {
+                "seconds": seconds,
+                "tflops": arithmetic(shape, groups) / seconds / 1e12,
+                "tokens": tokens,
+                "tokens_s": tokens / seconds,
+                "memory": torch.cuda.max_memory_allocated() / 2**30 if gpu else 0.0,
+                "phases": metrics.seconds,
+                "loss": metrics.loss,
+                "grad_norm": metrics.grad_norm,
+            }
+            say("  step", step, json.dumps(row))
+            if step >= options.warm:
+                rows.append(row)
+            elif step == 0:
+                say("  first step after", round(time.perf_counter() - began, 1), "s")
+    return min(rows, key=lambda row: row["seconds"])
+
+
+def longest(shape: Shape, on: frozenset[str], model: Path, options: argparse.Namespace, until: float) -> int:
+    """The longest sample that trains, in tokens, to a 16th; by doubling and halving."""
+    fits, above = 0, None
+    size = 8192
+    while size <= 2**20 and time.monotonic() < until and (above is None or above - fits > fits // 16):
+        good = trains(shape, on, model, options, size)
+        say("  sample of", size, "tokens", "trains" if good else "does not fit")
+        fits, above = (size, above) if good else (fits, size)
+        size = 2 * size if above is None else (fits + above) // 2 // 256 * 256
+    return fits
+
+
+def trains(shape: Shape, on: frozenset[str], model: Path, options: argparse.Namespace, size: int) -> bool:
+    rng = np.random.default_rng(0)
+    response = rng.integers(0, shape.vocabulary, size - 128).astype(np.int32)
+    sample = Sample(
+        response, np.zeros(len(response), np.float32), (Span(0, 0, len(response)),), "length", 1.0
+    )
+    other = Sample(response[:8], np.zeros(8, np.float32), (Span(0, 0, 8),), "length", 0.0)
+    prompt = rng.integers(0, shape.vocabulary, 128).astype(np.int32)
+    given = argparse.Namespace(**{**vars(options), "micro_batch": size})
+    try:
+        with worker(shape, on, model, given) as trainer:
+            trainer.train_step(0, 0, [Group(0, 0, 0, prompt, (sample, other), 0)])
+    except torch.OutOfMemoryError:
+        return False
+    finally:
+        free()
+    return True
+
+
+def check_attention(shape: Shape) -> None:
+    """Print how far the device's kernel is from plain attention in float32, for windows too."""
+    from rljob_runtime.trainer.attention_choice import Heads, choose_attention, difference
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    heads = Heads(shape.heads, shape.shared, shape.head, (16,))
+    choice = choose_attention(device, torch.bfloat16, heads)
+    say("attention:", choice.name, "-", choice.why)
+    for window in (None, 16, 3):
+        far = difference(choice.lay_out, device, torch.bfloat16, heads, window)
+        say(f"  window {window}: {far:.2g} of the largest number")
+
+
+def say(*words: object) -> None:
+    print(*words, flush=True)
+
+
+def variants(options: argparse.Namespace) -> list[tuple[str, frozenset[str]]]:
+    """In the order of their use, should time run out."""
+    every = frozenset(GAINS) - set(options.without)
+    found = {"base": frozenset(), "all": every, "no-compile": every - {"compile"}}
+    for gain in sorted(every):
+        found[f"no-{gain}"] = every - {gain}
+    for gain in sorted(every):
+        found[f"only-{gain}"] = frozenset({gain})
+    if unknown := set(options.variants or ()) - found.keys():
+        raise SystemExit(f"no variant {', '.join(sorted(unknown))}; there are {', '.join(found)}")
+    names = options.variants or [name for name in found if options.alone or not name.startswith("only-")]
+    return [(name, found[name]) for name in names]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--shape", choices=SHAPES, action="append", help="may be given more than once")
+    parser.add_argument("--steps", type=int, default=3, help="steps that are measured")
+    parser.add_argument("--warm", type=int, default=2, help="steps before them")
+    parser.add_argument(
+        "--variants", nargs="*", help="of `base`, `all`, `no-X`, `only-X`; default: no `only-X`"
+    )
+    parser.add_argument("--alone", action="store_true", help="`only-X` too")
+    parser.add_argument("--without", nargs="*", default=[], choices=GAINS, help="left off in every variant")
+    parser.add_argument("--micro-batch", type=int, help="tokens")
+    parser.add_argument("--logits-mib", type=int, help="memory of logits at a time")
+    parser.add_argument("--recompute", action="store_true", help="activations in the backward pass")
+    parser.add_argument("--longest", action="store_true", help="the longest sample that trains, too")
+    parser.add_argument("--seconds", type=float, default=540.0, help="no variant is begun later than this")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the JSON")
+    options = parser.parse_args()
+    until = time.monotonic() + options.seconds
+    say(
+        "torch",
+        torch.__version__,
+        "on",
+        torch.cuda.get_device_name(0) if torch.cuda.is_available() else "CPU",
+    )
+    for name in options.shape or ["0.6b" if torch.cuda.is_available() else "tiny"]:
+        with tempfile.TemporaryDirectory() as folder:
+            bench(name, Path(folder) / "model", options, until)
+
+
+def bench(name: str, model: Path, options: argparse.Namespace, until: float) -> None:
+    """Measure the variants of one shape."""
+    shape = SHAPES[name]
+    check_attention(shape)
+    write_model(shape, model)
+    say("the model is written")
+    base: dict[str, Any] | None = None
+    chosen = variants(options)
+    for variant, on in chosen:
+        if time.monotonic() > until:
+            say("no time for", variant)
+            continue
+        say(f"{name}, {variant}: {', '.join(sorted(on)) or 'nothing'}")
+        try:
+            best = measure(shape, on, model, options)
+        except Exception:  # noqa: BLE001
+            # The other variants are still worth their time.
+            traceback.print_exc()
+            say(f"{name}, {variant}: FAILED")
+            free()
+            continue
+        base = base or (best if variant == "base" else None)
+        what = f"trainer step, {name}, {variant}"
+        against = base or {}
+        record(
+            "trainer_step",
+            [
+                Figure(f"{what}", best["tflops"], "TFLOP/s", against.get("tflops")),
+                Figure(f"{what}: tokens", best["tokens_s"], "tokens/s", against.get("tokens_s")),
+                Figure(f"{what}: memory", best["memory"], "GiB", against.get("memory")),
+            ],
+            options.out,
+            keep=True,
+        )
+    if options.longest:
+        for variant, on in (("base", frozenset()), ("all", frozenset(GAINS) - set(options.without))):
+            say(f"{name}, longest sample, {variant}")
+            found = longest(shape, on, model, options, until)
+            record(
+                "trainer_step",
+                [Figure(f"longest sample, {name}, {variant}", found, "tokens")],
+                options.out,
+                keep=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""torch's varlen_attn on CPUs, in float64, so that what surrounds the kernel can be tested."""
+
+import itertools
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@cache
+def install() -> None:
+    """Make varlen_attn run on CPUs in this process."""
+    from torch.nn.attention import varlen
+
+    operators: Any = varlen
+    operators._varlen_attn.register_kernel("cpu")(_forward)
+    operators._varlen_attn_backward.register_kernel("cpu")(_backward)
+
+
+def _forward(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    ends: Tensor,
+    key_ends: Tensor,
+    longest: int,
+    longest_key: int,
+    is_causal: bool = False,
+    scale: float | None = None,
+    window_size: list[int] | None = None,
+    *options: Any,
+) -> tuple[Tensor, Tensor, Tensor]:
+    out = torch.empty_like(query)
+    for part in _samples(ends, longest):
+        q, k, v = _heads(query, key, value, part)
+        out[part] = (_probabilities(q, k, scale, window_size) @ v).transpose(0, 1).to(out.dtype)
+    sums = query.new_zeros(query.shape[1], query.shape[0], dtype=torch.float32)
+    return out, sums, torch.zeros(2, dtype=torch.uint64)
+
+
+def _backward(
+    slope: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    out: Tensor,
+    sums: Tensor,
+    ends: Tensor,
+    key_ends: Tensor,
+    longest: int,
+    longest_key: int,
+    is_causal: bool,
+    state: Tensor,
+    scale: float | None = None,
+    window_size: list[int] | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    factor = scale if scale is not None else query.shape[-1] ** -0.5
+    gradients = [torch.empty_like(each) for each in (query, key, value)]
+    for part in _samples(ends, longest):
+        q, k, v = _heads(query, key, value, part)
+        above = slope[part].transpose(0, 1).double()
+        p = _probabilities(q, k, scale, window_size)
+        to_p = above @ v.transpose(1, 2)
+        to_s = p * (to_p - (to_p * p).sum(-1, keepdim=True)) * factor
+        found = to_s @ k, to_s.transpose(1, 2) @ q, p.transpose(1, 2) @ above
+        for gradient, each in zip(gradients, found, strict=True):
+            # Query heads that share a key head add up.
+            shared = each.unflatten(0, (gradient.shape[1], -1)).sum(1)
+            gradient[part] = shared.transpose(0, 1).to(gradient.dtype)
+    return gradients[0], gradients[1], gradients[2]
+
+
+def _samples(ends: Tensor, longest: int) -> list[slice]:
+    edges = ends.tolist()
+    parts = [slice(start, end) for start, end in itertools.pairwise(edges)]
+    assert max(part.stop - part.start for part in parts) == longest
+    return parts
+
+
+def _heads(query: Tensor, key: Tensor, value: Tensor, part: slice) -> list[Tensor]:
+    """Each of shape (query heads, tokens, size), float64."""
+    taken = [each[part].transpose(0, 1).double() for each in (query, key, value)]
+    return [each.repeat_interleave(len(taken[0]) // len(each), 0) for each in taken]
+
+
+def _probabilities(q: Tensor, k: Tensor, scale: float | None, window: list[int] | None) -> Tensor:
+    assert window is not None and window[1] == 0, "the trainer's attention is causal"
+    seen = torch.ones(q.shape[1], q.shape[1], dtype=torch.bool).tril()
+    if window[0] >= 0:
+        seen &= ~seen.tril(-window[0] - 1)
+    factor = scale if scale is not None else q.shape[-1] ** -0.5
+    return (q @ k.transpose(1, 2) * factor).masked_fill(~seen, float("-inf")).softmax(-1)
