@@ -1,13 +1,25 @@
 """What happens to a job that `rljob drive` runs on a Ray cluster of several nodes: other sizes, lost pods."""
 
+import re
+import time
+
+import numpy as np
 import pytest
 
+from rljob_runtime.data.length_trace import LENGTHS_FILE, read_length_trace
 from tests.support.runtime.driven import assert_every_prompt_once, driven, hurry, paced
 from tests.support.runtime.ray_pods import RayPods
+from tests.support.runtime.runs import PROMPTS, manifest
+from tests.support.runtime.traces import lines, written
 from tools.cluster import Cluster
 
 pytestmark = pytest.mark.timeout(600)
 
+BOTH_POOLS = {"fastRollout": {"replicas": 1}, "heavyRollout": {"replicas": 1}}
+LONG = 1500
+"""Tokens, which take an engine some seconds."""
+BUSY = re.compile(r" \d+/\d+/\d+ ")
+"""Busy shares of all three pools."""
 POOLS = {"trainer": {"replicas": 1}, "fastRollout": {"replicas": 1}}
 
 
@@ -90,3 +102,47 @@ def test_lost_pods_and_a_lost_api_server_cost_no_prompt(
         assert run.end(300) == 0, run.said
     assert_every_prompt_once(run, steps)
     assert run.training["step"] == steps
+
+
+def test_each_rollout_pool_goes_to_nothing_and_back_while_long_responses_run(
+    cluster: Cluster, namespace: str, pods: RayPods, tmp_path
+) -> None:
+    """Every other prompt has one long response. With a pool gone the other one generates everything."""
+    steps = 14
+    tokens = np.full((steps * PROMPTS, 2), 20)
+    tokens[::2, 0] = LONG
+    written(tmp_path / "forced.jsonl", lines(tokens, LONG))
+    document = manifest(
+        tmp_path, steps, BOTH_POOLS, model={"random": {"maxPositionEmbeddings": 2 * LONG}},
+        rollout={
+            "engine": {"torch": {}}, "samplesPerPrompt": 2, "maxResponseTokens": LONG,
+            "maxRunningRequests": 8, "forcedLengths": "forced.jsonl",
+        },
+    )[1]  # fmt: skip
+    for pool in ("trainer", "fast", "heavy"):
+        pods.add(pool)
+    asked = []
+    with driven(cluster, namespace, pods, tmp_path, document) as run:
+        run.wait(lambda: run.said.count("serves") == 2, "both engines")
+        for count, pool in enumerate(("heavy", "fast")):
+            run.wait_for_step(len(run.trained()) + 2)
+            run.wait(lambda: BUSY.search(cluster.kubectl("get", "rlj", "-n", namespace)), "busy pools")
+            asked.append(time.time())
+            run.ask(pools={f"{pool}Rollout": {"replicas": 0}})
+            released = run.wait_for(lambda training: training["released"], f"a free {pool} pod")["released"]
+            pods.remove(released[0])
+            run.wait_for(lambda training: not training["released"], "the pod's end")
+            run.wait_for_step(len(run.trained()) + 1)
+            run.ask(pools={f"{pool}Rollout": {"replicas": 1}})
+            pods.add(pool)
+            run.wait(lambda count=count: run.said.count("serves") == 3 + count, f"a new {pool} engine")
+        assert run.end(300) == 0, run.said
+    assert_every_prompt_once(run, steps)
+    trace = read_length_trace(run.run_folder / LENGTHS_FILE)
+    assert trace.tokens.tolist() == tokens.tolist()
+    # Each pool went while long responses ran.
+    for moment in asked:
+        assert np.any(
+            (trace.begun < moment) & (moment < trace.begun + trace.seconds) & (trace.tokens == LONG)
+        )
+    assert "requests moved" in run.said and "; 0 requests moved" not in run.said
