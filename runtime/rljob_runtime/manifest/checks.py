@@ -23,6 +23,7 @@ from rljob_runtime.weights.model_files import (
 )
 
 if TYPE_CHECKING:
+    from rljob_runtime.data.fingerprint import DataFingerprint
     from rljob_runtime.data.prompts import Epoch
 
 _TRAINING = ("spec", "training")
@@ -49,6 +50,17 @@ def check_job(job: RLJob, folder: Path) -> tuple[list[Problem], list[Problem]]:
         return errors, []
     problem, certain = tried
     return ([problem], []) if certain else ([], [problem])
+
+
+def fingerprint(job: RLJob, folder: Path) -> "DataFingerprint | None":
+    """What identifies the job's prompts; None where they cannot be read now, or not all of them at once."""
+    texts = _check_texts(job, folder)
+    while True:
+        try:
+            next(texts)
+        except StopIteration as end:
+            epoch: Epoch | None = end.value
+            return epoch.fingerprint if epoch is not None else None
 
 
 def random_parameters(shape: RandomModel, vocabulary_size: int) -> int:

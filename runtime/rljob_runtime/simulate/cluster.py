@@ -17,6 +17,20 @@ Line = list[tuple[float, int]]
 """From when on, in seconds, an engine ran how many requests."""
 
 
+class CacheTooSmall(ValueError):
+    """An engine could never run a request of the workload."""
+
+    def __init__(self, number: int, shape: EngineShape, needed: int) -> None:
+        """`needed`: tokens of the longest prompt and response together."""
+        super().__init__(
+            f"engine {number}: kv_tokens must be at least {needed}, the longest prompt and response "
+            f"together (found {shape.kv_tokens})"
+        )
+        self.pool = shape.pool
+        self.needed = needed
+        self.found = shape.kv_tokens
+
+
 class Cluster:
     """Engines by number, from 0."""
 
@@ -152,10 +166,7 @@ def _check(shapes: Sequence[EngineShape], requests: Requests, lockstep: bool) ->
         if shape.limit < 1:
             raise ValueError(f"engine {number}: limit must be at least 1 (found {shape.limit})")
         if shape.kv_tokens is not None and shape.kv_tokens < longest:
-            raise ValueError(
-                f"engine {number}: kv_tokens must be at least {longest}, the longest prompt and response "
-                f"together (found {shape.kv_tokens})"
-            )
+            raise CacheTooSmall(number, shape, longest)
     for members in _members(shapes, lockstep):
         if len({shapes[number].cost for number in members}) > 1:
             pool = shapes[members[0]].pool

@@ -10,12 +10,14 @@ from pathlib import Path
 from rljob_api.errors import Problem
 from rljob_runtime.data.length_trace import LengthTraceError, read_length_trace
 from rljob_runtime.manifest.assumptions import read_assumptions
-from rljob_runtime.manifest.load import Finding, Manifest, ManifestError, read
+from rljob_runtime.manifest.checks import fingerprint
+from rljob_runtime.manifest.load import Finding, Manifest, ManifestError, read, read_source
 from rljob_runtime.simulate.assumptions import Assumptions
+from rljob_runtime.simulate.cluster import CacheTooSmall
 from rljob_runtime.simulate.compare import Draw, best_sizes, compare, own_policy, policies
 from rljob_runtime.simulate.site import Site, Sizes
 from rljob_runtime.trace.forecast import text
-from rljob_runtime.trace.forecast.workloads import drawn, recorded, refusal
+from rljob_runtime.trace.forecast.workloads import drawn, recorded, refusal, small_cache, too_long
 
 _REQUESTS = 40_000
 """Responses of one simulation, unless the steps are given: some ten seconds for each policy and seed."""
@@ -43,14 +45,27 @@ def forecast(options: Options) -> str:
     assumptions = Assumptions() if options.assumptions is None else read_assumptions(options.assumptions)
     site = Site(manifest.job.spec, assumptions, options.steps or _steps(manifest))
     draw = _draw(options, manifest)
+    if options.trace is None and (problem := too_long(site)) is not None:
+        raise _wrong(options, problem)
     try:
         if options.size is not None:
             return _sizes(site, draw, options)
         return _comparison(manifest, site, draw, options)
+    except CacheTooSmall as error:
+        raise _wrong(options, small_cache(error, assumptions)) from error
     except ValueError as error:
         # What a distribution or an engine cannot be is known where it is built, and not by a field alone.
         file = str(options.assumptions or options.manifest)
         raise ManifestError([Finding(file, 1, Problem((), str(error)))]) from error
+
+
+def _wrong(options: Options, problem: Problem) -> ManifestError:
+    """What is wrong with the assumptions: in their file, or with the defaults for this manifest."""
+    if options.assumptions is None:
+        why = f"the assumed {'.'.join(map(str, problem.path))} does not fit this job: {problem.message}"
+        return ManifestError([Finding(str(options.manifest), 1, Problem((), why))])
+    line = read_source(options.assumptions).line(problem.path)
+    return ManifestError([Finding(str(options.assumptions), line, problem)])
 
 
 def _steps(manifest: Manifest) -> int:
@@ -65,7 +80,8 @@ def _draw(options: Options, manifest: Manifest) -> Draw:
     if options.trace is None:
         return drawn
     trace = read_length_trace(options.trace)
-    if (why := refusal(trace, manifest.job.spec)) is not None:
+    data = fingerprint(manifest.job, options.manifest.parent)
+    if (why := refusal(trace, manifest.job.spec, data)) is not None:
         raise LengthTraceError(f"{options.trace} {why}")
     return recorded(trace)
 

@@ -1,5 +1,6 @@
 """`rljob simulate` on manifests: what it prints, and what it refuses."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ import yaml
 
 from rljob_api import RLJob
 from rljob_runtime.data.length_trace import LengthTraceError, ResponseLine, TraceHeader, read_length_trace
-from rljob_runtime.manifest.load import ManifestError
+from rljob_runtime.manifest.checks import fingerprint
+from rljob_runtime.manifest.load import ManifestError, read
 from rljob_runtime.simulate.assumptions import Assumptions
 from rljob_runtime.simulate.compare import best_sizes, compare, own_policy, policies
 from rljob_runtime.simulate.site import Site, Sizes
@@ -102,12 +104,58 @@ def test_a_file_that_is_no_trace_is_refused(tmp_path: Path) -> None:
 def test_assumptions_that_contradict_the_job_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "assume.yaml"
     for text, message in (
-        ("lengths: {mean: 100}", r"mean must be at least 1 and at most cap, 64 tokens \(found 100\)"),
-        ("engines: {fast: {kvTokens: 20}}", r"engine 0: kv_tokens must be at least \d+"),
+        (
+            "lengths: {mean: 100}",
+            r"1  lengths.mean: 100 is above spec.training.rollout.maxResponseTokens \(64\): lower it",
+        ),
+        (
+            "engines:\n  fast:\n    kvTokens: 20\n",
+            r"3  engines.fast.kvTokens: 20 is below the longest prompt and response together, \d+ tokens",
+        ),
+        ("engines:\n  heavy: {kvTokens: 20}\n", r"2  engines.heavy.kvTokens: 20 is below"),
+        (
+            "lengths: {promptTokens: 1000}\nengines: {fast: {kvTokens: 900}}\n",
+            r"2  engines.fast.kvTokens: 900 is below the longest prompt and response together, 10\d\d tokens",
+        ),
     ):
         file.write_text(text)
-        with pytest.raises(ManifestError, match=rf"assume.yaml:1  {message}"):
+        with pytest.raises(ManifestError, match=rf"assume.yaml:{message}"):
             forecast(Options(manifest(tmp_path), assumptions=file, seeds=1))
+
+
+def test_defaults_that_contradict_the_job_name_the_field_to_set(tmp_path: Path) -> None:
+    long = {
+        "training.rollout": {"maxResponseTokens": 1_000_000, "samplesPerPrompt": 2},
+        "training.model": {"random": {"maxPositionEmbeddings": 1_048_576}},
+        "training.parallel": {"maxTokensPerMicroBatch": 2_000_000},
+    }
+    file = trace(tmp_path, [[900_000, 5]], cap=1_000_000)
+    with pytest.raises(ManifestError, match=r"job.yaml:1  the assumed engines\.fast\.kvTokens does not fit"):
+        forecast(Options(manifest(tmp_path, long), trace=file, seeds=1))
+
+
+def test_a_trace_of_other_prompts_is_refused(tmp_path: Path) -> None:
+    file = trace(tmp_path, [[10, 20], [5, 64]])
+    rows = [{"prompt": text, "answer": text} for text in ("ab", "ba", "aa", "bb")]
+    (tmp_path / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    own = {"training.data": {"jsonl": {"path": "prompts.jsonl"}, "maxPromptTokens": 8}}
+    job_file = manifest(tmp_path, own)
+    data = fingerprint(read(job_file).job, tmp_path)
+    assert data is not None
+    header = msgspec.json.decode(file.read_bytes().splitlines()[0])
+    for content, message in (
+        (data.content, None),
+        ("abcd", "was recorded by another job: with 4 rows of .*prompts.jsonl, and the 4 rows of"),
+    ):
+        recorded_data = msgspec.to_builtins(msgspec.structs.replace(data, content=content, order="in order"))
+        first = msgspec.json.encode({**header, "data": recorded_data})
+        other = tmp_path / "other.jsonl"
+        other.write_bytes(b"\n".join([first, *file.read_bytes().splitlines()[1:]]))
+        if message is None:
+            assert "lengths recorded" in forecast(Options(job_file, trace=other, seeds=1))
+        else:
+            with pytest.raises(LengthTraceError, match=message):
+                forecast(Options(job_file, trace=other, seeds=1))
 
 
 def test_sizes_are_found_for_a_number_of_accelerators(tmp_path: Path) -> None:
