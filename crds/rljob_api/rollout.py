@@ -52,7 +52,7 @@ class VllmEngine(Model):
     gpu_memory_utilization: float = Field(default=0.85, gt=0, le=1)
     """Part of an accelerator's memory that the engine takes."""
     kv_cache_gi_b: float = Field(default=1.0, gt=0, le=4096, alias="kvCacheGiB")
-    """KV cache of an engine on CPUs, in GiB."""
+    """KV cache of an engine on CPUs, in GiB. Must hold the longest sample."""
     max_batched_tokens: int | None = Field(default=None, ge=32, le=1048576)
     """Most tokens in one engine step. Default: vLLM's."""
     prefix_caching: bool = True

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rljob_api import RLJob
 from rljob_api.errors import Problem
 from rljob_api.model import RandomModel
+from rljob_runtime.manifest.cache_size import check_cache_size
 from rljob_runtime.manifest.load import Finding, Manifest
 from rljob_runtime.weights.model_files import (
     ModelFolderError,
@@ -131,6 +132,8 @@ def _check_texts(job: RLJob, folder: Path) -> "Generator[Problem, None, Epoch | 
             if training.tokenizer is None:
                 return None
         yield from _check_length(job, config)
+    if (small := check_cache_size(job, config)) is not None:
+        yield small
     tokenizer_path = (*_TRAINING, "tokenizer") if training.tokenizer is not None else _MODEL_PATH
     try:
         tokenizer = build_tokenizer(training.tokenizer, folder, model_folder)
