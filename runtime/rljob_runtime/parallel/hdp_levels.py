@@ -76,6 +76,14 @@ class Levels:
             for degree in degrees
         ]
         self._constants = [round(cost.pass_seconds(degree) * 1e9) for degree in degrees]
+        # With a sample's share of the constant of a full pass: how long a group is busy with it. Without it
+        # groups with many short samples would end last.
+        self._dealt: list[list[int]] = [
+            [own + constant * size // room for own, size in zip(costs, sizes, strict=True)]
+            for costs, constant, sizes, room in zip(
+                self._costs, self._constants, self._tokens, self._caps, strict=True
+            )
+        ]
         self._order: list[int] = np.argsort(-lengths, kind="stable").tolist()
         self._effort = 0
         self._least = [self._least_level(index) for index in range(len(lengths))]
@@ -180,7 +188,7 @@ class Levels:
         groups = self._world // degree
         starts = [max(ends[group * degree : (group + 1) * degree]) for group in range(groups)]
         shares: list[list[int]] = [[] for _ in range(groups)]
-        costs = self._costs[level]
+        costs = self._dealt[level]
         free = [(start, group) for group, start in enumerate(starts)]
         heapify(free)
         for index in samples:

@@ -76,6 +76,10 @@ def plan_static(
     for a sample without tokens or a degree that is no power of two within the world."""
     if degree < 1 or degree & (degree - 1) or degree > world_size:
         raise ValueError(f"the degree must be a power of two of at most {world_size} ranks, and was {degree}")
+    if degree > 1 and cap == 1 and lengths:
+        raise SampleTooLong(
+            f"{degree} ranks that hold one token each can share no sample: each gets two pieces of it"
+        )
     levels = _levels(lengths, world_size, cap, cost, degree)
     return _plan(levels.static(degree.bit_length() - 1), world_size, cost)
 
@@ -105,7 +109,8 @@ def _levels(
         raise ValueError(
             f"ranks, cap and largest degree must be at least 1 (found {world_size}, {cap}, {largest})"
         )
-    largest = 1 << (largest.bit_length() - 1)
+    # A rank gets two pieces of a shared sample.
+    largest = 1 if cap == 1 else 1 << (largest.bit_length() - 1)
     for index, length in enumerate(lengths):
         if length < 1:
             raise ValueError(f"sample {index} has {length} tokens: a sample has at least one")

@@ -114,3 +114,12 @@ def test_other_plans_have_other_digests(other: Plan) -> None:
     assert plan.digest() != other.digest()
     assert plan.digest() == Plan(plan.ranks, 1.0).digest()
     assert -(2**63) <= plan.digest() < 2**63
+
+
+def test_ranks_that_hold_one_token_share_nothing() -> None:
+    with pytest.raises(SampleTooLong, match="2 ranks that hold one token each can share no sample"):
+        plan_static([1], 2, 1, None, 2)
+    assert plan_hybrid([1, 1], 2, 1, None).ranks == (
+        (PlannedBatch(0, 1, (0,)),),
+        (PlannedBatch(1, 1, (1,)),),
+    )
