@@ -61,7 +61,12 @@ def test_any_number_of_ranks_and_micro_batches(tmp_path: Path, name: str) -> Non
     folder = model_folder(trainer_job(), tmp_path / "model")
     whole = train(0, 1, None, folder, settings(ALGORITHMS[name], 4096))
     assert_same(whole, train(0, 1, None, folder, settings(ALGORITHMS[name], 64)))
-    assert_same(whole, on_ranks(2, train, folder, settings(ALGORITHMS[name], 64))[0])
+    ranks = on_ranks(2, train, folder, settings(ALGORITHMS[name], 64))
+    assert_same(whole, ranks[0])
+    # Each rank measured its own passes, and all learned from all of them.
+    passes = [metrics.passes for metrics in ranks[0][0]]
+    assert passes == [metrics.passes for metrics in ranks[1][0]]
+    assert all(each.seconds > 0 and each.imbalance >= 1 for each in passes)
 
 
 def test_two_ranks_in_bfloat16_with_tied_embeddings_and_recomputation(tmp_path: Path) -> None:
@@ -76,6 +81,20 @@ def test_two_ranks_in_bfloat16_with_tied_embeddings_and_recomputation(tmp_path: 
         assert other[1].keys() == exact[1].keys()
         for name, value in exact[1].items():
             np.testing.assert_allclose(other[1][name], value, atol=0.02, err_msg=name)
+
+
+def test_plans_that_follow_what_passes_took_change_nothing_that_is_learned(tmp_path: Path) -> None:
+    """Ranks share samples by a cost model that each fits for itself, to the seconds that all measured."""
+    folder = model_folder(trainer_job(), tmp_path / "model")
+    hybrid = {"maxTokensPerMicroBatch": 48, "contextParallel": {"hybrid": {}}}
+    shared = settings({}, 64) | {"parallel": hybrid, "ranks": 2}
+    whole = train(0, 1, None, folder, settings({}, 4096), 8)
+    ranks = on_ranks(2, train, folder, shared, 8)
+    assert_same(whole, ranks[0])
+    passes = [metrics.passes for metrics in ranks[0][0]]
+    assert passes == [metrics.passes for metrics in ranks[1][0]]
+    assert passes[0].r_squared is None and passes[-1].r_squared is not None
+    assert passes[-1].expected_seconds is not None
 
 
 def test_a_rank_without_work_takes_part(tmp_path: Path) -> None:

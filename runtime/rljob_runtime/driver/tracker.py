@@ -150,6 +150,7 @@ class Tracker:
         if not self._with_kl:
             # 0 would look as if it had been measured.
             del values["kl"]
+        values["passes"] = msgspec.structs.asdict(metrics.passes)
         if masked is None:
             del values["masked"]
         else:

@@ -15,12 +15,12 @@ from rljob_api.context_parallel import ContextParallel
 from rljob_api.job import Spec
 from rljob_runtime.devices import Devices
 from rljob_runtime.job_errors import UnsupportedModel
-from rljob_runtime.parallel.cost_model import CostModel, ModelShape
 from rljob_runtime.parallel.hdp_plan import Plan, PlannedBatch, plan_hybrid, plan_static
 from rljob_runtime.parallel.micro_batches import Item, SampleTooLong, plan_micro_batches
 from rljob_runtime.trainer.attention_choice import AttentionChoice, Heads
 from rljob_runtime.trainer.hdp_attention import Kind, Method, cheaper
 from rljob_runtime.trainer.hdp_groups import HdpGroups
+from rljob_runtime.trainer.pass_costs import PassCosts
 
 _ROTATIONS_BY_LENGTH = {"dynamic", "longrope"}
 """Rotary embeddings that depend on the longest position of a forward pass, of which members see different
@@ -51,19 +51,19 @@ def share_samples(
     choice: AttentionChoice,
     device: torch.device,
     patience: timedelta,
+    costs: PassCosts,
 ) -> Sharing | None:
     """What the trainer's ranks need to share samples of a Hugging Face model, whose attention is computed as
     in `choice`; None where they are to share none. All ranks call it together, and wait for one another no
-    longer than `patience`, here and in steps. Raises `UnsupportedModel`."""
+    longer than `patience`, here and in steps; plans follow `costs`. Raises `UnsupportedModel`."""
     asked, world_size = spec.context_parallel, dist.get_world_size()
     largest = asked.largest_degree(world_size)
     if largest == 1:
         return None
     kind_of = attention(asked, largest, heads, model.config.get_text_config())
-    cost = CostModel.prior(_shape_of(model, heads), largest)
     cap = spec.training.parallel.max_tokens_per_micro_batch
     return Sharing(
-        planner(asked, cap, world_size, cost),
+        planner(asked, cap, world_size, costs),
         HdpGroups(largest, device, Devices.of(spec.accelerator).backend, patience),
         lambda degree: Method(kind_of(degree), choice.name),
     )
@@ -78,7 +78,7 @@ def alone(items: Sequence[Item], cap: int, world_size: int) -> Plan:
     )
 
 
-def planner(asked: ContextParallel, cap: int, world_size: int, cost: CostModel) -> Planner:
+def planner(asked: ContextParallel, cap: int, world_size: int, costs: PassCosts) -> Planner:
     """What plans batches with shared samples, of at most `cap` tokens on a rank, as `asked`. Its plans raise
     `SampleTooLong`."""
     largest = asked.largest_degree(world_size)
@@ -96,8 +96,8 @@ def planner(asked: ContextParallel, cap: int, world_size: int, cost: CostModel) 
                 )
         lengths = [item.tokens for item in items]
         if asked.fixed is not None:
-            return plan_static(lengths, world_size, cap, cost, asked.fixed.degree)
-        return plan_hybrid(lengths, world_size, cap, cost, largest_degree=largest)
+            return plan_static(lengths, world_size, cap, costs.model, asked.fixed.degree)
+        return plan_hybrid(lengths, world_size, cap, costs.model, largest_degree=largest)
 
     return plan
 
@@ -129,19 +129,6 @@ def _rotations(config: Any) -> set[str]:
     # One for all layers, or one for each type of layer.
     each = [given, *(value for value in given.values() if isinstance(value, dict))]
     return {kind for parameters in each if (kind := parameters.get("rope_type")) is not None}
-
-
-def _shape_of(model: Any, heads: Heads) -> ModelShape:
-    text = model.config.get_text_config()
-    parameters = sum(each.numel() for each in model.parameters())
-    if not text.tie_word_embeddings:
-        parameters -= model.get_input_embeddings().weight.numel()
-    return ModelShape(
-        layers=text.num_hidden_layers,
-        parameters=parameters,
-        query_width=heads.query * heads.size,
-        key_value_width=heads.shared * heads.size,
-    )
 
 
 def agree(step: int, plans: Sequence[Plan]) -> None:

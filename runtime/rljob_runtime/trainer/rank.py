@@ -17,6 +17,7 @@ from torch._C._distributed_c10d import Store
 from rljob_api import RLJob
 from rljob_runtime.devices import Devices
 from rljob_runtime.engines.protocol import WeightRef
+from rljob_runtime.parallel.cost_model import CostModel
 from rljob_runtime.samples import Group
 from rljob_runtime.trace.record.event_log import EventLog
 from rljob_runtime.trainer import checkpoint_tensors
@@ -28,6 +29,7 @@ from rljob_runtime.trainer.lost_rank import RankLost, from_collectives
 from rljob_runtime.trainer.model import load_policy
 from rljob_runtime.trainer.optim import ScheduledAdamW
 from rljob_runtime.trainer.outline import GroupsMissing
+from rljob_runtime.trainer.pass_costs import PassCosts, shape_of
 from rljob_runtime.trainer.phases import Phases
 from rljob_runtime.trainer.sharding import Sharding, shard, whole_weights
 from rljob_runtime.trainer.share import share_outlines
@@ -127,6 +129,9 @@ class TrainerWorker:
         heads = Heads.of(self._policy.model.config.get_text_config())
         attention = choose_attention(self._device, self._dtype, heads, compute.attention)
         log.info("attention: %s (%s)", attention.name, attention.why)
+        model, largest = self._policy.model, self._job.spec.context_parallel.largest_degree(self._world_size)
+        costs = PassCosts(CostModel.prior(shape_of(model, heads), largest), largest, in_step=largest == 1)
+        sharing = share_samples(self._job.spec, model, heads, attention, self._device, self._patience, costs)
         self._steps = StepRunner(
             self._job,
             self._policy,
@@ -134,8 +139,9 @@ class TrainerWorker:
             self._optimizer,
             self._device,
             self._phases,
+            costs,
             attention.lay_out,
-            share_samples(self._job.spec, self._policy.model, heads, attention, self._device, self._patience),
+            sharing,
         )
         self.shapes = tensor_shapes(self._model_folder)
 

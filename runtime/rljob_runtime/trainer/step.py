@@ -32,6 +32,12 @@ from rljob_runtime.trainer.log_probs import Entropy
 from rljob_runtime.trainer.loss import Tokens, token_loss
 from rljob_runtime.trainer.optim import ScheduledAdamW
 from rljob_runtime.trainer.outline import GroupOutline
+from rljob_runtime.trainer.pass_costs import (
+    PassCosts,
+    PlannedUpdate,
+    measured_by_all,
+    seconds_of_passes,
+)
 from rljob_runtime.trainer.phases import Phases, seconds_by_event
 from rljob_runtime.trainer.policy import Policy
 from rljob_runtime.trainer.rectangles import Rectangles
@@ -52,11 +58,12 @@ class StepRunner:
         optimizer: ScheduledAdamW,
         device: torch.device,
         phases: Phases,
+        costs: PassCosts,
         lay_out: LayOut = Rectangles.of,
         sharing: Sharing | None = None,
     ) -> None:
         """`reference` is None where the algorithm has no KL penalty, `sharing` where ranks share no samples;
-        `lay_out` makes the layouts of what is not shared."""
+        `lay_out` makes the layouts of what is not shared; `costs` learns from every step."""
         self._training = job.spec.training
         self._policy = policy
         self._reference = reference
@@ -68,6 +75,7 @@ class StepRunner:
         if self._training.algorithm.entropy_coefficient > 0:
             self._entropy = "gradient"
         self._sharing = sharing
+        self._costs = costs
         self._maker = WorkMaker(self._training.algorithm, lay_out, sharing, dist.get_rank(), device)
         self._held = None if sharing is None else HeldWeights(policy)
         self._held_reference = None if sharing is None or reference is None else HeldWeights(reference)
@@ -104,8 +112,12 @@ class StepRunner:
             else:
                 self._optimizer.skip()
         totals = tally.totals()
-        seconds = seconds_by_event(self._phases.take())
-        metrics = _metrics(step, learning_rate, totals, describe(outlines, version, oldest), seconds)
+        timed = self._phases.take()
+        updates = [PlannedUpdate(plan, b.lengths) for b, plan in zip(batches, plans, strict=True)]
+        own = seconds_of_passes(timed, [len(each) for each in work], in_step=self._sharing is None)
+        passes = self._costs.learn(updates, measured_by_all(updates, own))
+        described = describe(outlines, version, oldest) | {"passes": passes}
+        metrics = _metrics(step, learning_rate, totals, described, seconds_by_event(timed))
         return metrics if self._entropy != "none" else replace(metrics, entropy=None)
 
     def _plan(self, batch: Sequence[Response]) -> Plan:

@@ -21,6 +21,20 @@ class MaskedTokens(msgspec.Struct, kw_only=True):
     longest_quarter: float
 
 
+class PassMetrics(msgspec.Struct, kw_only=True):
+    """How long a step's forward and backward passes took, and what was expected of them."""
+
+    seconds: float
+    """Of the rank that took longest; sum over the step's updates."""
+    expected_seconds: float | None
+    """The same by the cost model, as it was before the step; None before anything was measured."""
+    imbalance: float
+    """`seconds` by the mean over ranks of what they worked: 1 where no rank waits for another."""
+    r_squared: float | None
+    """Share of the variance of passes' seconds that the cost model explains, at its newest fit; None before
+    it."""
+
+
 class StepMetrics(msgspec.Struct, kw_only=True):
     """The metrics of one step, over all its batches and ranks. Means over tokens weigh every trained response
     token the same."""
@@ -69,3 +83,4 @@ class StepMetrics(msgspec.Struct, kw_only=True):
     parity_mean: float | None
     seconds: dict[str, float]
     """Seconds spent in each kind of event, on rank 0."""
+    passes: PassMetrics

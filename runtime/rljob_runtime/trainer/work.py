@@ -69,6 +69,11 @@ class Batch:
     """The version whose weights it is trained with; None where the trainer has gone on since that was
     published."""
 
+    @property
+    def lengths(self) -> list[int]:
+        """Of the responses with their prompts, in tokens."""
+        return [response.item.tokens for response in self.responses]
+
 
 class WorkMaker:
     """Makes a rank's work."""

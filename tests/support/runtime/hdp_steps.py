@@ -92,6 +92,7 @@ def take_step(rank: int, world_size: int, store: Path, case: Case) -> tuple[Step
     """Train the step on this rank; its metrics, and on rank 0 the whole gradients of each update."""
     import torch
 
+    from rljob_runtime.parallel.cost_model import CostModel
     from rljob_runtime.trace.record.event_log import EventLog
     from rljob_runtime.trainer import hdp_collectives
     from rljob_runtime.trainer.context_parallel import Sharing
@@ -99,6 +100,7 @@ def take_step(rank: int, world_size: int, store: Path, case: Case) -> tuple[Step
     from rljob_runtime.trainer.hdp_attention import Method
     from rljob_runtime.trainer.hdp_groups import HdpGroups
     from rljob_runtime.trainer.model import load_policy
+    from rljob_runtime.trainer.pass_costs import PassCosts
     from rljob_runtime.trainer.phases import Phases
     from rljob_runtime.trainer.sharding import shard
     from rljob_runtime.trainer.share import share_outlines
@@ -127,7 +129,9 @@ def take_step(rank: int, world_size: int, store: Path, case: Case) -> tuple[Step
             lambda degree: Method(case.attention),
         )
     phases = Phases(EventLog(None, rank, f"trainer-{rank}", "trainer"), None)
-    runner = StepRunner(job, policy, reference, optimizer, cpu, phases, sharing=sharing)
+    prior = CostModel(per_pass=0.0, per_token=1.0, per_square=0.0)
+    costs = PassCosts(prior, world_size, in_step=sharing is None)
+    runner = StepRunner(job, policy, reference, optimizer, cpu, phases, costs, sharing=sharing)
     made = groups(3 * case.batches, case.seed, longest=case.longest) if rank == 0 else None
     outlines = share_outlines(made)
     assert outlines is not None

@@ -1,6 +1,6 @@
 """What a trained step reports, made up."""
 
-from rljob_runtime.trainer.step_metrics import MaskedTokens, StepMetrics
+from rljob_runtime.trainer.step_metrics import MaskedTokens, PassMetrics, StepMetrics
 from rljob_runtime.view.progress import Header
 
 HEADER = Header("copy", "cpu", {"fast": 1}, "torch", "tiny", 1)
@@ -25,4 +25,5 @@ def step_metrics(
         staleness_mean=0.0, staleness_max=0, staleness_histogram={0: 8}, mixed_share=0.0,
         masked=None if masked is None else masked_tokens(masked), parity_max=parity,
         parity_mean=parity, seconds={"forward": 0.1},
+        passes=PassMetrics(seconds=0.1, expected_seconds=0.1, imbalance=1.0, r_squared=0.9),
     )  # fmt: skip

@@ -1,0 +1,183 @@
+"""What forward and backward passes cost on this job's devices, learned from every step.
+
+Guarantees: all ranks learn from the same numbers, so that their models are equal; a pass that ranks share
+counts with the seconds of the rank that waited least for the others.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from rljob_runtime.parallel.cost_model import CostModel, ModelShape
+from rljob_runtime.parallel.hdp_plan import Plan, PlannedBatch
+from rljob_runtime.parallel.pass_fit import MeasuredPass, OnlineFit
+from rljob_runtime.trainer.attention_choice import Heads
+from rljob_runtime.trainer.phases import Timed
+from rljob_runtime.trainer.step_metrics import PassMetrics
+
+_BACKWARD = 2.0
+"""Seconds of a backward part by those of the forward part, where none was measured: twice the products."""
+
+
+@dataclass(frozen=True)
+class PlannedUpdate:
+    """The passes of an update, as planned."""
+
+    plan: Plan
+    lengths: Sequence[int]
+    """Of the samples, in tokens."""
+
+    def lengths_of(self, batch: PlannedBatch) -> tuple[int, ...]:
+        """Of the samples of a pass."""
+        return tuple(self.lengths[index] for index in batch.samples)
+
+
+class PassCosts:
+    """The cost model of a job. Equal on all ranks, if all learn the same."""
+
+    def __init__(self, prior: CostModel, largest_degree: int, in_step: bool) -> None:
+        """`in_step`: ranks wait for each other in every pass, since weights are gathered in it; otherwise
+        only for passes that they share, and at an update's end."""
+        self._fit = OnlineFit(prior, largest_degree)
+        self._in_step = in_step
+        self._steps = 0
+
+    @property
+    def model(self) -> CostModel:
+        """What plans are made with."""
+        return self._fit.model
+
+    def learn(self, updates: Sequence[PlannedUpdate], measured: Sequence[Sequence[float]]) -> PassMetrics:
+        """What was measured in a step: for each update the seconds of `Plan.passes`, as from
+        `measured_by_all`."""
+        expected = None if self._fit.r_squared is None else self._slowest(updates, self._expected(updates))
+        slowest = self._slowest(updates, measured)
+        mean = sum(
+            each * batch.degree / len(update.plan.ranks)
+            for update, seconds in zip(updates, measured, strict=True)
+            for batch, each in zip(update.plan.passes, seconds, strict=True)
+        )
+        self._steps += 1
+        # In the first step devices are warmed up and kernels compiled.
+        if self._steps > 1:
+            self._fit.add(self._telling(updates, measured))
+        return PassMetrics(
+            seconds=round(slowest, 6),
+            expected_seconds=None if expected is None else round(expected, 6),
+            imbalance=slowest / mean if mean > 0 else 1.0,
+            r_squared=self._fit.r_squared,
+        )
+
+    def _expected(self, updates: Sequence[PlannedUpdate]) -> list[list[float]]:
+        model = self._fit.model
+        return [
+            [model.seconds(update.lengths_of(batch), batch.degree) for batch in update.plan.passes]
+            for update in updates
+        ]
+
+    def _slowest(self, updates: Sequence[PlannedUpdate], seconds: Sequence[Sequence[float]]) -> float:
+        """Seconds until the last rank is through, over all updates."""
+        total = 0.0
+        for update, each in zip(updates, seconds, strict=True):
+            ranks = [[each[number] for number in numbers] for numbers in pass_numbers(update.plan)]
+            if self._in_step:
+                total += sum(max(row) for row in zip(*ranks, strict=True))
+            else:
+                total += max(map(sum, ranks), default=0.0)
+        return total
+
+    def _telling(
+        self, updates: Sequence[PlannedUpdate], seconds: Sequence[Sequence[float]]
+    ) -> list[MeasuredPass]:
+        """The passes whose seconds are theirs. Where ranks wait for each other in every pass, all take as
+        long as the costliest one that runs at the same time."""
+        telling: list[MeasuredPass] = []
+        for update, each in zip(updates, seconds, strict=True):
+            passes = update.plan.passes
+            numbers = list(range(len(passes)))
+            if self._in_step:
+                rows = zip(*pass_numbers(update.plan), strict=True)
+                numbers = [max(row, key=lambda number: self._cost(update, passes[number])) for row in rows]
+            telling += [
+                MeasuredPass(passes[number].degree, update.lengths_of(passes[number]), each[number])
+                for number in numbers
+            ]
+        return telling
+
+    def _cost(self, update: PlannedUpdate, batch: PlannedBatch) -> float:
+        return self._fit.model.seconds(update.lengths_of(batch), batch.degree)
+
+
+def shape_of(model: Any, heads: Heads) -> ModelShape:
+    """What the costs of a Hugging Face model follow from."""
+    text = model.config.get_text_config()
+    experts = getattr(text, "num_experts", None) or getattr(text, "num_local_experts", None)
+    used = text.num_experts_per_tok / experts if experts else 1.0
+    parameters = sum(
+        each.numel() * (used if ".experts." in name else 1.0) for name, each in model.named_parameters()
+    )
+    if not text.tie_word_embeddings:
+        parameters -= model.get_input_embeddings().weight.numel()
+    return ModelShape(
+        layers=text.num_hidden_layers,
+        parameters=round(parameters),
+        query_width=heads.query * heads.size,
+        key_value_width=heads.shared * heads.size,
+    )
+
+
+def pass_numbers(plan: Plan) -> list[list[int]]:
+    """For each rank where its passes stand in `Plan.passes`."""
+    of_group: dict[tuple[int, int], list[int]] = {}
+    for number, batch in enumerate(plan.passes):
+        of_group.setdefault((batch.first, batch.degree), []).append(number)
+    found: list[list[int]] = []
+    for batches in plan.ranks:
+        # A group's passes come in one order on all of its ranks.
+        left = {group: iter(numbers) for group, numbers in of_group.items()}
+        found.append([next(left[batch.first, batch.degree]) for batch in batches])
+    return found
+
+
+def seconds_of_passes(timed: Sequence[Timed], counts: Sequence[int], in_step: bool) -> list[list[float]]:
+    """For each update the seconds of its passes, of which there are `counts`: forward and backward together.
+    A forward pass of another kind has a `why` and is left out.
+
+    Where ranks are not in step, they wait in the backward part of an update's last pass, for all gradients.
+    Its seconds are therefore made from its forward part, by what backward parts took elsewhere."""
+    forward = [each.seconds for each in timed if each.event == "forward" and "why" not in each.extra]
+    backward = [each.seconds for each in timed if each.event == "backward"]
+    if not len(forward) == len(backward) == sum(counts):
+        raise ValueError(
+            f"{sum(counts)} passes were run, and {len(forward)} forward and {len(backward)} backward timed"
+        )
+    if not in_step:
+        last = {end - 1 for end, count in zip(accumulate(counts), counts, strict=True) if count}
+        others = [number for number in range(len(forward)) if number not in last]
+        spent = sum(forward[number] for number in others)
+        ratio = sum(backward[number] for number in others) / spent if spent > 0 else _BACKWARD
+        backward = [forward[n] * ratio if n in last else seconds for n, seconds in enumerate(backward)]
+    passes = iter([a + b for a, b in zip(forward, backward, strict=True)])
+    return [[next(passes) for _ in range(count)] for count in counts]
+
+
+def measured_by_all(
+    updates: Sequence[PlannedUpdate], own_seconds: Sequence[Sequence[float]]
+) -> list[list[float]]:
+    """For each update the seconds of all its passes, of the rank that took least. `own_seconds` are those of
+    this rank's passes, in the order of the plan; an idle pass after them, in which ranks meet, is in no plan
+    and left out. All ranks call it together."""
+    rank = dist.get_rank()
+    known = [torch.full((len(update.plan.passes),), torch.inf, dtype=torch.float64) for update in updates]
+    for update, own, found in zip(updates, own_seconds, known, strict=True):
+        for number, seconds in zip(pass_numbers(update.plan)[rank], own, strict=False):
+            found[number] = seconds
+    together = torch.cat(known)
+    if dist.get_world_size() > 1:
+        dist.all_reduce(together, op=dist.ReduceOp.MIN)
+    everywhere = iter(together.tolist())
+    return [[next(everywhere) for _ in found] for found in known]

@@ -1,0 +1,151 @@
+"""What passes cost, learned from what ranks measured."""
+
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+
+from rljob_runtime.parallel.cost_model import CostModel
+from rljob_runtime.parallel.hdp_plan import Plan, PlannedBatch, plan_hybrid
+from rljob_runtime.trainer.pass_costs import (
+    PassCosts,
+    PlannedUpdate,
+    measured_by_all,
+    pass_numbers,
+    seconds_of_passes,
+)
+from rljob_runtime.trainer.phases import Timed
+
+PRIOR = CostModel(per_pass=0.001, per_token=1e-6, per_square=1e-12, shared_pass=(0.0, 0.001))
+SLOW = CostModel(per_pass=0.01, per_token=1e-3, per_square=1e-7, shared_pass=(0.0, 0.05))
+
+
+def B(first: int, degree: int, *samples: int) -> PlannedBatch:
+    return PlannedBatch(first, degree, samples)
+
+
+SHARED = Plan(((B(0, 2, 0), B(0, 2, 1), B(0, 1, 2)), (B(0, 2, 0), B(0, 2, 1), B(1, 1, 3))), 0.0)
+"""Two ranks share two passes, and each has one of its own."""
+
+
+def seconds_by(model: CostModel, update: PlannedUpdate) -> list[float]:
+    return [model.seconds(update.lengths_of(batch), batch.degree) for batch in update.plan.passes]
+
+
+@pytest.mark.parametrize(
+    ("plan", "numbers"),
+    [
+        (SHARED, [[0, 1, 2], [0, 1, 3]]),
+        # Empty passes are alike, and stand in the order of their ranks all the same.
+        (Plan(((B(0, 1), B(0, 1)), (B(1, 1, 0), B(1, 1))), 0.0), [[0, 1], [2, 3]]),
+        (Plan(((), (B(1, 1, 0),)), 0.0), [[], [0]]),
+        (Plan(((B(0, 2, 0),), (B(0, 2, 0),), ()), 0.0), [[0], [0], []]),
+    ],
+)
+def test_where_the_passes_of_a_rank_stand_in_the_list_of_all(plan: Plan, numbers: list[list[int]]) -> None:
+    assert pass_numbers(plan) == numbers
+    for rank, found in enumerate(numbers):
+        assert [plan.passes[number] for number in found] == list(plan.ranks[rank])
+
+
+@pytest.mark.parametrize(
+    ("in_step", "seconds", "imbalance"),
+    [
+        # Rank 0 works 3 + 2 + 1 s, rank 1 3 + 2 + 4 s; the mean is 7.5 s.
+        (False, 9.0, 9.0 / 7.5),
+        # Each of the three rows takes as long as its slower half: 3 + 2 + 4.
+        (True, 9.0, 9.0 / 7.5),
+    ],
+)
+def test_the_slowest_rank_against_the_mean(in_step: bool, seconds: float, imbalance: float) -> None:
+    costs = PassCosts(PRIOR, 2, in_step)
+    found = costs.learn([PlannedUpdate(SHARED, [8, 8, 8, 8])], [[3.0, 2.0, 1.0, 4.0]])
+    assert (found.seconds, found.expected_seconds, found.r_squared) == (seconds, None, None)
+    assert found.imbalance == pytest.approx(imbalance)
+
+
+def test_rows_of_ranks_in_step_take_as_long_as_their_slowest() -> None:
+    plan = Plan(((B(0, 1, 0), B(0, 1, 1)), (B(1, 1, 2), B(1, 1, 3))), 0.0)
+    update = PlannedUpdate(plan, [8, 8, 8, 8])
+    assert PassCosts(PRIOR, 1, True).learn([update], [[4.0, 1.0, 1.0, 4.0]]).seconds == 8.0
+    assert PassCosts(PRIOR, 1, False).learn([update], [[4.0, 1.0, 1.0, 4.0]]).seconds == 5.0
+    both = PassCosts(PRIOR, 1, False).learn([update, update], [[4.0, 1.0, 1.0, 4.0], [1.0, 1.0, 4.0, 4.0]])
+    assert (both.seconds, both.imbalance) == (13.0, 13.0 / 10.0)
+
+
+def test_the_model_becomes_that_of_the_device_and_says_how_well_it_fits() -> None:
+    costs = PassCosts(PRIOR, 2, in_step=False)
+    lengths = [4000, 1500, 900, 700, 500, 300, 200, 100] * 4
+    for step in range(8):
+        update = PlannedUpdate(plan_hybrid(lengths, 2, 2048, costs.model), lengths)
+        measured = seconds_by(SLOW, update)
+        # The first step is one of compiling and warming up.
+        metrics = costs.learn([update], [[100 * each for each in measured] if step == 0 else measured])
+        if step == 0:
+            assert (costs.model, metrics.r_squared) == (PRIOR, None)
+    assert metrics.r_squared is not None and metrics.r_squared > 0.99
+    assert metrics.expected_seconds == pytest.approx(metrics.seconds, rel=0.05)
+    assert costs.model.seconds([1500]) == pytest.approx(SLOW.seconds([1500]), rel=0.1)
+
+
+def test_in_step_only_the_costliest_of_a_row_tells_its_cost() -> None:
+    """The short pass of a row took as long as the long one: it waited in it."""
+    costs = PassCosts(PRIOR, 1, in_step=True)
+    lengths = [n for i in range(40) for n in (500 + 50 * i, 50)]
+    plan = Plan(tuple(tuple(B(r, 1, i) for i in range(r, 80, 2)) for r in (0, 1)), 0.0)
+    slow = [SLOW.seconds([lengths[i]]) for i in range(0, 80, 2)]
+    for _ in range(2):
+        metrics = costs.learn([PlannedUpdate(plan, lengths)], [slow + slow])
+    assert metrics.r_squared is not None and metrics.r_squared > 0.99
+    assert costs.model.seconds([2000]) == pytest.approx(SLOW.seconds([2000]), rel=0.05)
+    assert costs.model.seconds([50]) < 0.2 * SLOW.seconds([2000])
+
+
+def test_a_step_in_which_nothing_was_trained() -> None:
+    update = PlannedUpdate(Plan(((), ()), 0.0), [])
+    metrics = PassCosts(PRIOR, 2, in_step=False).learn([update], [[]])
+    assert (metrics.seconds, metrics.imbalance) == (0.0, 1.0)
+
+
+def timed(*parts: tuple[str, float], **extra: Any) -> list[Timed]:
+    return [Timed(event, 0, seconds, extra) for event, seconds in parts]
+
+
+def test_passes_are_forward_and_backward_parts_of_training() -> None:
+    parts = [
+        *timed(("forward", 9.0), why="proximal"),
+        *timed(("reference_forward", 9.0), ("forward", 1.0), ("backward", 2.0), ("forward", 3.0)),
+        *timed(("backward", 4.0), ("optimizer", 9.0), ("forward", 5.0), ("backward", 6.0)),
+    ]
+    assert seconds_of_passes(parts, [2, 0, 1], in_step=True) == [[3.0, 7.0], [], [11.0]]
+
+
+def test_waiting_for_all_gradients_is_not_part_of_the_last_pass() -> None:
+    parts = timed(
+        ("forward", 1.0), ("backward", 3.0), ("forward", 2.0), ("backward", 99.0),
+        ("forward", 4.0), ("backward", 50.0),
+    )  # fmt: skip
+    # Elsewhere a backward part takes three times the forward one.
+    assert seconds_of_passes(parts, [2, 1], in_step=False) == [[4.0, 8.0], [16.0]]
+    assert seconds_of_passes(parts[:2], [1], in_step=False) == [[3.0]]
+
+
+def test_a_pass_that_was_not_timed_is_an_error() -> None:
+    with pytest.raises(ValueError, match="2 passes were run, and 1 forward and 1 backward timed"):
+        seconds_of_passes(timed(("forward", 1.0), ("backward", 2.0)), [2], in_step=True)
+
+
+def test_of_ranks_that_share_a_pass_the_one_that_waited_least_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank 0's part here, rank 1's by the reduction that two ranks would make."""
+    monkeypatch.setattr(dist, "get_rank", lambda: 0)
+    monkeypatch.setattr(dist, "get_world_size", lambda: 2)
+
+    def reduce(tensor: Any, op: Any) -> None:
+        assert op == dist.ReduceOp.MIN
+        other = tensor.new_tensor([2.5, 7.0, float("inf"), 4.0])
+        tensor.copy_(tensor.minimum(other))
+
+    monkeypatch.setattr(dist, "all_reduce", reduce)
+    update = PlannedUpdate(SHARED, [8, 8, 8, 8])
+    # The fourth is an idle pass.
+    assert measured_by_all([update], [[3.0, 2.0, 1.0, 9.0]]) == [[2.5, 2.0, 1.0, 4.0]]
