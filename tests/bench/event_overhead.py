@@ -64,12 +64,13 @@ def generate(model: Model, prompts: torch.Tensor, events: EventLog, step: int) -
             events.add(
                 "generate", step, began, seconds,
                 uid=uid, request=f"{uid}.{index}#{uid}",
-                tokens=RESPONSE_TOKENS, length=RESPONSE_TOKENS, finish="stop",
+                tokens=RESPONSE_TOKENS, length=RESPONSE_TOKENS, finish="stop", for_long=True,
             )  # fmt: skip
         for event in ("reward", "group_assembly", "put"):
             with events.span(event, step, uid=uid):
                 pass
         events.add("queue_wait", step, began, seconds, uid=uid)
+    events.add("division", step, began, seconds, engines=1, cut=64)
     for event in ("admission_wait", "idle", "weight_publish", "weight_pause", "weight_load", "weight_resume"):
         events.add(event, step, began, seconds)
     return tokens
@@ -92,7 +93,7 @@ def train(
         optimizer.zero_grad()
 
 
-EVENTS_OF_A_STEP = GROUPS * (5 + SAMPLES) + 6 + 2 + 2 * MICRO_BATCHES
+EVENTS_OF_A_STEP = GROUPS * (5 + SAMPLES) + 7 + 2 + 2 * MICRO_BATCHES
 
 
 def cost_per_event(folder: Path, count: int = 20_000) -> tuple[float, float]:

@@ -114,7 +114,8 @@ def best_sizes(
             f"{Sizes(1, 1, 0).accelerators(site.spec)} together"
         )
     best = _peak(splits, rate)
-    for sizes in splits[max(0, best - 1) : best + 2]:
+    # The best first: whoever gives up on the way has most of what matters.
+    for sizes in (splits[best], *splits[max(0, best - 1) : best], *splits[best + 1 : best + 2]):
         for heavy in _with_heavy(site.spec, sizes, accelerators):
             rate(heavy)
     return sorted(tried.values(), key=lambda sized: -sized.samples_per_second)

@@ -24,7 +24,7 @@ from rljob_runtime.simulate.workload import Workload
 from rljob_runtime.trace.forecast.measured_run import MeasuredRun
 from rljob_runtime.trace.forecast.workloads import recorded
 
-_RESPONSES = 6000
+_RESPONSES = 1200
 """Responses of a simulation, within `_STEPS`."""
 _STEPS = (4, 12)
 """Fewest and most steps of a simulation."""
@@ -107,7 +107,7 @@ class TimedSite(Site):
 
 
 def propose(
-    spec: Spec, measured: MeasuredRun, seconds: float = 6.0, now: Callable[[], float] = time.monotonic
+    spec: Spec, measured: MeasuredRun, seconds: float = 10.0, now: Callable[[], float] = time.monotonic
 ) -> Proposal | Unfinished | None:
     """What would have been faster; None where nothing is clearly faster, or the simulator is off for the run
     as it was. `seconds`: how long it may take."""
@@ -119,6 +119,9 @@ def propose(
     steps = max(_STEPS[0], min(_STEPS[1], _RESPONSES // each))
     site = TimedSite(spec, measured.assumptions, steps, Clock(now, began + _SEARCH * seconds))
     sizes, draw = Sizes.of(spec), recorded(measured.trace)
+    if not sizes.fast:
+        # A job of the heavy pool alone: the sizes that are tried all have fast engines.
+        return None
     accelerators = sizes.accelerators(spec)
     unfinished = Unfinished(accelerators)
     try:

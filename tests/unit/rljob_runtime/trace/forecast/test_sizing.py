@@ -106,6 +106,11 @@ def test_nothing_is_proposed_where_the_simulator_is_off(off: float) -> None:
     assert propose(of, measured(of, off=off), now=never()) is None
 
 
+def test_a_job_without_fast_engines_is_left_alone() -> None:
+    of = spec(4, 2)
+    assert propose(spec(4, 0, 2), measured(of), now=never()) is None
+
+
 def test_a_trainer_of_which_nothing_is_known_stays_as_it_is() -> None:
     of = spec(4, 2)
     found = propose(of, measured(of, knows_trainer=False), now=never())
