@@ -49,6 +49,11 @@ class VllmEngine(Model):
 
     enforce_eager: bool = False
     """Run without compiled graphs. Always so on CPUs."""
+    capture_sizes: list[int] | None = Field(default=None, min_length=1, max_length=512)
+    """Batch sizes, in tokens of a step, for which the engine captures graphs; a decode step computes the next
+    larger one, and above the largest the engine runs without a graph. Each takes memory, and time at the
+    engine's start. Default: chosen from maxRunningRequests, every size up to 16 and eight to each doubling
+    beyond; on Ascend vllm-ascend's. Of no effect on CPUs."""
     gpu_memory_utilization: float = Field(default=0.85, gt=0, le=1)
     """Part of an accelerator's memory that the engine takes."""
     kv_cache_gi_b: float = Field(default=1.0, gt=0, le=4096, alias="kvCacheGiB")
@@ -63,6 +68,28 @@ class VllmEngine(Model):
     additional_config: dict[str, Any] = Field(default_factory=dict)
     """Passed to the platform plug-in. vllm-ascend needs {"rl_config": {"enabled": true}} for weight updates;
     `accelerator: ascend` sets that."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            message="captureSizes must be ascending numbers from 1 to 65536",
+            cel="!has(self.captureSizes) || (self.captureSizes.isSorted()"
+            " && self.captureSizes.all(size, size >= 1 && size <= 65536))",
+            holds=lambda self: (
+                self.capture_sizes is None
+                or (
+                    self.capture_sizes == sorted(self.capture_sizes)
+                    and all(1 <= size <= 65536 for size in self.capture_sizes)
+                )
+            ),
+            fields=("captureSizes",),
+        ),
+        Rule(
+            message="captureSizes must be left out with enforceEager: no graph is captured then",
+            cel="!has(self.captureSizes) || !self.enforceEager",
+            holds=lambda self: self.capture_sizes is None or not self.enforce_eager,
+            fields=("captureSizes", "enforceEager"),
+        ),
+    )
 
 
 class TorchEngine(Model):

@@ -41,6 +41,7 @@ def job(changes: dict[str, Any] | None = None) -> dict[str, Any]:
 
 GOOD: dict[str, dict[str, Any]] = {
     "the minimal job": {},
+    "sizes of graphs": {"training.rollout.engine": {"vllm": {"captureSizes": [1, 2, 64]}}},
     "a mixture of experts": {"training.model.random": {"architecture": "qwen3_moe", "experts": {}}},
     "shard groups of several nodes": {
         "accelerator": "nvidia",
@@ -167,6 +168,16 @@ _PROBE: dict[str, Any] = {
 }
 
 BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
+    "sizes of graphs out of order": (
+        {"training.rollout.engine": {"vllm": {"captureSizes": [8, 4]}}},
+        "spec.training.rollout.engine.vllm.captureSizes",
+        "captureSizes must be ascending",
+    ),
+    "sizes of graphs without graphs": (
+        {"training.rollout.engine": {"vllm": {"captureSizes": [4, 8], "enforceEager": True}}},
+        "spec.training.rollout.engine.vllm.captureSizes",
+        "captureSizes must be left out with enforceEager",
+    ),
     "three chips of a module": (
         {"accelerator": "ascend", "acceleratorType": "module", "pools.trainer.acceleratorsPerWorker": 3},
         f"{_POOLS}.trainer.acceleratorsPerWorker",

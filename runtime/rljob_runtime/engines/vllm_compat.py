@@ -16,6 +16,7 @@ from rljob_runtime.engines.finished_texts import FinishedText
 from rljob_runtime.engines.protocol import PauseMode, Request, Sampling
 from rljob_runtime.engines.vllm_drafter import PROMPT_TOKENS, PROPOSER
 from rljob_runtime.engines.vllm_extension import HOST_VARIABLE
+from rljob_runtime.routing.gears import capture_sizes
 from rljob_runtime.weights.collective import Rendezvous
 from rljob_runtime.weights.contents import Shapes
 
@@ -102,6 +103,8 @@ def arguments(shape: VllmShape) -> dict[str, Any]:
             "model": PROPOSER,
             "num_speculative_tokens": options.speculation.draft_tokens,
         }
+    if (sizes := _capture_sizes(shape)) is not None:
+        chosen["compilation_config"] = {"cudagraph_capture_sizes": sizes}
     if cpu and shape.tensor_parallel == 1:
         # The model runs in the engine core's process. By its short name "uni" vLLM overrules it on CPUs, to
         # bind threads to cores in a worker process; here nothing is bound, and that process would cost
@@ -112,6 +115,18 @@ def arguments(shape: VllmShape) -> dict[str, Any]:
     else:
         chosen["gpu_memory_utilization"] = options.gpu_memory_utilization
     return chosen
+
+
+def _capture_sizes(shape: VllmShape) -> list[int] | None:
+    """Batch sizes with a graph; None: as the platform chooses."""
+    options = shape.options
+    if options.capture_sizes is not None:
+        return options.capture_sizes
+    # vllm-ascend fits the number of its graphs to what the device's streams can hold.
+    if options.enforce_eager or shape.accelerator == "ascend":
+        return None
+    drafts = 0 if options.speculation is None else options.speculation.draft_tokens
+    return list(capture_sizes(shape.max_running, drafts))
 
 
 class VllmCore:

@@ -39,7 +39,8 @@ class EngineCost(Model):
     seconds_per_prefill_token: float = Field(default=5e-5, ge=0, le=1)
     """For each token of a prompt, and of a response that goes on on another engine."""
     graphs: list[int] | None = Field(default=None, max_length=4096)
-    """Batch sizes with a captured graph, ascending. Default: those of vLLM, every 8 up to 512."""
+    """Batch sizes with a captured graph, ascending. Default: those of the job's engines
+    (rollout.engine.vllm.captureSizes)."""
     kv_tokens: int | None = Field(default=750_000, ge=1)
     """Tokens that the KV cache holds. null: as many as are needed."""
 

@@ -8,6 +8,7 @@ from rljob_api.routing import Routing
 from rljob_runtime.groups.staleness import Bound
 from rljob_runtime.routing.choose import policy_of
 from rljob_runtime.routing.cost import StepCost
+from rljob_runtime.routing.gears import capture_sizes
 from rljob_runtime.routing.requests import EngineShape
 from rljob_runtime.routing.router import Router
 from rljob_runtime.simulate.assumptions import Assumptions, EngineCost
@@ -16,8 +17,6 @@ from rljob_runtime.simulate.outcome import Outcome
 from rljob_runtime.simulate.physics import Physics
 from rljob_runtime.simulate.workload import LengthModel, ToolWaits, Workload
 
-_GRAPHS = (1, 2, 4, *range(8, 513, 8))
-"""The batch sizes that vLLM captures by default."""
 _SPEED_UP = 0.7
 """An engine on k times the accelerators is k to this power as fast: tensor parallelism shares the work and
 adds messages."""
@@ -109,14 +108,25 @@ class Site:
         """The engines, fast ones first."""
         pools, engines = self.spec.pools, self.assumptions.engines
         limit = self.spec.training.rollout.max_running_requests
-        fast = EngineShape("fast", limit, engines.fast.kv_tokens, step_cost(engines.fast))
+        gears = self._gears()
+        fast = EngineShape("fast", limit, engines.fast.kv_tokens, step_cost(engines.fast, gears))
         if engines.heavy is not None:
-            heavy = EngineShape("heavy", limit, engines.heavy.kv_tokens, step_cost(engines.heavy))
+            heavy = EngineShape("heavy", limit, engines.heavy.kv_tokens, step_cost(engines.heavy, gears))
         else:
             ratio = pools.heavy_rollout.accelerators_per_worker / pools.fast_rollout.accelerators_per_worker
             kv = None if fast.kv_tokens is None else int(fast.kv_tokens * ratio)
-            heavy = EngineShape("heavy", limit, kv, step_cost(engines.fast, ratio**_SPEED_UP))
+            heavy = EngineShape("heavy", limit, kv, step_cost(engines.fast, gears, ratio**_SPEED_UP))
         return [fast] * pools.fast_rollout.replicas + [heavy] * pools.heavy_rollout.replicas
+
+    def _gears(self) -> tuple[int, ...]:
+        """Batch sizes with a captured graph, as the job's engines have them."""
+        rollout = self.spec.training.rollout
+        vllm = rollout.engine.vllm
+        if vllm is not None and vllm.enforce_eager:
+            return ()
+        if vllm is not None and vllm.capture_sizes is not None:
+            return tuple(vllm.capture_sizes)
+        return capture_sizes(rollout.max_running_requests)
 
     def physics(self) -> Physics:
         """How the engines behave."""
@@ -154,14 +164,15 @@ class Site:
         return simulate_job(workload, self.shapes(), self.physics(), router, self.job())
 
 
-def step_cost(cost: EngineCost, speed: float = 1.0) -> StepCost:
-    """The same as a cost of `routing`, of an engine that is so many times as fast."""
+def step_cost(cost: EngineCost, gears: tuple[int, ...], speed: float = 1.0) -> StepCost:
+    """The same as a cost of `routing`, of an engine that is so many times as fast. `gears`: its batch sizes
+    with a captured graph, where `cost` does not say."""
     return StepCost(
         fixed=cost.fixed_seconds / speed,
         per_request=cost.seconds_per_request / speed,
         per_kv_token=cost.seconds_per_kv_token / speed,
         per_prefill_token=cost.seconds_per_prefill_token / speed,
-        gears=_GRAPHS if cost.graphs is None else tuple(cost.graphs),
+        gears=gears if cost.graphs is None else tuple(cost.graphs),
     )
 
 

@@ -9,6 +9,7 @@ import pytest
 from rljob_api.rollout import Speculation, VllmEngine
 from rljob_runtime.engines.protocol import Sampling
 from rljob_runtime.engines.vllm_compat import Accelerator, VllmShape, arguments, environment
+from rljob_runtime.routing.gears import capture_sizes
 
 SOCKETS = Path("/tmp/rljob-vllm-42")
 
@@ -43,6 +44,22 @@ def shape(accelerator: Accelerator = "cpu", tensor_parallel: int = 1, **options:
         ),
         (shape("nvidia", enforceEager=True), {"enforce_eager": True}),
         (shape("nvidia"), {"additional_config": {}, "distributed_executor_backend": None}),
+        (shape("nvidia"), {"compilation_config": {"cudagraph_capture_sizes": list(capture_sizes(64))}}),
+        (shape(), {"compilation_config": {"cudagraph_capture_sizes": list(capture_sizes(64))}}),
+        (
+            shape("nvidia", speculation=Speculation.model_validate({"ngram": {}, "draftTokens": 3})),
+            {"compilation_config": {"cudagraph_capture_sizes": list(capture_sizes(64, 3))}},
+        ),
+        (
+            shape("nvidia", captureSizes=[2, 9, 64]),
+            {"compilation_config": {"cudagraph_capture_sizes": [2, 9, 64]}},
+        ),
+        (shape("nvidia", enforceEager=True), {"compilation_config": None}),
+        (shape("ascend"), {"compilation_config": None}),
+        (
+            shape("ascend", captureSizes=[1, 8]),
+            {"compilation_config": {"cudagraph_capture_sizes": [1, 8]}},
+        ),
         (shape("nvidia", 4), {"tensor_parallel_size": 4}),
         (shape(tensor_parallel=2), {"tensor_parallel_size": 2, "distributed_executor_backend": None}),
         (shape("ascend"), {"additional_config": {"rl_config": {"enabled": True}}}),

@@ -6,6 +6,7 @@ import pytest
 
 from rljob_api import RLJob
 from rljob_runtime.groups.staleness import Bound
+from rljob_runtime.routing.gears import capture_sizes
 from rljob_runtime.simulate.assumptions import Assumptions
 from rljob_runtime.simulate.site import Site, Sizes, routed
 from rljob_runtime.simulate.workload import ToolWaits
@@ -47,6 +48,21 @@ def test_engines_are_those_of_the_pools() -> None:
 def test_heavy_engines_are_as_fast_ones_where_nothing_is_said() -> None:
     fast, heavy = site({"pools.heavyRollout.replicas": 1}).shapes()
     assert heavy == fast._replace(pool="heavy")
+
+
+@pytest.mark.parametrize(
+    ("engine", "gears"),
+    [
+        ({"vllm": {}}, capture_sizes(6)),
+        ({"torch": {}}, capture_sizes(6)),
+        ({"vllm": {"captureSizes": [2, 6]}}, (2, 6)),
+        ({"vllm": {"enforceEager": True}}, ()),
+    ],
+)
+def test_graphs_are_those_of_the_job_s_engines(engine: dict[str, Any], gears: tuple[int, ...]) -> None:
+    changes = {"training.rollout.engine": engine, "training.rollout.maxRunningRequests": 6}
+    assert site(changes).shapes()[0].cost.gears == gears
+    assert site(changes, ASSUMED).shapes()[0].cost.gears == (2, 4), "unless the assumptions say otherwise"
 
 
 def test_physics_is_what_is_assumed() -> None:
