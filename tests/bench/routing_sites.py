@@ -44,7 +44,9 @@ class Site:
     def shapes(self, heavy: int = 0) -> list[EngineShape]:
         """The engines, the last `heavy` of them in the heavy pool: equal hardware."""
         pools = ["fast"] * (self.engines - heavy) + ["heavy"] * heavy
-        return [EngineShape(pool, self.limit, self.kv_tokens, self.cost) for pool in pools]
+        cost = self.cost._replace(per_copied_token=self.physics.copied_token_seconds)
+        lockstep = self.physics.lockstep
+        return [EngineShape(pool, self.limit, self.kv_tokens, cost, lockstep) for pool in pools]
 
     def draw(self, seed: int) -> Workload:
         return self.lengths.draw(self.groups, self.samples, seed)

@@ -27,6 +27,7 @@ from rljob_runtime.routing.deadlines import Deadlines
 from rljob_runtime.routing.estimates import Estimates
 from rljob_runtime.routing.lengths import Lengths
 from rljob_runtime.routing.levelling import level
+from rljob_runtime.routing.lockstep import level_lockstep
 from rljob_runtime.routing.policy import Division, Entry, Expectation, Lane, Policy
 from rljob_runtime.routing.rebalance import into_pools
 from rljob_runtime.routing.requests import Move, RequestKey
@@ -227,13 +228,13 @@ class Adaptive(Policy):
         if self.roles.heavy_lends or self.roles.fast_lends or any(not engine.count for engine in members):
             # One pool is done long before the other: it takes over what runs there.
             pools = ([*pools[0], *fast],)
-        moves = [
-            move
-            for pool in pools
-            if len(pool) > 1
-            for move in level(pool, self.estimates.remaining, self.urgent)
-        ]
+        moves = [move for pool in pools if len(pool) > 1 for move in self._levelled(pool)]
         return [move._replace(reason="stolen") if self._crosses(move, book) else move for move in moves]
+
+    def _levelled(self, pool: Sequence[EngineState]) -> list[Move]:
+        if all(engine.shape.lockstep for engine in pool):
+            return level_lockstep(pool, self.estimates.remaining)
+        return level(pool, self.estimates.remaining, self.urgent)
 
     def _crosses(self, move: Move, book: Book) -> bool:
         """Whether a move is from an engine for long responses to another one, or the other way round."""

@@ -23,6 +23,14 @@ class StepCost(NamedTuple):
     """Seconds of prefill for each token of a prompt, or of a response that goes on on another engine."""
     gears: tuple[int, ...] = ()
     """Batch sizes for which a graph was captured, ascending; empty: a step takes the batch as it is."""
+    per_copied_token: float | None = None
+    """Seconds for each KV token of a request that comes from another engine; None: nothing is copied, and its
+    tokens are prefilled again."""
+
+    @property
+    def moved(self) -> float:
+        """Seconds for each KV token of a request that comes from another engine."""
+        return self.per_prefill_token if self.per_copied_token is None else self.per_copied_token
 
     def gear(self, running: int) -> int:
         """The batch size that a step with so many requests computes."""

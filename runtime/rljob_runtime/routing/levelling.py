@@ -1,8 +1,8 @@
 """Levelling: running requests move from the engine that will finish last to the one that will finish first,
 which is what is left to do when nothing waits any more.
 
-A move costs the prefill of prompt and tokens on the new engine; it is made only if it saves more than that,
-with a margin for what is not known.
+A move costs the prefill of prompt and tokens on the new engine, or their copy; it is made only if it saves
+more than that, with a margin for what is not known.
 
 What the next training step waits for, the urgent requests, goes first: from the engine that will have
 finished them last to the one whose steps are the shortest, as long as nothing ends later there than the last
@@ -111,7 +111,7 @@ class _Levels:
             moved = {key: own[key] for key in keys}
             if sum(load.kv_tokens + load.remaining for load in moved.values()) > free:
                 continue
-            cost = taker.shape.cost.per_prefill_token * sum(load.kv_tokens for load in moved.values())
+            cost = taker.shape.cost.moved * sum(load.kv_tokens for load in moved.values())
             left, there = {key: load for key, load in own.items() if key not in moved}, {**others, **moved}
             found = _Level(
                 keys,

@@ -118,4 +118,4 @@ def _longest_first(
 
 
 def _cost(request: RequestState, target: EngineState) -> float:
-    return request.kv_tokens * target.shape.cost.per_prefill_token
+    return request.kv_tokens * target.shape.cost.moved

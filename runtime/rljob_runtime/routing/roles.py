@@ -75,6 +75,9 @@ def decide_roles(
         split = split_pools(loads, [*map(capacity, heavy)], [*map(capacity, fast)])
         numbers = frozenset(engine.number for engine in heavy) if fast else frozenset()
         return Roles(split, numbers, True, full)
+    if all(engine.shape.lockstep for engine in fast):
+        # An engine that runs fewer takes its steps no sooner.
+        return Roles(pooled=False, full=full)
     split, numbers = _among_fast(before, fast, loads, sample, long)
     return Roles(split, numbers, False, full)
 

@@ -30,8 +30,15 @@ class Physics:
             if value is not None and value <= 0:
                 raise ValueError(f"{name} must be above 0 (found {value:g})")
 
-    def copy(self, tokens: int) -> float | None:
-        """Seconds for the KV of so many tokens to arrive; None: it is not copied."""
+    @property
+    def copied_token_seconds(self) -> float | None:
+        """Seconds to copy the KV of a token; None: it is not copied."""
         if self.copy_bytes_per_second is None:
             return None
-        return self.copy_seconds + tokens * self.kv_bytes_per_token / self.copy_bytes_per_second
+        return self.kv_bytes_per_token / self.copy_bytes_per_second
+
+    def copy(self, tokens: int) -> float | None:
+        """Seconds for the KV of so many tokens to arrive; None: it is not copied."""
+        if self.copied_token_seconds is None:
+            return None
+        return self.copy_seconds + tokens * self.copied_token_seconds

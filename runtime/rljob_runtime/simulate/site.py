@@ -108,15 +108,22 @@ class Site:
         """The engines, fast ones first."""
         pools, engines = self.spec.pools, self.assumptions.engines
         limit = self.spec.training.rollout.max_running_requests
-        gears = self._gears()
-        fast = EngineShape("fast", limit, engines.fast.kv_tokens, step_cost(engines.fast, gears))
+        ratio = pools.heavy_rollout.accelerators_per_worker / pools.fast_rollout.accelerators_per_worker
+        fast = EngineShape(
+            "fast", limit, engines.fast.kv_tokens, self._cost(engines.fast), lockstep=engines.lockstep
+        )
+        heavy = fast._replace(
+            pool="heavy",
+            kv_tokens=None if fast.kv_tokens is None else int(fast.kv_tokens * ratio),
+            cost=self._cost(engines.fast, ratio**_SPEED_UP),
+        )
         if engines.heavy is not None:
-            heavy = EngineShape("heavy", limit, engines.heavy.kv_tokens, step_cost(engines.heavy, gears))
-        else:
-            ratio = pools.heavy_rollout.accelerators_per_worker / pools.fast_rollout.accelerators_per_worker
-            kv = None if fast.kv_tokens is None else int(fast.kv_tokens * ratio)
-            heavy = EngineShape("heavy", limit, kv, step_cost(engines.fast, gears, ratio**_SPEED_UP))
+            heavy = heavy._replace(kv_tokens=engines.heavy.kv_tokens, cost=self._cost(engines.heavy))
         return [fast] * pools.fast_rollout.replicas + [heavy] * pools.heavy_rollout.replicas
+
+    def _cost(self, cost: EngineCost, speed: float = 1.0) -> StepCost:
+        copied = self.physics().copied_token_seconds
+        return step_cost(cost, self._gears(), speed)._replace(per_copied_token=copied)
 
     def _gears(self) -> tuple[int, ...]:
         """Batch sizes with a captured graph, as the job's engines have them."""
