@@ -226,6 +226,12 @@ SECTIONS = {
         "supported KubeRay; a simulated runtime knows which pods hold work. Goal: at least 200 each, no busy worker "
         "killed, no victim that KubeRay chose.",
     ),
+    "activation_memory": (
+        "Memory of activations",
+        "What a layer keeps of each token between forward and backward pass, by `model.activationCheckpointing`, in "
+        "bfloat16: a layer of Qwen3-1.7B's width (2048, MLP 6144), and a mixture of experts of that width of which each "
+        "token has 8 (of width 768). `full, in main memory` keeps what `full` does, elsewhere. The baseline is `none`.",
+    ),
     "event_overhead": (
         "Events",
         "Goal: below 1 % of the step's time. The baseline is the same step without events, in turn with it.",

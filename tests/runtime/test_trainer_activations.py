@@ -1,44 +1,20 @@
 """What is kept of the forward pass: less memory with the same gradients."""
 
-import gc
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from rljob_api.model import ActivationCheckpointing
 from rljob_runtime.trainer.model import load_policy
 from rljob_runtime.trainer.packing import pack
 from rljob_runtime.trainer.policy import Distribution
+from tests.support.runtime.live_memory import Made
 from tests.support.runtime.tiny_models import Family, tiny_model
 from tests.support.runtime.trainer_ranks import groups
 
 FAMILIES: tuple[Family, ...] = ("qwen3", "qwen3_moe")
-
-
-class Made(TorchDispatchMode):
-    """Knows the memory of every tensor that is made while it is on."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._found: dict[int, tuple[StorageWeakRef, int]] = {}
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = function(*args, **(kwargs or {}))
-        for each in tree_leaves(out):
-            if isinstance(each, torch.Tensor):
-                storage = each.untyped_storage()
-                self._found[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
-        return out
-
-    def alive(self) -> int:
-        """Bytes that are still there."""
-        gc.collect()
-        return sum(size for reference, size in self._found.values() if not reference.expired())
 
 
 def run(

@@ -31,6 +31,10 @@ KL = {"kl": {"coefficient": 0.1}}
 DENSE: dict[str, Any] = {"algorithm": KL, "schedule": {"promptsPerBatch": 3, "batchesPerStep": 2}}
 SELECTIVE: dict[str, Any] = {"policy": {"activationCheckpointing": "selective"}}
 BFLOAT16: dict[str, Any] = {"optimizer": {"stateFormat": "bfloat16"}}
+FULL: dict[str, Any] = {"policy": {"activationCheckpointing": "full"}}
+SHARED = {"maxTokensPerMicroBatch": 32, "contextParallel": {"hybrid": {}}}
+"""Long samples are shared by ranks."""
+SHARED_IN_PAIRS: dict[str, Any] = {"parallel": SHARED | PAIRS["parallel"]}
 MIXTURE = DENSE | EXPERTS
 
 
@@ -140,6 +144,11 @@ def all_work(rank: int, ranks: int, store: Path, site: Site) -> Trainings:
         "in main memory, pairs": do(7, DENSE | PAIRS, "dense", (0, 2), offload=True),
         "selective": do(8, DENSE | PAIRS | SELECTIVE, "dense", (0, 2)),
         "bfloat16": do(9, DENSE | PAIRS | BFLOAT16, "dense", (0, 2), end="bfloat16"),
+        "shared samples": do(10, DENSE | SHARED_IN_PAIRS | SELECTIVE, "dense", (0, 2)),
+        "shared samples, in main memory": do(
+            11, DENSE | SHARED_IN_PAIRS | FULL, "dense", (0, 2), offload=True
+        ),
+        "shared experts": do(12, MIXTURE | SHARED_IN_PAIRS, "mixture", (0, 2)),
         "all go on from pairs": do(5, DENSE, "dense", (2, 4), begin="pairs"),
     }
 
@@ -179,7 +188,18 @@ def assert_same(left: Trained, right: Trained) -> None:
         np.testing.assert_allclose(value, right.weights[name], atol=2e-5, err_msg=name)
 
 
-@pytest.mark.parametrize("name", ["pairs", "singles", "in main memory", "in main memory, pairs", "selective"])
+EXACT = (
+    "pairs",
+    "singles",
+    "in main memory",
+    "in main memory, pairs",
+    "selective",
+    "shared samples",
+    "shared samples, in main memory",
+)
+
+
+@pytest.mark.parametrize("name", EXACT)
 def test_groups_train_what_one_rank_trains(alone: Trainings, four: Trainings, name: str) -> None:
     assert_same(four[name], alone["dense"])
 
@@ -191,8 +211,9 @@ def test_each_group_holds_one_copy(alone: Trainings, four: Trainings) -> None:
     assert four["all go on from pairs"].held == pytest.approx(whole / 4, rel=0.05)
 
 
-def test_experts_are_sharded_like_all_else(alone: Trainings, four: Trainings) -> None:
-    assert_same(four["experts in pairs"], alone["mixture"])
+@pytest.mark.parametrize("name", ["experts in pairs", "shared experts"])
+def test_experts_are_sharded_like_all_else(alone: Trainings, four: Trainings, name: str) -> None:
+    assert_same(four[name], alone["mixture"])
 
 
 @pytest.mark.parametrize("name", ["pairs go on from all", "all go on from pairs"])

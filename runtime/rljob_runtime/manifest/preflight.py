@@ -5,6 +5,7 @@ not have run; every problem says what is asked, what is there, and what to chang
 """
 
 import importlib.util
+import math
 import os
 import re
 import shutil
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from rljob_api import RLJob
 from rljob_api.errors import Problem
+from rljob_runtime.manifest.trainer_memory import moments_bytes, state_bytes
 from rljob_runtime.site.sizes import amounts
 
 GIB = 2**30
@@ -26,16 +28,14 @@ _PROCESS_BYTES = {
     "reward": GIB // 20,
 }
 """Memory of a process before it holds weights: imported libraries."""
-_TRAINING_BYTES = 16
-"""Per parameter in the trainer: float32 weight, gradient and AdamW's two moments."""
 _CONTROL_GROUP = Path("/sys/fs/cgroup")
 """In a container this is its own group. Elsewhere it is the root group, which has no limit and none of the
 files that are read here."""
 _RECLAIMABLE = ("inactive_file", "active_file", "slab_reclaimable")
 """Entries of memory.stat, in bytes: caches that the kernel gives up before it refuses memory to a process.
 Files in shared memory are in none of them."""
-_CHECKPOINT_BYTES = 12
-"""Per parameter in a checkpoint: float32 weight and two moments."""
+_SAVED_WEIGHT_BYTES = 4
+"""Per parameter in a checkpoint, beside its moments: the float32 weight."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,8 @@ class Machine:
     """Whether vLLM is installed."""
     shared: bool = False
     """Whether workers may share a device."""
+    accelerator_memory: int | None = None
+    """Bytes of the smallest accelerator; None where that is not known."""
     read_only: str | None = None
     """The folder above the checkpoints that is there, if nothing can be written to its mount."""
 
@@ -66,6 +68,7 @@ def preflight(job: RLJob, parameters: int, machine: Machine) -> list[Problem]:
         *_accelerators(job, machine),
         *_workers(job, machine),
         *_memory(job, parameters, machine),
+        *_accelerator_memory(job, parameters, machine),
         *_shared_memory(job, parameters, machine),
         *_disk(job, parameters, machine),
     ]
@@ -79,6 +82,7 @@ def measure(job: RLJob, checkpoints: Path, shared: bool = False) -> Machine:
     return Machine(
         cores=len(os.sched_getaffinity(0)),  # those that this process may use
         accelerators=_count_accelerators(job.spec.accelerator),
+        accelerator_memory=_smallest_accelerator(job.spec.accelerator),
         memory=available_memory(Path("/proc/meminfo").read_text(), cgroup_room(_CONTROL_GROUP)),
         shm=shutil.disk_usage("/dev/shm").free if Path("/dev/shm").is_dir() else 0,
         disk=shutil.disk_usage(there).free,
@@ -119,6 +123,15 @@ def _count_accelerators(kind: str) -> int:
 
         return torch.cuda.device_count()
     return 0
+
+
+def _smallest_accelerator(kind: str) -> int | None:
+    if kind != "nvidia":
+        return None
+    import torch
+
+    devices = range(torch.cuda.device_count())
+    return min((torch.cuda.get_device_properties(each).total_memory for each in devices), default=None)
 
 
 _INSTALL_VLLM = {
@@ -189,14 +202,14 @@ def memory_needed(job: RLJob, parameters: int) -> int:
     engines = spec.pools.fast_rollout.replicas + spec.pools.heavy_rollout.replicas
     name, engine = spec.training.rollout.engine.chosen
     needed = (engines * _PROCESS_BYTES[name]) + spec.training.reward.workers * _PROCESS_BYTES["reward"]
-    ranks = spec.pools.trainer.replicas
+    state = state_bytes(job, parameters)
     # Elsewhere weights, KV cache and the trainer's state are in the accelerators' memory.
     if spec.accelerator == "cpu":
         kv_cache = int(engine.kv_cache_gi_b * GIB) if name == "vllm" else 0
-        needed += engines * (kv_cache + parameters * weight_bytes(job)) + parameters * _TRAINING_BYTES
-    else:
-        ranks *= spec.pools.trainer.accelerators_per_worker
-    return needed + ranks * _PROCESS_BYTES["trainer"]
+        needed += engines * (kv_cache + parameters * weight_bytes(job))
+    if spec.accelerator == "cpu" or state.in_main_memory:
+        needed += math.ceil(spec.trainer_ranks * state.kept)
+    return needed + spec.trainer_ranks * _PROCESS_BYTES["trainer"]
 
 
 def weight_bytes(job: RLJob) -> int:
@@ -212,6 +225,18 @@ def _memory(job: RLJob, parameters: int, machine: Machine) -> Iterator[Problem]:
             ("spec", "pools"),
             f"the job takes at least {takes} of memory, this machine has {has} free: "
             "lower replicas, rollout.engine.vllm.kvCacheGiB or the model's size",
+        )
+
+
+def _accelerator_memory(job: RLJob, parameters: int, machine: Machine) -> Iterator[Problem]:
+    needed = math.ceil(state_bytes(job, parameters).on_device)
+    if machine.accelerator_memory is not None and needed > machine.accelerator_memory:
+        takes, has = amounts(needed, machine.accelerator_memory)
+        yield Problem(
+            ("spec", "training", "parallel"),
+            f"weights, gradients and optimizer states take at least {takes} of each of the trainer's "
+            f"accelerators, which have {has}: raise pools.trainer, set optimizer.stateFormat: bfloat16 or "
+            "parallel.cpuOffload: true, or raise parallel.shardGroupSize where it is set",
         )
 
 
@@ -241,7 +266,7 @@ def _disk(job: RLJob, parameters: int, machine: Machine) -> Iterator[Problem]:
         )
         return
     keep = job.spec.training.checkpoint.keep
-    needed = (keep + 1) * parameters * _CHECKPOINT_BYTES
+    needed = (keep + 1) * parameters * (_SAVED_WEIGHT_BYTES + moments_bytes(job))
     if needed > machine.disk:
         takes, has = amounts(needed, machine.disk)
         yield Problem(

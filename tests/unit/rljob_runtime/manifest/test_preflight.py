@@ -77,6 +77,22 @@ TORCH = {"training.rollout.engine": {"torch": {}}}
             ],
         ),
         (NVIDIA, {"accelerators": 2}, MILLION, []),
+        (NVIDIA, {"accelerator_memory": 16 * GIB}, GIB, []),
+        (
+            NVIDIA,
+            {"accelerator_memory": 15 * GIB},
+            GIB,
+            [
+                "spec.training.parallel: weights, gradients and optimizer states take at least 16.0 GiB of "
+                "each of the trainer's accelerators, which have 15.0 GiB: raise pools.trainer"
+            ],
+        ),
+        (
+            {**NVIDIA, "training.parallel.cpuOffload": True},
+            {"accelerator_memory": 8 * GIB, "memory": 16 * GIB},
+            GIB,
+            ["spec.pools: the job takes at least 17.5 GiB of memory, this machine has 16.0 GiB free"],
+        ),
         ({"pools.fastRollout.replicas": 7}, {"cores": 2}, MILLION, []),
         (
             {"pools.fastRollout.replicas": 8},

@@ -1,0 +1,64 @@
+"""What the state of a job's model takes of a rank's memory. Pure.
+
+Activations and logits are not in it: they depend on the tokens of a micro-batch, and not on the parameters
+alone.
+"""
+
+from dataclasses import dataclass
+
+from rljob_api import RLJob
+
+_MASTER_BYTES = 4
+"""Of a parameter as it is trained, and of its gradient: float32."""
+_MOMENT_BYTES = {"float32": 4, "bfloat16": 2}
+_FORWARD_BYTES = {"float32": 4, "bfloat16": 2}
+
+
+@dataclass(frozen=True)
+class StateBytes:
+    """Bytes of one rank."""
+
+    weights: float
+    gradients: float
+    moments: float
+    reference: float
+    """The reference model's weights; 0 without a KL penalty."""
+    held: float
+    """What an update holds beside it where ranks share samples: all weights, and all gradients."""
+    in_main_memory: bool
+    """Whether all but what is held lies there, and not on the accelerator."""
+
+    @property
+    def kept(self) -> float:
+        """What lies there all the time, from the first update on."""
+        return self.weights + self.gradients + self.moments + self.reference
+
+    @property
+    def on_device(self) -> float:
+        """What an accelerator must have room for at least."""
+        if self.in_main_memory:
+            return self.held
+        # The rank's part of the gradients is made of all of them.
+        return self.kept - self.gradients + max(self.gradients, self.held)
+
+
+def moments_bytes(job: RLJob) -> int:
+    """Bytes of AdamW's two moments for one parameter."""
+    return 2 * _MOMENT_BYTES[job.spec.training.optimizer.state_format]
+
+
+def state_bytes(job: RLJob, parameters: int) -> StateBytes:
+    """What the state of a model with so many parameters takes of each rank."""
+    spec, training = job.spec, job.spec.training
+    ranks = spec.trainer_ranks
+    part = parameters / (training.parallel.shard_group_size or ranks)
+    forward = _FORWARD_BYTES[training.model.dtype]
+    shared = ranks > 1 and spec.context_parallel.none is None
+    return StateBytes(
+        weights=_MASTER_BYTES * part,
+        gradients=_MASTER_BYTES * part,
+        moments=moments_bytes(job) * part,
+        reference=forward * part if training.algorithm.kl is not None else 0.0,
+        held=(forward + _MASTER_BYTES) * parameters if shared else 0.0,
+        in_main_memory=training.parallel.cpu_offload,
+    )

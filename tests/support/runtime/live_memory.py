@@ -1,0 +1,39 @@
+"""How much memory of what was computed is still there."""
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+
+class Made(TorchDispatchMode):
+    """Knows the memory of every tensor that is made while it is on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._found: dict[int, tuple[StorageWeakRef, int]] = {}
+        self._outside: set[int] = set()
+        """Memory of what came from elsewhere, such as weights, of which views are made."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        for storage in _storages((args, kwargs)):
+            if storage._cdata not in self._found:
+                self._outside.add(storage._cdata)
+        out = function(*args, **(kwargs or {}))
+        for storage in _storages(out):
+            if storage._cdata not in self._outside:
+                self._found[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
+        return out
+
+    def alive(self) -> int:
+        """Bytes that are still there."""
+        gc.collect()
+        return sum(size for reference, size in self._found.values() if not reference.expired())
+
+
+def _storages(tree: Any) -> Iterator[torch.UntypedStorage]:
+    return (each.untyped_storage() for each in tree_leaves(tree) if isinstance(each, torch.Tensor))
