@@ -324,9 +324,13 @@ class Rollouter:
         except EngineDied as error:
             self.counts.moved_requests += 1
             # Of no token: those that it had here are lost.
-            self._generated(slot, began, 0, response, extra | {"left": "lost"})
+            self._generated(slot, began, 0, response, "abort", extra | {"left": "lost"})
             self.pool.lost(slot, str(error))
             return False
+        except asyncio.CancelledError:
+            # Its group is given up; the engine was busy with it all the same.
+            self._generated(slot, began, 0, response, "cancelled", extra)
+            raise
         response.extend(generation, slot.engine.name, slot.pool, self._events.clock())
         self.counts.generated(slot.pool, len(generation.tokens))
         if generation.finish == "abort" and len(generation.tokens) >= request.max_tokens:
@@ -335,7 +339,7 @@ class Rollouter:
         if response.finish == "abort":
             extra["left"] = self.pool.reason_left(slot, key)
             self.counts.continued_requests += 1
-        self._generated(slot, began, len(generation.tokens), response, extra)
+        self._generated(slot, began, len(generation.tokens), response, response.finish, extra)
         return response.finish != "abort"
 
     async def _submit(self, slot: EngineSlot, request: Request, key: RequestKey) -> Generation:
@@ -357,12 +361,18 @@ class Rollouter:
         return generation
 
     def _generated(
-        self, slot: EngineSlot, began: float, tokens: int, response: Response, extra: dict[str, Any]
+        self,
+        slot: EngineSlot,
+        began: float,
+        tokens: int,
+        response: Response,
+        finish: str,
+        extra: dict[str, Any],
     ) -> None:
-        """Record a stay on an engine, in which so many tokens were generated."""
+        """Record a stay on an engine, in which so many tokens were generated, and how it ended."""
         slot.events.add(
             "generate", self.pool.step, began, self._events.clock() - began, **extra, tokens=tokens,
-            length=len(response.tokens), finish="abort" if "left" in extra else response.finish,
+            length=len(response.tokens), finish=finish,
         )  # fmt: skip
 
 

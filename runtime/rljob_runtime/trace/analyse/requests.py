@@ -141,6 +141,9 @@ class RequestBook:
         name = response_of(identity) or f"{event.worker}@{event.start:.3f}"
         tokens, finish = int(extra.get("tokens", 0)), str(extra.get("finish", "stop"))
         attempts = self._open.pop(name, None) or []
+        if finish == "cancelled":
+            # Its group was given up; where it is generated again, that is another request.
+            return None
         left, for_long = str(extra.get("left", "")), bool(extra.get("for_long", False))
         attempts.append(
             Attempt(event.worker, event.start, event.duration, tokens, finish, event.pool, left, for_long)

@@ -143,3 +143,15 @@ def test_how_work_is_divided_is_recorded_until_the_end() -> None:
     job = run_virtual(main())
     (event,) = [event for event in job.events.noted if event[0] == "division"]
     assert event[1:] == (0.0, 30.0, {"engines": 1, "cut": 7})
+
+
+def test_the_time_that_an_engine_gave_to_a_group_that_is_given_up_is_recorded() -> None:
+    async def main() -> None:
+        async with WatchedRollout((1,), 1, length=10, prompts=1) as job:
+            await asyncio.sleep(4.5)
+            await job.rollouter.hold("trainer restarted")
+            (event,) = [event for event in job.events.noted if event[0] == "generate"]
+            assert event[1:3] == (0.0, 4.5)
+            assert (event[3]["finish"], event[3]["tokens"], "left" in event[3]) == ("cancelled", 0, False)
+
+    run_virtual(main())

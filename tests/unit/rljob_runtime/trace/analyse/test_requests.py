@@ -38,3 +38,11 @@ def test_only_the_slowest_are_kept() -> None:
     assert kept == pytest.approx(sorted(durations, reverse=True)[:SLOWEST])
     assert book.seconds.count == 500
     assert book.by_step[0].seconds.quantile(0.5) == pytest.approx(statistics.median(durations), rel=0.03)
+
+
+def test_a_response_whose_group_was_given_up_is_no_request_and_may_come_again() -> None:
+    book = RequestBook()
+    begun = [generated("7.2#0", 0.0, 2.0, "abort"), generated("7.2#1", 2.0, 5.0, "cancelled")]
+    assert book.add_step(0, begun) == [] and book.seconds.count == 0
+    (request,) = book.add_step(1, [generated("7.2#9", 20.0, 22.0)])
+    assert (request.start, request.seconds, len(request.attempts)) == (20.0, 2.0, 1)

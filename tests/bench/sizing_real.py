@@ -1,0 +1,137 @@
+"""What the report proposes on pool sizes, against what comes of it: a job runs with given sizes, the
+simulator proposes others from what that run measured, and the job runs again with those, on the same forced
+lengths.
+
+On CPUs all workers share the machine's cores, which the simulator does not know: there the first figure alone
+means something, and the proposal is taken as if each worker had a machine of its own.
+
+    python -m tests.bench.sizing_real [--gpus --trainer 2 --fast 2 --heavy 0]
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch  # noqa: F401 - so that `record` names the GPU
+import yaml
+
+from rljob_runtime.data.length_trace import FORMAT
+from rljob_runtime.manifest.load import read
+from rljob_runtime.simulate.site import Sizes
+from rljob_runtime.simulate.workload import LengthModel
+from rljob_runtime.trace.analyse.analysis import analyse_run
+from rljob_runtime.trace.forecast.measured_run import MeasuredRun, first_step, measured_rate, measured_run
+from rljob_runtime.trace.forecast.sizing import Proposal, propose
+from tests.bench.figures import Figure, record
+from tests.bench.routing_real import MODELS, SAMPLES, SEED
+
+
+def manifest(options: argparse.Namespace, sizes: Sizes) -> dict[str, Any]:
+    gpu = options.gpus
+    cap = 4096 if gpu else 512
+    engine: dict[str, Any] = {"gpuMemoryUtilization": 0.6} if gpu else {"kvCacheGiB": 0.3}
+    return {
+        "apiVersion": "rljob.dev/v1alpha1",
+        "kind": "RLJob",
+        "metadata": {"name": "sizing-real"},
+        "spec": {
+            "accelerator": "nvidia" if gpu else "cpu",
+            "pools": {
+                "trainer": {"replicas": sizes.trainer},
+                "fastRollout": {"replicas": sizes.fast},
+                "heavyRollout": {"replicas": sizes.heavy},
+            },
+            "training": {
+                "model": {"random": MODELS[gpu], **({"dtype": "bfloat16"} if gpu else {})},
+                "tokenizer": {"characters": {}},
+                "data": {
+                    "generated": {"task": "copy", "minLength": 8, "maxLength": 64, "letters": 26},
+                    "maxPromptTokens": 128,
+                },
+                "reward": {"function": "rljob_runtime.rewards.tasks:copy"},
+                "rollout": {
+                    "engine": {"vllm": engine}, "samplesPerPrompt": SAMPLES, "maxResponseTokens": cap,
+                    "maxRunningRequests": options.limit, "forcedLengths": "lengths.jsonl",
+                },
+                "optimizer": {"learningRate": 1e-6},
+                "schedule": {"totalSteps": options.steps, "promptsPerBatch": options.prompts},
+                "parallel": {"maxTokensPerMicroBatch": 4 * cap},
+                "checkpoint": {"everySteps": 1000},
+            },
+        },
+    }  # fmt: skip
+
+
+def run(folder: Path, options: argparse.Namespace, sizes: Sizes) -> Path:
+    """The folder of a run with these sizes."""
+    folder.mkdir(parents=True)
+    cap = 4096 if options.gpus else 512
+    model = LengthModel(cap * 0.15, cap, between=0.8, within=0.5, prompt_tokens=64)
+    drawn = model.draw(options.prompts * options.steps, SAMPLES, SEED).lengths
+    lines = [json.dumps({"format": FORMAT, "samples_per_prompt": SAMPLES, "max_response_tokens": cap})]
+    for (uid, index), tokens in np.ndenumerate(drawn):
+        lines.append(json.dumps({"uid": uid, "index": index, "response_tokens": int(tokens)}))
+    (folder / "lengths.jsonl").write_text("\n".join(lines) + "\n")
+    (folder / "job.yaml").write_text(yaml.safe_dump(manifest(options, sizes)))
+    command = [sys.executable, "-m", "rljob_runtime.cli", "run", str(folder / "job.yaml"), "--no-live"]
+    subprocess.run([*command, "--output", str(folder / "run")], check=True, timeout=options.seconds)
+    return folder / "run"
+
+
+def measure(folder: Path, options: argparse.Namespace) -> tuple[MeasuredRun | None, float]:
+    """What a run tells the simulator, and its samples per second."""
+    analysis = analyse_run(folder)
+    if not options.gpus:
+        for pool in analysis.pools:
+            for worker in pool.workers:
+                worker.host = worker.worker
+    rate = measured_rate(analysis, first_step(analysis))
+    assert rate is not None, "the run has too few steps"
+    return measured_run(folder, read(folder / "job.yaml").job.spec, analysis), rate
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--gpus", action="store_true", help="a worker on each GPU; else all on CPUs")
+    parser.add_argument("--trainer", type=int, default=1)
+    parser.add_argument("--fast", type=int, default=1)
+    parser.add_argument("--heavy", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=14)
+    parser.add_argument("--prompts", type=int, default=16)
+    parser.add_argument("--limit", type=int, default=64)
+    parser.add_argument("--seconds", type=float, default=500, help="most for each run")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    sizes = Sizes(options.trainer, options.fast, options.heavy)
+    with tempfile.TemporaryDirectory() as scratch:
+        first = run(Path(scratch) / "first", options, sizes)
+        measured, before = measure(first, options)
+        if measured is None:
+            raise SystemExit("the run does not suffice to fit costs")
+        # Time enough: what is measured is the proposal, not the search.
+        found = propose(read(first / "job.yaml").job.spec, measured, seconds=120.0)
+        print(found)
+        figures = [Figure(f"{_named(sizes)}: samples per second", before, "samples/s")]
+        if isinstance(found, Proposal):
+            _, after = measure(run(Path(scratch) / "then", options, found.then), options)
+            error = 100 * found.gain.deviation
+            figures += [
+                Figure(f"{_named(sizes)}: simulated", found.simulated, "samples/s", before),
+                Figure(f"{_named(found.then)}: gain, simulated (± {error:.1f})", 100 * found.gain.mean, "%"),
+                Figure(f"{_named(found.then)}: gain, measured", 100 * (after / before - 1), "%"),
+            ]
+    kind = "gpus" if options.gpus else "cpu"
+    record(f"sizing_real_{kind}", figures, **({"folder": options.out} if options.out else {}))
+
+
+def _named(sizes: Sizes) -> str:
+    return f"trainer {sizes.trainer}, fast {sizes.fast}, heavy {sizes.heavy}"
+
+
+if __name__ == "__main__":
+    main()
