@@ -113,7 +113,10 @@ def parser(chosen: str | None) -> argparse.ArgumentParser:
     )
     responses.add_argument("folder", type=Path, metavar="DIR", help="the run's folder")
     responses.add_argument(
-        "--step", type=int, metavar="N", help="the step (default: one in which many responses moved)"
+        "--step",
+        type=int,
+        metavar="N",
+        help="the step (default: the one with most moves, or the slowest)",
     )
     responses.set_defaults(command=_responses)
 

@@ -64,13 +64,16 @@ def extent(detail: StepDetail) -> tuple[float, float]:
 
 
 def most_moved(details: Sequence[StepDetail]) -> int | None:
-    """Of these steps the one in which most of the longest responses went on elsewhere; of equals the one in
-    the middle. None without any."""
+    """Of these steps the one in which most of the longest responses went on elsewhere; of equals the one with
+    the response that took longest. None without any."""
     if not details:
         return None
-    moved = [sum(len(request.attempts) > 1 for request in detail.requests) for detail in details]
-    middle = len(details) // 2
-    return details[max(range(len(details)), key=lambda at: (moved[at], -abs(at - middle)))].window.step
+
+    def interest(detail: StepDetail) -> tuple[int, float]:
+        longest = max((request.seconds for request in detail.requests), default=0.0)
+        return sum(len(request.attempts) > 1 for request in detail.requests), longest
+
+    return max(details, key=interest).window.step
 
 
 def path(attempts: list[Attempt]) -> str:

@@ -1,6 +1,7 @@
 """The report on routing by length: what stands in it, and that nothing is said that was not measured."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from rljob_runtime.trace.analyse.windows import Window
 from rljob_runtime.trace.report.charts import scatter_chart
 from rljob_runtime.trace.report.section_predictions import predictions
 from rljob_runtime.trace.report.section_routing import routing
-from rljob_runtime.trace.report.waterfall import REASONS, path, waterfall
+from rljob_runtime.trace.report.waterfall import REASONS, most_moved, path, waterfall
 from tests.support.runtime.synthetic_run import Job, write_run
 
 
@@ -95,6 +96,20 @@ def test_a_bar_is_cut_where_the_response_moved_and_says_why() -> None:
     # From 0.5 to 5 s: the first stay has a third of the width.
     assert re.search(r'class="f0" d="M0.0 6h333.3', page) and re.search(r'class="f1" d="M355.6 2h644.4', page)
     assert "begins 500 ms before the step" in page and "Thick bars" in page
+
+
+def test_the_step_that_is_shown_is_one_with_moves_or_the_slowest() -> None:
+    def step(number: int, *requests: Request) -> StepDetail:
+        return replace(detail(*requests), window=Window(number, 0.0, 9.0))
+
+    quick, slow = (
+        Request(0, "0.0", 0, [stay("fast-0", 1, 2)], 9),
+        Request(1, "1.0", 0, [stay("fast-0", 1, 8)], 9),
+    )
+    moved = Request(2, "2.0", 0, [stay("fast-0", 1, 2, "long"), stay("heavy-0", 2, 3)], 9)
+    assert most_moved([]) is None
+    assert most_moved([step(0), step(1, quick), step(2, quick, slow), step(3, quick)]) == 2
+    assert most_moved([step(0, slow), step(1, moved), step(2, quick, slow)]) == 1
 
 
 def test_the_figure_explains_only_what_is_in_it() -> None:
