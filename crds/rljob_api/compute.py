@@ -23,6 +23,11 @@ class Compute(Model):
     """Most memory that a trainer rank's logits take at a time, in MiB, in the number format of
     model.dtype. Where all logits of a forward pass fit, none is computed a second time for the backward
     pass."""
+    hold_weights: bool = False
+    """Gather the weights, and reduce the gradients over ranks, once for each optimizer update, and not in
+    every forward and backward pass of it: less is sent and converted where an update has several passes. It
+    takes each rank the memory of all weights in model.dtype, and of all gradients in float32. Where ranks
+    share samples (parallel.contextParallel) they do so in any case."""
     pause_garbage_collection: bool = True
     """Let Python look for unused objects between steps alone, and not while a step is trained."""
     bind_cores: bool = True

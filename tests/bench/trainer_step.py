@@ -137,6 +137,7 @@ def job(shape: Shape, on: frozenset[str], options: argparse.Namespace) -> RLJob:
             "logitsMiB": logits,
             "pauseGarbageCollection": "gc" in on,
             "bindCores": "cores" in on,
+            "holdWeights": "hold" in on,
         },
         "profiling": {"events": False, "entropy": "entropy" not in on},
     }
@@ -170,7 +171,7 @@ def free() -> None:
 @contextmanager
 def without(on: frozenset[str]) -> Iterator[None]:
     """What is off and has no field in the RLJob."""
-    from rljob_runtime.trainer import optim, phases, policy, step
+    from rljob_runtime.trainer import optim, phases, policy
 
     with ExitStack() as stack:
         if "logits" not in on:
@@ -195,15 +196,6 @@ def without(on: frozenset[str]) -> Iterator[None]:
                     optim.torch.optim, "AdamW", lambda *given, **more: adamw(*given, **more | {"fused": None})
                 )
             )
-        if "hold" in on:
-            made = step.StepRunner.__init__
-
-            def holding(self: Any, *given: Any, **more: Any) -> None:
-                made(self, *given, **more)
-                if self._held is None:
-                    self._held = step.HeldWeights(self._policy)
-
-            stack.enter_context(_replaced(step.StepRunner, "__init__", holding))
         yield
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from rljob_runtime.job_errors import TrainingDiverged
 from rljob_runtime.parallel.micro_batches import SampleTooLong
@@ -67,6 +68,71 @@ def test_any_number_of_ranks_and_micro_batches(tmp_path: Path, name: str) -> Non
     passes = [metrics.passes for metrics in ranks[0][0]]
     assert passes == [metrics.passes for metrics in ranks[1][0]]
     assert all(each.seconds > 0 and each.imbalance >= 1 for each in passes)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_weights_that_are_held_for_an_update(tmp_path: Path, dtype: str) -> None:
+    """With tied embeddings, whose gradient has two parts, and several passes in an update."""
+    tied = {"model": {"tieWordEmbeddings": True}, "policy": {"dtype": dtype}}
+    algorithm = ALGORITHMS["clip and kl"]
+    folder = model_folder(trainer_job(**tied), tmp_path / "model")
+    plain = settings(algorithm, 64, **tied)
+    held = settings(algorithm, 64, compute={"holdWeights": True}, **tied)
+    if dtype == "float32":
+        whole = train(0, 1, None, folder, plain)
+        assert_same(whole, on_ranks(2, train, folder, held)[0])
+        return
+    exact = train(0, 1, None, folder, settings(algorithm, 64, model={"tieWordEmbeddings": True}))
+    for found in (train(0, 1, None, folder, held), on_ranks(2, train, folder, held)[0]):
+        assert found[0][1].loss == pytest.approx(exact[0][1].loss, abs=0.03)
+        assert found[0][0].grad_norm == pytest.approx(exact[0][0].grad_norm, rel=0.05)
+        for name, value in exact[1].items():
+            np.testing.assert_allclose(found[1][name], value, atol=0.02, err_msg=name)
+
+
+class _Reads(TorchDispatchMode):
+    """Counts the operations that wait for a device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):  # type: ignore[no-untyped-def]
+        waits = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default,
+                 torch.ops.aten.repeat_interleave.Tensor, torch.ops.aten.masked_select.default)  # fmt: skip
+        self.count += function in waits
+        return function(*arguments, **(options or {}))
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_nothing_is_read_from_the_device_but_each_updates_norm(tmp_path: Path, name: str) -> None:
+    job = trainer_job(**settings(ALGORITHMS[name], 64))
+    with worker(job, model_folder(job, tmp_path / "model")) as trainer:
+        trainer.train_step(0, 0, groups(6, seed=0))
+        update = trainer._optimizer.adamw.step
+
+        def unseen() -> None:
+            # On a CPU AdamW reads its count of steps, which is in main memory in any case.
+            with _disable_current_modes():
+                update()
+
+        trainer._optimizer.adamw.step = unseen
+        with _Reads() as reads:
+            metrics = trainer.train_step(1, 1, groups(6, seed=1, version=1))
+    assert metrics.tokens > 2 * 2 * 64, "several micro-batches in each of two updates"
+    assert reads.count == 2
+
+
+def test_without_entropies_the_rest_is_the_same(tmp_path: Path) -> None:
+    folder = model_folder(trainer_job(), tmp_path / "model")
+    algorithm = ALGORITHMS["reinforce"]
+    plain = train(0, 1, None, folder, settings(algorithm, 64))
+    without, weights = train(0, 1, None, folder, settings(algorithm, 64, profiling={"entropy": False}))
+    assert [metrics.entropy for metrics in without] == [None, None]
+    assert [metrics.loss for metrics in without] == [metrics.loss for metrics in plain[0]]
+    assert all(np.array_equal(weights[name], value) for name, value in plain[1].items())
+    bonus = settings(ALGORITHMS["clip and kl"], 64, profiling={"entropy": False})
+    assert train(0, 1, None, folder, bonus, steps=1)[0][0].entropy > 0, "the bonus asks for them"
 
 
 def test_two_ranks_in_bfloat16_with_tied_embeddings_and_recomputation(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from rljob_runtime.trainer.attention import Layout
 from rljob_runtime.trainer.hdp_attention import ExchangedHeads, GatheredKeys, Method
 from rljob_runtime.trainer.hdp_collectives import gathered_copies
 from rljob_runtime.trainer.hdp_groups import Members
+from rljob_runtime.trainer.host_copy import indices_to_device
 from rljob_runtime.trainer.packing import Packed
 from rljob_runtime.trainer.segments import Segments
 
@@ -69,7 +70,7 @@ def shard(
     device = packed.input_ids.device
 
     def tensor(values: NDArray[Any]) -> Tensor:
-        return torch.from_numpy(values.astype(np.int64)).to(device)
+        return indices_to_device(values, device)
 
     sizes = np.asarray(lengths, dtype=np.int64)
     cut = zigzag(sizes, members.degree)
@@ -91,6 +92,7 @@ def shard(
         position_ids=packed.position_ids[:, own],
         predicting=tensor(places),
         targets=packed.targets[tensor(own_responses)],
+        responses=packed.responses,
         lengths=packed.lengths,
         layout=_layout(cut, members, how, device),
     )

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rljob_runtime.trainer.attention import LayOut, Layout
+from rljob_runtime.trainer.host_copy import indices_to_device
 from rljob_runtime.trainer.rectangles import Rectangles
 
 
@@ -29,19 +30,16 @@ class Packed:
     """Index of the token before each response token; shape (response tokens,), int64."""
     targets: Tensor
     """The response tokens; shape (response tokens,), int64."""
+    responses: Tensor
+    """Which sample each response token belongs to; shape (response tokens,), int64."""
     lengths: Tensor
-    """Length of each response; shape (samples,), int64."""
+    """Length of each response, in main memory; shape (samples,), int64."""
     layout: Layout
 
     @property
     def size(self) -> int:
         """Tokens of prompts and responses."""
         return self.input_ids.numel()
-
-    @property
-    def responses(self) -> Tensor:
-        """Which sample each response token belongs to; shape (response tokens,), int64."""
-        return torch.arange(len(self.lengths), device=self.lengths.device).repeat_interleave(self.lengths)
 
 
 def pack(
@@ -61,13 +59,15 @@ def pack(
     tokens = [part for pair in zip(prompts, responses, strict=True) for part in pair]
 
     def tensor(values: NDArray[Any]) -> Tensor:
-        return torch.from_numpy(values.astype(np.int64)).to(device)
+        return indices_to_device(values, device)
 
+    drawn = np.array([len(response) for response in responses])
     return Packed(
         input_ids=tensor(np.concatenate(tokens))[None],
         position_ids=tensor(np.concatenate([np.arange(length) for length in lengths]))[None],
         predicting=tensor(np.concatenate(predicting)),
         targets=tensor(np.concatenate(responses)),
-        lengths=tensor(np.array([len(response) for response in responses])),
+        responses=tensor(np.repeat(np.arange(len(drawn)), drawn)),
+        lengths=torch.from_numpy(drawn),
         layout=lay_out(lengths, device),
     )

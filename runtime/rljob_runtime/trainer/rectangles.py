@@ -13,6 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rljob_runtime.trainer.host_copy import indices_to_device
+
 _SHORT = 64
 """Samples of at most so many tokens share one rectangle, whatever their lengths."""
 
@@ -41,7 +43,7 @@ class Rectangles:
         starts = np.cumsum([0, *lengths[:-1]])
 
         def tensor(values: NDArray[Any]) -> Tensor:
-            return torch.from_numpy(values.astype(np.int64)).to(device)
+            return indices_to_device(values, device)
 
         rectangles = []
         kept = []

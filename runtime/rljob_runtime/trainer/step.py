@@ -24,6 +24,7 @@ from rljob_runtime.groups.staleness import Bound
 from rljob_runtime.job_errors import TrainingDiverged
 from rljob_runtime.parallel.hdp_plan import Plan
 from rljob_runtime.samples import Group
+from rljob_runtime.trainer.ahead import Ahead, one_thread
 from rljob_runtime.trainer.attention import LayOut
 from rljob_runtime.trainer.batch import Response, batches_of, describe
 from rljob_runtime.trainer.context_parallel import Sharing, agree, alone
@@ -44,7 +45,7 @@ from rljob_runtime.trainer.rectangles import Rectangles
 from rljob_runtime.trainer.share import Content, Key, share_contents
 from rljob_runtime.trainer.step_metrics import StepMetrics
 from rljob_runtime.trainer.tally import Tally, Totals
-from rljob_runtime.trainer.work import Batch, MicroBatchWork, WorkMaker, keys
+from rljob_runtime.trainer.work import Batch, Maker, MicroBatchWork, WorkMaker, keys
 
 
 class StepRunner:
@@ -77,8 +78,9 @@ class StepRunner:
         self._sharing = sharing
         self._costs = costs
         self._maker = WorkMaker(self._training.algorithm, lay_out, sharing, dist.get_rank(), device)
-        self._held = None if sharing is None else HeldWeights(policy)
-        self._held_reference = None if sharing is None or reference is None else HeldWeights(reference)
+        hold = sharing is not None or self._training.compute.hold_weights
+        self._held = HeldWeights(policy) if hold else None
+        self._held_reference = HeldWeights(reference) if hold and reference is not None else None
 
     def run(
         self, step: int, version: int, outlines: Sequence[GroupOutline], groups: Sequence[Group]
@@ -101,20 +103,24 @@ class StepRunner:
             for rank in range(dist.get_world_size())
         ]
         contents = share_contents(wanted, outlines, groups)
-        work = [self._prepare(batch, plan, contents) for batch, plan in zip(batches, plans, strict=True)]
-        self._score_before_updates(step, work)
         tally = Tally()
         learning_rate = 0.0
-        for batch in work:
-            learning_rate = self._optimizer.learning_rate
-            if batch:
-                self._update(step, batch, tally)
-            else:
-                self._optimizer.skip()
+        with one_thread(self._device) as thread:
+            makers = [
+                self._prepare(batch, plan, contents) for batch, plan in zip(batches, plans, strict=True)
+            ]
+            work = [Ahead(thread, each) for each in makers]
+            self._score_before_updates(step, work)
+            for batch in work:
+                learning_rate = self._optimizer.learning_rate
+                if batch:
+                    self._update(step, batch, tally)
+                else:
+                    self._optimizer.skip()
         totals = tally.totals()
         timed = self._phases.take()
         updates = [PlannedUpdate(plan, b.lengths) for b, plan in zip(batches, plans, strict=True)]
-        own = seconds_of_passes(timed, [len(each) for each in work], in_step=self._sharing is None)
+        own = seconds_of_passes(timed, [len(each) for each in work], in_step=self._held is None)
         passes = self._costs.learn(updates, measured_by_all(updates, own))
         described = describe(outlines, version, oldest) | {"passes": passes}
         metrics = _metrics(step, learning_rate, totals, described, seconds_by_event(timed))
@@ -130,13 +136,13 @@ class StepRunner:
             return self._sharing.planner(items)
         return alone(items, self._training.parallel.max_tokens_per_micro_batch, world_size)
 
-    def _prepare(self, batch: Batch, plan: Plan, contents: Mapping[Key, Content]) -> list[MicroBatchWork]:
+    def _prepare(self, batch: Batch, plan: Plan, contents: Mapping[Key, Content]) -> list[Maker]:
         planned = plan.ranks[dist.get_rank()]
-        work = self._maker.make(batch, planned, contents)
+        makers = self._maker.makers(batch, planned, contents)
         if self._sharing is not None and batch.responses and (not planned or planned[-1].degree > 1):
             # The gradients are reduced in a pass that each rank makes by itself (`HeldWeights`).
-            work.append(self._maker.idle())
-        return work
+            makers.append(self._maker.idle)
+        return makers
 
     @torch.no_grad()
     def _score_before_updates(self, step: int, work: Sequence[Sequence[MicroBatchWork]]) -> None:

@@ -85,4 +85,4 @@ class Tally:
             dist.all_reduce(largest, op=dist.ReduceOp.MAX)
         named = dict(zip((*_SUMS, *_COUNTS), sums.tolist(), strict=True))
         compared = named["parity_tokens"] > 0
-        return Totals(named, float(largest) if compared else None, self._updates, self._grad_norm)
+        return Totals(named, largest.tolist()[0] if compared else None, self._updates, self._grad_norm)

@@ -5,13 +5,17 @@ npu_fusion_attention.
 """
 
 import inspect
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from rljob_runtime.trainer.host_copy import to_device
 
 _MASK = 2048
 """Side of the causal mask that Ascend's kernel takes for samples of any length."""
@@ -31,8 +35,8 @@ class Varlen:
     @classmethod
     def of(cls, lengths: Sequence[int], device: torch.device) -> "Varlen":
         """The layout of samples of these lengths, one after the other."""
-        ends = torch.tensor([0, *lengths]).cumsum(0).to(torch.int32)
-        return cls(ends.to(device), max(lengths))
+        ends = np.cumsum([0, *lengths], dtype=np.int32)
+        return cls(to_device(ends, device), max(lengths))
 
     def attend(
         self,
@@ -67,7 +71,7 @@ class AscendVarlen:
     @classmethod
     def of(cls, lengths: Sequence[int], device: torch.device) -> "AscendVarlen":
         """The layout of samples of these lengths, one after the other."""
-        return cls(tuple(torch.tensor(lengths).cumsum(0).tolist()))
+        return cls(tuple(itertools.accumulate(lengths)))
 
     def attend(
         self,

@@ -3,8 +3,10 @@
 Guarantees: a rank needs the tokens of the responses in its own plan alone; nothing is read from the device.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -16,6 +18,7 @@ from rljob_runtime.trainer.attention import LayOut
 from rljob_runtime.trainer.batch import Response
 from rljob_runtime.trainer.context_parallel import Sharing
 from rljob_runtime.trainer.hdp_shard import Shard, shard
+from rljob_runtime.trainer.host_copy import to_device
 from rljob_runtime.trainer.log_probs import Entropy, Scores
 from rljob_runtime.trainer.loss import token_weights
 from rljob_runtime.trainer.packing import Packed, pack
@@ -75,6 +78,9 @@ class Batch:
         return [response.item.tokens for response in self.responses]
 
 
+Maker: TypeAlias = Callable[[], MicroBatchWork]
+
+
 class WorkMaker:
     """Makes a rank's work."""
 
@@ -93,11 +99,11 @@ class WorkMaker:
         self._rank = rank
         self._device = device
 
-    def make(
+    def makers(
         self, batch: Batch, planned: Sequence[PlannedBatch], contents: Mapping[Key, Content]
-    ) -> list[MicroBatchWork]:
-        """The work of this rank's part of a plan."""
-        return [self._pack(batch, each, contents) if each.samples else self.idle() for each in planned]
+    ) -> list[Maker]:
+        """What makes the work of this rank's part of a plan, one by one; any thread may call them."""
+        return [partial(self._pack, batch, each, contents) if each.samples else self.idle for each in planned]
 
     def idle(self) -> MicroBatchWork:
         """The least that a rank can put through the model, to take part: a token predicts another, and counts
@@ -121,21 +127,20 @@ class WorkMaker:
             self._device,
             self._lay_out,
         )
-        # Copied, for decoded arrays are views of the frame that came, and torch wants memory that can be
-        # written to.
-        engine = torch.cat([torch.from_numpy(each.log_probs[start:].copy()) for each, start in pairs])
-        advantages = torch.tensor([member.advantage for member in members], device=self._device)
-        current = torch.cat([torch.from_numpy(each.drawn_with(batch.current_version)) for each in members])
+        engine = np.concatenate([each.log_probs[start:] for each, start in pairs])
+        advantages = np.array([member.advantage for member in members], dtype=np.float32)
+        current = np.concatenate([each.drawn_with(batch.current_version) for each in members])
         tokens = sum(response.length for response in batch.responses)
+        weights = token_weights(self._algorithm.aggregation, packed.lengths, tokens, len(batch.responses))
         part = self._shard(packed, members, planned.degree)
         return MicroBatchWork(
             packed=packed if part is None else part.local,
             shard=part,
             responses=packed.responses,
-            engine=engine.to(self._device),
-            advantages=advantages[packed.responses],
-            weights=token_weights(self._algorithm.aggregation, packed.lengths, tokens, len(batch.responses)),
-            current=current.to(self._device),
+            engine=to_device(engine, self._device),
+            advantages=to_device(np.repeat(advantages, packed.lengths), self._device),
+            weights=to_device(weights.numpy(), self._device),
+            current=to_device(current, self._device),
             tokens=packed.size,
             counts=planned.first == self._rank,
         )
