@@ -229,18 +229,19 @@ class Adaptive(Policy):
             # One pool is done long before the other: it takes over what runs there.
             pools = ([*pools[0], *fast],)
         moves = [move for pool in pools if len(pool) > 1 for move in self._levelled(pool)]
-        return [move._replace(reason="stolen") if self._crosses(move, book) else move for move in moves]
+        return [self._crossing(move, book) for move in moves]
 
     def _levelled(self, pool: Sequence[EngineState]) -> list[Move]:
         if all(engine.shape.lockstep for engine in pool):
             return level_lockstep(pool, self.estimates.remaining)
         return level(pool, self.estimates.remaining, self.urgent)
 
-    def _crosses(self, move: Move, book: Book) -> bool:
-        """Whether a move is from an engine for long responses to another one, or the other way round."""
+    def _crossing(self, move: Move, book: Book) -> Move:
+        """The same move; one that levels engines for long responses with others steals."""
         source = book.request(move.request).engine
         assert source is not None
-        return (source.number in self.roles.heavy) != (move.engine in self.roles.heavy)
+        crosses = (source.number in self.roles.heavy) != (move.engine in self.roles.heavy)
+        return move._replace(reason="stolen") if crosses and move.reason == "levelled" else move
 
     def _window(self, engines: Sequence[EngineState]) -> Sequence[EngineState]:
         """The engines that this plan moves requests from and between. Windows overlap, so that in time all

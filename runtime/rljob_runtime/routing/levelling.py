@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from rljob_runtime.routing.book import EngineState
 from rljob_runtime.routing.drain import Load, drain_seconds
 from rljob_runtime.routing.rebalance import Remaining, capacity, is_urgent, movable
-from rljob_runtime.routing.requests import Move, RequestKey
+from rljob_runtime.routing.requests import Move, MoveReason, RequestKey
 
 _LEVEL_GAIN = 0.05
 """Least part of the time until all have finished that a levelling move saves, beyond its cost."""
@@ -76,7 +76,8 @@ class _Levels:
             for key in found.keys:
                 self._loads[taker.number][key] = self._loads[donor.number].pop(key)
             self._prefill[taker.number] += found.prefill
-            self.moves += [Move(key, taker.number, reason="levelled") for key in found.keys]
+            reason: MoveReason = "urgent" if until_urgent else "levelled"
+            self.moves += [Move(key, taker.number, reason=reason) for key in found.keys]
 
     def _step(self, engine: EngineState) -> tuple[float, int]:
         loads = self._loads[engine.number].values()

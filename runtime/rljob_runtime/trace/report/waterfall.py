@@ -16,6 +16,7 @@ from rljob_runtime.trace.report.markup import legend, seconds
 REASONS = {
     "long": "turned out to be long, and went to the engines for long responses",
     "tripped": "had more tokens than the fast pool lets it have",
+    "urgent": "the next training step waited for it, and another engine finished it sooner",
     "levelled": "its engine would have finished last, and another one of the same kind first",
     "stolen": "engines of the other kind had room, and would have finished first",
     "drained": "its engine left the pool",

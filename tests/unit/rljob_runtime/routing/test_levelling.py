@@ -138,7 +138,7 @@ def test_an_urgent_request_goes_to_the_engine_with_the_shortest_steps() -> None:
     """All have ended at the same time with and without the move: levelling alone leaves it where it is."""
     site = Engines([[2000, 4000, 4000], [4000, 10]], cost=SLOW, deadlines={0: 4})
     site.engines[1].shape = site.engines[1].shape._replace(cost=FAST)
-    assert levelled(site, 4)[0] == Move(key(0), 1, reason="levelled")
+    assert levelled(site, 4)[0] == Move(key(0), 1, reason="urgent")
     before, after = (max(ends(site, moves, urgent=4).values()) for moves in ([], levelled(site, 4)))
     assert after < 0.6 * before
 
@@ -153,7 +153,7 @@ def test_not_where_something_else_would_end_last_of_all_for_it(left: int, moves:
 def test_a_single_one_moves_to_a_faster_engine() -> None:
     site = Engines([[4000, 10], []], cost=SLOW, deadlines={0: 4})
     site.engines[1].shape = site.engines[1].shape._replace(cost=FAST)
-    assert levelled(site, 4) == [Move(key(0), 1, reason="levelled")]
+    assert levelled(site, 4) == [Move(key(0), 1, reason="urgent")]
 
 
 @pytest.mark.parametrize("prefill", [0.0, 0.1])
