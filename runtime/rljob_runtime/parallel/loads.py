@@ -4,6 +4,7 @@ A *bin* is whatever items are dealt to: a rank, a micro-batch, an update. Which 
 `bin_of` of shape (items,), int64.
 """
 
+import math
 from typing import TypeAlias
 
 import numpy as np
@@ -42,9 +43,10 @@ def whole(costs: ArrayLike) -> Ints:
     largest = float(values.max())
     if largest == 0:
         return np.zeros(len(values), np.int64)
-    # By the largest first: the total of huge costs may be infinite.
+    # By the largest first: the total of huge costs may be infinite. `fsum` is exact, so that processors that
+    # add in another order give the same integers.
     shares = values.astype(np.float64) / largest
-    return np.floor(shares * (_SCALED / float(shares.sum()))).astype(np.int64)
+    return np.floor(shares * (_SCALED / math.fsum(shares.tolist()))).astype(np.int64)
 
 
 def loads_of(bin_of: Ints, costs: Ints, bins: int) -> Ints:

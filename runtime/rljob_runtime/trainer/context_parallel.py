@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -15,6 +16,7 @@ from rljob_api.context_parallel import ContextParallel
 from rljob_api.job import Spec
 from rljob_runtime.devices import Devices
 from rljob_runtime.job_errors import UnsupportedModel
+from rljob_runtime.parallel.cost_model import CostModel
 from rljob_runtime.parallel.hdp_plan import Plan, PlannedBatch, plan_hybrid, plan_static
 from rljob_runtime.parallel.micro_batches import Item, SampleTooLong, plan_micro_batches
 from rljob_runtime.trainer.attention_choice import AttentionChoice, Heads
@@ -69,10 +71,11 @@ def share_samples(
     )
 
 
-def alone(items: Sequence[Item], cap: int, world_size: int) -> Plan:
+def alone(items: Sequence[Item], cap: int, world_size: int, cost: CostModel) -> Plan:
     """The plan where no sample is shared: equally many micro-batches for every rank, of which some may be
     empty. Raises `SampleTooLong`."""
-    shares = plan_micro_batches(items, cap, world_size)
+    seconds = cost.sample_seconds(np.array([item.tokens for item in items], dtype=np.int64), 1)
+    shares = plan_micro_batches(items, cap, world_size, seconds, cost.pass_seconds(1))
     return Plan(
         tuple(tuple(PlannedBatch(rank, 1, each) for each in share) for rank, share in enumerate(shares)), 0.0
     )

@@ -42,13 +42,15 @@ class PassCosts:
     def __init__(self, prior: CostModel, largest_degree: int, in_step: bool) -> None:
         """`in_step`: ranks wait for each other in every pass, since weights are gathered in it; otherwise
         only for passes that they share, and at an update's end."""
+        self.prior = prior
+        """What was expected before anything was measured."""
         self._fit = OnlineFit(prior, largest_degree)
         self._in_step = in_step
         self._steps = 0
 
     @property
     def model(self) -> CostModel:
-        """What plans are made with."""
+        """What plans of shared samples are made with."""
         return self._fit.model
 
     def learn(self, updates: Sequence[PlannedUpdate], measured: Sequence[Sequence[float]]) -> PassMetrics:

@@ -134,7 +134,9 @@ class StepRunner:
         items = [response.item for response in batch]
         if self._sharing is not None:
             return self._sharing.planner(items)
-        return alone(items, self._training.parallel.max_tokens_per_micro_batch, world_size)
+        # By the prior: what was measured differs from run to run, and so would the sums of gradients.
+        cap = self._training.parallel.max_tokens_per_micro_batch
+        return alone(items, cap, world_size, self._costs.prior)
 
     def _prepare(self, batch: Batch, plan: Plan, contents: Mapping[Key, Content]) -> list[Maker]:
         planned = plan.ranks[dist.get_rank()]

@@ -6,8 +6,10 @@ import pytest
 from rljob_api import RLJob
 from rljob_api.context_parallel import ContextParallel
 from rljob_runtime.job_errors import UnsupportedModel
+from rljob_runtime.parallel.cost_model import CostModel
+from rljob_runtime.parallel.micro_batches import Item
 from rljob_runtime.trainer.attention_choice import Heads
-from rljob_runtime.trainer.context_parallel import attention
+from rljob_runtime.trainer.context_parallel import alone, attention
 from tests.support.jobs import job
 
 
@@ -78,3 +80,11 @@ def test_attention_as_asked(kind: str) -> None:
 def test_attention_by_itself() -> None:
     of = attention(asked(hybrid={}), 8, Heads(32, 8, 128), PLAIN)
     assert [of(degree) for degree in (2, 4, 8)] == ["allGather", "ulysses", "ulysses"]
+
+
+def test_ranks_that_wait_for_each_other_have_passes_of_like_cost() -> None:
+    """All passes have four tokens; those with one sample take twice as long as those with two."""
+    items = [Item(0, index, tokens) for index, tokens in enumerate([4, 2, 2, 4, 2, 2])]
+    plan = alone(items, 4, 2, CostModel(per_pass=0.0, per_token=0.0, per_square=1.0))
+    assert [[each.samples for each in rank] for rank in plan.ranks] == [[(0,), (1, 4)], [(3,), (2, 5)]]
+    assert {(each.first, each.degree) for each in plan.passes} == {(0, 1), (1, 1)}
