@@ -192,6 +192,7 @@ def _type_schema(annotation: Any, metadata: list[Any]) -> Schema:
     raise TypeError(f"the CRD has no form for {annotation}")
 
 
+# The one form of `anyOf` that Kubernetes allows in a structural schema.
 _QUANTITY: Schema = {
     "anyOf": [{"type": "integer"}, {"type": "string"}],
     "x-kubernetes-int-or-string": True,

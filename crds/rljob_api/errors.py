@@ -79,6 +79,7 @@ def _explain(details: ErrorDetails, model: type[BaseModel]) -> Iterator[Problem]
         yield Problem(path, _missing(model, path))
     elif kind == "literal_error":
         allowed = _literals(model, path)
+        # Where one value is allowed the message names it already.
         suggestion = (
             nearest(str(details["input"]), [str(value) for value in allowed]) if allowed[1:] else None
         )
@@ -161,6 +162,7 @@ def _show(value: Any) -> str:
         return "a list"
     if value is None:
         return "nothing"
+    # As YAML writes it: true, and not True.
     text = (
         repr(value)
         if isinstance(value, str)

@@ -29,6 +29,7 @@ Schema = Mapping[str, Any]
 _PATH = f"/openapi/v3/apis/{RLJOBS.api_version}"
 _TIMEOUT_SECONDS = 30.0
 _NAMED = 5
+"""Most missing fields that the message names."""
 
 
 class Definition:
@@ -64,6 +65,7 @@ class Definition:
             try:
                 self._judge(await self._served())
                 wait = self._wait_seconds if self.trouble else self._recheck_seconds
+            # Not a warning: the informers tell of a server that is away.
             except Unreachable as error:
                 log.debug("%s; the definition of RLJobs is looked at again", error)
             except ApiError as error:

@@ -73,6 +73,7 @@ class JobStore:
         metadata = item["metadata"]
         ref, version = (metadata["namespace"], metadata["name"]), metadata["resourceVersion"]
         known = self._entries.get(ref)
+        # Versions of one type are numbers that grow; a watch that begins anew may bring older ones.
         if known is not None and known.job.uid == metadata["uid"] and int(version) <= int(known.version):
             return
         try:

@@ -23,6 +23,7 @@ _POOL_OF = {group: pool for pool, group in GROUPS.items()}
 _ROLES: tuple[Role, ...] = get_args(Role)
 _PHASES = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
 _STARTING = ("PodInitializing", "ContainerCreating", "")
+"""Why a container waits that only takes its time: nothing that a person could do anything about."""
 _MAIN = (HEAD_CONTAINER, WORKER_CONTAINER)
 _DISRUPTIONS = ("Evicted", "NodeLost", "Preempting", "Shutdown", "NodeShutdown", "Terminated", "NodeAffinity")
 """`status.reason` of a pod that the cluster ended, not its own containers."""
@@ -100,6 +101,7 @@ def pod(item: PodItem) -> Pod:
         deletion_grace=metadata.deletion_grace_period_seconds or 0,
         node=item.spec.node_name,
         unschedulable=scheduled.message if scheduled is not None and unschedulable else None,
+        # Init containers first: the others wait for them.
         waiting=_waiting([*status.init_container_statuses, *status.container_statuses]) or _failed_init(item),
         disrupted=_disrupted(item),
         driver=_end(status.container_statuses, (DRIVER_CONTAINER,)),
@@ -146,6 +148,7 @@ def _provisioned(item: RayClusterItem) -> datetime | None:
         if condition.get("type") == "RayClusterProvisioned" and condition.get("status") == "True":
             try:
                 return moment(str(condition.get("lastTransitionTime")))
+            # KubeRay's time, not ours: one that cannot be read must not hold up the job.
             except (ValueError, OverflowError):
                 return None
     return None

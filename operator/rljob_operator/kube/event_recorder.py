@@ -206,7 +206,8 @@ class EventRecorder:
 
     def _name(self, about: ObjectReference) -> str:
         suffix = f".{self._random.getrandbits(64):016x}"
-        # Random: several replicas and processes tell of the same object.
+        # Random: several replicas and processes tell of the same object. What is cut off must not leave a dot
+        # or a dash before the suffix's dot: no name may have that.
         return about.name[: _LONGEST_NAME - len(suffix)].rstrip(".-") + suffix
 
     def _now(self) -> str:

@@ -138,6 +138,7 @@ class LeaderElection:
                 level = logging.DEBUG if str(error) == said else logging.WARNING
                 said = str(error)
                 _log.log(level, "%s; the lease is tried again", error)
+            # Spread, for replicas that found the lease free together would try together again.
             await asyncio.sleep(self._timing.retry * (0.5 + self._random.random()))
 
     async def _take_if_free(self) -> LeaseRecord | None:
@@ -198,6 +199,7 @@ class LeaderElection:
                 fence.extend(sent + self._timing.renew_deadline)
                 outcome = "done"
             except Conflict:
+                # Perhaps somebody edited it and left the holder: then it is renewed from there.
                 record = await self._reread(fence) or record
             except NotFound:
                 fence.close("it was deleted")

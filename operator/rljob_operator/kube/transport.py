@@ -82,6 +82,7 @@ class Transport:
         self._session = aiohttp.ClientSession(
             # No limit of connections: a lease must be renewed however many requests are under way.
             connector=aiohttp.TCPConnector(limit=0, ssl=tls or False, socket_factory=_resetting_socket),
+            # The cookie of a load balancer would keep all requests at one API server.
             cookie_jar=aiohttp.DummyCookieJar(),
             headers=self._headers,
         )
@@ -152,6 +153,7 @@ class Transport:
     async def _lines(self, call: Call, content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
         begun: list[bytes] = []
         try:
+            # Not by lines: aiohttp refuses lines that are shorter than many an object.
             async for chunk in content.iter_any():
                 # A chunk may end within a line, and may hold many lines.
                 first, *others = chunk.split(b"\n")

@@ -92,6 +92,7 @@ def phase(status: Status) -> Phase:
         return "Failed"
     if holds(status, "Suspended"):
         return "Suspended"
+    # Before Running, which is True while the runtime writes its checkpoint.
     if reason(status, "Suspended") in ("Suspending", "SuspendTimedOut"):
         return "Suspending"
     if holds(status, "Running"):

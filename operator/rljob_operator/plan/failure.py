@@ -179,6 +179,7 @@ def _fate(pod: Pod) -> str:
 
 
 def _words(end: ContainerEnd) -> str:
+    # "Error" is the kubelet's word for every exit code but 0.
     reason = "" if end.reason in ("", "Error") else f"{end.reason}, "
     said = tail(end.message)
     return f"{reason}exit code {end.exit_code}" + (f": {said}" if said else "")

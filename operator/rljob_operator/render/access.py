@@ -76,6 +76,7 @@ def token_volume() -> dict[str, Any]:
         "projected": {
             "sources": [
                 {"serviceAccountToken": {"path": "token", "expirationSeconds": _TOKEN_SECONDS}},
+                # Kubernetes puts this ConfigMap into every namespace.
                 {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
                 {
                     "downwardAPI": {
