@@ -2,9 +2,9 @@
 
 Guarantees: never blocks the training; writes only what has changed, answers that the operator waits for at
 once and progress at most every `PROGRESS_SECONDS`; tries again, with the newest state, for as long as the
-server does not take it. Other fields of the status stay as they are: server-side apply with a field manager
-of its own. A write that takes back the release of a pod succeeds only if the operator has not begun to remove
-that pod.
+server does not take it, and leaves out what the server's definition of RLJobs does not know. Other fields of
+the status stay as they are: server-side apply with a field manager of its own. A write that takes back the
+release of a pod succeeds only if the operator has not begun to remove that pod.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from typing import Any
 from rljob_api import GROUP, KIND, VERSION
 from rljob_runtime.cluster.api import ApiClient, ApiRefused, ApiUnavailable
 from rljob_runtime.cluster.back_off import BackOff
+from rljob_runtime.cluster.older_definition import undeclared
 from rljob_runtime.cluster.own_job import Identity
 from rljob_runtime.site.desired import DesiredState
 from rljob_runtime.site.status_draft import StatusDraft
@@ -58,6 +59,8 @@ class Reporter:
         self._written: dict[str, Any] | None = None
         self._written_at = float("-inf")
         self._wrote = asyncio.Event()
+        self._undeclared: frozenset[str] = frozenset()
+        """Fields that the server does not know."""
 
     async def run(self) -> None:
         """Write whatever is new, until cancelled. Waits without a deadline: there may be nothing new."""
@@ -72,7 +75,7 @@ class Reporter:
         self._draft.urgent.set()
         try:
             async with asyncio.timeout(seconds):
-                while self._written != self._draft.training:
+                while self._written != self._declared(self._draft.training):
                     self._wrote.clear()
                     await self._wrote.wait()
         except TimeoutError:
@@ -97,7 +100,7 @@ class Reporter:
         while True:
             # Before `take`, which adds what this write would release.
             offered = self._draft.offered
-            training = self._draft.take()
+            training = self._declared(self._draft.take())
             seen, released = self._newest(), training["released"]
             # Pods that the operator may have read as released are released no more.
             takes_back = bool(self._draft.offered - set(released))
@@ -114,6 +117,9 @@ class Reporter:
                 if error.without_effect and offered != self._draft.offered:
                     self._draft.not_written(offered)
                     self._took_back()
+                # The operator waits for answers: it gets the others without a pause.
+                if self._leave_out(undeclared(str(error))):
+                    continue
             except ApiRefused as error:
                 # Tried again all the same: a deleted Role is made again, and the training goes on meanwhile.
                 log.warning("the status is refused: %s", error)
@@ -126,6 +132,22 @@ class Reporter:
                 break
             await self._sleep(self._back_off.failed())
         self._wrote.set()
+
+    def _declared(self, training: dict[str, Any]) -> dict[str, Any]:
+        """What the server knows of `status.training`."""
+        return {name: value for name, value in training.items() if name not in self._undeclared}
+
+    def _leave_out(self, fields: frozenset[str]) -> bool:
+        """Leave these fields out from now on; whether any of them was not left out before."""
+        if fields <= self._undeclared:
+            return False
+        self._undeclared |= fields
+        log.warning(
+            "the cluster's definition of RLJobs is older than this runtime: left out of status.training: %s. "
+            "Apply the definition of the runtime's release, or use the image of the operator's release",
+            ", ".join(sorted(self._undeclared)),
+        )
+        return True
 
     def _body(self, training: dict[str, Any], version: str | None) -> dict[str, Any]:
         """`version`: the resourceVersion that the object must still have; None: any."""

@@ -1,7 +1,7 @@
 """The view of a job as log lines, where the output is no terminal.
 
 Guarantees: whole lines, flushed one by one; progress at the first and the last step, every `EVERY_STEPS`
-steps, and at a step that ends `EVERY_SECONDS` after the last line.
+steps, and as soon as `EVERY_SECONDS` have passed since the last line and a step has ended.
 """
 
 import time

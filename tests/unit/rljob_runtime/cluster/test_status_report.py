@@ -136,6 +136,26 @@ def test_what_could_not_be_written_is_written_later_in_its_newest_state(error: E
     assert client.written[-1][1]["step"] == 9
 
 
+def test_fields_that_the_server_does_not_know_are_left_out_and_an_answer_does_not_wait() -> None:
+    unknown = (
+        "500 InternalError: failed to create typed patch object (n/j; rljob.dev/v1alpha1, Kind=RLJob): "
+        ".status.training.load: field not declared in schema"
+    )
+
+    async def script(draft: StatusDraft, reporter: Reporter) -> None:
+        draft.progress(replace(PROGRESS, busy={"trainer": 0.5}))
+        draft.released(["a"])
+        await asyncio.sleep(0.5)
+        assert client.written[-1][1]["released"] == ["a"] and "load" not in client.written[-1][1]
+        draft.load(replace(PROGRESS, busy={"trainer": 0.9}))
+        await asyncio.sleep(60)
+        assert await reporter.flush(1)
+
+    client = Client(ApiUnavailable(unknown))
+    reporting(client, script)
+    assert len(client.written) == 1
+
+
 def test_a_release_is_taken_back_only_from_an_operator_that_has_not_acted_on_it() -> None:
     async def script(draft: StatusDraft, reporter: Reporter) -> None:
         draft.released(["a", "b"])
