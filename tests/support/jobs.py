@@ -46,6 +46,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "shard groups of several nodes": {
         "accelerator": "nvidia",
         "pools.trainer": {"replicas": 3, "acceleratorsPerWorker": 4},
+        "storage.volume": {"persistentVolumeClaim": {"claimName": "runs"}},
         "training.parallel": {"shardGroupSize": 6},
     },
     "all that saves memory": {
