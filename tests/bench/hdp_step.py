@@ -1,0 +1,299 @@
+"""A trainer's step with samples shared by need, against one degree for all samples, on the ranks of a node.
+
+Each way trains the same samples with whole trainer ranks, a process each, without Ray: a random Qwen3-like
+model, lengths as in tests/bench/hdp_plan.py. Ways: no sample shared; every one shared by 2, 4, … ranks, with
+either kind of attention, each where the longest sample fits; shared by need. The first steps of a way warm it
+up, and give the cost model its measured passes. `--longest` tries instead which sample is the longest that
+trains.
+
+    python -m tests.bench.hdp_step --shape 1.7b --ranks 4 --lengths 7.3k --cap 8192     on GPUs
+    python -m tests.bench.hdp_step --shape tiny --ranks 2 --lengths tiny --cap 128      on CPUs
+"""
+
+import argparse
+import json
+import multiprocessing
+import queue
+import statistics
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rljob_api import RLJob
+from rljob_runtime.samples import Group, Sample, Span
+from rljob_runtime.simulate.workload import LengthModel
+from tests.bench.figures import Figure, record
+from tests.bench.hdp_plan import SETS
+
+LENGTHS = SETS | {"tiny": LengthModel(80, 240, 0.8, 0.4, prompt_tokens=8)}
+SHAPES: dict[str, dict[str, int]] = {
+    name: {
+        "hidden_size": hidden, "intermediate_size": inner, "num_hidden_layers": layers,
+        "num_attention_heads": heads, "num_key_value_heads": shared, "head_dim": size, "vocab_size": words,
+    }
+    for name, (hidden, inner, layers, heads, shared, size, words) in {
+        "tiny": (64, 192, 2, 4, 2, 32, 512),
+        "0.6b": (1024, 3072, 28, 16, 8, 128, 151936),
+        "1.7b": (2048, 6144, 28, 16, 8, 128, 151936),
+        "4b": (2560, 9728, 36, 32, 8, 128, 151936),
+        "8b": (4096, 12288, 36, 32, 8, 128, 151936),
+    }.items()
+}  # fmt: skip
+_LIMIT_SECONDS = 1500.0
+"""For a way, or for a try of one length."""
+
+
+def ways(ranks: int, cap: int, longest: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The `contextParallel` of each way, by its name."""
+    if longest <= cap:
+        yield "none", {"none": {}}
+    degree = 2
+    while degree <= ranks:
+        if longest <= cap // 2 * 2 * degree:
+            for attention in ("allGather", "ulysses"):
+                yield f"{degree}, {attention}", {"fixed": {"degree": degree}, "attention": attention}
+        degree *= 2
+    yield "need", {"hybrid": {}}
+
+
+def job(options: argparse.Namespace, sharing: dict[str, Any], longest: int) -> RLJob:
+    training = {
+        "model": {
+            "random": {"vocabularySize": 64, "maxPositionEmbeddings": 1048576},
+            "dtype": "bfloat16" if options.gpu else "float32",
+        }
+        | json.loads(options.model),
+        "tokenizer": {"characters": {}},
+        "data": {"generated": {"task": "copy"}, "maxPromptTokens": 128},
+        "reward": {"function": "rljob_runtime.rewards.tasks:copy"},
+        "rollout": {"engine": {"vllm": {}}, "samplesPerPrompt": 16, "maxResponseTokens": longest - 128},
+        "optimizer": {"learningRate": 1e-6},
+        "schedule": {"totalSteps": 100, "promptsPerBatch": max(1, options.samples // 16)},
+        "parallel": {"maxTokensPerMicroBatch": options.cap, "contextParallel": sharing},
+        "profiling": {"events": False},
+    }
+    described = {"accelerator": "nvidia" if options.gpu else "cpu", "training": training}
+    size = "acceleratorsPerWorker" if options.gpu else "replicas"
+    described["pools"] = {"trainer": {size: options.ranks}}
+    return RLJob.model_validate({"metadata": {"name": "bench"}, "spec": described})
+
+
+def make_groups(options: argparse.Namespace, step: int) -> list[Group]:
+    model = LENGTHS[options.lengths]
+    drawn = model.draw(max(1, options.samples // 16), 16, step)
+    lengths = drawn.lengths.clip(max=model.cap - drawn.prompt_tokens[:, None])
+    return [
+        group_of(uid, step, int(prompt), row.tolist())
+        for uid, (prompt, row) in enumerate(zip(drawn.prompt_tokens, lengths, strict=True))
+    ]
+
+
+def group_of(uid: int, step: int, prompt: int, lengths: list[int]) -> Group:
+    rng = np.random.default_rng([step, uid])
+
+    def tokens(count: int) -> Any:
+        return rng.integers(0, 64, count).astype(np.int32)
+
+    samples = tuple(
+        Sample(
+            tokens(length), np.full(length, -4.0, np.float32), (Span(step, 0, length),), "length",
+            float(rng.random()),
+        )
+        for length in lengths
+    )  # fmt: skip
+    return Group(uid, 0, uid, tokens(prompt), samples, step)
+
+
+def write_model(options: argparse.Namespace, folder: Path) -> None:
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.for_model(
+        "qwen3", **SHAPES[options.shape], max_position_embeddings=1048576, tie_word_embeddings=True
+    )
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16 if options.gpu else torch.float32)
+    model.save_pretrained(folder)
+
+
+class Task(NamedTuple):
+    """What the ranks of a way do."""
+
+    options: argparse.Namespace
+    job: str
+    model: Path
+    meeting: Path
+    sizes: list[int]
+    """Lengths of the samples of one step; empty: drawn ones, for several steps."""
+
+
+def rank(number: int, task: Task, out: Any) -> None:
+    """Train, and tell what each step took."""
+    try:
+        out.put((number, _train(number, task)))
+    # Told to the process that waits for it, whatever it is.
+    except BaseException:  # noqa: BLE001
+        out.put((number, traceback.format_exc()))
+
+
+def _train(number: int, task: Task) -> list[dict[str, Any]]:
+    import torch
+    import torch.distributed as dist
+
+    from rljob_runtime.trace.record.event_log import EventLog
+    from rljob_runtime.trainer.rank import TrainerWorker
+
+    options = task.options
+    worker = TrainerWorker(
+        RLJob.model_validate_json(task.job), task.model, number, options.ranks,
+        task.meeting.with_name("weights"), 2,
+        EventLog(None, number, f"trainer-{number}", "trainer"), 100, number if options.gpu else 0,
+    )  # fmt: skip
+    worker.setup(dist.FileStore(str(task.meeting), options.ranks))
+    rows = []
+    for step in range(1 if task.sizes else options.warm + options.steps):
+        groups = make_groups(options, step)
+        if task.sizes:
+            groups = [group_of(0, 0, 128, [size - 128 for size in task.sizes])]
+        tokens = sum(len(group.prompt) + len(each.tokens) for group in groups for each in group.samples)
+        dist.barrier()
+        if options.gpu:
+            torch.cuda.reset_peak_memory_stats()
+        start = time.perf_counter()
+        metrics = worker.train_step(step, step, groups if number == 0 else None)
+        dist.barrier()
+        seconds = time.perf_counter() - start
+        rows.append(
+            {
+                "seconds": seconds, "tokens": tokens, "rate": tokens / seconds, "loss": metrics.loss,
+                "grad_norm": metrics.grad_norm,
+                "memory": torch.cuda.max_memory_allocated() / 2**30 if options.gpu else 0.0,
+            }
+        )  # fmt: skip
+        if number == 0:
+            say("  step", step, json.dumps(rows[-1]), json.dumps(metrics.seconds))
+    worker.close()
+    return rows
+
+
+def run(
+    options: argparse.Namespace, made: RLJob, model: Path, sizes: list[int] | None = None
+) -> list[dict[str, Any]] | str:
+    """The rows of rank 0, or what went wrong on the first rank that failed."""
+    context = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory() as folder:
+        out = context.Queue()
+        described = made.model_dump_json(by_alias=True, exclude_none=True)
+        task = Task(options, described, model, Path(folder) / "ranks", sizes or [])
+        processes = [context.Process(target=rank, args=(each, task, out)) for each in range(options.ranks)]
+        for process in processes:
+            process.start()
+        found: dict[int, Any] = {}
+        try:
+            while len(found) < options.ranks:
+                number, rows = out.get(timeout=_LIMIT_SECONDS)
+                if isinstance(rows, str):
+                    return rows
+                found[number] = rows
+        except queue.Empty:
+            return f"no result in {_LIMIT_SECONDS:g} s"
+        finally:
+            for process in processes:
+                process.join(10 if len(found) == options.ranks else 0)
+                process.kill()
+                process.join()
+        rows = found[0]
+        for row, others in zip(rows, zip(*found.values(), strict=True), strict=True):
+            row["memory"] = max(each["memory"] for each in others)
+        return rows  # type: ignore[no-any-return]
+
+
+def compare(options: argparse.Namespace, model: Path) -> list[Figure]:
+    longest = LENGTHS[options.lengths].cap
+    rates: dict[str, float] = {}
+    for name, sharing in ways(options.ranks, options.cap, longest):
+        if options.only and name not in options.only:
+            continue
+        say("shared by", name)
+        rows = run(options, job(options, sharing, longest), model)
+        if isinstance(rows, str):
+            say(rows)
+            continue
+        rates[name] = statistics.median(row["rate"] for row in rows[options.warm :])
+    if "need" not in rates:
+        return []
+    what = f"{options.shape}, {options.ranks} ranks, {options.lengths} mean, {options.cap} on a rank"
+    goals = {"7.3k": "at least 1.1 x all ranks", "1.5k": "at least 1.2 x all ranks"}
+    return [
+        Figure(
+            f"{what}: shared by need, against {name}", rates["need"], "tokens/s", rate,
+            goals.get(options.lengths) if name.startswith(f"{options.ranks},") else "at least 0.98 x",
+        )
+        for name, rate in rates.items()
+        if name != "need"
+    ]  # fmt: skip
+
+
+def longest(options: argparse.Namespace, model: Path) -> list[Figure]:
+    """By doubling, then halving, to an eighth."""
+    fits, above, size = 0, 0, 2 * options.ranks * 1024
+    while not above or above - fits > max(fits // 8, 1024):
+        options.cap = -(-size // options.ranks // 2) * 2
+        rows = run(
+            options,
+            job(options, {"hybrid": {}} if options.ranks > 1 else {"none": {}}, size),
+            model,
+            [size, 136],
+        )
+        good = not isinstance(rows, str)
+        print(
+            f"a sample of {size} tokens", "trains" if good else str(rows).strip().splitlines()[-1], flush=True
+        )
+        fits, above = (size, above) if good else (fits, size)
+        size = 2 * size if not above else (fits + above) // 2 // 256 * 256
+    return [Figure(f"{options.shape}, {options.ranks} ranks: longest sample that trains", fits, "tokens")]
+
+
+def say(*words: object) -> None:
+    print(*words, flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--shape", choices=SHAPES, default="1.7b")
+    parser.add_argument("--ranks", type=int, required=True)
+    parser.add_argument("--lengths", choices=LENGTHS, default="7.3k")
+    parser.add_argument("--cap", type=int, default=8192, help="tokens of a pass on a rank")
+    parser.add_argument("--samples", type=int, default=512, help="of a step")
+    parser.add_argument("--warm", type=int, default=2, help="steps before those that count")
+    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--only", action="append", help="a way, by its name; may be given several times")
+    parser.add_argument("--model", default="{}", help="fields of training.model, as JSON")
+    parser.add_argument("--longest", action="store_true", help="the longest sample that trains")
+    parser.add_argument("--file", help="of the results; default: nothing is written")
+    options = parser.parse_args()
+    import torch
+
+    options.gpu = torch.cuda.is_available()
+    with tempfile.TemporaryDirectory() as folder:
+        model = Path(folder) / "model"
+        write_model(options, model)
+        found = longest(options, model) if options.longest else compare(options, model)
+    if options.file:
+        record(options.file, found, keep=True)
+    for figure in found:
+        print(
+            figure.name,
+            round(figure.value),
+            figure.unit,
+            figure.ratio and f"{figure.ratio:.3f} x",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
