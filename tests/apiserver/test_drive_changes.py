@@ -16,7 +16,7 @@ from tools.cluster import Cluster
 pytestmark = pytest.mark.timeout(600)
 
 BOTH_POOLS = {"fastRollout": {"replicas": 1}, "heavyRollout": {"replicas": 1}}
-LONG = 1500
+LONG = 900
 """Tokens, which take an engine some seconds."""
 BUSY = re.compile(r" \d+/\d+/\d+ ")
 """Busy shares of all three pools."""
@@ -104,11 +104,12 @@ def test_lost_pods_and_a_lost_api_server_cost_no_prompt(
     assert run.training["step"] == steps
 
 
-def test_each_rollout_pool_goes_to_nothing_and_back_while_long_responses_run(
+def test_each_rollout_pool_goes_to_nothing_while_long_responses_run(
     cluster: Cluster, namespace: str, pods: RayPods, tmp_path
 ) -> None:
-    """Every other prompt has one long response. With a pool gone the other one generates everything."""
-    steps = 14
+    """Every other prompt has one long response. Without its heavy pool, and then without its fast one, the
+    job goes on."""
+    steps = 9
     tokens = np.full((steps * PROMPTS, 2), 20)
     tokens[::2, 0] = LONG
     written(tmp_path / "forced.jsonl", lines(tokens, LONG))
@@ -124,18 +125,18 @@ def test_each_rollout_pool_goes_to_nothing_and_back_while_long_responses_run(
     asked = []
     with driven(cluster, namespace, pods, tmp_path, document) as run:
         run.wait(lambda: run.said.count("serves") == 2, "both engines")
-        for count, pool in enumerate(("heavy", "fast")):
-            run.wait_for_step(len(run.trained()) + 2)
+        for pool in ("heavy", "fast"):
+            run.wait_for_step(len(run.trained()) + 1)
             run.wait(lambda: BUSY.search(cluster.kubectl("get", "rlj", "-n", namespace)), "busy pools")
             asked.append(time.time())
             run.ask(pools={f"{pool}Rollout": {"replicas": 0}})
             released = run.wait_for(lambda training: training["released"], f"a free {pool} pod")["released"]
             pods.remove(released[0])
-            run.wait_for(lambda training: not training["released"], "the pod's end")
             run.wait_for_step(len(run.trained()) + 1)
-            run.ask(pools={f"{pool}Rollout": {"replicas": 1}})
-            pods.add(pool)
-            run.wait(lambda count=count: run.said.count("serves") == 3 + count, f"a new {pool} engine")
+            if pool == "heavy":
+                run.ask(pools={"heavyRollout": {"replicas": 1}})
+                pods.add("heavy")
+                run.wait(lambda: run.said.count("serves") == 3, "a new heavy engine")
         assert run.end(300) == 0, run.said
     assert_every_prompt_once(run, steps)
     trace = read_length_trace(run.run_folder / LENGTHS_FILE)
@@ -145,4 +146,4 @@ def test_each_rollout_pool_goes_to_nothing_and_back_while_long_responses_run(
         assert np.any(
             (trace.begun < moment) & (moment < trace.begun + trace.seconds) & (trace.tokens == LONG)
         )
-    assert "requests moved" in run.said and "; 0 requests moved" not in run.said
+    assert re.search(r"; [1-9]\d* requests moved", run.said)
