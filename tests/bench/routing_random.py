@@ -4,12 +4,16 @@ and batch sizes are all drawn. What must not happen is that a workload becomes s
 A workload is a distribution, of which several batches are drawn and compared by their summed times: of a
 single batch, luck decides which policy happens to begin its longest response first.
 
-    python -m tests.bench.routing_random [WORKLOADS [FIRST]]
+    python -m tests.bench.routing_random
+    python -m tests.bench.routing_random --part WORKLOADS FIRST > FILE
+    python -m tests.bench.routing_random --collect FILE ...
 """
 
 import random
 import statistics
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 from rljob_runtime.routing.cost import StepCost
 from rljob_runtime.simulate.physics import Physics
@@ -48,10 +52,9 @@ def draw(seed: int) -> Site:
     )  # fmt: skip
 
 
-def main() -> None:
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else WORKLOADS
-    first = int(sys.argv[2]) if len(sys.argv) > 2 else 0
-    ratios: list[tuple[float, int]] = []
+def measure(count: int, first: int) -> dict[int, float]:
+    """By seed, times as fast as least in flight. Prints each."""
+    ratios: dict[int, float] = {}
     for seed in range(first, first + count):
         site = draw(seed)
         batches = range(BATCHES * seed, BATCHES * (seed + 1))
@@ -59,17 +62,34 @@ def main() -> None:
             sum(site.run({policy: {}}, batch).wall for batch in batches)
             for policy in ("leastInFlight", "adaptive")
         )
-        ratios.append((base / ours, seed))
-        if ratios[-1][0] < 0.99:
-            print(f"seed {seed}: {ratios[-1][0]:.3f} x ({site.name})", flush=True)
-    ratios.sort()
-    values = [ratio for ratio, _ in ratios]
+        ratios[seed] = base / ours
+        print(seed, ratios[seed], site.name if ratios[seed] < 0.99 else "", flush=True)
+    return ratios
+
+
+def collected(files: Sequence[str]) -> dict[int, float]:
+    """The ratios that parts have printed."""
+    lines = [line.split(maxsplit=2) for file in files for line in Path(file).read_text().splitlines()]
+    return {int(seed): float(ratio) for seed, ratio, *_ in lines}
+
+
+def main() -> None:
+    match sys.argv[1:]:
+        case ["--part", count, first]:
+            measure(int(count), int(first))
+        case ["--collect", *files]:
+            tell(collected(files))
+        case _:
+            tell(measure(WORKLOADS, 0))
+
+
+def tell(ratios: dict[int, float]) -> None:
+    count, slowest = len(ratios), min(ratios, key=lambda seed: ratios[seed])
+    values = sorted(ratios.values())
     record(
         "routing_random",
         [
-            Figure(
-                f"slowest of {count} workloads (seed {ratios[0][1]})", values[0], "x", goal="at least 0.99"
-            ),
+            Figure(f"slowest of {count} workloads (seed {slowest})", values[0], "x", goal="at least 0.99"),
             Figure("workloads slower by more than 1 %", sum(v < 0.99 for v in values), "workloads", goal="0"),
             Figure("5th percentile", values[int(0.05 * count)], "x"),
             Figure("median", statistics.median(values), "x"),

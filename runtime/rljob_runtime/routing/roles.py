@@ -77,7 +77,7 @@ def decide_roles(
         return Roles(split, numbers, True, full)
     if all(engine.shape.lockstep for engine in fast):
         # An engine that runs fewer takes its steps no sooner.
-        return Roles(pooled=False, full=full)
+        return Roles(split_pools(loads, (), [*map(capacity, fast)]), full=full)
     split, numbers = _among_fast(before, fast, loads, sample, long)
     return Roles(split, numbers, False, full)
 

@@ -59,6 +59,22 @@ def test_engines_with_long_responses_become_heavy_and_those_that_are_it_stay(
     assert choose_heavy(split, found.engines, frozenset(held), sample) == heavy
 
 
+@pytest.mark.parametrize("lockstep", [False, True])
+def test_no_engine_is_kept_for_long_responses_where_all_share_their_steps(lockstep: bool) -> None:
+    """It would run fewer, and take its steps no sooner."""
+    found = Engines([[9000, *[1500] * 8], [1500] * 8, [1500] * 8, [1500] * 8], cost=STEEP)
+    for engine in found.engines:
+        engine.shape = engine.shape._replace(lockstep=lockstep)
+    sample = [
+        (request, float(found.left[request.key]))
+        for engine in found.engines
+        for request in engine.running.values()
+    ]
+    roles = decide_roles(Roles(), found.engines, sample, 1, set(), {"fast": 9}, 0)
+    assert bool(roles.heavy) is not lockstep
+    assert roles.split.seconds > 0, "plans are made as often as what is under way asks for"
+
+
 def test_nothing_to_do_no_roles() -> None:
     found = Engines([[], []])
     assert decide_roles(BOTH, found.engines, [], 1, set(), {"fast": 0}, 0) == Roles()

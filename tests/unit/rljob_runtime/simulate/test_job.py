@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from rljob_runtime.groups.staleness import Bound
+from rljob_runtime.routing.adaptive import Adaptive
 from rljob_runtime.routing.cost import StepCost
 from rljob_runtime.routing.requests import EngineShape
+from rljob_runtime.routing.router import Router
 from rljob_runtime.simulate.job import JobModel, simulate_job
 from rljob_runtime.simulate.outcome import Outcome
 from rljob_runtime.simulate.physics import Physics
@@ -91,3 +93,23 @@ def test_impossible_jobs_are_refused() -> None:
         JobModel(Bound(0, 2), steps=0)
     with pytest.raises(ValueError, match=r"sync_seconds must be at least 0 \(found -1\)"):
         JobModel(Bound(0, 2), steps=1, sync_seconds=-1.0)
+
+
+def test_steps_are_shorter_where_what_they_wait_for_moves_first() -> None:
+    """Two engines, and a heavy one that is twice as fast and has four places, for which newer and older
+    groups compete: with a look at deadlines those that the next step waits for get them."""
+    slow = StepCost(0.01, 5e-4, 0.0, 1e-5)
+    quick = StepCost(0.005, 2.5e-4, 0.0, 1e-5)
+    shapes = [EngineShape("fast", 32, None, slow)] * 2 + [EngineShape("heavy", 4, None, quick)]
+    model = JobModel(Bound(1, 8), steps=8, trainer_seconds=2.0, sync_seconds=0.1)
+
+    def seconds(waits: bool) -> float:
+        jobs = []
+        for seed in range(3):
+            work = LengthModel(700, 4000, 0.6, 0.6, prompt_tokens=20).draw(64, 4, seed)
+            router = Router(Adaptive(4000, 0.5, waits=waits))
+            jobs.append(simulate_job(work, shapes, Physics(report_seconds=0.5), router, model))
+        assert all(job.oldest <= 1 for job in jobs)
+        return sum(job.wall for job in jobs)
+
+    assert seconds(waits=True) < 0.985 * seconds(waits=False)
