@@ -258,6 +258,18 @@ SECTIONS = {
         "Events",
         "Goal: below 1 % of the step's time. The baseline is the same step without events, in turn with it.",
     ),
+    "sizing_real_gpus": (
+        "Pool sizes that the report proposes, on GPUs",
+        "A job runs with pools of given sizes, the simulator proposes others from what that run measured, and the "
+        "job runs again with those, on the same forced lengths. The baseline of the first figure is what was "
+        "measured; where nothing is proposed there is no further one.",
+    ),
+    "sizing_real_cpu": (
+        "Pool sizes that the report proposes, on CPUs",
+        "The same where all workers share two cores (2-core machine, shared with others at the time): how right the "
+        "simulator is for a run as it was, with costs and lengths that this very run measured. A proposal would "
+        "mean nothing here, and the report makes none for workers of one machine's processors.",
+    ),
     "gpu_loop": (
         "One H200: the whole loop",
         "A random Qwen3-shaped model of 0.56 B parameters in bf16, 64 prompts of 8 responses of 512 tokens per step; "

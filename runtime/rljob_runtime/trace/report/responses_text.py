@@ -18,7 +18,7 @@ from rljob_runtime.trace.report.waterfall import REASONS, extent, most_moved, on
 _WIDTH = 48
 """Cells of a line."""
 _FAST, _LONG = "░", "█"
-"""A stay on an engine, and on one for long responses."""
+"""A stay on an engine, and on one of the heavy pool or for long responses."""
 _MOVED = "┃"
 """Where a stay begins that is not the first."""
 _MOST_MOVES = 20
@@ -64,7 +64,8 @@ def _lines(detail: StepDetail) -> str:
         [
             f"{heading}: its {len(lines)} longest responses",
             *lines, f"{indent}{scale}",
-            f"{_FAST} on an engine, {_LONG} on one for long responses, {_MOVED} went on there{begin}",
+            f"{_FAST} on an engine, {_LONG} of the heavy pool or for long responses, {_MOVED} went on there"
+            f"{begin}",
         ]
     )  # fmt: skip
 

@@ -48,7 +48,7 @@ def waterfall(detail: StepDetail) -> str:
     earlier = window.start - first
     told = (
         "Each bar is a stay on an engine; a line ends one after which the response went on. "
-        + ("Thick bars: engines for long responses. " if thick else "")
+        + ("Thick bars: the heavy pool, or engines for long responses. " if thick else "")
         + (f"The figure begins {seconds(earlier)} before the step." if earlier > 0 else "")
     )
     return (
