@@ -46,4 +46,5 @@ class JobActivity:
                 snapshot = await slot.engine.load_snapshot()
         except (EngineDied, TimeoutError):
             return None
-        return slot.engine.name, snapshot.generated_tokens
+        # No more than it can have: one that counts on while its requests hang would hide a stall for ever.
+        return slot.engine.name, min(snapshot.generated_tokens, slot.promised)

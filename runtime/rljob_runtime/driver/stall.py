@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Activity:
-    """What has been done for groups so far; any difference between two looks is progress."""
+    """What has been done for groups so far; any difference between two looks is progress, but for an engine
+    that is not told of: it may only not have answered."""
 
     generated_tokens: tuple[tuple[str, int], ...]
     """For each engine that generates its name, and how many tokens it has generated since it was started."""
@@ -29,11 +30,19 @@ class StallWatch:
         self._seconds = seconds
         self._moved_at = now
         self._last: Activity | None = None
+        self._tokens: dict[str, int] = {}
+        """What each engine has told last."""
 
     def stalled(self, activity: Activity, now: float) -> bool:
         """Whether nothing has moved for too long; to be asked every now and then."""
-        if activity.busy or activity != self._last:
-            # The first look has nothing to compare with: the time counts from it.
+        # The first look has nothing to compare with: the time counts from it.
+        if self._last is None or activity.busy or self._moved(self._last, activity):
             self._moved_at = now
         self._last = activity
+        self._tokens.update(activity.generated_tokens)
         return now - self._moved_at >= self._seconds
+
+    def _moved(self, last: Activity, activity: Activity) -> bool:
+        if (last.rewards, last.groups, last.busy) != (activity.rewards, activity.groups, activity.busy):
+            return True
+        return any(self._tokens.get(name) != tokens for name, tokens in activity.generated_tokens)

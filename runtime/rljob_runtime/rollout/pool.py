@@ -65,6 +65,8 @@ class EngineSlot:
     """What is submitted, by request id: the response, and its tokens when it was submitted."""
     most_tokens: dict[str, int] = field(default_factory=dict)
     """Most tokens that each of these requests may get here."""
+    promised: int = 0
+    """Most tokens that all requests that were ever submitted to it may get here."""
     pauses: int = 0
     """How often it was taken from those that get requests."""
     drained: asyncio.Event = field(default_factory=asyncio.Event)
@@ -297,6 +299,7 @@ class EnginePool:
         get `most_tokens` there."""
         slot.requests[request_id] = key, generated
         slot.most_tokens[request_id] = most_tokens
+        slot.promised += most_tokens
 
     def left(self, slot: EngineSlot, request_id: str) -> None:
         """What was submitted to this engine has ended there."""

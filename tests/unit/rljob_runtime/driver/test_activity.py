@@ -10,6 +10,7 @@ from rljob_runtime.engines.fake import FakeEngine, FakeTiming
 from rljob_runtime.engines.protocol import LoadSnapshot
 from rljob_runtime.groups.counts import GroupCounts
 from rljob_runtime.rollout.pool import EnginePool, EngineSlot
+from rljob_runtime.routing.requests import RequestKey
 from rljob_runtime.simulate.virtual_loop import run_virtual
 from rljob_runtime.trace.record.event_log import EventLog
 
@@ -73,3 +74,30 @@ def test_a_start_and_a_weight_update_are_waited_for() -> None:
     assert ask(engine(FakeEngine, "fast-0"), starting=True)[0].busy
     assert ask(engine(FakeEngine, "fast-0"), paused=True)[0].busy
     assert not ask()[0].busy
+
+
+def test_an_engine_is_not_believed_more_tokens_than_its_requests_may_have() -> None:
+    """It takes two requests of 50 tokens at most, and tells of ever more tokens without an end."""
+
+    class Boaster(FakeEngine):
+        told = 0
+
+        async def load_snapshot(self) -> LoadSnapshot:
+            self.told += 60
+            return LoadSnapshot(0, 2, False, self.told)
+
+    async def main() -> list[int]:
+        pool = EnginePool(lambda: 0.0, lambda slot, why: None)
+        slot = EngineSlot(
+            Boaster("fast-0", lambda request: 1), "fast", 8, EventLog(None, 0, "fast-0", "fast")
+        )
+        pool.add(slot)
+        pool.join(slot)
+        for sample in range(2):
+            pool.submitted(slot, RequestKey(0, sample), f"0.{sample}#1", 0, 50)
+        fleet: Any = SimpleNamespace(starting=False)
+        rollouter: Any = SimpleNamespace(counts=GroupCounts())
+        activity = JobActivity(pool, fleet, rollouter, lambda: 0)
+        return [(await activity()).generated_tokens[0][1] for _ in range(4)]
+
+    assert run_virtual(main()) == [60, 100, 100, 100]

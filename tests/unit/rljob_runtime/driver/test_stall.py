@@ -36,3 +36,12 @@ def test_what_has_deadlines_of_its_own_is_waited_for() -> None:
     assert not any(watch.stalled(busy, now) for now in range(0, 1000, 10))
     assert not watch.stalled(START, 1040)
     assert watch.stalled(START, 1100)
+
+
+def test_an_engine_that_answers_now_and_then_does_not_move_by_that() -> None:
+    watch = StallWatch(60, now=0)
+    silent = replace(START, generated_tokens=START.generated_tokens[:1])
+    looks = [(silent if now % 20 else START, now) for now in range(10, 80, 10)]
+    assert [watch.stalled(activity, now) for activity, now in looks] == [False] * 7
+    # Seen for the first time at 20 s.
+    assert watch.stalled(START, 80)

@@ -2,6 +2,7 @@
 goes on elsewhere, and every prompt is trained once."""
 
 import asyncio
+import itertools
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -79,6 +80,17 @@ def never(engine: PodEngine) -> None:
     engine.die = died  # type: ignore[method-assign]
 
 
+def boasts(engine: PodEngine) -> None:
+    """The same, and it tells of ever more tokens."""
+    never(engine)
+    honest, told = engine.load_snapshot, itertools.count(10_000, 10_000)
+
+    async def load_snapshot() -> LoadSnapshot:
+        return msgspec.structs.replace(await honest(), generated_tokens=next(told))
+
+    engine.load_snapshot = load_snapshot  # type: ignore[method-assign]
+
+
 def gives_back(engine: PodEngine) -> None:
     """It gives back what it is given, at once and with nothing."""
 
@@ -114,6 +126,7 @@ LIES: dict[str, tuple[Callable[[PodEngine], None], str | None]] = {
     ),
     "it gives everything back": (gives_back, "gave back request"),
     "it never answers": (never, "generated nothing for 600 s"),
+    "it never answers, and tells of tokens": (boasts, "generated nothing for 600 s"),
     "more progress than can be": (reports(lambda told: dict.fromkeys(told, 10**9)), "1000000000 tokens"),
     "negative progress": (reports(lambda told: dict.fromkeys(told, -5)), "-5 tokens"),
     # What is said of requests that it does not have says nothing, and what is not said is not known.
