@@ -225,7 +225,10 @@ class Adaptive(Policy):
         if moves or book.waiting:
             return moves
         pools: tuple[Sequence[EngineState], ...] = (self._window(heavy), fast)
-        if self.roles.heavy_lends or self.roles.fast_lends or any(not engine.count for engine in members):
+        lends = self.roles.heavy_lends or self.roles.fast_lends
+        # Ranks of one pool share their steps with each other, and not with those of the other pool.
+        lockstep = any(engine.shape.lockstep for engine in members)
+        if not lockstep and (lends or any(not engine.count for engine in members)):
             # One pool is done long before the other: it takes over what runs there.
             pools = ([*pools[0], *fast],)
         moves = [move for pool in pools if len(pool) > 1 for move in self._levelled(pool)]

@@ -136,6 +136,21 @@ def test_when_nothing_waits_engines_are_levelled() -> None:
     assert set(of.reasons.values()) == {"levelled"}
 
 
+@pytest.mark.parametrize("lockstep", [True, False])
+def test_engines_that_share_their_steps_are_levelled_by_the_fullest(lockstep: bool) -> None:
+    """Five long requests on one and two on the other. A step for four is shorter than one for five, if all
+    engines take it."""
+    of = site(fast=2, limit=8)
+    of.dispatch(range(10), samples=1)
+    for number in range(2):
+        of.router.join(number, of.engine(number).shape._replace(lockstep=lockstep))
+    for uid, _ in sorted(of.on(1))[2:]:
+        of.finish(uid, 0, 5000)
+    of.decide(100)
+    of.arrive()
+    assert (len(of.on(0)), len(of.on(1))) == (4, 3)
+
+
 # Nothing is stranded
 
 
@@ -251,8 +266,12 @@ def test_what_waits_while_its_pool_is_full_goes_to_the_one_with_room(pool: str, 
     assert not of.engine(1 - full).room, "the other pool is full as well by now"
 
 
-def test_when_a_pool_is_done_it_takes_over_from_the_other_one() -> None:
+@pytest.mark.parametrize("lockstep", [False, True])
+def test_when_a_pool_is_done_it_takes_over_from_the_other_one(lockstep: bool) -> None:
+    """Unless the engines of a pool share their steps."""
     of = mixed(site(fast=1, heavy=1, limit=16), long=6, short=6)
+    for number in range(2):
+        of.router.join(number, of.engine(number).shape._replace(lockstep=lockstep))
     for _ in range(4):
         of.decide(2)
         of.arrive()
@@ -263,5 +282,8 @@ def test_when_a_pool_is_done_it_takes_over_from_the_other_one() -> None:
     for _ in range(6):
         of.decide(2)
         of.arrive()
+    if lockstep:
+        assert not of.on(0)
+        return
     assert 1 <= len(of.on(0)) < len(heavy)
     assert {of.reasons[RequestKey(*key)] for key in of.on(0)} == {"stolen"}
