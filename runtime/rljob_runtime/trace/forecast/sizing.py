@@ -107,7 +107,7 @@ class TimedSite(Site):
 
 
 def propose(
-    spec: Spec, measured: MeasuredRun, seconds: float = 10.0, now: Callable[[], float] = time.monotonic
+    spec: Spec, measured: MeasuredRun, seconds: float, now: Callable[[], float] = time.monotonic
 ) -> Proposal | Unfinished | None:
     """What would have been faster; None where nothing is clearly faster, or the simulator is off for the run
     as it was. `seconds`: how long it may take."""

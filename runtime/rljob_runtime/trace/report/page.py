@@ -10,6 +10,7 @@ import re
 from html import escape
 from importlib.resources import files
 from pathlib import Path
+from time import monotonic
 
 from rljob_api import RLJob
 from rljob_runtime.manifest.load import ManifestError, read
@@ -28,6 +29,10 @@ from rljob_runtime.trace.report.section_time import time_spent
 from rljob_runtime.trace.report.sizing_advice import size_advice
 
 REPORT_FILE = "report.html"
+_SEARCH = 10.0
+"""Seconds in which other pool sizes are tried, at most."""
+_SEARCH_BEFORE = 40.0
+"""Seconds after the report's begin at which that ends: a run that ends waits a minute for its report."""
 
 
 def write_report(run_dir: Path) -> Path:
@@ -38,8 +43,10 @@ def write_report(run_dir: Path) -> Path:
     except ManifestError:
         # The report then has no settings to name; its figures need none.
         job = None
+    began = monotonic()
     analysis = analyse_run(run_dir)
-    sizes, remark = _sizes(run_dir, job, analysis)
+    left = _SEARCH_BEFORE - (monotonic() - began)
+    sizes, remark = _sizes(run_dir, job, analysis, max(0.0, min(_SEARCH, left)))
     page = render(analysis, job, job.metadata.name if job else run_dir.name, sizes, remark)
     path = run_dir / REPORT_FILE
     # By renaming: a browser that reloads sees the old page or the new one.
@@ -49,13 +56,14 @@ def write_report(run_dir: Path) -> Path:
     return path
 
 
-def _sizes(run_dir: Path, job: RLJob | None, analysis: Analysis) -> tuple[Advice | None, str]:
-    """What the simulator advises on pool sizes, and what is to be remarked about that."""
+def _sizes(run_dir: Path, job: RLJob | None, analysis: Analysis, seconds: float) -> tuple[Advice | None, str]:
+    """What the simulator advises on pool sizes, and what is to be remarked about that; the search takes so
+    many seconds at most."""
     if job is None:
         return None, ""
     try:
         measured = measured_run(run_dir, job.spec, analysis)
-        found = None if measured is None else propose(job.spec, measured)
+        found = None if measured is None else propose(job.spec, measured, seconds)
         return size_advice(found, job.spec, run_dir), ""
     except Exception as error:  # noqa: BLE001 - a report of what was measured needs no simulator; it says so
         return None, f"Pool sizes could not be simulated ({type(error).__name__}: {error})."

@@ -76,7 +76,7 @@ def test_accelerators_go_where_the_time_goes() -> None:
     what the simulator gains on workloads with which nothing was searched."""
     of = spec(4, 2)
     run = measured(of)
-    found = propose(of, run, now=never())
+    found = propose(of, run, 10.0, now=never())
     assert isinstance(found, Proposal)
     assert found.now == Sizes(4, 2, 0) and found.then.trainer == 1
     assert found.then.fast + found.then.heavy == 5
@@ -97,30 +97,30 @@ def test_accelerators_go_where_the_time_goes() -> None:
 
 def test_sizes_that_are_best_already_are_left_alone() -> None:
     of = spec(1, 5)
-    assert propose(of, measured(of), now=never()) is None
+    assert propose(of, measured(of), 10.0, now=never()) is None
 
 
 @pytest.mark.parametrize("off", [0.8, 1.25])
 def test_nothing_is_proposed_where_the_simulator_is_off(off: float) -> None:
     of = spec(4, 2)
-    assert propose(of, measured(of, off=off), now=never()) is None
+    assert propose(of, measured(of, off=off), 10.0, now=never()) is None
 
 
 def test_a_job_without_fast_engines_is_left_alone() -> None:
     of = spec(4, 2)
-    assert propose(spec(4, 0, 2), measured(of), now=never()) is None
+    assert propose(spec(4, 0, 2), measured(of), 10.0, now=never()) is None
 
 
 def test_a_trainer_of_which_nothing_is_known_stays_as_it_is() -> None:
     of = spec(4, 2)
-    found = propose(of, measured(of, knows_trainer=False), now=never())
+    found = propose(of, measured(of, knows_trainer=False), 10.0, now=never())
     assert found is None or (isinstance(found, Proposal) and found.then.trainer == 4)
 
 
 def test_a_job_whose_policy_goes_by_the_bounds_of_its_heavy_pool_keeps_it() -> None:
     of = spec(4, 2, maxReplicas=3)
     run = measured(of)
-    found = propose(of, run, now=never())
+    found = propose(of, run, 10.0, now=never())
     assert isinstance(found, Proposal) and found.simulated == pytest.approx(found.measured)
 
 

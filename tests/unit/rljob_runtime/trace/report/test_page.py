@@ -181,13 +181,31 @@ def test_a_simulator_that_fails_is_said_and_not_fatal(
     assert "Did it learn?" in text
 
 
+@pytest.mark.parametrize(("took", "left"), [(5.0, 10.0), (35.0, 5.0), (50.0, 0.0)])
+def test_after_a_long_analysis_sizes_are_searched_for_less_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, took: float, left: float
+) -> None:
+    given: list[float] = []
+
+    def propose(spec: object, measured: object, seconds: float) -> None:
+        given.append(seconds)
+
+    run = write_run(tmp_path, Job(steps=6))
+    times = iter([100.0, 100.0 + took])
+    monkeypatch.setattr(page_module, "measured_run", lambda *_: object())
+    monkeypatch.setattr(page_module, "propose", propose)
+    monkeypatch.setattr(page_module, "monotonic", lambda: next(times))
+    write_report(run)
+    assert given == [left]
+
+
 def test_sizes_that_the_simulator_finds_faster_are_advice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = write_run(tmp_path, Job(steps=12, by_length=True))
     manifest = (run / "job.yaml").read_text().replace("accelerator: cpu", "accelerator: nvidia")
     (run / "job.yaml").write_text(manifest.replace("pools: {", "pools: {trainer: {replicas: 2}, "))
-    monkeypatch.setattr(page_module, "propose", lambda spec, measured: Unfinished(5))
+    monkeypatch.setattr(page_module, "propose", lambda spec, measured, seconds: Unfinished(5))
     page, text = checked(write_report(run))
     assert "search the best sizes for 5 accelerators" in text
     assert "<code>rljob trace fit " in page
