@@ -16,7 +16,9 @@ from rljob_runtime.trainer.model import load_policy, save_initial_model
 from rljob_runtime.trainer.packing import pack
 from rljob_runtime.trainer.policy import Policy
 from rljob_runtime.trainer.sharding import whole_weights
+from rljob_runtime.trainer.varlen import Varlen
 from rljob_runtime.weights.contents import tensor_shapes
+from tests.support.runtime import varlen_on_cpu
 from tests.support.runtime.tiny_models import VOCABULARY, Family, tiny_model
 from tests.support.runtime.trainer_ranks import trainer_job
 
@@ -205,3 +207,28 @@ def test_models_that_cannot_be_trained_are_refused(tmp_path: Path) -> None:
         UnsupportedModel, match=r"model\.extra\.weight is of shape \[3\] in the \*\.safetensors, and missing"
     ):
         load_policy(folder, PLAIN, torch.float32)
+
+
+@pytest.mark.timeout(400)  # compiling takes half a minute on idle cores
+def test_a_kernel_for_any_lengths_and_layers_that_are_compiled(tmp_path: Path) -> None:
+    """With torch's kernel replaced by one for CPUs: what is handed to it, and what is compiled around it."""
+    varlen_on_cpu.install()
+    folder = tiny_model(tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}
+    config["layer_types"] = ["full_attention", "sliding_attention"]
+    (folder / "config.json").write_text(json.dumps(config))
+    plain, compiled = (load_policy(folder, PLAIN, torch.float32) for _ in range(2))
+    compiled.tune(10**9, compiled=True)
+    for seed, lengths in enumerate([MIXED, [(5, 30), (2, 3), (20, 40)], [(1, 1), (7, 11)]]):
+        prompts, responses = samples(lengths, seed)
+        expected = one_by_one(folder, prompts, responses)
+        for policy in (plain, compiled):
+            found = policy(pack(prompts, responses, CPU, Varlen.of))
+            np.testing.assert_allclose(found.log_probs.detach().numpy(), expected[0], atol=2e-5)
+            np.testing.assert_allclose(found.entropies.detach().numpy(), expected[1], atol=2e-5)
+            (found.log_probs.square().sum() + 0.3 * found.entropies.sum()).backward()
+    of_plain = dict(plain.named_parameters())
+    assert of_plain.keys() == dict(compiled.named_parameters()).keys(), "weights keep their names"
+    for name, parameter in compiled.named_parameters():
+        torch.testing.assert_close(parameter.grad, of_plain[name].grad, rtol=1e-4, atol=1e-4)

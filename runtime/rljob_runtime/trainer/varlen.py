@@ -31,12 +31,14 @@ class Varlen:
     """0 and the end of each sample; shape (samples + 1,), int32."""
     longest: int
     """Tokens of the longest sample."""
+    told: bool = False
+    """Whether the kernel is to be told that keys and values may have fewer heads (`shared_heads`)."""
 
     @classmethod
     def of(cls, lengths: Sequence[int], device: torch.device) -> "Varlen":
         """The layout of samples of these lengths, one after the other."""
         ends = np.cumsum([0, *lengths], dtype=np.int32)
-        return cls(to_device(ends, device), max(lengths))
+        return cls(to_device(ends, device), max(lengths), bool(shared_heads()))
 
     def attend(
         self,
@@ -54,11 +56,12 @@ class Varlen:
         q, k, v = (each[0].transpose(0, 1) for each in (query, key, value))
         # Keys to the left and to the right of a token that it sees; -1 is all.
         sight = (-1 if window is None else window - 1, 0)
-        out: Tensor = varlen_attn(
-            q, k, v, self.ends, self.ends, self.longest, self.longest,
-            scale=scaling, window_size=sight, **shared_heads(),
-        )  # type: ignore[assignment]  # fmt: skip
-        return out[None]
+        options: dict[str, Any] = {"scale": scaling, "window_size": sight}
+        if self.told:
+            options["enable_gqa"] = True
+        out: Any = varlen_attn(q, k, v, self.ends, self.ends, self.longest, self.longest, **options)
+        whole: Tensor = out[None]
+        return whole
 
 
 @dataclass(frozen=True)
@@ -97,8 +100,7 @@ class AscendVarlen:
         return out[0][None]  # type: ignore[no-any-return]
 
 
-# While a layer is compiled it is called once: it depends on torch's version alone.
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@cache
 def shared_heads() -> dict[str, Any]:
     """Later versions of torch want to be told that keys and values may have fewer heads."""
     from torch.nn.attention.varlen import varlen_attn
