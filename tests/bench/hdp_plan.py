@@ -2,9 +2,10 @@
 
 The constants are assumptions for a dense model of 8 B parameters on H200s: 790 TFLOP/s in matrix products,
 550 TFLOP/s in attention, collectives of 25 microseconds over links of 350 GB/s within a node; the slow link
-has 100 GB/s and 40 microseconds. A step has 512 samples of three drawn batches. Each way of sharing is as
-`rljob_runtime.parallel` plans it. The lower bound gives every sample the degree at which it costs its ranks
-least, in passes without a free place, and no rank waits. Planning is timed over all batches.
+has 100 GB/s and 40 microseconds. A step has 512 samples, on very many ranks more; figures are over three
+drawn batches. Each way of sharing is as `rljob_runtime.parallel` plans it. The lower bound gives every sample
+the degree at which it costs its ranks least, in passes without a free place, and no rank waits. Planning is
+timed over all batches, in time of the one processor that it takes: others may work beside it.
 
     python -m tests.bench.hdp_plan
 """
@@ -20,7 +21,7 @@ from rljob_runtime.parallel.hdp_plan import plan_hybrid, plan_static
 from rljob_runtime.simulate.workload import LengthModel
 from tests.bench.figures import Figure, record
 
-SAMPLES, SEEDS = 512, range(3)
+SEEDS = range(3)
 LAYERS = 36
 SETS = {
     "7.3k": LengthModel(7345, 32768, 0.6, 0.2, prompt_tokens=74),
@@ -39,11 +40,18 @@ class Case:
     lengths: str
     cap: int
     slow: bool = False
+    samples: int = 512
+    """In a step, 16 to a prompt."""
 
     @property
     def name(self) -> str:
         link = ", slow link" if self.slow else ""
-        return f"{self.ranks} ranks{link}, {self.lengths} mean, {self.cap // 1024}k on a rank"
+        return f"{self.work}{link}, {self.lengths} mean, {self.cap // 1024}k on a rank"
+
+    @property
+    def work(self) -> str:
+        """Ranks and samples."""
+        return f"{self.ranks} ranks" if self.samples == 512 else f"{self.ranks} ranks, {self.samples} samples"
 
 
 CASES = [
@@ -52,6 +60,7 @@ CASES = [
     *(Case(8, name, cap) for name in ("12k", "4k") for cap in (16384, 32768)),
     *(Case(8, name, cap, slow=True) for name, cap in (("7.3k", 8192), ("1.5k", 8192), ("12k", 16384))),
     *(Case(32, name, cap) for name, cap in (("7.3k", 8192), ("1.5k", 8192), ("12k", 16384))),
+    *(Case(ranks, "4k", 32768, samples=8 * ranks) for ranks in (256, 1024)),
 ]
 
 
@@ -87,14 +96,14 @@ def measure(case: Case) -> tuple[list[Figure], list[float]]:
     tokens, planning = 0, []
     seconds: dict[int | str, float] = {}
     for seed in SEEDS:
-        work = SETS[case.lengths].draw(SAMPLES // 16, 16, seed)
+        work = SETS[case.lengths].draw(case.samples // 16, 16, seed)
         lengths = (
             (work.lengths + work.prompt_tokens[:, None]).ravel().clip(max=SETS[case.lengths].cap).tolist()
         )
         tokens += sum(lengths)
-        start = time.perf_counter()
+        start = time.process_time()
         plan = plan_hybrid(lengths, case.ranks, case.cap, cost)
-        planning.append(time.perf_counter() - start)
+        planning.append(time.process_time() - start)
         taken: dict[int | str, float] = {"plan": plan.seconds, "bound": lower_bound(lengths, case, cost)}
         for degree in (1 << level for level in range(case.ranks.bit_length())):
             if case.cap * degree >= SETS[case.lengths].cap:
@@ -117,15 +126,17 @@ def measure(case: Case) -> tuple[list[Figure], list[float]]:
 
 def main() -> None:
     figures: list[Figure] = []
-    planning: dict[int, list[float]] = {}
+    planning: dict[str, list[float]] = {}
     for case in CASES:
         found, seconds = measure(case)
         figures += found
-        planning.setdefault(case.ranks, []).extend(seconds)
-    for ranks, seconds in planning.items():
+        planning.setdefault(f"{case.samples} samples on {case.ranks} ranks", []).extend(seconds)
+    for work, seconds in planning.items():
         for name, value in (("median", statistics.median(seconds)), ("longest", max(seconds))):
-            label = f"a plan of {SAMPLES} samples on {ranks} ranks: {name}"
-            figures.append(Figure(label, 1e3 * value, "ms", goal="below 50 ms"))
+            goal = "below 50 ms" if work.startswith("512 ") else None
+            figures.append(
+                Figure(f"processor time of a plan of {work}: {name}", 1e3 * value, "ms", goal=goal)
+            )
     record("hdp_plan", figures)
 
 

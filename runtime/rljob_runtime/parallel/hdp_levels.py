@@ -7,7 +7,7 @@ begins when the last of its ranks is through with the levels above, and what lev
 levelled by those below.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
 from typing import NamedTuple
@@ -18,8 +18,12 @@ from rljob_runtime.parallel.cost_model import CostModel, Ints, padded
 
 _ROUNDS = 24
 """How many times what blocks the end of a schedule is moved up a level."""
+_OTHERS = 3
+"""Beginnings besides the first from which that is done, the best ones."""
 _EFFORT = 12_000
 """Samples to place in a search: 24 schedules of 512 samples, 600 of 20."""
+_EFFORT_OF_EACH = 6
+"""Times that a sample is placed at least where there are many."""
 _LEVELLED = 0.001
 """What a schedule may be longer than the mean of its ranks' work and count as levelled: more ranks for a
 sample would only add to the work."""
@@ -71,10 +75,11 @@ class Levels:
         degrees = [1 << level for level in range(largest.bit_length())]
         self._caps = [cap * degree for degree in degrees]
         self._tokens: list[list[int]] = [padded(lengths, degree).tolist() for degree in degrees]
-        self._costs: list[list[int]] = [
-            np.rint(cost.sample_seconds(lengths, degree) * 1e9).astype(np.int64).tolist()
-            for degree in degrees
-        ]
+        self._table: Ints = np.array(
+            [np.rint(cost.sample_seconds(lengths, degree) * 1e9).astype(np.int64) for degree in degrees]
+        )
+        """Nanoseconds of each sample at each level, shape (levels, samples)."""
+        self._costs: list[list[int]] = self._table.tolist()
         self._constants = [round(cost.pass_seconds(degree) * 1e9) for degree in degrees]
         # With a sample's share of the constant of a full pass: how long a group is busy with it. Without it
         # groups with many short samples would end last.
@@ -104,17 +109,47 @@ class Levels:
     def best(self) -> Schedule:
         """The schedule that ends first, of those that are tried.
 
-        The search begins where every sample just fits, and where none is below a level, for each level, so
-        that one degree for all is among them. From the first of these and the best of the others it moves up
-        what blocks the end; from the best that it finds, samples up and down one by one."""
-        self._effort = _EFFORT
-        floors = [
-            self._try([max(lowest, least) for least in self._least]) for lowest in range(len(self._caps))
+        The search begins where every sample just fits; where none takes longer alone than the mean rank
+        works, or half as long; and where none is below a level, for each level, so that one degree for all is
+        among them. From the first of these and the best of the others it moves up what blocks the end; from
+        the best that it finds, samples up and down one by one."""
+        self._effort = max(_EFFORT, _EFFORT_OF_EACH * len(self._least))
+        first = self._try(self._least)
+        best = self._promoted(first)
+        # With more work than the best takes there is nothing to gain, however level it is.
+        others = [
+            self._try(levels)
+            for levels in self._beginnings()
+            if levels != self._least and self._work(levels) < self._world * _makespan(best)
         ]
-        best = self._promoted(floors[0])
-        for start in sorted(floors[1:], key=_makespan)[:1]:
+        for start in sorted(others, key=_makespan)[:_OTHERS]:
             best = min(best, start, self._promoted(start), key=_makespan)
         return self._improved(best).schedule
+
+    def _beginnings(self) -> Iterator[list[int]]:
+        """Other levels to begin with than the lowest."""
+        mean = self._work(self._least) // self._world
+        quick = self._no_longer_than(mean)
+        yield quick
+        yield self._no_longer_than(mean // 2)
+        # Sharing is work, so that the mean is larger once samples are shared.
+        yield self._no_longer_than(self._work(quick) // self._world)
+        for lowest in range(1, len(self._caps)):
+            yield [max(lowest, least) for least in self._least]
+
+    def _no_longer_than(self, longest: int) -> list[int]:
+        """The lowest level of each sample at which it alone takes no longer than so many nanoseconds; the
+        top level where it always does."""
+        quick = self._table <= longest - np.array(self._constants)[:, None]
+        quick[-1] = True
+        found: list[int] = np.maximum(quick.argmax(axis=0), self._least).tolist()
+        return found
+
+    def _work(self, levels: Sequence[int]) -> int:
+        """Nanoseconds of all ranks together for the samples at these levels, without the constants of their
+        passes."""
+        places = np.array(levels, dtype=np.int64)
+        return int((self._table[places, np.arange(len(places))] << places).sum())
 
     def _try(self, levels: list[int]) -> _Tried:
         self._effort -= len(levels)

@@ -48,6 +48,15 @@ def test_sharing_that_costs_more_than_it_gains_is_left() -> None:
     assert plan_hybrid([16, 2, 2], 2, 16, dear) == Plan(((B(0, 1, 0),), (B(1, 1, 1, 2),)), 16.0)
 
 
+def test_many_long_samples_among_short_ones_are_shared() -> None:
+    """More of them than are moved one by one; sharing costs a fifth."""
+    lengths = [6400] * 60 + [100] * 1000
+    cost = CostModel(per_pass=0.0, per_token=1.0, per_square=0.0, shared_token=(0.0, 0.1))
+    plan = plan_hybrid(lengths, 128, 8192, cost)
+    assert plan.seconds < 1.15 * (60 * 1.2 * 6400 + 1000 * 100) / 128
+    assert {each.degree for each in plan.passes} == {1, 2}
+
+
 def test_no_more_ranks_share_than_allowed() -> None:
     wide = plan_hybrid([64], 8, 64, TOKENS)
     narrow = plan_hybrid([64], 8, 64, TOKENS, largest_degree=2)
