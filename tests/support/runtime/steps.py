@@ -15,6 +15,11 @@ def masked_tokens(share: float) -> MaskedTokens:
     )  # fmt: skip
 
 
+def pass_metrics(seconds: float, first: bool = False) -> PassMetrics:
+    expected, r_squared = (None, None) if first else (1.1 * seconds, 0.9)
+    return PassMetrics(seconds=seconds, expected_seconds=expected, imbalance=1.25, r_squared=r_squared)
+
+
 def step_metrics(
     step: int, reward: float = 0.5, parity: float | None = None, masked: float | None = None
 ) -> StepMetrics:
@@ -25,5 +30,5 @@ def step_metrics(
         staleness_mean=0.0, staleness_max=0, staleness_histogram={0: 8}, mixed_share=0.0,
         masked=None if masked is None else masked_tokens(masked), parity_max=parity,
         parity_mean=parity, seconds={"forward": 0.1},
-        passes=PassMetrics(seconds=0.1, expected_seconds=0.1, imbalance=1.0, r_squared=0.9),
+        passes=pass_metrics(0.1),
     )  # fmt: skip

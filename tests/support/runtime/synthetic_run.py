@@ -17,7 +17,7 @@ from rljob_runtime.data.length_trace import LENGTHS_FILE, ResponseLine, TraceHea
 from rljob_runtime.groups.counts import GroupCounts
 from rljob_runtime.trace.record.event_log import EVENTS_FOLDER, EventLog, append_line
 from rljob_runtime.trace.record.metrics_log import MetricsLog
-from tests.support.runtime.steps import masked_tokens
+from tests.support.runtime.steps import masked_tokens, pass_metrics
 
 EPOCH = 1_800_000_000.0
 """When runs begin, in seconds since the epoch."""
@@ -229,6 +229,7 @@ def _values(job: Job, rng: random.Random, step: int, lengths: list[int], seconds
         "tokens_per_second": sum(lengths) / (seconds + 2),
         "weight_version": step, "step_seconds": seconds, "seconds": {"forward": seconds * 0.4},
         **({"masked": msgspec.structs.asdict(masked_tokens(job.masked))} if job.masked else {}),
+        "passes": msgspec.structs.asdict(pass_metrics(0.5 * seconds, first=not step)),
         **_counts(job, step).metrics(),
     }  # fmt: skip
 

@@ -108,12 +108,40 @@ def _time_figures(analysis: Analysis) -> list[str]:
                     f"Time of pool {pool.pool}", stacked_chart(steps, trainer_layers(analysis, pool), top=100)
                 )
             )
+    figures += _pass_figures(analysis)
     life = _life_layers(analysis)
     if life:
         figures.append(
             figure("Life of a sample", stacked_chart(steps, life, unit="s"), "mean seconds of each stage")
         )
     return figures
+
+
+_PASSES = {
+    "seconds": "slowest rank", "expected_seconds": "as expected", "imbalance": "by the mean rank",
+}  # fmt: skip
+"""What is drawn of the metric `passes`, and how it is called."""
+
+
+def _pass_figures(analysis: Analysis) -> list[str]:
+    """How long the trainer's ranks took for their passes; nothing for runs that do not say so."""
+    rows = [row.get("passes") for row in analysis.metrics.rows]
+    passes = [row if isinstance(row, dict) else {} for row in rows]
+    if not any(passes):
+        return []
+    steps = [float(row["step"]) for row in analysis.metrics.rows]
+    seconds_of, expected, imbalance = (
+        Series(label, [v if isinstance(v := row.get(name), int | float) else None for row in passes], index)
+        for index, (name, label) in enumerate(_PASSES.items())
+    )
+    return [
+        figure(
+            "Forward and backward passes of the slowest rank",
+            line_chart(steps, [seconds_of, expected], unit="s", zero=True),
+            "as measured, and as the cost model had it before the step",
+        ),
+        figure("Slowest rank of the trainer", line_chart(steps, [imbalance], unit="x the mean rank")),
+    ]
 
 
 def _colour(kind: str) -> int:

@@ -159,6 +159,19 @@ def test_the_engines_of_a_pool_are_as_idle_as_the_pool(tmp_path: Path) -> None:
     assert shares[1] == [work, sync, idle]
 
 
+def test_passes_of_the_slowest_rank_beside_what_was_expected(tmp_path: Path) -> None:
+    run = write_run(tmp_path, Job(steps=6))
+    titles = ("Forward and backward passes of the slowest rank", "Slowest rank of the trainer")
+    page, text = checked(write_report(run))
+    assert all(title in text for title in titles)
+    assert "as expected" in page
+    # A run of a version that did not measure them.
+    metrics = run / "metrics.jsonl"
+    metrics.write_text(re.sub(r'"passes":{[^}]*},', "", metrics.read_text()))
+    _, text = checked(write_report(run))
+    assert not any(title in text for title in titles)
+
+
 def test_a_chart_of_what_was_not_measured_is_left_out(tmp_path: Path) -> None:
     run = write_run(tmp_path, Job(steps=6))
     metrics = run / "metrics.jsonl"
