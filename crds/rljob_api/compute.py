@@ -17,8 +17,7 @@ class Compute(Model):
     elsewhere. rectangles: samples of like length are padded to their longest."""
     compile: bool = False
     """Compile each layer of the model, and what is done with logits, by torch.compile: fewer and larger
-    kernels, after about a minute at the first step. It needs a C compiler in the image, and on a GPU
-    attention other than rectangles."""
+    kernels, after about a minute at the first step. It needs a C compiler in the image."""
     logits_mi_b: int = Field(default=1024, ge=1, le=1_048_576, alias="logitsMiB")
     """Most memory that a trainer rank's logits take at a time, in MiB, in the number format of
     model.dtype. Where all logits of a forward pass fit, none is computed a second time for the backward

@@ -255,6 +255,20 @@ SECTIONS = {
         "bfloat16: a layer of Qwen3-1.7B's width (2048, MLP 6144), and a mixture of experts of that width of which each "
         "token has 8 (of width 768). `full, in main memory` keeps what `full` does, elsewhere. The baseline is `none`.",
     ),
+    "logits_memory": (
+        "Memory of logits",
+        "The most that is alive at a time while log-probabilities of a head with Qwen3's vocabulary are computed, and "
+        "their gradients, in bfloat16, counted tensor by tensor on a CPU. Width 64, so that the head's gradient is small; "
+        "`logitsMiB` is 32, and 2^22 logits are worked on at a time instead of 2^26. The baseline is autograd's, from all "
+        "logits.",
+    ),
+    "trainer_step": (
+        "A trainer's step on one GPU",
+        "One rank, random weights of Qwen3's shapes in bfloat16, micro-batches of 16,384 tokens: `0.6b` with 512 responses "
+        "of heavy-tailed lengths (median 218 tokens, at most 1,024), `1.7b` with samples of 4,096 tokens. Counted is the arithmetic "
+        "that the step needs, and not what is computed a second time. `base` has none of the gains, and is the baseline; `no-X` has all but "
+        "X; a ratio of memory above 1 is more memory. Goals: 350 TFLOP/s for `1.7b`, 260 for `0.6b`.",
+    ),
     "event_overhead": (
         "Events",
         "Goal: below 1 % of the step's time. The baseline is the same step without events, in turn with it.",

@@ -24,7 +24,8 @@ class StateBytes:
     reference: float
     """The reference model's weights; 0 without a KL penalty."""
     held: float
-    """What an update holds beside it where ranks share samples: all weights, and all gradients."""
+    """What an update holds beside it where ranks share samples, and with `compute.holdWeights`: all
+    weights, and all gradients."""
     in_main_memory: bool
     """Whether all but what is held lies there, and not on the accelerator."""
 
@@ -54,11 +55,14 @@ def state_bytes(job: RLJob, parameters: int) -> StateBytes:
     part = parameters / (training.parallel.shard_group_size or ranks)
     forward = _FORWARD_BYTES[training.model.dtype]
     shared = ranks > 1 and spec.context_parallel.none is None
+    # One rank in float32 has nothing to gather or to reduce.
+    gathers = ranks > 1 or forward < _MASTER_BYTES
+    holds = shared or (training.compute.hold_weights and gathers)
     return StateBytes(
         weights=_MASTER_BYTES * part,
         gradients=_MASTER_BYTES * part,
         moments=moments_bytes(job) * part,
         reference=forward * part if training.algorithm.kl is not None else 0.0,
-        held=(forward + _MASTER_BYTES) * parameters if shared else 0.0,
+        held=(forward + _MASTER_BYTES) * parameters if holds else 0.0,
         in_main_memory=training.parallel.cpu_offload,
     )

@@ -8,6 +8,7 @@ from rljob_api import RLJob
 from rljob_runtime.manifest.trainer_memory import state_bytes
 from tests.support.jobs import job
 
+HELD = {"training.compute.holdWeights": True}
 FOUR = {"accelerator": "nvidia", "pools.trainer.replicas": 4}
 
 
@@ -42,6 +43,9 @@ FOUR = {"accelerator": "nvidia", "pools.trainer.replicas": 4}
             8_000,
         ),
         ({"training.parallel.contextParallel": {"hybrid": {}}}, 16_000, 16_000),
+        ({**FOUR, "training.model.dtype": "bfloat16", **HELD}, 4_000, 3_000 + 6_000),
+        ({"training.model.dtype": "bfloat16", **HELD}, 16_000, 12_000 + 6_000),
+        (HELD, 16_000, 16_000),
     ],
 )
 def test_bytes_of_a_rank(changes: dict[str, Any], kept: int, on_device: int) -> None:
