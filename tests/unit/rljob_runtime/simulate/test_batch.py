@@ -5,14 +5,16 @@ import dataclasses
 import numpy as np
 import pytest
 
+from rljob_runtime.routing.adaptive import Adaptive
 from rljob_runtime.routing.cost import StepCost
 from rljob_runtime.routing.fixed import Adjacent, Interleaved
+from rljob_runtime.routing.policy import Policy
 from rljob_runtime.routing.requests import EngineShape, RequestKey
 from rljob_runtime.routing.router import Router
 from rljob_runtime.simulate.batch import Stuck, simulate_batch
 from rljob_runtime.simulate.outcome import Outcome
 from rljob_runtime.simulate.physics import Physics
-from rljob_runtime.simulate.workload import ToolWaits, Workload
+from rljob_runtime.simulate.workload import LengthModel, ToolWaits, Workload
 from tests.support.simulated.schedulers import InOrder, Script
 
 SECOND = StepCost(fixed=1.0)
@@ -231,3 +233,21 @@ def test_the_router_s_policies_decide() -> None:
     assert walls[Adjacent] == pytest.approx(40 * 1.4 + 10 * 1.4)
     # Beside it run three short ones, three, one, and none.
     assert walls[Interleaved] == pytest.approx(10 * 1.4 + 10 * 1.4 + 10 * 1.2 + 10 * 1.1)
+
+
+def test_ranks_that_are_levelled_share_shorter_steps() -> None:
+    """Eight ranks in lockstep: against requests that stay where they began, and against levelling by each
+    rank's own end."""
+    cost = StepCost(0.08, 1.6e-3, 8e-7, 1e-4, (1, 2, 4, *range(8, 65, 8)), 2e-6)
+    physics = Physics(
+        lockstep=True, copy_bytes_per_second=80e9, kv_bytes_per_token=160_000, report_seconds=20.0
+    )
+    work = LengthModel(3000, 12000, 0.6, 0.2, prompt_tokens=64).draw(24, 8, seed=0)
+
+    def seconds(policy: Policy, lockstep: bool = True) -> float:
+        shapes = [EngineShape("fast", 64, None, cost, lockstep)] * 8
+        return simulate_batch(work, shapes, physics, Router(policy)).wall
+
+    levelled = seconds(Adaptive(12000))
+    assert levelled < 0.98 * seconds(Policy())
+    assert levelled < 0.995 * seconds(Adaptive(12000), lockstep=False)
