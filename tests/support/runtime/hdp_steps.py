@@ -111,7 +111,7 @@ def take_step(rank: int, world_size: int, store: Path, case: Case) -> tuple[Step
 
     def model(recompute: bool) -> Any:
         master = torch.promote_types(dtype, torch.float32)
-        policy = load_policy(case.folder, Distribution(), master, recompute)
+        policy = load_policy(case.folder, Distribution(), master, "full" if recompute else "none")
         if dtype == torch.float64:
             compute_as_given(policy.model)
         return shard(policy, cpu, dtype)
