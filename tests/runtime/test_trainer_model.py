@@ -100,6 +100,24 @@ def test_what_is_published_is_the_folder_tensor_by_tensor(tmp_path: Path, family
         assert torch.equal(tensor, expected[name]) and tensor.is_contiguous(), name
 
 
+@pytest.mark.parametrize(("family", "tied"), [("qwen3", True), ("qwen3_moe", False)])
+def test_a_model_without_weights_takes_no_memory(tmp_path: Path, family: Family, tied: bool) -> None:
+    """Of the same tensors as the one with weights, those tied that are tied there; buffers are the same."""
+    folder = tiny_model(tmp_path / "model", family, tied)
+    empty = load_policy(folder, PLAIN, torch.float32, weights=False)
+    whole = load_policy(folder, PLAIN, torch.float32)
+    assert all(parameter.is_meta for parameter in empty.parameters())
+    shapes = [
+        {name: (each.shape, each.dtype) for name, each in policy.named_parameters()}
+        for policy in (empty, whole)
+    ]
+    assert shapes[0] == shapes[1]
+    buffers = dict(whole.named_buffers())
+    for name, buffer in empty.named_buffers():
+        assert torch.equal(buffer, buffers.pop(name))
+    assert not buffers
+
+
 def test_noise_of_the_router_is_off(tmp_path: Path) -> None:
     folder = tiny_model(tmp_path / "model", "mixtral")
     config = json.loads((folder / "config.json").read_text())

@@ -86,10 +86,12 @@ def load_policy(
     recomputed: ActivationCheckpointing = "none",
     experts: Experts = "grouped",
     offload_activations: bool = False,
+    weights: bool = True,
 ) -> Policy:
     """The model in a Hugging Face folder, on the CPU, with weights in `dtype`; the rest as the fields of
     `training.model` say: what is computed again in the backward pass, how the experts of a mixture of experts
-    are multiplied, and whether layers' inputs wait in main memory. Raises `UnsupportedModel`."""
+    are multiplied, and whether layers' inputs wait in main memory. Without `weights`, parameters are on the
+    meta device: the rank gets them from another one. Raises `UnsupportedModel`."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     with loading(folder):
@@ -99,19 +101,20 @@ def load_policy(
     if hasattr(config, "router_jitter_noise"):
         config.router_jitter_noise = 0.0
     register_attention()
+    options = {"dtype": dtype, "attn_implementation": ATTENTION}
     with _without_progress_bars(), loading(folder):
-        model = AutoModelForCausalLM.from_pretrained(
-            folder,
-            config=config,
-            dtype=dtype,
-            attn_implementation=ATTENTION,
-            local_files_only=True,
-        )
+        if weights:
+            model = AutoModelForCausalLM.from_pretrained(
+                folder, config=config, local_files_only=True, **options
+            )
+        else:
+            model = _without_weights(config, options)
     if not model._supports_attention_backend:
         raise UnsupportedModel(
             f"{folder}: {type(model).__name__} has its own attention, which cannot be packed"
         )
-    _check_names(folder, model)
+    if weights:
+        _check_names(folder, model)
     # Models without experts refuse to be told how to multiply them.
     if model._can_set_experts_implementation():
         model.set_experts_implementation(_EXPERTS[experts])
@@ -123,6 +126,18 @@ def load_policy(
             f"{folder}: {one_line(error)}: set model.activationCheckpointing: none"
         ) from error
     return Policy(model, distribution)
+
+
+def _without_weights(config: Any, options: dict[str, Any]) -> Any:
+    """The model with parameters on the meta device, and buffers on the CPU: they follow from the config."""
+    from accelerate import init_empty_weights
+    from transformers import AutoModelForCausalLM
+
+    with init_empty_weights(include_buffers=False):
+        model = AutoModelForCausalLM.from_config(config, **options)
+    # On the meta device every tensor became one of its own.
+    model.tie_weights()
+    return model
 
 
 @contextmanager

@@ -7,6 +7,7 @@ weights. Nothing here knows Ray.
 import logging
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -105,14 +106,15 @@ class TrainerWorker:
         # Master weights in float32, for small updates would vanish in bfloat16; `shard` computes in the
         # model's format.
         model = training.model
-        policy = load_policy(
+        load = partial(
+            load_policy,
             self._model_folder,
             distribution,
-            torch.float32,
-            model.recomputed,
-            model.experts,
-            model.offload_activations,
+            experts=model.experts,
+            # Other ranks get their parts of them when they are sharded.
+            weights=self._rank == 0,
         )
+        policy = load(torch.float32, model.recomputed, offload_activations=model.offload_activations)
         compute = training.compute
         logits = compute.logits_mi_b * 2**20 // self._dtype.itemsize
         policy.tune(logits, compute.compile)
@@ -121,8 +123,7 @@ class TrainerWorker:
         reference = None
         if training.algorithm.kl is not None:
             # Never updated, so without master weights.
-            reference = load_policy(self._model_folder, distribution, self._dtype, experts=model.experts)
-            reference = reference.requires_grad_(False)
+            reference = load(self._dtype).requires_grad_(False)
             reference.tune(logits, compute.compile)
             reference = shard(reference, self._device, self._dtype, sharding)
         self._optimizer = ScheduledAdamW(self._policy.parameters(), training.optimizer, self._total_updates)

@@ -17,6 +17,7 @@ from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionP
 from torch.distributed.tensor import DTensor
 
 from rljob_runtime.trainer.policy import Policy
+from rljob_runtime.trainer.spreading import spread
 from rljob_runtime.weights.folder_names import as_in_folder, sources
 
 
@@ -34,7 +35,8 @@ class Sharding:
 def shard(
     policy: Policy, device: torch.device, dtype: torch.dtype, sharding: Sharding | None = None
 ) -> Policy:
-    """Move the policy to `device`, each rank of the process group holding its part; computes in `dtype`."""
+    """Move the policy to `device`, each rank of the process group holding its part; computes in `dtype`. The
+    weights are rank 0's; other ranks' may lie on the meta device."""
     sharding = sharding or Sharding()
     alone = dist.get_world_size() == 1 and dtype == next(policy.parameters()).dtype
     if alone and not sharding.in_main_memory:
@@ -47,12 +49,9 @@ def shard(
     }
     if sharding.in_main_memory:
         options["offload_policy"] = CPUOffloadPolicy(pin_memory=device.type != "cpu")
-        # FSDP moves the weights; what is not a weight stays on the device.
-        for buffer in policy.buffers():
-            buffer.data = buffer.data.to(device)
-    elif device.type != "cpu":
-        policy = policy.to(device)
-    # From the inside out: a module takes the parameters that no module within it has.
+    whole = dict(policy.model.state_dict())
+    # From the inside out: a module takes the parameters that no module within it has, brings them to the
+    # device, and keeps its part of them.
     for module in _blocks(policy.model):
         fully_shard(module, **options)
     fully_shard(policy, **options)
@@ -61,6 +60,9 @@ def shard(
             # gloo can only sum; a factor of 1 leaves the sum as it is.
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)
+    if dist.get_world_size() > 1:
+        kept_on = torch.device("cpu") if sharding.in_main_memory else device
+        spread(policy, whole, device, kept_on)
     return policy
 
 
