@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -250,3 +251,34 @@ def test_a_kernel_for_any_lengths_and_layers_that_are_compiled(tmp_path: Path) -
     assert of_plain.keys() == dict(compiled.named_parameters()).keys(), "weights keep their names"
     for name, parameter in compiled.named_parameters():
         torch.testing.assert_close(parameter.grad, of_plain[name].grad, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("entropy", ["none", "value", "gradient"])
+def test_a_head_that_has_to_be_called_gives_the_same(tmp_path: Path, entropy: Any) -> None:
+    """As one that is sharded by itself, whose weights are gathered by a hook."""
+    folder = tiny_model(tmp_path / "model", tied=True)
+    packed = pack(*samples(MIXED), CPU)
+    results = []
+    for called in (False, True):
+        policy = load_policy(folder, Distribution(0.8, 9), torch.float32)
+        policy.tune(7 * VOCABULARY, compiled=False)
+        calls: list[int] = []
+        if called:
+            head = policy.model.get_output_embeddings()
+            head.register_forward_pre_hook(lambda module, given, calls=calls: calls.append(len(given[0])))
+        found = policy(packed, entropy)
+        total = found.log_probs.square().sum()
+        assert (found.entropies is None) == (entropy == "none")
+        if entropy == "gradient":
+            total = total + 0.3 * found.entropies.sum()
+        total.backward()
+        assert bool(calls) == called and max(calls, default=0) <= 7
+        gradients = {name: each.grad for name, each in policy.named_parameters() if each.grad is not None}
+        results.append((found.log_probs.detach(), found.entropies, gradients))
+    (one, one_entropy, expected), (other, other_entropy, gradients) = results
+    torch.testing.assert_close(other, one, rtol=1e-5, atol=1e-5)
+    if entropy != "none":
+        torch.testing.assert_close(other_entropy, one_entropy, rtol=1e-5, atol=1e-5)
+    assert gradients.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(gradients[name], value, rtol=1e-4, atol=1e-5)
