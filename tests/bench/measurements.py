@@ -142,6 +142,13 @@ SECTIONS = {
         "Goal: 1.15 x, met where the bound is the same in steps and missed where verl's policy waits as ours does, or ours masks. What a real update costs beyond that is not in it: "
         "as observed once, engines stood still for 0.34 to 0.38 s with ours and for 1.0 to 7.4 s with verl, each on one H200.",
     ),
+    "hdp_exact": (
+        "Gradients of shared samples",
+        "How far the gradients of a step with shared samples are from those of one process, by norms of single "
+        "parameters: random plans with groups of 1, 2 and 4 ranks in one step (ten seeds), and five model families "
+        "with sliding windows and a single key head among them. The last two rows are plans of 8 "
+        "ranks over gloo, each with the collective calls of a layer, forward and backward.",
+    ),
     "probe_routing": (
         "P-DSR as published",
         "`rollout.routing.probe` with its defaults. First the share of the responses on the fast pool that come to the cap, for 512 "
