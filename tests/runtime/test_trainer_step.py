@@ -163,19 +163,35 @@ def test_plans_that_follow_what_passes_took_change_nothing_that_is_learned(tmp_p
     assert passes[-1].expected_seconds is not None
 
 
-def test_a_rank_without_work_takes_part(tmp_path: Path) -> None:
+@pytest.mark.parametrize("hold", [False, True])
+def test_a_rank_without_work_takes_part(tmp_path: Path, hold: bool) -> None:
     """One group with one response, for two ranks."""
     folder = model_folder(trainer_job(), tmp_path / "model")
-    alone = _one_response(0, 1, None, folder)
-    shared = on_ranks(2, _one_response, folder)
+    alone = _one_group(0, 1, None, folder, 1, hold)
+    shared = on_ranks(2, _one_group, folder, 1, hold)
     assert shared[0].loss == pytest.approx(alone.loss, abs=1e-6)
     assert shared[0].grad_norm == pytest.approx(alone.grad_norm, rel=1e-4)
     assert shared[0].tokens == alone.tokens
 
 
-def _one_response(rank: int, world_size: int, store: Path | None, folder: Path) -> StepMetrics:
-    with worker(trainer_job(), folder, rank, world_size, store) as trainer:
-        metrics: StepMetrics = trainer.train_step(0, 0, groups(1, samples=1))
+def test_ranks_that_hold_weights_make_as_many_passes_as_they_need(tmp_path: Path) -> None:
+    """Three passes, for two ranks."""
+    folder = model_folder(trainer_job(), tmp_path / "model")
+    alone = _one_group(0, 1, None, folder, 3, True)
+    shared = on_ranks(2, _one_group, folder, 3, True)
+    assert shared[0].loss == pytest.approx(alone.loss, abs=1e-6)
+    assert shared[0].grad_norm == pytest.approx(alone.grad_norm, rel=1e-4)
+    assert shared[0].tokens == alone.tokens
+
+
+def _one_group(
+    rank: int, world_size: int, store: Path | None, folder: Path, samples: int, hold: bool
+) -> StepMetrics:
+    """Train one group, of which no two responses fit one pass: they have 61, 45 and 40 tokens."""
+    made = groups(1, seed=15, samples=samples, longest=50)
+    job = trainer_job(compute={"holdWeights": hold}, parallel={"maxTokensPerMicroBatch": 64})
+    with worker(job, folder, rank, world_size, store) as trainer:
+        metrics: StepMetrics = trainer.train_step(0, 0, made)
         return metrics
 
 

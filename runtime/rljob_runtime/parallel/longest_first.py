@@ -223,7 +223,7 @@ class _Exchange:
         """The best exchange between the heaviest bin and any other, in place; whether there is one."""
         index = int(loads.argmax())
         givers, takers = np.flatnonzero(bin_of == index), np.flatnonzero(bin_of != index)
-        if len(givers) * len(takers) > _MOST_OPTIONS:
+        if not 0 < len(givers) * len(takers) <= _MOST_OPTIONS:
             return False
         gap = int(loads[index]) - loads[bin_of[takers]]
         less = self._costs[givers][:, None] - self._costs[takers][None, :]

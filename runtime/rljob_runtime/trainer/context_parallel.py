@@ -71,14 +71,16 @@ def share_samples(
     )
 
 
-def alone(items: Sequence[Item], cap: int, world_size: int, cost: CostModel) -> Plan:
-    """The plan where no sample is shared: equally many micro-batches for every rank, of which some may be
-    empty. Raises `SampleTooLong`."""
+def alone(items: Sequence[Item], cap: int, world_size: int, cost: CostModel, in_step: bool) -> Plan:
+    """The plan where no sample is shared. `in_step`: ranks wait for each other in every pass, so that all
+    have the same number, of which some may be empty; otherwise each has one at least, for the gradients are
+    reduced in its last one. Raises `SampleTooLong`."""
     seconds = cost.sample_seconds(np.array([item.tokens for item in items], dtype=np.int64), 1)
-    shares = plan_micro_batches(items, cap, world_size, seconds, cost.pass_seconds(1))
-    return Plan(
-        tuple(tuple(PlannedBatch(rank, 1, each) for each in share) for rank, share in enumerate(shares)), 0.0
+    shares = plan_micro_batches(items, cap, world_size, seconds, cost.pass_seconds(1), in_step)
+    ranks = (
+        tuple(PlannedBatch(rank, 1, each) for each in share or [()]) for rank, share in enumerate(shares)
     )
+    return Plan(tuple(ranks), 0.0)
 
 
 def planner(asked: ContextParallel, cap: int, world_size: int, costs: PassCosts) -> Planner:

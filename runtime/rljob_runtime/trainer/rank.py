@@ -131,7 +131,8 @@ class TrainerWorker:
         attention = choose_attention(self._device, self._dtype, heads, compute.attention)
         log.info("attention: %s (%s)", attention.name, attention.why)
         model, largest = self._policy.model, self._job.spec.context_parallel.largest_degree(self._world_size)
-        costs = PassCosts(CostModel.prior(shape_of(model, heads), largest), largest, in_step=largest == 1)
+        in_step = largest == 1 and not self._job.spec.training.compute.hold_weights
+        costs = PassCosts(CostModel.prior(shape_of(model, heads), largest), largest, in_step)
         sharing = share_samples(self._job.spec, model, heads, attention, self._device, self._patience, costs)
         self._steps = StepRunner(
             self._job,

@@ -136,7 +136,7 @@ class StepRunner:
             return self._sharing.planner(items)
         # By the prior: what was measured differs from run to run, and so would the sums of gradients.
         cap = self._training.parallel.max_tokens_per_micro_batch
-        return alone(items, cap, world_size, self._costs.prior)
+        return alone(items, cap, world_size, self._costs.prior, in_step=self._held is None)
 
     def _prepare(self, batch: Batch, plan: Plan, contents: Mapping[Key, Content]) -> list[Maker]:
         planned = plan.ranks[dist.get_rank()]

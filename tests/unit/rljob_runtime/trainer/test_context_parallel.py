@@ -85,6 +85,17 @@ def test_attention_by_itself() -> None:
 def test_ranks_that_wait_for_each_other_have_passes_of_like_cost() -> None:
     """All passes have four tokens; those with one sample take twice as long as those with two."""
     items = [Item(0, index, tokens) for index, tokens in enumerate([4, 2, 2, 4, 2, 2])]
-    plan = alone(items, 4, 2, CostModel(per_pass=0.0, per_token=0.0, per_square=1.0))
+    plan = alone(items, 4, 2, CostModel(per_pass=0.0, per_token=0.0, per_square=1.0), True)
     assert [[each.samples for each in rank] for rank in plan.ranks] == [[(0,), (1, 4)], [(3,), (2, 5)]]
     assert {(each.first, each.degree) for each in plan.passes} == {(0, 1), (1, 1)}
+
+
+def test_ranks_that_wait_once_have_as_many_passes_as_they_need() -> None:
+    """Six short samples take as long as the long one, in three passes; a rank without samples takes part in
+    the reduction."""
+    items = [Item(0, index, tokens) for index, tokens in enumerate([6, 2, 2, 2, 2, 2, 2])]
+    cost = CostModel(per_pass=0.0, per_token=0.0, per_square=1.0)
+    plan = alone(items[:1] + items[1:4] * 3, 6, 2, cost, False)
+    assert [len(rank) for rank in plan.ranks] == [1, 3]
+    plan = alone(items[:1], 6, 2, cost, False)
+    assert [[each.samples for each in rank] for rank in plan.ranks] == [[(0,)], [()]]
