@@ -377,6 +377,8 @@ vLLM 0.22.1 against the Hugging Face model, tiny models, 6,400 tokens, one H200,
 - NCCL between hosts; more than two GPUs; tensor parallelism inside the whole loop.
 - vLLM 0.32 on GPUs.
 - Speculation on GPUs to its end, and with a model whose steps are not bound by their launches.
+- The trainer on GPUs with attention for any lengths, chunked logits, inputs made ahead and compiled layers (`python tests/bench/trainer_step.py`); samples shared by ranks over NCCL (`python -m tests.bench.hdp_step`); weights and optimizer states in main memory, activations moved there (`python -m tests.bench.activation_memory`); the largest model and the longest sample that train on 1, 2 and 4 GPUs.
+- Changes made on purpose (`make mutants`) of `routing` and `parallel`.
 """
 
 
