@@ -53,8 +53,10 @@ class RunObserver:
 
     def interrupted(self, cause: Cause, why: str = "") -> None:
         """Training stops, and goes on with the next `training`; `why`: what broke, in words."""
-        assert self.tracker is not None, "`begins` comes first"
+        assert self.tracker is not None and self._parts is not None, "`begins` comes first"
         self.tracker.interrupted(cause, why)
+        self._parts.site.draft.trains_no_more()
+        self._view.update(self.tracker.progress)
 
     def step_begins(self) -> None:
         """The trainer begins with a step."""

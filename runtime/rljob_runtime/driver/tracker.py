@@ -72,6 +72,7 @@ class Tracker:
         # A trainer that dies while it is brought back has been away since the first time.
         self._interruption = Interruption(cause, since.time if since else self._clock(), why)
         self._step_began = None
+        self.progress = replace(self.progress, busy={}, busy_seconds=0.0, running={}, waiting=0)
 
     def begin(self, step: int) -> None:
         """Trainer and engines are ready, and training begins, or goes on after an interruption, with `step`.
@@ -97,8 +98,10 @@ class Tracker:
         self._step_began = self._clock()
 
     def look(self) -> bool:
-        """See how busy the pools are within a step. Returns whether that can be told: not before training has
-        gone on for a few seconds."""
+        """See how busy the pools are within a step. Returns whether that can be told: not while training is
+        interrupted, and not before it has gone on for a few seconds."""
+        if self._interruption is not None:
+            return False
         seconds, busy = self._window.busy(self._reading())
         if seconds < _SHORTEST_SECONDS:
             return False

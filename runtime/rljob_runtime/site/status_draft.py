@@ -81,7 +81,7 @@ class StatusDraft:
         return worth_telling(self._training.load, found) and self._set(load=found)
 
     def trains_no_more(self) -> None:
-        """Nothing is trained any more, and no pool is busy."""
+        """Nothing is trained any more, or for now: how busy pools are means nothing."""
         self._set(load=None)
 
     def checkpoint(self, step: int, path: str) -> None:

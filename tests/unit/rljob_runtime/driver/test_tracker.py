@@ -89,6 +89,21 @@ def test_a_lost_trainer_leaves_one_row_for_each_step_and_starts_the_rates_anew(t
     assert (lost.stopped, lost.time) == (1038.0, 1078.0)
 
 
+def test_an_interruption_counts_in_no_share_that_is_seen_within_it(tmp_path: Path) -> None:
+    job = Followed(tmp_path)
+    job.tracker.begin(0)
+    job.steps(range(3), 10.0)
+    assert job.tracker.look()
+    job.tracker.interrupted("trainer lost", "rank 1 died")
+    job.now += 3600.0
+    assert not job.tracker.look()
+    assert (job.tracker.progress.busy, job.tracker.progress.running) == ({}, {})
+    job.tracker.begin(2)
+    job.now += 10.0
+    assert job.tracker.look()
+    assert job.tracker.progress.busy_seconds == pytest.approx(10.0)
+
+
 def test_rewards_of_steps_that_are_trained_again_do_not_count(tmp_path: Path) -> None:
     job = Followed(tmp_path)
     job.tracker.begin(0)

@@ -1,0 +1,74 @@
+"""What the status says of busy pools over a run with an interruption."""
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rljob_runtime.driver import observer as observer_module
+from rljob_runtime.driver.load_watch import TELL_SECONDS
+from rljob_runtime.driver.observer import RunObserver
+from rljob_runtime.engines.fake import FakeEngine
+from rljob_runtime.groups.counts import GroupCounts
+from rljob_runtime.rollout.pool import EnginePool, EngineSlot
+from rljob_runtime.simulate.virtual_loop import run_virtual
+from rljob_runtime.site.status_draft import StatusDraft
+from rljob_runtime.trace.record.event_log import EventLog
+from rljob_runtime.view.progress import Progress
+from tests.support.runtime.steps import HEADER, step_metrics
+
+
+class Shown:
+    """A view that keeps what it was shown last."""
+
+    progress: Progress | None = None
+
+    def update(self, progress: Progress) -> None:
+        self.progress = progress
+
+
+def test_no_pool_is_busy_while_the_trainer_is_away_or_all_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr(observer_module, "time", SimpleNamespace(time=loop.time, monotonic=loop.time))
+        draft, view = StatusDraft(attempt=1), Shown()
+        pool = EnginePool(loop.time, lambda slot, why: None)
+        slot = EngineSlot(FakeEngine("fast-0", lambda request: 1), "fast", 8, EventLog(None, 1, "fast-0", ""))
+        pool.add(slot)
+        pool.join(slot)
+        algorithm = SimpleNamespace(kl=None)
+        inputs: Any = SimpleNamespace(
+            settings=SimpleNamespace(total_steps=9, capacity_samples=64),
+            options=SimpleNamespace(folder=tmp_path),
+            job=SimpleNamespace(spec=SimpleNamespace(training=SimpleNamespace(algorithm=algorithm))),
+        )
+        parts: Any = SimpleNamespace(
+            pool=pool, site=SimpleNamespace(draft=draft), spawn=loop.create_task,
+            rollouter=SimpleNamespace(counts=GroupCounts(), steps_left=8),
+        )  # fmt: skip
+        shown: Any = view
+        report: Any = None
+        observer = RunObserver(inputs, HEADER, shown, report)
+        observer.begins(parts, 0)
+        observer.training(0)
+        assert "load" not in draft.training
+        observer.step_begins()
+        await asyncio.sleep(10)
+        observer.step_done(step_metrics(0), [0], 0, 0, 10.0)
+        assert draft.training["load"]["summary"] == "100/0/-"
+        observer.interrupted("trainer lost", "rank 1 died")
+        assert "load" not in draft.training and view.progress is not None and view.progress.busy == {}
+        await asyncio.sleep(3 * TELL_SECONDS)
+        assert "load" not in draft.training, "told while the trainer was away"
+        observer.training(0)
+        await asyncio.sleep(2 * TELL_SECONDS)
+        assert 0 < draft.training["load"]["windowSeconds"] <= 2 * TELL_SECONDS
+        observer.close()
+        await asyncio.sleep(2 * TELL_SECONDS)
+        assert "load" not in draft.training
+
+    run_virtual(main())
