@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeAlias
 import torch
 from torch import Tensor
 
+from rljob_runtime.trainer.attention_call import AttentionCall
 from rljob_runtime.trainer.varlen import Varlen
 
 ATTENTION = "rljob_packed"
@@ -20,22 +21,8 @@ ATTENTION = "rljob_packed"
 class Layout(Protocol):
     """How the tokens of a forward pass attend to one another."""
 
-    def attend(
-        self,
-        module: torch.nn.Module,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        scaling: float | None,
-        window: int | None,
-    ) -> Tensor:
-        """Causal attention of each token within its sample.
-
-        `query` has shape (1, heads, tokens, head size), `key` and `value` have fewer heads where they are
-        shared; the result has shape (1, tokens, heads, head size). Products of queries and keys are
-        multiplied by `scaling`, by default 1/sqrt(head size). With a `window` a token sees itself and the
-        `window - 1` tokens before it. `module` is the model's attention layer.
-        """
+    def attend(self, call: AttentionCall) -> Tensor:
+        """What the layer asked for; shape (1, tokens, heads, head size)."""
         ...
 
 
@@ -61,7 +48,7 @@ def _attention(
     packing: Layout | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """In the form of transformers' attention functions; shapes as in `Layout.attend`."""
+    """In the form of transformers' attention functions; shapes as in `AttentionCall`."""
     unknown = {name for name in ("softcap", "s_aux", "position_bias") if options.get(name) is not None}
     if packing is None or unknown:
         what = (
@@ -71,10 +58,10 @@ def _attention(
             f"{type(module).__name__}: this model has {what}, which the trainer does not have"
         )
     attend = packing.attend if isinstance(packing, Varlen) else _apart(packing)
-    return attend(module, query, key, value, scaling, sliding_window), None
+    return attend(AttentionCall(module, query, key, value, scaling, sliding_window)), None
 
 
-def _apart(layout: Layout) -> Callable[..., Tensor]:
+def _apart(layout: Layout) -> Callable[[AttentionCall], Tensor]:
     """Its attention, left out of what is compiled: it differs from micro-batch to micro-batch in more than
     sizes, or communicates."""
     if not torch.compiler.is_compiling():
@@ -83,5 +70,5 @@ def _apart(layout: Layout) -> Callable[..., Tensor]:
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
-def _attend_apart(layout: Layout, *arguments: Any) -> Tensor:
-    return layout.attend(*arguments)
+def _attend_apart(layout: Layout, call: AttentionCall) -> Tensor:
+    return layout.attend(call)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from rljob_runtime.trainer.attention import LayOut
+from rljob_runtime.trainer.attention_call import AttentionCall
 from rljob_runtime.trainer.rectangles import Rectangles
 from rljob_runtime.trainer.varlen import AscendVarlen, Varlen
 
@@ -113,7 +114,7 @@ def difference(
         module = torch.nn.Module()
         module.num_key_value_groups = heads.query // heads.shared  # type: ignore[assignment]
         query, key, value = inputs
-        out = lay_out(_PROBE, device).attend(module, query, key, value, None, window)
+        out = lay_out(_PROBE, device).attend(AttentionCall(module, query, key, value, None, window))
         gradients = torch.autograd.grad((out * slope.to(device, dtype)).sum(), inputs)
         return [out.detach(), *gradients]
 

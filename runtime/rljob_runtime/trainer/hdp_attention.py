@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from rljob_runtime.trainer.attention_call import AttentionCall
 from rljob_runtime.trainer.hdp_collectives import exchanged, gathered
 from rljob_runtime.trainer.hdp_groups import Members
 from rljob_runtime.trainer.segments import Kernel, Segments
@@ -65,21 +66,16 @@ class GatheredKeys:
     segments: Segments
     """Queries in the order of the local tokens."""
 
-    def attend(
-        self,
-        module: torch.nn.Module,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        scaling: float | None,
-        window: int | None,
-    ) -> Tensor:
+    def attend(self, call: AttentionCall) -> Tensor:
         """See `Layout.attend`."""
         # One call for both: of shape (tokens, heads, size of a key and of a value).
-        local = torch.cat([key[0], value[0]], dim=-1).transpose(0, 1)
+        key, value = call.key[0], call.value[0]
+        local = torch.cat([key, value], dim=-1).transpose(0, 1)
         whole = gathered(local, self.members).flatten(0, 1)[self.take]
         keys, values = torch.split(whole, [key.shape[-1], value.shape[-1]], dim=-1)
-        return self.segments.attend(query[0].transpose(0, 1), keys, values, scaling, window)[None]
+        return self.segments.attend(call.query[0].transpose(0, 1), keys, values, call.scaling, call.window)[
+            None
+        ]
 
 
 @dataclass(frozen=True)
@@ -95,18 +91,11 @@ class ExchangedHeads:
     segments: Segments
     """Whole samples, with their padding."""
 
-    def attend(
-        self,
-        module: torch.nn.Module,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        scaling: float | None,
-        window: int | None,
-    ) -> Tensor:
+    def attend(self, call: AttentionCall) -> Tensor:
         """See `Layout.attend`."""
-        degree, heads = self.members.degree, query.shape[1]
-        repeated = copies(heads, key.shape[1], degree)
+        degree = self.members.degree
+        query, key, value = call.query, call.key, call.value
+        repeated = copies(query.shape[1], key.shape[1], degree)
         if repeated > 1:
             key, value = (each.repeat_interleave(repeated, dim=1) for each in (key, value))
         # From (1, heads, tokens, size) to (members, tokens, heads of a member * size), all in one call.
@@ -118,7 +107,7 @@ class ExchangedHeads:
             each.reshape(-1, *part.shape[2:])
             for each, part in zip(torch.split(whole, sizes, dim=-1), parts, strict=True)
         )
-        found = self.segments.attend(queries, keys, values, scaling, window)[self.back]
+        found = self.segments.attend(queries, keys, values, call.scaling, call.window)[self.back]
         # To (tokens, heads, size) of the own tokens: members' heads are in order.
         own = exchanged(found.reshape(degree, -1, *found.shape[1:]), self.members)
         return own.transpose(0, 1).flatten(1, 2)[None]

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rljob_runtime.trainer.attention_call import AttentionCall
 from rljob_runtime.trainer.host_copy import indices_to_device
 
 _SHORT = 64
@@ -59,26 +60,20 @@ class Rectangles:
         # argsort of a permutation is its inverse.
         return cls(tuple(rectangles), tensor(np.argsort(np.concatenate(kept))))
 
-    def attend(
-        self,
-        module: torch.nn.Module,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        scaling: float | None,
-        window: int | None,
-    ) -> Tensor:
+    def attend(self, call: AttentionCall) -> Tensor:
         """See `Layout.attend`."""
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
         parts = []
         for rectangle in self.rectangles:
             # From (heads, tokens, size) to (samples, heads, longest, size).
-            inputs = (each[0][:, rectangle.take].transpose(0, 1) for each in (query, key, value))
-            mask = _window_mask(rectangle.take.shape[1], window, query.device)
+            inputs = (
+                each[0][:, rectangle.take].transpose(0, 1) for each in (call.query, call.key, call.value)
+            )
+            mask = _window_mask(rectangle.take.shape[1], call.window, call.query.device)
             # With a mask transformers ignores is_causal; the mask of a window is causal itself.
             out, _ = sdpa_attention_forward(
-                module, *inputs, attention_mask=mask, scaling=scaling, is_causal=True
+                call.module, *inputs, attention_mask=mask, scaling=call.scaling, is_causal=True
             )
             parts.append(out.flatten(0, 1)[rectangle.keep])
         return torch.cat(parts)[self.order][None]

@@ -51,7 +51,7 @@ class Segments:
     ) -> Tensor:
         """Shapes (queries, heads, size), (keys, shared heads, size) and (keys, shared heads, size of a
         value); the result has shape (queries, heads, size of a value). `scaling` and `window` as in
-        `Layout.attend`."""
+        `AttentionCall`."""
         if self.kernel == "varlen":
             return self._varlen(query, key, value, scaling, window)
         if self.kernel == "ascend":

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rljob_runtime.trainer.attention_call import AttentionCall
 from rljob_runtime.trainer.host_copy import to_device
 
 _MASK = 2048
@@ -40,23 +41,15 @@ class Varlen:
         ends = np.cumsum([0, *lengths], dtype=np.int32)
         return cls(to_device(ends, device), max(lengths), bool(shared_heads()))
 
-    def attend(
-        self,
-        module: torch.nn.Module,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        scaling: float | None,
-        window: int | None,
-    ) -> Tensor:
+    def attend(self, call: AttentionCall) -> Tensor:
         """See `Layout.attend`."""
         from torch.nn.attention.varlen import varlen_attn
 
         # From (1, heads, tokens, size) to (tokens, heads, size).
-        q, k, v = (each[0].transpose(0, 1) for each in (query, key, value))
+        q, k, v = (each[0].transpose(0, 1) for each in (call.query, call.key, call.value))
         # Keys to the left and to the right of a token that it sees; -1 is all.
-        sight = (-1 if window is None else window - 1, 0)
-        options: dict[str, Any] = {"scale": scaling, "window_size": sight}
+        sight = (-1 if call.window is None else call.window - 1, 0)
+        options: dict[str, Any] = {"scale": call.scaling, "window_size": sight}
         if self.told:
             options["enable_gqa"] = True
         out: Any = varlen_attn(q, k, v, self.ends, self.ends, self.longest, self.longest, **options)
@@ -76,25 +69,17 @@ class AscendVarlen:
         """The layout of samples of these lengths, one after the other."""
         return cls(tuple(itertools.accumulate(lengths)))
 
-    def attend(
-        self,
-        module: torch.nn.Module,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        scaling: float | None,
-        window: int | None,
-    ) -> Tensor:
+    def attend(self, call: AttentionCall) -> Tensor:
         """See `Layout.attend`."""
         import torch_npu
 
-        q, k, v = (each[0].transpose(0, 1).contiguous() for each in (query, key, value))
+        q, k, v = (each[0].transpose(0, 1).contiguous() for each in (call.query, call.key, call.value))
         sight = {"sparse_mode": _CAUSAL}
-        if window is not None:
-            sight = {"sparse_mode": _BAND, "pre_tockens": window - 1, "next_tockens": 0}
+        if call.window is not None:
+            sight = {"sparse_mode": _BAND, "pre_tockens": call.window - 1, "next_tockens": 0}
         out = torch_npu.npu_fusion_attention(
-            q, k, v, q.shape[1], input_layout="TND", atten_mask=_ascend_mask(query.device),
-            scale=scaling if scaling is not None else q.shape[-1] ** -0.5,
+            q, k, v, q.shape[1], input_layout="TND", atten_mask=_ascend_mask(q.device),
+            scale=call.scaling if call.scaling is not None else q.shape[-1] ** -0.5,
             actual_seq_qlen=self.ends, actual_seq_kvlen=self.ends, **sight,
         )  # fmt: skip
         return out[0][None]  # type: ignore[no-any-return]

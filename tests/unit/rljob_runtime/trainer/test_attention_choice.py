@@ -3,9 +3,11 @@
 import pytest
 import torch
 import transformers
+from torch import Tensor
 
 from rljob_runtime.trainer import attention_choice
 from rljob_runtime.trainer.attention import LayOut
+from rljob_runtime.trainer.attention_call import AttentionCall
 from rljob_runtime.trainer.attention_choice import Heads, choose_attention, difference
 from rljob_runtime.trainer.rectangles import Rectangles
 from rljob_runtime.trainer.varlen import Varlen
@@ -35,8 +37,8 @@ def test_a_kernel_that_is_right_is_taken(monkeypatch: pytest.MonkeyPatch) -> Non
 class _NoWindow(Rectangles):
     """A kernel that ignores windows."""
 
-    def attend(self, module, query, key, value, scaling, window):  # type: ignore[no-untyped-def]
-        return super().attend(module, query, key, value, scaling, None)
+    def attend(self, call: AttentionCall) -> Tensor:
+        return super().attend(call._replace(window=None))
 
 
 def test_a_kernel_that_is_wrong_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
