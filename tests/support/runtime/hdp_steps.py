@@ -94,10 +94,11 @@ def take_step(rank: int, world_size: int, store: Path, case: Case) -> tuple[Step
 
     from rljob_runtime.parallel.cost_model import CostModel
     from rljob_runtime.trace.record.event_log import EventLog
-    from rljob_runtime.trainer import hdp_collectives
+    from rljob_runtime.trainer import hdp_attention
     from rljob_runtime.trainer.context_parallel import Sharing
     from rljob_runtime.trainer.distribution import Distribution
     from rljob_runtime.trainer.hdp_attention import Method
+    from rljob_runtime.trainer.hdp_collectives import gathered_copies
     from rljob_runtime.trainer.hdp_groups import HdpGroups
     from rljob_runtime.trainer.model import load_policy
     from rljob_runtime.trainer.pass_costs import PassCosts
@@ -135,13 +136,13 @@ def take_step(rank: int, world_size: int, store: Path, case: Case) -> tuple[Step
     made = groups(3 * case.batches, case.seed, longest=case.longest) if rank == 0 else None
     outlines = share_outlines(made)
     assert outlines is not None
-    summed = hdp_collectives._Gather.backward
+    summed = hdp_attention.gathered
     if case.without_others:
-        hdp_collectives._Gather.backward = hdp_collectives._GatherCopies.backward  # type: ignore[method-assign]
+        hdp_attention.gathered = gathered_copies
     try:
         metrics = runner.run(0, 0, outlines, made or ())
     finally:
-        hdp_collectives._Gather.backward = summed  # type: ignore[method-assign]
+        hdp_attention.gathered = summed
     return metrics, optimizer.gradients if rank == 0 else []
 
 
