@@ -300,14 +300,14 @@ def trains(shape: Shape, on: frozenset[str], model: Path, options: argparse.Name
 
 def check_attention(shape: Shape) -> None:
     """Print how far the device's kernel is from plain attention in float32, for windows too."""
-    from rljob_runtime.trainer.attention_choice import Heads, choose_attention, difference
+    from rljob_runtime.trainer.attention_choice import Heads, choose_attention, difference, packed_form
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     heads = Heads(shape.heads, shape.shared, shape.head, (16,))
     choice = choose_attention(device, torch.bfloat16, heads)
     say("attention:", choice.name, "-", choice.why)
     for window in (None, 16, 3):
-        far = difference(choice.lay_out, device, torch.bfloat16, heads, window)
+        far = difference(packed_form(choice.lay_out), device, torch.bfloat16, heads, window)
         say(f"  window {window}: {far:.2g} of the largest number")
 
 

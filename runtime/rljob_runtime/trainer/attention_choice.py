@@ -1,9 +1,11 @@
 """Which attention a model gets on a device.
 
 Guarantees: a kernel is taken only after it has given, on this device and with this model's heads, what plain
-attention in float32 gives, forward and backward; where it has not, the reason is told.
+attention in float32 gives, forward and backward, in each form in which it will be called; where it has not,
+the reason is told.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,10 +15,13 @@ from torch import Tensor
 from rljob_runtime.trainer.attention import LayOut
 from rljob_runtime.trainer.attention_call import AttentionCall
 from rljob_runtime.trainer.rectangles import Rectangles
+from rljob_runtime.trainer.segments import Kernel, Segments
 from rljob_runtime.trainer.varlen import AscendVarlen, Varlen
 
 _PROBE = (5, 70, 1, 33)
 """Lengths of the samples that a kernel is tried with."""
+_PROBE_KEYS = (9, 70, 6, 132)
+"""Keys that these many queries see where ranks share samples: at least as many."""
 _FAR = 0.05
 """A kernel's numbers may be so far from float32's, of the largest of them."""
 
@@ -25,7 +30,7 @@ _FAR = 0.05
 class AttentionChoice:
     """What a model's attention is computed with."""
 
-    name: Literal["varlen", "ascend", "rectangles"]
+    name: Kernel
     why: str
     """In words, for the log."""
     lay_out: LayOut
@@ -60,8 +65,10 @@ def choose_attention(
     dtype: torch.dtype,
     heads: Heads,
     wanted: Literal["auto", "rectangles"] = "auto",
+    shared: bool = False,
 ) -> AttentionChoice:
-    """The fastest attention that serves; with `wanted` rectangles those, whatever the device has."""
+    """The fastest attention that serves; with `wanted` rectangles those, whatever the device has. `shared`:
+    whether ranks share samples, so that a rank has fewer queries than it has keys."""
     name, kernel = _kernel_of(device)
     if wanted == "rectangles":
         return AttentionChoice("rectangles", "they are asked for", Rectangles.of)
@@ -69,25 +76,65 @@ def choose_attention(
         return AttentionChoice("rectangles", f"a {device.type} has no other", Rectangles.of)
     if dtype not in (torch.bfloat16, torch.float16):
         return AttentionChoice("rectangles", f"kernels of {device.type} do not take {dtype}", Rectangles.of)
-    fault = _fault(kernel, device, dtype, heads)
-    if fault is not None:
-        return AttentionChoice(
-            "rectangles", f"the kernel of {device.type} does not serve: {fault}", Rectangles.of
-        )
+    forms = {"": packed_form(kernel)}
+    if shared:
+        forms[" with fewer queries than keys"] = shared_form(name)
+    for words, form in forms.items():
+        fault = _fault(form, device, dtype, heads)
+        if fault is not None:
+            why = f"the kernel of {device.type} does not serve{words}: {fault}"
+            return AttentionChoice("rectangles", why, Rectangles.of)
     return AttentionChoice(name, "it gives what plain attention gives", kernel)
 
 
-def _kernel_of(device: torch.device) -> tuple[Literal["varlen", "ascend", "rectangles"], LayOut | None]:
+def _kernel_of(device: torch.device) -> tuple[Kernel, LayOut | None]:
     if device.type == "cuda":
         return "varlen", Varlen.of
     return ("ascend", AscendVarlen.of) if device.type == "npu" else ("rectangles", None)
 
 
-def _fault(kernel: LayOut, device: torch.device, dtype: torch.dtype, heads: Heads) -> str | None:
+@dataclass(frozen=True)
+class Form:
+    """A form in which attention is called."""
+
+    keys: tuple[int, ...]
+    """Of each sample of the probe, whose queries are `_PROBE`."""
+    attend: Callable[[AttentionCall], Tensor]
+    exact: Callable[[AttentionCall], Tensor]
+    """What `attend` is to give, if it is called in float32."""
+
+
+def packed_form(kernel: LayOut) -> Form:
+    """Samples one after the other, all of their tokens on one rank."""
+
+    def form(lay_out: LayOut) -> Callable[[AttentionCall], Tensor]:
+        return lambda call: lay_out(_PROBE, call.query.device).attend(call)
+
+    return Form(_PROBE, form(kernel), form(Rectangles.of))
+
+
+def shared_form(kernel: Kernel) -> Form:
+    """The last queries of each sample, and all keys and values, as `GatheredKeys` calls a kernel."""
+
+    def form(kernel: Kernel) -> Callable[[AttentionCall], Tensor]:
+        def attend(call: AttentionCall) -> Tensor:
+            segments = Segments.of(_PROBE, _PROBE_KEYS, call.query.device, kernel)
+            query, key, value = (each[0].transpose(0, 1) for each in (call.query, call.key, call.value))
+            # Parts of one tensor, as they are when they were gathered in one call.
+            both = torch.cat([key, value], dim=-1)
+            keys, values = torch.split(both, [key.shape[-1], value.shape[-1]], dim=-1)
+            return segments.attend(query, keys, values, call.scaling, call.window)[None]
+
+        return attend
+
+    return Form(_PROBE_KEYS, form(kernel), form("rectangles"))
+
+
+def _fault(form: Form, device: torch.device, dtype: torch.dtype, heads: Heads) -> str | None:
     """What is wrong with a kernel; None where nothing is."""
     for window in (None, *(min(each, 16) for each in heads.windows)):
         try:
-            far = difference(kernel, device, dtype, heads, window)
+            far = difference(form, device, dtype, heads, window)
         # Whatever a kernel raises that does not know the device, the heads or the window, there is another.
         except Exception as error:  # noqa: BLE001
             return f"{type(error).__name__}: {error}"
@@ -97,26 +144,26 @@ def _fault(kernel: LayOut, device: torch.device, dtype: torch.dtype, heads: Head
 
 
 def difference(
-    kernel: LayOut, device: torch.device, dtype: torch.dtype, heads: Heads, window: int | None
+    form: Form, device: torch.device, dtype: torch.dtype, heads: Heads, window: int | None
 ) -> float:
-    """How far a kernel's results and gradients on a small input are from those of rectangles in float32: the
-    largest difference, as a share of the largest number."""
+    """How far a kernel's results and gradients on a small input are from exact ones: the largest difference,
+    as a share of the largest number."""
     generator = torch.Generator().manual_seed(0)
-    tokens = sum(_PROBE)
+    queries, keys = sum(_PROBE), sum(form.keys)
     drawn = [
         torch.randn(1, count, tokens, heads.size, generator=generator).to(dtype)
-        for count in (heads.query, heads.shared, heads.shared)
+        for count, tokens in ((heads.query, queries), (heads.shared, keys), (heads.shared, keys))
     ]
-    slope = torch.randn(1, tokens, heads.query, heads.size, generator=generator).to(dtype)
+    slope = torch.randn(1, queries, heads.query, heads.size, generator=generator).to(dtype)
 
-    def results(lay_out: LayOut, dtype: torch.dtype) -> list[Tensor]:
+    def results(attend: Callable[[AttentionCall], Tensor], dtype: torch.dtype) -> list[Tensor]:
         inputs = [each.to(device, dtype, copy=True).requires_grad_() for each in drawn]
         module = torch.nn.Module()
         module.num_key_value_groups = heads.query // heads.shared  # type: ignore[assignment]
         query, key, value = inputs
-        out = lay_out(_PROBE, device).attend(AttentionCall(module, query, key, value, None, window))
+        out = attend(AttentionCall(module, query, key, value, None, window))
         gradients = torch.autograd.grad((out * slope.to(device, dtype)).sum(), inputs)
         return [out.detach(), *gradients]
 
-    pairs = zip(results(kernel, dtype), results(Rectangles.of, torch.float32), strict=True)
+    pairs = zip(results(form.attend, dtype), results(form.exact, torch.float32), strict=True)
     return max(float((one.float() - other).abs().max() / other.abs().max()) for one, other in pairs)

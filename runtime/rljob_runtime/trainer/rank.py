@@ -128,10 +128,10 @@ class TrainerWorker:
             reference = shard(reference, self._device, self._dtype, sharding)
         self._optimizer = ScheduledAdamW(self._policy.parameters(), training.optimizer, self._total_updates)
         heads = Heads.of(self._policy.model.config.get_text_config())
-        attention = choose_attention(self._device, self._dtype, heads, compute.attention)
-        log.info("attention: %s (%s)", attention.name, attention.why)
         model, largest = self._policy.model, self._job.spec.context_parallel.largest_degree(self._world_size)
-        in_step = largest == 1 and not self._job.spec.training.compute.hold_weights
+        attention = choose_attention(self._device, self._dtype, heads, compute.attention, shared=largest > 1)
+        log.info("attention: %s (%s)", attention.name, attention.why)
+        in_step = largest == 1 and not compute.hold_weights
         costs = PassCosts(CostModel.prior(shape_of(model, heads), largest), largest, in_step)
         sharing = share_samples(self._job.spec, model, heads, attention, self._device, self._patience, costs)
         self._steps = StepRunner(

@@ -1,5 +1,8 @@
 """Which attention a model gets, and that it is right."""
 
+import re
+from typing import Any
+
 import pytest
 import torch
 import transformers
@@ -8,8 +11,15 @@ from torch import Tensor
 from rljob_runtime.trainer import attention_choice
 from rljob_runtime.trainer.attention import LayOut
 from rljob_runtime.trainer.attention_call import AttentionCall
-from rljob_runtime.trainer.attention_choice import Heads, choose_attention, difference
+from rljob_runtime.trainer.attention_choice import (
+    Heads,
+    choose_attention,
+    difference,
+    packed_form,
+    shared_form,
+)
 from rljob_runtime.trainer.rectangles import Rectangles
+from rljob_runtime.trainer.segments import Segments
 from rljob_runtime.trainer.varlen import Varlen
 
 CPU = torch.device("cpu")
@@ -57,6 +67,50 @@ def test_a_kernel_that_raises_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> N
     assert choice.why.startswith("the kernel of cpu does not serve: ")
 
 
+def _right(segments: Segments, query: Tensor, key: Tensor, value: Tensor, *options: Any) -> Tensor:
+    return Segments.of(segments.queries, segments.keys, CPU, "rectangles").attend(query, key, value, *options)
+
+
+def _from_the_first_key(
+    segments: Segments, query: Tensor, key: Tensor, value: Tensor, *options: Any
+) -> Tensor:
+    """A kernel that takes a segment's queries for its first tokens, as FlashAttention before 2.1 did."""
+    seen = [
+        torch.split(each, segments.keys)[index][:count]
+        for each in (key, value)
+        for index, count in enumerate(segments.queries)
+    ]
+    keys, values = (torch.cat(part) for part in (seen[: len(seen) // 2], seen[len(seen) // 2 :]))
+    equal = Segments.of(segments.queries, segments.queries, CPU, "rectangles")
+    return equal.attend(query, keys, values, *options)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "why"),
+    [
+        (None, "NotImplementedError: "),
+        (_from_the_first_key, "from those of float32"),
+    ],
+)
+def test_a_kernel_that_is_wrong_for_shared_samples_alone(
+    monkeypatch: pytest.MonkeyPatch, kernel: Any, why: str
+) -> None:
+    """It is taken where ranks share none. Without another there is no FlashAttention on a CPU."""
+    with_kernel(monkeypatch, Rectangles.of)
+    if kernel is not None:
+        monkeypatch.setattr(Segments, "_varlen", kernel)
+    assert choose_attention(CPU, torch.bfloat16, HEADS).name == "varlen"
+    choice = choose_attention(CPU, torch.bfloat16, HEADS, shared=True)
+    assert choice.name == "rectangles"
+    assert re.match(f"the kernel of cpu does not serve with fewer queries than keys: .*({why})", choice.why)
+
+
+def test_a_kernel_that_is_right_for_shared_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_kernel(monkeypatch, Rectangles.of)
+    monkeypatch.setattr(Segments, "_varlen", _right)
+    assert choose_attention(CPU, torch.bfloat16, HEADS, shared=True).name == "varlen"
+
+
 def test_heads_of_a_model() -> None:
     qwen = transformers.Qwen3Config(num_attention_heads=16, num_key_value_heads=8, head_dim=128)
     assert Heads.of(qwen) == Heads(16, 8, 128)
@@ -73,5 +127,6 @@ def test_heads_of_a_model() -> None:
 def test_varlen_on_a_gpu(heads: Heads) -> None:
     device = torch.device("cuda")
     for window in (None, *heads.windows):
-        assert difference(Varlen.of, device, torch.bfloat16, heads, window) < 0.02
-    assert choose_attention(device, torch.bfloat16, heads).name == "varlen"
+        for form in (packed_form(Varlen.of), shared_form("varlen")):
+            assert difference(form, device, torch.bfloat16, heads, window) < 0.02
+    assert choose_attention(device, torch.bfloat16, heads, shared=True).name == "varlen"
