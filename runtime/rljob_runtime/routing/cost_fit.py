@@ -8,9 +8,11 @@ no constant is negative. Pure.
 
 import math
 from collections.abc import Mapping
-from itertools import combinations
 from statistics import median
 
+import numpy as np
+
+from rljob_runtime.least_squares import fit_nonnegative
 from rljob_runtime.routing.cost import StepCost
 from rljob_runtime.routing.requests import RequestKey
 
@@ -22,6 +24,7 @@ _PREFILL_SHARE = 0.01
 """Prefill of a token, as part of a step's fixed time: not measured, and assumed for all engines. An 8 B model
 on an H200 takes 0.6 %, a small model on CPUs 1 %."""
 _TERMS = 3
+"""Constants of `StepCost` that are fitted: for a step, for a request of it, for a token in the cache."""
 
 
 class CostFit:
@@ -29,66 +32,31 @@ class CostFit:
 
     def __init__(self) -> None:
         self.equations = 0
-        self._products = [[0.0] * _TERMS for _ in range(_TERMS)]
-        self._sums = [0.0] * _TERMS
+        # The triangle of a QR decomposition has the same least squares as all rows that it was made of.
+        self._triangle = np.zeros((_TERMS + 1, _TERMS + 1))
 
     def add(self, step_seconds: float, running: int, kv_tokens: float) -> None:
         """A step of `running` requests with `kv_tokens` in the cache took so long. What makes no sense is
         passed over."""
-        if not 0 < step_seconds < math.inf or running < 1 or kv_tokens < 0:
+        if not 0 < step_seconds < math.inf or running < 1 or not 0 <= kv_tokens < math.inf:
             return
-        # In thousands, so that the three terms are of one order of magnitude.
-        terms = (1.0, float(running), kv_tokens / 1000)
-        # By its inverse, so that relative and not absolute errors count: long steps would drown short ones.
-        weight = 1 / step_seconds**2
-        for row in range(_TERMS):
-            for column in range(_TERMS):
-                self._products[row][column] *= _FORGET
-                self._products[row][column] += weight * terms[row] * terms[column]
-            self._sums[row] = _FORGET * self._sums[row] + weight * terms[row] * step_seconds
+        # Divided by its seconds, so that relative and not absolute errors count: long steps would drown short
+        # ones.
+        row = np.array([1.0, running, kv_tokens, step_seconds]) / step_seconds
+        # An error's weight is that of its square.
+        rows = np.vstack([math.sqrt(_FORGET) * self._triangle, row])
+        self._triangle = np.linalg.qr(rows, mode="reduced").R
         self.equations += 1
 
     def cost(self) -> StepCost | None:
         """The constants, or None while too little was seen."""
         if self.equations < _ENOUGH:
             return None
-        best: tuple[float, list[float]] | None = None
-        # With three terms every choice of those that are not zero can be tried.
-        for count in range(1, _TERMS + 1):
-            for used in combinations(range(_TERMS), count):
-                found = self._solve(used)
-                if found is not None and (best is None or self._error(found) < best[0] - 1e-12):
-                    best = self._error(found), found
-        if best is None or best[1][0] <= 0:
+        found = fit_nonnegative(self._triangle[:, :_TERMS], self._triangle[:, _TERMS]).coefficients
+        fixed, per_request, per_kv_token = map(float, found)
+        if fixed <= 0:
             return None
-        fixed, per_request, per_thousand = best[1]
-        return StepCost(fixed, per_request, per_thousand / 1000, _PREFILL_SHARE * fixed)
-
-    def _solve(self, used: tuple[int, ...]) -> list[float] | None:
-        """The constants with all others zero; None where one is negative or they are not determined."""
-        rows = [[self._products[row][column] for column in used] + [self._sums[row]] for row in used]
-        for place in range(len(rows)):
-            pivot = max(range(place, len(rows)), key=lambda row: abs(rows[row][place]))
-            rows[place], rows[pivot] = rows[pivot], rows[place]
-            if abs(rows[place][place]) <= 1e-9 * self._products[used[place]][used[place]]:
-                return None
-            for row in range(len(rows)):
-                if row != place:
-                    factor = rows[row][place] / rows[place][place]
-                    rows[row] = [a - factor * b for a, b in zip(rows[row], rows[place], strict=True)]
-        constants = [0.0] * _TERMS
-        for place, term in enumerate(used):
-            constants[term] = rows[place][-1] / rows[place][place]
-        return constants if min(constants) >= 0 else None
-
-    def _error(self, constants: list[float]) -> float:
-        """The squared error, but for a part that is the same for all constants."""
-        squared = sum(
-            constants[row] * self._products[row][column] * constants[column]
-            for row in range(_TERMS)
-            for column in range(_TERMS)
-        )
-        return squared - 2 * sum(a * b for a, b in zip(constants, self._sums, strict=True))
+        return StepCost(fixed, per_request, per_kv_token, _PREFILL_SHARE * fixed)
 
 
 class MeasuredCosts:

@@ -34,6 +34,7 @@ def test_nothing_is_concluded_from_little_or_nonsense() -> None:
     for _ in range(100):
         for nonsense in ((0.0, 1, 1.0), (-1.0, 1, 1.0), (float("nan"), 1, 1.0), (1.0, 0, 1.0)):
             fit.add(*nonsense)
+        fit.add(1.0, 1, float("nan"))
     assert fit.equations == 0 and fit.cost() is None
     for _ in range(19):
         fit.add(0.01, 4, 100)
@@ -41,6 +42,18 @@ def test_nothing_is_concluded_from_little_or_nonsense() -> None:
     fit.add(0.01, 4, 100)
     cost = fit.cost()
     assert cost is not None and cost.step(4, 100) == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize("kv_tokens", [0, 100, 700_000])
+@pytest.mark.parametrize("running", [1, 4, 256])
+def test_steps_that_are_all_alike_are_charged_to_the_fixed_part(running: int, kv_tokens: int) -> None:
+    """They do not tell the three parts apart."""
+    fit = CostFit()
+    for _ in range(20):
+        fit.add(0.013, running, kv_tokens)
+    cost = fit.cost()
+    assert cost is not None and cost.fixed == pytest.approx(0.013)
+    assert (cost.per_request, cost.per_kv_token) == (pytest.approx(0, abs=1e-9), pytest.approx(0, abs=1e-9))
 
 
 def test_costs_that_change_are_followed() -> None:
