@@ -16,9 +16,11 @@ import yaml
 from rljob_runtime.data.length_trace import LENGTHS_FILE, LengthTrace, LengthTraceError, read_length_trace
 from rljob_runtime.least_squares import fit_nonnegative
 from rljob_runtime.trace.analyse.event_files import Tally, read_steps
+from rljob_runtime.trace.analyse.windows import superseded
 from rljob_runtime.trace.forecast.engine_fit import Attempt, EngineFit, fit_engines
 from rljob_runtime.trace.record.event_log import EVENTS_FOLDER, Event
 from rljob_runtime.trace.record.metrics_log import METRICS_FILE, read_metrics
+from rljob_runtime.trace.record.start_log import read_starts
 
 _TRAINS = frozenset({"get", "reference_forward", "forward", "backward", "optimizer"})
 """Events of a trainer rank that belong to a step."""
@@ -69,6 +71,7 @@ class TrainerFit:
     per_token: float
     """Seconds of one rank for each token; the ranks share the tokens."""
     ranks: int
+    """Most that a step had."""
     steps: int
     r_squared: float
     """Share of the variance of the steps' seconds that they explain."""
@@ -98,7 +101,7 @@ def read_run(folder: Path, trace: LengthTrace | None, first: int = 0) -> Recorde
     prompts = (
         {} if trace is None else dict(zip(trace.uids.tolist(), trace.prompt_tokens.tolist(), strict=True))
     )
-    found = Recorded()
+    found, starts = Recorded(), read_starts(folder)
     for step, events in read_steps(folder / EVENTS_FOLDER, Tally(), first):
         for event in events:
             key = event.pool, event.worker
@@ -107,7 +110,12 @@ def read_run(folder: Path, trace: LengthTrace | None, first: int = 0) -> Recorde
             elif event.event in _LOADS:
                 found.stands[key].append((event.start, event.duration))
                 found.loads += event.event == "weight_load"
-            elif event.event in _TRAINS and event.pool == "trainer":
+            elif (
+                event.event in _TRAINS
+                and event.pool == "trainer"
+                # A step that was trained again costs what it took the last time, not both times together.
+                and not superseded(starts, step, event.end)
+            ):
                 ranks = found.training[step]
                 ranks[event.worker] = ranks.get(event.worker, 0.0) + event.duration
     return found
@@ -204,11 +212,12 @@ def fit_trainer(folder: Path, found: Recorded) -> TrainerFit | None:
     # The first step compiles and allocates.
     steps = steps[1:] if len(steps) > _FEWEST_STEPS else steps
     seconds = np.array([max(found.training[step].values()) for step in steps])
-    features = np.array([[1.0, tokens[step]] for step in steps])
+    # A trainer may be resized on the way: each step's tokens are shared by the ranks that it had.
+    ranks = [len(found.training[step]) for step in steps]
+    features = np.array([[1.0, tokens[step] / count] for step, count in zip(steps, ranks, strict=True)])
     fit = fit_nonnegative(features, seconds)
-    ranks = max(len(found.training[step]) for step in steps)
     fixed, each = (float(value) for value in fit.coefficients)
-    return TrainerFit(fixed, each * ranks, ranks, len(steps), fit.r_squared)
+    return TrainerFit(fixed, each, max(ranks), len(steps), fit.r_squared)
 
 
 def trainer_values(fit: TrainerFit) -> dict[str, object]:

@@ -14,6 +14,7 @@ from rljob_runtime.trace.forecast.engine_fit import Attempt
 from rljob_runtime.trace.forecast.run_fit import NothingToFit, fit_run, working
 from rljob_runtime.trace.record.event_log import EVENTS_FOLDER, EventLog
 from rljob_runtime.trace.record.metrics_log import METRICS_FILE
+from rljob_runtime.trace.record.start_log import Start, append_start
 from tests.support.simulated.attempts import simulated_attempts
 
 COST = StepCost(fixed=0.01, per_request=4e-4, per_kv_token=1e-6, per_prefill_token=2e-5)
@@ -79,6 +80,37 @@ def test_comments_say_how_good_the_fit_is(run: Path) -> None:
     assert "# engines.fast: 240 attempts on 2 engines, R² of their durations 1.000" in text
     assert "# trainer: 4 steps of 2 ranks, R² of their seconds 1.000" in text
     assert "# weightSyncSeconds: mean of 2 updates of an engine" in text
+
+
+def fitted_trainer(run: Path) -> tuple[float, float]:
+    trainer = yaml.safe_load(fit_run(run))["trainer"]
+    return trainer["secondsPerStep"], trainer["secondsPerToken"]
+
+
+def test_steps_that_were_trained_again_cost_what_the_last_time_took(run: Path) -> None:
+    before = fitted_trainer(run)
+    # Steps 3 and 4 had been trained, slowly, before a trainer was lost: events of 0.0 came after that.
+    for rank in range(RANKS):
+        log = EventLog(run / EVENTS_FOLDER, 20 + rank, f"trainer-{rank}", "trainer")
+        for step in (3, 4):
+            log.add("forward", step, -200.0, 50.0)
+        log.flush()
+    append_start(run, Start(-300.0, 0, "new"))
+    append_start(run, Start(-100.0, 3, "trainer lost", "rank 1 died", -140.0, 2))
+    assert fitted_trainer(run) == pytest.approx(before)
+
+
+def test_a_trainer_that_was_resized_costs_for_each_token_of_a_rank(run: Path) -> None:
+    fixed, each = fitted_trainer(run)
+    # Three more steps by four ranks, which share the tokens.
+    with (run / METRICS_FILE).open("ab") as metrics:
+        for step, count in enumerate([4000, 6000, 8000], 5):
+            metrics.write(b"\n" + msgspec.json.encode({"step": step, "time": 1.0, "tokens": count}))
+            for rank in range(2 * RANKS):
+                log = EventLog(run / EVENTS_FOLDER, 30 + rank, f"trainer-{rank}", "trainer")
+                log.add("forward", step, 0.0, 1.5 + count * 1e-3 / 2)
+                log.flush()
+    assert fitted_trainer(run) == pytest.approx((fixed, each), rel=1e-2)
 
 
 def test_what_a_run_does_not_tell_is_left_at_its_default(run: Path) -> None:
