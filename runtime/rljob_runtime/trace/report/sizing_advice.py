@@ -1,8 +1,12 @@
 """Advice on pool sizes, from what the simulator proposes; pure."""
 
+import shlex
 from pathlib import Path
 
 from rljob_api.job import Spec
+from rljob_api.pools import RolloutPool
+from rljob_runtime.data.length_trace import LENGTHS_FILE
+from rljob_runtime.run_folder import MANIFEST
 from rljob_runtime.trace.forecast.sizing import Proposal, Unfinished
 from rljob_runtime.trace.report.advice import Advice
 
@@ -16,20 +20,16 @@ def size_advice(found: Proposal | Unfinished | None, spec: Spec, run: Path) -> A
 
 def _sizes(found: Proposal, spec: Spec) -> Advice:
     pools, now, then = spec.pools, found.now, found.then
-    bounds = {
-        "trainer": None,
-        "fastRollout": pools.fast_rollout.max_replicas,
-        "heavyRollout": pools.heavy_rollout.max_replicas,
-    }
-    counts = zip(
-        bounds, (now.trainer, now.fast, now.heavy), (then.trainer, then.fast, then.heavy), strict=True
+    counts = (
+        ("trainer", None, now.trainer, then.trainer),
+        ("fastRollout", pools.fast_rollout, now.fast, then.fast),
+        ("heavyRollout", pools.heavy_rollout, now.heavy, then.heavy),
     )
-    changes = []
-    for pool, before, after in counts:
-        if before != after:
-            bound = bounds[pool]
-            more = ", with its maxReplicas" if bound is not None and after > bound else ""
-            changes.append(f"{pool}.replicas from {before} to {after}{more}")
+    changes = [
+        f"{name}.replicas from {before} to {after}{_bound(pool, after)}"
+        for name, pool, before, after in counts
+        if before != after
+    ]
     gain, error = found.gain.mean, found.gain.deviation
     return Advice(
         "pools",
@@ -41,11 +41,21 @@ def _sizes(found: Proposal, spec: Spec) -> Advice:
     )
 
 
+def _bound(pool: RolloutPool | None, replicas: int) -> str:
+    """Which bound of the pool must change too; the trainer has none."""
+    if pool is not None and pool.max_replicas is not None and replicas > pool.max_replicas:
+        return ", with its maxReplicas"
+    if pool is not None and pool.min_replicas is not None and replicas < pool.min_replicas:
+        return ", with its minReplicas"
+    return ""
+
+
 def _search(found: Unfinished, run: Path) -> Advice:
+    folder, manifest, lengths = (shlex.quote(str(path)) for path in (run, run / MANIFEST, run / LENGTHS_FILE))
     return Advice(
         "pools",
         f"let the simulator search the best sizes for {found.accelerators} accelerators: "
-        f"`rljob trace fit {run} > measured.yaml`, then `rljob simulate {run}/job.yaml --assumptions "
-        f"measured.yaml --trace {run}/lengths.jsonl --size {found.accelerators}`",
+        f"`rljob trace fit {folder} > measured.yaml`, then `rljob simulate {manifest} --assumptions "
+        f"measured.yaml --trace {lengths} --size {found.accelerators}`",
         "this run is too large for the report to try other sizes in a few seconds",
     )

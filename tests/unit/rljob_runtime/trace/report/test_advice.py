@@ -1,5 +1,7 @@
 """Which evidence leads to which advice."""
 
+import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -109,9 +111,25 @@ def test_a_bound_that_is_in_the_way_is_named() -> None:
     )
 
 
+def test_a_lower_bound_that_is_in_the_way_is_named() -> None:
+    heavy = {"replicas": 1, "minReplicas": 1, "maxReplicas": 4}
+    assert "heavyRollout.replicas from 1 to 0, with its minReplicas: " in proposed(
+        {"pools.heavyRollout": heavy}
+    )
+
+
 def test_where_the_time_did_not_suffice_the_command_is_named() -> None:
     text = proposed(found=Unfinished(64))
     assert "`rljob trace fit runs/a > measured.yaml`" in text and "--size 64`" in text
+
+
+def test_the_command_can_be_pasted_where_the_folder_has_a_space() -> None:
+    spec = RLJob.model_validate(job()).spec
+    advice = size_advice(Unfinished(64), spec, Path("my runs/a"))
+    assert advice is not None
+    fit, simulate = (shlex.split(command) for command in re.findall("`([^`]+)`", advice.change))
+    assert fit[3] == "my runs/a"
+    assert simulate[2] == "my runs/a/job.yaml" and simulate[6] == "my runs/a/lengths.jsonl"
 
 
 def test_nothing_proposed_is_no_advice() -> None:
