@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rljob_api import RLJob
 from rljob_api.errors import Problem
-from rljob_runtime.manifest.trainer_memory import moments_bytes, state_bytes
+from rljob_runtime.manifest.trainer_memory import moments_bytes, state_bytes, ways_to_save
 from rljob_runtime.site.sizes import amounts
 
 GIB = 2**30
@@ -229,15 +229,20 @@ def _memory(job: RLJob, parameters: int, machine: Machine) -> Iterator[Problem]:
 
 
 def _accelerator_memory(job: RLJob, parameters: int, machine: Machine) -> Iterator[Problem]:
-    needed = math.ceil(state_bytes(job, parameters).on_device)
-    if machine.accelerator_memory is not None and needed > machine.accelerator_memory:
-        takes, has = amounts(needed, machine.accelerator_memory)
-        yield Problem(
-            ("spec", "training", "parallel"),
-            f"weights, gradients and optimizer states take at least {takes} of each of the trainer's "
-            f"accelerators, which have {has}: raise pools.trainer, set optimizer.stateFormat: bfloat16 or "
-            "parallel.cpuOffload: true, or raise parallel.shardGroupSize where it is set",
-        )
+    state, memory = state_bytes(job, parameters), machine.accelerator_memory
+    if memory is None or state.on_device <= memory:
+        return
+    what, needed = "weights, gradients and optimizer states take", state.on_device
+    if state.held > memory:
+        # Then nothing that makes the other parts smaller helps.
+        what = "all weights and all gradients, which each rank holds during an update, take"
+        needed = state.held
+    takes, has = amounts(math.ceil(needed), memory)
+    yield Problem(
+        ("spec", "training", "parallel"),
+        f"{what} at least {takes} of each of the trainer's accelerators, which have {has}: "
+        + " or ".join(ways_to_save(job, only_held=state.held > memory)),
+    )
 
 
 def _shared_memory(job: RLJob, parameters: int, machine: Machine) -> Iterator[Problem]:

@@ -54,10 +54,9 @@ def state_bytes(job: RLJob, parameters: int) -> StateBytes:
     ranks = spec.trainer_ranks
     part = parameters / (training.parallel.shard_group_size or ranks)
     forward = _FORWARD_BYTES[training.model.dtype]
-    shared = ranks > 1 and spec.context_parallel.none is None
     # One rank in float32 has nothing to gather or to reduce.
     gathers = ranks > 1 or forward < _MASTER_BYTES
-    holds = shared or (training.compute.hold_weights and gathers)
+    holds = _shared(job) or (training.compute.hold_weights and gathers)
     return StateBytes(
         weights=_MASTER_BYTES * part,
         gradients=_MASTER_BYTES * part,
@@ -66,3 +65,30 @@ def state_bytes(job: RLJob, parameters: int) -> StateBytes:
         held=(forward + _MASTER_BYTES) * parameters if holds else 0.0,
         in_main_memory=training.parallel.cpu_offload,
     )
+
+
+def ways_to_save(job: RLJob, only_held: bool) -> list[str]:
+    """What a person could set so that the state takes less of an accelerator; with `only_held` so that less
+    is held during an update. Each of them changes something in this job."""
+    spec, parallel = job.spec, job.spec.training.parallel
+    found = []
+    if not only_held:
+        found.append("raise pools.trainer")
+        if parallel.shard_group_size is not None and parallel.shard_group_size < spec.trainer_ranks:
+            found.append("raise parallel.shardGroupSize")
+        if job.spec.training.optimizer.state_format == "float32":
+            found.append("set optimizer.stateFormat: bfloat16")
+        if not parallel.cpu_offload:
+            found.append("set parallel.cpuOffload: true")
+    if _shared(job):
+        found.append(
+            "let no ranks share samples (parallel.contextParallel: {none: {}}, with "
+            "parallel.maxTokensPerMicroBatch for the longest sample)"
+        )
+    if spec.training.compute.hold_weights:
+        found.append("set compute.holdWeights: false")
+    return found
+
+
+def _shared(job: RLJob) -> bool:
+    return job.spec.trainer_ranks > 1 and job.spec.context_parallel.none is None

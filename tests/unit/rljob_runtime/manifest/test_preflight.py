@@ -22,6 +22,10 @@ from tests.support.jobs import job
 AMPLE = Machine(cores=8, accelerators=8, memory=64 * GIB, shm=16 * GIB, disk=100 * GIB, vllm=True)
 MILLION = 1_000_000
 NVIDIA = {"accelerator": "nvidia"}
+BFLOAT16 = {"training.model.dtype": "bfloat16"}
+HELD = {"training.compute": {"holdWeights": True}}
+SHARD_GROUPS = {"pools.trainer.replicas": 4, "training.parallel": {"shardGroupSize": 2}}
+SHARED = {"pools.trainer.replicas": 4, "training.parallel": {"contextParallel": {"hybrid": {}}}}
 TORCH = {"training.rollout.engine": {"torch": {}}}
 
 
@@ -84,7 +88,49 @@ TORCH = {"training.rollout.engine": {"torch": {}}}
             GIB,
             [
                 "spec.training.parallel: weights, gradients and optimizer states take at least 16.0 GiB of "
-                "each of the trainer's accelerators, which have 15.0 GiB: raise pools.trainer"
+                "each of the trainer's accelerators, which have 15.0 GiB: raise pools.trainer or set "
+                "optimizer.stateFormat: bfloat16 or set parallel.cpuOffload: true"
+            ],
+        ),
+        (
+            {**NVIDIA, "training.optimizer": {"stateFormat": "bfloat16"}, **SHARD_GROUPS},
+            {"accelerator_memory": 5 * GIB},
+            GIB,
+            [
+                "spec.training.parallel: weights, gradients and optimizer states take at least 6.0 GiB of "
+                "each of the trainer's accelerators, which have 5.0 GiB: raise pools.trainer or raise "
+                "parallel.shardGroupSize or set parallel.cpuOffload: true"
+            ],
+        ),
+        (
+            {**NVIDIA, **BFLOAT16, "training.parallel": {"cpuOffload": True}, **HELD},
+            {"accelerator_memory": 5 * GIB, "memory": 100 * GIB},
+            GIB,
+            [
+                "spec.training.parallel: all weights and all gradients, which each rank holds during an "
+                "update, take at least 6.0 GiB of each of the trainer's accelerators, which have 5.0 GiB: "
+                "set compute.holdWeights: false"
+            ],
+        ),
+        (
+            {**NVIDIA, **BFLOAT16, **SHARED},
+            {"accelerator_memory": 5 * GIB},
+            GIB,
+            [
+                "spec.training.parallel: all weights and all gradients, which each rank holds during an "
+                "update, take at least 6.0 GiB of each of the trainer's accelerators, which have 5.0 GiB: "
+                "let no ranks share samples (parallel.contextParallel: {none: {}}, with "
+                "parallel.maxTokensPerMicroBatch for the longest sample)"
+            ],
+        ),
+        (
+            {**NVIDIA, **BFLOAT16, **SHARED},
+            {"accelerator_memory": 8 * GIB},
+            GIB,
+            [
+                "spec.training.parallel: weights, gradients and optimizer states take at least 9.0 GiB of "
+                "each of the trainer's accelerators, which have 8.0 GiB: raise pools.trainer or set "
+                "optimizer.stateFormat: bfloat16 or set parallel.cpuOffload: true or let no ranks share"
             ],
         ),
         (
