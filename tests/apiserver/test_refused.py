@@ -7,7 +7,9 @@ import pytest
 import yaml
 
 from rljob_api.job import Spec
-from tests.support.jobs import BROKEN_RULES, GOOD, REMOVED, job
+from tests.support.broken_jobs import BROKEN_RULES
+from tests.support.jobs import REMOVED, job
+from tests.support.valid_jobs import GOOD
 
 _VALUES = re.compile(r" \((?:found|[A-Za-z.]+ is) [^()]*\)$|\($")
 """What the runtime adds to a rule's message: the values that broke it. The API server shows the field's."""

@@ -12,7 +12,8 @@ from pydantic import ValidationError
 from rljob_api import RLJob
 from rljob_api.errors import problems
 from rljob_runtime.manifest.source import YamlError, parse
-from tests.support.jobs import GOOD, job
+from tests.support.jobs import job
+from tests.support.valid_jobs import GOOD
 
 # Zl and Zp are line breaks in YAML 1.1, and a key is one line there.
 TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Cn", "Zl", "Zp"]))

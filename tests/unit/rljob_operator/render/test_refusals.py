@@ -9,8 +9,8 @@ import yaml
 from rljob_api import Metadata
 from rljob_operator.render import JobKey, KubeRay, objects, refusals
 from rljob_operator.render.refusals import metadata_refusals
-from tests.support.jobs import GOOD
 from tests.support.operator.refused_specs import HEAD, POOLS, container, spec, template
+from tests.support.valid_jobs import GOOD
 
 KEY = JobKey("default", "test", "an-uid")
 

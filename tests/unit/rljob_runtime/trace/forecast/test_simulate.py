@@ -19,7 +19,8 @@ from rljob_runtime.simulate.site import Site, Sizes
 from rljob_runtime.trace.forecast.simulate import Options, forecast
 from rljob_runtime.trace.forecast.text import timeline
 from rljob_runtime.trace.forecast.workloads import drawn, recorded
-from tests.support.jobs import GOOD, job
+from tests.support.jobs import job
+from tests.support.valid_jobs import GOOD
 
 SMALL: dict[str, Any] = {
     "training.rollout": {"maxResponseTokens": 64, "samplesPerPrompt": 2, "maxRunningRequests": 8},

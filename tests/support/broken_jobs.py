@@ -1,0 +1,348 @@
+"""RLJobs that break one rule each, as changes to the small one of `jobs`."""
+
+from typing import Any
+
+from tests.support.jobs import REMOVED
+
+_POOLS = "spec.pools"
+_TRAINING = "spec.training"
+
+_PROBE: dict[str, Any] = {
+    "training.rollout.routing": {"probe": {"cohortPrompts": 8}},
+    "pools.heavyRollout.replicas": 1,
+}
+
+BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
+    "sizes of graphs out of order": (
+        {"training.rollout.engine": {"vllm": {"captureSizes": [8, 4]}}},
+        "spec.training.rollout.engine.vllm.captureSizes",
+        "captureSizes must be ascending",
+    ),
+    "sizes of graphs without graphs": (
+        {"training.rollout.engine": {"vllm": {"captureSizes": [4, 8], "enforceEager": True}}},
+        "spec.training.rollout.engine.vllm.captureSizes",
+        "captureSizes must be left out with enforceEager",
+    ),
+    "three chips of a module": (
+        {"accelerator": "ascend", "acceleratorType": "module", "pools.trainer.acceleratorsPerWorker": 3},
+        f"{_POOLS}.trainer.acceleratorsPerWorker",
+        "must fit acceleratorType (module: 1, 2, 4, 8;",
+    ),
+    "an Ascend node type on nvidia": (
+        {"accelerator": "nvidia", "acceleratorType": "card"},
+        "spec.acceleratorType",
+        "acceleratorType is for accelerator: ascend",
+    ),
+    "a device resource on CPUs": (
+        {"resourceName": "nvidia.com/gpu"},
+        "spec.resourceName",
+        "resourceName is for accelerator: nvidia and ascend",
+    ),
+    "above maxReplicas": (
+        {"pools.fastRollout": {"replicas": 20, "maxReplicas": 16}},
+        f"{_POOLS}.fastRollout.replicas",
+        "replicas must be between minReplicas and maxReplicas (replicas is 20, maxReplicas is 16)",
+    ),
+    "below minReplicas": (
+        {"pools.heavyRollout": {"replicas": 1, "minReplicas": 2}},
+        f"{_POOLS}.heavyRollout.replicas",
+        "replicas must be between minReplicas and maxReplicas (replicas is 1, minReplicas is 2)",
+    ),
+    "nobody generates": (
+        {"pools.fastRollout.replicas": 0},
+        f"{_POOLS}.fastRollout.replicas",
+        "must not both be 0",
+    ),
+    "shard groups that leave ranks over": (
+        {"pools.trainer.replicas": 6, "training.parallel": {"shardGroupSize": 4}},
+        f"{_TRAINING}.parallel.shardGroupSize",
+        "training.parallel.shardGroupSize must divide the trainer's ranks (pools.trainer.replicas * "
+        "pools.trainer.acceleratorsPerWorker)",
+    ),
+    "two words on what is computed again": (
+        {
+            "training.model.gradientCheckpointing": True,
+            "training.model.activationCheckpointing": "selective",
+        },
+        f"{_TRAINING}.model.activationCheckpointing",
+        "activationCheckpointing must be full, or not set, with gradientCheckpointing: true",
+    ),
+    "activations elsewhere that are more than inputs": (
+        {
+            "accelerator": "nvidia",
+            "training.model.offloadActivations": True,
+            "training.model.activationCheckpointing": "selective",
+        },
+        f"{_TRAINING}.model.offloadActivations",
+        "offloadActivations needs activationCheckpointing: full",
+    ),
+    "activations elsewhere on CPUs": (
+        {"training.model.offloadActivations": True, "training.model.gradientCheckpointing": True},
+        f"{_TRAINING}.model.offloadActivations",
+        "training.model.offloadActivations is for accelerator: nvidia and ascend",
+    ),
+    "a state elsewhere on CPUs": (
+        {"training.parallel": {"cpuOffload": True}},
+        f"{_TRAINING}.parallel.cpuOffload",
+        "training.parallel.cpuOffload is for accelerator: nvidia and ascend",
+    ),
+    "several devices on a CPU": (
+        {"pools.trainer.acceleratorsPerWorker": 2},
+        f"{_POOLS}.trainer.acceleratorsPerWorker",
+        "must be 1 with accelerator: cpu",
+    ),
+    "speculation on Ascend": (
+        {"accelerator": "ascend", "training.rollout.engine": {"vllm": {"speculation": {"suffix": {}}}}},
+        f"{_TRAINING}.rollout.engine.vllm.speculation",
+        "speculation is for accelerator: nvidia and cpu",
+    ),
+    "two ways to draft": (
+        {"training.rollout.engine": {"vllm": {"speculation": {"suffix": {}, "ngram": {}}}}},
+        f"{_TRAINING}.rollout.engine.vllm.speculation",
+        "set exactly one of suffix, ngram (found suffix and ngram)",
+    ),
+    "a torch engine on accelerators": (
+        {"accelerator": "nvidia", "training.rollout.engine": {"torch": {}}},
+        f"{_TRAINING}.rollout.engine.torch",
+        "needs accelerator: cpu",
+    ),
+    "nccl on CPUs": (
+        {"training.async.weightSync": {"push": {}, "transport": "nccl"}},
+        f"{_TRAINING}.async.weightSync.transport",
+        "nccl needs accelerator: nvidia",
+    ),
+    "one response, to be compared with nothing": (
+        {"training.rollout": {"samplesPerPrompt": 1, "filter": {"zeroVariance": {}}}},
+        f"{_TRAINING}.rollout.filter.zeroVariance",
+        "filter.zeroVariance needs samplesPerPrompt of 2 or more",
+    ),
+    "over-sampling where no step waits": (
+        {
+            "training.rollout.overSampling": {},
+            "training.async.staleTokens": "mask",
+            "training.schedule.promptsPerBatch": 8,
+        },
+        f"{_TRAINING}.rollout.overSampling",
+        "rollout.overSampling must not be set with async.staleTokens: mask",
+    ),
+    "over-sampling by less than a group": (
+        {"training.rollout.overSampling": {"rate": 0.2}},
+        f"{_TRAINING}.rollout.overSampling.rate",
+        "rollout.overSampling.rate must make a group at least",
+    ),
+    "stale tokens masked where no response goes on": (
+        {"training.async": {"staleTokens": "mask", "weightSync": {"push": {"inFlight": "wait"}}}},
+        f"{_TRAINING}.async.staleTokens",
+        "staleTokens must be wait unless weightSync is push with inFlight keep or abort",
+    ),
+    "stale tokens masked with pull": (
+        {"training.async": {"staleTokens": "mask", "weightSync": {"pull": {}}}},
+        f"{_TRAINING}.async.staleTokens",
+        "staleTokens must be wait unless weightSync is push with inFlight keep or abort",
+    ),
+    "hccl on nvidia": (
+        {"accelerator": "nvidia", "training.async.weightSync": {"push": {}, "transport": "hccl"}},
+        f"{_TRAINING}.async.weightSync.transport",
+        "hccl needs accelerator: ascend",
+    ),
+    "nccl with pull": (
+        {"accelerator": "nvidia", "training.async.weightSync": {"pull": {}, "transport": "nccl"}},
+        f"{_TRAINING}.async.weightSync.transport",
+        "transport must be auto, shm or tcp with pull",
+    ),
+    "neither push nor pull": (
+        {"training.async.weightSync": {"transport": "shm"}},
+        f"{_TRAINING}.async.weightSync",
+        "set exactly one of push, pull (found none)",
+    ),
+    "two engines": (
+        {"training.rollout.engine": {"vllm": {}, "torch": {}}},
+        f"{_TRAINING}.rollout.engine",
+        "set exactly one of vllm, torch (found vllm and torch)",
+    ),
+    "two lengths of a job": (
+        {"training.schedule.epochs": 1},
+        f"{_TRAINING}.schedule",
+        "set exactly one of totalSteps, epochs (found totalSteps and epochs)",
+    ),
+    "an order for one batch": (
+        {"training.schedule.batchOrder": "shortEnds"},
+        f"{_TRAINING}.schedule.batchOrder",
+        "batchOrder must be level unless batchesPerStep is 2 or more",
+    ),
+    "no objective": (
+        {"training.algorithm.policyLoss": {}},
+        f"{_TRAINING}.algorithm.policyLoss",
+        "set exactly one of clip, decoupledClip, truncatedReinforce (found none)",
+    ),
+    "two models": (
+        {"training.model.path": "m"},
+        f"{_TRAINING}.model",
+        "set exactly one of path, random (found path and random)",
+    ),
+    "two tokenizers": (
+        {"training.tokenizer.path": "m"},
+        f"{_TRAINING}.tokenizer",
+        "set exactly one of path, characters",
+    ),
+    "no data": (
+        {"training.data": {"maxPromptTokens": 16}},
+        f"{_TRAINING}.data",
+        "set exactly one of jsonl, parquet, huggingFace, generated (found none)",
+    ),
+    "weight bounds crossed": (
+        {"training.algorithm.policyLoss": {"decoupledClip": {"weightFloor": 1, "weightCap": 0.5}}},
+        f"{_TRAINING}.algorithm.policyLoss.decoupledClip.weightFloor",
+        "weightFloor must not be above weightCap",
+    ),
+    "prompt lengths crossed": (
+        {"training.data.generated": {"task": "copy", "minLength": 5, "maxLength": 4}},
+        f"{_TRAINING}.data.generated.minLength",
+        "minLength must not be above maxLength",
+    ),
+    "heads do not divide": (
+        {"training.model.random.keyValueHeads": 3},
+        f"{_TRAINING}.model.random.keyValueHeads",
+        "keyValueHeads must divide attentionHeads (keyValueHeads is 3, attentionHeads is 4)",
+    ),
+    "experts of a dense model": (
+        {"training.model.random.experts": {}},
+        f"{_TRAINING}.model.random.experts",
+        "experts must be set for qwen3_moe, and for no other architecture (architecture is qwen3)",
+    ),
+    "a mixture of experts without experts": (
+        {"training.model.random.architecture": "qwen3_moe"},
+        f"{_TRAINING}.model.random.experts",
+        "experts must be set for qwen3_moe, and for no other architecture",
+    ),
+    "more experts for a token than there are": (
+        {"training.model.random": {"architecture": "qwen3_moe", "experts": {"count": 2, "perToken": 3}}},
+        f"{_TRAINING}.model.random.experts.perToken",
+        "perToken must not be above count (perToken is 3, count is 2)",
+    ),
+    "experts in the torch engine": (
+        {
+            "training.model.random": {"architecture": "qwen3_moe", "experts": {}},
+            "training.rollout.engine": {"torch": {}},
+        },
+        f"{_TRAINING}.rollout.engine.torch",
+        "rollout.engine.torch cannot run experts",
+    ),
+    "heads that qwen2 cannot have": (
+        {"training.model.random.architecture": "qwen2"},
+        f"{_TRAINING}.model.random.hiddenSize",
+        "hiddenSize must be attentionHeads times headDim for qwen2 "
+        "(hiddenSize is 64, attentionHeads is 4, headDim is 32)",
+    ),
+    "head width that has no pairs": (
+        {"training.model.random.headDim": 15, "training.rollout.engine": {"torch": {}}},
+        f"{_TRAINING}.model.random.headDim",
+        "headDim must be even: positions are rotations of pairs (headDim is 15)",
+    ),
+    "head width that vLLM lacks": (
+        {"training.model.random.headDim": 16},
+        f"{_TRAINING}.model.random.headDim",
+        "headDim must be one of 32, 64",
+    ),
+    "doubled character": (
+        {"training.tokenizer.characters.alphabet": "abca"},
+        f"{_TRAINING}.tokenizer.characters.alphabet",
+        "alphabet must have each character once",
+    ),
+    "no tokenizer": (
+        {"training.tokenizer": REMOVED},
+        f"{_TRAINING}.tokenizer",
+        "tokenizer must be set",
+    ),
+    "vocabulary below the alphabet": (
+        {"training.model.random.vocabularySize": 39},
+        f"{_TRAINING}.model.random.vocabularySize",
+        "vocabularySize must hold tokenizer.characters.alphabet and 4 more",
+    ),
+    "longer than the model": (
+        {"training.data.maxPromptTokens": 256},
+        f"{_TRAINING}.data.maxPromptTokens",
+        "must not be above model.random.maxPositionEmbeddings",
+    ),
+    "longer than a micro-batch": (
+        {"training.parallel.maxTokensPerMicroBatch": 23},
+        f"{_TRAINING}.parallel.maxTokensPerMicroBatch",
+        "maxTokensPerMicroBatch must hold the longest sample",
+    ),
+    "degree above the trainer's ranks": (
+        {"training.parallel.contextParallel": {"fixed": {"degree": 2}}},
+        f"{_TRAINING}.parallel.contextParallel.fixed.degree",
+        "fixed.degree must not be above the trainer's ranks",
+    ),
+    "degree that is no power of two": (
+        {"training.parallel.contextParallel": {"hybrid": {"largestDegree": 6}}},
+        f"{_TRAINING}.parallel.contextParallel.hybrid.largestDegree",
+        "largestDegree must be a power of two",
+    ),
+    "fixed degree that is no power of two": (
+        {"training.parallel.contextParallel": {"fixed": {"degree": 6}}},
+        f"{_TRAINING}.parallel.contextParallel.fixed.degree",
+        "degree must be a power of two",
+    ),
+    "samples shared in two ways": (
+        {"training.parallel.contextParallel": {"none": {}, "hybrid": {}}},
+        f"{_TRAINING}.parallel.contextParallel",
+        "set exactly one of none, fixed, hybrid",
+    ),
+    "longer than what two ranks hold": (
+        {"pools.trainer.replicas": 3, "training.parallel.maxTokensPerMicroBatch": 11},
+        f"{_TRAINING}.parallel.maxTokensPerMicroBatch",
+        "maxTokensPerMicroBatch must hold the longest sample",
+    ),
+    "longer than a micro-batch, and not to be shared": (
+        {
+            "pools.trainer.replicas": 2,
+            "training.parallel": {"maxTokensPerMicroBatch": 23, "contextParallel": {"none": {}}},
+        },
+        f"{_TRAINING}.parallel.maxTokensPerMicroBatch",
+        "maxTokensPerMicroBatch must hold the longest sample",
+    ),
+    "punished zone above the longest response": (
+        {"training.reward.overlong": {"bufferTokens": 9}},
+        f"{_TRAINING}.reward.overlong.bufferTokens",
+        "bufferTokens must not be above rollout.maxResponseTokens",
+    ),
+    "queue below a step": (
+        {"training.async.queueCapacity": 31},
+        f"{_TRAINING}.async.queueCapacity",
+        "queueCapacity must hold one step's samples",
+    ),
+    "warm-up beyond the end": (
+        {"training.optimizer.warmupUpdates": 5},
+        f"{_TRAINING}.optimizer.warmupUpdates",
+        "warmupUpdates must not be above the job's updates",
+    ),
+    "two routing policies": (
+        {"training.rollout.routing": {"adjacent": {}, "adaptive": {}}},
+        f"{_TRAINING}.rollout.routing",
+        "set exactly one of adjacent, interleaved, leastInFlight, probe, adaptive "
+        "(found adjacent and adaptive)",
+    ),
+    "probes without siblings": (
+        {**_PROBE, "training.rollout.samplesPerPrompt": 1},
+        f"{_TRAINING}.rollout.routing.probe.probes",
+        "routing.probe.probes must be below samplesPerPrompt, or no response is left to route "
+        "(routing.probe.probes is 1, samplesPerPrompt is 1)",
+    ),
+    "a heavy share of less than a prompt": (
+        {**_PROBE, "training.rollout.routing": {"probe": {"heavyShare": 0.2}}},
+        f"{_TRAINING}.rollout.routing.probe.heavyShare",
+        "rollout.routing.probe.heavyShare of a cohort must be one prompt or more",
+    ),
+    "probes without a heavy pool": (
+        {**_PROBE, "pools.heavyRollout.replicas": 0},
+        "spec.pools.heavyRollout.replicas",
+        "pools.heavyRollout.replicas must be 1 or more with training.rollout.routing.probe",
+    ),
+    "probes without a fast pool": (
+        {**_PROBE, "pools.fastRollout.replicas": 0},
+        "spec.pools.fastRollout.replicas",
+        "pools.fastRollout.replicas must be 1 or more with training.rollout.routing.probe",
+    ),
+}
+"""What is wrong with each job: the changes that make it, the field that is named, words of the message."""

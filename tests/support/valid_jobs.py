@@ -1,0 +1,121 @@
+"""RLJobs that are valid, each with something of its own, as changes to the small one of `jobs`."""
+
+from typing import Any
+
+GOOD: dict[str, dict[str, Any]] = {
+    "the minimal job": {},
+    "sizes of graphs": {"training.rollout.engine": {"vllm": {"captureSizes": [1, 2, 64]}}},
+    "a mixture of experts": {"training.model.random": {"architecture": "qwen3_moe", "experts": {}}},
+    "shard groups of several nodes": {
+        "accelerator": "nvidia",
+        "pools.trainer": {"replicas": 3, "acceleratorsPerWorker": 4},
+        "storage.volume": {"persistentVolumeClaim": {"claimName": "runs"}},
+        "training.parallel": {"shardGroupSize": 6},
+    },
+    "all that saves memory": {
+        "accelerator": "nvidia",
+        "training.model.offloadActivations": True,
+        "training.model.activationCheckpointing": "full",
+        "training.optimizer": {"stateFormat": "bfloat16"},
+        "training.parallel": {"cpuOffload": True},
+    },
+    "layers computed again, by both names": {
+        "training.model.gradientCheckpointing": True,
+        "training.model.activationCheckpointing": "full",
+    },
+    "replicas at their bounds": {"pools.fastRollout": {"replicas": 2, "minReplicas": 2, "maxReplicas": 2}},
+    "only the heavy pool": {"pools.fastRollout.replicas": 0, "pools.heavyRollout.replicas": 1},
+    "nccl on nvidia": {
+        "accelerator": "nvidia",
+        "training.async.weightSync": {"push": {}, "transport": "nccl"},
+    },
+    "hccl on ascend": {
+        "accelerator": "ascend",
+        "training.async.weightSync": {"push": {}, "transport": "hccl"},
+    },
+    "pull over the network": {"training.async.weightSync": {"pull": {}, "transport": "tcp"}},
+    "pull over shared memory": {"training.async.weightSync": {"pull": {}, "transport": "shm"}},
+    "drafts from siblings": {
+        "training.rollout.engine": {"vllm": {"speculation": {"suffix": {"keptTokens": 1000}}}},
+    },
+    "drafts from the own text, on GPUs": {
+        "accelerator": "nvidia",
+        "training.rollout.engine": {"vllm": {"speculation": {"ngram": {}, "draftTokens": 4}}},
+    },
+    "several GPUs to an engine": {"accelerator": "nvidia", "pools.fastRollout.acceleratorsPerWorker": 4},
+    "any head width on GPUs": {"accelerator": "nvidia", "training.model.random.headDim": 16},
+    "any head width with torch": {
+        "training.model.random.headDim": 16,
+        "training.rollout.engine": {"torch": {}},
+    },
+    "a qwen2 model": {"training.model.random": {"architecture": "qwen2", "hiddenSize": 128}},
+    "a batch that fills the queue": {"training.async.queueCapacity": 32},
+    "dual clip off": {"training.algorithm.policyLoss": {"clip": {"dual": None}}},
+    "a vocabulary that just holds the letters": {
+        "training.tokenizer.characters.alphabet": "abcd",
+        "training.data.generated.letters": 4,
+        "training.model.random.vocabularySize": 8,
+    },
+    "as long as the model": {"training.model.random.maxPositionEmbeddings": 24},
+    "warm-up to the end": {"training.optimizer.warmupUpdates": 4},
+    "epochs": {"training.schedule": {"epochs": 1}, "training.optimizer.warmupUpdates": 1000},
+    "over-sampling by one group": {"training.rollout.overSampling": {"rate": 0.25}},
+    "groups of equal rewards refused": {"training.rollout.filter": {"zeroVariance": {"maxRefill": 1}}},
+    "stale tokens masked": {"training.async.staleTokens": "mask"},
+    "stale tokens masked, with requests taken out": {
+        "training.async": {"staleTokens": "mask", "weightSync": {"push": {"inFlight": "abort"}}}
+    },
+    **{
+        f"routing {policy}": {"training.rollout.routing": {policy: {}}}
+        for policy in ("adjacent", "interleaved", "leastInFlight", "adaptive")
+    },
+    "routing by probes": {
+        "training.rollout.routing": {"probe": {"cohortPrompts": 5}},
+        "pools.heavyRollout.replicas": 1,
+    },
+    "routing by probes, with a heavy pool that comes later": {
+        "training.rollout.routing": {"probe": {"heavyShare": 0.25, "probes": 7, "onTrip": "move"}},
+        "pools.heavyRollout.maxReplicas": 1,
+    },
+    "fractional staleness": {"training.async.maxStaleness": 0.2},
+    "free-form arguments": {"training.reward.arguments": {"scale": 2, "deep": {"er": [1, "a"]}}},
+    "samples that two of three ranks hold": {
+        "accelerator": "nvidia",
+        "pools.trainer.acceleratorsPerWorker": 3,
+        "training.parallel.maxTokensPerMicroBatch": 12,
+    },
+    "samples shared by need": {
+        "accelerator": "nvidia",
+        "pools.trainer.acceleratorsPerWorker": 8,
+        "training.parallel": {
+            "maxTokensPerMicroBatch": 6,
+            "contextParallel": {"hybrid": {"largestDegree": 4}, "attention": "allGather"},
+        },
+    },
+    "samples shared by all": {
+        "accelerator": "nvidia",
+        "pools.trainer.acceleratorsPerWorker": 4,
+        "training.parallel": {"maxTokensPerMicroBatch": 6, "contextParallel": {"fixed": {"degree": 4}}},
+    },
+    "equal weight bounds": {
+        "training.algorithm.policyLoss": {"decoupledClip": {"weightFloor": 1, "weightCap": 1}}
+    },
+    "eight chips of a module": {
+        "accelerator": "ascend",
+        "acceleratorType": "module",
+        "pools.trainer.acceleratorsPerWorker": 8,
+    },
+    "a resource name of the cluster's own": {
+        "accelerator": "nvidia",
+        "resourceName": "nvidia.com/mig-1g.10gb",
+    },
+    "quantities": {
+        "pools.head.resources": {"requests": {"cpu": 4, "memory": "16Gi"}, "limits": {"cpu": "4.5"}}
+    },
+    "a volume and a policy": {
+        "storage.volume": {"persistentVolumeClaim": {"claimName": "runs"}},
+        "runPolicy": {"backoffLimit": 0, "ttlSecondsAfterFinished": 0, "activeDeadlineSeconds": 60},
+    },
+    "a template": {"pools.trainer.template": {"spec": {"nodeSelector": {"zone": "a"}}}},
+}
+"""What each job shows, and the changes that make it."""
