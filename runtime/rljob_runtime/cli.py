@@ -51,6 +51,9 @@ def parser(chosen: str | None) -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"rljob {version('rljob')}")
     commands = top.add_subparsers(required=True, metavar="COMMAND")
+    # What every command has that looks at a run.
+    of_run = argparse.ArgumentParser(add_help=False)
+    of_run.add_argument("folder", type=Path, metavar="DIR", help="the run's folder")
 
     run = commands.add_parser("run", help="run a job on this machine")
     run.add_argument("file", type=Path, help="the RLJob manifest")
@@ -73,14 +76,14 @@ def parser(chosen: str | None) -> argparse.ArgumentParser:
     validate.add_argument("files", type=Path, nargs="+", metavar="FILE", help="RLJob manifests")
     validate.set_defaults(command=_validate)
 
-    export = commands.add_parser("export", help="write a checkpoint of a run as a Hugging Face model")
-    export.add_argument("folder", type=Path, metavar="DIR", help="the run's folder")
+    export = commands.add_parser(
+        "export", parents=[of_run], help="write a checkpoint of a run as a Hugging Face model"
+    )
     export.add_argument("destination", type=Path, metavar="MODEL", help="the folder to write")
     export.add_argument("--step", type=int, metavar="N", help="the checkpoint's step (default: the newest)")
     export.set_defaults(command=_export)
 
-    report = commands.add_parser("report", help="write the HTML report of a run")
-    report.add_argument("folder", type=Path, metavar="DIR", help="the run's folder")
+    report = commands.add_parser("report", parents=[of_run], help="write the HTML report of a run")
     report.set_defaults(command=_report)
 
     simulate = commands.add_parser("simulate", help="predict what a job would do under each routing policy")
@@ -104,14 +107,16 @@ def parser(chosen: str | None) -> argparse.ArgumentParser:
     trace = commands.add_parser("trace", help="what a run recorded").add_subparsers(
         required=True, metavar="WHAT"
     )
-    fit = trace.add_parser("fit", help="print what engines and training cost, for `rljob simulate`")
-    fit.add_argument("folder", type=Path, metavar="DIR", help="the run's folder")
+    fit = trace.add_parser(
+        "fit", parents=[of_run], help="print what engines and training cost, for `rljob simulate`"
+    )
     fit.set_defaults(command=_fit)
 
     responses = trace.add_parser(
-        "responses", help="where the longest responses of a step ran, why they moved, and what was expected"
+        "responses",
+        parents=[of_run],
+        help="where the longest responses of a step ran, why they moved, and what was expected",
     )
-    responses.add_argument("folder", type=Path, metavar="DIR", help="the run's folder")
     responses.add_argument(
         "--step",
         type=int,
