@@ -51,8 +51,8 @@ class LoadStatus(Model):
     """How busy the pools are."""
 
     window_seconds: int = Field(default=0, ge=0)
-    """The time that the shares are of: the newest minute of training, and the newest whole step where that
-    took longer."""
+    """The time that the shares are of: the newest minute of training, or the newest whole step where that
+    took longer, and what has passed of the step under way."""
     pools: list[PoolLoad] = Field(default_factory=list, max_length=3)
     """Pool by pool."""
     waiting: int = Field(default=0, ge=0)
@@ -86,7 +86,7 @@ class TrainingStatus(Model):
     """`step/totalSteps`, for the printer column."""
     load: LoadStatus | None = None
     """How busy the pools are. Told with every step; within a step once a minute at most, and only where it is
-    noticeably different. None while nothing is trained."""
+    noticeably different. None while nothing is trained, as when the trainer is being brought back."""
     checkpoint: CheckpointStatus | None = None
     """The newest checkpoint."""
     released: list[str] = Field(default_factory=list, max_length=4096)

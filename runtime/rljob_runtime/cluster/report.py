@@ -117,12 +117,11 @@ class Reporter:
                 if error.without_effect and offered != self._draft.offered:
                     self._draft.not_written(offered)
                     self._took_back()
-                # The operator waits for answers: it gets the others without a pause.
-                if self._leave_out(undeclared(str(error))):
-                    continue
+                why = str(error)
             except ApiRefused as error:
                 # Tried again all the same: a deleted Role is made again, and the training goes on meanwhile.
                 log.warning("the status is refused: %s", error)
+                why = str(error)
             else:
                 self._back_off.worked()
                 self._written, self._written_at = training, self._clock()
@@ -130,7 +129,9 @@ class Reporter:
                     self._draft.written(released, seen.doomed)
                     self._took_back()
                 break
-            await self._sleep(self._back_off.failed())
+            # The operator waits for answers: it gets the others without a pause.
+            if not self._leave_out(undeclared(why)):
+                await self._sleep(self._back_off.failed())
         self._wrote.set()
 
     def _declared(self, training: dict[str, Any]) -> dict[str, Any]:

@@ -136,11 +136,20 @@ def test_what_could_not_be_written_is_written_later_in_its_newest_state(error: E
     assert client.written[-1][1]["step"] == 9
 
 
-def test_fields_that_the_server_does_not_know_are_left_out_and_an_answer_does_not_wait() -> None:
-    unknown = (
-        "500 InternalError: failed to create typed patch object (n/j; rljob.dev/v1alpha1, Kind=RLJob): "
-        ".status.training.load: field not declared in schema"
-    )
+UNKNOWN = (
+    "failed to create typed patch object (n/j; rljob.dev/v1alpha1, Kind=RLJob): "
+    ".status.training.load: field not declared in schema"
+)
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [ApiUnavailable(f"500 InternalError: {UNKNOWN}"), ApiRefused(400, "BadRequest", UNKNOWN)],
+    ids=["as the server's failure", "as a wrong request"],
+)
+def test_fields_that_the_server_does_not_know_are_left_out_and_an_answer_does_not_wait(
+    refusal: ApiUnavailable | ApiRefused,
+) -> None:
 
     async def script(draft: StatusDraft, reporter: Reporter) -> None:
         draft.progress(replace(PROGRESS, busy={"trainer": 0.5}))
@@ -151,7 +160,7 @@ def test_fields_that_the_server_does_not_know_are_left_out_and_an_answer_does_no
         await asyncio.sleep(60)
         assert await reporter.flush(1)
 
-    client = Client(ApiUnavailable(unknown))
+    client = Client(refusal)
     reporting(client, script)
     assert len(client.written) == 1
 
