@@ -19,6 +19,7 @@ while there are some. Pure.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
@@ -75,6 +76,8 @@ class Adaptive(Policy):
         """Requests that wait and may wait elsewhere by the newest plan."""
         self._joined: set[int] = set()
         """Engines that take requests."""
+        self._pools: Counter[str] = Counter()
+        """How many of them each pool has."""
         self._rooms: dict[int, int] = {}
         """Requests that each of the heavy engines can begin now."""
         self._kept = 0
@@ -132,8 +135,10 @@ class Adaptive(Policy):
             self._rooms[engine.number] = engine.room
         if engine.joined != (engine.number in self._joined):
             (self._joined.add if engine.joined else self._joined.discard)(engine.number)
-            if self._joined <= heavy or (heavy and self._joined.isdisjoint(heavy)):
-                # Nobody is left that takes what waits for one of the two kinds.
+            self._pools[engine.shape.pool] += 1 if engine.joined else -1
+            first = engine.joined and self._pools[engine.shape.pool] == 1
+            # Or nobody is left that takes what waits for one of the two kinds.
+            if first or self._joined <= heavy or (heavy and self._joined.isdisjoint(heavy)):
                 self._next_plan = -math.inf
 
     def progressed(self, requests: Iterable[RequestState], book: Book, now: float) -> Iterable[RequestState]:
@@ -168,7 +173,8 @@ class Adaptive(Policy):
         self._longest_first = still or self._many_waves(members, book)
         self.roles = decide_roles(self.roles, members, sample, every, self._long, book.rooms, book.waiting)
         pause = max(self._plan_seconds, self.roles.split.seconds / _PLANS, len(book.groups) / _PLAN_GROUPS)
-        self._next_plan = now + pause
+        # Where nothing is under way, what comes next is planned at once.
+        self._next_plan = now + pause if book.groups else now
         if _same_lanes(before[0], self.roles) and before[1] == self._longest_first:
             return ()
         heavy = self.roles.heavy

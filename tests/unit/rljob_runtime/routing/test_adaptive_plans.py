@@ -44,6 +44,33 @@ def test_a_plan_is_not_made_more_often_than_asked_for(plan_seconds: float) -> No
     assert len(times) > 5
 
 
+def test_a_plan_for_nothing_holds_up_none_for_what_comes() -> None:
+    """Between two steps nothing may be under way; the next step's groups begin by a plan of their own."""
+    of = site(fast=2, heavy=1, limit=64)
+    of.decide(2)
+    assert not policy(of).roles.heavy
+    of = mixed(of)
+    assert policy(of).roles.heavy == {2}
+    assert of.where[RequestKey(0, 0)] == 2, "the long one, at once and not by a move"
+    assert RequestKey(0, 0) not in of.leaving
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0)])
+def test_engines_that_come_back_one_by_one_have_their_roles_at_once(order: tuple[int, ...]) -> None:
+    """A weight update takes all of them out together; they join again when each is done."""
+    of = mixed(site(fast=2, heavy=1, limit=64))
+    for number in range(3):
+        of.router.leave(number)
+    for key in list(of.where):
+        of.interrupt(key)
+    of.decide(0.3)
+    assert not of.where
+    for number in order:
+        of.router.join(number, of.engine(number).shape)
+        of.decide(0.01)
+    assert policy(of).roles.heavy == {2}
+
+
 def test_where_responses_take_hours_plans_are_made_less_often() -> None:
     of = mixed(Routed(Adaptive(CAP), fast=2, cost=StepCost(1.0)))
     assert policy(of).roles.split.seconds > 1000
