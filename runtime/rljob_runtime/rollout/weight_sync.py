@@ -4,7 +4,8 @@ Guarantees:
 - a version that must cross the network does so while the engine generates, before its pause barrier;
 - an engine's version changes only inside its pause barrier, and it takes new requests only after that;
 - push: every live engine leaves the barrier with the version that was pushed, or with the one it had when
-  that is gone, or is lost;
+  that is gone, or is lost; all of them get requests again at the same moment, so that what waits is spread
+  over all;
 - pull: an engine loads the newest published version when it has finished what it runs; no response on it
   spans two versions;
 - an engine that does not answer within the deadline is lost, and the others go on; one that is to finish
@@ -129,10 +130,9 @@ class EngineSync:
             self.pool.loaded(slot, ref.version)
 
     async def resume(self, slot: EngineSlot) -> None:
+        """End an engine's pause; it gets requests once it joins the pool."""
         if slot.alive:
             await self._guarded(slot, "weight_resume", slot.engine.resume(), self._deadline)
-        if slot.alive:
-            self.pool.join(slot)
 
     async def _guarded(
         self, slot: EngineSlot, event: str, call: Coroutine[Any, Any, None], deadline: float | None
@@ -200,6 +200,9 @@ class Push:
             loading = {asyncio.ensure_future(load): slot for load, slot in zip(loads, slots, strict=True)}
             await self._broadcast(broadcaster, refs[0], loading)
         await asyncio.gather(*(self._sync.resume(slot) for slot in slots))
+        # Without an await between them: all that waits would be placed on the first one.
+        for slot in slots:
+            self._sync.pool.join(slot)
 
     async def _broadcast(
         self, broadcaster: Broadcaster, ref: WeightRef, loading: Mapping["asyncio.Task[None]", EngineSlot]
@@ -309,6 +312,7 @@ class Pull:
                 # Perhaps newer than what was fetched: the pause may have taken long.
                 await self._sync.load(slot, self.newest)
                 await self._sync.resume(slot)
+                self._sync.pool.join(slot)
                 if slot.version != wanted.version and self.newest is wanted:
                     return  # It is gone: the next one that is published brings the engine up to date.
         finally:
