@@ -2,7 +2,9 @@
 
 Guarantees: all arithmetic is in float32, and an update uses the moments before they are rounded; rounding is
 stochastic, so that what is stored is right on average. Rounded to the nearest, a second moment with beta2 of
-0.999 would never fall: what it loses in an update is less than half of bfloat16's last digit.
+0.999 would never fall: what it loses in an update is less than half of bfloat16's last digit. How it is
+rounded follows from the update's number and the parameter's place alone, so that ranks that hold copies of a
+model keep them equal.
 
 Works on plain and on sharded parameters, a part of each at a time, so that the float32 copies stay small.
 """
@@ -17,6 +19,8 @@ from torch.distributed.tensor import DTensor
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 _PART = 2**24
 """Numbers that are worked on at a time: 64 MiB for each float32 copy."""
+_PLACES = 2**16
+"""More than a model has parameter tensors."""
 
 
 class AdamWBfloat16(torch.optim.AdamW):
@@ -35,12 +39,12 @@ class AdamWBfloat16(torch.optim.AdamW):
         """Make an update; a parameter without a gradient stays as it is."""
         if closure is not None:
             raise ValueError("this optimizer takes no closure")
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._update(parameter, group)
+        pairs = [(group, each) for group in self.param_groups for each in group["params"]]
+        for place, (group, parameter) in enumerate(pairs):
+            if parameter.grad is not None:
+                self._update(parameter, group, place)
 
-    def _update(self, parameter: torch.nn.Parameter, group: dict[str, Any]) -> None:
+    def _update(self, parameter: torch.nn.Parameter, group: dict[str, Any], place: int) -> None:
         state = self.state[parameter]
         if not state:
             state["step"] = torch.zeros((), dtype=torch.float32)
@@ -49,25 +53,26 @@ class AdamWBfloat16(torch.optim.AdamW):
         state["step"] += 1
         count, (beta1, beta2), rate = float(state["step"]), group["betas"], float(group["lr"])
         moments = (state["exp_avg"], state["exp_avg_sq"])
+        noise = torch.Generator(parameter.device).manual_seed(_PLACES * int(count) + place)
         for weight, gradient, first, second in _parts(parameter, parameter.grad, *moments):
             gradient = gradient.float()
             mean = first.to(torch.float32, copy=True).lerp_(gradient, 1 - beta1)
             square = (
                 second.to(torch.float32, copy=True).mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
             )
-            first.copy_(round_stochastically(mean))
-            second.copy_(round_stochastically(square))
+            first.copy_(round_stochastically(mean, noise))
+            second.copy_(round_stochastically(square, noise))
             # Moments begin at 0, for which both are corrected.
             scale = square.div_(1 - beta2**count).sqrt_().add_(group["eps"])
             weight.mul_(1 - rate * group["weight_decay"])
             weight.addcdiv_(mean, scale, value=-rate / (1 - beta1**count))
 
 
-def round_stochastically(values: Tensor) -> Tensor:
+def round_stochastically(values: Tensor, generator: torch.Generator) -> Tensor:
     """`values`, finite and in float32, in bfloat16: up or down at random, each as likely as it is near."""
     # bfloat16 is the upper half of a float32. Noise added to the lower half carries over into it as often as
     # the lower half is large.
-    noise = torch.randint_like(values, 2**16, dtype=torch.int32)
+    noise = torch.randint(2**16, values.shape, generator=generator, dtype=torch.int32, device=values.device)
     bits = (values.view(torch.int32) + noise) & -(2**16)
     return bits.view(torch.float32).to(torch.bfloat16)
 

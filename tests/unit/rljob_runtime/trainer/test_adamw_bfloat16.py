@@ -62,12 +62,31 @@ def test_moments_follow_gradients_that_become_small():
 
 def test_rounding_has_no_direction():
     values = torch.tensor([1.0, 1.001, -1.001, 3.14159, 1e-20, -7e20, 0.0]).repeat(40_000, 1)
-    rounded = round_stochastically(values)
+    rounded = round_stochastically(values, torch.Generator().manual_seed(0))
     assert rounded.dtype == torch.bfloat16
     step = values[0].abs() * 2**-7
     assert ((rounded.float() - values).abs() <= step).all()
     torch.testing.assert_close(rounded.double().mean(dim=0), values[0].double(), rtol=1e-4, atol=0)
     assert (rounded[:, 0] == 1).all() and (rounded[:, 6] == 0).all(), "what needs no rounding stays"
+
+
+def test_copies_of_a_model_stay_equal():
+    """As ranks hold them that each have generators of their own, in whatever state those are."""
+    ours, others = both((50, 40))
+    second = torch.nn.Parameter(ours.detach().clone())
+    optimizers = AdamWBfloat16([ours, second], **SETTINGS), AdamWBfloat16([others], **SETTINGS)
+    for _ in range(5):
+        gradient = torch.randn(50, 40)
+        for parameter in (ours, second, others):
+            parameter.grad = gradient.clone()
+        for seed, optimizer in enumerate(optimizers):
+            torch.manual_seed(seed)
+            optimizer.step()
+    assert torch.equal(ours, others)
+    for name in ("exp_avg", "exp_avg_sq"):
+        moment, other = (each.state[p][name] for each, p in zip(optimizers, (ours, others), strict=True))
+        assert torch.equal(moment, other)
+        assert not torch.equal(moment, optimizers[0].state[second][name]), "each parameter's noise is its own"
 
 
 def test_a_parameter_without_a_gradient_stays():
