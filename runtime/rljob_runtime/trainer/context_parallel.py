@@ -6,7 +6,7 @@ Guarantees: all ranks plan alike, or all raise `PlansDiffer` before anything is 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -23,10 +23,6 @@ from rljob_runtime.trainer.attention_choice import AttentionChoice, Heads
 from rljob_runtime.trainer.hdp_attention import Kind, Method, cheaper
 from rljob_runtime.trainer.hdp_groups import HdpGroups
 from rljob_runtime.trainer.pass_costs import PassCosts
-
-_ROTATIONS_BY_LENGTH = {"dynamic", "longrope"}
-"""Rotary embeddings that depend on the longest position of a forward pass, of which members see different
-parts."""
 
 Planner: TypeAlias = Callable[[Sequence[Item]], Plan]
 """The plan of a batch, of which there is at least one item."""
@@ -48,21 +44,20 @@ class Sharing:
 
 def share_samples(
     spec: Spec,
-    model: Any,
     heads: Heads,
     choice: AttentionChoice,
     device: torch.device,
     patience: timedelta,
     costs: PassCosts,
 ) -> Sharing | None:
-    """What the trainer's ranks need to share samples of a Hugging Face model, whose attention is computed as
-    in `choice`; None where they are to share none. All ranks call it together, and wait for one another no
+    """What the trainer's ranks need to share samples of a model with these heads, whose attention is computed
+    as in `choice`; None where they are to share none. All ranks call it together, and wait for one another no
     longer than `patience`, here and in steps; plans follow `costs`. Raises `UnsupportedModel`."""
     asked, world_size = spec.context_parallel, dist.get_world_size()
     largest = asked.largest_degree(world_size)
     if largest == 1:
         return None
-    kind_of = attention(asked, largest, heads, model.config.get_text_config())
+    kind_of = attention(asked, largest, heads)
     cap = spec.training.parallel.max_tokens_per_micro_batch
     return Sharing(
         planner(asked, cap, world_size, costs),
@@ -107,15 +102,9 @@ def planner(asked: ContextParallel, cap: int, world_size: int, costs: PassCosts)
     return plan
 
 
-def attention(asked: ContextParallel, largest: int, heads: Heads, config: Any) -> Callable[[int], Kind]:
-    """How groups of up to `largest` ranks compute attention, for a model with these heads and this Hugging
-    Face configuration. Raises `UnsupportedModel` where they cannot share its samples."""
-    if found := _rotations(config) & _ROTATIONS_BY_LENGTH:
-        raise UnsupportedModel(
-            f"parallel.contextParallel: a model with rope_type {min(found)} in config.json cannot have "
-            "samples shared by ranks: its rotations depend on the longest sample of a forward pass. Set "
-            "none"
-        )
+def attention(asked: ContextParallel, largest: int, heads: Heads) -> Callable[[int], Kind]:
+    """How groups of up to `largest` ranks compute attention, for a model with these heads. Raises
+    `UnsupportedModel` where they cannot share its samples."""
     if asked.attention == "ulysses" and heads.query % largest:
         raise UnsupportedModel(
             f"parallel.contextParallel.attention: ulysses needs a model whose attention heads "
@@ -126,14 +115,6 @@ def attention(asked: ContextParallel, largest: int, heads: Heads, config: Any) -
         chosen: Kind = asked.attention
         return lambda degree: chosen
     return lambda degree: cheaper(heads.query, heads.shared, degree)
-
-
-def _rotations(config: Any) -> set[str]:
-    """The kinds of rotary embeddings of a model's layers."""
-    given = getattr(config, "rope_parameters", None) or {}
-    # One for all layers, or one for each type of layer.
-    each = [given, *(value for value in given.values() if isinstance(value, dict))]
-    return {kind for parameters in each if (kind := parameters.get("rope_type")) is not None}
 
 
 def agree(step: int, plans: Sequence[Plan]) -> None:

@@ -32,6 +32,7 @@ from rljob_runtime.trainer.optim import ScheduledAdamW
 from rljob_runtime.trainer.outline import GroupsMissing
 from rljob_runtime.trainer.pass_costs import PassCosts, shape_of
 from rljob_runtime.trainer.phases import Phases
+from rljob_runtime.trainer.rotations import check_rotations
 from rljob_runtime.trainer.sharding import Sharding, shard, whole_weights
 from rljob_runtime.trainer.share import share_outlines
 from rljob_runtime.trainer.step import StepRunner
@@ -115,6 +116,7 @@ class TrainerWorker:
             weights=self._rank == 0,
         )
         policy = load(torch.float32, model.recomputed, offload_activations=model.offload_activations)
+        check_rotations(policy.model.config.get_text_config(), training.longest_sample_tokens)
         compute = training.compute
         logits = compute.logits_mi_b * 2**20 // self._dtype.itemsize
         policy.tune(logits, compute.compile)
@@ -127,13 +129,13 @@ class TrainerWorker:
             reference.tune(logits, compute.compile)
             reference = shard(reference, self._device, self._dtype, sharding)
         self._optimizer = ScheduledAdamW(self._policy.parameters(), training.optimizer, self._total_updates)
-        heads = Heads.of(self._policy.model.config.get_text_config())
         model, largest = self._policy.model, self._job.spec.context_parallel.largest_degree(self._world_size)
+        heads = Heads.of(model.config.get_text_config())
         attention = choose_attention(self._device, self._dtype, heads, compute.attention, shared=largest > 1)
         log.info("attention: %s (%s)", attention.name, attention.why)
         in_step = largest == 1 and not compute.hold_weights
         costs = PassCosts(CostModel.prior(shape_of(model, heads), largest), largest, in_step)
-        sharing = share_samples(self._job.spec, model, heads, attention, self._device, self._patience, costs)
+        sharing = share_samples(self._job.spec, heads, attention, self._device, self._patience, costs)
         self._steps = StepRunner(
             self._job,
             self._policy,

@@ -1,4 +1,3 @@
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -52,33 +51,20 @@ def test_default(cap: int, given: dict[str, Any] | None, mode: str) -> None:
 
 
 HEADS = Heads(6, 2, 64)
-PLAIN = SimpleNamespace(rope_parameters={"rope_type": "default"})
 
 
 def test_attention_that_a_model_does_not_allow() -> None:
     with pytest.raises(UnsupportedModel, match=r"attention heads \(6\) are divisible by .* \(up to 4\)"):
-        attention(asked(hybrid={}, attention="ulysses"), 4, HEADS, PLAIN)
-
-
-@pytest.mark.parametrize(
-    "parameters",
-    [
-        {"rope_type": "longrope"},
-        {"sliding_attention": {"rope_type": "default"}, "full_attention": {"rope_type": "longrope"}},
-    ],
-)
-def test_rotations_that_depend_on_the_longest_sample(parameters: dict[str, Any]) -> None:
-    with pytest.raises(UnsupportedModel, match="rope_type longrope in"):
-        attention(asked(hybrid={}), 2, HEADS, SimpleNamespace(rope_parameters=parameters))
+        attention(asked(hybrid={}, attention="ulysses"), 4, HEADS)
 
 
 @pytest.mark.parametrize("kind", ["allGather", "ulysses"])
 def test_attention_as_asked(kind: str) -> None:
-    assert attention(asked(hybrid={}, attention=kind), 2, HEADS, PLAIN)(2) == kind
+    assert attention(asked(hybrid={}, attention=kind), 2, HEADS)(2) == kind
 
 
 def test_attention_by_itself() -> None:
-    of = attention(asked(hybrid={}), 8, Heads(32, 8, 128), PLAIN)
+    of = attention(asked(hybrid={}), 8, Heads(32, 8, 128))
     assert [of(degree) for degree in (2, 4, 8)] == ["allGather", "ulysses", "ulysses"]
 
 
