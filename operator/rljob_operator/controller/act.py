@@ -79,6 +79,7 @@ class Actor:
         spec, status = entry.job.spec, entry.job.status
         assert spec is not None, "nothing is created for a spec that cannot be read"
         objects = access_objects(key, spec)
+        # Without the Secret: the processes that run hold the keys of the one that was deleted.
         if isinstance(action, RestoreAccess):
             await restore(self._client, objects)
             return

@@ -56,6 +56,7 @@ class CreationHistory:
             self._looked[ref] = job.uid, now
             return False
         self._first_look = now
+        # Not noted in `_looked`: `done` does that, once the check was carried out.
         return True
 
     def failed(self, ref: JobRef, job: Job, error: CreationError, now: datetime) -> bool:

@@ -21,6 +21,7 @@ _DELETED = re.compile(
     r"Reason:(?P<reason>\w*),Message:(?P<message>.*?),StartedAt:",
     re.DOTALL,
 )
+"""KubeRay prints Go's form of the container's state into the message, and says it nowhere else."""
 
 
 def head_from_events(

@@ -101,6 +101,7 @@ async def watch_jobs(
             await kopf.operator(
                 registry=registry,
                 settings=_settings(),
+                # No peering objects: the lease says which replica writes.
                 standalone=True,
                 clusterwide=namespace is None,
                 namespaces=[] if namespace is None else [namespace],
@@ -124,8 +125,10 @@ def _settings() -> kopf.OperatorSettings:
     settings.networking.connect_timeout = _CONNECT_SECONDS
     settings.networking.error_backoffs = _Forever()
     settings.watching.server_timeout = _WATCH_SECONDS
+    # Only for a server that does not end the watch in its own time.
     settings.watching.client_timeout = _WATCH_SECONDS + 30
     settings.watching.inactivity_timeout = _SILENCE_SECONDS
+    # kopf has a task for each object until so long after its last event: thousands, when all are listed.
     settings.queueing.idle_timeout = 0.5
     # By default kopf leaves an object alone for up to 610 s after errors.
     settings.queueing.error_delays = (1, 1, 2, 5, 10)

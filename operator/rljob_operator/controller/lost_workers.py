@@ -22,6 +22,7 @@ class LostWorkers:
         """To be called at each change of a job's pods."""
         there = {pod.uid: pod for pod in pods if pod.role != "head"}
         for uid, pod in self._running.get(ref, {}).items():
+            # As it is now, where it still is: its status may name the cause.
             now = there.get(uid, pod)
             if uid not in there or not alive(now):
                 self._lost.setdefault(ref, {})[uid] = now

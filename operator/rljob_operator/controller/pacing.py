@@ -11,6 +11,7 @@ from rljob_api.status import Phase
 _AT_ONCE = 0.05
 """So that what comes at the same moment, such as all the pods of a node, is one change."""
 _SHORTEST, _LONGEST = 0.2, 3.0
+"""Bounds of a wait, in seconds: short for a person who looks on."""
 _LOOKS_PER_SECOND = 50.0
 """At jobs that start, all together."""
 

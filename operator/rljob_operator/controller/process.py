@@ -55,6 +55,8 @@ log = logging.getLogger(__name__)
 
 FIELD_MANAGER = "rljob-operator"
 _STOP_SECONDS = 10.0
+"""For the handlers that are under way, and as long again for Events that wait: both end, and the lease is
+given back, before the kubelet kills the process (terminationGracePeriodSeconds of the chart)."""
 _LOOK_SECONDS = 2.0
 """Between two looks whether RLJobs are served."""
 
@@ -98,6 +100,7 @@ class OperatorProcess:
         self._heads = LastHeads()
         self._workers = LostWorkers()
         self._leading = False
+        # 0 in replicas that do not lead: summed over all of them each job counts once.
         self._metrics.count_jobs(get_args(Phase), lambda phase: self._leading * self._jobs.count(phase))
 
     async def run(self) -> int | None:
@@ -116,6 +119,7 @@ class OperatorProcess:
             self._informers = informers(
                 client, options.namespace, self._changed, self._pods_changed, self._metrics, self._random
             )
+            # Before anything that waits for the API server: a pod whose probes get no answer is restarted.
             health = HealthServer(self._metrics, self._alive, self._ready, options.port, options.host)
             await stack.enter_async_context(health)
             log.info("serving /healthz, /readyz and /metrics on port %d", health.port)
@@ -134,6 +138,7 @@ class OperatorProcess:
                 self._random,
             )
             self._start(parts, "sweep", keep_swept(self._jobs, client, options.namespace, self._random))
+            # The last part, and so the first to end: what it has under way still needs the informers.
             self._start(parts, "leader", self._lead(election, transport, client))
             if await self._served(client):
                 try:
@@ -224,6 +229,8 @@ class OperatorProcess:
         """What the holder of the lease does."""
         watched, definition = self._informers, self._definition
         assert watched is not None and definition is not None
+        # Its own task looks until that is known, and ends the process where it fails. Not known, every status
+        # might be refused.
         await definition.known.wait()
         # A watch may have died unnoticed while this replica waited for the lease: list before deciding.
         await asyncio.gather(*(informer.refresh() for informer in watched))

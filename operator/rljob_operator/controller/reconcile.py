@@ -33,6 +33,7 @@ from rljob_operator.plan.times import moment
 log = logging.getLogger(__name__)
 
 _STALE_SECONDS = 0.25
+"""By then the watches have most likely brought what the plan did not know."""
 _RESYNC_SECONDS = 600.0
 """A job is looked at again after this long, give or take, whatever was or was not heard of it."""
 

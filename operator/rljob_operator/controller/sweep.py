@@ -19,6 +19,7 @@ from rljob_operator.kube.resources import RLJOBS
 log = logging.getLogger(__name__)
 
 _SECONDS = 300.0
+"""Between two sweeps, on average: each list makes the API server read all RLJobs."""
 
 
 async def keep_swept(jobs: JobStore, client: ApiClient, namespace: str | None, random: Random) -> None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from random import Random
 
 _MAX_EXPONENT = 64
+"""A power of hundreds of failures would overflow; the cap is reached long before this one."""
 
 
 @dataclass(frozen=True)

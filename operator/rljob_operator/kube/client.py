@@ -33,6 +33,7 @@ Object = dict[str, Any]
 PAGE_SIZE = 500
 """Objects of one page of a list, as in kubectl."""
 _LIST_RESTARTS = 3
+"""How often a list begins anew whose snapshot the server gave up, some minutes after it was taken."""
 _RETRY = RetryPolicy()
 
 
@@ -122,6 +123,7 @@ class ApiClient:
             call = Call("list", resource, resource.path(namespace), query)
             page = _decode(call, await self._read(call), Page[item])  # type: ignore[valid-type]
             yield page
+            # It stands for the first page's snapshot: all pages are of the same moment.
             token = page.metadata.continue_
             if not token:
                 return

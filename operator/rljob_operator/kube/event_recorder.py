@@ -26,6 +26,7 @@ CONTROLLER = "rljob.dev/operator"
 _LONGEST_NAME = 253
 _LONGEST_NOTE = 1024
 _LONGEST_INSTANCE = 128
+"""Limits of the API server: characters of a name and of an instance, bytes of a note."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +145,7 @@ class EventRecorder:
         """Seconds until something is to be written; None when nothing is."""
         if not self._pending:
             return None
+        # Counts that are not due yet are written too: they are in this memory alone.
         if self._closing:
             return 0.0
         return min(report.due for report in self._pending.values()) - asyncio.get_running_loop().time()

@@ -11,6 +11,7 @@ from typing import Literal
 Verdict = Literal["create", "repeat", "drop"]
 
 _MOST_SERIES = 4096
+"""As many as Kubernetes' own recorder remembers."""
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ _log = logging.getLogger(__name__)
 ItemT = TypeVar("ItemT", bound=Item)
 
 _WATCH_JITTER = 0.2
+"""Part of a watch's length that is drawn at random."""
 
 
 @dataclass(frozen=True)
@@ -183,6 +184,7 @@ class Informer(Generic[ItemT, OwnerT, ValueT]):
             chosen.field_selector,
         )
         async for page in pages:
+            # The same on every page: the watch goes on from that moment, however long the list took.
             version = page.metadata.resource_version
             for item in page.items:
                 key = _key(item)

@@ -36,6 +36,7 @@ from rljob_operator.kube.transport import Transport
 _log = logging.getLogger(__name__)
 
 _ATTEMPTS_PER_DEADLINE = 3
+"""A renewal without an answer is given up after a third of the deadline: there is time for another one."""
 
 
 class _LeaseSpec(msgspec.Struct, rename="camel"):
@@ -232,10 +233,12 @@ class LeaderElection:
         fence.close("it was given back")
         self._observer.leads(False)
         try:
+            # First the writes that are under way: the next holder writes as soon as the lease is free.
             async with asyncio.timeout(left):
                 await fence.drained()
             record = await self._read()
             if record.holder == self._identity:
+                # Without a holder nobody waits for the end of the lease's duration.
                 await self._patch(self._client, record.version, {"holderIdentity": None})
         except (ApiError, TimeoutError) as error:
             _log.warning(

@@ -49,6 +49,7 @@ ROLES = Resource("rbac.authorization.k8s.io", "v1", "Role", "roles")
 ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings")
 NETWORK_POLICIES = Resource("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies")
 EVENTS = Resource("events.k8s.io", "v1", "Event", "events")
+# The same objects as `EVENTS`, under the group and field names that KubeRay and Kubernetes' controllers use.
 CORE_EVENTS = Resource("", "v1", "Event", "events")
 LEASES = Resource("coordination.k8s.io", "v1", "Lease", "leases")
 

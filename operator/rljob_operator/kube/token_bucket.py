@@ -15,6 +15,7 @@ class TokenBucket:
         self._burst = float(burst)
         self._tokens = float(burst)
         self._at: float | None = None
+        # Lets waiters through in the order in which they came.
         self._turn = asyncio.Lock()
 
     async def take(self) -> float:

@@ -9,6 +9,7 @@ from rljob_operator.kube.errors import ApiError, Gone, NoSuchResource, NotFound,
 _HEALTHY_SECONDS = 10.0
 """A watch that lasted this long ends a row of failures."""
 _REFUSALS_BEFORE_LIST = 3
+"""Refused watches in a row after which everything is listed: a list costs the server far more than a try."""
 _BACKOFF = Backoff(base_seconds=0.5, cap_seconds=30.0)
 
 

@@ -27,6 +27,7 @@ _log = logging.getLogger(__name__)
 KeyT = TypeVar("KeyT", bound=Hashable)
 
 _BACKOFF = Backoff(base_seconds=0.5, cap_seconds=300.0)
+"""The cap is what a job waits at most once the cause of its failures is gone."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,7 @@ class WorkQueue(Generic[KeyT]):
         for timer in self._delayed.values():
             timer.cancel()
         self._delayed.clear()
+        # A copy: a handler that ends takes its key out.
         running = list(self._running.values())
         if running:
             await asyncio.wait(running, timeout=grace_seconds)
@@ -159,6 +161,7 @@ class WorkQueue(Generic[KeyT]):
             due = self._failed(key, error, outcome)
         finally:
             self._observer.handled(outcome, loop.time() - began)
+            # Before `add`, which would take the key for one that is still being handled.
             del self._running[key]
             # What was added during the turn may be newer than what the turn has seen.
             if key in self._again:

@@ -69,6 +69,7 @@ def _obstacle(observed: Observed, status: Status, now: datetime) -> tuple[Row, d
     if status.attempt_time is not None and now < moment(status.attempt_time):
         text = f"Attempt {status.attempt + 1} begins at {moment(status.attempt_time):%H:%M:%S UTC}."
         return Row("PodsReady", "False", "BackOff", text), moment(status.attempt_time)
+    # KubeRay finds pods by the name of their RayCluster: it would take these for the new one's.
     if any(pod.cluster == name for pod in observed.pods):
         text = f"Waiting for what is left of an earlier RayCluster {name} to go."
         return Row("PodsReady", "False", "NameTaken", text), None

@@ -142,7 +142,8 @@ def resize(
         if chosen is not None:
             return _carried_out(state, entry, chosen)
         wake = None if late else deadline
-    # Rule (c): all named pods are gone, so the names are cleared.
+    # Rule (c): all named pods are gone, so the names are cleared. After the steps above: a further
+    # scale-down clears them in its own patch.
     if state.listed and not state.leaving:
         return Resize(entry, state.patch(state.replicas, ()), wake)
     # Rule (g), where the pool has the size that is asked for.

@@ -28,6 +28,7 @@ from rljob_operator.render.security import container_security, own_container_sec
 
 DRIVER_COMMAND = ("rljob", "drive")
 _SHORTEST_GRACE_SECONDS = 30
+"""Kubernetes' default."""
 _TRAINER_DRAIN_SECONDS = 30
 """How long the ranks of a trainer pod that is deleted may go on: a job that is deleted with all its pods has
 that long for the driver's last checkpoint."""
@@ -67,6 +68,7 @@ def head_template(key: JobKey, spec: Spec, attempt: int) -> Template:
     defaults = driver_defaults(has_devices).without(said)
     driver["resources"] = container_resources(Resources(), defaults, {})
     driver["volumeMounts"].append(access.token_mount())
+    # KubeRay takes the first container for Ray's, whatever its name.
     pod = _pod(key, spec, head, [ray, driver])
     pod["volumes"].append(access.token_volume())
     pod |= {

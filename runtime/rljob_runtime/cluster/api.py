@@ -139,6 +139,7 @@ class ApiClient:
             headers["Content-Type"] = "application/apply-patch+yaml"  # JSON is YAML
             data = msgspec.json.encode(body)
         url = f"{self._credentials.server}{path}"
+        # A redirect would carry the token to another host.
         return await self._session.request(
             method, url, params=query, data=data, headers=headers, timeout=limits, allow_redirects=False
         )

@@ -116,6 +116,7 @@ async def _open_site(
         yield site
 
 
+# Each with a client of its own: a connection belongs to the event loop that it was opened in.
 async def _say_completed(credentials: Credentials, identity: Identity, uid: str) -> None:
     async with ApiClient(credentials) as client:
         await say_completed(client, identity, uid, random.Random())

@@ -51,6 +51,7 @@ async def cluster_site(
         table = NodeTable(read_nodes, pod_of, tuple(RESOURCES.values()), changes)
         home = await _home()
         address = settings.pod_address or home.address
+        # One that fails cancels the body, and so ends the job: it would run on blindly.
         async with asyncio.TaskGroup() as tasks:
             running = [
                 tasks.create_task(own_job.follow(lambda _: changes.notify()), name="follow-rljob"),

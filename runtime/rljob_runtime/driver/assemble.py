@@ -143,6 +143,7 @@ async def assembled(
             TrainerStart(trainer, placement, inputs.checkpoints, site.one_machine, say),
             sync, delivery, fleet, activity, spawn, say,
         )  # fmt: skip
+        # Runs after `fleet.close`, which is entered below: what engines did last is written too.
         stack.callback(parts.flush_records)
         # Ends before the trainer does, whose weights a worker that is just starting would miss.
         stack.push_async_callback(fleet.close)

@@ -13,6 +13,7 @@ from rljob_runtime.site.status_draft import StatusDraft
 from rljob_runtime.view import View
 
 LOOK_SECONDS = 5.0
+"""A look adds up what the driver knows of its engines, and asks none of them."""
 TELL_SECONDS = 60.0
 """A write of the status wakes all who watch the RLJob, and the shares are of a minute at least."""
 

@@ -43,6 +43,7 @@ class RunObserver:
             settings.capacity_samples, with_kl=self._inputs.job.spec.training.algorithm.kl is not None,
         )  # fmt: skip
         parts.site.draft.progress(self.tracker.progress)
+        # The tracker goes by the clock of engines and events, which may be set back; what is paced may not.
         self._load_watch = LoadWatch(self.tracker, parts.site.draft, self._view, time.monotonic)
         self._watching = parts.spawn(self._load_watch.run())
 

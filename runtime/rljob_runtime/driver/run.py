@@ -81,6 +81,7 @@ def run(job: RLJob, options: RunOptions) -> int:
 
 def carry_out(job: RLJob, options: RunOptions, open_site: OpenSite) -> Outcome:
     """Run the job at the site that `open_site` opens, and say how it goes. Raises `FolderRefused`."""
+    # First, for it may refuse the job, which then leaves no log.
     place_checkpoints(job, options)
     _log_to(options)
     view = make_view(sys.stdout, options.live)

@@ -162,6 +162,7 @@ class QueueServer:
             self._drop(client)
 
     def _drop(self, client: str) -> None:
+        # First: what the broker ends now are requests of other clients.
         self._sessions.pop(client, None)
         self._finish(self._broker.gone(client))
 

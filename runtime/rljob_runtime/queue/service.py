@@ -31,6 +31,7 @@ _PATIENCE_SECONDS = _RESTARTS * _START_SECONDS + 60.0
 another one as there may be."""
 _STOP_SECONDS = 10.0
 _COUNTERS_SECONDS = 2.0
+"""The counters are for the log alone: an end does not wait longer for them."""
 _SETTLED_SECONDS = 60.0
 """A host that lived this long did its work: its next loss is not one in a row."""
 
