@@ -99,8 +99,12 @@ def parser(chosen: str | None) -> argparse.ArgumentParser:
     simulate.add_argument(
         "--seeds", type=_at_least_one, default=3, metavar="N", help="workloads of each policy (default: 3)"
     )
-    simulate.add_argument(
+    wanted = simulate.add_mutually_exclusive_group()
+    wanted.add_argument(
         "--size", type=_at_least_one, metavar="N", help="the best pool sizes for N accelerators instead"
+    )
+    wanted.add_argument(
+        "--html", type=Path, metavar="FILE", help="also write a page with what each engine ran over time"
     )
     simulate.set_defaults(command=_simulate)
 
@@ -225,22 +229,24 @@ def _simulate(options: argparse.Namespace) -> int:
     from rljob_runtime.trace.forecast.simulate import Options, forecast
 
     try:
-        print(
-            forecast(
-                Options(
-                    options.file,
-                    options.assumptions,
-                    options.trace,
-                    options.steps,
-                    options.seeds,
-                    options.size,
-                )
+        text = forecast(
+            Options(
+                options.file,
+                options.assumptions,
+                options.trace,
+                options.steps,
+                options.seeds,
+                options.size,
+                options.html,
             )
         )
     except ManifestError as error:
         return _refuse(str(error))
     except LengthTraceError as error:
         return _refuse(f"rljob: {error}.")
+    except OSError as error:
+        return _fail(f"rljob: the page cannot be written: {error.filename}: {error.strerror}.")
+    print(text)
     return ExitCode.DONE
 
 

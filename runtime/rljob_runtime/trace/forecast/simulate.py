@@ -1,7 +1,8 @@
 """`rljob simulate`: a job under every routing policy, before anything runs, and the pool sizes it would need.
 
-Guarantees: starts nothing and writes nothing; what is assumed and not known is printed with the result; what
-cannot be simulated raises `ManifestError` or, for recorded lengths, `LengthTraceError`, which name the file.
+Guarantees: starts nothing, and writes nothing but the page that it is asked for; what is assumed and not
+known is printed with the result; what cannot be simulated raises `ManifestError` or, for recorded lengths,
+`LengthTraceError`, which name the file.
 """
 
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from rljob_runtime.simulate.compare import Draw, best_sizes, compare, own_policy
 from rljob_runtime.simulate.site import Site, Sizes
 from rljob_runtime.trace.forecast import text
 from rljob_runtime.trace.forecast.workloads import drawn, recorded, refusal, small_cache, too_long
+from rljob_runtime.trace.report.simulation_page import simulation_page
 
 _REQUESTS = 40_000
 """Responses of one simulation, unless the steps are given: some ten seconds for each policy and seed."""
@@ -37,10 +39,13 @@ class Options:
     seeds: int = 3
     size: int | None = None
     """Accelerators for which the best pool sizes are wanted."""
+    page: Path | None = None
+    """Where a page with the time lines of all policies is written; not with `size`."""
 
 
 def forecast(options: Options) -> str:
-    """What `rljob simulate` prints. Raises `ManifestError` and `LengthTraceError`."""
+    """What `rljob simulate` prints. Raises `ManifestError`, `LengthTraceError`, and `OSError` where the page
+    cannot be written."""
     manifest = read(options.manifest)
     assumptions = Assumptions() if options.assumptions is None else read_assumptions(options.assumptions)
     site = Site(manifest.job.spec, assumptions, options.steps or _steps(manifest))
@@ -96,9 +101,13 @@ def _comparison(manifest: Manifest, site: Site, draw: Draw, options: Options) ->
     drawing = text.timeline(
         shown.outcomes[0], [shape.pool for shape in shapes], [shape.limit for shape in shapes]
     )
+    name, heading = manifest.job.metadata.name, _heading(site, options)
+    if options.page is not None:
+        page = simulation_page(name, heading, _assumed(site, options), found, own, shapes)
+        options.page.write_text(page, encoding="utf-8")
     return "\n\n".join(
         [
-            _heading(manifest, site, options),
+            f"{name}: {heading}",
             text.comparison(found, own) + "\n* the job's",
             f"Requests of each engine under {shown.policy}, first seed:\n{drawing}",
             _assumed(site, options),
@@ -117,11 +126,11 @@ def _sizes(site: Site, draw: Draw, options: Options) -> str:
     return "\n\n".join([text.sizes(found, options.size), own, _assumed(site, options)])
 
 
-def _heading(manifest: Manifest, site: Site, options: Options) -> str:
+def _heading(site: Site, options: Options) -> str:
     spec, sizes = site.spec, Sizes.of(site.spec)
     training = spec.training
     return (
-        f"{manifest.job.metadata.name}: {sizes.trainer} trainer, {sizes.fast} fast and {sizes.heavy} heavy "
+        f"{sizes.trainer} trainer, {sizes.fast} fast and {sizes.heavy} heavy "
         f"workers; {training.groups_per_step} prompts of {training.rollout.samples_per_prompt} responses a "
         f"step, bound {training.async_.max_staleness:g}; {site.steps} steps, {options.seeds} seeds"
     )

@@ -1,6 +1,7 @@
 """A comparison of policies, a timeline and a list of pool sizes as text for a terminal. Pure."""
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 
 from rljob_runtime.simulate.cluster import Line
 from rljob_runtime.simulate.compare import Compared, Sized, Spread
@@ -29,12 +30,17 @@ _COLUMNS: tuple[tuple[str, Callable[[Outcome], float], str], ...] = (
 
 def comparison(found: Sequence[Compared], own: str) -> str:
     """A line for each policy, the job's own one with a star; mean and standard deviation over the seeds."""
+    return table(comparison_rows(found, own))
+
+
+def comparison_rows(found: Sequence[Compared], own: str) -> list[list[str]]:
+    """The same as cells, the heads first."""
     rows = [["policy", *(name for name, _, _ in _COLUMNS)]]
     for each in found:
         name = f"{each.policy} *" if each.policy == own else each.policy
         cells = [_cell(each.spread(figure), form) for _, figure, form in _COLUMNS]
         rows.append([name, *cells])
-    return table(rows)
+    return rows
 
 
 def sizes(found: Sequence[Sized], accelerators: int, shown: int = 8) -> str:
@@ -52,33 +58,46 @@ def sizes(found: Sequence[Sized], accelerators: int, shown: int = 8) -> str:
 
 def timeline(outcome: Outcome, pools: Sequence[str], limits: Sequence[int]) -> str:
     """What each engine ran over time: a line of cells, each the darker the more requests."""
-    width = outcome.wall / _WIDTH
-    lines = []
-    numbers = dict.fromkeys(pools, 0)
-    for place, (line, pool, limit) in enumerate(zip(outcome.lines, pools, limits, strict=True)):
-        name = f"{pool}-{numbers[pool]}"
-        numbers[pool] += 1
-        if place < _MOST_ENGINES:
-            lines.append(f"{name:>10} │{_cells(line, width, limit, outcome.wall)}│")
+    lines = [
+        f"{name:>10} │{_cells(line, limit, outcome.wall)}│"
+        for name, line, limit in islice(
+            zip(engine_names(pools), outcome.lines, limits, strict=True), _MOST_ENGINES
+        )
+    ]
     if len(outcome.lines) > _MOST_ENGINES:
         lines.append(f"{'':>10}  and {len(outcome.lines) - _MOST_ENGINES} engines more")
     scale = f"{'0 s':<{_WIDTH // 2}}{f'{outcome.wall:,.0f} s':>{_WIDTH - _WIDTH // 2}}"
     return "\n".join([*lines, f"{'':>10}  {scale}"])
 
 
-def _cells(line: Line, width: float, limit: int, end: float) -> str:
+def engine_names(pools: Sequence[str]) -> list[str]:
+    """Names of engines of these pools: "fast-0", "fast-1", "heavy-0"."""
+    numbers = dict.fromkeys(pools, 0)
+    names = []
+    for pool in pools:
+        names.append(f"{pool}-{numbers[pool]}")
+        numbers[pool] += 1
+    return names
+
+
+def _cells(line: Line, limit: int, end: float) -> str:
     """The mean share of the limit in each cell, as a shade."""
-    sums = [0.0] * _WIDTH
-    for place, (begin, running) in enumerate(line):
-        until = line[place + 1][0] if place + 1 < len(line) else end
-        cell = int(begin / width) if width else _WIDTH
-        while running and begin < until and cell < _WIDTH:
-            edge = min(until, (cell + 1) * width)
-            sums[cell] += running * (edge - begin)
-            begin, cell = edge, cell + 1
-    shares = [total / (width * limit) for total in sums]
+    shares = [mean / limit for mean in means(line, end, end, _WIDTH)]
     # An engine that does anything is never shown as one with nothing to do.
     return "".join(_SHADES[0 if share < 1e-6 else 1 + min(3, int(share * 4))] for share in shares)
+
+
+def means(line: Line, end: float, span: float, parts: int) -> list[float]:
+    """Mean number of requests that run in each of the equal parts of `span` seconds; none after `end`."""
+    width, sums = span / parts, [0.0] * parts
+    for place, (begin, running) in enumerate(line):
+        until = line[place + 1][0] if place + 1 < len(line) else end
+        part = int(begin / width) if width else parts
+        while running and begin < until and part < parts:
+            edge = min(until, (part + 1) * width)
+            sums[part] += running * (edge - begin)
+            begin, part = edge, part + 1
+    return [total / width if width else 0.0 for total in sums]
 
 
 def _cell(spread: Spread, form: str) -> str:

@@ -35,3 +35,13 @@ def box(start: float, end: float, inset: int = 3) -> str:
     # Half a unit at least, so that a short event can still be seen.
     width = max((end - start) * SPAN, 0.5)
     return f"M{start * SPAN:.1f} {inset}h{width:.1f}v{ROW - 2 * inset}h-{width:.1f}z"
+
+
+def area(running: Sequence[float], most: float) -> str:
+    """The path of so many running requests in each equal part of a row, `most` of which fill its height."""
+    width, floor, height = SPAN / len(running), ROW - 1, ROW - 3
+    points = "".join(
+        f"V{floor - value / most * height:.1f}H{(index + 1) * width:.1f}"
+        for index, value in enumerate(running)
+    )
+    return f"M0 {floor}{points}V{floor}z"

@@ -8,7 +8,6 @@ whole.
 import datetime
 import re
 from html import escape
-from importlib.resources import files
 from pathlib import Path
 from time import monotonic
 
@@ -19,6 +18,7 @@ from rljob_runtime.trace.analyse.analysis import Analysis, analyse_run
 from rljob_runtime.trace.forecast.measured_run import measured_run
 from rljob_runtime.trace.forecast.sizing import propose
 from rljob_runtime.trace.report.advice import Advice, advise
+from rljob_runtime.trace.report.document import document
 from rljob_runtime.trace.report.evidence import evidence_of
 from rljob_runtime.trace.report.markup import number, percent, seconds, tile
 from rljob_runtime.trace.report.section_learning import column, learning, staleness, summary_numbers
@@ -74,8 +74,6 @@ def render(
 ) -> str:
     """The page as HTML. `job`: the run's settings, where they are known; `name`: its heading; `sizes`: advice
     on pool sizes, and a `remark` about it."""
-    parts = files("rljob_runtime.trace.report")
-    style, script = (parts.joinpath(file).read_text(encoding="utf-8") for file in ("page.css", "page.js"))
     notes = {
         odd.step: f": took {odd.seconds / max(odd.median, 1e-9):.1f} x as long as its neighbours"
         for odd in analysis.anomalies
@@ -96,13 +94,10 @@ def render(
     ]
     links = "".join(f'<a href="#{key}">{escape(title)}</a>' for key, title, _ in sections)
     body = "".join(f'<h2 id="{key}">{escape(title)}</h2>{content}' for key, title, content in sections)
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(name)} – rljob report</title><style>{style}</style></head><body><main>"
+    return document(
+        f"{name} – rljob report",
         f"<h1>{escape(name)}</h1>{_subtitle(analysis, job)}<nav>{links}</nav>"
-        f'<div class="tiles">{_tiles(analysis)}</div>{_remarks(analysis)}{body}'
-        f"</main><script>{script}</script></body></html>\n"
+        f'<div class="tiles">{_tiles(analysis)}</div>{_remarks(analysis)}{body}',
     )
 
 

@@ -6,9 +6,9 @@ Pure: a `StepDetail` in, markup out, of bounded size.
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from rljob_runtime.trace.analyse.step_detail import BINS, StepDetail, TimeLine
+from rljob_runtime.trace.analyse.step_detail import StepDetail, TimeLine
 from rljob_runtime.trace.report.charts import curve_chart
-from rljob_runtime.trace.report.lanes import ROW, SPAN, box, lanes
+from rljob_runtime.trace.report.lanes import ROW, SPAN, area, box, lanes
 from rljob_runtime.trace.report.markup import figure, grid, legend
 from rljob_runtime.trace.report.waterfall import waterfall
 
@@ -74,7 +74,7 @@ def _time_line(line: TimeLine, seconds: float) -> str:
     most = max(line.running, default=0.0)
     if most > 0:
         title = f"generate: up to {most:.1f} requests at a time"
-        parts.append(f'<path class="f0" d="{_area(line.running, most)}"><title>{title}</title></path>')
+        parts.append(f'<path class="f0" d="{area(line.running, most)}"><title>{title}</title></path>')
     by_event: dict[str, list[tuple[float, float]]] = {}
     for event, start, end in line.segments:
         by_event.setdefault(event, []).append((start, end))
@@ -88,12 +88,3 @@ def _time_line(line: TimeLine, seconds: float) -> str:
             f'<path class="{colour}" d="{path}"><title>{escape(event)}: {total:.3g} s</title></path>'
         )
     return "".join(parts)
-
-
-def _area(running: Sequence[float], most: float) -> str:
-    width, floor, height = SPAN / BINS, ROW - 1, ROW - 3
-    points = "".join(
-        f"V{floor - value / most * height:.1f}H{(index + 1) * width:.1f}"
-        for index, value in enumerate(running)
-    )
-    return f"M0 {floor}{points}V{floor}z"
