@@ -2,8 +2,7 @@
 
 Read from `lengths.jsonl`. Errors are of the logarithm: e times too long and e times too short are errors of
 1. Guarantees: memory does not grow with the number of responses, but for the versions of the weights; equal
-files give equal results; a file of before expectations were recorded, and one that is no length trace, give
-none.
+files give equal results; a file without expectations, and one that is no length trace, give none.
 """
 
 import math

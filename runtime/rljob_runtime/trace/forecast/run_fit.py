@@ -92,7 +92,7 @@ def _trace(folder: Path) -> LengthTrace | None:
     try:
         return read_length_trace(folder / LENGTHS_FILE)
     except LengthTraceError:
-        # A run of before lengths were recorded, or one whose disk was full.
+        # Such as of a run whose disk was full.
         return None
 
 

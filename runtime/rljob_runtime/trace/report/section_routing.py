@@ -12,7 +12,7 @@ from rljob_runtime.trace.report.markup import figure, grid, number, percent, sec
 from rljob_runtime.trace.report.section_predictions import predictions
 from rljob_runtime.trace.report.waterfall import REASONS
 
-NAMES = {HEAVY: "heavy pool", LONG: "fast engines, while for long responses", FAST: "fast pool"}
+NAMES = {HEAVY: "heavy pool", LONG: "fast engines while they were for long responses", FAST: "fast pool"}
 """What people call each kind of engines; those for long responses first."""
 
 
