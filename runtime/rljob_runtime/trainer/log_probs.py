@@ -81,7 +81,7 @@ class _Scores(torch.autograd.Function):
         log_probs, total, mean = (
             torch.empty(len(hidden), dtype=wide, device=hidden.device) for _ in range(3)
         )
-        statistics = _statistics_of(hidden, weight, how)
+        statistics = _statistics_of(weight, how)
         logits = hidden.new_empty(0)
         chunks = list(_chunks(len(hidden), how.logits // len(weight)))
         for chunk in chunks:
@@ -106,7 +106,7 @@ class _Scores(torch.autograd.Function):
         for_hidden = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
         for_weight = _Sum(weight) if ctx.needs_input_grad[1] else None
         for_bias = _Sum(bias) if ctx.needs_input_grad[2] else None
-        gradient = _gradient_of(hidden, weight, how)
+        gradient = _gradient_of(weight, how)
         for chunk in _chunks(len(hidden), how.logits // len(weight)):
             logits = kept if ctx.kept else functional.linear(hidden[chunk], weight, bias)
             for rows, inside in _slices(chunk, len(weight)):
@@ -233,7 +233,7 @@ def _compiled() -> tuple[Any, Any]:
     return torch.compile(_fusible_statistics), torch.compile(_fusible_gradient)
 
 
-def _statistics_of(hidden: Tensor, weight: Tensor, how: Scoring) -> _Statistics:
+def _statistics_of(weight: Tensor, how: Scoring) -> _Statistics:
     if not how.compiled or how.distribution.leaves_out(len(weight)):
         return _statistics
     fused, _ = _compiled()
@@ -241,7 +241,7 @@ def _statistics_of(hidden: Tensor, weight: Tensor, how: Scoring) -> _Statistics:
     return lambda logits, targets, _: fused(logits, targets, temperature, entropy)
 
 
-def _gradient_of(hidden: Tensor, weight: Tensor, how: Scoring) -> _Gradient:
+def _gradient_of(weight: Tensor, how: Scoring) -> _Gradient:
     if not how.compiled or how.distribution.leaves_out(len(weight)):
         return _gradient
     _, fused = _compiled()
