@@ -46,17 +46,22 @@ class Heads:
     size: int
     windows: tuple[int, ...] = ()
     """Of its sliding windows, in tokens; empty where every layer sees all."""
+    value: int | None = None
+    """Size of a value; None: that of a key, which is `size`."""
 
     @classmethod
     def of(cls, config: Any) -> "Heads":
         """Of a model's configuration in transformers."""
         query = config.num_attention_heads
         window = getattr(config, "sliding_window", None)
+        # With latent attention `head_dim` is the rotated part of a query alone.
+        size = getattr(config, "qk_head_dim", None) or getattr(config, "head_dim", None)
         return cls(
             query,
             getattr(config, "num_key_value_heads", None) or query,
-            getattr(config, "head_dim", None) or config.hidden_size // query,
+            size or config.hidden_size // query,
             () if window is None else (window,),
+            getattr(config, "v_head_dim", None),
         )
 
 
@@ -149,12 +154,12 @@ def difference(
     """How far a kernel's results and gradients on a small input are from exact ones: the largest difference,
     as a share of the largest number."""
     generator = torch.Generator().manual_seed(0)
-    queries, keys = sum(_PROBE), sum(form.keys)
-    drawn = [
-        torch.randn(1, count, tokens, heads.size, generator=generator).to(dtype)
-        for count, tokens in ((heads.query, queries), (heads.shared, keys), (heads.shared, keys))
-    ]
-    slope = torch.randn(1, queries, heads.query, heads.size, generator=generator).to(dtype)
+    queries, keys, value = sum(_PROBE), sum(form.keys), heads.value or heads.size
+    shapes = (
+        (heads.query, queries, heads.size), (heads.shared, keys, heads.size), (heads.shared, keys, value)
+    )  # fmt: skip
+    drawn = [torch.randn(1, *shape, generator=generator).to(dtype) for shape in shapes]
+    slope = torch.randn(1, queries, heads.query, value, generator=generator).to(dtype)
 
     def results(attend: Callable[[AttentionCall], Tensor], dtype: torch.dtype) -> list[Tensor]:
         inputs = [each.to(device, dtype, copy=True).requires_grad_() for each in drawn]

@@ -1,6 +1,7 @@
 """Which attention a model gets, and that it is right."""
 
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -57,6 +58,22 @@ def test_a_kernel_that_is_wrong_is_not_taken(monkeypatch: pytest.MonkeyPatch) ->
     assert choice.name == "rectangles"
     assert "from those of float32 (window: 8)" in choice.why
     assert choose_attention(CPU, torch.bfloat16, Heads(4, 2, 32)).name == "varlen", "no layer has a window"
+
+
+def _one_size(call: AttentionCall) -> Tensor:
+    if call.key.shape[-1] != call.value.shape[-1]:
+        raise ValueError("keys and values must be of one size")
+    return Rectangles.of([5, 70, 1, 33], CPU).attend(call)
+
+
+def test_values_of_another_size_than_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with latent attention: a kernel that cannot have them is found out before the first step."""
+    latent = Heads(4, 4, 48, value=32)
+    with_kernel(monkeypatch, Rectangles.of)
+    assert choose_attention(CPU, torch.bfloat16, latent).name == "varlen"
+    with_kernel(monkeypatch, lambda lengths, device: SimpleNamespace(attend=_one_size))
+    assert choose_attention(CPU, torch.bfloat16, HEADS).name == "varlen"
+    assert choose_attention(CPU, torch.bfloat16, latent).why.endswith("must be of one size")
 
 
 def test_a_kernel_that_raises_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,6 +137,11 @@ def test_heads_of_a_model() -> None:
         num_attention_heads=8, num_key_value_heads=2, head_dim=64, use_sliding_window=True, sliding_window=512
     )
     assert Heads.of(sliding) == Heads(8, 2, 64, (512,))
+    latent = transformers.DeepseekV3Config(
+        num_attention_heads=16, num_key_value_heads=16, qk_nope_head_dim=128, qk_rope_head_dim=64,
+        v_head_dim=96,
+    )  # fmt: skip
+    assert Heads.of(latent) == Heads(16, 16, 192, (), 96)
 
 
 @gpu
