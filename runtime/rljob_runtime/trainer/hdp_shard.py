@@ -136,7 +136,7 @@ def _find(tokens: Indices, real: NDArray[np.bool_], predicting: Indices) -> tupl
 
 def _layout(cut: Cut, members: Members, how: Method, device: torch.device) -> Layout:
     def tensor(values: Indices) -> Tensor:
-        return torch.from_numpy(values).to(device)
+        return indices_to_device(values, device)
 
     # Where each gathered token, member after member, stands among the padded samples.
     starts = np.cumsum(cut.padded) - cut.padded

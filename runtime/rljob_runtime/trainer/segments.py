@@ -9,20 +9,15 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rljob_runtime.trainer.varlen import shared_heads
+from rljob_runtime.trainer.varlen import Runs, ascend_attention, varlen_attention, wants_to_be_told
 
 Kernel = Literal["varlen", "ascend", "rectangles"]
 """What computes attention: kernels for segments of any length, of CUDA GPUs or of Ascend NPUs, or torch's
 attention, segment by segment."""
-_MASK = 2048
-"""Side of the causal mask that Ascend's kernel takes for segments of any length."""
-_CAUSAL, _BAND = 3, 4
-"""Ascend's names for masks: causal, and causal within a window, both counted from the last query and key."""
 
 
 @dataclass(frozen=True)
@@ -32,19 +27,17 @@ class Segments:
     queries: list[int]
     keys: list[int]
     """At least as many as there are queries."""
-    query_bounds: Tensor
-    """Where segments begin and the last one ends among the queries; shape (segments + 1,), int32."""
-    key_bounds: Tensor
+    query_runs: Runs
+    """The same, on the device."""
+    key_runs: Runs
     kernel: Kernel
 
     @classmethod
     def of(
         cls, queries: Sequence[int], keys: Sequence[int], device: torch.device, kernel: Kernel
     ) -> "Segments":
-        def bounds(lengths: Sequence[int]) -> Tensor:
-            return torch.from_numpy(np.cumsum([0, *lengths]).astype(np.int32)).to(device)
-
-        return cls(list(queries), list(keys), bounds(queries), bounds(keys), kernel)
+        """Segments of so many queries and keys, which `kernel` computes."""
+        return cls(list(queries), list(keys), Runs.of(queries, device), Runs.of(keys, device), kernel)
 
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, scaling: float | None, window: int | None
@@ -53,9 +46,11 @@ class Segments:
         value); the result has shape (queries, heads, size of a value). `scaling` and `window` as in
         `AttentionCall`."""
         if self.kernel == "varlen":
-            return self._varlen(query, key, value, scaling, window)
+            runs = self.query_runs, self.key_runs
+            return varlen_attention(query, key, value, *runs, scaling, window, wants_to_be_told())
         if self.kernel == "ascend":
-            return self._ascend(query, key, value, scaling, window)
+            ends, key_ends = (tuple(accumulate(each)) for each in (self.queries, self.keys))
+            return ascend_attention(query, key, value, ends, key_ends, scaling, window)
         parts = []
         for one, others, values in zip(
             torch.split(query, self.queries),
@@ -72,36 +67,6 @@ class Segments:
             )  # fmt: skip
             parts.append(found[0].transpose(0, 1))
         return torch.cat(parts)
-
-    def _varlen(
-        self, query: Tensor, key: Tensor, value: Tensor, scaling: float | None, window: int | None
-    ) -> Tensor:
-        from torch.nn.attention.varlen import varlen_attn
-
-        # Keys to the left and to the right of a query's own that it sees; -1 is all.
-        sight = (-1 if window is None else window - 1, 0)
-        out: Tensor = varlen_attn(
-            query, key, value, self.query_bounds, self.key_bounds, max(self.queries), max(self.keys),
-            scale=scaling, window_size=sight, **shared_heads(),
-        )  # type: ignore[assignment]  # fmt: skip
-        return out
-
-    def _ascend(
-        self, query: Tensor, key: Tensor, value: Tensor, scaling: float | None, window: int | None
-    ) -> Tensor:
-        import torch_npu
-
-        sight = {"sparse_mode": _CAUSAL}
-        if window is not None:
-            sight = {"sparse_mode": _BAND, "pre_tockens": window - 1, "next_tockens": 0}
-        out = torch_npu.npu_fusion_attention(
-            query.contiguous(), key.contiguous(), value.contiguous(), query.shape[1], input_layout="TND",
-            atten_mask=torch.ones(_MASK, _MASK, dtype=torch.bool, device=query.device).triu(1),
-            scale=scaling if scaling is not None else query.shape[-1] ** -0.5,
-            actual_seq_qlen=list(accumulate(self.queries)),
-            actual_seq_kvlen=list(accumulate(self.keys)), **sight,
-        )  # fmt: skip
-        return out[0]  # type: ignore[no-any-return]
 
 
 def _seen(queries: int, keys: int, window: int | None, device: torch.device) -> Tensor:

@@ -21,40 +21,43 @@ from rljob_runtime.trainer.host_copy import to_device
 _MASK = 2048
 """Side of the causal mask that Ascend's kernel takes for samples of any length."""
 _CAUSAL, _BAND = 3, 4
-"""Ascend's names for what a mask means: causal; causal within a window."""
+"""Ascend's names for what a mask means: causal; causal within a window. Both count from a sample's last query
+and key."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Tokens of samples one after the other, for torch's varlen_attn."""
+
+    ends: Tensor
+    """0 and the end of each sample; shape (samples + 1,), int32."""
+    longest: int
+    """Tokens of the longest sample."""
+
+    @classmethod
+    def of(cls, lengths: Sequence[int], device: torch.device) -> "Runs":
+        """Samples of these lengths."""
+        return cls(to_device(np.cumsum([0, *lengths], dtype=np.int32), device), max(lengths))
 
 
 @dataclass(frozen=True)
 class Varlen:
     """A `Layout` of samples one after the other, for torch's varlen_attn."""
 
-    ends: Tensor
-    """0 and the end of each sample; shape (samples + 1,), int32."""
-    longest: int
-    """Tokens of the longest sample."""
+    runs: Runs
     told: bool = False
-    """Whether the kernel is to be told that keys and values may have fewer heads (`shared_heads`)."""
+    """As of `varlen_attention`."""
 
     @classmethod
     def of(cls, lengths: Sequence[int], device: torch.device) -> "Varlen":
         """The layout of samples of these lengths, one after the other."""
-        ends = np.cumsum([0, *lengths], dtype=np.int32)
-        return cls(to_device(ends, device), max(lengths), bool(shared_heads()))
+        return cls(Runs.of(lengths, device), wants_to_be_told())
 
     def attend(self, call: AttentionCall) -> Tensor:
         """See `Layout.attend`."""
-        from torch.nn.attention.varlen import varlen_attn
-
         # From (1, heads, tokens, size) to (tokens, heads, size).
         q, k, v = (each[0].transpose(0, 1) for each in (call.query, call.key, call.value))
-        # Keys to the left and to the right of a token that it sees; -1 is all.
-        sight = (-1 if call.window is None else call.window - 1, 0)
-        options: dict[str, Any] = {"scale": call.scaling, "window_size": sight}
-        if self.told:
-            options["enable_gqa"] = True
-        out: Any = varlen_attn(q, k, v, self.ends, self.ends, self.longest, self.longest, **options)
-        whole: Tensor = out[None]
-        return whole
+        return varlen_attention(q, k, v, self.runs, self.runs, call.scaling, call.window, self.told)[None]
 
 
 @dataclass(frozen=True)
@@ -71,26 +74,71 @@ class AscendVarlen:
 
     def attend(self, call: AttentionCall) -> Tensor:
         """See `Layout.attend`."""
-        import torch_npu
+        q, k, v = (each[0].transpose(0, 1) for each in (call.query, call.key, call.value))
+        return ascend_attention(q, k, v, self.ends, self.ends, call.scaling, call.window)[None]
 
-        q, k, v = (each[0].transpose(0, 1).contiguous() for each in (call.query, call.key, call.value))
-        sight = {"sparse_mode": _CAUSAL}
-        if call.window is not None:
-            sight = {"sparse_mode": _BAND, "pre_tockens": call.window - 1, "next_tockens": 0}
-        out = torch_npu.npu_fusion_attention(
-            q, k, v, q.shape[1], input_layout="TND", atten_mask=_ascend_mask(q.device),
-            scale=call.scaling if call.scaling is not None else q.shape[-1] ** -0.5,
-            actual_seq_qlen=self.ends, actual_seq_kvlen=self.ends, **sight,
-        )  # fmt: skip
-        return out[0][None]  # type: ignore[no-any-return]
+
+def varlen_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    queries: Runs,
+    keys: Runs,
+    scaling: float | None,
+    window: int | None,
+    told: bool,
+) -> Tensor:
+    """Causal attention of each sample's `queries` to its `keys`, the last query to all of them; `told`:
+    whether torch is to be told that keys and values may have fewer heads (`wants_to_be_told`).
+
+    Shapes (queries, heads, size), (keys, shared heads, size) and (keys, shared heads, size); the result has
+    that of `query`. `scaling` and `window` as in `AttentionCall`.
+    """
+    from torch.nn.attention.varlen import varlen_attn
+
+    # Keys to the left and to the right of a query's own that it sees; -1 is all.
+    sight = (-1 if window is None else window - 1, 0)
+    options: dict[str, Any] = {"scale": scaling, "window_size": sight}
+    if told:
+        options["enable_gqa"] = True
+    out: Any = varlen_attn(
+        query, key, value, queries.ends, keys.ends, queries.longest, keys.longest, **options
+    )
+    whole: Tensor = out
+    return whole
+
+
+def ascend_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    query_ends: Sequence[int],
+    key_ends: Sequence[int],
+    scaling: float | None,
+    window: int | None,
+) -> Tensor:
+    """As `varlen_attention`, with the end of each sample's queries and keys, on an Ascend NPU."""
+    import torch_npu
+
+    sight = {"sparse_mode": _CAUSAL}
+    if window is not None:
+        sight = {"sparse_mode": _BAND, "pre_tockens": window - 1, "next_tockens": 0}
+    out = torch_npu.npu_fusion_attention(
+        query.contiguous(), key.contiguous(), value.contiguous(), query.shape[1], input_layout="TND",
+        atten_mask=_ascend_mask(query.device),
+        scale=scaling if scaling is not None else query.shape[-1] ** -0.5,
+        actual_seq_qlen=query_ends, actual_seq_kvlen=key_ends, **sight,
+    )  # fmt: skip
+    return out[0]  # type: ignore[no-any-return]
 
 
 @cache
-def shared_heads() -> dict[str, Any]:
-    """Later versions of torch want to be told that keys and values may have fewer heads."""
+def wants_to_be_told() -> bool:
+    """Whether this version of torch wants to be told that keys and values may have fewer heads; later ones
+    do."""
     from torch.nn.attention.varlen import varlen_attn
 
-    return {"enable_gqa": True} if "enable_gqa" in inspect.signature(varlen_attn).parameters else {}
+    return "enable_gqa" in inspect.signature(varlen_attn).parameters
 
 
 @cache

@@ -9,7 +9,7 @@ import torch
 import transformers
 from torch import Tensor
 
-from rljob_runtime.trainer import attention_choice
+from rljob_runtime.trainer import attention_choice, segments
 from rljob_runtime.trainer.attention import LayOut
 from rljob_runtime.trainer.attention_call import AttentionCall
 from rljob_runtime.trainer.attention_choice import (
@@ -21,7 +21,7 @@ from rljob_runtime.trainer.attention_choice import (
 )
 from rljob_runtime.trainer.rectangles import Rectangles
 from rljob_runtime.trainer.segments import Segments
-from rljob_runtime.trainer.varlen import Varlen
+from rljob_runtime.trainer.varlen import Runs, Varlen
 
 CPU = torch.device("cpu")
 HEADS = Heads(4, 2, 32, (8,))
@@ -84,22 +84,29 @@ def test_a_kernel_that_raises_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> N
     assert choice.why.startswith("the kernel of cpu does not serve: ")
 
 
-def _right(segments: Segments, query: Tensor, key: Tensor, value: Tensor, *options: Any) -> Tensor:
-    return Segments.of(segments.queries, segments.keys, CPU, "rectangles").attend(query, key, value, *options)
+def _lengths(runs: Runs) -> list[int]:
+    return runs.ends.diff().tolist()
+
+
+def _right(query: Tensor, key: Tensor, value: Tensor, queries: Runs, keys: Runs, *options: Any) -> Tensor:
+    plain = Segments.of(_lengths(queries), _lengths(keys), CPU, "rectangles")
+    return plain.attend(query, key, value, *options[:2])
 
 
 def _from_the_first_key(
-    segments: Segments, query: Tensor, key: Tensor, value: Tensor, *options: Any
+    query: Tensor, key: Tensor, value: Tensor, queries: Runs, keys: Runs, *options: Any
 ) -> Tensor:
     """A kernel that takes a segment's queries for its first tokens, as FlashAttention before 2.1 did."""
     seen = [
-        torch.split(each, segments.keys)[index][:count]
+        torch.cat(
+            [
+                part[:count]
+                for part, count in zip(torch.split(each, _lengths(keys)), _lengths(queries), strict=True)
+            ]
+        )
         for each in (key, value)
-        for index, count in enumerate(segments.queries)
     ]
-    keys, values = (torch.cat(part) for part in (seen[: len(seen) // 2], seen[len(seen) // 2 :]))
-    equal = Segments.of(segments.queries, segments.queries, CPU, "rectangles")
-    return equal.attend(query, keys, values, *options)
+    return _right(query, *seen, queries, queries, *options)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +122,7 @@ def test_a_kernel_that_is_wrong_for_shared_samples_alone(
     """It is taken where ranks share none. Without another there is no FlashAttention on a CPU."""
     with_kernel(monkeypatch, Rectangles.of)
     if kernel is not None:
-        monkeypatch.setattr(Segments, "_varlen", kernel)
+        monkeypatch.setattr(segments, "varlen_attention", kernel)
     assert choose_attention(CPU, torch.bfloat16, HEADS).name == "varlen"
     choice = choose_attention(CPU, torch.bfloat16, HEADS, shared=True)
     assert choice.name == "rectangles"
@@ -124,7 +131,7 @@ def test_a_kernel_that_is_wrong_for_shared_samples_alone(
 
 def test_a_kernel_that_is_right_for_shared_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     with_kernel(monkeypatch, Rectangles.of)
-    monkeypatch.setattr(Segments, "_varlen", _right)
+    monkeypatch.setattr(segments, "varlen_attention", _right)
     assert choose_attention(CPU, torch.bfloat16, HEADS, shared=True).name == "varlen"
 
 
