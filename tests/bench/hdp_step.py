@@ -46,6 +46,10 @@ SHAPES: dict[str, dict[str, int]] = {
 }  # fmt: skip
 _LIMIT_SECONDS = 1500.0
 """For a way, or for a try of one length."""
+_LOOK_SECONDS = 5.0
+"""How often is looked whether a rank has ended without a word, as one that the system killed."""
+_LARGEST = 2**20
+"""Tokens of the longest sample that is tried: what the models have positions for."""
 
 
 def ways(ranks: int, cap: int, longest: int) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -64,7 +68,7 @@ def ways(ranks: int, cap: int, longest: int) -> Iterator[tuple[str, dict[str, An
 def job(options: argparse.Namespace, sharing: dict[str, Any], longest: int) -> RLJob:
     training = {
         "model": {
-            "random": {"vocabularySize": 64, "maxPositionEmbeddings": 1048576},
+            "random": {"vocabularySize": 64, "maxPositionEmbeddings": _LARGEST},
             "dtype": "bfloat16" if options.gpu else "float32",
         }
         | json.loads(options.model),
@@ -114,7 +118,7 @@ def write_model(options: argparse.Namespace, folder: Path) -> None:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = AutoConfig.for_model(
-        "qwen3", **SHAPES[options.shape], max_position_embeddings=1048576, tie_word_embeddings=True
+        "qwen3", **SHAPES[options.shape], max_position_embeddings=_LARGEST, tie_word_embeddings=True
     )
     model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16 if options.gpu else torch.float32)
     model.save_pretrained(folder)
@@ -193,14 +197,22 @@ def run(
         for process in processes:
             process.start()
         found: dict[int, Any] = {}
+        until = time.monotonic() + _LIMIT_SECONDS
         try:
             while len(found) < options.ranks:
-                number, rows = out.get(timeout=_LIMIT_SECONDS)
+                ended = [each for each in range(options.ranks) if processes[each].exitcode is not None]
+                try:
+                    number, rows = out.get(timeout=_LOOK_SECONDS)
+                except queue.Empty:
+                    # What a rank told before it ended would have come by now.
+                    if killed := [each for each in ended if each not in found]:
+                        return f"rank {killed[0]} ended with exit code {processes[killed[0]].exitcode}"
+                    if time.monotonic() > until:
+                        return f"no result in {_LIMIT_SECONDS:g} s"
+                    continue
                 if isinstance(rows, str):
                     return rows
                 found[number] = rows
-        except queue.Empty:
-            return f"no result in {_LIMIT_SECONDS:g} s"
         finally:
             for process in processes:
                 process.join(10 if len(found) == options.ranks else 0)
@@ -241,7 +253,7 @@ def compare(options: argparse.Namespace, model: Path) -> list[Figure]:
 def longest(options: argparse.Namespace, model: Path) -> list[Figure]:
     """By doubling, then halving, to an eighth."""
     fits, above, size = 0, 0, 2 * options.ranks * 1024
-    while not above or above - fits > max(fits // 8, 1024):
+    while size <= _LARGEST and (not above or above - fits > max(fits // 8, 1024)):
         options.cap = -(-size // options.ranks // 2) * 2
         rows = run(
             options,
