@@ -6,12 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from msgspec.structs import replace
 from safetensors.torch import load_file
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from rljob_runtime.job_errors import TrainingDiverged
-from rljob_runtime.parallel.micro_batches import SampleTooLong
-from rljob_runtime.samples import Group, Span
+from rljob_runtime.samples import Span
 from rljob_runtime.trainer.step_metrics import StepMetrics
 from tests.support.runtime.trainer_ranks import groups, model_folder, on_ranks, trainer_job, worker
 
@@ -203,61 +202,6 @@ def test_the_same_groups_give_the_same_bits(tmp_path: Path) -> None:
     assert all(np.array_equal(runs[0][1][name], runs[1][1][name]) for name in runs[0][1])
 
 
-def test_decoupled_clip_uses_the_weights_of_the_steps_beginning(tmp_path: Path) -> None:
-    """With the engines' log-probabilities equal to the trainer's, importance weights are 1 in every batch of
-    the step, although the first update has moved the policy when the second batch is trained."""
-    common: dict[str, Any] = {
-        "schedule": {"promptsPerBatch": 2, "batchesPerStep": 2}, "optimizer": {"learningRate": 0.02}
-    }  # fmt: skip
-    job = trainer_job({"policyLoss": {"decoupledClip": {}}}, **common)
-    with worker(job, model_folder(job, tmp_path / "model")) as trainer:
-        exact = scored(trainer, groups(4))
-        metrics = trainer.train_step(0, 0, exact)
-        assert metrics.importance_weight_mean == pytest.approx(1.0, abs=1e-5)
-        assert metrics.parity_max < 1e-5
-    with worker(trainer_job(**common), tmp_path / "model") as trainer:
-        metrics = trainer.train_step(0, 0, exact)
-        assert metrics.parity_max < 1e-5
-        assert abs(metrics.importance_weight_mean - 1.0) > 1e-4
-
-
-def scored(trainer: Any, made: list[Group]) -> list[Group]:
-    """Groups whose log-probabilities are the trainer's own."""
-    from msgspec.structs import replace
-
-    from rljob_runtime.trainer.packing import pack
-
-    def exact(group: Group) -> Group:
-        packed = pack(
-            [group.prompt] * len(group.samples), [s.tokens for s in group.samples], torch.device("cpu")
-        )
-        with torch.no_grad():
-            log_probs, _ = trainer._policy(packed)
-        parts = np.split(log_probs.numpy(), np.cumsum([len(s.tokens) for s in group.samples])[:-1])
-        pairs = zip(group.samples, parts, strict=True)
-        return replace(group, samples=tuple(replace(sample, log_probs=part) for sample, part in pairs))
-
-    return [exact(group) for group in made]
-
-
-def test_staleness_and_spans_are_counted(tmp_path: Path) -> None:
-    from msgspec.structs import replace
-
-    job = trainer_job(**{"async": {"stepsPerVersion": 2, "maxStaleness": 2.0}})
-    first, second = groups(2, samples=2, version=3)
-    spans = (Span(1, 0, 1), Span(3, 1, len(first.samples[0].tokens)))
-    first = replace(first, samples=(replace(first.samples[0], spans=spans), first.samples[1]))
-    with worker(job, model_folder(job, tmp_path / "model")) as trainer:
-        fresh = trainer.train_step(6, 3, [first, second])
-        later = trainer.train_step(7, 3, [first, second])
-    assert fresh.staleness_histogram == {0: 2, 2: 1}
-    assert (fresh.staleness_max, fresh.staleness_mean) == (2, pytest.approx(2 / 3))
-    assert fresh.mixed_share == pytest.approx(1 / 3)
-    assert (fresh.samples, fresh.failed) == (4, 1)
-    assert fresh.parity_max is not None
-    assert later.parity_max is None, "the weights have moved on since version 3 was published"
-
-
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_stale_beginning_is_trained_like_a_longer_prompt(tmp_path: Path, name: str, ranks: int) -> None:
@@ -284,8 +228,6 @@ def _train_stale(
 ) -> tuple[StepMetrics, Weights]:
     """Train groups of one response each, of which every second has a stale third; with `stale` false, that
     third belongs to the prompt instead."""
-    from msgspec.structs import replace
-
     made = []
     for group in groups(6, samples=1, seed=1):
         sample = group.samples[0]
@@ -307,98 +249,3 @@ def _train_stale(
         ref = trainer.publish(5)
         weights = load_file(Path(ref.location) / "model.safetensors") if ref is not None else {}
         return metrics, {name: value.float().numpy() for name, value in weights.items()}
-
-
-def test_a_step_without_anything_to_learn_leaves_the_weights(tmp_path: Path) -> None:
-    from msgspec.structs import replace
-
-    job = trainer_job(optimizer={"schedule": "linear"})
-    failed = [
-        replace(group, samples=tuple(replace(sample, failure="error") for sample in group.samples))
-        for group in groups(2)
-    ]
-    with worker(job, model_folder(job, tmp_path / "model")) as trainer:
-        before = {name: tensor.clone() for name, tensor in trainer.weights()}
-        metrics = trainer.train_step(0, 0, failed)
-        assert all(torch.equal(before[name], tensor) for name, tensor in trainer.weights())
-        assert (metrics.failed, metrics.response_tokens, metrics.loss) == (8, 0, 0.0)
-        assert trainer.train_step(1, 1, groups(2)).learning_rate == pytest.approx(0.9e-3)
-
-
-def test_a_gradient_that_is_not_finite_never_reaches_the_weights(tmp_path: Path) -> None:
-    from msgspec.structs import replace
-
-    job = trainer_job()
-    # One of each group: rewards that are all equal have no advantage, whatever they are.
-    broken = [
-        replace(group, samples=(replace(group.samples[0], reward=float("inf")), *group.samples[1:]))
-        for group in groups(2)
-    ]
-    with worker(job, model_folder(job, tmp_path / "model")) as trainer:
-        before = {name: tensor.clone() for name, tensor in trainer.weights()}
-        with (
-            np.errstate(invalid="ignore"),
-            pytest.raises(TrainingDiverged, match="step 3: the gradient is not finite"),
-        ):
-            trainer.train_step(3, 3, broken)
-        assert all(torch.equal(before[name], tensor) for name, tensor in trainer.weights())
-
-
-def test_a_sample_above_the_cap_is_an_error(tmp_path: Path) -> None:
-    job = trainer_job()
-    with (
-        worker(job, model_folder(job, tmp_path / "model")) as trainer,
-        pytest.raises(SampleTooLong, match="sample 0 of prompt 0 has"),
-    ):
-        trainer.train_step(0, 0, groups(1, longest=400, seed=2))
-
-
-def test_events_cover_the_step(tmp_path: Path) -> None:
-    import json
-    import time
-
-    job = trainer_job({"kl": {}})
-    with worker(job, model_folder(job, tmp_path / "model"), events=tmp_path / "events") as trainer:
-        trainer.train_step(0, 0, groups(8))
-        began = time.time()
-        metrics = trainer.train_step(1, 1, groups(8))
-        took = time.time() - began
-        trainer.publish(1)
-        trainer._phases._events.flush()
-    lines = (tmp_path / "events" / "step_1" / "worker_0.jsonl").read_text().splitlines()
-    events = [json.loads(line) for line in lines]
-    assert {event["event"] for event in events} == {
-        "forward", "backward", "optimizer", "reference_forward", "weight_publish",
-    }  # fmt: skip
-    recorded = sum(event["duration"] for event in events if event["event"] != "weight_publish")
-    assert recorded == pytest.approx(sum(metrics.seconds.values()), abs=1e-3)
-    assert 0.5 * took < recorded <= took
-
-
-def preference(trainer: Any) -> float:
-    """How much likelier, in nats, tokens 1, 5, 9, ... are than others."""
-    samples = [sample for group in scored(trainer, groups(4, seed=99)) for sample in group.samples]
-    tokens = np.concatenate([sample.tokens for sample in samples])
-    log_probs = np.concatenate([sample.log_probs for sample in samples])
-    return float(log_probs[tokens % 4 == 1].mean() - log_probs[tokens % 4 != 1].mean())
-
-
-def test_learns_what_is_rewarded(tmp_path: Path) -> None:
-    """A response is rewarded for its share of some tokens: they become likelier than the others."""
-    from msgspec.structs import replace
-
-    def rewarded(group: Group) -> Group:
-        shares = [float((sample.tokens % 4 == 1).mean()) for sample in group.samples]
-        pairs = zip(group.samples, shares, strict=True)
-        return replace(
-            group, samples=tuple(replace(sample, failure=None, reward=share) for sample, share in pairs)
-        )
-
-    job = trainer_job(optimizer={"learningRate": 5e-3}, schedule={"totalSteps": 30, "promptsPerBatch": 4})
-    with worker(job, model_folder(job, tmp_path / "model"), total_updates=30) as trainer:
-        before = preference(trainer)
-        for step in range(30):
-            made = groups(4, seed=step, samples=8, longest=12, version=step)
-            trainer.train_step(step, step, scored(trainer, [rewarded(group) for group in made]))
-        assert abs(before) < 0.2
-        assert preference(trainer) > 0.5
