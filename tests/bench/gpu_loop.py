@@ -8,70 +8,37 @@ and the time of a weight update. The baseline is the same job with maxStaleness 
 
 import argparse
 import statistics
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import torch  # noqa: F401 - so that `record` names the GPU
-import yaml
 
 from rljob_runtime.trace.analyse.event_files import Tally, read_steps
 from rljob_runtime.trace.record.event_log import EVENTS_FOLDER
 from rljob_runtime.trace.record.metrics_log import read_metrics
 from tests.bench.figures import Figure, record
+from tests.bench.real_runs import LARGE, copy_job, run_job
 
 SKIPPED = 3
 """First steps, which fill the pipeline and warm kernels up."""
 
 
-def manifest(steps: int, max_staleness: float, transport: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "rljob.dev/v1alpha1",
-        "kind": "RLJob",
-        "metadata": {"name": "gpu-loop"},
-        "spec": {
-            "accelerator": "nvidia",
-            "training": {
-                "model": {
-                    "random": {
-                        "hiddenSize": 1024, "intermediateSize": 3072, "layers": 16, "attentionHeads": 16,
-                        "keyValueHeads": 8, "headDim": 128, "maxPositionEmbeddings": 2048,
-                        "vocabularySize": 151936,
-                    },
-                    "dtype": "bfloat16",
-                },
-                "tokenizer": {"characters": {}},
-                "data": {
-                    "generated": {"task": "copy", "minLength": 8, "maxLength": 64, "letters": 26},
-                    "maxPromptTokens": 128,
-                },
-                "reward": {"function": "rljob_runtime.rewards.tasks:copy"},
-                "rollout": {
-                    "engine": {"vllm": {"gpuMemoryUtilization": 0.35}},
-                    "samplesPerPrompt": 8, "maxResponseTokens": 512, "maxRunningRequests": 512,
-                },
-                "optimizer": {"learningRate": 1e-6},
-                "schedule": {"totalSteps": steps, "promptsPerBatch": 64},
-                "async": {
-                    "maxStaleness": max_staleness, "weightSync": {"push": {}, "transport": transport},
-                },
-                "parallel": {"maxTokensPerMicroBatch": 32768},
-                "checkpoint": {"everySteps": 1000},
-            },
-        },
-    }  # fmt: skip
-
-
 def run(folder: Path, steps: int, max_staleness: float, transport: str) -> Path:
     """The run's folder."""
     folder.mkdir()
-    file = folder / "job.yaml"
-    file.write_text(yaml.safe_dump(manifest(steps, max_staleness, transport)))
-    command = [sys.executable, "-m", "rljob_runtime.cli", "run", str(file), "--share", "--output"]
-    subprocess.run([*command, str(folder / "run")], check=True, timeout=500)
-    return folder / "run"
+    job = copy_job(
+        "gpu-loop",
+        True,
+        LARGE | {"maxPositionEmbeddings": 2048, "vocabularySize": 151936},
+        {"gpuMemoryUtilization": 0.35},
+        {"maxResponseTokens": 512, "maxRunningRequests": 512},
+        {
+            "schedule": {"totalSteps": steps, "promptsPerBatch": 64},
+            "async": {"maxStaleness": max_staleness, "weightSync": {"push": {}, "transport": transport}},
+            "parallel": {"maxTokensPerMicroBatch": 32768},
+        },
+    )
+    return run_job(folder, job, 500, "--share")
 
 
 def steady(run_folder: Path) -> dict[str, float]:

@@ -1,15 +1,33 @@
-"""`rljob run` for benchmarks: a job from a few changes to the copy example, run to its end."""
+"""`rljob run` for benchmarks: jobs run to their end. They are the copy example with a few changes, or train a
+random model on the copy task."""
 
+import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
+from rljob_runtime.data.length_trace import FORMAT
+from rljob_runtime.simulate.workload import LengthModel
 from rljob_runtime.trace.record.metrics_log import read_metrics
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "copy.yaml"
+SAMPLES = 8
+"""Responses to a prompt in the jobs of `copy_job`."""
+LARGE: dict[str, Any] = {
+    "hiddenSize": 1024, "intermediateSize": 3072, "layers": 16, "attentionHeads": 16, "keyValueHeads": 8,
+    "headDim": 128, "maxPositionEmbeddings": 16384, "vocabularySize": 32768,
+}  # fmt: skip
+"""For GPUs: a random model of the 0.3 B class."""
+SMALL: dict[str, Any] = {"maxPositionEmbeddings": 1024}
+"""For CPUs: the smallest one."""
+LENGTHS = "lengths.jsonl"
+"""Name of the forced lengths, in a job's folder."""
+_SEED = 7
 
 
 def run_example(folder: Path, training: dict[str, Any], seconds: float = 1500) -> list[dict[str, Any]]:
@@ -17,8 +35,58 @@ def run_example(folder: Path, training: dict[str, Any], seconds: float = 1500) -
     folder.mkdir(parents=True)
     document = yaml.safe_load(EXAMPLE.read_text())
     document["spec"]["training"].update(training)
-    file = folder / "job.yaml"
-    file.write_text(yaml.safe_dump(document))
-    command = [sys.executable, "-m", "rljob_runtime.cli", "run", str(file), "--output", str(folder / "run")]
-    subprocess.run(command, check=True, timeout=seconds)
-    return read_metrics(folder / "run" / "metrics.jsonl").rows
+    return read_metrics(run_job(folder, document, seconds) / "metrics.jsonl").rows
+
+
+def run_job(folder: Path, job: Mapping[str, Any], seconds: float, *options: str) -> Path:
+    """Run a job with these options, from a folder that is there; the run's folder."""
+    file, output = folder / "job.yaml", folder / "run"
+    file.write_text(yaml.safe_dump(dict(job)))
+    command = [sys.executable, "-m", "rljob_runtime.cli", "run", str(file), "--output", str(output)]
+    subprocess.run([*command, *options], check=True, timeout=seconds)
+    return output
+
+
+def copy_job(
+    name: str,
+    gpus: bool,
+    model: Mapping[str, Any],
+    engine: Mapping[str, Any],
+    rollout: Mapping[str, Any],
+    training: Mapping[str, Any],
+    pools: Mapping[str, int] | None = None,
+) -> dict[str, Any]:
+    """A job of a random model on the copy task. `engine`: of vLLM; `rollout` and `training`: what else is to
+    be there; `pools`: their replicas."""
+    return {
+        "apiVersion": "rljob.dev/v1alpha1",
+        "kind": "RLJob",
+        "metadata": {"name": name},
+        "spec": {
+            "accelerator": "nvidia" if gpus else "cpu",
+            "pools": {pool: {"replicas": replicas} for pool, replicas in (pools or {}).items()},
+            "training": {
+                "model": {"random": dict(model), **({"dtype": "bfloat16"} if gpus else {})},
+                "tokenizer": {"characters": {}},
+                "data": {
+                    "generated": {"task": "copy", "minLength": 8, "maxLength": 64, "letters": 26},
+                    "maxPromptTokens": 128,
+                },
+                "reward": {"function": "rljob_runtime.rewards.tasks:copy"},
+                "rollout": {"engine": {"vllm": dict(engine)}, "samplesPerPrompt": SAMPLES, **rollout},
+                "optimizer": {"learningRate": 1e-6},
+                "checkpoint": {"everySteps": 1000},
+                **training,
+            },
+        },
+    }
+
+
+def force_lengths(folder: Path, prompts: int, cap: int, mean: float) -> None:
+    """Write forced lengths for so many prompts: lognormal, with a tail to the cap."""
+    model = LengthModel(mean, cap, between=0.8, within=0.5, prompt_tokens=64)
+    drawn = model.draw(prompts, SAMPLES, _SEED).lengths
+    lines = [json.dumps({"format": FORMAT, "samples_per_prompt": SAMPLES, "max_response_tokens": cap})]
+    for (uid, index), tokens in np.ndenumerate(drawn):
+        lines.append(json.dumps({"uid": uid, "index": index, "response_tokens": int(tokens)}))
+    (folder / LENGTHS).write_text("\n".join(lines) + "\n")

@@ -8,89 +8,47 @@ same run. Every run is a job of its own: engines start, the first step warms up 
 """
 
 import argparse
-import json
 import statistics
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch  # noqa: F401 - so that `record` names the GPU
-import yaml
 
-from rljob_runtime.data.length_trace import FORMAT, LENGTHS_FILE, read_length_trace
-from rljob_runtime.simulate.workload import LengthModel
+from rljob_runtime.data.length_trace import LENGTHS_FILE, read_length_trace
 from rljob_runtime.trace.record.metrics_log import read_metrics
 from tests.bench.figures import Figure, record
+from tests.bench.real_runs import LARGE, LENGTHS, SAMPLES, SMALL, copy_job, force_lengths, run_job
 
-SAMPLES, SKIPPED, SEED = 8, 1, 7
-MODELS: dict[bool, dict[str, Any]] = {
-    True: {
-        "hiddenSize": 1024, "intermediateSize": 3072, "layers": 16, "attentionHeads": 16,
-        "keyValueHeads": 8, "headDim": 128, "maxPositionEmbeddings": 16384, "vocabularySize": 32768,
-    },
-    False: {"maxPositionEmbeddings": 1024},
-}  # fmt: skip
-"""On GPUs one of the 0.3 B class, on CPUs the smallest."""
-
-
-def manifest(options: argparse.Namespace, routing: dict[str, Any], heavy: int) -> dict[str, Any]:
-    gpu = options.gpus > 0
-    engines, longest = options.gpus or 2, 8192 if gpu else 512
-    engine: dict[str, Any] = {"gpuMemoryUtilization": 0.35} if gpu else {"kvCacheGiB": 0.5}
-    return {
-        "apiVersion": "rljob.dev/v1alpha1",
-        "kind": "RLJob",
-        "metadata": {"name": "routing-real"},
-        "spec": {
-            "accelerator": "nvidia" if gpu else "cpu",
-            "pools": {"fastRollout": {"replicas": engines - heavy}, "heavyRollout": {"replicas": heavy}},
-            "training": {
-                "model": {"random": MODELS[gpu], **({"dtype": "bfloat16"} if gpu else {})},
-                "tokenizer": {"characters": {}},
-                "data": {
-                    "generated": {"task": "copy", "minLength": 8, "maxLength": 64, "letters": 26},
-                    "maxPromptTokens": 128,
-                },
-                "reward": {"function": "rljob_runtime.rewards.tasks:copy"},
-                "rollout": {
-                    "engine": {"vllm": engine}, "samplesPerPrompt": SAMPLES,
-                    "maxResponseTokens": longest, "maxRunningRequests": options.limit,
-                    "forcedLengths": "lengths.jsonl", "routing": routing,
-                },
-                "optimizer": {"learningRate": 1e-6},
-                "schedule": {"totalSteps": options.steps, "promptsPerBatch": options.prompts},
-                "async": {"maxStaleness": 0},
-                "parallel": {"maxTokensPerMicroBatch": 2 * longest},
-                "checkpoint": {"everySteps": 1000},
-            },
-        },
-    }  # fmt: skip
-
-
-def write_trace(file: Path, options: argparse.Namespace) -> None:
-    """Lengths with a tail to the cap."""
-    cap = 8192 if options.gpus else 512
-    model = LengthModel(cap * 0.12, cap, between=0.8, within=0.5, prompt_tokens=64)
-    drawn = model.draw(options.prompts * options.steps, SAMPLES, SEED).lengths
-    header = {"format": FORMAT, "samples_per_prompt": SAMPLES, "max_response_tokens": cap}
-    lines = [json.dumps(header)]
-    for (uid, index), tokens in np.ndenumerate(drawn):
-        lines.append(json.dumps({"uid": uid, "index": index, "response_tokens": int(tokens)}))
-    file.write_text("\n".join(lines) + "\n")
+SKIPPED = 1
+"""First steps, in which engines warm up."""
 
 
 def run(folder: Path, options: argparse.Namespace, routing: dict[str, Any], heavy: int) -> dict[str, float]:
     """Rate and latencies of the steps that count."""
     folder.mkdir(parents=True)
-    write_trace(folder / "lengths.jsonl", options)
-    (folder / "job.yaml").write_text(yaml.safe_dump(manifest(options, routing, heavy)))
-    command = [sys.executable, "-m", "rljob_runtime.cli", "run", str(folder / "job.yaml")]
-    output = folder / "run"
+    gpu = options.gpus > 0
+    engines, cap = options.gpus or 2, 8192 if gpu else 512
+    force_lengths(folder, options.prompts * options.steps, cap, mean=0.12 * cap)
+    job = copy_job(
+        "routing-real",
+        gpu,
+        LARGE if gpu else SMALL,
+        {"gpuMemoryUtilization": 0.35} if gpu else {"kvCacheGiB": 0.5},
+        {
+            "maxResponseTokens": cap, "maxRunningRequests": options.limit, "forcedLengths": LENGTHS,
+            "routing": routing,
+        },
+        {
+            "schedule": {"totalSteps": options.steps, "promptsPerBatch": options.prompts},
+            "async": {"maxStaleness": 0},
+            "parallel": {"maxTokensPerMicroBatch": 2 * cap},
+        },
+        {"fastRollout": engines - heavy, "heavyRollout": heavy},
+    )  # fmt: skip
     # The trainer shares a GPU with an engine; it works while the engines wait.
-    subprocess.run([*command, "--share", "--output", str(output)], check=True, timeout=options.seconds)
+    output = run_job(folder, job, options.seconds, "--share")
     rows = read_metrics(output / "metrics.jsonl").rows
     trace = read_length_trace(output / LENGTHS_FILE)
     steps = (-1, options.prompts, SAMPLES)

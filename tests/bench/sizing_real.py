@@ -9,79 +9,39 @@ means something, and the proposal is taken as if each worker had a machine of it
 """
 
 import argparse
-import json
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch  # noqa: F401 - so that `record` names the GPU
-import yaml
 
-from rljob_runtime.data.length_trace import FORMAT
 from rljob_runtime.manifest.load import read
 from rljob_runtime.simulate.site import Site, Sizes
-from rljob_runtime.simulate.workload import LengthModel
 from rljob_runtime.trace.analyse.analysis import analyse_run
 from rljob_runtime.trace.forecast.measured_run import MeasuredRun, first_step, measured_rate, measured_run
 from rljob_runtime.trace.forecast.sizing import Proposal, propose
 from rljob_runtime.trace.forecast.workloads import recorded
 from tests.bench.figures import Figure, record
-from tests.bench.routing_real import MODELS, SAMPLES, SEED
-
-
-def manifest(options: argparse.Namespace, sizes: Sizes) -> dict[str, Any]:
-    gpu = options.gpus
-    cap = 4096 if gpu else 512
-    engine: dict[str, Any] = {"gpuMemoryUtilization": 0.6} if gpu else {"kvCacheGiB": 0.3}
-    return {
-        "apiVersion": "rljob.dev/v1alpha1",
-        "kind": "RLJob",
-        "metadata": {"name": "sizing-real"},
-        "spec": {
-            "accelerator": "nvidia" if gpu else "cpu",
-            "pools": {
-                "trainer": {"replicas": sizes.trainer},
-                "fastRollout": {"replicas": sizes.fast},
-                "heavyRollout": {"replicas": sizes.heavy},
-            },
-            "training": {
-                "model": {"random": MODELS[gpu], **({"dtype": "bfloat16"} if gpu else {})},
-                "tokenizer": {"characters": {}},
-                "data": {
-                    "generated": {"task": "copy", "minLength": 8, "maxLength": 64, "letters": 26},
-                    "maxPromptTokens": 128,
-                },
-                "reward": {"function": "rljob_runtime.rewards.tasks:copy"},
-                "rollout": {
-                    "engine": {"vllm": engine}, "samplesPerPrompt": SAMPLES, "maxResponseTokens": cap,
-                    "maxRunningRequests": options.limit, "forcedLengths": "lengths.jsonl",
-                },
-                "optimizer": {"learningRate": 1e-6},
-                "schedule": {"totalSteps": options.steps, "promptsPerBatch": options.prompts},
-                "parallel": {"maxTokensPerMicroBatch": 4 * cap},
-                "checkpoint": {"everySteps": 1000},
-            },
-        },
-    }  # fmt: skip
+from tests.bench.real_runs import LARGE, LENGTHS, SMALL, copy_job, force_lengths, run_job
 
 
 def run(folder: Path, options: argparse.Namespace, sizes: Sizes) -> Path:
     """The folder of a run with these sizes."""
     folder.mkdir(parents=True)
     cap = 4096 if options.gpus else 512
-    model = LengthModel(cap * 0.15, cap, between=0.8, within=0.5, prompt_tokens=64)
-    drawn = model.draw(options.prompts * options.steps, SAMPLES, SEED).lengths
-    lines = [json.dumps({"format": FORMAT, "samples_per_prompt": SAMPLES, "max_response_tokens": cap})]
-    for (uid, index), tokens in np.ndenumerate(drawn):
-        lines.append(json.dumps({"uid": uid, "index": index, "response_tokens": int(tokens)}))
-    (folder / "lengths.jsonl").write_text("\n".join(lines) + "\n")
-    (folder / "job.yaml").write_text(yaml.safe_dump(manifest(options, sizes)))
-    command = [sys.executable, "-m", "rljob_runtime.cli", "run", str(folder / "job.yaml"), "--no-live"]
-    subprocess.run([*command, "--output", str(folder / "run")], check=True, timeout=options.seconds)
-    return folder / "run"
+    force_lengths(folder, options.prompts * options.steps, cap, mean=0.15 * cap)
+    job = copy_job(
+        "sizing-real",
+        options.gpus,
+        LARGE if options.gpus else SMALL,
+        {"gpuMemoryUtilization": 0.6} if options.gpus else {"kvCacheGiB": 0.3},
+        {"maxResponseTokens": cap, "maxRunningRequests": options.limit, "forcedLengths": LENGTHS},
+        {
+            "schedule": {"totalSteps": options.steps, "promptsPerBatch": options.prompts},
+            "parallel": {"maxTokensPerMicroBatch": 4 * cap},
+        },
+        {"trainer": sizes.trainer, "fastRollout": sizes.fast, "heavyRollout": sizes.heavy},
+    )
+    return run_job(folder, job, options.seconds, "--no-live")
 
 
 def measure(folder: Path, options: argparse.Namespace) -> tuple[MeasuredRun | None, float]:
