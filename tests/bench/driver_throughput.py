@@ -39,8 +39,9 @@ from rljob_runtime.groups.staleness import Bound, StalenessController
 from rljob_runtime.groups.state import RolloutSettings
 from rljob_runtime.queue.broker import Broker, Granted, Stored
 from rljob_runtime.queue.wire import QueuedGroup
+from rljob_runtime.rollout.engine_slot import EngineSlot
 from rljob_runtime.rollout.outbox import Outbox
-from rljob_runtime.rollout.pool import EnginePool, EngineSlot
+from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.rollout.rollouter import Rollouter
 from rljob_runtime.samples import Generation, Prompt, Span, decode_group
 from rljob_runtime.trace.record.event_log import EventLog

@@ -25,7 +25,8 @@ from rljob_runtime.engines.remote import RemoteEngine
 from rljob_runtime.engines.rollout_worker import start_worker
 from rljob_runtime.net.auth import ClientKeys, Endpoint, new_keys
 from rljob_runtime.queue.blocking_client import QueueClient
-from rljob_runtime.rollout.pool import EnginePool, EngineSlot
+from rljob_runtime.rollout.engine_slot import EngineSlot
+from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.rollout.weight_sync import EngineSync, Push
 from rljob_runtime.run_folder import RunOptions
 from rljob_runtime.samples import encode

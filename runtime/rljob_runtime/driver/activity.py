@@ -6,7 +6,8 @@ from collections.abc import Callable
 from rljob_runtime.driver.stall import Activity
 from rljob_runtime.engines.protocol import EngineDied
 from rljob_runtime.fleet.fleet import Fleet
-from rljob_runtime.rollout.pool import EnginePool, EngineSlot
+from rljob_runtime.rollout.engine_slot import EngineSlot
+from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.rollout.rollouter import Rollouter
 
 _ANSWER_SECONDS = 20.0

@@ -23,7 +23,8 @@ from rljob_runtime.fleet.reporting import report_seconds
 from rljob_runtime.fleet.scaling import WorkerSlot, decide
 from rljob_runtime.fleet.worker_spec import Workers, WorkerSpec
 from rljob_runtime.restarts import RestartBudget
-from rljob_runtime.rollout.pool import EnginePool, EngineSlot
+from rljob_runtime.rollout.engine_slot import EngineSlot
+from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.rollout.weight_sync import WeightSync
 from rljob_runtime.site.nodes import RayNode
 from rljob_runtime.site.site import RESOURCES, Site

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from rljob_runtime.fleet.scaling import Occupant
 from rljob_runtime.fleet.worker_spec import WorkerSpec
 from rljob_runtime.restarts import RestartBudget
-from rljob_runtime.rollout.pool import EngineSlot
+from rljob_runtime.rollout.engine_slot import EngineSlot
 from rljob_runtime.site.nodes import RayNode
 
 

@@ -28,7 +28,8 @@ from rljob_runtime.groups.staleness import StalenessController
 from rljob_runtime.groups.state import RolloutSettings
 from rljob_runtime.rewards import failure_reason
 from rljob_runtime.rollout.division_log import DivisionLog
-from rljob_runtime.rollout.pool import EnginePool, EngineSlot
+from rljob_runtime.rollout.engine_slot import EngineSlot
+from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.routing.requests import GroupRequest, RequestKey
 from rljob_runtime.samples import Generation, Group, Prompt, Sample, Tokens
 from rljob_runtime.trace.record.event_log import EventLog

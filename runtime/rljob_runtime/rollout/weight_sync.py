@@ -23,7 +23,8 @@ from typing import Any, Protocol
 
 from rljob_runtime.change_signal import ChangeSignal
 from rljob_runtime.engines.protocol import EngineDied, PauseMode, WeightRef
-from rljob_runtime.rollout.pool import EnginePool, EngineSlot
+from rljob_runtime.rollout.engine_slot import EngineSlot
+from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.rollout.weight_sources import WeightSources
 from rljob_runtime.weights.shm import WeightsGone
 from rljob_runtime.weights.transport import FETCHED, STORED

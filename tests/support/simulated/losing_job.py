@@ -28,8 +28,9 @@ from rljob_runtime.fleet.member import FleetTimes
 from rljob_runtime.groups.ledger import Ledger
 from rljob_runtime.groups.responses import Response
 from rljob_runtime.net.keys import Keyring
+from rljob_runtime.rollout.engine_slot import EngineSlot
 from rljob_runtime.rollout.outbox import Outbox
-from rljob_runtime.rollout.pool import EnginePool, EngineSlot
+from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.rollout.rollouter import Rollouter
 from rljob_runtime.rollout.weight_sync import EngineSync, Pull, Push
 from rljob_runtime.routing.policy import Policy

@@ -14,7 +14,7 @@ import numpy as np
 from rljob_runtime.engines.fake import FakeEngine, FakeTiming
 from rljob_runtime.engines.protocol import PauseMode, Request
 from rljob_runtime.groups.responses import response_of
-from rljob_runtime.rollout.pool import EngineSlot
+from rljob_runtime.rollout.engine_slot import EngineSlot
 from rljob_runtime.routing.adaptive import Adaptive
 from rljob_runtime.routing.book import Book
 from rljob_runtime.routing.fixed import Interleaved

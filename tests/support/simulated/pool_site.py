@@ -5,7 +5,8 @@ from collections.abc import Coroutine
 from typing import Any
 
 from rljob_runtime.engines.protocol import EngineDied
-from rljob_runtime.rollout.pool import EnginePool, EngineSlot
+from rljob_runtime.rollout.engine_slot import EngineSlot
+from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.routing.policy import Policy
 from rljob_runtime.routing.requests import GroupRequest, RequestKey
 from rljob_runtime.simulate.virtual_loop import run_virtual

@@ -15,7 +15,7 @@ from rljob_runtime.fleet.fleet import Fleet
 from rljob_runtime.fleet.member import FleetTimes
 from rljob_runtime.fleet.worker_spec import WorkerSpec
 from rljob_runtime.net.keys import Keyring
-from rljob_runtime.rollout.pool import EngineSlot
+from rljob_runtime.rollout.engine_slot import EngineSlot
 from rljob_runtime.site.desired import DesiredState
 from rljob_runtime.site.nodes import NodeGone, NodeTable, RayNode
 from rljob_runtime.site.site import Site

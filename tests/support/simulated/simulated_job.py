@@ -22,7 +22,8 @@ from rljob_runtime.groups.refill import Refill
 from rljob_runtime.groups.responses import Response
 from rljob_runtime.groups.staleness import Bound, StalenessController
 from rljob_runtime.groups.state import RolloutSettings
-from rljob_runtime.rollout.pool import EnginePool, EngineSlot
+from rljob_runtime.rollout.engine_slot import EngineSlot
+from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.rollout.rollouter import Rollouter
 from rljob_runtime.rollout.weight_sync import EngineSync, Pull, Push
 from rljob_runtime.routing.policy import Policy

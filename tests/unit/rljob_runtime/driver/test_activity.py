@@ -9,7 +9,8 @@ from rljob_runtime.driver.stall import Activity
 from rljob_runtime.engines.fake import FakeEngine, FakeTiming
 from rljob_runtime.engines.protocol import LoadSnapshot
 from rljob_runtime.groups.counts import GroupCounts
-from rljob_runtime.rollout.pool import EnginePool, EngineSlot
+from rljob_runtime.rollout.engine_slot import EngineSlot
+from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.routing.requests import RequestKey
 from rljob_runtime.simulate.virtual_loop import run_virtual
 from rljob_runtime.trace.record.event_log import EventLog

@@ -12,7 +12,8 @@ from rljob_runtime.driver.load_watch import LOOK_SECONDS, TELL_SECONDS, LoadWatc
 from rljob_runtime.driver.tracker import Tracker
 from rljob_runtime.engines.fake import FakeEngine
 from rljob_runtime.groups.counts import GroupCounts
-from rljob_runtime.rollout.pool import EnginePool, EngineSlot
+from rljob_runtime.rollout.engine_slot import EngineSlot
+from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.routing.requests import GroupRequest, RequestKey
 from rljob_runtime.simulate.virtual_loop import run_virtual
 from rljob_runtime.site.status_draft import StatusDraft

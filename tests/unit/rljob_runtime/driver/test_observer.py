@@ -12,7 +12,8 @@ from rljob_runtime.driver.load_watch import TELL_SECONDS
 from rljob_runtime.driver.observer import RunObserver
 from rljob_runtime.engines.fake import FakeEngine
 from rljob_runtime.groups.counts import GroupCounts
-from rljob_runtime.rollout.pool import EnginePool, EngineSlot
+from rljob_runtime.rollout.engine_slot import EngineSlot
+from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.simulate.virtual_loop import run_virtual
 from rljob_runtime.site.status_draft import StatusDraft
 from rljob_runtime.trace.record.event_log import EventLog

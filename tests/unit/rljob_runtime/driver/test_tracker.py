@@ -10,7 +10,8 @@ import pytest
 from rljob_runtime.driver.tracker import Tracker
 from rljob_runtime.engines.fake import FakeEngine
 from rljob_runtime.groups.counts import GroupCounts
-from rljob_runtime.rollout.pool import EnginePool, EngineSlot
+from rljob_runtime.rollout.engine_slot import EngineSlot
+from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.trace.record.event_log import EventLog
 from rljob_runtime.trace.record.metrics_log import METRICS_FILE, MetricsLog
 from rljob_runtime.trace.record.start_log import read_starts

@@ -6,7 +6,8 @@ import pytest
 
 from rljob_runtime.engines.fake import FakeEngine, FakeTiming
 from rljob_runtime.engines.protocol import WeightRef
-from rljob_runtime.rollout.pool import EnginePool, EngineSlot
+from rljob_runtime.rollout.engine_slot import EngineSlot
+from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.rollout.weight_sync import EngineSync, Pull
 from rljob_runtime.simulate.virtual_loop import run_virtual
 from rljob_runtime.trace.record.event_log import EventLog

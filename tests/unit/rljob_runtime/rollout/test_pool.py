@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rljob_runtime.rollout.pool import EngineSlot
+from rljob_runtime.rollout.engine_slot import EngineSlot
 from rljob_runtime.rollout.pool_use import PoolUse
 from rljob_runtime.trace.record.event_log import EventLog
 from tests.support.simulated.pool_site import PoolSite, RecordingEngine, virtual

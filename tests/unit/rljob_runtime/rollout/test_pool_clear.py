@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from rljob_runtime.rollout.pool import EngineSlot
+from rljob_runtime.rollout.engine_slot import EngineSlot
 from rljob_runtime.routing.requests import RequestKey
 from tests.support.simulated.pool_site import PoolSite, virtual
 

@@ -9,7 +9,7 @@ import pytest
 from rljob_runtime.data.forced_lengths import ForcedLengths
 from rljob_runtime.engines.protocol import Request
 from rljob_runtime.groups.responses import response_of
-from rljob_runtime.rollout.pool import EngineSlot
+from rljob_runtime.rollout.engine_slot import EngineSlot
 from rljob_runtime.routing.probe import ProbePolicy, ProbeSettings
 from rljob_runtime.samples import Generation, Span
 from rljob_runtime.simulate.virtual_loop import run_virtual

@@ -1,0 +1,77 @@
+"""An engine in the rollouter's pool: what is known of it, and what runs on it."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from rljob_runtime.engines.protocol import Engine
+from rljob_runtime.rollout.pool_use import PoolUse
+from rljob_runtime.routing.cost import StepCost
+from rljob_runtime.routing.requests import EngineShape, RequestKey
+from rljob_runtime.trace.record.event_log import EventLog
+
+
+@dataclass(eq=False)
+class EngineSlot:
+    """An engine and what is known of it. `EnginePool` (`pool.py`) alone changes it, once it was added."""
+
+    engine: Engine
+    pool: str
+    """ "fast" or "heavy"."""
+    limit: int
+    """Most requests that it runs at a time."""
+    events: EventLog
+    version: int = 0
+    """Version of its weights."""
+    devices: int = 1
+    """Accelerators that it uses."""
+    kv_tokens: int | None = None
+    """Tokens that its KV cache holds; None where that is not known."""
+    cost: StepCost = field(default_factory=StepCost)
+    """What its work costs, as measured."""
+    number: int = -1
+    """Its place in the order in which engines were added; what the router calls it."""
+    joined: bool = False
+    """Whether it gets requests now."""
+    entered: bool = False
+    """Whether it has joined at some time, so that requests may run on it."""
+    entered_at: float = 0.0
+    """When it joined first, in seconds of the pool's clock."""
+    leaving: bool = False
+    """Whether it is to go: it gets no requests any more, whatever else happens to it."""
+    alive: bool = True
+    """False once it was lost or removed."""
+    running: int = 0
+    """Requests placed on it that have not ended, submitted or about to be."""
+    requests: dict[str, tuple[RequestKey, int]] = field(default_factory=dict)
+    """What is submitted, by request id: the response, and its tokens when it was submitted."""
+    most_tokens: dict[str, int] = field(default_factory=dict)
+    """Most tokens that each of these requests may get here."""
+    promised: int = 0
+    """Most tokens that all requests that were ever submitted to it may get here."""
+    pauses: int = 0
+    """How often it was taken from those that get requests."""
+    drained: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set while nothing is placed on it, and once it is lost. Only `EnginePool.clear` waits for it."""
+    idle_since: float | None = None
+    """Since when it has had nothing to do, in seconds of the pool's clock; None while it has, and before it
+    joins."""
+    idle_seconds: float = 0.0
+    """Idle time that has ended."""
+
+    def idle(self, now: float) -> float:
+        """All idle time so far, in seconds."""
+        return self.idle_seconds + (0.0 if self.idle_since is None else now - self.idle_since)
+
+    def use(self, now: float) -> PoolUse:
+        """What it has done, and runs."""
+        return PoolUse(now - self.entered_at if self.entered else 0.0, self.idle(now), self.running)
+
+    @property
+    def shape(self) -> EngineShape:
+        """What the router knows of it."""
+        return EngineShape(self.pool, self.limit, self.kv_tokens, self.cost)
+
+    def has(self, key: RequestKey) -> str | None:
+        """The id under which a response was submitted to it; None where it was not."""
+        # Only where a response moves: a look at some hundred requests is cheaper than another table.
+        return next((name for name, (submitted, _) in self.requests.items() if submitted == key), None)
