@@ -3,16 +3,20 @@
 from typing import Any
 
 import pytest
+import torch
 import torch.distributed as dist
+import transformers
 
-from rljob_runtime.parallel.cost_model import CostModel
+from rljob_runtime.parallel.cost_model import CostModel, ModelShape
 from rljob_runtime.parallel.hdp_plan import Plan, PlannedBatch, plan_hybrid
+from rljob_runtime.trainer.attention_choice import Heads
 from rljob_runtime.trainer.pass_costs import (
     PassCosts,
     PlannedUpdate,
     measured_by_all,
     pass_numbers,
     seconds_of_passes,
+    shape_of,
 )
 from rljob_runtime.trainer.phases import Timed
 
@@ -149,3 +153,34 @@ def test_of_ranks_that_share_a_pass_the_one_that_waited_least_counts(monkeypatch
     update = PlannedUpdate(SHARED, [8, 8, 8, 8])
     # The fourth is an idle pass.
     assert measured_by_all([update], [[3.0, 2.0, 1.0, 9.0]]) == [[2.5, 2.0, 1.0, 4.0]]
+
+
+def shape(family: str, **changes: Any) -> ModelShape:
+    """Of a model of two layers, 64 wide, that has no values."""
+    sizes: dict[str, Any] = {
+        "vocab_size": 100, "hidden_size": 64, "intermediate_size": 32, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "tie_word_embeddings": False,
+    }  # fmt: skip
+    config = transformers.AutoConfig.for_model(family, **sizes, **changes)
+    with torch.device("meta"):
+        return shape_of(transformers.AutoModelForCausalLM.from_config(config), Heads.of(config))
+
+
+@pytest.mark.parametrize(
+    ("family", "count", "width"),
+    [("qwen3_moe", "num_experts", "moe_intermediate_size"), ("mixtral", "num_local_experts", "")],
+)
+def test_of_experts_a_token_costs_those_that_it_uses(family: str, count: str, width: str) -> None:
+    """However many there are: only the router has a row for each. Keys and values have nothing to do with
+    experts."""
+    found = {
+        experts: shape(family, num_experts_per_tok=2, **{count: experts}, **({width: 32} if width else {}))
+        for experts in (4, 16)
+    }
+    more = found[16].parameters - found[4].parameters
+    assert more == 2 * 64 * (16 - 4), "the routers of two layers"
+    dense = shape("mistral")
+    one, router = 3 * 64 * 32, 4 * 64
+    more = 2 * (2 * one + router) - 2 * one
+    assert found[4].parameters == pytest.approx(dense.parameters + more, abs=64), "but for norms of heads"
+    assert {each.key_value_width for each in found.values()} == {dense.key_value_width} == {32}
