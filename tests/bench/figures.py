@@ -4,6 +4,7 @@ import datetime
 import json
 import os
 import platform
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -55,7 +56,7 @@ def record(file: str, figures: Sequence[Figure], folder: Path = RESULTS, keep: b
     common = {
         "date": datetime.date.today().isoformat(),
         "machine": machine(),
-        "command": " ".join(["python", *sys.orig_argv[1:]]),
+        "command": shlex.join(["python", *sys.orig_argv[1:]]),
     }
     rows = []
     for figure in figures:

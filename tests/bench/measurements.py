@@ -390,8 +390,20 @@ def table(rows: list[dict[str, Any]]) -> str:
         ratio = "" if row["ratio"] is None else f"{row['ratio']:.2f}"
         name = row["name"].replace("|", "\\|")
         lines.append(f"| {name} | {number(row['value'])} {row['unit']} | {baseline} | {ratio} |")
-    first = rows[0]
-    return "\n".join([*lines, "", f"{first['date']}, {first['machine']}, `{first['command']}`"])
+    return "\n".join([*lines, "", sources(rows)])
+
+
+def sources(rows: list[dict[str, Any]]) -> str:
+    """When, where and by which commands the rows were measured: a line for each day and machine."""
+    commands: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        known = commands.setdefault((row["date"], row["machine"]), [])
+        if row["command"] not in known:
+            known.append(row["command"])
+    return "  \n".join(
+        ", ".join([date, machine, *(f"`{command}`" for command in found)])
+        for (date, machine), found in commands.items()
+    )
 
 
 def number(value: float) -> str:

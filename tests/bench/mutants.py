@@ -7,7 +7,9 @@ in mutants_equivalent.toml with the reason why no test can tell it from the orig
 bodies, functions with decorators, and sentences for people (see mutmut_run.py).
 
     python -m tests.bench.mutants                     all packages
-    python -m tests.bench.mutants groups parallel     these
+    python -m tests.bench.mutants groups broker       these
+    python -m tests.bench.mutants --sample 200 groups 200 mutants of it, drawn at random: the share that is
+                                                      killed is an estimate then. `--seed 1` draws others
     python -m tests.bench.mutants --again groups      only what survived before, once there are more tests;
                                                       all else counts as it did
 """
@@ -41,6 +43,7 @@ DECIDES = (
 GOAL_PERCENT = 90
 KILLED = ("killed", "timeout", "segfault", "suspicious", "caught by type check")
 """Of mutmut's verdicts: a mutant that never ends is noticed too."""
+UNTRIED = "not checked"
 
 
 @dataclass(frozen=True)
@@ -63,17 +66,43 @@ def plan(*modules: str) -> Package:
     return Package(code, (f"{UNIT}/rljob_operator/plan",))
 
 
+def part(room: str, modules: Sequence[str], properties: Sequence[str]) -> Package:
+    """Some modules of a room of the runtime, with all its unit tests and these property tests."""
+    code = tuple(f"rljob_runtime/{room}/{module}.py" for module in modules)
+    tests = (f"{PROPERTY}/test_{name}.py" for name in properties)
+    return Package(code, (f"{UNIT}/rljob_runtime/{room}", *tests))
+
+
 PACKAGES = {
     "groups": Package(("rljob_runtime/groups/*.py",), (f"{UNIT}/rljob_runtime/groups",)),
-    "parallel": Package(
-        ("rljob_runtime/parallel/*.py",),
-        (
-            f"{UNIT}/rljob_runtime/parallel",
-            f"{PROPERTY}/test_micro_batches.py",
-            f"{PROPERTY}/test_balance.py",
-        ),
+    "parallel-balance": part(
+        "parallel",
+        ("first_fit", "karmarkar_karp", "loads", "longest_first", "micro_batches", "mini_batches", "rows"),
+        ("balance", "micro_batches", "mini_batches"),
     ),
-    "routing": Package(("rljob_runtime/routing/*.py",), (f"{UNIT}/rljob_runtime/routing",)),
+    "parallel-shared": part(
+        "parallel", ("cost_model", "hdp_levels", "hdp_plan", "pass_fit"), ("hdp_plan_hidden",)
+    ),
+    "routing-lengths": part(
+        "routing", ("cost", "cost_fit", "drain", "estimates", "gears", "lengths", "split"), ()
+    ),
+    "routing-moves": part("routing", ("engine_heap", "lanes", "levelling", "lockstep", "rebalance"), ()),
+    "routing-policies": part(
+        "routing",
+        (
+            "adaptive",
+            "book",
+            "choose",
+            "deadlines",
+            "fixed",
+            "policy",
+            "probe",
+            "requests",
+            "roles",
+            "router",
+        ),
+        ("router",),
+    ),
     "broker": Package(
         ("rljob_runtime/queue/broker.py",),
         (f"{UNIT}/rljob_runtime/queue/test_broker.py", f"{PROPERTY}/test_broker_accounts.py"),
@@ -105,8 +134,8 @@ only_mutate = {code}
 also_copy = ["conftest.py"]
 pytest_add_cli_args = ["-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:timeout"]
 pytest_add_cli_args_test_selection = {tests}
-timeout_constant = 3.0
-timeout_multiplier = 10.0
+timeout_constant = 1.0
+timeout_multiplier = 5.0
 use_git_change_detection = false
 """
 
@@ -172,14 +201,15 @@ def lay_out(package: Package, folder: Path) -> None:
     set_up(package, folder)
 
 
-def mutmut(folder: Path, names: Sequence[str] = ()) -> list[Mutant]:
-    """The mutants of `folder`, those of these names or all, after mutmut has tried them."""
+def mutmut(folder: Path, names: Sequence[str] = (), sample: Sequence[str] = ()) -> list[Mutant]:
+    """The mutants of `folder`, those of these names or all, after mutmut has tried them. `sample`: the
+    options of mutmut_run.py that have it try some; the others are `UNTRIED`."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     script = Path(__file__).with_name("mutmut_run.py")
     log = folder / "mutmut.log"
     with log.open("w") as file:
         done = subprocess.run(
-            [sys.executable, "-P", str(script), *names],
+            [sys.executable, "-P", str(script), *sample, *names],
             cwd=folder,
             env=environment,
             stdout=file,
@@ -193,8 +223,9 @@ def mutmut(folder: Path, names: Sequence[str] = ()) -> list[Mutant]:
     return [mutant for mutant in mutants if not names or mutant.name in names]
 
 
-def tried(package: Package, folder: Path, again: bool) -> list[Mutant]:
-    """Every mutant of the package; with `again` only those that survived the last run are tried anew."""
+def tried(package: Package, folder: Path, again: bool, sample: Sequence[str] = ()) -> list[Mutant]:
+    """Every mutant of the package; with `again` only those that survived the last run are tried anew.
+    `sample`: see `mutmut`."""
     results = folder / "mutants.json"
     if again:
         mutants = [Mutant(**row) for row in json.loads(results.read_text())]
@@ -204,7 +235,7 @@ def tried(package: Package, folder: Path, again: bool) -> list[Mutant]:
             mutants = [now.get(mutant.name, mutant) for mutant in mutants]
     else:
         lay_out(package, folder)
-        mutants = mutmut(folder)
+        mutants = mutmut(folder, sample=sample)
     results.write_text(json.dumps([asdict(mutant) for mutant in mutants]))
     return mutants
 
@@ -220,7 +251,9 @@ def survivors(mutants: Sequence[Mutant]) -> list[Mutant]:
     return [
         mutant
         for mutant in mutants
-        if not mutant.killed and (mutant.file, mutant.was, mutant.becomes) not in known
+        if not mutant.killed
+        and mutant.verdict != UNTRIED
+        and (mutant.file, mutant.was, mutant.becomes) not in known
     ]
 
 
@@ -251,11 +284,14 @@ def tell(mutants: Sequence[Mutant]) -> None:
 def figures(name: str, mutants: Sequence[Mutant]) -> list[Figure]:
     killed = sum(mutant.killed for mutant in mutants)
     left = len(survivors(mutants))
+    count = sum(mutant.verdict != UNTRIED for mutant in mutants)
+    drawn = [Figure(f"{name}: tried, drawn at random", count, "mutants")] if count < len(mutants) else []
     return [
         Figure(f"{name}: killed", 100 * killed / (killed + left), "%", goal=f">= {GOAL_PERCENT} %"),
         Figure(f"{name}: mutants", len(mutants), "mutants"),
+        *drawn,
         Figure(f"{name}: survivors that a test could kill", left, "mutants"),
-        Figure(f"{name}: equivalent to the original", len(mutants) - killed - left, "mutants"),
+        Figure(f"{name}: equivalent to the original", count - killed - left, "mutants"),
     ]
 
 
@@ -264,13 +300,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.mutants")
     parser.add_argument("packages", nargs="*", metavar="PACKAGE", help=", ".join(PACKAGES))
     parser.add_argument("--again", action="store_true", help="only what survived before")
+    parser.add_argument("--sample", type=int, metavar="N", help="N mutants of each package, drawn at random")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of what is drawn")
     arguments = parser.parse_args()
     if left := uncovered():
         parser.error(f"{', '.join(left)}: in no package of {__file__}")
     if unknown := set(arguments.packages) - set(PACKAGES):
         parser.error(f"unknown package {', '.join(sorted(unknown))}; known are {', '.join(PACKAGES)}")
+    count, seed = arguments.sample, arguments.seed
+    sample = () if count is None else (f"--sample={count}", f"--seed={seed}")
     for name in arguments.packages or PACKAGES:
-        mutants = tried(PACKAGES[name], WORK / name, arguments.again)
+        mutants = tried(PACKAGES[name], WORK / name, arguments.again, sample)
         record("mutants", figures(name, mutants), keep=True)
         tell(survivors(mutants))
 

@@ -6,23 +6,26 @@ of the folder's. Words that the code compares or writes (`"BackOff"`, a key of a
 one way in place of the library's three, and sentences for people not at all: a test of every word would only
 say it twice.
 
-    python -P tests/bench/mutmut_run.py [NAME OF A MUTANT ...]
+    python -P tests/bench/mutmut_run.py [--sample N] [--seed N] [NAME OF A MUTANT ...]
 """
 
+import argparse
 import json
-import sys
+import os
+import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import libcst
-from mutmut.__main__ import _run as run
+from mutmut import __main__ as mutmut
 from mutmut.mutation import mutators
 from mutmut.mutation.data import SourceFileMutationData
 from mutmut.mutation.diff_apply import get_diff_for_mutant
 from mutmut.stats import status_by_exit_code
 from mutmut.utils.file_utils import walk_mutatable_files
 
-CHILDREN = 2
+CHILDREN = len(os.sched_getaffinity(0))
 VERDICTS = Path("verdicts.json")
 
 
@@ -54,11 +57,31 @@ def verdicts() -> Iterator[dict[str, str]]:
             }
 
 
+def drawn(count: int, seed: int) -> None:
+    """Has mutmut try so many of the mutants alone, with equal seeds the same ones."""
+    every = mutmut.collect_source_file_mutation_data
+
+    def some(*arguments: Any, **options: Any) -> Any:
+        mutants, files = every(*arguments, **options)
+        mutants.sort(key=lambda mutant: mutant[1])
+        random.Random(seed).shuffle(mutants)
+        return mutants[:count], files
+
+    mutmut.collect_source_file_mutation_data = some
+
+
 def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--sample", type=int)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    if arguments.sample is not None:
+        drawn(arguments.sample, arguments.seed)
     operators = mutators.mutation_operators
     texts = (libcst.BaseString, mutators.operator_string)
     operators[operators.index(texts)] = (libcst.BaseString, changed_words)
-    run(tuple(sys.argv[1:]), CHILDREN)
+    mutmut._run(tuple(arguments.names), CHILDREN)
     VERDICTS.write_text(json.dumps(list(verdicts()), indent=1))
 
 
