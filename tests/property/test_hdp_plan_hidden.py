@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rljob_runtime.parallel.cost_model import CostModel, ModelShape, padded
 from rljob_runtime.parallel.hdp_plan import plan_hybrid, plan_static
 from rljob_runtime.parallel.micro_batches import SampleTooLong
-from tests.property.test_hdp_plan import check, largest, run
+from tests.support.shared_passes import check, largest, run
 
 SHAPE = ModelShape(36, 7_570_000_000, 4096, 1024)
 WORLDS = (1, 2, 3, 5, 6, 7, 8, 12, 16, 32)

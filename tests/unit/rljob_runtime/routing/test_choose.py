@@ -10,7 +10,7 @@ from rljob_runtime.routing.choose import policy_of
 from rljob_runtime.routing.fixed import Adjacent, Interleaved
 from rljob_runtime.routing.policy import Policy
 from rljob_runtime.routing.probe import ProbePolicy, ProbeSettings
-from rljob_runtime.routing.requests import GroupRequest
+from rljob_runtime.routing.requests import EngineShape, GroupRequest, Place
 from rljob_runtime.routing.router import Router
 from tests.support.jobs import job
 
@@ -24,12 +24,26 @@ HEAVY = {"pools.heavyRollout.replicas": 2}
         ({"interleaved": {}}, Interleaved),
         ({"leastInFlight": {}}, Policy),
         ({"probe": {"heavyShare": 0.5}}, ProbePolicy),
+        ({"adaptive": {}}, Adaptive),
     ],
 )
 def test_each_policy(routing: dict[str, Any], kind: type[Policy]) -> None:
     spec = RLJob.model_validate(job({"training.rollout.routing": routing, **HEAVY})).spec
     assert type(policy_of(spec)) is kind
     assert policy_of(spec) is not policy_of(spec)
+
+
+@pytest.mark.parametrize(("routing", "engines"), [("adjacent", [0, 0, 1, 1]), ("interleaved", [0, 1, 0, 1])])
+def test_fixed_places_are_those_of_the_prompts_of_a_step(routing: str, engines: list[int]) -> None:
+    """Four prompts, two engines."""
+    spec = RLJob.model_validate(job({"training.rollout.routing": {routing: {}}})).spec
+    router = Router(policy_of(spec))
+    for number in range(2):
+        router.join(number, EngineShape("fast", 8))
+    for uid in range(4):
+        router.dispatch(GroupRequest(uid, uid, 10, 1), 0.0)
+    placed = {each.request.uid: each.engine for each in router.decide(0.0) if isinstance(each, Place)}
+    assert [placed[uid] for uid in range(4)] == engines
 
 
 def test_a_job_that_cannot_have_a_heavy_pool_takes_the_engine_with_most_room() -> None:

@@ -1,5 +1,6 @@
 """Costs of a step from reports of progress: what was put in comes out."""
 
+import math
 import random
 
 import pytest
@@ -25,6 +26,7 @@ def test_the_constants_of_a_step_are_found(name: str, noise: float) -> None:
         fit.add(truth.step(running, kv) * rng.gauss(1, noise), running, kv)
     found = fit.cost()
     assert found is not None
+    assert found.per_prefill_token == pytest.approx(found.fixed / 100)
     for running, kv in [(1, 0), (1, 30_000), (64, 100_000), (256, 700_000)]:
         assert found.step(running, kv) == pytest.approx(truth.step(running, kv), rel=0.01 + noise)
 
@@ -32,8 +34,11 @@ def test_the_constants_of_a_step_are_found(name: str, noise: float) -> None:
 def test_nothing_is_concluded_from_little_or_nonsense() -> None:
     fit = CostFit()
     for _ in range(100):
-        for nonsense in ((0.0, 1, 1.0), (-1.0, 1, 1.0), (float("nan"), 1, 1.0), (1.0, 0, 1.0)):
-            fit.add(*nonsense)
+        for seconds in (0.0, -1.0, math.inf, math.nan):
+            fit.add(seconds, 1, 1.0)
+        fit.add(1.0, 0, 1.0)
+        for kv_tokens in (-1.0, math.inf):
+            fit.add(1.0, 1, kv_tokens)
         fit.add(1.0, 1, float("nan"))
     assert fit.equations == 0 and fit.cost() is None
     for _ in range(19):
@@ -99,6 +104,50 @@ def test_reports_that_tell_nothing(case: str) -> None:
         gained = 7 if what == "still" else turn * 10
         at = 1.0 if what == "twice" else now
         assert measured.report(1, "fast", dict.fromkeys(samples, gained), 10.0, at) is None
+
+
+@pytest.mark.parametrize(
+    ("sizes", "new", "told"),
+    [
+        ((4, 4), 2, True),
+        ((4, 4), 3, False),
+        ((3, 3), 1, True),
+        ((5, 5), 3, False),
+        ((2, 5), 0, False),
+        ((3, 5), 0, True),
+    ],
+)
+def test_a_report_counts_when_half_of_the_requests_were_there_before(
+    sizes: tuple[int, int], new: int, told: bool
+) -> None:
+    """Of each report as many as `sizes` say run, in turns; the first `new` ones have ended at the next."""
+    measured = MeasuredCosts()
+    found = []
+    for turn in range(1, 22):
+        running = keys(*range(turn * new, turn * new + sizes[turn % 2]))
+        found.append(measured.report(1, "fast", dict.fromkeys(running, 10 * turn), 10.0, float(turn)))
+    assert [each is not None for each in found] == [*[False] * 20, told]
+
+
+def test_a_token_a_report_is_enough_and_a_time_counts_once() -> None:
+    measured = MeasuredCosts()
+    for turn in range(1, 22):
+        cost = measured.report(1, "fast", dict.fromkeys(keys(0, 1), turn), 10.0, float(turn))
+    assert cost is not None and cost.step(2, 10.0) == pytest.approx(1.0)
+    assert measured.report(1, "fast", dict.fromkeys(keys(0, 1), 25), 10.0, 21.0) is None
+
+
+def test_running_requests_are_the_mean_of_both_reports() -> None:
+    """From 2 to 4 requests and from 4 to 8, in turns: steps of 3 and of 6. From 8 to 2 tells nothing."""
+    truth, measured, sizes = StepCost(0.01, 0.002), MeasuredCosts(), (2, 4, 8)
+    now, costs = 0.0, []
+    for turn in range(40):
+        size, before = sizes[turn % 3], sizes[(turn - 1) % 3]
+        now += 10 * truth.step((size + before) // 2)
+        tokens = dict.fromkeys(keys(*range(size)), 10 * turn)
+        costs.append(measured.report(1, "fast", tokens, 10.0, now))
+    (cost,) = filter(None, costs)
+    assert cost.per_request == pytest.approx(truth.per_request, rel=1e-3)
 
 
 def test_pools_are_measured_apart() -> None:

@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from rljob_runtime.routing.lanes import Lanes
 from rljob_runtime.routing.policy import Entry, Lane
 from tests.support.simulated.routed import Engines, group_of
@@ -37,10 +39,17 @@ def test_the_smallest_rank_of_a_lane_that_an_engine_serves_goes_first_whatever_h
         assert len(lanes) == lanes.probes == len(entries)
 
 
-def test_ranks_that_change_while_requests_wait_leave_little_behind() -> None:
+@pytest.mark.parametrize("decisions", [False, True])
+def test_ranks_that_change_while_requests_wait_leave_little_behind(decisions: bool) -> None:
+    """With decisions, one entry that no longer holds comes to the top in each turn, and is dropped there."""
     lanes = Lanes()
     requests = [group_of(running=[0], uid=uid).requests[0] for uid in range(100)]
+    if decisions:
+        lanes.engine(Engines([[]]).engines[0], ("any",), 1.0)
     for turn in range(100):
         for request in requests:
             lanes.put(request, Entry("any", (float(-turn), *request.key)))
+        lanes.put(requests[0], Entry("any", (1.0, *requests[0].key)))
+        if decisions:
+            assert lanes.next() == (requests[1], 0)
     assert sum(map(len, lanes._heaps.values())) <= 2 * 100 + 64 + 1

@@ -85,7 +85,7 @@ def test_an_engine_with_nothing_to_do_gets_its_share_at_once() -> None:
     """One request would save too little to be worth its move."""
     site = Engines([[1000 + uid for uid in range(32)], []], cost=StepCost(0.01, 0.001))
     moves = levelled(site)
-    assert len(moves) == 16
+    assert [move.request.uid for move in moves] == list(range(1, 32, 2)), "of all lengths"
     assert max(ends(site, moves).values()) < 0.7 * max(ends(site, []).values())
 
 
@@ -128,6 +128,14 @@ def test_levelling_leaves_what_would_not_fit_to_its_end(kv_tokens: int, moves: b
     assert bool(levelled(site)) is moves
 
 
+@pytest.mark.parametrize(("kv_tokens", "moves"), [(4521, False), (4522, True)])
+def test_what_runs_where_it_goes_grows_to_its_end_too(kv_tokens: int, moves: bool) -> None:
+    """4,011 tokens of the one that moves, 511 of the one that is there."""
+    site = Engines([[4000, 4000], [500]], cost=StepCost(0.01, 0.01))
+    site.engines[1].shape = site.engines[1].shape._replace(kv_tokens=kv_tokens)
+    assert bool(levelled(site)) is moves
+
+
 # Urgent requests
 
 FAST = StepCost(0.005, 0.005)
@@ -143,11 +151,32 @@ def test_an_urgent_request_goes_to_the_engine_with_the_shortest_steps() -> None:
     assert after < 0.6 * before
 
 
+@pytest.mark.parametrize(
+    ("per_request", "per_kv_token", "taker"), [(0.01, 0.0, 1), (0.0, 1e-3, 2), (0.001, 1e-4, 2)]
+)
+def test_the_shortest_step_is_that_of_requests_and_tokens(
+    per_request: float, per_kv_token: float, taker: int
+) -> None:
+    """Two requests with 310 tokens together, against three with 33."""
+    cost = StepCost(0.01, per_request, per_kv_token)
+    site = Engines([[2000] * 12, [50, 50], [50, 50, 50]], cost=cost, deadlines={0: 4})
+    site.book.progress(site.book.request(key(12)), 289)
+    assert levelled(site, 4)[0] == Move(key(0), taker, reason="urgent")
+
+
 @pytest.mark.parametrize(("left", "moves"), [(4000, True), (8000, False)])
 def test_not_where_something_else_would_end_last_of_all_for_it(left: int, moves: bool) -> None:
     site = Engines([[2000, 3990, 3990], [left, left, left]], cost=SLOW, deadlines={0: 4})
     site.engines[1].shape = site.engines[1].shape._replace(cost=FAST)
     assert (key(0) in {move.request for move in levelled(site, 4)}) is moves
+
+
+def test_another_one_where_the_first_would_end_last_of_all() -> None:
+    """The first one's 3,010 tokens are 90 s of prefill, more than there is to come for all."""
+    cost = SLOW._replace(per_prefill_token=0.03)
+    site = Engines([[2000, 2000, 2000], []], cost=cost, deadlines={0: 4, 1: 4})
+    site.book.progress(site.book.request(key(0)), 3000)
+    assert levelled(site, 4)[0] == Move(key(1), 1, reason="urgent")
 
 
 def test_a_single_one_moves_to_a_faster_engine() -> None:

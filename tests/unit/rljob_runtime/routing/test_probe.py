@@ -184,6 +184,12 @@ def test_every_constant_counts() -> None:
     assert site.leaving == {RequestKey(1, 2): False}
 
 
+@pytest.mark.parametrize(("places", "groups"), [(3, 2), (4, 2), (1, 1)])
+def test_a_group_is_wanted_where_its_first_probe_has_a_place(places: int, groups: int) -> None:
+    site = Site(fast=places, probes=2)
+    assert site.router.policy.newcomer_room(site.router.book) == groups
+
+
 def test_cohorts_are_compared_apart_and_in_any_order() -> None:
     site = Site(cohort=5)
     site.dispatch(range(10))

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rljob_runtime.routing.policy import Lane
+from rljob_runtime.routing.requests import RequestKey
 from rljob_runtime.routing.roles import Roles, choose_heavy, decide_roles
 from rljob_runtime.routing.split import Split
 from tests.support.simulated.routed import Engines
@@ -73,6 +74,27 @@ def test_no_engine_is_kept_for_long_responses_where_all_share_their_steps(lockst
     roles = decide_roles(Roles(), found.engines, sample, 1, set(), {"fast": 9}, 0)
     assert bool(roles.heavy) is not lockstep
     assert roles.split.seconds > 0, "plans are made as often as what is under way asks for"
+
+
+@pytest.mark.parametrize(
+    ("before", "long", "stays"),
+    [({0}, 0, True), ({0}, 99, False), (set(), 0, False), ({0, 1}, 0, True)],
+    ids=["it runs a long one", "its long ones have ended", "it was not heavy", "only those with long ones"],
+)
+def test_engines_stay_heavy_by_the_plan_that_made_them_so_until_their_long_responses_have_ended(
+    before: set[int], long: int, stays: bool
+) -> None:
+    """A new plan would keep as many engines."""
+    found = Engines([[9000, *[1500] * 8], [1500] * 8, [1500] * 8, [1500] * 8], cost=STEEP)
+    sample = [
+        (request, float(found.left[request.key]))
+        for engine in found.engines
+        for request in engine.running.values()
+    ]
+    old = Roles(Split(1, 123.0, 1.0, 1.0), frozenset(before))
+    roles = decide_roles(old, found.engines, sample, 1, {RequestKey(long, 0)}, {"fast": 9}, 0)
+    assert roles.heavy == {0}
+    assert (roles.split == old.split) is stays
 
 
 def test_nothing_to_do_no_roles() -> None:
