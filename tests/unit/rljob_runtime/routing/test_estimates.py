@@ -24,3 +24,8 @@ def test_a_response_that_has_outgrown_its_group_makes_the_estimate_anew() -> Non
     assert list(estimates.outgrown(group.requests.values())) == [group]
     assert estimates.total(group.requests[0]) > before
     assert list(estimates.outgrown([group.requests[0]])) == [], "the shorter one changes nothing"
+
+
+def test_a_response_that_was_never_asked_about_has_outgrown_nothing_and_counts_all_the_same() -> None:
+    group = group_of(running=[0])
+    assert list(Estimates(Lengths(10_000)).outgrown(group.requests.values())) == [group]
