@@ -20,7 +20,7 @@ from rljob_operator.kube.client import ApiClient
 from rljob_operator.kube.errors import AlreadyExists, Conflict, NotFound
 from rljob_operator.kube.resources import PODS, RAY_CLUSTERS, RLJOBS
 from rljob_operator.plan.conditions import reason
-from rljob_operator.plan.observed import GROUPS
+from rljob_operator.plan.observed import GROUPS, Record
 from rljob_operator.plan.plan import (
     Action,
     CreateCluster,
@@ -59,8 +59,8 @@ class Actor:
         self._random_bytes = random_bytes
 
     async def carry_out(self, ref: JobRef, entry: Entry, actions: tuple[Action, ...]) -> None:
-        """All actions, in order. Raises `ApiError`, `CreationError` or `Stale` at the first that cannot be
-        done."""
+        """All actions, in order. `entry`: the job with the plan's status. Raises `ApiError`, `CreationError`
+        or `Stale` at the first that cannot be done."""
         key = JobKey(*ref, entry.job.uid)
         for action in actions:
             match action:
@@ -90,7 +90,9 @@ class Actor:
     async def _create(self, ref: JobRef, key: JobKey, entry: Entry, action: CreateCluster) -> None:
         spec = entry.job.spec
         assert spec is not None, "nothing is created for a spec that cannot be read"
-        manifest = ray_cluster(key, spec, action.attempt, self._kuberay.capabilities, entry.job.queue)
+        status = entry.job.status
+        record = Record(status.failures, status.restarts, status.start_time)
+        manifest = ray_cluster(key, spec, action.attempt, self._kuberay.capabilities, entry.job.queue, record)
         try:
             with refusals(manifest):
                 answer = await self._client.create(manifest)

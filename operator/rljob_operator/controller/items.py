@@ -98,9 +98,16 @@ class RayClusterSpec(msgspec.Struct, rename="camel", gc=False):
     worker_group_specs: list[WorkerGroup] = []
 
 
+class RayClusterMeta(ObjectMeta, rename="camel", gc=False):
+    """Metadata of a RayCluster."""
+
+    annotations: dict[str, str] = {}
+
+
 class RayClusterItem(Item, gc=False):
     """A RayCluster."""
 
+    metadata: RayClusterMeta
     spec: RayClusterSpec = msgspec.field(default_factory=RayClusterSpec)
     status: dict[str, Any] = {}
 

@@ -4,9 +4,8 @@ Guarantees: a job never goes back to an older version than one that was seen, or
 what cannot be parsed keeps its name and says why.
 """
 
-import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,13 +21,10 @@ from rljob_operator.render import refusals
 from rljob_operator.render.images import RuntimeImages, with_runtime_image
 from rljob_operator.render.labels import queue_of
 
-log = logging.getLogger(__name__)
-
 Object = Mapping[str, Any]
 
-
-class StatusUnreadable(ValueError):
-    """The status is not one that this operator can go on from."""
+_FEW = 3
+"""Entries that every list of the status may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +72,7 @@ class JobStore:
         # Versions of one type are numbers that grow; a watch that begins anew may bring older ones.
         if known is not None and known.job.uid == metadata["uid"] and int(version) <= int(known.version):
             return
-        try:
-            job = parse(item, known.job if known is not None else None, self._images)
-        except StatusUnreadable as error:
-            log.error("%s/%s: left alone: %s", *ref, error)
-            return
+        job = parse(item, known.job if known is not None else None, self._images)
         self._put(ref, Entry(job, version))
         if known is None or known.job != job:
             self._on_change(ref)
@@ -112,7 +104,7 @@ def _phase(entry: Entry) -> str:
 
 def parse(item: Object, known: Job | None, images: RuntimeImages) -> Job:
     """An RLJob, with the image of `images` where it names none. `known`: an earlier version, whose parsed
-    spec is used again where it is the same. Raises `StatusUnreadable`."""
+    spec is used again where it is the same."""
     metadata, raw = item["metadata"], item.get("spec") or {}
     generation = int(metadata.get("generation", 0))
     if known is not None and known.uid == metadata["uid"] and known.generation == generation:
@@ -129,7 +121,7 @@ def parse(item: Object, known: Job | None, images: RuntimeImages) -> Job:
         managed_by=raw.get("managedBy", "rljob.dev/operator"),
         spec=spec,
         invalid=invalid,
-        status=_status(item.get("status") or {}),
+        status=status_of(item.get("status")),
         queue=queue_of(metadata.get("labels") or {}),
     )
 
@@ -145,15 +137,32 @@ def _spec(raw: Object, images: RuntimeImages) -> tuple[Spec | None, str | None]:
     return spec, found or None
 
 
-def _status(raw: Object) -> Status:
-    """The status; without the runtime's part where that cannot be read."""
+def status_of(raw: Any) -> Status:
+    """The status; without what cannot be read, such as fields and values of another release."""
+    if not isinstance(raw, Mapping):
+        return Status()
     try:
         return Status.model_validate(raw)
     except ValidationError:
-        # The runtime's part may come from another release: the operator can go on without it.
-        own = {name: value for name, value in raw.items() if name != "training"}
+        return Status.model_validate(dict(_readable(raw)))
+
+
+def _readable(raw: Object) -> Iterator[tuple[str, Any]]:
+    for name, value in raw.items():
+        if _fits(name, value):
+            yield name, value
+        elif isinstance(value, list):
+            # One entry of a kind that is not known must not hide the others, such as that the job is done.
+            entries = [entry for entry in value if _fits(name, [entry])]
+            for kept in (entries, entries[:_FEW]):
+                if kept and _fits(name, kept):
+                    yield name, kept
+                    break
+
+
+def _fits(name: str, value: Any) -> bool:
     try:
-        return Status.model_validate(own)
-    except ValidationError as error:
-        said = "; ".join(f"status.{problem}" for problem in problems(error, Status))
-        raise StatusUnreadable(said) from None
+        Status.model_validate({name: value})
+    except ValidationError:
+        return False
+    return True

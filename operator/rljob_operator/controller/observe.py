@@ -20,6 +20,7 @@ from rljob_operator.controller.watched import Informers
 from rljob_operator.kube.client import ApiClient
 from rljob_operator.kube.resources import CORE_EVENTS
 from rljob_operator.plan.attempt import attempt_of
+from rljob_operator.plan.believed import readable
 from rljob_operator.plan.observed import Cluster, Observed, Pod
 
 _NOTICE = timedelta(seconds=3)
@@ -98,7 +99,9 @@ class Observer:
         pods = tuple(self._informers.pods.of(ref).values())
         heads, workers = self._heads.lost(ref, pods), self._workers.of(ref)
         observed = Observed(entry.job, clusters, pods, heads, workers, kuberay, detail)
-        trace = await self._trace(ref, observed)
+        # The UID of a head becomes part of a request.
+        known = replace(observed, job=replace(entry.job, status=readable(observed, now)))
+        trace = await self._trace(ref, known)
         return observed if trace is None else replace(observed, lost_heads=(*heads, trace))
 
     async def _trace(self, ref: JobRef, observed: Observed) -> Pod | None:

@@ -13,7 +13,7 @@ from rljob_operator.kube.objects import Item
 from rljob_operator.plan.conditions import clip
 from rljob_operator.plan.observed import GROUPS, Cluster, ContainerEnd, Group, Pod, Role
 from rljob_operator.plan.times import moment
-from rljob_operator.render.labels import ATTEMPT, JOB, POOL, QUEUE
+from rljob_operator.render.labels import ATTEMPT, JOB, POOL, QUEUE, record_of
 from rljob_operator.render.names import DRIVER_CONTAINER, HEAD_CONTAINER, WORKER_CONTAINER
 
 JobRef = tuple[str, str]
@@ -76,6 +76,7 @@ def cluster(item: RayClusterItem) -> Cluster:
         queue=metadata.labels.get(QUEUE) or None,
         suspended=item.spec.suspend is True,
         provisioned=_provisioned(item),
+        record=record_of(metadata.annotations),
     )
 
 

@@ -6,6 +6,7 @@ plan from an observation that has become stale is dropped, and the job looked at
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from random import Random
 from typing import Any
@@ -14,10 +15,12 @@ from rljob_api.job import GROUP, KIND, VERSION
 from rljob_api.status import Status
 from rljob_operator.controller.access import CreationError
 from rljob_operator.controller.act import Actor, Stale
+from rljob_operator.controller.conflicts import Conflicts
 from rljob_operator.controller.creation_history import CreationHistory
 from rljob_operator.controller.definition import Definition
 from rljob_operator.controller.jobs import Entry, JobStore
 from rljob_operator.controller.observe import Observer, recheck
+from rljob_operator.controller.own_statuses import OwnStatuses, changed_fields, same
 from rljob_operator.controller.project import JobRef
 from rljob_operator.kube.client import ApiClient
 from rljob_operator.kube.errors import Conflict, Forbidden, Invalid, NotFound
@@ -64,6 +67,8 @@ class Reconciler:
         self._today = today
         self._random = random
         self._creations = CreationHistory()
+        self._statuses = OwnStatuses()
+        self._conflicts = Conflicts()
 
     async def reconcile(self, ref: JobRef) -> float | None:
         """Bring the job one step on; seconds until it is to be looked at again. Raises `ApiError`."""
@@ -71,6 +76,8 @@ class Reconciler:
         if entry is None:
             self._observer.forget(ref)
             self._creations.forget(ref)
+            self._statuses.forget(ref)
+            self._conflicts.passed(ref)
             return None
         # The API server would refuse a status with fields that it does not know, time and again.
         if self._definition.trouble is not None:
@@ -79,15 +86,24 @@ class Reconciler:
                 self._post(ref, entry.job, (outdated,))
             return None
         now = self._today()
-        observed = self._creations.known(ref, await self._observer.observe(ref, entry, now), now)
+        if held := self._conflicts.wait(ref, now):
+            return held
+        if self._conflicts.of(ref):
+            await self._look_again(ref, entry)
+            if (entry := self._jobs.get(ref)) is None:
+                return _STALE_SECONDS
+        known = replace(entry, job=self._statuses.job(ref, entry.job))
+        observed = self._creations.known(ref, await self._observer.observe(ref, known, now), now)
+        observed = self._statuses.known(ref, observed, now)
         plan = decide(observed, now)
         if plan is None:
             return None
         try:
-            entry = await self._write_status(ref, entry, plan)
+            entry, repair = await self._write_status(ref, entry, observed.job.status, plan, now)
             self._post(ref, entry.job, plan.events)
             self._observer.told(ref, observed)
             # After the status write: an operator that dies in between finds on record what was to be done.
+            entry = replace(entry, job=replace(entry.job, status=plan.status))
             await self._actor.carry_out(ref, entry, plan.actions)
         except NotFound as error:
             log.info("%s/%s: %s", *ref, error)
@@ -103,11 +119,14 @@ class Reconciler:
             if self._creations.failed(ref, entry.job, error, now):
                 log.warning("%s/%s: %s", *ref, error)
             return _STALE_SECONDS
-        except (Conflict, Stale) as error:
+        except Conflict as error:
+            log.debug("%s/%s: read again: %s", *ref, error)
+            return self._conflicts.met(ref, now)
+        except Stale as error:
             log.debug("%s/%s: looked at again: %s", *ref, error)
             return _STALE_SECONDS
         self._creations.done(ref, entry.job, plan.actions, now)
-        waits = [plan.requeue_after, recheck(observed, now), self._resync()]
+        waits = [plan.requeue_after, recheck(observed, now), repair, self._resync()]
         return min(wait for wait in waits if wait is not None)
 
     async def _look_again(self, ref: JobRef, entry: Entry) -> None:
@@ -122,10 +141,19 @@ class Reconciler:
         # Spread: jobs that were all seen at the start must not be looked at together for ever.
         return _RESYNC_SECONDS * (0.75 + 0.5 * self._random.random())
 
-    async def _write_status(self, ref: JobRef, entry: Entry, plan: Plan) -> Entry:
-        before = entry.job.status
-        if plan.status == before:
-            return entry
+    async def _write_status(
+        self, ref: JobRef, entry: Entry, before: Status, plan: Plan, now: datetime
+    ) -> tuple[Entry, float | None]:
+        """Write the plan's status where the job has another; `before`: what it was made from. The job then,
+        and the seconds until what others wrote is put right; None: it is."""
+        if same(plan.status, entry.job.status):
+            self._statuses.wrote(ref, entry.job, plan.status)
+            return entry, None
+        if same(plan.status, before):
+            if left := self._statuses.repair(ref, now):
+                return entry, left
+            changed = ", ".join(changed_fields(before, entry.job.status))
+            log.warning("%s/%s: put right what somebody else wrote into its status: %s", *ref, changed)
         metadata = {"namespace": ref[0], "name": ref[1]}
         # Fails where the spec or the runtime's answers changed since: the plan would rest on old ones.
         precondition = {"uid": entry.job.uid, "resourceVersion": entry.version}
@@ -142,8 +170,10 @@ class Reconciler:
             raise
         # Without waiting for the watch: the next decision must not rest on the status before.
         self._jobs.seen(answer)
+        self._statuses.wrote(ref, entry.job, plan.status)
+        self._conflicts.passed(ref)
         self._count(before, plan.status)
-        return self._jobs.get(ref) or entry
+        return self._jobs.get(ref) or entry, None
 
     def _post(self, ref: JobRef, job: Job, events: tuple[Event, ...]) -> None:
         about = ObjectReference(f"{GROUP}/{VERSION}", KIND, *ref, job.uid)

@@ -1,8 +1,8 @@
 """The one decision: what is to be done about an RLJob, given what is seen of it and the time.
 
 Guarantees: pure; the same input gives the same plan, and a plan that was carried out leaves nothing to do
-until something changes or `requeue_after` is over. An RLJob of another controller is left alone, its status
-too.
+until something changes or `requeue_after` is over. No status makes it fail. An RLJob of another controller is
+left alone, its status too.
 """
 
 from dataclasses import replace
@@ -10,6 +10,7 @@ from datetime import datetime
 
 from rljob_operator.plan import finish, lifecycle
 from rljob_operator.plan.attempt import own_clusters
+from rljob_operator.plan.believed import readable
 from rljob_operator.plan.conditions import Row, finished, phase, put
 from rljob_operator.plan.job_events import events
 from rljob_operator.plan.observed import Job, Observed
@@ -30,8 +31,11 @@ def decide(observed: Observed, now: datetime) -> Plan | None:
         return None
     if job.deleting:
         return Plan(job.status)  # owner references take everything along
+    written = job.status.training
+    observed = replace(observed, job=replace(job, status=readable(observed, now)))
     step = _step(observed, now)
-    status = step.status.model_copy(update={"phase": phase(step.status)})
+    # The runtime's part is not the operator's to write, whatever it goes by.
+    status = step.status.model_copy(update={"phase": phase(step.status), "training": written})
     waits = [(wake - now).total_seconds() for wake in step.wakes if wake is not None and wake > now]
     return Plan(
         status=status,

@@ -127,6 +127,18 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class Record:
+    """What the operator noted on a RayCluster when it made it: the job's own token cannot write there."""
+
+    failures: int
+    """`status.failures` when the attempt began."""
+    restarts: int
+    """`status.restarts` when the attempt began."""
+    start_time: str | None
+    """`status.startTime` when the attempt began, RFC 3339; None for one that had yet to be admitted."""
+
+
+@dataclass(frozen=True, slots=True)
 class Cluster:
     """A RayCluster that carries the label `rljob.dev/job` of this job."""
 
@@ -150,6 +162,8 @@ class Cluster:
     provisioned: datetime | None = None
     """Since when KubeRay says that all pods have been ready once (condition RayClusterProvisioned); None: it
     has not said so. It makes no new head pod from then on."""
+    record: Record | None = None
+    """None: an operator that notes nothing has made it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,16 +3,20 @@
 Guarantees: every object and pod of a job is found by `rljob.dev/job`; no key here is one that KubeRay sets.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from rljob_api import GROUP, KIND, VERSION
-from rljob_operator.plan.observed import Queue, Role
+from rljob_operator.plan.observed import Queue, Record, Role
 from rljob_operator.render.names import JobKey
 
 JOB = f"{GROUP}/job"
 ATTEMPT = f"{GROUP}/attempt"
 POOL = f"{GROUP}/pool"
+FAILURES = f"{GROUP}/failures"
+RESTARTS = f"{GROUP}/restarts"
+START_TIME = f"{GROUP}/start-time"
 QUEUE = "kueue.x-k8s.io/queue-name"
 PRIORITY_CLASS = "kueue.x-k8s.io/priority-class"
 
@@ -25,6 +29,21 @@ def object_labels(key: JobKey) -> dict[str, str]:
 def cluster_labels(key: JobKey, attempt: int) -> dict[str, str]:
     """Labels of an attempt's RayCluster."""
     return {**object_labels(key), ATTEMPT: str(attempt)}
+
+
+def record_annotations(record: Record) -> dict[str, str]:
+    """What the operator notes on a RayCluster."""
+    noted = {FAILURES: str(record.failures), RESTARTS: str(record.restarts)}
+    return noted if record.start_time is None else {**noted, START_TIME: record.start_time}
+
+
+def record_of(annotations: Mapping[str, str]) -> Record | None:
+    """What was noted on a RayCluster; None where nothing was, or what is there is not the operator's."""
+    failures, restarts = annotations.get(FAILURES, ""), annotations.get(RESTARTS, "")
+    # Nine digits: more attempts than any job makes.
+    if not all(re.fullmatch("[0-9]{1,9}", number) for number in (failures, restarts)):
+        return None
+    return Record(int(failures), int(restarts), annotations.get(START_TIME))
 
 
 def queue_of(labels: Mapping[str, str]) -> Queue | None:

@@ -8,10 +8,10 @@ from typing import Any
 
 from rljob_api import Spec
 from rljob_api.pools import Pool as PoolSpec
-from rljob_operator.plan.observed import GROUPS, Pool, Queue
+from rljob_operator.plan.observed import GROUPS, Pool, Queue, Record
 from rljob_operator.render.accelerators import ray_devices
 from rljob_operator.render.kuberay import KubeRay
-from rljob_operator.render.labels import cluster_labels, owner_references, queue_labels
+from rljob_operator.render.labels import cluster_labels, owner_references, queue_labels, record_annotations
 from rljob_operator.render.names import JobKey
 from rljob_operator.render.pods import head_template, worker_template
 from rljob_operator.render.resources import ray_start
@@ -24,10 +24,16 @@ new head, which its UID tells."""
 
 
 def ray_cluster(
-    key: JobKey, spec: Spec, attempt: int, kuberay: KubeRay, queue: Queue | None = None
+    key: JobKey,
+    spec: Spec,
+    attempt: int,
+    kuberay: KubeRay,
+    queue: Queue | None = None,
+    record: Record | None = None,
 ) -> dict[str, Any]:
     """The RayCluster as it is created; later only replicas and workersToDelete of its groups change. One with
-    a `queue` is created suspended, and `suspend` is Kueue's from then on."""
+    a `queue` is created suspended, and `suspend` is Kueue's from then on. `record`: what is noted of the job
+    for whoever leads next; None: nothing."""
     pools = spec.pools
     return {
         "apiVersion": "ray.io/v1",
@@ -36,7 +42,7 @@ def ray_cluster(
             "name": key.cluster(attempt),
             "namespace": key.namespace,
             "labels": {**cluster_labels(key, attempt), **(queue_labels(queue) if queue else {})},
-            "annotations": dict(ANNOTATIONS),
+            "annotations": {**ANNOTATIONS, **(record_annotations(record) if record else {})},
             "ownerReferences": owner_references(key),
         },
         "spec": {

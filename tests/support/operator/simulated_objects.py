@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from rljob_api.job import Spec
 from rljob_api.status import Status, TrainingStatus
 from rljob_operator.plan import scaling
-from rljob_operator.plan.observed import POOLS, Cluster, Group, Job, Pod, Pool
+from rljob_operator.plan.observed import POOLS, Cluster, Group, Job, Pod, Pool, Record
 from rljob_operator.plan.plan import CreateCluster, ScaleGroup
 from rljob_operator.plan.pools import wanted
 from rljob_operator.plan.times import stamp
@@ -35,6 +35,8 @@ class SimulatedObjects:
         self.pods: dict[str, Pod] = {}
         self.serial = 0
         """Number in the UID of the newest object."""
+        self.creations: list[tuple[datetime, str]] = []
+        """When which RayCluster was made."""
 
     def write_status(self, status: Status, version: int) -> None:
         """Server-side apply of the operator's part."""
@@ -65,10 +67,11 @@ class SimulatedObjects:
         self.job = job
         self.version += 1
 
-    def create_cluster(self, action: CreateCluster) -> None:
+    def create_cluster(self, action: CreateCluster, record: Record | None = None) -> None:
         if self.job is None or self.job.spec is None or action.name in self.clusters:
             return
         self.serial += 1
+        self.creations.append((self.now, action.name))
         groups = tuple(Group(pool, wanted(self.job.spec, pool)) for pool in POOLS)
         self.clusters[action.name] = Cluster(
             action.name,
@@ -81,6 +84,7 @@ class SimulatedObjects:
             False,
             queue=self.job.queue.name if self.job.queue else None,
             suspended=self.job.queue is not None,
+            record=record,
         )
 
     def delete_cluster(self, name: str, uid: str | None = None) -> None:

@@ -5,8 +5,9 @@ reads its own writes of the job and of RayClusters, never goes back in time, and
 """
 
 from rljob_operator.controller.lost_workers import LostWorkers
+from rljob_operator.controller.own_statuses import OwnStatuses
 from rljob_operator.plan.decide import decide
-from rljob_operator.plan.observed import Cluster, Observed, Pod
+from rljob_operator.plan.observed import Cluster, Observed, Pod, Record
 from rljob_operator.plan.plan import (
     Action,
     CreateCluster,
@@ -39,6 +40,7 @@ class SimulatedOperator:
         """All memory is lost; everything is read anew."""
         self.lost_heads: tuple[Pod, ...] = ()
         self._workers = LostWorkers()
+        self._statuses = OwnStatuses()
         self._pods: tuple[Pod, ...] = tuple(self.world.pods.values())
         self._workers.see(_REF, self._pods)
         self._clusters: tuple[Cluster, ...] = tuple(self.world.clusters.values())
@@ -67,7 +69,8 @@ class SimulatedOperator:
     def observed(self) -> Observed | None:
         if self._job is None:
             return None
-        return Observed(self._job, self._clusters, self._pods, self.lost_heads, self._workers.of(_REF))
+        seen = Observed(self._job, self._clusters, self._pods, self.lost_heads, self._workers.of(_REF))
+        return self._statuses.known(_REF, seen, self.world.now)
 
     def reconcile(self, stop_after: int | None = None) -> Plan | None:
         """Decide and carry out; `stop_after` ends it (a crash, an error) after so many parts of the plan: the
@@ -80,12 +83,14 @@ class SimulatedOperator:
         if stop_after == 0:
             return plan
         # The status first: what it promises, such as which pods go, must be known before it is done.
-        if plan.status != observed.job.status:
+        assert self._job is not None
+        if plan.status != self._job.status:
             try:
                 self.world.write_status(plan.status, self._version)
             except Conflict:
                 return plan
             self.see_job()
+        self._statuses.wrote(_REF, observed.job, plan.status)
         self.events += plan.events
         # Only now: losses are told in the status, and forgotten once it is written.
         self._workers.told(_REF, observed.lost_workers)
@@ -101,7 +106,9 @@ class SimulatedOperator:
             case EnsureAccess():
                 return True
             case CreateCluster():
-                self.world.create_cluster(action)
+                status = plan.status
+                noted = Record(status.failures, status.restarts, status.start_time)
+                self.world.create_cluster(action, noted)
             case DeleteCluster(name, uid):
                 self.world.delete_cluster(name, uid)
             case DeleteJob():

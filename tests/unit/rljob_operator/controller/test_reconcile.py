@@ -12,7 +12,7 @@ from rljob_operator.controller.items import RayClusterItem
 from rljob_operator.controller.jobs import JobStore
 from rljob_operator.controller.mutation_cache import MutationCache, seen_cluster
 from rljob_operator.controller.reconcile import Reconciler
-from rljob_operator.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound, Refusal
+from rljob_operator.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound, Refusal
 from rljob_operator.metrics import OperatorMetrics
 from rljob_operator.plan.conditions import condition
 from rljob_operator.plan.observed import Observed
@@ -31,6 +31,8 @@ class Site:
 
     def __init__(self, generation=1):
         self.objects, self.refused, self.writes, self.events, self.pods = {}, {}, [], [], ()
+        self.stale = None
+        """The resourceVersion that the job has at the API server; None: that of the newest view."""
         self.reads = 0
         self.seconds = 0.0
         self.item = job({"image": "i", "/metadata.name": "math", "/metadata.namespace": "default"})
@@ -98,6 +100,12 @@ class Site:
     # The API server
 
     async def apply_status(self, document):
+        if self.stale is not None and document["metadata"]["resourceVersion"] != self.stale:
+            self.writes.append(("refused",))
+            raise Conflict("apply", "the object has been modified", Refusal(409, "Conflict"))
+        if self.stale is not None:
+            self.version = int(self.stale)
+            self.stale = None
         self.writes.append(("status",))
         return self._seen({"status": document["status"]})
 
@@ -257,3 +265,57 @@ class TestRestored:
 def _seen(site):
     """The RayCluster as an informer shows it, which has none here."""
     return seen_cluster(msgspec.convert(site.objects[CLUSTER], RayClusterItem))
+
+
+class TestHostileStatus:
+    """Somebody else writes into the status, as the job's own token may."""
+
+    async def test_nothing_is_made_or_deleted_for_it(self):
+        site = await _made()
+        assert site.objects[CLUSTER]["metadata"]["annotations"]["rljob.dev/failures"] == "0"
+        for turn in range(100):
+            status = {**site.item["status"], "attempt": turn, "clusterName": f"x-{turn}", "failures": 0}
+            site._seen({"status": {**status, "suspendTime": "9999", "training": {"step": "x"}}})
+            await site.at(1 + turn * 0.3)
+            assert set(site.writes) <= {("status",)}
+        site._seen({"status": {**site.item["status"], "attempt": 7}})
+        await site.at(70)
+        assert site.jobs.get(REF).job.status.cluster_name == "math-1"
+
+    async def test_it_is_put_right_now_and_then(self):
+        site = await _made()
+        writes = 0
+        for turn in range(120):
+            site._seen({"status": {**site.item["status"], "failures": turn + 1}})
+            await site.at(1 + turn * 0.5)
+            writes += site.writes.count(("status",))
+        assert 2 <= writes <= 4
+
+
+async def _made():
+    """A job whose RayCluster is there."""
+    site = Site()
+    await site.at(0)
+    site.written.created(REF, _seen(site), 1e9)
+    return site
+
+
+class TestConflict:
+    async def test_a_job_whose_view_is_old_is_read_again(self):
+        """The watch does not bring what was written: without a read every try would be refused."""
+        site = Site()
+        site.objects["RLJob", "math"] = {**site.item, "metadata": {**site.item["metadata"]}}
+        site.objects["RLJob", "math"]["metadata"]["resourceVersion"] = "9"
+        site.stale = "9"
+        await site.at(0)
+        assert site.writes.count(("refused",)) == 1 and CLUSTER in site.objects
+
+    async def test_one_that_is_always_refused_is_tried_ever_more_rarely(self):
+        site = Site()
+        site.objects["RLJob", "math"], site.stale = site.item, "99999"
+        refused = 0
+        for turn in range(600):
+            site.seconds, site.writes = turn * 0.1, []
+            await site.reconciler.reconcile(REF)
+            refused += site.writes.count(("refused",))
+        assert 5 < refused <= 15
