@@ -96,16 +96,15 @@ def _ended(observed: Observed, spec: Spec, status: Status, end: Ending, now: dat
     # A job that is to be suspended needs no other attempt: it is suspended as soon as its pods are gone.
     if spec.suspend:
         return _between(observed, spec, suspension.released(status, "Suspending", generation, now), now)
-    return _between(observed, spec, _awaiting_restart(status, end, generation, now), now)
+    return _between(observed, spec, _awaiting_restart(observed, status, end, now), now)
 
 
-def _awaiting_restart(status: Status, end: Ending, generation: int, now: datetime) -> Status:
+def _awaiting_restart(observed: Observed, status: Status, end: Ending, now: datetime) -> Status:
     if end.kind is Kind.FAILED:
         delay = failure.failure_backoff(status.failures)
     else:
         # A cluster that takes each attempt soon after its start is left alone for longer and longer.
-        begun = moment(status.attempt_time) if status.attempt_time is not None else now
-        delay = failure.disruption_backoff((now - begun).total_seconds(), status.restarts)
+        delay = failure.disruption_backoff(_lasted(observed, status, now), status.restarts)
     over = status.model_copy(
         update={
             "cluster_name": None,
@@ -115,7 +114,18 @@ def _awaiting_restart(status: Status, end: Ending, generation: int, now: datetim
             "attempt_time": stamp(now + timedelta(seconds=delay)),
         }
     )
-    return put(over, (Row("Running", "False", end.reason, end.message),), generation, now)
+    row = Row("Running", "False", end.reason, end.message)
+    return put(over, (row,), observed.job.generation, now)
+
+
+def _lasted(observed: Observed, status: Status, now: datetime) -> float:
+    """For how many seconds the attempt that is over has had a RayCluster."""
+    begun = moment(status.attempt_time) if status.attempt_time is not None else now
+    attempt = attempt_of(observed)
+    # The one time that nobody but the API server writes.
+    if attempt is not None and attempt.cluster is not None:
+        begun = max(begun, attempt.cluster.created)
+    return (now - begun).total_seconds()
 
 
 def _too_long(observed: Observed, spec: Spec, status: Status, now: datetime) -> Status | None:
