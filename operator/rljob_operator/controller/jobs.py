@@ -107,6 +107,8 @@ def parse(item: Object, known: Job | None, images: RuntimeImages) -> Job:
     spec is used again where it is the same."""
     metadata, raw = item["metadata"], item.get("spec") or {}
     generation = int(metadata.get("generation", 0))
+    # The generation grows with each change of the spec, and with none of the status: most versions of a job
+    # differ in their status alone, and need not be validated anew.
     if known is not None and known.uid == metadata["uid"] and known.generation == generation:
         spec, invalid = known.spec, known.invalid
     else:

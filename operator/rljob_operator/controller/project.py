@@ -98,6 +98,7 @@ def pod(item: PodItem) -> Pod:
         created=_time(metadata.creation_timestamp),
         phase=status.phase if status.phase in _PHASES else "Unknown",  # type: ignore[arg-type]
         ready=ready is not None and ready.status == "True",
+        # When it is to be gone: the time of the request and the grace period.
         deleting=_time(metadata.deletion_timestamp) if metadata.deletion_timestamp else None,
         deletion_grace=metadata.deletion_grace_period_seconds or 0,
         node=item.spec.node_name,

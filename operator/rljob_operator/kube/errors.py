@@ -11,6 +11,7 @@ import msgspec
 from rljob_operator.kube.objects import Status
 
 _LONGEST_BODY = 300
+"""Bytes that are told of an answer which is not the API server's, such as a proxy's page."""
 _BAD_APPLY = "failed to create typed patch object"
 """The API server answers 500 to a server-side apply with a field or type that is not in the schema."""
 _BAD_WEBHOOK = "failed calling webhook"

@@ -52,6 +52,7 @@ def count(observed: Observed, spec: Spec) -> Status:
         update={
             "observed_generation": job.generation,
             "pools": counts,
+            # What `kubectl scale` and autoscalers read, through the scale subresource.
             "fast_rollout_replicas": counts[POOLS.index("fastRollout")].current,
             "fast_rollout_selector": f"rljob.dev/job={job.name},rljob.dev/pool=fastRollout",
         }

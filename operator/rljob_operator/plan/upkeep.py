@@ -12,7 +12,8 @@ from rljob_operator.plan.observed import Observed
 from rljob_operator.plan.plan import Action, CreateCluster, EnsureAccess, RestoreAccess
 
 CREATE_AGAIN_SECONDS = 10.0
-"""Until a RayCluster that was asked for and is not seen is asked for once more."""
+"""Until a RayCluster that was asked for and is not seen is asked for once more: the answer may have been
+lost, and one that is there by now is left as it is."""
 
 
 def missing(

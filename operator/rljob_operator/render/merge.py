@@ -23,6 +23,7 @@ from typing import Any
 Template = dict[str, Any]
 """A part of a PodTemplateSpec, as in JSON."""
 
+# Items are matched by the keys by which Kubernetes itself matches them.
 _MERGED_BY = {"containers": "name", "initContainers": "name"}
 _REPLACED_BY: dict[str, tuple[str, ...]] = {
     "env": ("name",),

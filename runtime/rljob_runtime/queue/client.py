@@ -100,6 +100,7 @@ class AsyncQueueClient:
         for `patience_seconds` (it may be restarting) fails the calls that wait for it."""
         self._endpoint = endpoint
         self._keys = keys
+        # Unlike that of any client before: one that begins anew numbers its requests from 1 again.
         self._id = f"{name}#{uuid.uuid4().hex[:12]}"
         self._patience = patience_seconds
         self._beat_seconds = min(_LONGEST_BEAT, endpoint.lease_seconds / _BEATS_PER_LEASE)

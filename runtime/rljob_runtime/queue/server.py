@@ -224,6 +224,7 @@ class QueueServer:
         except msgspec.DecodeError as error:
             self._refuse(session.identity, 0, "malformed", f"unreadable message: {error}")
             return
+        # Before it is carried out: an answer that is there at once takes it out again.
         session.pending.add(request.number)
         largest = max(map(len, groups), default=0)
         if largest > self._max_group_bytes:
