@@ -209,8 +209,10 @@ def fit_trainer(folder: Path, found: Recorded) -> TrainerFit | None:
     steps = sorted(step for step in found.training if tokens.get(step))
     if len(steps) < _FEWEST_STEPS:
         return None
-    # The first step compiles and allocates.
-    steps = steps[1:] if len(steps) > _FEWEST_STEPS else steps
+    # Ranks compile and allocate in their first step, also in the first one after an interruption.
+    firsts = {steps[0], *(start.step for start in read_starts(folder))}
+    later = [step for step in steps if step not in firsts]
+    steps = later if len(later) >= _FEWEST_STEPS else steps
     seconds = np.array([max(found.training[step].values()) for step in steps])
     # A trainer may be resized on the way: each step's tokens are shared by the ranks that it had.
     ranks = [len(found.training[step]) for step in steps]

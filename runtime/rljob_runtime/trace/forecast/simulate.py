@@ -132,7 +132,8 @@ def _heading(site: Site, options: Options) -> str:
     return (
         f"{sizes.trainer} trainer, {sizes.fast} fast and {sizes.heavy} heavy "
         f"workers; {training.groups_per_step} prompts of {training.rollout.samples_per_prompt} responses a "
-        f"step, bound {training.async_.max_staleness:g}; {site.steps} steps, {options.seeds} seeds"
+        f"step, bound {training.async_.max_staleness:g}; {site.steps} step{'s' * (site.steps > 1)}, "
+        f"{options.seeds} seed{'s' * (options.seeds > 1)}"
     )
 
 

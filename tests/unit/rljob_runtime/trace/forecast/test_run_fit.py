@@ -94,6 +94,8 @@ def test_steps_that_were_trained_again_cost_what_the_last_time_took(run: Path) -
         log = EventLog(run / EVENTS_FOLDER, 20 + rank, f"trainer-{rank}", "trainer")
         for step in (3, 4):
             log.add("forward", step, -200.0, 50.0)
+        # The first step of the new ranks also compiles.
+        log.add("forward", 3, 0.0, 20.0)
         log.flush()
     append_start(run, Start(-300.0, 0, "new"))
     append_start(run, Start(-100.0, 3, "trainer lost", "rank 1 died", -140.0, 2))
