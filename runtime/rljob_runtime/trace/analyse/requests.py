@@ -35,6 +35,8 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
     was not recorded."""
     for_long: bool = False
     """Whether the engine was one for long responses."""
+    had: int | None = None
+    """Tokens that the response had when it came; None where that was not recorded."""
 
     @property
     def end(self) -> float:
@@ -145,15 +147,19 @@ class RequestBook:
             # Its group was given up; where it is generated again, that is another request.
             return None
         left, for_long = str(extra.get("left", "")), bool(extra.get("for_long", False))
+        # `length` counts the whole response, `tokens` one attempt.
+        length = int(extra.get("length", 0))
+        had = length - tokens if "length" in extra else None
         attempts.append(
-            Attempt(event.worker, event.start, event.duration, tokens, finish, event.pool, left, for_long)
-        )
+            Attempt(
+                event.worker, event.start, event.duration, tokens, finish, event.pool, left, for_long, had
+            )
+        )  # fmt: skip
         self.of_attempt[len(attempts)].add(event.duration)
         if finish == "abort":
             self._open[name] = attempts
             return None
-        # `length` counts the whole response, `tokens` one attempt.
-        length = int(extra.get("length", 0)) or sum(attempt.tokens for attempt in attempts)
+        length = length or sum(attempt.tokens for attempt in attempts)
         return Request(int(extra.get("uid", -1)), name, step, attempts, length)
 
     def _ended(self, step: int, requests: Sequence[Request]) -> None:

@@ -46,7 +46,7 @@ class Moves:
     """Responses that left an engine for one reason, from engines of one kind to those of another."""
 
     tokens: Sketch = field(default_factory=Sketch)
-    """What they had, in tokens."""
+    """What they took along, in tokens."""
     pauses: Sketch = field(default_factory=Sketch)
     """Until they went on, in seconds."""
 
@@ -125,7 +125,8 @@ class SchedulingBook:
             key = before.left, source, target
             if key not in self.moves:
                 self.moves[key] = Moves()
-            self.moves[key].tokens.add(has)
+            # Not always all that it had generated: one that begins anew leaves its tokens behind.
+            self.moves[key].tokens.add(has if after.had is None else after.had)
             self.moves[key].pauses.add(max(0.0, after.start - before.end))
             counts = self.moves_by_step[before.left]
             counts[step] = counts.get(step, 0) + 1

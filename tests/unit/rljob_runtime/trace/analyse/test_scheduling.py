@@ -67,6 +67,15 @@ def test_each_move_has_its_own_reason_and_the_tokens_of_all_stays_before() -> No
     assert (fast.moved_in, fast.moved_out, heavy.moved_in, heavy.moved_out) == (1, 1, 1, 1)
 
 
+def test_a_response_that_begins_anew_carries_nothing() -> None:
+    """Its tokens were dropped when it left, as routing by probes does it."""
+    left, went_on = stay("0.0#1", 0.0, 2.0, "fast-0", 20, "tripped"), stay("0.0#2", 2.0, 9.0, "heavy-0", 50)
+    left.extra["length"], went_on.extra["length"] = 20, 50
+    book = booked([left, went_on])
+    assert book.moves["tripped", FAST, HEAVY].tokens.mean == 0
+    assert book.shares[HEAVY].lengths.largest == 50
+
+
 def test_what_goes_on_on_the_same_engine_did_not_move() -> None:
     book = booked([stay("0.0#1", 0.0, 2.0, "fast-0", 20, "update"), stay("0.0#2", 2.0, 3.0, "fast-0", 1)])
     assert book.moved == 0 and not book.moves and book.shares[FAST].tokens == 21
