@@ -149,19 +149,19 @@ def analyse(
 ) -> Analysis:
     """Analyse events, given step by step in order; `detailed` is a step that is kept in detail as well."""
     anomalies = find_anomalies(windows)
-    book, scheduling = RequestBook(), SchedulingBook()
+    went_back = [start.time for start in starts if start.goes_back]
+    book, scheduling = RequestBook(went_back), SchedulingBook()
     chosen = choose_steps(windows, anomalies, DETAILED_STEPS)
     details = DetailBook(windows, chosen if detailed is None else [*chosen, detailed])
     workers = {(who.pool, who.worker): WorkerUse(who.worker, who.pool, who.host) for who in known}
     uses: dict[tuple[str, str], EventUse] = {}
     thrown_away = 0
-    # A run that never goes back, the usual one, is spared a look at each of its events.
-    goes_back = any(start.goes_back for start in starts)
     for step, unordered in steps:
         # By their ends: attempts of a response are to come in their order, and covers are built fastest so.
         everything = sorted(unordered, key=lambda event: event.start + event.duration)
         events = everything
-        if goes_back:
+        # A run that never goes back, the usual one, is spared a look at each of its events.
+        if went_back:
             events = [event for event in everything if not superseded(starts, event.step, event.end)]
         thrown_away += len(everything) - len(events)
         by_worker: dict[tuple[str, str], list[Event]] = {}

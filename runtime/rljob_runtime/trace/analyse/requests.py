@@ -95,7 +95,10 @@ class StepRequests:
 class RequestBook:
     """Takes all events, in order of steps, and keeps what the report asks of requests."""
 
-    def __init__(self) -> None:
+    def __init__(self, went_back: Sequence[float] = ()) -> None:
+        """`went_back`: when training began again from a checkpoint, in seconds since the epoch; no response
+        that was under way goes on beyond that."""
+        self._went_back = went_back
         self.seconds = Sketch()
         self.lengths = Sketch()
         self.finishes: Counter[str] = Counter()
@@ -143,6 +146,9 @@ class RequestBook:
         name = response_of(identity) or f"{event.worker}@{event.start:.3f}"
         tokens, finish = int(extra.get("tokens", 0)), str(extra.get("finish", "stop"))
         attempts = self._open.pop(name, None) or []
+        # A driver that was killed has recorded no end of what was under way: this is another request.
+        if attempts and any(attempts[-1].end < time <= event.end for time in self._went_back):
+            attempts = []
         if finish == "cancelled":
             # Its group was given up; where it is generated again, that is another request.
             return None

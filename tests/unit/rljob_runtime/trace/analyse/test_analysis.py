@@ -4,10 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from rljob_runtime.trace.analyse.analysis import analyse_run
+from rljob_runtime.trace.analyse.analysis import analyse, analyse_run
 from rljob_runtime.trace.record.event_log import EventLog
+from rljob_runtime.trace.record.metrics_log import Metrics
+from rljob_runtime.trace.record.start_log import Start
 from rljob_runtime.trace.report.evidence import evidence_of
 from rljob_runtime.trace.report.section_time import trainer_layers
+from tests.support.runtime.events import generated, windows
 from tests.support.runtime.synthetic_run import Job, write_run
 from tests.support.simulated.simulated_job import Scenario, SimulatedJob
 
@@ -73,6 +76,15 @@ def test_work_that_a_restart_threw_away_is_not_counted_twice(tmp_path: Path) -> 
     assert heavy.by_step[6]["work"] > 0.5, "what was generated for step 7 during step 6 was thrown away"
     assert len(analysis.event_uses["trainer", "optimizer"].by_step) == 20
     assert analysis.event_uses["trainer", "optimizer"].seconds.count == 40
+
+
+def test_a_response_that_a_kill_ended_is_another_one_when_it_is_generated_again() -> None:
+    """It had moved in a step that counts; the run was resumed an hour later, after that step."""
+    starts = [Start(0.0, 0, "new"), Start(3600.0, 1, "resumed", stopped=20.0)]
+    moved = generated("7.0#1", 1.0, 5.0, "abort", "fast-0")
+    again = [generated("7.0#2", 3601.0, 3604.0, "abort", "fast-0"), generated("7.0#3", 3604.0, 3610.0)]
+    found = analyse(Metrics(), starts, windows(10.0, 10.0), [], [(0, [moved]), (1, again)]).requests
+    assert found.seconds.count == 1 and found.seconds.largest == pytest.approx(9.0)
 
 
 def test_truncated_files_cost_their_last_line_only(tmp_path: Path) -> None:
