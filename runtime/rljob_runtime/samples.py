@@ -73,11 +73,6 @@ class Sample(msgspec.Struct, frozen=True):
     seconds: float = 0.0
     """From submission to the last token."""
 
-    @property
-    def first_version(self) -> int | None:
-        """Version of the first token; None for an empty response."""
-        return self.spans[0].version if self.spans else None
-
 
 class Group(msgspec.Struct, frozen=True):
     """All responses to one prompt: the unit that is queued, leased, trained and acknowledged."""

@@ -4,7 +4,7 @@ JSON is decoded straight into them: fields that a struct does not name are skipp
 is what keeps a page of 500 pods small.
 """
 
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -85,8 +85,3 @@ class WatchEvent(msgspec.Struct, gc=False):
 
     type: str
     object: msgspec.Raw
-
-
-def to_json(value: Any) -> bytes:
-    """JSON of plain values or structs."""
-    return msgspec.json.encode(value)

@@ -109,11 +109,6 @@ class WorkQueue(Generic[KeyT]):
             self._begin_soon()
         self._measure()
 
-    @property
-    def depth(self) -> int:
-        """Keys that wait for their turn."""
-        return len(self._ready)
-
     def _add_later(self, key: KeyT, delay: float) -> None:
         loop = asyncio.get_running_loop()
         timer = self._delayed.get(key)

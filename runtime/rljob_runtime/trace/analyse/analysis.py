@@ -50,11 +50,6 @@ class EventUse:
         self.seconds.extend(durations)
         self.by_step[step] = (len(durations), sum(durations))
 
-    def mean_at(self, step: int) -> float:
-        """Mean seconds of the step's events; 0 without any."""
-        count, total = self.by_step.get(step, (0, 0.0))
-        return total / count if count else 0.0
-
     def total_at(self, step: int) -> float:
         """Total seconds of the step's events."""
         return self.by_step.get(step, (0, 0.0))[1]

@@ -169,7 +169,7 @@ def test_keys_added_before_the_start_wait_for_it():
     async def scenario():
         site.queue.add("a")
         await asyncio.sleep(5.0)
-        assert site.queue.depth == 1
+        assert site.metrics.registry.get_sample_value("rljob_queue_depth") == 1
         site.queue.start()
         await asyncio.sleep(2.0)
 
