@@ -8,13 +8,16 @@ import msgspec
 import pytest
 import ray
 from safetensors.torch import load_file
+from torch.distributed import HashStore
 
 from rljob_api import RLJob
 from rljob_runtime.engines.protocol import WeightRef
 from rljob_runtime.net.auth import ClientKeys, Endpoint
 from rljob_runtime.queue.blocking_client import QueueClient
 from rljob_runtime.samples import encode
+from rljob_runtime.site import process_log
 from rljob_runtime.trace.analyse.event_files import Tally, read_steps
+from rljob_runtime.trainer.outline import GroupsMissing
 from rljob_runtime.trainer.rank_actor import TrainerActor, TrainerSpec
 from rljob_runtime.trainer.step_metrics import StepMetrics
 from tests.support.runtime.trainer_ranks import groups, model_folder, trainer_job, with_ranks, worker
@@ -28,19 +31,28 @@ pytestmark = pytest.mark.timeout(600)
 def start_ranks(
     job: RLJob, count: int, folder: Path, queue: tuple[Endpoint, ClientKeys], root: Path, total: int = 10
 ) -> list[Any]:
-    described = job.model_dump_json(by_alias=True, exclude_none=True)
-    specs = [
-        TrainerSpec(
-            described, str(folder), None, str(root / "checkpoints"), str(root / "weights"), None,
-            str(root / "events"), 1 + rank, rank, count, total, 2, *queue,
-        )
-        for rank in range(count)
-    ]  # fmt: skip
+    specs = [spec_of(job, rank, count, folder, queue, root, total) for rank in range(count)]
     remote = ray.remote(num_cpus=0)(TrainerActor)
-    ranks = [remote.remote(msgspec.msgpack.encode(spec)) for spec in specs]
+    ranks = [remote.remote(spec) for spec in specs]
     address = ray.get(ranks[0].address.remote(), timeout=_SECONDS)
     on_all(ranks, "setup", address)
     return ranks
+
+
+def spec_of(
+    job: RLJob,
+    rank: int,
+    count: int,
+    folder: Path,
+    queue: tuple[Endpoint, ClientKeys],
+    root: Path,
+    total: int = 10,
+) -> bytes:
+    spec = TrainerSpec(
+        job.model_dump_json(by_alias=True, exclude_none=True), str(folder), None, str(root / "checkpoints"),
+        str(root / "weights"), None, str(root / "events"), 1 + rank, rank, count, total, 2, *queue,
+    )  # fmt: skip
+    return msgspec.msgpack.encode(spec)
 
 
 def on_all(ranks: list[Any], method: str, *arguments: Any) -> list[Any]:
@@ -110,3 +122,22 @@ def test_a_dead_rank_does_not_hang_the_others(
             ray.get(step, timeout=_SECONDS)
         assert client.stats().done == 0
         ray.kill(ranks[0])
+
+
+def test_a_group_that_cannot_be_read_is_one_that_did_not_come(
+    queue: tuple[Endpoint, ClientKeys], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that rank 0 tells the others, which wait for what it has to share out."""
+    monkeypatch.setattr(process_log, "begin", lambda: None)
+    job = trainer_job()
+    actor = TrainerActor(spec_of(job, 0, 1, model_folder(job, tmp_path / "model"), queue, tmp_path))
+    actor._store = HashStore()
+    try:
+        actor.setup("")
+        with QueueClient(*queue, "producer") as client:
+            client.put([(0, 4, b"no group")], 10)
+            with pytest.raises(GroupsMissing, match="groups did not come: Expected `object`"):
+                actor.step(0, 0, [0])
+            assert client.stats().done == 0
+    finally:
+        actor.close()

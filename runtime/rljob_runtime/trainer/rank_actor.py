@@ -151,13 +151,13 @@ class TrainerActor:
         self._idle_ends(step)
         self._step = step
         groups: list[Group] | None = None
-        failure: QueueError | None = None
+        failure: QueueError | msgspec.DecodeError | None = None
         if self._queue is not None:
             with self._events.span("get", step, groups=len(uids)):
                 try:
                     frames = self._queue.get(sorted(uids), _GET_SECONDS)
                     groups = [decode_group(frame) for frame in frames]
-                except QueueError as error:
+                except (QueueError, msgspec.DecodeError) as error:
                     failure = error
         try:
             # Also without groups: the other ranks wait for what rank 0 has to tell.
