@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from rljob_api.model import ActivationCheckpointing
 from rljob_runtime.parallel.cost_model import CostModel, ModelShape
 from rljob_runtime.parallel.hdp_plan import Plan, PlannedBatch
 from rljob_runtime.parallel.pass_fit import MeasuredPass, OnlineFit
@@ -19,8 +20,9 @@ from rljob_runtime.trainer.attention_choice import Heads
 from rljob_runtime.trainer.phases import Timed
 from rljob_runtime.trainer.step_metrics import PassMetrics
 
-_BACKWARD = 2.0
-"""Seconds of a backward part by those of the forward part, where none was measured: twice the products."""
+_BACKWARD: dict[ActivationCheckpointing, float] = {"none": 2.0, "selective": 2.0, "full": 3.0}
+"""Seconds of a backward part by those of the forward part, where none was measured: twice the products, and
+those of the forward part where it is made a second time."""
 
 
 @dataclass(frozen=True)
@@ -145,12 +147,15 @@ def pass_numbers(plan: Plan) -> list[list[int]]:
     return found
 
 
-def seconds_of_passes(timed: Sequence[Timed], counts: Sequence[int], in_step: bool) -> list[list[float]]:
+def seconds_of_passes(
+    timed: Sequence[Timed], counts: Sequence[int], in_step: bool, recomputed: ActivationCheckpointing
+) -> list[list[float]]:
     """For each update the seconds of its passes, of which there are `counts`: forward and backward together.
     A forward pass of another kind has a `why` and is left out.
 
     Where ranks are not in step, they wait in the backward part of an update's last pass, for all gradients.
-    Its seconds are therefore made from its forward part, by what backward parts took elsewhere."""
+    Its seconds are therefore made from its forward part, by what backward parts took elsewhere; where there
+    are none, by the products that they have to make with activations `recomputed` so."""
     forward = [each.seconds for each in timed if each.event == "forward" and "why" not in each.extra]
     backward = [each.seconds for each in timed if each.event == "backward"]
     if not len(forward) == len(backward) == sum(counts):
@@ -161,7 +166,7 @@ def seconds_of_passes(timed: Sequence[Timed], counts: Sequence[int], in_step: bo
         last = {end - 1 for end, count in zip(accumulate(counts), counts, strict=True) if count}
         others = [number for number in range(len(forward)) if number not in last]
         spent = sum(forward[number] for number in others)
-        ratio = sum(backward[number] for number in others) / spent if spent > 0 else _BACKWARD
+        ratio = sum(backward[number] for number in others) / spent if spent > 0 else _BACKWARD[recomputed]
         backward = [forward[n] * ratio if n in last else seconds for n, seconds in enumerate(backward)]
     passes = iter([a + b for a, b in zip(forward, backward, strict=True)])
     return [[next(passes) for _ in range(count)] for count in counts]

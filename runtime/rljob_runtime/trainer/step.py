@@ -120,7 +120,8 @@ class StepRunner:
         totals = tally.totals()
         timed = self._phases.take()
         updates = [PlannedUpdate(plan, b.lengths) for b, plan in zip(batches, plans, strict=True)]
-        own = seconds_of_passes(timed, [len(each) for each in work], in_step=self._held is None)
+        counts, recomputed = [len(each) for each in work], self._training.model.recomputed
+        own = seconds_of_passes(timed, counts, self._held is None, recomputed)
         passes = self._costs.learn(updates, measured_by_all(updates, own))
         described = describe(outlines, version, oldest) | {"passes": passes}
         metrics = _metrics(step, learning_rate, totals, described, seconds_by_event(timed))

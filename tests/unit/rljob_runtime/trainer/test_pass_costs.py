@@ -121,7 +121,7 @@ def test_passes_are_forward_and_backward_parts_of_training() -> None:
         *timed(("reference_forward", 9.0), ("forward", 1.0), ("backward", 2.0), ("forward", 3.0)),
         *timed(("backward", 4.0), ("optimizer", 9.0), ("forward", 5.0), ("backward", 6.0)),
     ]
-    assert seconds_of_passes(parts, [2, 0, 1], in_step=True) == [[3.0, 7.0], [], [11.0]]
+    assert seconds_of_passes(parts, [2, 0, 1], True, "none") == [[3.0, 7.0], [], [11.0]]
 
 
 def test_waiting_for_all_gradients_is_not_part_of_the_last_pass() -> None:
@@ -130,13 +130,15 @@ def test_waiting_for_all_gradients_is_not_part_of_the_last_pass() -> None:
         ("forward", 4.0), ("backward", 50.0),
     )  # fmt: skip
     # Elsewhere a backward part takes three times the forward one.
-    assert seconds_of_passes(parts, [2, 1], in_step=False) == [[4.0, 8.0], [16.0]]
-    assert seconds_of_passes(parts[:2], [1], in_step=False) == [[3.0]]
+    assert seconds_of_passes(parts, [2, 1], False, "full") == [[4.0, 8.0], [16.0]]
+    # Where there is no other: twice the forward part, and it once more where it is computed again.
+    assert seconds_of_passes(parts[:2], [1], False, "none") == [[3.0]]
+    assert seconds_of_passes(parts[:2], [1], False, "full") == [[4.0]]
 
 
 def test_a_pass_that_was_not_timed_is_an_error() -> None:
     with pytest.raises(ValueError, match="2 passes were run, and 1 forward and 1 backward timed"):
-        seconds_of_passes(timed(("forward", 1.0), ("backward", 2.0)), [2], in_step=True)
+        seconds_of_passes(timed(("forward", 1.0), ("backward", 2.0)), [2], True, "none")
 
 
 def test_of_ranks_that_share_a_pass_the_one_that_waited_least_counts(monkeypatch: pytest.MonkeyPatch) -> None:
