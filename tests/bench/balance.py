@@ -19,13 +19,14 @@ import numpy as np
 
 from rljob_runtime.parallel.cost_model import CostModel, ModelShape
 from rljob_runtime.parallel.karmarkar_karp import karmarkar_karp
-from rljob_runtime.parallel.loads import Ints, imbalance, loads_of, members_of
+from rljob_runtime.parallel.loads import Ints, loads_of, members_of
 from rljob_runtime.parallel.longest_first import balance, longest_first
-from rljob_runtime.parallel.micro_batches import Item, MicroBatch, plan_micro_batches, planned_imbalance
+from rljob_runtime.parallel.micro_batches import Item, MicroBatch, plan_micro_batches
 from rljob_runtime.parallel.mini_batches import BatchOrder, split_groups
 from rljob_runtime.simulate.workload import LengthModel
 from tests.bench.figures import Figure, record
 from tests.support.heap_karmarkar_karp import heap_karmarkar_karp
+from tests.support.imbalance import imbalance, planned_imbalance
 
 SEEDS = range(3)
 LENGTHS = LengthModel(7345, 32768, 0.8, 0.5)

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_runtime.parallel.karmarkar_karp import karmarkar_karp
-from rljob_runtime.parallel.loads import imbalance, loads_of, members_of, whole
+from rljob_runtime.parallel.loads import loads_of, members_of, whole
 from rljob_runtime.parallel.longest_first import NoRoom, Room, balance, longest_first, refine
 from tests.support.heap_karmarkar_karp import heap_karmarkar_karp
+from tests.support.imbalance import imbalance
 
 all_costs = st.one_of(
     st.lists(st.integers(0, 20), max_size=40),

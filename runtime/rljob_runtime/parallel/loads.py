@@ -1,4 +1,4 @@
-"""What bins carry: costs that sum exactly, loads, and how uneven they are. Pure numpy.
+"""What bins carry: costs that sum exactly, and loads. Pure numpy.
 
 A *bin* is whatever items are dealt to: a rank, a micro-batch, an update. Which bin has which item is an array
 `bin_of` of shape (items,), int64.
@@ -52,14 +52,6 @@ def whole(costs: ArrayLike) -> Ints:
 def loads_of(bin_of: Ints, costs: Ints, bins: int) -> Ints:
     """The sum of each bin's costs, shape (bins,). Costs are those of `whole`."""
     return np.bincount(bin_of, weights=costs, minlength=bins).astype(np.int64)
-
-
-def imbalance(loads: ArrayLike) -> float:
-    """The largest load by the mean one: how much longer all wait for the slowest than with even loads; 1
-    where there is no load."""
-    values = np.asarray(loads, dtype=np.float64)
-    mean = float(values.mean()) if values.size else 0.0
-    return float(values.max()) / mean if mean > 0 else 1.0
 
 
 def members_of(bin_of: Ints, bins: int) -> list[tuple[int, ...]]:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rljob_runtime.parallel.first_fit import first_fit
-from rljob_runtime.parallel.loads import Ints, imbalance, loads_of, members_of, whole
+from rljob_runtime.parallel.loads import Ints, loads_of, members_of, whole
 from rljob_runtime.parallel.longest_first import balance, longest_first
 from rljob_runtime.parallel.rows import pack_rows
 
@@ -125,16 +125,3 @@ def _packed(tokens: Ints, share: Sequence[int], cap: int) -> list[MicroBatch]:
 
 def _longest(plan: Sequence[Sequence[MicroBatch]], costs: Ints, pass_cost: int) -> int:
     return max(sum(int(costs[list(batch)].sum()) + pass_cost for batch in rank) for rank in plan)
-
-
-def planned_imbalance(
-    plan: Sequence[Sequence[MicroBatch]], costs: Sequence[float], in_step: bool = True
-) -> float:
-    """How much longer the plan takes than with the same costs in even loads, 1 at best: by the objective that
-    `in_step` names. `costs` are those of the samples alone."""
-    values = np.asarray(costs, dtype=np.float64)
-    totals = [[float(values[list(batch)].sum()) for batch in rank] for rank in plan]
-    if not in_step:
-        return imbalance([sum(rank) for rank in totals])
-    even = sum(map(sum, totals)) / len(plan)
-    return sum(map(max, zip(*totals, strict=True))) / even if even > 0 else 1.0

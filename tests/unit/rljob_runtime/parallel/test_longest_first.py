@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from rljob_runtime.parallel.loads import imbalance, loads_of, members_of, whole
+from rljob_runtime.parallel.loads import loads_of, members_of, whole
 from rljob_runtime.parallel.longest_first import NoRoom, Room, balance, longest_first, refine
+from tests.support.imbalance import imbalance
 
 CASES = [
     # costs, bins, equal, loads dealt longest first, loads after exchanges

@@ -7,8 +7,8 @@ from rljob_runtime.parallel.micro_batches import (
     MicroBatch,
     SampleTooLong,
     plan_micro_batches,
-    planned_imbalance,
 )
+from tests.support.imbalance import planned_imbalance
 
 CASES = [
     # lengths, cap, ranks, token counts of each rank's micro-batches
