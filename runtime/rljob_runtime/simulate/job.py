@@ -108,14 +108,13 @@ class _Job:
         self._rollout.cluster.begin()
 
     def _feed(self) -> None:
-        deadline = self._version + self._model.bound.versions
         while (
             self._next < self._total
             and self._controller.room(self._version) > 0
             and self._rollout.wants_group()
         ):
             self._controller.dispatched(self._next, self._version)
-            self._rollout.dispatch(self._next, deadline)
+            self._rollout.dispatch(self._next, self._controller.deadline(self._next))
             self._rollout.act()
             self._next += 1
 

@@ -149,12 +149,9 @@ class Site:
     def job(self) -> JobModel:
         """Trainer, weight updates, bound."""
         training, trainer = self.spec.training, self.spec.pools.trainer
-        bound = Bound(
-            training.async_.max_staleness, training.groups_per_step, training.async_.steps_per_version
-        )
         capacity, push = training.async_.queue_capacity, training.async_.weight_sync.push
         return JobModel(
-            bound=bound,
+            bound=Bound.of(training),
             steps=self.steps,
             trainer_seconds=self.assumptions.trainer.seconds_per_step,
             trainer_seconds_per_token=self.assumptions.trainer.seconds_per_token

@@ -118,6 +118,11 @@ def test_the_bound_is_the_job_s() -> None:
     assert not site().job().recompute_kv
 
 
+def test_where_stale_tokens_are_masked_no_simulated_step_waits_for_them() -> None:
+    asynchronous = {"maxStaleness": 1, "staleTokens": "mask"}
+    assert site({"training.async": asynchronous}).job().bound == Bound(1, 4, masks=True)
+
+
 def test_another_policy_and_other_sizes() -> None:
     spec = site({"training.rollout.routing": {"interleaved": {}}}).spec
     assert routed(spec, "interleaved") is spec
