@@ -29,8 +29,6 @@ class RequestState:
     """Whether its tokens are dropped when it has left its engine."""
     reason: MoveReason = "moved"
     """Why it was told to leave its engine; of no meaning while it was not."""
-    since: float = 0.0
-    """When it was placed on its engine."""
     moves: int = 0
     """How often it was moved."""
 
@@ -145,7 +143,7 @@ class Book:
         self.waiting += group.samples
         return state
 
-    def place(self, request: RequestState, engine: EngineState, now: float) -> None:
+    def place(self, request: RequestState, engine: EngineState) -> None:
         """Put a request that waits on an engine that has room, or keeps a place for it."""
         assert request.waits
         self.unkeep(request)
@@ -153,7 +151,7 @@ class Book:
         self._add_room(engine, -1)
         engine.running[request.key] = request
         engine.kv_tokens += request.kv_tokens
-        request.engine, request.since = engine, now
+        request.engine = engine
         self.waiting -= 1
 
     def progress(self, request: RequestState, tokens: int) -> None:

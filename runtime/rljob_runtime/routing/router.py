@@ -126,21 +126,21 @@ class Router:
         for engine in self.policy.rescored(self.book, now):
             self._load_changed(engine)
         self._enter(self.policy.reentered(self.book, now))
-        actions: list[Action] = self._arrivals(now)
-        actions.extend(self._placements(now))
+        actions: list[Action] = self._arrivals()
+        actions.extend(self._placements())
         self._enter(self.policy.settled(self.book, now))
-        actions.extend(self._placements(now))
+        actions.extend(self._placements())
         actions.extend(move for move in self.policy.moves(self.book, now) if self._begin_move(move))
         return actions
 
-    def _placements(self, now: float) -> Iterator[Action]:
+    def _placements(self) -> Iterator[Action]:
         """Place what waits and has room."""
         while (chosen := self._lanes.next()) is not None:
             request, number = chosen
             self._lanes.put(request, None)
-            yield self._place(request, self.book.engines[number], now)
+            yield self._place(request, self.book.engines[number])
 
-    def _arrivals(self, now: float) -> list[Action]:
+    def _arrivals(self) -> list[Action]:
         """Place what has left its engine on the engine that keeps a place for it; where that one takes none
         any more, it waits as others do."""
         actions: list[Action] = []
@@ -148,14 +148,14 @@ class Router:
         for request in returning.values():
             target = request.target
             if target is not None and target.joined:
-                actions.append(self._place(request, target, now))
+                actions.append(self._place(request, target))
             else:
                 self.book.unkeep(request)
                 self._enter([request])
         return actions
 
-    def _place(self, request: RequestState, engine: EngineState, now: float) -> Place:
-        self.book.place(request, engine, now)
+    def _place(self, request: RequestState, engine: EngineState) -> Place:
+        self.book.place(request, engine)
         self._load_changed(engine)
         return Place(request.key, engine.number)
 

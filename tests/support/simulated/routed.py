@@ -42,7 +42,7 @@ class Engines:
                 uid = len(self.left)
                 deadline = (deadlines or {}).get(uid, 5)
                 (request,) = self.book.add(GroupRequest(uid, uid, prompt, 1, deadline)).requests.values()
-                self.book.place(request, engine, 0.0)
+                self.book.place(request, engine)
                 self.book.progress(request, tokens)
                 self.left[request.key] = each
 
