@@ -51,7 +51,7 @@ def assert_key_is_kept(run: Driven) -> None:
 def test_a_suspended_job_goes_on_where_it_was(
     cluster: Cluster, namespace: str, pods: RayPods, tmp_path
 ) -> None:
-    steps = 20
+    steps = 40
     for pool in ("trainer", "fast"):
         pods.add(pool)
     with driven(cluster, namespace, pods, tmp_path, paced(tmp_path, steps, POOLS)) as run:
@@ -80,7 +80,7 @@ def test_a_suspended_job_goes_on_where_it_was(
 def test_a_sigterm_stops_with_a_checkpoint(cluster: Cluster, namespace: str, pods: RayPods, tmp_path) -> None:
     for pool in ("trainer", "fast"):
         pods.add(pool)
-    with driven(cluster, namespace, pods, tmp_path, paced(tmp_path, 20, POOLS)) as run:
+    with driven(cluster, namespace, pods, tmp_path, paced(tmp_path, 100, POOLS)) as run:
         run.wait_for_step(2)
         run.process.send_signal(signal.SIGTERM)
         assert run.end() == 130, run.said

@@ -17,7 +17,13 @@ from typing import Any
 
 from rljob_runtime.trace.record.metrics_log import METRICS_FILE
 from tests.bench.figures import Figure, record
-from tests.support.operator.node_jobs import NodeJob, assert_every_prompt_once, claim, new_namespace
+from tests.support.operator.node_jobs import (
+    WALKING,
+    NodeJob,
+    assert_every_prompt_once,
+    claim,
+    new_namespace,
+)
 from tools.cluster import Cluster
 from tools.cluster.product import NAMESPACE as OPERATOR_NAMESPACE
 from tools.cluster.product import product_cluster
@@ -79,6 +85,7 @@ def main() -> None:
         new_namespace(cluster, "faults")
         run = NodeJob(cluster, "faults", claim(cluster, "faults"))
         file = run.run_folder / METRICS_FILE
+        run.set_pace(WALKING)
         applied = time.time()
         both = {"fastRollout": {"replicas": 1}, "heavyRollout": {"replicas": 1}}
         checkpoint = {"everySteps": CHECKPOINT_STEPS}

@@ -8,14 +8,15 @@ import json
 
 import pytest
 
-from tests.support.operator.node_jobs import NodeJob, assert_every_prompt_once
+from tests.support.operator.node_jobs import END_SECONDS, NodeJob, assert_every_prompt_once
 from tools.cluster import Cluster
 from tools.cluster.node_config import NODE_NAME
 from tools.cluster.product import NAMESPACE as OPERATOR_NAMESPACE
 
 pytestmark = pytest.mark.timeout(900, func_only=True)
 
-STEPS = 200
+STEPS = 120
+"""At the pace of a job whose test does something else, more than a test may take."""
 BOTH_POOLS = {"pools": {"fastRollout": {"replicas": 1}, "heavyRollout": {"replicas": 1}}}
 
 
@@ -47,7 +48,7 @@ def test_pools_change_and_rollout_pods_and_the_operator_are_lost(cluster: Cluste
     run.wait_pods("fastRollout", 2)
 
     run.hurry()
-    status = run.wait_phase("Complete")["status"]
+    status = run.wait_phase("Complete", END_SECONDS)["status"]
     assert status["restarts"] == status["failures"] == 0
     assert_every_prompt_once(run, STEPS)
 
@@ -67,7 +68,7 @@ def test_the_trainer_pod_and_the_head_pod_are_lost(run: NodeJob) -> None:
     run.wait(lambda job: job["status"].get("training", {}).get("attempt") == 2, "its driver")
     run.wait_steps_more(2)
     run.hurry()
-    status = run.wait_phase("Complete")["status"]
+    status = run.wait_phase("Complete", END_SECONDS)["status"]
     assert status["restarts"] == 1 and status["failures"] == 0
     assert_every_prompt_once(run, STEPS)
 
@@ -96,6 +97,6 @@ def test_a_suspended_job_resumes_where_it_was_and_a_drained_node_costs_no_step(
     run.wait(lambda job: job["status"].get("training", {}).get("attempt", 1) > 2, "the next attempt's driver")
     run.wait_steps_more(2)
     run.hurry()
-    status = run.wait_phase("Complete")["status"]
+    status = run.wait_phase("Complete", END_SECONDS)["status"]
     assert status["failures"] == 0
     assert_every_prompt_once(run, STEPS)

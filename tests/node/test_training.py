@@ -6,7 +6,7 @@ import time
 import pytest
 import yaml
 
-from tests.support.operator.node_jobs import CLAIM, NodeJob, assert_every_prompt_once
+from tests.support.operator.node_jobs import CLAIM, END_SECONDS, NodeJob, assert_every_prompt_once
 from tools.cluster import Cluster
 from tools.cluster.demo import EXAMPLE
 
@@ -84,7 +84,7 @@ def test_two_jobs_at_once_and_one_is_deleted(cluster: Cluster, run: NodeJob) -> 
     assert not re.search(r"/other\b", names), names
 
     run.hurry()
-    run.wait_phase("Complete")
+    run.wait_phase("Complete", END_SECONDS)
     assert_every_prompt_once(run, steps)
 
 

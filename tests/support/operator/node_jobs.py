@@ -21,16 +21,20 @@ PROMPTS = 4
 """Prompts of a step."""
 SECONDS = 180.0
 """Deadline of a wait in which pods start; a machine that does much else at the same time is slow."""
+END_SECONDS = 400.0
+"""For all steps that are left, from `hurry` on."""
 CLAIM = "runs"
-SLOW = "slow"
-"""While a file of this name is in the volume, a step takes about two seconds."""
+PACE = "pace"
+"""File in the volume: how long a sample's reward takes, in seconds. A step has eight."""
+IDLE, WALKING = 1.0, 0.2
+"""While the test does something else a step takes eight seconds, so that no job ends before its test is
+through; while it waits for a step, about two."""
 REWARD = f"""
-import os, time
+import pathlib, time
 from rljob_runtime.rewards.tasks import copy
 
 def paced(sample):
-    if os.path.exists({SLOW!r}):
-        time.sleep(0.2)
+    time.sleep(float(pathlib.Path({PACE!r}).read_text()))
     return copy(sample)
 """
 POOL_LABEL = "rljob.dev/pool"
@@ -51,7 +55,7 @@ def claim(cluster: Cluster, namespace: str) -> Path:
     folder.mkdir(parents=True)
     folder.chmod(0o777)  # the pods' user is none of this machine's
     (folder / "pace.py").write_text(REWARD)
-    (folder / SLOW).touch()
+    _set_pace(folder, IDLE)
     cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(demo.claim(namespace, CLAIM, folder)))
     return folder
 
@@ -77,7 +81,7 @@ class NodeJob:
                 "generated": {"task": "copy", "rows": steps * PROMPTS},
                 "maxPromptTokens": 8,
             },
-            "training.reward": {"function": "pace:paced", "workers": 1},
+            "training.reward": {"function": "pace:paced", "workers": 1, "timeoutSeconds": 60},
             "training.rollout": {
                 "engine": {"torch": {}},
                 "samplesPerPrompt": 2,
@@ -106,7 +110,11 @@ class NodeJob:
 
     def hurry(self) -> None:
         """From now on steps take no longer than they must."""
-        (self.volume / SLOW).unlink(missing_ok=True)
+        self.set_pace(0.0)
+
+    def set_pace(self, seconds: float) -> None:
+        """From now on a sample's reward takes so long, for all jobs of the volume."""
+        _set_pace(self.volume, seconds)
 
     # What can be seen
 
@@ -152,7 +160,7 @@ class NodeJob:
     def wait_event(self, reason: str) -> str:
         """The message of an Event about the job, which comes a moment after what it tells of."""
         path = f"/api/v1/namespaces/{self.namespace}/events"
-        self.cluster.wait(path, lambda _: self.events(reason), f"Event {reason}", seconds=30)
+        self.cluster.wait(path, lambda _: self.events(reason), f"Event {reason}", seconds=SECONDS)
         return self.events(reason)[0]
 
     def wait(self, done: Callable[[Object], object], what: str, seconds: float = SECONDS) -> Object:
@@ -179,12 +187,16 @@ class NodeJob:
         return self.wait(lambda job: job.get("status", {}).get("phase") == phase, phase, seconds)
 
     def wait_step(self, step: int, seconds: float = SECONDS) -> Object:
-        """Until the status says that so many steps are done."""
+        """Until the status says that so many steps are done; the job makes them faster meanwhile."""
 
         def done(job: Object) -> bool:
             return bool(job.get("status", {}).get("training", {}).get("step", 0) >= step)
 
-        return self.wait(done, f"step {step}", seconds)
+        self.set_pace(WALKING)
+        try:
+            return self.wait(done, f"step {step}", seconds)
+        finally:
+            self.set_pace(IDLE)
 
     def wait_steps_more(self, steps: int, seconds: float = SECONDS) -> Object:
         """Until so many steps more are done than now."""
@@ -216,6 +228,13 @@ class NodeJob:
             except subprocess.CalledProcessError as error:  # the container has not started
                 parts.append(str(error.stderr))
         return "\n".join(parts)
+
+
+def _set_pace(folder: Path, seconds: float) -> None:
+    # In one step: the reward reads the old pace or the new one.
+    new = folder / f"{PACE}.new"
+    new.write_text(str(seconds))
+    new.replace(folder / PACE)
 
 
 def assert_every_prompt_once(run: NodeJob, steps: int) -> None:

@@ -19,15 +19,17 @@ from tools.cluster.api import Object
 NAME = "driven"
 _SECONDS = 150.0
 """Deadline of a wait in which processes start, on a machine that does much else."""
-SLOW = "slow"
-"""While a file of this name is in the working directory, a step takes about two seconds."""
+PACE = "pace"
+"""File in the working directory: how long a sample's reward takes, in seconds. A step has eight."""
+IDLE, WALKING = 1.0, 0.25
+"""While the test does something else a step takes eight seconds, so that no job ends before its test is
+through; while it waits for a step, two."""
 REWARD = f"""
-import os, time
+import pathlib, time
 from rljob_runtime.rewards.tasks import copy
 
 def paced(sample):
-    if os.path.exists({SLOW!r}):
-        time.sleep(0.25)
+    time.sleep(float(pathlib.Path({PACE!r}).read_text()))
     return copy(sample)
 """
 
@@ -96,13 +98,28 @@ class Driven:
         return {row["step"]: row["uids"] for row in read_metrics(self.run_folder / METRICS_FILE).rows}
 
     def wait_for(self, done: Callable[[Object], object], what: str, seconds: float = _SECONDS) -> Object:
-        """Wait until `done(status.training)`; the status then."""
-        self.wait(lambda: done(self.training), what, seconds)
-        return self.training
+        """Wait until `done(status.training)`; the status of which it said so."""
+        found: Object = {}
+
+        def there() -> object:
+            found.clear()
+            found.update(self.training)
+            # The driver may not have written any status yet.
+            return found and done(found)
+
+        self.wait(there, what, seconds)
+        return found
 
     def wait_for_step(self, step: int) -> None:
-        """Until `step` steps are recorded."""
-        self.wait(lambda: len(self.trained()) >= step, f"step {step}")
+        """Until `step` steps are recorded. A job of `paced` makes them faster meanwhile."""
+        paced = (self.folder / PACE).exists() and _pace(self.folder) == IDLE
+        if paced:
+            _set_pace(self.folder, WALKING)
+        try:
+            self.wait(lambda: len(self.trained()) >= step, f"step {step}")
+        finally:
+            if paced:
+                _set_pace(self.folder, IDLE)
 
     def wait(self, done: Callable[[], object], what: str, seconds: float = _SECONDS) -> None:
         deadline = time.monotonic() + seconds
@@ -165,13 +182,25 @@ def _allow(cluster: Cluster, namespace: str) -> None:
 def paced(folder: Path, steps: int, pools: dict[str, Any], **training: Any) -> dict[str, Any]:
     """A job whose reward comes from the working directory and holds it up until `hurry`."""
     (folder / "pace.py").write_text(REWARD)
-    (folder / SLOW).touch()
-    reward = {"function": "pace:paced", "workers": 1}
+    _set_pace(folder, IDLE)
+    reward = {"function": "pace:paced", "workers": 1, "timeoutSeconds": 60}
     return manifest(folder, steps, pools, reward=reward, **training)[1]
 
 
 def hurry(run: Driven) -> None:
-    (run.folder / SLOW).unlink()
+    """From now on steps take no longer than they must."""
+    _set_pace(run.folder, 0.0)
+
+
+def _pace(folder: Path) -> float:
+    return float((folder / PACE).read_text())
+
+
+def _set_pace(folder: Path, seconds: float) -> None:
+    # In one step: the reward reads the old pace or the new one.
+    new = folder / f"{PACE}.new"
+    new.write_text(str(seconds))
+    new.replace(folder / PACE)
 
 
 def assert_every_prompt_once(run: Driven, steps: int) -> None:
