@@ -14,6 +14,14 @@ import yaml
 
 Object = dict[str, Any]
 RETRY_SECONDS = 0.1
+REQUEST_SECONDS = 30.0
+"""For one request."""
+WAIT_SECONDS = 120.0
+"""For what a test waits for: an event ends the wait, and a machine that does much else is slow."""
+BUSY = 429
+"""The status of a server that did nothing of a request, as one that has just started and reads its data."""
+NOT_NOW = {BUSY, 503, 504}
+"""Statuses that pass by themselves."""
 FIELD_MANAGER = "rljob-cluster"
 """By which the API server tells whose fields an object's are."""
 
@@ -50,8 +58,9 @@ class Api:
         authority.write_bytes(base64.b64decode(cluster["cluster"]["certificate-authority-data"]))
         return cls(cluster["cluster"]["server"], user["user"]["token"], authority)
 
-    def request(self, method: str, path: str, body: Any = None, *, seconds: float = 30.0) -> Any:
-        """The answer's JSON, or its text if it is none. `body` is sent as JSON. ApiError, OSError."""
+    def request(self, method: str, path: str, body: Any = None, *, seconds: float = REQUEST_SECONDS) -> Any:
+        """The answer's JSON, or its text if it is none. `body` is sent as JSON. `seconds`: for each wait for
+        bytes; so long, too, a server that is busy is asked again. ApiError, OSError."""
         content = None if body is None else json.dumps(body).encode()
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         return self._send(method, path, content, kind, seconds)
@@ -61,7 +70,7 @@ class Api:
         content = document if isinstance(document, bytes) else json.dumps(document).encode()
         query = urlencode({"fieldManager": FIELD_MANAGER, "force": "true"})
         applied: Object = self._send(
-            "PATCH", f"{path}?{query}", content, "application/apply-patch+yaml", 30.0
+            "PATCH", f"{path}?{query}", content, "application/apply-patch+yaml", REQUEST_SECONDS
         )
         return applied
 
@@ -76,37 +85,44 @@ class Api:
         done: Callable[[list[Object]], bool],
         what: str,
         *,
-        seconds: float = 30.0,
+        seconds: float = WAIT_SECONDS,
         query: Mapping[str, str] | None = None,
     ) -> list[Object]:
         """Watches the collection at `path` until `done(its objects)`, and returns them then.
 
-        A server that goes away meanwhile is waited for. TimeoutError after `seconds`, naming `what` and what
-        was there instead; ApiError.
+        A server that goes away or is busy meanwhile is waited for. It is looked at least once, however late
+        that is. TimeoutError after `seconds`, naming `what` and what was there instead; ApiError.
         """
         deadline = time.monotonic() + seconds
         seen: list[Object] = []
-        while (left := deadline - time.monotonic()) > 0:
+        while True:
             try:
-                for seen in self._snapshots(path, query or {}, left):
+                for seen in self._snapshots(path, query or {}, deadline):
                     if done(seen):
                         return seen
                     # A collection that never stops changing would keep the loop inside.
                     if time.monotonic() > deadline:
                         break
+            except ApiError as error:
+                if error.status not in NOT_NOW:
+                    raise
+                time.sleep(RETRY_SECONDS)
             except (OSError, http.client.HTTPException):
                 self.check()
-                time.sleep(min(RETRY_SECONDS, left))  # a port that refuses connections gives no event
-        raise TimeoutError(f"after {seconds:g} s still not: {what}. {path} has {_summary(seen)}")
+                time.sleep(RETRY_SECONDS)  # a port that refuses connections gives no event
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"after {seconds:g} s still not: {what}. {path} has {_summary(seen)}")
 
-    def _snapshots(self, path: str, query: Mapping[str, str], seconds: float) -> Iterator[list[Object]]:
-        """The collection now, and after each change of it for `seconds`."""
-        listed = self.request("GET", _with_query(path, query), seconds=seconds)
+    def _snapshots(self, path: str, query: Mapping[str, str], deadline: float) -> Iterator[list[Object]]:
+        """The collection now, and after each change of it until `deadline`."""
+        listed = self.request("GET", _with_query(path, query))
         objects = {item["metadata"]["uid"]: item for item in listed["items"]}
         yield list(objects.values())
+        if (left := deadline - time.monotonic()) <= 0:
+            return
         # From the list's version on: no change between list and watch is missed.
         watch = {**query, "watch": "1", "resourceVersion": listed["metadata"]["resourceVersion"]}
-        connection, answer = self._open("GET", _with_query(path, watch), None, "", seconds)
+        connection, answer = self._open("GET", _with_query(path, watch), None, "", left)
         try:
             while line := answer.readline():
                 event = json.loads(line)
@@ -124,7 +140,15 @@ class Api:
             connection.close()
 
     def _send(self, method: str, path: str, content: bytes | None, kind: str, seconds: float) -> Any:
-        connection, answer = self._open(method, path, content, kind, seconds)
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                connection, answer = self._open(method, path, content, kind, seconds)
+                break
+            except ApiError as error:
+                if error.status != BUSY or time.monotonic() > deadline:
+                    raise
+            time.sleep(RETRY_SECONDS)
         try:
             text = answer.read()
         finally:

@@ -14,7 +14,7 @@ PREFIX = "rljob"
 CONTROLLERS = ("cpu", "cpuset", "memory", "pids", "hugetlb")
 WEIGHTS = {"cpu.shares": 1024, "cpu.weight": 100}
 """Weight for each core of the machine, by file: the default of a group, in version 1 and in version 2."""
-EMPTY_SECONDS = 10.0
+EMPTY_SECONDS = 60.0
 """For the kernel to take killed processes out of a group."""
 
 
@@ -62,14 +62,21 @@ def _hierarchies() -> Iterator[Path]:
 
 
 def _remove(group: Path) -> None:
+    """Removes a group with all below it, or what another process, such as a second `make cluster-down`, has
+    left of it."""
     # From the lowest up: a group with groups in it cannot be removed. Its files go with it.
-    for inner in group.iterdir():
-        if inner.is_dir():
-            _remove(inner)
+    try:
+        inner = [each for each in group.iterdir() if each.is_dir()]
+    except FileNotFoundError:
+        return
+    for each in inner:
+        _remove(each)
     deadline = time.monotonic() + EMPTY_SECONDS
     while True:
         try:
             group.rmdir()
+            return
+        except FileNotFoundError:
             return
         except OSError:
             # Polled: a process that was killed leaves its group without an event.

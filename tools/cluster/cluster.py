@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tools.cluster import kubeconfig, ports
-from tools.cluster.api import Api, Object
+from tools.cluster.api import WAIT_SECONDS, Api, Object
 from tools.cluster.binaries import program
 from tools.cluster.control_plane import ControlPlane
 from tools.cluster.custom_resources import apply_definitions
@@ -215,13 +215,13 @@ class Cluster:
         done: Callable[[list[Object]], bool],
         what: str,
         *,
-        seconds: float = 30.0,
+        seconds: float = WAIT_SECONDS,
         **query: str,
     ) -> list[Object]:
         """`Api.wait`: watches a collection until `done(objects)`. TimeoutError, ProcessFailed."""
         return self.api.wait(path, done, what, seconds=seconds, query=query)
 
-    def kubectl(self, *arguments: str, stdin: str | None = None, seconds: float = 60.0) -> str:
+    def kubectl(self, *arguments: str, stdin: str | None = None, seconds: float = WAIT_SECONDS) -> str:
         """The output of kubectl as administrator. CalledProcessError, with kubectl's own text as a note."""
         command = [str(self.kubectl_path), f"--kubeconfig={self.kubeconfig}", *arguments]
         try:
@@ -240,8 +240,11 @@ class Cluster:
         return kubeconfig.write(file, self._plane.url, self._plane.authority, token, namespace)
 
     def audit_events(self) -> list[dict[str, Any]]:
-        """All requests so far, oldest first: audit.k8s.io/v1 Events. FileNotFoundError without `audit`."""
-        return [json.loads(line) for line in self._plane.audit_log.read_text().splitlines()]
+        """All requests so far, oldest first: audit.k8s.io/v1 Events. An answer may come a moment before its
+        Event. FileNotFoundError without `audit`."""
+        # What is behind the last line's end is being written.
+        whole = self._plane.audit_log.read_text().rpartition("\n")[0]
+        return [json.loads(line) for line in whole.splitlines()]
 
     def _but_kuberay(self) -> list[Process]:
         """The components that start without being told a version."""

@@ -7,7 +7,7 @@ status, which KWOK then leaves alone.
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tools.cluster.api import Api, ApiError, Object, holds
+from tools.cluster.api import WAIT_SECONDS, Api, ApiError, Object, holds
 from tools.cluster.binaries import manifests, program
 from tools.cluster.control_plane import answers
 from tools.cluster.families import KWOK
@@ -60,7 +60,9 @@ def add_nodes(api: Api, resource: str, count: int) -> list[str]:
     def ready(nodes: list[Object]) -> bool:
         return set(names) <= {node["metadata"]["name"] for node in nodes if _takes_pods(node)}
 
-    api.wait("/api/v1/nodes", ready, f"{count} nodes with {resource} ready", seconds=30 + count / 10)
+    api.wait(
+        "/api/v1/nodes", ready, f"{count} nodes with {resource} ready", seconds=WAIT_SECONDS + count / 10
+    )
     return names
 
 

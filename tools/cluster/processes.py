@@ -1,5 +1,6 @@
 """Processes that are known to be ready, are watched while one waits for them, and never outlive this one."""
 
+import http.client
 import os
 import select
 import signal
@@ -12,7 +13,7 @@ from pathlib import Path
 
 BOUND = Path(__file__).parent / "bound.py"
 POLL_SECONDS = 0.05
-READY_SECONDS = 60.0
+READY_SECONDS = 120.0
 LOG_LINES = 20
 
 # The kernel ends a bound process with the *thread* that started it: one thread starts all, and it lives as
@@ -28,8 +29,8 @@ class Process:
     """A program that can be started and stopped again and again.
 
     `arguments` and `environment` may be changed between two starts. `ready()` says whether the running
-    program serves; it may raise OSError, which counts as no. The output goes to `log`, one start after the
-    other.
+    program serves; it may raise OSError or HTTPException, which count as no. The output goes to `log`, one
+    start after the other.
     """
 
     def __init__(
@@ -124,7 +125,7 @@ class Process:
     def _serves(self) -> bool:
         try:
             return self.ready()
-        except OSError:
+        except (OSError, http.client.HTTPException):  # of a server that is just starting, or ending
             return False
 
     def _ended_within(self, seconds: float) -> bool:
