@@ -22,6 +22,9 @@ from tools.cluster import KUBERAY_VERSIONS, ApiError, CannotBuild, Cluster, Proc
 HERE = Path(__file__).parent
 CHOSEN = pytest.StashKey[str]()
 PROBLEM = pytest.StashKey[Exception]()
+TEST_SECONDS = 400.0
+"""For a test without its fixtures: they start processes, each of which has a deadline of its own. Longer than
+all that a test waits for, one after the other, takes on a machine that does much else."""
 TIMINGS = pytest.StashKey[str]()
 
 
@@ -49,6 +52,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """How several workers (`-n`), each with a cluster of its own, share the tests."""
     return Together(config, log, lambda nodeid: unit_of_apiserver(nodeid, config.stash[CHOSEN]))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TEST_SECONDS, func_only=True))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -122,14 +131,16 @@ def whole(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def namespace(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[str]:
-    """The name of a namespace that is new, and is deleted in the end. Pods can be made in it."""
+    """The name of a namespace that is new, and is deleted in the end. Pods can be made in it, and what each
+    namespace gets by itself is there."""
     words = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")[:40].strip("-")
     name = f"{words}-{secrets.token_hex(3)}"
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
     cluster.api.request("POST", "/api/v1/namespaces", body)
     # Before the controller has made it, the API server refuses every pod.
-    accounts = f"/api/v1/namespaces/{name}/serviceaccounts"
-    cluster.wait(accounts, bool, f"a default service account in {name}", seconds=120)
+    cluster.wait(f"/api/v1/namespaces/{name}/serviceaccounts", bool, f"a default service account in {name}")
+    # Made by another controller, at a moment of its own: a watch must not tell of it in the middle of a test.
+    cluster.wait(f"/api/v1/namespaces/{name}/configmaps", bool, f"the root certificate in {name}")
     yield name
     cluster.repair()
     cluster.api.request("DELETE", f"/api/v1/namespaces/{name}")

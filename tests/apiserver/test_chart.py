@@ -13,12 +13,15 @@ import pytest
 import yaml
 
 from tests.chart.helm import CHART, NAMESPACE, RELEASE, HelmFailed, helm, of_kind, render
-from tests.support.operator.operator_site import JobClient, running_operator
+from tests.support.operator.operator_site import JobClient, running_operator, until
 from tools.cluster import KUBERAY_VERSIONS, Cluster
+from tools.cluster.api import holds
 from tools.cluster.binaries import program
+from tools.cluster.cluster import RLJOB_DEFINITION
+from tools.cluster.custom_resources import wait_until_served
 from tools.cluster.families import HELM
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(600, func_only=True)
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:rljob-operator"
 OLD = "0.0.9"
 NOT_SENT = {
@@ -74,12 +77,13 @@ def run_policy(definition: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def install(cluster: Cluster, chart=CHART, *options: str, release: str = RELEASE) -> None:
-    """Installs or upgrades a release, and waits until its pods are ready."""
+    """Installs or upgrades a release, and waits until its pods are ready and RLJobs are served."""
     helm(
         *("upgrade", release, str(chart), "--install", f"--namespace={NAMESPACE}", "--create-namespace"),
-        *("--wait", "--timeout=80s", *options),
+        *("--wait", "--timeout=180s", *options),
         kubeconfig=cluster.kubeconfig,
     )
+    wait_until_served(cluster.api, [RLJOB_DEFINITION])
 
 
 def uninstall(cluster: Cluster) -> None:
@@ -113,17 +117,11 @@ class TestLife:
         uid = client.create()["metadata"]["uid"]
         uninstall(site)
         assert client.get()["metadata"]["uid"] == uid
-        left = site.kubectl(
-            *("get", "all,sa,role,rolebinding,networkpolicy,pdb", "-n", NAMESPACE, "-o", "name"),
-            f"--selector=app.kubernetes.io/instance={RELEASE}",
-        ) + site.kubectl(
-            *("get", "clusterrole,clusterrolebinding", "-o", "name"),
-            f"--selector=app.kubernetes.io/instance={RELEASE}",
-        )
-        assert left == ""
+        # The Deployment's pods go after it.
+        until(lambda: not of_release(site), "nothing of the release")
         install(site)
         assert client.get()["metadata"]["uid"] == uid
-        site.kubectl("delete", "namespace", namespace)
+        site.kubectl("delete", "namespace", namespace, seconds=300)
 
     def test_everything_goes_where_that_is_asked_for(self, site):
         install(site, CHART, "--set=crds.keep=false")
@@ -146,8 +144,9 @@ class TestLife:
         }
         site.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(namespace))
         install(site)
-        pods = site.api.items(f"/api/v1/namespaces/{NAMESPACE}/pods")
-        assert len(pods) == 2
+        # Those of an earlier release may still be on their way out.
+        pods = site.wait(f"/api/v1/namespaces/{NAMESPACE}/pods", lambda pods: len(pods) == 2, "two pods")
+        assert all(holds(each, "Ready") for each in pods)
 
 
 def test_rights_are_those_that_are_used(site, tmp_path):
@@ -164,7 +163,9 @@ def test_rights_are_those_that_are_used(site, tmp_path):
         with running_operator(
             site, tmp_path, None, kubeconfig=account, lease_namespace=NAMESPACE, name="second"
         ):
-            first.process.stop()  # the second has watched the lease, and takes it
+            # The second watches the lease, and takes it when the first gives it back.
+            until(lambda: ("watch", "leases") in asked(site, before), "a watch of the lease")
+            first.process.stop()
             other = JobClient(site, client.namespace, "other")
             other.create()
             other.wait_phase("Running")
@@ -193,6 +194,21 @@ def test_one_namespace_needs_no_rights_elsewhere(site, tmp_path):
         namespace,
         NAMESPACE,
     }
+
+
+def of_release(cluster: Cluster) -> str:
+    """Names of what a release made and has left."""
+    selector = f"--selector=app.kubernetes.io/instance={RELEASE}"
+    kinds = "all,sa,role,rolebinding,networkpolicy,pdb"
+    return cluster.kubectl("get", kinds, "-n", NAMESPACE, "-o", "name", selector) + cluster.kubectl(
+        "get", "clusterrole,clusterrolebinding", "-o", "name", selector
+    )
+
+
+def asked(cluster: Cluster, before: int) -> set[tuple[str, str]]:
+    """Verb and resource of what the chart's account has asked for, but for the first `before` requests."""
+    events = [each for each in cluster.audit_events()[before:] if each["user"]["username"] == ACCOUNT]
+    return {(each["verb"], each["objectRef"]["resource"]) for each in events if "objectRef" in each}
 
 
 def live(client: JobClient) -> None:

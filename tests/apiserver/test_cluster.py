@@ -13,9 +13,10 @@ import pytest
 import yaml
 
 from tests.support.jobs import job
+from tests.support.operator.operator_site import until
 from tools.cluster import KUBERAY_VERSIONS, ApiError, Cluster, ProcessFailed
 from tools.cluster.families import KUBE
-from tools.cluster.processes import ended_within
+from tools.cluster.processes import READY_SECONDS, ended_within
 
 ROOT = Path(__file__).parents[2]
 WORKERS = 3
@@ -49,7 +50,7 @@ def wait_for_pods(cluster, namespace, count):
     def running(pods):
         return len(pods) == count and all(pod["status"].get("phase") == "Running" for pod in pods)
 
-    return cluster.wait(f"/api/v1/namespaces/{namespace}/pods", running, f"{count} pods running", seconds=60)
+    return cluster.wait(f"/api/v1/namespaces/{namespace}/pods", running, f"{count} pods running")
 
 
 def test_api_server_is_ready_and_names_its_version(cluster):
@@ -127,7 +128,7 @@ def test_a_wait_outlasts_a_restart_of_the_api_server(cluster, namespace):
             cluster.kubectl("create", "serviceaccount", "second", "-n", namespace)
         return len(found) == 2
 
-    cluster.wait(accounts, two, "two service accounts", seconds=60)
+    cluster.wait(accounts, two, "two service accounts")
     assert seen[0] == 1 and seen[-1] == 2
 
 
@@ -175,13 +176,16 @@ def test_a_service_account_may_do_only_what_rbac_grants(cluster, namespace):
 
 def test_requests_are_audited(cluster, namespace):
     cluster.kubectl("create", "serviceaccount", "audited", "-n", namespace)
-    written = [
-        (event["verb"], event["user"]["username"], event["responseStatus"]["code"])
-        for event in cluster.audit_events()
-        if event.get("objectRef", {}).get("namespace") == namespace and event["verb"] == "create"
-        if event["objectRef"].get("name") == "audited" and event["objectRef"].get("subresource") is None
-    ]
-    assert written == [("create", "admin", 201)]
+
+    def written():
+        return [
+            (event["verb"], event["user"]["username"], event["responseStatus"]["code"])
+            for event in cluster.audit_events()
+            if event.get("objectRef", {}).get("namespace") == namespace and event["verb"] == "create"
+            if event["objectRef"].get("name") == "audited" and event["objectRef"].get("subresource") is None
+        ]
+
+    assert until(written, "the creation in the audit log") == [("create", "admin", 201)]
 
 
 def test_errors_say_what_and_where(cluster, namespace):
@@ -223,7 +227,7 @@ def test_a_stopped_cluster_leaves_nothing(small):
 def test_a_component_that_dies_is_told_with_the_end_of_its_log(small):
     etcd = small.components["etcd"]
     os.kill(etcd.pid, signal.SIGKILL)
-    assert ended_within(etcd.pid, 10)
+    assert ended_within(etcd.pid, 60)
     with pytest.raises(ProcessFailed, match=r"etcd ended by itself with exit code -9:\n.*etcd\.log"):
         small.check()
 
@@ -236,7 +240,7 @@ def test_a_component_that_cannot_start_is_told_at_once(small):
         ProcessFailed, match=r"(?s)ended by itself with exit code 1:.*unknown flag: --no-such-flag"
     ):
         small.start_component("kube-controller-manager")
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < READY_SECONDS / 2
 
 
 HOLD = """
@@ -256,7 +260,7 @@ def test_a_cluster_ends_with_the_process_that_started_it(programs, tmp_path):
         running = [int(pid) for pid in holder.stdout.readline().split()]
         assert len(running) == 3 and not any(ended_within(pid, 0) for pid in running)
         holder.kill()
-    assert all(ended_within(pid, 10) for pid in running)
+    assert all(ended_within(pid, 60) for pid in running)
 
 
 def test_a_cluster_by_hand_outlives_its_command_and_ends_when_told(programs, tmp_path):
@@ -264,7 +268,7 @@ def test_a_cluster_by_hand_outlives_its_command_and_ends_when_told(programs, tmp
 
     def command(*words):
         whole = [sys.executable, "-m", "tools.cluster", *words, f"--folder={folder}"]
-        return subprocess.run(whole, cwd=ROOT, capture_output=True, text=True, check=True, timeout=100).stdout
+        return subprocess.run(whole, cwd=ROOT, capture_output=True, text=True, check=True, timeout=300).stdout
 
     try:
         shown = command("up", "--nodes=1", "--npu-nodes=0")

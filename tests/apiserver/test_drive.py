@@ -7,12 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.runtime.driven import Driven, assert_every_prompt_once, driven, hurry, paced
+from tests.support.runtime.driven import (
+    TEST_SECONDS,
+    Driven,
+    assert_every_prompt_once,
+    driven,
+    hurry,
+    paced,
+)
 from tests.support.runtime.ray_pods import RayPods
 from tests.support.runtime.runs import manifest
 from tools.cluster import Cluster
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(TEST_SECONDS, func_only=True)
 
 BUSY = re.compile(r" \d+/\d+/- ")
 """Busy shares of trainer and fast pool, where there is no heavy one."""
@@ -24,7 +31,7 @@ def test_a_job_runs_to_its_end_and_says_so(cluster: Cluster, namespace: str, pod
     for pool in ("trainer", "fast"):
         pods.add(pool)
     with driven(cluster, namespace, pods, tmp_path, manifest(tmp_path, steps, POOLS)[1]) as run:
-        assert run.end(300) == 0, run.said
+        assert run.end(400) == 0, run.said
     assert_every_prompt_once(run, steps)
     training = run.training
     assert training["attempt"] == 1
@@ -51,7 +58,7 @@ def assert_key_is_kept(run: Driven) -> None:
 def test_a_suspended_job_goes_on_where_it_was(
     cluster: Cluster, namespace: str, pods: RayPods, tmp_path
 ) -> None:
-    steps = 40
+    steps = 50
     for pool in ("trainer", "fast"):
         pods.add(pool)
     with driven(cluster, namespace, pods, tmp_path, paced(tmp_path, steps, POOLS)) as run:
@@ -70,7 +77,7 @@ def test_a_suspended_job_goes_on_where_it_was(
         run.ask(suspend=False)
         hurry(run)
         run.start()
-        assert run.end(300) == 0, run.said
+        assert run.end(400) == 0, run.said
     assert_every_prompt_once(run, steps)
     training = run.training
     assert training["attempt"] == 2

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from rljob_runtime.data.length_trace import LENGTHS_FILE, read_length_trace
-from tests.support.runtime.driven import assert_every_prompt_once, driven, hurry, paced
+from tests.support.runtime.driven import TEST_SECONDS, assert_every_prompt_once, driven, hurry, paced
 from tests.support.runtime.ray_pods import RayPods
 from tests.support.runtime.runs import PROMPTS, manifest
 from tests.support.runtime.traces import lines, written
 from tools.cluster import Cluster
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(TEST_SECONDS, func_only=True)
 
 BOTH_POOLS = {"fastRollout": {"replicas": 1}, "heavyRollout": {"replicas": 1}}
 LONG = 900
@@ -45,7 +45,7 @@ def test_pools_change_their_size_while_every_prompt_is_trained_once(
 
         # 2 again before the operator has taken it: it comes back, and goes once more.
         run.ask(pools={"fastRollout": {"replicas": 2}})
-        run.wait(lambda: run.said.count("serves") == 3, "the engine's return")
+        run.wait(lambda: run.said.count("serves") >= 3, "the engine's return")
         assert run.training["released"] == []
         run.ask(pools={"fastRollout": {"replicas": 1}})
         released = run.wait_for(lambda training: training["released"], "a released pod")["released"]
@@ -68,7 +68,7 @@ def test_pools_change_their_size_while_every_prompt_is_trained_once(
         run.operator_saw()
         run.wait_for(lambda training: "trainerStoppedFor" not in training, "the trainer's second return")
         hurry(run)
-        assert run.end(300) == 0, run.said
+        assert run.end(400) == 0, run.said
     assert_every_prompt_once(run, steps)
     assert run.training["step"] == steps
     assert "the trainer goes on with 2 workers" in run.said
@@ -83,14 +83,14 @@ def test_lost_pods_and_a_lost_api_server_cost_no_prompt(
     for pool in ("trainer", "fast", "fast"):
         pods.add(pool)
     with driven(cluster, namespace, pods, tmp_path, paced(tmp_path, steps, pools)) as run:
-        run.wait(lambda: "rollout worker fast-1 serves" in run.said, "both engines")
+        run.wait(lambda: run.said.count("serves") >= 2, "both engines")
         run.wait_for_step(4)
 
         cluster.stop_component("kube-apiserver", kill=True)
         before = len(run.trained())
         pods.remove(pods.pods("fast")[0])
         pods.add("fast")
-        run.wait(lambda: run.said.count("serves") == 3, "an engine on the new pod")
+        run.wait(lambda: run.said.count("serves") >= 3, "an engine on the new pod")
         run.wait_for_step(before + 3)
         cluster.start_component("kube-apiserver")
         run.wait_for(lambda training: training["step"] > before, "a status that is written again")
@@ -99,7 +99,7 @@ def test_lost_pods_and_a_lost_api_server_cost_no_prompt(
         pods.add("trainer")
         run.wait(lambda: "the trainer goes on from step" in run.said, "the trainer's return")
         hurry(run)
-        assert run.end(300) == 0, run.said
+        assert run.end(400) == 0, run.said
     assert_every_prompt_once(run, steps)
     assert run.training["step"] == steps
 
@@ -127,7 +127,7 @@ def test_each_rollout_pool_goes_to_nothing_while_long_responses_run(
         pods.add(pool)
     asked = []
     with driven(cluster, namespace, pods, tmp_path, document) as run:
-        run.wait(lambda: run.said.count("serves") == 2, "both engines")
+        run.wait(lambda: run.said.count("serves") >= 2, "both engines")
         for pool in ("heavy", "fast"):
             run.wait_for_step(len(run.trained()) + 1)
             run.wait(lambda: BUSY.search(cluster.kubectl("get", "rlj", "-n", namespace)), "busy pools")
@@ -139,7 +139,7 @@ def test_each_rollout_pool_goes_to_nothing_while_long_responses_run(
             if pool == "heavy":
                 run.ask(pools={"heavyRollout": {"replicas": 1}})
                 pods.add("heavy")
-                run.wait(lambda: run.said.count("serves") == 3, "a new heavy engine")
+                run.wait(lambda: run.said.count("serves") >= 3, "a new heavy engine")
         run.ask(suspend=True)
         assert run.end() == 130, run.said
     trained = len(run.trained())

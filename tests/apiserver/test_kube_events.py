@@ -37,7 +37,7 @@ async def written(there, namespace):
 
 async def until_written(there, namespace):
     """Wait for the one Event; its metadata."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not (found := await written(there, namespace)):  # noqa: ASYNC110 - nobody is called
             await asyncio.sleep(0.05)
     return found[0]["metadata"]
@@ -53,7 +53,7 @@ async def test_an_event_is_what_kubectl_shows(cluster, there, recorder, math):
     recorder.start(there.client)
     recorder.record(math, CREATED)
     recorder.record(math, LOST)
-    await recorder.stop(10)
+    await recorder.stop(60)
     first, second = await written(there, math.namespace)
     assert first["regarding"]["uid"] == math.uid
     assert (first["type"], first["reason"], first["action"]) == ("Normal", "CreatedRayCluster", "Creating")
@@ -71,7 +71,7 @@ async def test_repeats_are_counted_in_one_event(there, recorder, math):
     await until_written(there, math.namespace)
     for _ in range(4):
         recorder.record(math, LOST)
-    await recorder.stop(10)
+    await recorder.stop(60)
     (event,) = await written(there, math.namespace)
     assert event["series"]["count"] == 5
     assert outcomes(there) == {"created": 1, "repeated": 1}
@@ -81,7 +81,7 @@ async def test_repeats_before_the_first_is_written_are_in_it(there, recorder, ma
     for _ in range(3):
         recorder.record(math, LOST)
     recorder.start(there.client)
-    await recorder.stop(10)
+    await recorder.stop(60)
     (event,) = await written(there, math.namespace)
     assert event["series"]["count"] == 3
     assert outcomes(there) == {"created": 1}
@@ -93,7 +93,7 @@ async def test_an_event_that_expired_is_made_anew(there, recorder, math):
     old = await until_written(there, math.namespace)
     await there.client.delete(EVENTS, math.namespace, old["name"], old["uid"])
     recorder.record(math, LOST)
-    await recorder.stop(10)
+    await recorder.stop(60)
     (event,) = await written(there, math.namespace)
     assert event["metadata"]["name"] != old["name"]
 
@@ -102,20 +102,22 @@ async def test_a_flood_about_one_object_is_cut(there, recorder, math):
     recorder.start(there.client)
     for number in range(40):
         recorder.record(math, Happening("Normal", "ScaledUp", "Scaling", f"fast-rollout to {number}"))
-    await recorder.stop(30)
+    await recorder.stop(60)
     assert len(await written(there, math.namespace)) == 25
     assert outcomes(there) == {"created": 25, "dropped": 15}
 
 
 async def test_nobody_waits_for_an_api_server_that_is_away(there, recorder, math):
     recorder.start(there.client)
-    with there.proxy.blackout():
-        began = time.monotonic()
-        for number in range(25):
-            recorder.record(math, Happening("Normal", "ScaledUp", "Scaling", f"fast-rollout to {number}"))
-            await asyncio.sleep(0)
-        assert time.monotonic() - began < 1.0
-    await recorder.stop(30)
+    passed = len(there.proxy.passed)
+    # What waited for an answer would wait for ever: nothing passes until all are recorded.
+    async with asyncio.timeout(60):
+        with there.proxy.blackout():
+            for number in range(25):
+                recorder.record(math, Happening("Normal", "ScaledUp", "Scaling", f"fast-rollout to {number}"))
+                await asyncio.sleep(0)
+            assert len(there.proxy.passed) == passed
+    await recorder.stop(60)
     assert len(await written(there, math.namespace)) == 25
 
 
@@ -124,7 +126,7 @@ async def test_memory_is_bounded(there, math):
     for number in range(15):
         recorder.record(math, Happening("Normal", "ScaledUp", "Scaling", f"fast-rollout to {number}"))
     recorder.start(there.client)
-    await recorder.stop(10)
+    await recorder.stop(60)
     assert outcomes(there) == {"created": 10, "dropped": 5}
 
 
@@ -141,7 +143,7 @@ async def test_faults(there, recorder, math, fault, events, outcome):
     there.proxy.inject(fault, containing="/events")
     recorder.start(there.client)
     recorder.record(math, CREATED)
-    await recorder.stop(10)
+    await recorder.stop(60)
     assert len(await written(there, math.namespace)) == events
     assert outcomes(there) == {outcome: 1}
 
@@ -152,7 +154,7 @@ async def test_stop_does_not_wait_longer_than_its_grace(there, recorder, math):
         recorder.record(math, CREATED)
         began = time.monotonic()
         await recorder.stop(0.5)
-        assert time.monotonic() - began < 5.0
+        assert time.monotonic() - began < 30.0  # its client tries for two minutes
 
 
 async def test_long_notes_and_names_fit(there, recorder, namespace):
@@ -162,7 +164,7 @@ async def test_long_notes_and_names_fit(there, recorder, namespace):
     recorder.start(there.client)
     about = ObjectReference("v1", "ConfigMap", namespace, name, uid)
     recorder.record(about, Happening("Warning", "Failed", "Running", "é" * 2000))
-    await recorder.stop(10)
+    await recorder.stop(60)
     (event,) = await written(there, namespace)
     assert len(event["note"].encode()) <= 1024
     assert event["note"].endswith("é…")

@@ -57,7 +57,7 @@ class Seen:
         self.woken.append(owner)
         self.changed.set()
 
-    async def until(self, expected, seconds=30.0):
+    async def until(self, expected, seconds=60.0):
         """Wait until the informer knows exactly these values, by owner and name."""
         try:
             async with asyncio.timeout(seconds):
@@ -109,7 +109,7 @@ def put(here, namespace):
 
 async def until(condition):
     """For what the informer does not announce: its health."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - health is asked for, nobody is called when it changes
             await asyncio.sleep(0.05)
 
@@ -126,7 +126,7 @@ async def test_follows_what_happens(here, namespace, put):
     await put("a", "job-1", "1")
     await put("stranger", None, "1")
     async with informing(here, selection(namespace)) as seen:
-        await asyncio.wait_for(seen.informer.synced.wait(), 30)
+        await asyncio.wait_for(seen.informer.synced.wait(), 60)
         assert seen.known == {"job-1": {"a": "1"}}
         uid = await put("b", "job-1", "2")
         await seen.until({"job-1": {"a": "1", "b": "2"}})
@@ -154,7 +154,7 @@ async def test_what_is_not_kept_wakes_nobody(here, namespace, put):
 async def test_a_cut_watch_goes_on_from_where_it_was(there, namespace, put):
     async with informing(there, selection(namespace)) as seen:
         for number in range(5):
-            await asyncio.wait_for(there.proxy.watched.wait(), 30)
+            await asyncio.wait_for(there.proxy.watched.wait(), 60)
             there.proxy.cut()
             await put("a", "job-1", str(number))
             await seen.until({"job-1": {"a": str(number)}})
@@ -166,7 +166,7 @@ async def test_deletions_during_a_gap_are_found_by_the_next_list(there, here, na
     await put("b", "job-2", "1")
     async with informing(there, selection(namespace)) as seen:
         await seen.until({"job-1": {"a": "1"}, "job-2": {"b": "1"}})
-        await asyncio.wait_for(there.proxy.watched.wait(), 30)
+        await asyncio.wait_for(there.proxy.watched.wait(), 60)
         with there.proxy.blackout():
             there.proxy.cut()
             await here.client.delete(CONFIG_MAPS, namespace, "a", uid)
@@ -179,7 +179,7 @@ async def test_deletions_during_a_gap_are_found_by_the_next_list(there, here, na
 
 async def test_a_watch_that_expires_is_followed_by_a_list(there, namespace, put):
     async with informing(there, selection(namespace)) as seen:
-        await asyncio.wait_for(there.proxy.watched.wait(), 30)
+        await asyncio.wait_for(there.proxy.watched.wait(), 60)
         assert await there.proxy.expire_watches() == 1
         await put("a", "job-1", "2")
         await seen.until({"job-1": {"a": "2"}})
@@ -187,14 +187,13 @@ async def test_a_watch_that_expires_is_followed_by_a_list(there, namespace, put)
 
 
 async def test_a_dead_connection_is_noticed_by_its_silence(there, namespace, put):
-    async with informing(there, selection(namespace), WatchLimits(silence_seconds=1.0)) as seen:
+    async with informing(there, selection(namespace), WatchLimits(silence_seconds=4.0)) as seen:
         await put("a", "job-1", "1")
         await seen.until({"job-1": {"a": "1"}})
-        await asyncio.wait_for(there.proxy.watched.wait(), 30)
+        await asyncio.wait_for(there.proxy.watched.wait(), 60)
         with there.proxy.blackout():
             await put("a", "job-1", "2")
-            await until(lambda: seen.informer.trouble)
-            assert "is silent" in seen.informer.trouble
+            await until(lambda: "is silent" in (seen.informer.trouble or ""))
             assert seen.known == {"job-1": {"a": "1"}}
         await seen.until({"job-1": {"a": "2"}})
         assert seen.informer.trouble is None
@@ -205,7 +204,7 @@ async def test_who_does_not_trust_the_watch_has_it_list_anew(there, namespace, p
     async with informing(there, selection(namespace)) as seen:
         await seen.until({"job-1": {"a": "1"}})
         await put("a", "job-1", "2")
-        await asyncio.wait_for(seen.informer.refresh(), 30)
+        await asyncio.wait_for(seen.informer.refresh(), 60)
         assert seen.known == {"job-1": {"a": "2"}}
         with there.proxy.blackout():
             there.proxy.cut()
@@ -213,7 +212,7 @@ async def test_who_does_not_trust_the_watch_has_it_list_anew(there, namespace, p
             await put("a", "job-1", "3")
             await asyncio.sleep(0.2)
             assert not refreshed.done()
-        await asyncio.wait_for(refreshed, 30)
+        await asyncio.wait_for(refreshed, 60)
         assert seen.known == {"job-1": {"a": "3"}}
         await put("b", "job-2", "4")
         await seen.until({"job-1": {"a": "3"}, "job-2": {"b": "4"}})
@@ -221,12 +220,14 @@ async def test_who_does_not_trust_the_watch_has_it_list_anew(there, namespace, p
 
 async def test_watches_that_end_in_time_go_on(here, namespace, put):
     async with informing(here, selection(namespace), WatchLimits(server_seconds=1)) as seen:
-        for number in range(8):
-            await put("a", "job-1", str(number))
-            await seen.until({"job-1": {"a": str(number)}})
-            await asyncio.sleep(0.3)  # long enough for several watches to end
+        async with asyncio.timeout(60):
+            number = 0
+            while ends(here, "closed") < 2:
+                number += 1
+                await put("a", "job-1", str(number))
+                await seen.until({"job-1": {"a": str(number)}})
+                await asyncio.sleep(0.3)
     assert lists(here) == 1
-    assert ends(here, "closed") >= 2
 
 
 async def test_a_list_that_expires_between_pages_begins_again(there, namespace, put):
@@ -234,7 +235,7 @@ async def test_a_list_that_expires_between_pages_begins_again(there, namespace, 
         await put(f"m-{number}", "job-1", str(number))
     there.proxy.inject(Answer(410, reason="Expired"), containing="continue=")
     async with informing(there, selection(namespace), page_size=2) as seen:
-        await asyncio.wait_for(seen.informer.synced.wait(), 30)
+        await asyncio.wait_for(seen.informer.synced.wait(), 60)
         assert seen.known == {"job-1": {f"m-{number}": str(number) for number in range(5)}}
     assert lists(there) == 2
 
@@ -253,7 +254,7 @@ async def test_a_server_that_denies_the_type_for_a_moment_is_not_believed(there,
     await put("a", "job-1", "1")
     async with informing(there, selection(namespace)) as seen:
         await seen.until({"job-1": {"a": "1"}})
-        await asyncio.wait_for(there.proxy.watched.wait(), 30)
+        await asyncio.wait_for(there.proxy.watched.wait(), 60)
         there.proxy.inject(Answer(404), times=2, method="GET", containing="limit=")
         assert await there.proxy.expire_watches() == 1
         await put("a", "job-1", "2")
@@ -333,7 +334,7 @@ async def test_a_type_that_comes_and_goes(cluster, here, namespace, tmp_path):
         cluster.api.request("DELETE", f"{DEFINITIONS}/{GADGETS.plural}.{GADGETS.group}")
 
     async with informing(here, selection(namespace, GADGETS), WatchLimits(server_seconds=2)) as seen:
-        await asyncio.wait_for(seen.informer.synced.wait(), 30)
+        await asyncio.wait_for(seen.informer.synced.wait(), 60)
         assert (seen.informer.served, seen.known) == (False, {})
         try:
             await asyncio.to_thread(install)
@@ -345,7 +346,7 @@ async def test_a_type_that_comes_and_goes(cluster, here, namespace, tmp_path):
         await until(lambda: not seen.informer.served)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200, func_only=True)
 async def test_ten_thousand_pods(cluster, here, namespace, capsys):
     await make_pods(here.client, namespace, PODS_IN_ALL)
     try:
@@ -358,7 +359,7 @@ async def test_ten_thousand_pods(cluster, here, namespace, capsys):
             cwd=ROOT,
             stdout=asyncio.subprocess.PIPE,
         )
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(300):
             printed, _ = await process.communicate()
     finally:
         # The namespace's own deletion would go through them one by one, at leisure. All in one request may

@@ -7,6 +7,7 @@ import sys
 import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
 from random import Random
@@ -40,7 +41,7 @@ class Contender:
                 self.said.append(json.loads(line))
                 self._more.notify_all()
 
-    async def says(self, what, times=1, seconds=40.0):
+    async def says(self, what, times=1, seconds=120.0):
         """Wait until it has said this so often; the last one."""
         found = []
 
@@ -90,9 +91,15 @@ class Arena:
     async def turns(self):
         """Who wrote so far, in order, each turn once."""
         await self.client.patch(CONFIG_MAPS, self.namespace, BOOK, {"data": {"writer": JUDGE}})
-        await asyncio.wait_for(self.judged.wait(), 30)
+        await asyncio.wait_for(self.judged.wait(), 60)
         self.judged.clear()
         return [writer for writer, _ in groupby(each for each in self.writers if each != JUDGE)]
+
+    async def renewed(self):
+        """When the lease was renewed last, on the machine's monotonic clock."""
+        spec = (await self.client.get(LEASES, self.namespace, LEASE, dict))["spec"]
+        ago = datetime.now(UTC) - datetime.fromisoformat(spec["renewTime"])
+        return time.monotonic() - ago.total_seconds()
 
     async def follow(self, version):
         """Read the book, entry by entry."""
@@ -136,11 +143,12 @@ class TestHandOver:
         await first.says("wrote")
         second = await arena.enter("second")
         await first.says("wrote", times=20)
+        renewed = await arena.renewed()
         first.process.kill()
-        killed = time.monotonic()
         taken = (await second.says("held"))["at"]
         await second.says("wrote")
-        assert taken - killed > TIMING.duration - TIMING.retry - 1.0
+        # It counts from when it sees the renewal; the two clocks are read one after the other.
+        assert taken - renewed > TIMING.duration - 0.1
         assert await arena.turns() == ["first", "second"]
 
     async def test_a_holder_that_is_cut_off_stops_before_the_other_begins(self, arena, there):
@@ -153,14 +161,15 @@ class TestHandOver:
             held = await second.says("held")
             await second.says("wrote", times=5)
         await second.says("wrote", times=20)
-        assert lost["at"] < held["at"]
+        # When it says so is another matter: its process may stand still for a while.
+        assert lost["deadline"] < held["at"]
         assert "it was not renewed in time" in lost["why"]
         assert "nothing was written" in refused["why"]
         assert await arena.turns() == ["first", "second"]
 
     async def test_a_holder_that_was_frozen_does_not_write_when_it_wakes(self, arena):
-        # It writes once a second, so that it is frozen between two writes.
-        first = await arena.enter("first", seconds=1.0)
+        # It writes every three seconds, so that it is frozen between two writes.
+        first = await arena.enter("first", seconds=3.0)
         await first.says("wrote")
         first.process.send_signal(signal.SIGSTOP)
         second = await arena.enter("second")
@@ -179,9 +188,9 @@ class TestHandOver:
         gave_back = (await first.says("gave back"))["at"]
         held = (await second.says("held"))["at"]
         await second.says("wrote")
-        assert await asyncio.wait_for(first.process.wait(), 30) == 0
+        assert await asyncio.wait_for(first.process.wait(), 60) == 0
         # Far from the lease's duration: the other was woken.
-        assert held - gave_back < 20
+        assert held - gave_back < 60
         assert await arena.turns() == ["first", "second"]
 
 
@@ -206,7 +215,7 @@ class TestHolding:
 
     async def renewed(self, there, times):
         """Wait for so many renewals."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while there.measured("rljob_lease_renewals_total", outcome="done") < times:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
 
@@ -307,7 +316,7 @@ class TestHolding:
                 await asyncio.sleep(60)
 
         leading = asyncio.create_task(lead())
-        await asyncio.wait_for(entered.wait(), 30)
+        await asyncio.wait_for(entered.wait(), 60)
         leading.cancel()
         with pytest.raises(asyncio.CancelledError):
             await leading

@@ -18,6 +18,7 @@ from tests.support.operator.operator_site import (
     JobClient,
     as_operator,
     running_operator,
+    until,
     writes,
 )
 from tools.cluster import Cluster
@@ -29,11 +30,12 @@ IDLE_SECONDS = 6.0
 
 def reconciled(operator, times=1):
     """Wait until this process has brought jobs one step on so often."""
-    deadline = time.monotonic() + SECONDS
-    while operator.metric("rljob_reconcile_duration_seconds_count") < times:
+
+    def enough():
         operator.process.check()
-        assert time.monotonic() < deadline, "the operator reconciles nothing"
-        time.sleep(0.2)  # a metric gives no event
+        return operator.metric("rljob_reconcile_duration_seconds_count") >= times
+
+    until(enough, f"{times} jobs reconciled")
 
 
 class TestRestart:
@@ -82,6 +84,11 @@ class TestRestart:
             client.wait_pods(
                 lambda pods: uid not in [each["metadata"]["uid"] for each in pods], "no such head"
             )
+            # KubeRay tells a moment after it has deleted the pod.
+            events = f"/api/v1/namespaces/{client.namespace}/events"
+            cluster.wait(
+                events, lambda told: "DeletedHeadPod" in [each["reason"] for each in told], "KubeRay's Event"
+            )
             operator.process.start()
             job = client.wait_phase("Running", attempt=2)
             assert job["status"]["failures"] == 1
@@ -111,7 +118,7 @@ class TestRestart:
             client.wait_phase("Running")
             began = time.monotonic()
             operator.process.stop()
-            assert time.monotonic() - began < 4.0
+            assert time.monotonic() - began < 15.0  # it would be killed after 20 s, and the lease expire then
         lease = f"/apis/coordination.k8s.io/v1/namespaces/{client.namespace}/leases/rljob-operator"
         assert not cluster.api.request("GET", lease)["spec"].get("holderIdentity")
 
@@ -122,8 +129,17 @@ class TestRestart:
             client.create()
             client.wait_phase("Running")
             client.wait_event("Running")
-            made = writes(cluster, client.namespace, user)
-            assert made
+            events = cluster.api.items(f"/api/v1/namespaces/{client.namespace}/events")
+            own = [each for each in events if each["reportingComponent"] == "rljob.dev/operator"]
+            names = {each["metadata"]["name"] for each in own}
+            assert names
+
+            def audited():
+                made = writes(cluster, client.namespace, user)
+                return made if names <= {each["objectRef"].get("name") for each in made} else []
+
+            # An Event can be seen a moment before the audit log has its creation.
+            made = until(audited, "all Events in the audit log")
             time.sleep(IDLE_SECONDS)  # nothing is to happen
             assert writes(cluster, client.namespace, user)[len(made) :] == []
 
@@ -139,7 +155,6 @@ class TestRestart:
             client.wait_phase("Running", attempt=1)
 
 
-@pytest.mark.timeout(240)
 def test_an_api_server_that_is_down_for_half_a_minute(cluster, namespace, tmp_path):
     client = JobClient(cluster, namespace)
     with running_operator(cluster, tmp_path, namespace) as operator:
@@ -154,11 +169,11 @@ def test_an_api_server_that_is_down_for_half_a_minute(cluster, namespace, tmp_pa
         log = operator.process.log.read_text().splitlines()
         of_lease = [line for line in log if "kube.lease" in line]
         assert [line for line in of_lease if "too old" in line] == []
-        assert len([line for line in of_lease if "tried again" in line]) <= 5, "the same, time and again"
+        # It tries every two seconds.
+        assert len([line for line in of_lease if "tried again" in line]) <= 8, "the same, time and again"
 
 
 class TestKubeRay:
-    @pytest.mark.timeout(240)
     def test_installed_later(self, programs, tmp_path):
         nodes = {"nvidia.com/gpu": 2}
         with Cluster(kuberay=None, nodes=nodes) as cluster, running_operator(cluster, tmp_path, None):
@@ -205,7 +220,18 @@ class ThreadedProxy:
 
     def call(self, work):
         """Run a coroutine on the proxy's loop."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(SECONDS)
+
+    @contextmanager
+    def blackout(self, proxy: FaultProxy) -> Iterator[None]:
+        """Nothing passes while this lasts, and what is under way then breaks."""
+        dark = proxy.blackout()
+        self.call(_on_loop(dark.__enter__))
+        try:
+            yield
+        finally:
+            self.call(_on_loop(proxy.cut))
+            self.call(_on_loop(lambda: dark.__exit__(None, None, None)))
 
 
 FAULTS = {
@@ -257,7 +283,7 @@ class TestNetwork:
         threaded, proxy = proxied
         client.create()
         client.wait_phase("Running")
-        threaded.call(_cut(proxy))
+        threaded.call(_on_loop(proxy.cut))
         client.scale(2)
         client.wait(lambda job: job["status"]["pools"][1]["ready"] == 2, "two fast rollout workers")
         threaded.call(proxy.expire_watches())
@@ -274,19 +300,19 @@ class TestNetwork:
 
     def test_a_job_deleted_while_nothing_is_heard(self, client, proxied):
         """The watch that begins anew does not tell of it."""
-        _, proxy = proxied
+        threaded, proxy = proxied
         client.create()
         client.wait_phase("Running")
-        with proxy.blackout():
+        with threaded.blackout(proxy):
             client.cluster.api.request("DELETE", f"{client.jobs}/test")
             client.wait_gone()
-            proxy.cut()
         client.create()
         client.wait_phase("Running", attempt=1)
 
 
-async def _cut(proxy):
-    proxy.cut()
+async def _on_loop(work):
+    """A proxy is touched on its own loop alone."""
+    return work()
 
 
 class TestTwoReplicas:

@@ -1,6 +1,7 @@
 """RLJobs that `kubectl apply` refuses, and the words that a person reads then."""
 
 import re
+import secrets
 import subprocess
 
 import pytest
@@ -177,10 +178,12 @@ class Said:
 
 @pytest.fixture(scope="module")
 def place(cluster):
-    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "refused"}}
+    # A name of its own: one that was deleted is there for some time.
+    name = f"refused-{secrets.token_hex(3)}"
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
     cluster.api.request("POST", "/api/v1/namespaces", body)
-    yield "refused"
-    cluster.api.request("DELETE", "/api/v1/namespaces/refused")
+    yield name
+    cluster.api.request("DELETE", f"/api/v1/namespaces/{name}")
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,8 @@ import yaml
 from rljob_api import RLJob
 from rljob_operator.render import JobKey, KubeRay, objects, refusals
 from tests.support.jobs import job
+from tests.support.operator.operator_site import until
+from tools.cluster import ApiError
 
 JOBS = {
     "cpu": {"pools.fastRollout.replicas": 2},
@@ -74,7 +76,7 @@ RICH_TEMPLATE = {
 def capabilities(cluster):
     """By the schema that the API server serves now. KubeRay's definitions may just have changed."""
     expected = KubeRay.of_version(cluster.kuberay_version)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         found = KubeRay.of_schema(cluster.api.request("GET", "/openapi/v3/apis/ray.io/v1"))
         if found == expected:
@@ -107,8 +109,20 @@ def apply(cluster, documents, *options):
 
 
 def restrict(cluster, namespace):
-    """Pods of the namespace must fulfil the restricted Pod Security Standard."""
+    """Pods of the namespace must fulfil the restricted Pod Security Standard, from now on."""
     cluster.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
+    spec = {"hostNetwork": True, "containers": [{"name": "a", "image": "a"}]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "tried"}, "spec": spec}
+
+    def refused():
+        try:
+            cluster.api.request("POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All", pod)
+        except ApiError as error:
+            return "violates PodSecurity" in error.message
+        return False
+
+    # The API server hears of the label by a watch of its own.
+    until(refused, f"pods of {namespace} are restricted")
 
 
 def running_pods(cluster, namespace, count):
@@ -116,7 +130,7 @@ def running_pods(cluster, namespace, count):
         return len(pods) == count and all(pod["status"].get("phase") == "Running" for pod in pods)
 
     pods = f"/api/v1/namespaces/{namespace}/pods"
-    return cluster.wait(pods, running, f"{count} pods that run", seconds=60)
+    return cluster.wait(pods, running, f"{count} pods that run")
 
 
 def pool(pod):
@@ -246,7 +260,8 @@ def test_the_drivers_account_may_do_its_work_and_nothing_else(cluster, namespace
         answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout
         return answer.strip() == "yes"
 
-    assert may("get", "rljobs.rljob.dev/test")
+    # The API server hears of roles and bindings by watches of its own.
+    until(lambda: may("get", "rljobs.rljob.dev/test"), "the driver's rights")
     assert may("watch", "rljobs.rljob.dev/test")
     assert may("patch", "rljobs.rljob.dev/test", "--subresource=status")
     refused = [
@@ -267,12 +282,18 @@ def test_the_driver_reads_and_watches_its_job_and_writes_its_progress(cluster, n
     apply(cluster, create(cluster, namespace, {})[:-1])
     driver = cluster.kubeconfig_of(namespace, "test-driver")
 
+    as_driver = [str(cluster.kubectl_path), f"--kubeconfig={driver}"]
+
     def kubectl(*arguments, stdin=None):
-        command = [str(cluster.kubectl_path), f"--kubeconfig={driver}", *arguments]
         return subprocess.run(
-            command, input=stdin, capture_output=True, text=True, timeout=60, check=True
+            [*as_driver, *arguments], input=stdin, capture_output=True, text=True, timeout=60, check=True
         ).stdout
 
+    may = ["auth", "can-i", "get", "rljobs.rljob.dev/test"]
+    # The API server hears of roles and bindings by watches of its own.
+    until(
+        lambda: subprocess.run([*as_driver, *may], capture_output=True, timeout=60).returncode == 0, "rights"
+    )
     assert kubectl("get", "rljob", "test", "-o", "name") == "rljob.rljob.dev/test\n"
     training = {"step": 3, "totalSteps": 4, "weightVersion": 3}
     status = {
@@ -303,6 +324,6 @@ def test_everything_goes_with_the_job(cluster, namespace):
         f"/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies",
         f"/api/v1/namespaces/{namespace}/secrets",
     ):
-        cluster.wait(path, lambda left: not left, "nothing", seconds=60)
+        cluster.wait(path, lambda left: not left, "nothing")
     accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
-    cluster.wait(accounts, lambda left: len(left) == 1, "the default account alone", seconds=60)
+    cluster.wait(accounts, lambda left: len(left) == 1, "the default account alone")

@@ -18,7 +18,7 @@ from tools.cluster.families import HELM
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm" / "rljob-operator"
 RELEASE, NAMESPACE = "rljob", "rljob-system"
-SECONDS = 90.0
+SECONDS = 240.0
 
 Object = dict[str, Any]
 

@@ -13,8 +13,17 @@ import pytest
 from tools.cluster import CannotBuild, images
 
 BUILT = pytest.StashKey[dict[str, images.Built | Exception]]()
+HERE = Path(__file__).parent
+TEST_SECONDS = 400.0
+"""For a test alone: its fixtures unpack gigabytes."""
 WANTED = {"operator": "operator", "runtime_cpu": "runtime-cpu"}
 """The image that a fixture needs."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TEST_SECONDS, func_only=True))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

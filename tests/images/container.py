@@ -23,7 +23,7 @@ def run(
     *,
     shown: Mapping[str, Path] | None = None,
     writable: Sequence[str] = ("/tmp", "/dev/shm"),
-    seconds: float = 60.0,
+    seconds: float = 120.0,
 ) -> "subprocess.CompletedProcess[str]":
     """The end of `command` in a container with the files of `root`; `config` is the image's configuration.
 

@@ -77,7 +77,7 @@ class TestOperator:
 
 class TestRuntime:
     def run(self, built, root, *command, **more):
-        return container.run(root, built.config, command, seconds=110, **more)
+        return container.run(root, built.config, command, seconds=300, **more)
 
     def test_a_manifest_is_checked(self, runtime_cpu, runtime_files):
         shown = {"/examples": ROOT / "examples"}

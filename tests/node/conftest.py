@@ -66,7 +66,7 @@ def namespace(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[str]
     new_namespace(cluster, name)
     yield name
     cluster.kubectl("delete", "rlj", "--all", "-n", name, "--wait=false")
-    cluster.kubectl("delete", "pods", "--all", "-n", name, "--grace-period=1", seconds=120)
+    cluster.kubectl("delete", "pods", "--all", "-n", name, "--grace-period=1", seconds=300)
     cluster.kubectl("delete", "namespace", name, "--wait=false")
 
 

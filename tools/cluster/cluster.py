@@ -223,7 +223,9 @@ class Cluster:
 
     def kubectl(self, *arguments: str, stdin: str | None = None, seconds: float = WAIT_SECONDS) -> str:
         """The output of kubectl as administrator. CalledProcessError, with kubectl's own text as a note."""
-        command = [str(self.kubectl_path), f"--kubeconfig={self.kubeconfig}", *arguments]
+        # What a server has is kept by its address, which another cluster had before.
+        own = [f"--kubeconfig={self.kubeconfig}", f"--cache-dir={self.folder / 'kubectl-cache'}"]
+        command = [str(self.kubectl_path), *own, *arguments]
         try:
             return subprocess.run(
                 command, input=stdin, capture_output=True, text=True, timeout=seconds, check=True

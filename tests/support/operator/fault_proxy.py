@@ -10,7 +10,7 @@ import asyncio
 import json
 import ssl
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -94,7 +94,7 @@ class FaultProxy:
     async def __aenter__(self) -> Self:
         connector = aiohttp.TCPConnector(ssl=self._tls, limit=0)
         # Without an end: a watch stays open as long as its client wants.
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=60.0)
         self._session = aiohttp.ClientSession(connector=connector, timeout=timeout, auto_decompress=False)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
@@ -131,18 +131,24 @@ class FaultProxy:
         """End every open watch as an API server does that has forgotten its resourceVersion. How many."""
         status = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
         line = json.dumps({"type": "ERROR", "object": status}).encode() + b"\n"
-        watches = self._watches()
-        for response in watches:
-            await response.write(line)
-            _abort_after_flush(self._streams[response])
-        return len(watches)
+        told = await self._tell_watches(line)
+        for request in told:
+            _abort_after_flush(request)
+        return len(told)
 
     async def garble_watches(self) -> int:
         """Put a line into every open watch that is no JSON. How many."""
-        watches = self._watches()
-        for response in watches:
-            await response.write(b'{"type": "MODI\n')
-        return len(watches)
+        return len(await self._tell_watches(b'{"type": "MODI\n'))
+
+    async def _tell_watches(self, line: bytes) -> list[web.Request]:
+        """Write a line to each watch that does not end just now; their requests."""
+        told = []
+        for response in self._watches():
+            request = self._streams.get(response)
+            with suppress(ConnectionError):  # its client has gone
+                await response.write(line)
+                told += [request] if request is not None else []
+        return told
 
     @contextmanager
     def blackout(self) -> Iterator[None]:

@@ -37,7 +37,7 @@ async def main(kubeconfig: Path, namespace: str) -> None:
         began = time.perf_counter()
         informer = Informer(made.client, pods(namespace), woken.add, made.metrics, Random(0))
         running = asyncio.create_task(informer.run())
-        async with asyncio.timeout(100):
+        async with asyncio.timeout(250):
             await informer.synced.wait()
         seconds = time.perf_counter() - began
         running.cancel()

@@ -45,12 +45,12 @@ class ProxiedSite(Site):
     proxy: FaultProxy = field(kw_only=True)
 
 
-def settings(field_manager: str = "rljob-operator", timeout_seconds: float = 10.0) -> ClientSettings:
+def settings(field_manager: str = "rljob-operator", timeout_seconds: float = 30.0) -> ClientSettings:
     return ClientSettings(field_manager, timeout_seconds, RETRY)
 
 
 @asynccontextmanager
-async def site(credentials: Credentials, timeout_seconds: float = 10.0) -> AsyncIterator[Site]:
+async def site(credentials: Credentials, timeout_seconds: float = 30.0) -> AsyncIterator[Site]:
     """A client with these credentials."""
     metrics = OperatorMetrics()
     async with Transport(credentials, metrics) as transport:
@@ -59,7 +59,7 @@ async def site(credentials: Credentials, timeout_seconds: float = 10.0) -> Async
 
 
 @asynccontextmanager
-async def proxied_site(kubeconfig: Path, timeout_seconds: float = 10.0) -> AsyncIterator[ProxiedSite]:
+async def proxied_site(kubeconfig: Path, timeout_seconds: float = 30.0) -> AsyncIterator[ProxiedSite]:
     """A client whose requests pass a proxy."""
     direct = from_kubeconfig(kubeconfig)
     assert direct.tls is not None

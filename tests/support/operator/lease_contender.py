@@ -2,9 +2,9 @@
 
     python -m tests.support.operator.lease_contender KUBECONFIG NAMESPACE NAME SECONDS DURATION
 
-Prints a line of JSON for what happens, with the machine's monotonic time: `held`, `wrote`, `lost`, `refused`
-(a write after that), `gave back`. SECONDS: between two writes. DURATION: of the lease, in seconds. SIGTERM
-makes it leave in order.
+Prints a line of JSON for what happens, with the machine's monotonic time: `held`, `wrote`, `lost` (with the
+time from which on its fence refused writes at the latest), `refused` (a write after that), `gave back`.
+SECONDS: between two writes. DURATION: of the lease, in seconds. SIGTERM makes it leave in order.
 """
 
 import asyncio
@@ -27,7 +27,8 @@ from tests.support.operator.kube_site import site
 
 LEASE = "rljob-operator"
 BOOK = "book"
-TIMING = LeaseTiming(duration=8, renew_deadline=6.0, retry=0.5)
+TIMING = LeaseTiming(duration=16, renew_deadline=13.0, retry=0.5)
+"""A holder keeps its lease although the machine stands still for ten seconds."""
 
 
 def say(what: str, **more: object) -> None:
@@ -67,7 +68,7 @@ async def main(kubeconfig: Path, namespace: str, name: str, seconds: float, dura
                     await keep_writing(client, namespace, name, seconds, leave)
                 say("gave back")
             except LeaseLost as error:
-                say("lost", why=str(error))
+                say("lost", why=str(error), deadline=fence.deadline)
                 # By the client of the lease that is lost: not even a late write may pass.
                 try:
                     await write(client, namespace, name, -1)

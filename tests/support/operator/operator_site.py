@@ -10,12 +10,13 @@ with running_operator(cluster, tmp_path, namespace) as operator:
 
 import json
 import sys
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
@@ -26,11 +27,12 @@ from tools.cluster.ports import Ports
 from tools.cluster.processes import Process
 
 ROOT = Path(__file__).parents[3]
-SECONDS = 60.0
+SECONDS = 120.0
 """A machine that does much else at the same time may be slow; an event ends every wait."""
 SMALL = {"requests": {"cpu": "100m", "memory": "64Mi"}}
 
 Object = dict[str, Any]
+Found = TypeVar("Found")
 
 
 @dataclass
@@ -43,7 +45,7 @@ class OperatorSite:
 
     def metric(self, name: str, *labels: str) -> float:
         """Sum of a metric's values that have all these labels, such as `verb="get"`."""
-        with urllib.request.urlopen(f"{self.url}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=SECONDS) as answer:
             lines = answer.read().decode().splitlines()
         return sum(
             float(line.rpartition(" ")[2])
@@ -115,6 +117,7 @@ class JobClient:
         self.jobs = f"/apis/rljob.dev/v1alpha1/namespaces/{namespace}/rljobs"
         self.pods_path = f"/api/v1/namespaces/{namespace}/pods"
         self.clusters_path = f"/apis/ray.io/v1/namespaces/{namespace}/rayclusters"
+        self._touched = 0
 
     # A person
 
@@ -206,6 +209,16 @@ class JobClient:
             self.cluster.wait(events, lambda items: bool(found(items)), f"Event {reason}", seconds=SECONDS)
         )[0]
 
+    def operator_has_seen(self) -> None:
+        """Until the operator has seen all that was written to the job before this call: it tells what it sees
+        of a job in the order in which that was written."""
+        generation = self.patch({"runPolicy": {"activeDeadlineSeconds": 86_400 + self._touched}})["metadata"]
+        self._touched += 1
+        self.wait(
+            lambda job: job["status"].get("observedGeneration", 0) >= generation["generation"],
+            f"generation {generation['generation']} seen",
+        )
+
     def wait_gone(self) -> None:
         """Nothing of the job is left."""
         rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{self.namespace}"
@@ -260,7 +273,11 @@ class JobClient:
 
     def end_driver(self, code: int, message: str = "") -> None:
         """The driver's container exits; Ray's goes on."""
-        [head] = self.pods("head")
+        attempt = str(self.get()["status"]["attempt"])
+        # The head of an attempt that has ended may still be on its way out.
+        [head] = [
+            pod for pod in self.pods("head") if pod["metadata"]["labels"]["rljob.dev/attempt"] == attempt
+        ]
         reason = "Completed" if code == 0 else "Error"
         finished = {"exitCode": code, "reason": reason, "message": message, "finishedAt": _now(head)}
         statuses = [
@@ -296,6 +313,15 @@ class JobClient:
             for path in paths
             for each in self.cluster.api.items(path)
         }
+
+
+def until(found: Callable[[], Found], what: str) -> Found:
+    """Wait for what no watch tells of: what `found()` gives, once that is true."""
+    deadline = time.monotonic() + SECONDS
+    while not (there := found()):
+        assert time.monotonic() < deadline, f"not after {SECONDS:g} s: {what}"
+        time.sleep(0.2)
+    return there
 
 
 def condition(item: Object, kind: str) -> Object | None:

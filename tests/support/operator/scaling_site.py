@@ -32,7 +32,7 @@ from tools.cluster import Cluster as Kubernetes
 ROLLOUTS: tuple[Pool, ...] = ("fastRollout", "heavyRollout")
 MOST = {"fastRollout": 6, "heavyRollout": 3}
 """Workers of each pool at most."""
-SECONDS = 100.0
+SECONDS = 240.0
 """Until one job has settled, at most: all jobs share the machine."""
 
 

@@ -17,13 +17,15 @@ from tools.cluster import Cluster
 from tools.cluster.api import Object
 
 NAME = "driven"
-_SECONDS = 150.0
+_SECONDS = 240.0
 """Deadline of a wait in which processes start, on a machine that does much else."""
 PACE = "pace"
 """File in the working directory: how long a sample's reward takes, in seconds. A step has eight."""
-IDLE, WALKING = 1.0, 0.25
-"""While the test does something else a step takes eight seconds, so that no job ends before its test is
-through; while it waits for a step, two."""
+IDLE, WALKING = 1.5, 0.25
+"""While the test does something else a step takes twelve seconds, so that a job of 100 does not end before
+its test is through; while it waits for a step, two."""
+TEST_SECONDS = 1200.0
+"""For a test of this kind."""
 REWARD = f"""
 import pathlib, time
 from rljob_runtime.rewards.tasks import copy
