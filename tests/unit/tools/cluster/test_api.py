@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -88,9 +89,15 @@ def test_a_busy_server_is_asked_again() -> None:
     assert asked == [PODS] * 3
 
 
-def test_a_server_that_stays_busy_is_told_at_the_deadline() -> None:
-    with answering([BUSY], [BUSY]) as (api, _), pytest.raises(ApiError, match="429 TooManyRequests"):
-        api.request("GET", PODS, seconds=0.2)
+def test_a_server_that_stays_busy_is_told_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    # Each sleep is ten seconds of this clock.
+    clock = SimpleNamespace(monotonic=lambda: 10.0 * len(slept), sleep=slept.append)
+    monkeypatch.setattr("tools.cluster.api.time", clock)
+    with answering([BUSY], [BUSY]) as (api, asked):
+        with pytest.raises(ApiError, match="429 TooManyRequests"):
+            api.request("GET", PODS, seconds=30)
+        assert len(asked) == 5
 
 
 @pytest.mark.parametrize("answer", [AWAY, BROKEN])
