@@ -2,14 +2,18 @@
 
 import itertools
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
 import psutil
+from ray._private import services
 from ray.cluster_utils import Cluster
 
 _ATTEMPTS = 3
+_START_SECONDS = 120.0
 _TOO_SLOW = ("timed out", "may not have started", "failed to start gcs", "failed to connect to gcs")
 """Words of Ray's errors where a process of a node did not come up in the time that Ray gives it."""
 _OBJECT_STORE_BYTES = 80 * 2**20
@@ -17,13 +21,37 @@ _OBJECT_STORE_BYTES = 80 * 2**20
 RESOURCES = {"trainer": "trainer", "fast": "fast_rollout", "heavy": "heavy_rollout"}
 
 
+@contextmanager
+def _slow_nodes() -> Iterator[None]:
+    """While this runs, a node has `_START_SECONDS` to tell Ray's head that it is there. Ray itself gives it
+    30 s, which no setting changes: on a busy machine several nodes that start at once may all need more."""
+    ask = services.get_node
+
+    def ask_patiently(*arguments: Any, **more: Any) -> Any:
+        deadline = time.monotonic() + _START_SECONDS
+        while True:
+            try:
+                return ask(*arguments, **more)
+            except RuntimeError:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(0.5)  # a node gives no event to who starts it
+
+    services.get_node = ask_patiently
+    try:
+        yield
+    finally:
+        services.get_node = ask
+
+
 def _patiently(start: Callable[[], Any]) -> Any:
-    """Start a Ray node. Ray gives its processes 30 s, which a busy machine may need twice."""
+    """Start a Ray node. What Ray gives its processes less time for, such as their ports, is begun anew."""
     for attempt in range(1, _ATTEMPTS + 1):
         # What a failed start leaves running has no name but this: it is a child that was not there before.
         before = set(psutil.Process().children(recursive=True))
         try:
-            return start()
+            with _slow_nodes():
+                return start()
         except Exception as error:
             for process in set(psutil.Process().children(recursive=True)) - before:
                 process.kill()
