@@ -157,7 +157,8 @@ def test_a_rank_that_dies_ends_the_step(ranks: RankProcesses, tmp_path: Path) ->
     folder = model_folder(job, tmp_path / "model")
     began = time.monotonic()
     outcomes = ranks.outcomes(2, _die_in_the_step, folder)
-    assert time.monotonic() - began < 30
+    # Of the 900 seconds that ranks wait for one another; how many it takes depends on what else runs here.
+    assert time.monotonic() - began < 150
     assert outcomes[1] == (False, "the process died")
     assert not outcomes[0][0]
     assert "RankLost: step 0: another rank of the trainer ended" in outcomes[0][1]

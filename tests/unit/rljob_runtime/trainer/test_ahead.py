@@ -56,10 +56,10 @@ def test_after_the_step_nothing_is_made_any_more() -> None:
 
     def fail_in_step() -> None:
         with one_thread(CPU) as thread:
-            Ahead(thread, [first, lambda: made.append("second")])
+            ahead = Ahead(thread, [first, lambda: made.append("second")])
             assert began.wait(30)
-            # The thread is waited for at the end of the block.
-            threading.Timer(0.05, may_end.set).start()
+            # Called when the second one is dropped, at the end of the block, which then waits for the first.
+            ahead._made[1].add_done_callback(lambda _: may_end.set())
             raise KeyError
 
     with pytest.raises(KeyError):
