@@ -2,9 +2,9 @@
 
 Guarantees: never blocks the training; writes only what has changed, answers that the operator waits for at
 once and progress at most every `PROGRESS_SECONDS`; tries again, with the newest state, for as long as the
-server does not take it, and leaves out what the server's definition of RLJobs does not know. Other fields of
-the status stay as they are: server-side apply with a field manager of its own. A write that takes back the
-release of a pod succeeds only if the operator has not begun to remove that pod.
+server does not take it, and leaves out what the server's definition of RLJobs does not know, for as long as
+it does not. Other fields of the status stay as they are: server-side apply with a field manager of its own. A
+write that takes back the release of a pod succeeds only if the operator has not begun to remove that pod.
 """
 
 import asyncio
@@ -27,6 +27,9 @@ log = logging.getLogger(__name__)
 FIELD_MANAGER = "rljob-runtime"
 PROGRESS_SECONDS = 5.0
 """Shortest time between two writes of progress: each wakes all who watch the RLJob."""
+RELOOK_SECONDS = 600.0
+"""How long fields are left out that the server did not know: the definition may be brought up to date while
+the job runs, and a refused write costs little."""
 
 
 class Reporter:
@@ -61,6 +64,9 @@ class Reporter:
         self._wrote = asyncio.Event()
         self._undeclared: frozenset[str] = frozenset()
         """Fields that the server does not know."""
+        self._left_out_at = float("-inf")
+        self._told: frozenset[str] = frozenset()
+        """Fields of which a person was told that they are left out."""
 
     async def run(self) -> None:
         """Write whatever is new, until cancelled. Waits without a deadline: there may be nothing new."""
@@ -97,6 +103,8 @@ class Reporter:
 
     async def _write_newest(self) -> None:
         """Write the newest state; tries until it is written."""
+        if self._clock() - self._left_out_at >= RELOOK_SECONDS:
+            self._undeclared = frozenset()
         while True:
             # Before `take`, which adds what this write would release.
             offered = self._draft.offered
@@ -139,15 +147,19 @@ class Reporter:
         return {name: value for name, value in training.items() if name not in self._undeclared}
 
     def _leave_out(self, fields: frozenset[str]) -> bool:
-        """Leave these fields out from now on; whether any of them was not left out before."""
+        """Leave these fields out for a while; whether any of them was not left out before."""
         if fields <= self._undeclared:
             return False
         self._undeclared |= fields
-        log.warning(
-            "the cluster's definition of RLJobs is older than this runtime: left out of status.training: %s. "
-            "Apply the definition of the runtime's release, or use the image of the operator's release",
-            ", ".join(sorted(self._undeclared)),
-        )
+        self._left_out_at = self._clock()
+        if not fields <= self._told:
+            self._told |= fields
+            log.warning(
+                "the cluster's definition of RLJobs is older than this runtime: left out of "
+                "status.training: %s. Apply the definition of the runtime's release, or use the image of the "
+                "operator's release",
+                ", ".join(sorted(self._told)),
+            )
         return True
 
     def _body(self, training: dict[str, Any], version: str | None) -> dict[str, Any]:

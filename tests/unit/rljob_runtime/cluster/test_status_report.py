@@ -11,7 +11,7 @@ import pytest
 from rljob_api.status import TrainingStatus
 from rljob_runtime.cluster.api import ApiClient, ApiRefused, ApiUnavailable
 from rljob_runtime.cluster.own_job import Identity
-from rljob_runtime.cluster.report import PROGRESS_SECONDS, Reporter
+from rljob_runtime.cluster.report import PROGRESS_SECONDS, RELOOK_SECONDS, Reporter
 from rljob_runtime.simulate.virtual_loop import run_virtual
 from rljob_runtime.site.desired import DesiredState
 from rljob_runtime.site.status_draft import StatusDraft
@@ -163,6 +163,34 @@ def test_fields_that_the_server_does_not_know_are_left_out_and_an_answer_does_no
     client = Client(refusal)
     reporting(client, script)
     assert len(client.written) == 1
+
+
+def test_fields_come_back_once_the_definition_knows_them(caplog: pytest.LogCaptureFixture) -> None:
+    """The definition is brought up to date between the second look at it and the third."""
+
+    async def script(draft: StatusDraft, reporter: Reporter) -> None:
+        for minute in range(3 * int(RELOOK_SECONDS / 60) + 2):
+            draft.progress(replace(PROGRESS, step=minute, busy={"trainer": 0.5}))
+            await asyncio.sleep(60)
+
+    client = Client(ApiUnavailable(UNKNOWN))
+    refused = client.apply
+
+    async def apply(path: str, manager: str, body: dict[str, Any]) -> dict[str, Any]:
+        # Refused at the second look, too.
+        now = asyncio.get_running_loop().time()
+        if RELOOK_SECONDS <= now < 2 * RELOOK_SECONDS and "load" in body["status"]["training"]:
+            raise ApiUnavailable(UNKNOWN)
+        return await refused(path, manager, body)
+
+    client.apply = apply  # type: ignore[method-assign]
+    reporting(client, script)
+    times = [time for time, training in client.written if "load" in training]
+    assert len(client.written) == 3 * int(RELOOK_SECONDS / 60) + 2, "no step is left out"
+    assert 2 * RELOOK_SECONDS <= times[0] <= 2 * RELOOK_SECONDS + 120
+    assert times == [time for time, _ in client.written if time >= times[0]]
+    told = [record for record in caplog.records if "older than this runtime" in record.message]
+    assert len(told) == 1
 
 
 def test_a_release_is_taken_back_only_from_an_operator_that_has_not_acted_on_it() -> None:
