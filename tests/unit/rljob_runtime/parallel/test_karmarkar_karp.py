@@ -51,6 +51,7 @@ def test_costs_too_large_for_one_sorting_number() -> None:
         ([1, -2], 1, "the cost of item 1 is -2: costs must be finite, 0 or more"),
         ([1.0, float("inf")], 1, "the cost of item 1 is inf"),
         ([[1], [2]], 1, r"costs have shape \(2, 1\)"),
+        ([2**62] * 4, 1, "costs sum to 1.84467e\\+19, above 2\\*\\*52"),
         ([2**51, 2**51, 1], 1, "above 2\\*\\*52: give them in a larger unit"),
     ],
 )

@@ -47,6 +47,12 @@ def test_a_full_bin_is_left_out() -> None:
     assert members_of(longest_first([9, 4, 4], 2, room=Room(np.array([1, 9, 9]), 10)), 2) == [(0, 2), (1,)]
 
 
+def test_of_items_that_cost_alike_the_largest_goes_first() -> None:
+    """After 2, 3 and 5, dealt in turn, 10 would fit nowhere."""
+    room = Room(np.array([2, 3, 5, 10]), 10)
+    assert members_of(longest_first([1, 1, 1, 1], 2, room=room), 2) == [(3,), (0, 1, 2)]
+
+
 def test_an_exchange_that_there_is_no_room_for() -> None:
     values, bin_of = whole([6, 5, 1, 4]), np.array([0, 0, 1, 1])
     assert loads_of(refine(values, bin_of, 2), values, 2).max() == 9

@@ -74,6 +74,7 @@ def test_a_samples_cost_decides_and_its_tokens_fit() -> None:
         pytest.param([9, 5, 4], 9, 2, None, [[(0,)], [(1, 2)]], id="one micro-batch each"),
         pytest.param([9, 3, 3, 3, 9], 9, 3, None, [[(0,)], [(4,)], [(1, 2, 3)]], id="counts are equal"),
         pytest.param([9, 9, 9], 9, 2, [2, 1, 1], [[(0,)], [(1,), (2,)]], id="counts differ"),
+        pytest.param([2, 4], 9, 2, None, [[(1,)], [(0,)]], id="dealt, as packing would leave a rank without"),
         pytest.param([4], 9, 3, None, [[(0,)], [], []], id="ranks without work have none"),
     ],
 )

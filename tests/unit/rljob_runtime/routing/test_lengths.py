@@ -200,6 +200,15 @@ def test_an_earlier_epoch_counts_half(known: Lengths) -> None:
     )
 
 
+@pytest.mark.parametrize(("shorter", "longer"), [(0, 1), (1, 2)])
+def test_responses_of_hardly_a_token_are_told_apart_but_for_empty_ones(
+    known: Lengths, shorter: int, longer: int
+) -> None:
+    """An empty one has no logarithm, and counts as one token."""
+    means = [known.group(group_of(finished=[tokens]))[0] for tokens in (shorter, longer)]
+    assert (means[0] < means[1]) is (shorter == 1)
+
+
 def test_a_groups_own_responses_are_no_history(known: Lengths) -> None:
     """They are kept for the row's next epoch as soon as they end, and count once."""
     fresh = drawn(300, 0.6, 0.3)
