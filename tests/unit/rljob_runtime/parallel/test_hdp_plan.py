@@ -116,6 +116,8 @@ def test_no_ranks_no_cap_no_degree(world: int, cap: int, largest: int) -> None:
         Plan(((B(0, 1, 0), B(0, 1, 1)), ()), 0.0),
         Plan(((B(0, 2, 0, 1),), (B(0, 2, 0, 1),)), 0.0),
         Plan(((B(0, 1, 0),), (B(1, 1, 1),), ()), 0.0),
+        Plan(((B(0, 1, 2),), (B(1, 1, 1),)), 0.0),
+        Plan(((B(0, 1, 0),), (B(1, 1, 2),)), 0.0),
     ],
 )
 def test_other_plans_have_other_digests(other: Plan) -> None:

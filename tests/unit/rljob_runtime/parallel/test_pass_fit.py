@@ -73,6 +73,15 @@ def test_one_pass_is_enough_to_set_the_scale() -> None:
     assert fit.model.seconds([1000], 1) == pytest.approx(5.0, rel=0.01)
 
 
+def test_a_single_pass_of_another_length_counts_more_than_the_prior() -> None:
+    """It took three times what the prior says, and the others took just that."""
+    long, short = (PRIOR.seconds([length]) for length in (65536, 1000))
+    passes = [MeasuredPass(1, (65536,), 3 * long), *[MeasuredPass(1, (1000,), short)] * 2]
+    model = fit_passes(passes, PRIOR, 1).model
+    assert 2 * long < model.seconds([65536]) < 3 * long
+    assert model.seconds([1000]) == pytest.approx(short, rel=0.05)
+
+
 def test_no_constant_is_negative() -> None:
     # Long passes that took less time than short ones.
     passes = [MeasuredPass(1, (n,), 1.0 / n) for n in (100, 200, 400, 800)]
