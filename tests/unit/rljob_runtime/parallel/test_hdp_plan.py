@@ -130,6 +130,8 @@ def test_other_plans_have_other_digests(other: Plan) -> None:
 def test_ranks_that_hold_one_token_share_nothing() -> None:
     with pytest.raises(SampleTooLong, match="2 ranks that hold one token each can share no sample"):
         plan_static([1], 2, 1, None, 2)
+    with pytest.raises(SampleTooLong, match=r"sample 0 has 2 tokens.*1 of 4 ranks.*\(1 x 1\)"):
+        plan_hybrid([2], 4, 1, None)
     assert plan_hybrid([1, 1], 2, 1, None).ranks == (
         (PlannedBatch(0, 1, (0,)),),
         (PlannedBatch(1, 1, (1,)),),
