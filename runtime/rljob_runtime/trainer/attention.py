@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeAlias
 import torch
 from torch import Tensor
 
+from rljob_runtime.job_errors import UnsupportedModel
 from rljob_runtime.trainer.attention_call import AttentionCall
 from rljob_runtime.trainer.varlen import Varlen
 
@@ -54,9 +55,7 @@ def _attention(
         what = (
             f"attention with {', '.join(sorted(unknown))}" if unknown else "an attention call of its own kind"
         )
-        raise NotImplementedError(
-            f"{type(module).__name__}: this model has {what}, which the trainer does not have"
-        )
+        raise UnsupportedModel(f"{type(module).__name__}: {what} is not supported by the trainer")
     attend = packing.attend if isinstance(packing, Varlen) else _apart(packing)
     return attend(AttentionCall(module, query, key, value, scaling, sliding_window)), None
 

@@ -28,8 +28,16 @@ _VOCABULARY_MULTIPLE = 32
 _EXPERTS: dict[Experts, str] = {"grouped": "grouped_mm", "eager": "eager"}
 """By `training.model.experts`, transformers' name of the implementation."""
 _LAYER_TYPES = {"full_attention", "sliding_attention"}
-_NEUTRAL_LOGITS = {"final_logit_softcapping": None, "logit_scale": 1.0, "logits_scaling": 1.0}
-"""Fields of config.json that change logits after the output head, with the values that change nothing."""
+_NEUTRAL = {
+    "attn_logit_softcapping": None,
+    "final_logit_softcapping": None,
+    "logit_scale": 1.0,
+    "logits_scaling": 1.0,
+}
+"""Fields of config.json that change attention, or logits after the output head, with the values that change
+nothing."""
+_SINKS = ".sinks"
+"""How the names of weights end that take part in attention's softmax beside the keys, as in gpt_oss."""
 
 
 def save_initial_model(
@@ -113,6 +121,9 @@ def load_policy(
         raise UnsupportedModel(
             f"{folder}: {type(model).__name__} has its own attention, which cannot be packed"
         )
+    sinks = next((name for name, _ in model.named_parameters() if name.endswith(_SINKS)), None)
+    if sinks is not None:
+        raise UnsupportedModel(f"{folder}: attention with sinks ({sinks}) is not supported by the trainer")
     if weights:
         _check_names(folder, model)
     # Models without experts refuse to be told how to multiply them.
@@ -156,7 +167,7 @@ def _without_progress_bars() -> Iterator[None]:
 
 def _check_config(folder: Path, config: Any) -> None:
     text = config.get_text_config()
-    for name, neutral in _NEUTRAL_LOGITS.items():
+    for name, neutral in _NEUTRAL.items():
         if getattr(text, name, neutral) not in (neutral, None):
             raise UnsupportedModel(f"{folder}: {name} in config.json is not supported by the trainer")
     other = set(getattr(text, "layer_types", None) or ()) - _LAYER_TYPES
