@@ -14,12 +14,11 @@ import itertools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 from rljob_runtime.engines.protocol import Engine, EngineDied, WeightRef
 from rljob_runtime.fleet.member import FleetTimes, Member
-from rljob_runtime.fleet.reporting import report_seconds
+from rljob_runtime.fleet.reporting import Reporting
 from rljob_runtime.fleet.scaling import WorkerSlot, decide
 from rljob_runtime.fleet.worker_spec import Workers, WorkerSpec
 from rljob_runtime.restarts import RestartBudget
@@ -78,6 +77,7 @@ class Fleet:
         """Keys of the slots whose pods may go, or may once their workers have left."""
         self._specs: dict[str, WorkerSpec] = {}
         self._tending: set[asyncio.Task[None]] = set()
+        self._reporting = Reporting(pool)
         self._closing = False
 
     async def started(self, stopping: Callable[[], bool]) -> None:
@@ -183,6 +183,7 @@ class Fleet:
         worker = self._specs[name] = self._workers.spec(name, pool)
         member = Member(worker, node, RestartBudget(f"rollout worker {name}"))
         self._members[key] = member
+        self._reporting.workers(len(self._members))
         log.info("rollout worker %s starts on %s", name, node.pod or node.address)
         task = self._spawn(self._tend(key, member))
         self._tending.add(task)
@@ -218,6 +219,7 @@ class Fleet:
         finally:
             if not self._closing:
                 del self._members[key]
+                self._reporting.workers(len(self._members))
                 self._site.changes.notify()
 
     async def _until_over(self, member: Member) -> str | None:
@@ -312,7 +314,6 @@ class Fleet:
                 slot.kv_tokens = (await engine.load_snapshot()).kv_tokens
             if slot.kv_tokens is not None and slot.kv_tokens < 1:
                 raise EngineDied(f"engine {engine.name} says that its KV cache holds {slot.kv_tokens} tokens")
-            engine.on_progress(partial(self._pool.progressed, slot), report_seconds(len(self._members)))
             await self._enter(member, slot)
         # Also when it is cancelled: a process without a slot would keep its accelerators.
         except BaseException:
@@ -363,6 +364,7 @@ class Fleet:
         member.slot, member.joined_at = slot, self._clock()
         member.died = asyncio.get_running_loop().create_future()
         self._pool.add(slot)
+        self._reporting.begin(slot)
 
     async def _load(self, member: Member, slot: EngineSlot, ref: WeightRef) -> bool:
         """Load a version; False where it was not there any more, and the engine has the weights that it

@@ -266,6 +266,29 @@ def test_routing_knows_how_far_responses_are_and_how_much_an_engine_holds():
     assert sum(before > after for before, after in pairwise(behind)) == 3, "the news of 1.5 seconds"
 
 
+def test_engines_report_as_often_as_their_number_allows_however_it_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those that were there before others came report less often too, and more often when these are gone."""
+    monkeypatch.setattr("rljob_runtime.fleet.reporting._REPORTS_PER_SECOND", 1)
+
+    def seconds(job: ScaledJob) -> list[float]:
+        return [engine._reports._seconds for pod in job.serving for engine in job.cluster.working(pod)]
+
+    async def script(job: ScaledJob) -> None:
+        await asyncio.sleep(5)
+        assert seconds(job) == [1.0]
+        job.cluster.add(), job.cluster.add()
+        job.ask(fast=3)
+        await asyncio.sleep(5)
+        assert seconds(job) == [3.0] * 3
+        job.ask(fast=1)
+        await asyncio.sleep(5)
+        assert seconds(job) == [1.0]
+
+    run(script, engines=1)
+
+
 @pytest.mark.parametrize("shrunk", ["fast", "heavy"])
 def test_with_probes_a_pool_may_be_scaled_to_nothing_and_back(shrunk: str) -> None:
     """One response in eight is long; while a pool has no engine the other one generates everything."""
