@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 from rljob_runtime.rewards import RewardInput
@@ -23,7 +24,7 @@ from rljob_runtime.rewards.load import RewardLoadError
 from rljob_runtime.rewards.pool import RewardPool, RewardPoolError
 
 FUNCTIONS = '''
-import contextlib, ctypes, os, stat, subprocess, sys, time
+import contextlib, ctypes, os, pathlib, stat, subprocess, sys, time
 
 def pid(sample):
     return os.getpid()
@@ -67,6 +68,18 @@ def slow(sample, seconds):
     time.sleep(seconds)
     return 1.0
 
+calls = 0
+
+def meet(sample, workers):
+    """Waits until all workers have been called as often as this one."""
+    global calls
+    calls += 1
+    folder = pathlib.Path(__file__).parent
+    (folder / f"call-{calls}-{os.getpid()}").touch()
+    while len(list(folder.glob(f"call-{calls}-*"))) < workers:
+        time.sleep(0.01)
+    return 1.0
+
 def with_child(sample):
     child = subprocess.Popen(["sleep", "600"])
     with open(sample.answer, "w") as file:
@@ -95,7 +108,7 @@ def folder(tmp_path: Path) -> Path:
 @asynccontextmanager
 async def running(folder: Path, function: str = "judge:length", **options: Any) -> AsyncIterator[RewardPool]:
     """A started pool that leaves no process behind and whose counters sum."""
-    options = {"timeout_seconds": 5.0, "log": folder / "log", **options}
+    options = {"timeout_seconds": 60.0, "log": folder / "log", **options}
     pool = RewardPool(function, options.pop("arguments", {}), search_path=[folder], **options)
     before = children()
     await pool.start()
@@ -104,7 +117,7 @@ async def running(folder: Path, function: str = "judge:length", **options: Any) 
     finally:
         await pool.close()
     assert pool.counters.pending == 0
-    assert children() == before
+    assert children() <= before
 
 
 def children() -> set[int]:
@@ -115,7 +128,7 @@ def children() -> set[int]:
     return {int(line.split()[0]) for line in listed.stdout.splitlines() if line.split()[1] != "ps"}
 
 
-def wait_gone(pid: int, seconds: float = 10.0) -> bool:
+def wait_gone(pid: int, seconds: float = 60.0) -> bool:
     """Whether the process ends within that time."""
     try:
         descriptor = os.pidfd_open(pid)
@@ -135,7 +148,7 @@ def wait_gone(pid: int, seconds: float = 10.0) -> bool:
         ("text", "error: ValueError: returned str 'high', not a number", "error"),
         ("none", "error: ValueError: returned NoneType 'None', not a number", "error"),
         ("huge", "error: OverflowError: int too large to convert to float", "error"),
-        ("hang", "timeout after 0.5 s", "timeout"),
+        ("hang", "timeout after 2 s", "timeout"),
         ("exit", "reward worker died (exit code 3)", "reward worker died"),
         ("sys.exit", "reward worker died (exit code 4)", "reward worker died"),
         ("crash", "reward worker died (signal SIGSEGV)", "reward worker died"),
@@ -145,7 +158,8 @@ def wait_gone(pid: int, seconds: float = 10.0) -> bool:
 async def test_a_bad_sample_costs_itself_alone(
     folder: Path, response: str, failure: str, reason: str
 ) -> None:
-    async with running(folder, timeout_seconds=0.5) as pool:
+    # The other samples have the same limit, on a machine that may be busy.
+    async with running(folder, timeout_seconds=2.0 if response == "hang" else 60.0) as pool:
         batch = [sample(tokens=n) for n in range(20)]
         batch[7] = sample(response)
         scores = await pool.score(batch)
@@ -172,7 +186,7 @@ async def test_every_sample_runs_once_among_random_faults(folder: Path) -> None:
         ]
         for b in range(8)
     ]
-    async with running(folder, workers=3, timeout_seconds=0.5) as pool:
+    async with running(folder, workers=3, timeout_seconds=2.0) as pool:
         results = await asyncio.gather(*(pool.score(batch) for batch in batches))
         for batch, scores in zip(batches, results, strict=True):
             for given, score in zip(batch, scores, strict=True):
@@ -186,17 +200,16 @@ async def test_every_sample_runs_once_among_random_faults(folder: Path) -> None:
 
 
 async def test_time_limit_is_for_one_sample_not_for_the_wait(folder: Path) -> None:
-    async with running(folder, "judge:slow", timeout_seconds=0.6, arguments={"seconds": 0.2}) as pool:
-        scores = await pool.score([sample()] * 8)
-        assert [score.failure for score in scores] == [None] * 8
-        assert all(score.seconds >= 0.2 for score in scores)
+    async with running(folder, "judge:slow", timeout_seconds=2.0, arguments={"seconds": 0.25}) as pool:
+        scores = await pool.score([sample()] * 9)
+        assert [score.failure for score in scores] == [None] * 9
+        assert all(score.seconds >= 0.25 for score in scores)
 
 
 async def test_workers_share_slow_samples(folder: Path) -> None:
-    async with running(folder, "judge:slow", workers=4, arguments={"seconds": 0.25}) as pool:
-        start = time.monotonic()
-        await pool.score([sample()] * 8)
-        assert time.monotonic() - start < 1.0
+    """Each of them takes as long as some other worker has not begun as many."""
+    async with running(folder, "judge:meet", workers=4, arguments={"workers": 4}) as pool:
+        assert [score.failure for score in await pool.score([sample()] * 8)] == [None] * 8
 
 
 async def test_cancelled_score_leaves_the_pool_usable(folder: Path) -> None:
@@ -236,8 +249,10 @@ async def test_idle_worker_that_dies_is_replaced(folder: Path) -> None:
 async def test_what_a_timed_out_function_started_is_killed(folder: Path) -> None:
     note = folder / "child"
     async with running(folder, "judge:with_child", timeout_seconds=1.0) as pool:
-        scores = await pool.score([sample(answer=str(note))])
-        assert scores[0].failure == "timeout after 1 s"
+        # On a busy machine the limit may be over before there is a child.
+        while not (note.exists() and note.read_text()):
+            scores = await pool.score([sample(answer=str(note))])
+            assert scores[0].failure == "timeout after 1 s"
         assert wait_gone(int(note.read_text()))
 
 
@@ -265,7 +280,7 @@ async def test_function_that_does_not_load(folder: Path, function: str, message:
     with pytest.raises(RewardLoadError, match=message):
         await pool.start()
     await pool.close()
-    assert children() == before
+    assert children() <= before
 
 
 async def test_function_that_no_longer_loads(folder: Path) -> None:
@@ -284,7 +299,7 @@ async def test_module_that_ends_its_process(folder: Path) -> None:
     with pytest.raises(RewardPoolError, match=r"ended at its start \(exit code 9\); 3 attempts failed"):
         await pool.start()
     await pool.close()
-    assert children() == before
+    assert children() <= before
 
 
 MATH = """
@@ -356,20 +371,29 @@ def test_workers_die_with_a_killed_parent(folder: Path) -> None:
 
 
 async def test_throughput_of_trivial_functions(folder: Path) -> None:
-    """Far below what an idle machine does (60,000/s and more), so that it holds on a busy one."""
+    """In time of the processors, which what else the machine does leaves alone; a sample takes less than
+    20 µs of it."""
+    before = children()
     async with running(folder, "rljob_runtime.rewards.tasks:copy") as pool:
         await pool.score([sample("abcd", "abcd")])
-        start = time.monotonic()
+        (worker,) = children() - before
+        begun = processor_seconds(worker)
         scores = await pool.score([sample("abcd", "abcd", tokens=200)] * 10_000)
-        assert 10_000 / (time.monotonic() - start) > 5_000
+        assert 10_000 / (processor_seconds(worker) - begun) > 5_000
         assert {score.value for score in scores} == {1.0}
+
+
+def processor_seconds(worker: int) -> float:
+    """What this process and a worker have had of the processors."""
+    times = psutil.Process(worker).cpu_times()
+    return time.process_time() + times.user + times.system
 
 
 def test_event_loop_of_another_thread(folder: Path) -> None:
     """Where an asynchronous actor runs."""
 
     async def score() -> list[float]:
-        async with running(folder, timeout_seconds=0.5) as pool:
+        async with running(folder, timeout_seconds=2.0) as pool:
             return [score.value for score in await pool.score([sample(tokens=4), sample("hang"), sample()])]
 
     with ThreadPoolExecutor(1) as threads:

@@ -50,11 +50,11 @@ def test_one_that_takes_long_is_left_alone(folder: Path) -> None:
     before, began = children(), time.monotonic()
     assert try_reward("judge_tried:slow", {}, [folder], [reward_input()], seconds=1.0) is None
     assert time.monotonic() - began < 30
-    assert children() == before
+    assert children() <= before
 
 
-def children() -> list[str]:
-    return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+def children() -> set[str]:
+    return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
 
 
 PICKY = """
