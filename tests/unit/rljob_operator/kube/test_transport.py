@@ -75,12 +75,14 @@ async def test_a_client_certificate_says_who_we_are(tmp_path, authority, server)
 
 @asynccontextmanager
 async def silent_server():
-    """Takes requests and never answers. Gives its address and how each connection ended."""
-    ended = asyncio.Queue()
+    """Takes requests and never answers. Gives its address, an event that is set when a request has come, and
+    how each connection ended."""
+    begun, ended = asyncio.Event(), asyncio.Queue()
 
     async def serve(reader, writer):
         try:
             await reader.readuntil(b"\r\n\r\n{}")
+            begun.set()
             ended.put_nowait(await reader.read())
         except ConnectionResetError as error:
             ended.put_nowait(type(error))
@@ -88,11 +90,11 @@ async def silent_server():
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", ended
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", begun, ended
 
 
 async def test_a_request_that_is_given_up_resets_its_connection():
-    async with silent_server() as (address, ended):
+    async with silent_server() as (address, _, ended):
         with pytest.raises(
             Unreachable, match=r"create /api/v1/namespaces/team/pods: no answer within 0\.3 s"
         ):
@@ -102,17 +104,17 @@ async def test_a_request_that_is_given_up_resets_its_connection():
 
 async def test_a_caller_that_goes_away_resets_its_connection():
     async with (
-        silent_server() as (address, ended),
+        silent_server() as (address, begun, ended),
         Transport(Credentials(address, None), OperatorMetrics()) as it,
     ):
-        sending = asyncio.create_task(it.send(CALL, 10.0))
-        await asyncio.sleep(0.3)
+        sending = asyncio.create_task(it.send(CALL, 60.0))
+        await asyncio.wait_for(begun.wait(), 30)
         sending.cancel()
         assert await asyncio.wait_for(ended.get(), 10) is ConnectionResetError
 
 
 async def test_a_caller_s_own_time_limit_is_not_taken_for_an_answer_that_is_late():
-    async with silent_server() as (address, _):
+    async with silent_server() as (address, _, _):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):
                 await send(Credentials(address, None))

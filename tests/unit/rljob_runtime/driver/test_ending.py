@@ -1,6 +1,7 @@
 """Where a run's checkpoints are found, and the report that is written while the run ends."""
 
 import logging
+import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -96,7 +97,9 @@ class TestReport:
         early.give_up()
         assert early.finish(60) is None
         late.start()
-        signalled = threading.Timer(0.05, late.give_up)  # before Python has come up in the process
+        assert late._process is not None
+        late._process.send_signal(signal.SIGSTOP)  # so that it does not end before
+        signalled = threading.Timer(0.05, late.give_up)
         signalled.start()
         assert late.finish(60) is None
         signalled.join()

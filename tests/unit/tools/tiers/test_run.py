@@ -7,7 +7,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,7 @@ MAKE = f"""
 import os, pathlib, sys, time
 target, folder = sys.argv[1], pathlib.Path(os.environ["FOLDER"])
 def wait_for(name):
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not (folder / name).exists():
         if time.monotonic() > deadline: sys.exit(f"no {{name}}")
         time.sleep(0.01)
@@ -36,7 +35,7 @@ if target == "right": wait_for("left")
 if target == "prebuild": wait_for("left"); time.sleep(0.2); (folder / "built").touch()
 if target == "needs-built": assert (folder / "built").exists(); junit({PASSED!r})
 if target == "skips": junit({SKIPPED!r})
-if target == "hangs": time.sleep(60)
+if target == "hangs": time.sleep(600)
 print(target, "ends", flush=True)
 sys.exit(3 if target == "fails" else 0)
 """
@@ -103,11 +102,10 @@ def test_told_to_end_it_ends_what_runs(make, tmp_path):
         while b"hangs begins" not in process.stdout.readline():
             pass
         process.send_signal(signal.SIGTERM)
-        began = time.monotonic()
-        assert process.wait(20) == 128 + signal.SIGTERM
-        # The pipe ends when the last process that has it does.
+        assert process.wait(60) == 128 + signal.SIGTERM
+        # The pipe ends when the last process that has it does; alone it would hang for longer than this test
+        # may take.
         process.stdout.read()
-        assert time.monotonic() - began < 10
 
 
 def test_every_tier_has_its_tests_and_its_target():
