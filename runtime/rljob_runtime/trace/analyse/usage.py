@@ -28,7 +28,13 @@ _COVERS = {event: _PRECEDENCE[_PRECEDENCE.index(kind) :] for event, kind in _KIN
 """By event, the kinds whose covers it is part of: its own and those that come later in `_PRECEDENCE`. So the
 time of a kind is what its cover has beyond the cover of the kind before it."""
 
+_SIGNS = frozenset({"weight_load", "optimizer"})
+"""What all engines, and all ranks of the trainer, do again and again for as long as they are there."""
+
 TRAINER_EVENTS = ("forward", "backward", "optimizer")
+
+
+_NEVER = float("-inf"), float("-inf")
 
 
 @dataclass
@@ -40,6 +46,12 @@ class WorkerUse:
     host: str = ""
     first: float = float("inf")
     """Start of its first event, seconds since the epoch."""
+    last: float = float("-inf")
+    """End of its last event."""
+    signs: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """Of each kind of sign of life, when its last but one and its last began; infinitely early for none."""
+    left: bool = False
+    """Whether it went before the run's end: its time ends with its last event then."""
     recorded: set[str] = field(default_factory=set)
     """Names of the events that it recorded; they tell its role."""
     covers: dict[str, Cover] = field(default_factory=lambda: {kind: Cover() for kind in _PRECEDENCE})
@@ -53,14 +65,19 @@ class WorkerUse:
             # A comparison, not `min`: this runs for every event of a run.
             if start < self.first:
                 self.first = start
+            if end > self.last:
+                self.last = end
+            if event.event in _SIGNS:
+                before, newest = self.signs.get(event.event, _NEVER)
+                self.signs[event.event] = max(before, min(start, newest)), max(start, newest)
             self.recorded.add(event.event)
             for kind in _COVERS.get(event.event, ()):
                 self.covers[kind].add(start, end)
 
     def split(self, start: float, end: float) -> dict[str, float]:
-        """Seconds of each kind within [start, end]; time before its first event is not counted."""
-        # A worker that came late was not idle before it came.
-        start = max(start, self.first)
+        """Seconds of each kind within [start, end]; time before it came and after it left is not counted."""
+        # A worker that came late was not idle before it came, nor is one idle that has left.
+        start, end = max(start, self.first), min(end, self.last) if self.left else end
         if end <= start:
             return dict.fromkeys(KINDS, 0.0)
         seconds, covered = {}, 0.0
@@ -127,13 +144,26 @@ def event_shares(split: Mapping[str, float], totals: Mapping[str, float]) -> dic
 
 
 def pool_uses(workers: Sequence[WorkerUse], windows: Sequence[Window]) -> list[PoolUse]:
-    """Every pool's use of its time: trainers first, then engines, then the others."""
+    """Every pool's use of its time: trainers first, then engines, then the others. Tells the workers whether
+    they have left."""
+    _find_left(workers)
     pools: dict[str, list[WorkerUse]] = {}
     for worker in workers:
         pools.setdefault(worker.pool, []).append(worker)
     found = [_pool_use(pool, members, windows) for pool, members in pools.items()]
     order = {"trainer": 0, "engine": 1, "other": 2}
     return sorted(found, key=lambda use: (order[use.role], use.pool))
+
+
+def _find_left(workers: Sequence[WorkerUse]) -> None:
+    """A worker has left where others of its kind gave two signs of life after its last event: nothing records
+    that a pool was made smaller, or that a lost worker was not replaced. After one sign it may be late."""
+    latest = {
+        sign: max((worker.signs.get(sign, _NEVER)[0] for worker in workers), default=_NEVER[0])
+        for sign in _SIGNS
+    }
+    for worker in workers:
+        worker.left = any(worker.last < latest[sign] for sign in worker.signs)
 
 
 def _pool_use(pool: str, members: list[WorkerUse], windows: Sequence[Window]) -> PoolUse:

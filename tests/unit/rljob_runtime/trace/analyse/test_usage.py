@@ -3,6 +3,7 @@
 import pytest
 
 from rljob_runtime.trace.analyse.usage import KINDS, WorkerUse, event_shares, pool_uses, role_of
+from rljob_runtime.trace.record.event_log import Event
 from tests.support.runtime.events import event, windows
 
 
@@ -50,6 +51,38 @@ def test_a_worker_that_joins_late_is_not_idle_before() -> None:
     use.add([event("generate", 8.0, 10.0)])
     assert use.split(0.0, 10.0)["idle"] == 0.0
     assert sum(use.split(0.0, 5.0).values()) == 0.0
+
+
+def updates(worker: str, *times: float) -> list[Event]:
+    return [event("weight_load", time, time + 1.0, worker) for time in times]
+
+
+def test_a_worker_that_left_is_not_idle_afterwards() -> None:
+    """Of three engines one leaves after 10 s, its pool being made smaller; one is only idle at the end."""
+    stays, idles, leaves = (WorkerUse(f"fast-{number}", "fast") for number in range(3))
+    stays.add([event("generate", 0.0, 100.0), *updates("fast-0", 5.0, 30.0, 60.0, 90.0)])
+    idles.add([event("generate", 0.0, 20.0), *updates("fast-1", 5.0, 30.0, 60.0, 90.0)])
+    leaves.add([event("generate", 0.0, 10.0), *updates("fast-2", 5.0)])
+    (pool,) = pool_uses([stays, idles, leaves], windows(50.0, 50.0))
+    assert leaves.split(0.0, 100.0)["idle"] == 0.0 and sum(leaves.split(50.0, 100.0).values()) == 0.0
+    assert idles.split(0.0, 100.0)["idle"] == pytest.approx(77.0)
+    assert pool.overall["idle"] == pytest.approx(77.0 / 210.0)
+
+
+def test_a_rank_that_left_is_not_idle_afterwards() -> None:
+    stays, leaves = WorkerUse("trainer-0", "trainer"), WorkerUse("trainer-1", "trainer")
+    stays.add([event("optimizer", time, time + 1.0, "trainer-0") for time in (0.0, 10.0, 20.0)])
+    leaves.add([event("optimizer", 0.0, 1.0, "trainer-1")])
+    pool_uses([stays, leaves], windows(30.0))
+    assert leaves.split(0.0, 30.0)["idle"] == 0.0 and stays.split(0.0, 30.0)["idle"] == 27.0
+
+
+def test_an_engine_that_only_misses_the_newest_update_is_still_there() -> None:
+    one, other = WorkerUse("fast-0", "fast"), WorkerUse("fast-1", "fast")
+    one.add(updates("fast-0", 0.0, 10.0))
+    other.add(updates("fast-1", 0.0))
+    pool_uses([one, other], windows(20.0))
+    assert other.split(0.0, 20.0)["idle"] == 19.0
 
 
 def test_pools_know_their_roles_and_shares() -> None:
