@@ -180,12 +180,17 @@ class TrainingLoop:
                     watch = StallWatch(stall_seconds, clock())
 
     def _why_stalled(self, step: int) -> str:
-        controller = self._controller
+        """Why the job ends if starting engines again does not help: how it stands now, before that."""
+        controller, slots = self._controller, self._rollouter.pool.slots
+        holding = sum(bool(slot.running) for slot in slots)
+        again = (
+            f", {holding} of them with requests; these were started again, and the same happened once more"
+        )
         return (
             f"step {step}: for {self._settings.stall_seconds:g} s no engine generated a token, no reward "
             "came back and no group was completed (spec.training.timeouts.stallSeconds): "
             f"{controller.ready} groups ready, {controller.outstanding} outstanding, "
-            f"{controller.batch_size()} needed, {len(self._rollouter.pool.slots)} engines"
+            f"{controller.batch_size()} needed, {len(slots)} engines{again if holding else ''}"
         )
 
     async def _train(self, step: int, uids: tuple[int, ...]) -> None:
