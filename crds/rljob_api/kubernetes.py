@@ -79,8 +79,12 @@ class RunPolicy(Model):
 
     backoff_limit: int = Field(default=3, ge=0, le=1000)
     """Attempts after the first that the job's own failures may cost: the driver or Ray's head ends by itself,
-    with exit code 1, in a crash or for its memory. What the cluster takes does not count: pods that are lost,
-    deleted, evicted or pre-empted, lost nodes. Exit code 2 fails the job at once."""
+    with exit code 1, in a crash or for its memory, or the kubelet evicts the head's pod for the disk or
+    memory that it uses. What the cluster takes does not count: pods that are lost, deleted, drained or
+    pre-empted, lost nodes. Exit code 2 fails the job at once."""
+    restart_limit: int = Field(default=100, ge=0, le=100_000)
+    """Attempts after the first since the job was last resumed, whatever ended the one before: also what does
+    not count against `backoffLimit`. The next end of an attempt fails the job."""
     active_deadline_seconds: int | None = Field(default=None, ge=1, le=_MAX_SECONDS)
     """Longest time from the start, in seconds, over all attempts; afterwards the job fails. A suspended job's
     clock stands still and begins anew when it resumes, a queued job's with each admission."""

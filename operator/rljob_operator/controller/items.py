@@ -52,6 +52,7 @@ class PodStatus(msgspec.Struct, rename="camel", gc=False):
 
     phase: str = "Pending"
     reason: str = ""
+    message: str = ""
     conditions: list[PodCondition] = []
     container_statuses: list[ContainerStatus] = []
     init_container_statuses: list[ContainerStatus] = []

@@ -11,7 +11,7 @@ from typing import get_args
 from rljob_operator.controller.items import ContainerStatus, CoreEvent, PodItem, RayClusterItem
 from rljob_operator.kube.objects import Item
 from rljob_operator.plan.conditions import clip
-from rljob_operator.plan.observed import GROUPS, Cluster, ContainerEnd, Group, Pod, Role
+from rljob_operator.plan.observed import EVICTED, GROUPS, Cluster, ContainerEnd, Group, Pod, Role
 from rljob_operator.plan.times import moment
 from rljob_operator.render.labels import ATTEMPT, JOB, POOL, QUEUE, record_of
 from rljob_operator.render.names import DRIVER_CONTAINER, HEAD_CONTAINER, WORKER_CONTAINER
@@ -25,8 +25,8 @@ _PHASES = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
 _STARTING = ("PodInitializing", "ContainerCreating", "")
 """Why a container waits that only takes its time: nothing that a person could do anything about."""
 _MAIN = (HEAD_CONTAINER, WORKER_CONTAINER)
-_DISRUPTIONS = ("Evicted", "NodeLost", "Preempting", "Shutdown", "NodeShutdown", "Terminated", "NodeAffinity")
-"""`status.reason` of a pod that the cluster ended, not its own containers."""
+_DISRUPTIONS = (EVICTED, "NodeLost", "Preempting", "Shutdown", "NodeShutdown", "Terminated", "NodeAffinity")
+"""`status.reason` of a pod that its node or the cluster ended, not its own containers."""
 _NO_TIME = datetime.fromtimestamp(0, UTC)
 
 
@@ -106,6 +106,7 @@ def pod(item: PodItem) -> Pod:
         # Init containers first: the others wait for them.
         waiting=_waiting([*status.init_container_statuses, *status.container_statuses]) or _failed_init(item),
         disrupted=_disrupted(item),
+        eviction=clip(status.message) if status.reason == EVICTED else "",
         driver=_end(status.container_statuses, (DRIVER_CONTAINER,)),
         main=_end(status.container_statuses, _MAIN) or _init_end(item),
     )
@@ -200,10 +201,14 @@ def _failed_init(item: PodItem) -> str | None:
 
 
 def _disrupted(item: PodItem) -> str | None:
+    reason = item.status.reason
     for condition in item.status.conditions:
         if condition.type == "DisruptionTarget" and condition.status == "True":
-            return condition.reason or "DisruptionTarget"
-    return item.status.reason if item.status.reason in _DISRUPTIONS else None
+            # The kubelet marks an eviction from a node that runs short as it marks a node's shutdown; one for
+            # the pod's own limits it does not mark.
+            by_kubelet = condition.reason == "TerminationByKubelet"
+            return EVICTED if by_kubelet and reason == EVICTED else condition.reason or "DisruptionTarget"
+    return reason if reason in _DISRUPTIONS else None
 
 
 def _end(containers: list[ContainerStatus], names: tuple[str, ...]) -> ContainerEnd | None:

@@ -1,10 +1,11 @@
 """How an attempt ended, and what that costs the job.
 
 Guarantees: only what the job did itself counts against backoffLimit: an exit code 1 of the driver, a head
-that was killed for its memory. What the cluster did to it - a node lost, an eviction, a pre-emption, a pod
-that somebody deleted - starts the next attempt for free. A configuration that the runtime refuses is not
-tried again. A job whose driver wrote `completed` into the status is Complete, whether the
-operator saw how its head pod ended or not.
+that was killed for its memory, a head that the kubelet evicted for the disk or memory that it used. What the
+cluster did to it - a node lost or drained, a pre-emption, a pod that somebody deleted - starts the next
+attempt for free, restartLimit times at most. A configuration that the runtime refuses is not tried again. A
+job whose driver wrote `completed` into the status is Complete, whether the operator saw how its head pod
+ended or not.
 
 Workers end no attempt: KubeRay replaces their pods, and the runtime restarts its ranks inside the cluster
 a limited number of times; beyond it the driver exits with 1. That exit code does not count against
@@ -18,7 +19,7 @@ from enum import Enum, IntEnum
 from rljob_operator.plan.attempt import Attempt
 from rljob_operator.plan.conditions import tail
 from rljob_operator.plan.deadlines import LATE_DELETION
-from rljob_operator.plan.observed import ContainerEnd, Pod
+from rljob_operator.plan.observed import EVICTED, ContainerEnd, Pod
 from rljob_operator.plan.queueing import holding
 from rljob_operator.plan.times import after, stamp
 
@@ -116,6 +117,13 @@ def _gone(attempt: Attempt) -> Ending:
 def _ended(head: Pod, attempt: Attempt) -> Ending | None:
     """What the head's containers tell, whether the pod still exists or not."""
     if head.driver is not None:
+        # The driver's own verdicts come first: they hold, whatever happened to its pod afterwards.
+        verdict = _verdict(head.driver)
+        if verdict is not None:
+            return verdict
+    if head.disrupted == EVICTED:
+        return _own(f"The kubelet evicted head pod {head.name}: {_fate(head)}.")
+    if head.driver is not None:
         return _driver_ended(head, head.driver, attempt)
     if head.main is not None:
         text = f"Ray's head in pod {head.name} ended: {_words(head.main)}"
@@ -126,12 +134,16 @@ def _ended(head: Pod, attempt: Attempt) -> Ending | None:
     return None
 
 
-def _driver_ended(head: Pod, end: ContainerEnd, attempt: Attempt) -> Ending:
+def _verdict(end: ContainerEnd) -> Ending | None:
+    """What the driver said of the job; None where it only ended."""
     if end.exit_code == DriverExit.DONE:
         return Ending(Kind.COMPLETE, "Completed", tail(end.message))
-    # The driver's own verdicts come first: they hold, whatever happened to its pod afterwards.
     if end.exit_code == DriverExit.REFUSED:
         return Ending(Kind.REFUSED, "InvalidConfiguration", tail(end.message) or _words(end))
+    return None
+
+
+def _driver_ended(head: Pod, end: ContainerEnd, attempt: Attempt) -> Ending:
     text = f"The driver ended: {_words(end)}"
     # Without Ray the driver fails too, in words that do not name the cause.
     if head.main is not None and head.main.reason == "OOMKilled":
@@ -141,7 +153,7 @@ def _driver_ended(head: Pod, end: ContainerEnd, attempt: Attempt) -> Ending:
     if not _by_itself(end, head):
         return _lost(f"{text} ({_fate(head)})")
     # The driver gives up when trainers keep dying: by its exit code that is its own failure.
-    taken = [pod.name for pod in attempt.workers["trainer"] if pod.disrupted is not None]
+    taken = [pod.name for pod in attempt.workers["trainer"] if pod.disrupted not in (None, EVICTED)]
     if end.exit_code == DriverExit.FAILED and taken:
         return Ending(
             Kind.DISRUPTED, "AttemptFailed", f"{text} (trainer pod {taken[0]} was taken by the cluster)"
@@ -174,7 +186,8 @@ def _taken(pod: Pod) -> bool:
 def _fate(pod: Pod) -> str:
     where = "" if pod.node is None else f", node {pod.node}"
     if pod.disrupted is not None:
-        return f"{pod.disrupted}{where}"
+        said = tail(pod.eviction).rstrip(".")
+        return f"{pod.disrupted}{where}" + (f": {said}" if said else "")
     return f"deleted{where}" if pod.deleting is not None else f"for no reason that the pod names{where}"
 
 

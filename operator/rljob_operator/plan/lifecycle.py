@@ -93,6 +93,10 @@ def _ended(observed: Observed, spec: Spec, status: Status, end: Ending, now: dat
     if end.kind is Kind.FAILED and failures > limit:
         text = f"Attempts that failed: {failures}; backoffLimit is {limit}. {end.message}"
         return Step(finish.failed(status, generation, "BackoffLimitExceeded", text, now))
+    most = spec.run_policy.restart_limit
+    if status.restarts >= most and not spec.suspend:
+        text = f"Restarts since the job was last resumed: {status.restarts}; restartLimit is {most}."
+        return Step(finish.failed(status, generation, "RestartLimitExceeded", f"{text} {end.message}", now))
     # A job that is to be suspended needs no other attempt: it is suspended as soon as its pods are gone.
     if spec.suspend:
         return _between(observed, spec, suspension.released(status, "Suspending", generation, now), now)

@@ -22,6 +22,9 @@ Pool = Literal["trainer", "fastRollout", "heavyRollout"]
 """A pool of workers, by its name in the RLJob."""
 Role = Literal["head", "trainer", "fastRollout", "heavyRollout"]
 """Value of the label `rljob.dev/pool` of a pod."""
+EVICTED = "Evicted"
+"""Of a pod that the kubelet evicted: it used more of its node's disk or memory than its limits allow, or than
+it asked for where the node ran short."""
 POOLS: tuple[Pool, ...] = ("trainer", "fastRollout", "heavyRollout")
 """In the order of the RayCluster's worker groups."""
 GROUPS: dict[Pool, str] = {
@@ -108,8 +111,10 @@ class Pod:
     """Why a container does not start: its reason and message, such as `ImagePullBackOff: ...`. None for the
     ordinary PodInitializing and ContainerCreating."""
     disrupted: str | None = None
-    """Why the cluster, not the pod, ends it: reason of the condition DisruptionTarget, Evicted, NodeLost,
-    Preempting, Shutdown. None: nothing of the kind."""
+    """Why its node or the cluster, not a container, ends it: reason of the condition DisruptionTarget,
+    NodeLost, Preempting, Shutdown, or `EVICTED`. None: nothing of the kind."""
+    eviction: str = ""
+    """What the kubelet said when it evicted the pod; empty for all others."""
     driver: ContainerEnd | None = None
     """How the container `driver` of the head ended; None while it has not."""
     main: ContainerEnd | None = None

@@ -85,3 +85,36 @@ def test_since_when_a_ray_cluster_has_had_all_its_pods(condition, since):
     fields = {"conditions": [others, {"type": "RayClusterProvisioned", **condition}]}
     item = {"metadata": METADATA, "spec": {}, "status": fields}
     assert cluster(msgspec.convert(item, RayClusterItem)).provisioned == since
+
+
+LIMIT = 'Usage of EmptyDir volume "run" exceeds the limit "1Gi". '
+
+
+def marked(reason):
+    return [{"type": "DisruptionTarget", "status": "True", "reason": reason}]
+
+
+TAKEN = {
+    # what: (status of the pod, why it ends, what the kubelet said)
+    "for its own limits": ({"reason": "Evicted", "message": LIMIT}, "Evicted", LIMIT.strip()),
+    "from a node that runs short": (
+        {"reason": "Evicted", "message": "low", "conditions": marked("TerminationByKubelet")},
+        "Evicted",
+        "low",
+    ),
+    "its node shuts down": (
+        {"reason": "Terminated", "message": "shutdown", "conditions": marked("TerminationByKubelet")},
+        "TerminationByKubelet",
+        "",
+    ),
+    "pre-empted": ({"conditions": marked("PreemptionByScheduler")}, "PreemptionByScheduler", ""),
+    "drained": ({"conditions": marked("EvictionByEvictionAPI")}, "EvictionByEvictionAPI", ""),
+    "its node is lost": ({"reason": "NodeLost"}, "NodeLost", ""),
+    "by itself": ({"reason": "DeadlineExceeded"}, None, ""),
+}
+
+
+@pytest.mark.parametrize(("status", "disrupted", "said"), TAKEN.values(), ids=TAKEN)
+def test_who_ended_a_pod(status, disrupted, said):
+    found = seen("Failed", [], **status)
+    assert (found.disrupted, found.eviction) == (disrupted, said)

@@ -44,7 +44,29 @@ ENDS = {
         Kind.DISRUPTED,
         "HeadLost",
     ),
-    "the pod is evicted": ({"phase": "Failed", "disrupted": "Evicted"}, Kind.DISRUPTED, "HeadLost"),
+    "the kubelet evicts the pod": ({"phase": "Failed", "disrupted": "Evicted"}, Kind.FAILED, "AttemptFailed"),
+    "evicted, and the driver is stopped": (
+        {"driver": end(130), "disrupted": "Evicted"},
+        Kind.FAILED,
+        "AttemptFailed",
+    ),
+    "evicted, and done before": ({"driver": end(0), "disrupted": "Evicted"}, Kind.COMPLETE, "Completed"),
+    "evicted, and refused before": (
+        {"driver": end(2), "disrupted": "Evicted"},
+        Kind.REFUSED,
+        "InvalidConfiguration",
+    ),
+    "evicted, and Ray's head is killed": (
+        {"main": end(137), "phase": "Failed", "disrupted": "Evicted", **DELETED},
+        Kind.FAILED,
+        "AttemptFailed",
+    ),
+    "drained": ({"phase": "Failed", "disrupted": "EvictionByEvictionAPI"}, Kind.DISRUPTED, "HeadLost"),
+    "its node shuts down": (
+        {"phase": "Failed", "disrupted": "TerminationByKubelet"},
+        Kind.DISRUPTED,
+        "HeadLost",
+    ),
     "pre-empted, the driver fails": (
         {"driver": end(1), "disrupted": "PreemptionByScheduler"},
         Kind.DISRUPTED,
@@ -155,7 +177,8 @@ UNRECORDED = {
     # how the first head was lost: (its last state, is a failure counted)
     "it failed by itself": ({"phase": "Failed", "main": end(137, "", "OOMKilled")}, 1),
     "its driver failed": ({"driver": end(1, "boom")}, 1),
-    "it was evicted": ({"phase": "Failed", "disrupted": "Evicted"}, 0),
+    "the kubelet evicted it": ({"phase": "Failed", "disrupted": "Evicted"}, 1),
+    "it was drained": ({"phase": "Failed", "disrupted": "EvictionByEvictionAPI"}, 0),
     "it was deleted": (DELETED, 0),
 }
 
@@ -214,6 +237,43 @@ def test_own_failures_count_up_to_the_limit():
         "Attempts that failed: 2; backoffLimit is 1. The driver ended: exit code 1: boom",
     )
     assert told(second) == ["Failed"]
+
+
+def test_evictions_for_the_jobs_own_disk_end_it():
+    """With backoffLimit 0 the first is the last."""
+    evicted = replace(
+        pod("head"),
+        phase="Failed",
+        disrupted="Evicted",
+        eviction="Pod ephemeral local storage usage exceeds the total limit of containers 1Gi. ",
+    )
+    plan = planned(with_pods(running(changes={"runPolicy.backoffLimit": 0}), evicted), 120)
+    assert said_of(plan, "Failed")[1:] == (
+        "BackoffLimitExceeded",
+        "Attempts that failed: 1; backoffLimit is 0. The kubelet evicted head pod math-1-head-0: Evicted, "
+        "node node-0: Pod ephemeral local storage usage exceeds the total limit of containers 1Gi.",
+    )
+
+
+@pytest.mark.parametrize(("restarts", "phase"), [(2, "Restarting"), (3, "Failed")])
+def test_what_the_cluster_takes_is_free_up_to_the_limit(restarts, phase):
+    observed = running(changes={"runPolicy.restartLimit": 3})
+    status = observed.job.status.model_copy(update={"restarts": restarts})
+    observed = replace(observed, job=replace(observed.job, status=status))
+    lost = replace(pod("head"), phase="Failed", disrupted="PreemptionByScheduler")
+    plan = planned(with_pods(observed, lost), 120)
+    assert (plan.status.phase, plan.status.failures) == (phase, 0)
+    if phase == "Failed":
+        _, why, text = said_of(plan, "Failed")
+        limit = "Restarts since the job was last resumed: 3; restartLimit is 3. "
+        assert why == "RestartLimitExceeded" and text.startswith(limit)
+        assert "PreemptionByScheduler, node node-0" in text
+
+
+def test_a_job_that_is_to_be_suspended_is_not_failed_for_its_restarts():
+    observed = running(changes={"runPolicy.restartLimit": 0, "suspend": True})
+    lost = replace(pod("head"), phase="Failed", disrupted="PreemptionByScheduler")
+    assert planned(with_pods(observed, lost), 120).status.phase == "Suspending"
 
 
 def test_a_refusal_without_words_names_the_exit_code():

@@ -150,7 +150,7 @@ def test_a_head_that_should_have_gone():
     )
 
 
-TAKEN = replace(pod("trainer"), disrupted="Evicted", ready=False)
+TAKEN = replace(pod("trainer"), disrupted="PreemptionByScheduler", ready=False)
 TRAINER_TAKEN = "(trainer pod math-1-trainer-0 was taken by the cluster)"
 
 
@@ -165,6 +165,12 @@ TRAINER_TAKEN = "(trainer pod math-1-trainer-0 was taken by the cluster)"
 def test_a_trainer_that_the_cluster_took_excuses_a_driver_that_gives_up_alone(code, kind, message):
     observed = with_pods(running(), replace(pod("head"), driver=end(code)), TAKEN)
     assert ending(attempt_of(observed), at(120)) == Ending(kind, "AttemptFailed", message)
+
+
+def test_a_trainer_that_the_kubelet_evicted_excuses_nobody():
+    evicted = replace(TAKEN, disrupted="Evicted")
+    observed = with_pods(running(), replace(pod("head"), driver=end(1)), evicted)
+    assert ending(attempt_of(observed), at(120)).kind is Kind.FAILED
 
 
 def test_a_changed_spec_ends_an_attempt_that_has_not_started():
