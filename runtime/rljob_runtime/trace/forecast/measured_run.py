@@ -129,6 +129,8 @@ def as_asked(spec: Spec, analysis: Analysis) -> bool:
         "heavy": pools.heavy_rollout.replicas,
     }
     workers = {pool.pool: pool.workers for pool in analysis.pools if pool.role != "other"}
+    if any(worker.left for found in workers.values() for worker in found):
+        return False
     if spec.accelerator == "cpu":
         asked["trainer"] = len(workers.get("trainer", ()))
         hosts = [worker.host for found in workers.values() for worker in found]

@@ -62,6 +62,13 @@ def test_workers_on_the_processors_of_one_machine_slow_each_other(tmp_path: Path
     assert as_asked(spec, analysis)
 
 
+def test_a_pool_that_was_made_smaller_on_the_way_was_not_as_asked_all_the_time(tmp_path: Path) -> None:
+    _, spec, analysis = run_of(tmp_path, Job(steps=3))
+    assert as_asked(spec, analysis)
+    analysis.with_role("engine")[0].workers[0].left = True
+    assert not as_asked(spec, analysis)
+
+
 def test_the_speed_is_that_of_the_steps_after_the_first(tmp_path: Path) -> None:
     _, _, analysis = run_of(tmp_path, Job(steps=20))
     later = analysis.windows[5:]
