@@ -1,12 +1,14 @@
 """An RLJob in lines for people. Pure.
 
-Guarantees: a job in any state, also one without a status, gives lines; nothing here reads a clock.
+Guarantees: a job in any state, also one without a status or with one that its own code wrote, gives lines; a
+terminal prints them and does nothing else. Nothing here reads a clock.
 """
 
 from datetime import datetime
 
 from rljob_api.status import Condition, LoadStatus, Status, TrainingStatus
 from rljob_operator.plan.observed import GROUPS
+from rljob_operator.plan.printable import printable
 from rljob_operator.plan.times import moment
 
 _BAR = 30
@@ -18,13 +20,18 @@ def headline(namespace: str, name: str, status: Status) -> str:
     if status.attempt:
         parts.append(f"attempt {status.attempt}")
     parts += [f"{GROUPS[pool.name]} {pool.summary}" for pool in status.pools]
-    return "   ".join(parts)
+    return _line("   ".join(parts))
+
+
+def _line(text: str) -> str:
+    return " ".join(printable(text).split("\n"))
 
 
 def training(progress: TrainingStatus) -> list[str]:
     """How the training goes."""
     # There may be no step to train.
-    done = round(_BAR * progress.step / max(1, progress.total_steps))
+    share = progress.step / max(1, progress.total_steps)
+    done = round(_BAR * min(max(share, 0.0), 1.0))
     first = [f"step {progress.step}/{progress.total_steps}", "█" * done + "░" * (_BAR - done)]
     if progress.reward is not None:
         first.append(f"reward {progress.reward:.3f}")
@@ -52,8 +59,12 @@ def busy(load: LoadStatus) -> str:
 
 def condition(entry: Condition, now: datetime) -> str:
     """One condition and since when it holds."""
-    since = age((now - moment(entry.last_transition_time)).total_seconds())
-    return f"{entry.type:<10} {entry.status:<8} {since:>5}  {entry.reason}: {entry.message}"
+    try:
+        since = age((now - moment(entry.last_transition_time)).total_seconds())
+    # Not every status is the operator's writing.
+    except (ValueError, OverflowError):
+        since = "?"
+    return _line(f"{entry.type:<10} {entry.status:<8} {since:>5}  {entry.reason}: {entry.message}")
 
 
 def whole(namespace: str, name: str, status: Status, now: datetime) -> list[str]:

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Literal, get_args
 
 from rljob_api.status import Condition, ConditionType, Phase, Status
+from rljob_operator.plan.printable import printable
 from rljob_operator.plan.times import stamp
 
 MESSAGE_LIMIT = 1024
@@ -31,14 +32,16 @@ class Row:
 
 
 def clip(text: str) -> str:
-    """The text in one paragraph, cut at the end to the length that a condition or an event may have."""
-    text = " ".join(text.split())
+    """The text in one paragraph that a terminal may print, cut at the end to the length that a condition or
+    an event may have."""
+    text = " ".join(printable(text).split())
     return text if len(text) <= MESSAGE_LIMIT else text[: MESSAGE_LIMIT - 1] + "…"
 
 
 def tail(text: str, length: int = 600) -> str:
-    """The end of a container's last words in one paragraph: what went wrong is said last."""
-    text = " ".join(text.split())
+    """The end of a container's last words in one paragraph that a terminal may print: what went wrong is said
+    last."""
+    text = " ".join(printable(text).split())
     return text if len(text) <= length else "…" + text[len(text) - length + 1 :]
 
 

@@ -6,6 +6,8 @@ Its exit code says the same, but goes with the pod, and the operator may be away
 import asyncio
 import logging
 import random
+from collections.abc import Mapping
+from typing import Any
 
 from rljob_api import GROUP, KIND, VERSION
 from rljob_runtime.cluster.api import ApiClient, ApiRefused, ApiUnavailable
@@ -24,12 +26,30 @@ _SECONDS = 20.0
 async def say_completed(client: ApiClient, identity: Identity, uid: str, rng: random.Random) -> None:
     """Say in the status that the job is done; tried for `_SECONDS`, and only logged where it fails. `uid`:
     metadata.uid of the RLJob, so that a later one of the same name is left alone."""
+    await _say(client, identity, uid, rng, True)
+
+
+async def take_back_completed(client: ApiClient, identity: Identity, uid: str, rng: random.Random) -> None:
+    """Say that the job is not done: an earlier attempt said that it was, and the job was changed since. As
+    `say_completed`. To be called before the first report of an attempt, with which the word would count."""
+    await _say(client, identity, uid, rng, False)
+
+
+def completed_before(found: Mapping[str, Any]) -> bool:
+    """Whether the RLJob, as the API server returns it, says that the job is done."""
+    status = found.get("status")
+    training = status.get("training") if isinstance(status, Mapping) else None
+    return isinstance(training, Mapping) and training.get("completed") is True
+
+
+async def _say(client: ApiClient, identity: Identity, uid: str, rng: random.Random, completed: bool) -> None:
     body = {
         "apiVersion": f"{GROUP}/{VERSION}",
         "kind": KIND,
         "metadata": {"name": identity.name, "namespace": identity.namespace, "uid": uid},
-        "status": {"training": {"completed": True}},
+        "status": {"training": {"completed": completed}},
     }
+    what = "that the job is done" if completed else "that the job is not done any more"
     back_off = BackOff(rng)
     try:
         async with asyncio.timeout(_SECONDS):
@@ -38,7 +58,7 @@ async def say_completed(client: ApiClient, identity: Identity, uid: str, rng: ra
                     await client.apply(f"{identity.path}/status", FIELD_MANAGER, body)
                     return
                 except ApiUnavailable as error:
-                    log.info("that the job is done cannot be written now: %s", error)
+                    log.info("%s cannot be written now: %s", what, error)
                 await asyncio.sleep(back_off.failed())
     except (TimeoutError, ApiRefused) as error:
-        log.warning("that the job is done is not in its status: %s", str(error) or "the server is away")
+        log.warning("%s is not in its status: %s", what, str(error) or "the server is away")

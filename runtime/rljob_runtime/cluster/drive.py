@@ -14,7 +14,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from pydantic import ValidationError
 from rljob_api import RLJob
 from rljob_api.errors import Problem, problems
 from rljob_runtime.cluster.api import ApiClient, ApiRefused, ApiUnavailable
-from rljob_runtime.cluster.completed import say_completed
+from rljob_runtime.cluster.completed import completed_before, say_completed, take_back_completed
 from rljob_runtime.cluster.credentials import Credentials, CredentialsError, from_kubeconfig, in_pod
 from rljob_runtime.cluster.own_job import Identity, JobGone, read_job
 from rljob_runtime.cluster.pod_site import cluster_site
@@ -96,10 +96,12 @@ def _drive(settings: Settings, environment: Mapping[str, str]) -> Outcome:
         log.warning("%s", warning)
     uid, desired = found["metadata"]["uid"], _desired(found)
     with _held(settings.run_folder, job) as (run_folder, resume):
+        if completed_before(found):
+            asyncio.run(_say_completed(credentials, settings.identity, uid, take_back_completed))
         options = RunOptions(run_folder, manifest_folder=folder, resume=resume, live=False)
         outcome = carry_out(job, options, lambda _: _open_site(settings, credentials, uid, desired))
         if outcome.code == ExitCode.DONE:
-            asyncio.run(_say_completed(credentials, settings.identity, uid))
+            asyncio.run(_say_completed(credentials, settings.identity, uid, say_completed))
         return outcome
 
 
@@ -117,9 +119,14 @@ async def _open_site(
 
 
 # Each with a client of its own: a connection belongs to the event loop that it was opened in.
-async def _say_completed(credentials: Credentials, identity: Identity, uid: str) -> None:
+async def _say_completed(
+    credentials: Credentials,
+    identity: Identity,
+    uid: str,
+    say: Callable[[ApiClient, Identity, str, random.Random], Awaitable[None]],
+) -> None:
     async with ApiClient(credentials) as client:
-        await say_completed(client, identity, uid, random.Random())
+        await say(client, identity, uid, random.Random())
 
 
 async def _read(credentials: Credentials, identity: Identity) -> dict[str, Any]:

@@ -82,3 +82,26 @@ def test_busy_pools_are_named():
 )
 def test_age(seconds: float, shown: str):
     assert text.age(seconds) == shown
+
+
+HOSTILE = "boom \x1b[2J\x1b]0;root\x07\x9b31m\u202egnp.exe\r\n\x1b]8;;http://x\x1b\\click"
+
+
+def test_what_a_job_wrote_is_printed_and_does_nothing_else():
+    failed = {"type": "Failed", "status": "True", "reason": "\x1b[31mX", "message": HOSTILE}
+    written = status(
+        phase="Failed",
+        pools=[{"name": "trainer", "summary": HOSTILE}],
+        training={"step": 10**18, "totalSteps": -1, "weightVersion": -(10**18)},
+        conditions=[{**failed, "lastTransitionTime": "\x1b[2J"}],
+    )
+    lines = text.whole("ml", "math", written, NOW)
+    assert all(character.isprintable() for line in lines for character in line)
+    assert lines[-1] == "Failed     True         ?  X: boom gnp.exe  click"
+    assert len(lines[1]) < 100
+
+
+@pytest.mark.parametrize("time", ["", "yesterday", "9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00"])
+def test_a_time_that_is_none_is_shown_as_such(time):
+    one = {"type": "Running", "status": "True", "reason": "R", "lastTransitionTime": time}
+    assert "?" in text.condition(status(conditions=[one]).conditions[0], NOW)

@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 
 from rljob_runtime.cluster.api import ApiRefused, ApiUnavailable
-from rljob_runtime.cluster.completed import FIELD_MANAGER, say_completed
+from rljob_runtime.cluster.completed import (
+    FIELD_MANAGER,
+    completed_before,
+    say_completed,
+    take_back_completed,
+)
 from rljob_runtime.cluster.own_job import Identity
 from rljob_runtime.simulate.virtual_loop import run_virtual
 
@@ -62,3 +67,30 @@ def test_a_refusal_is_not_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     seconds_of(client)
     assert (client.tries, client.taken) == (1, [])
     assert "another uid" in caplog.text
+
+
+def test_an_earlier_word_is_taken_back_by_whoever_gave_it() -> None:
+    client = Client(AWAY)
+
+    async def main() -> None:
+        await take_back_completed(client, Identity("n", "j"), "uid", random.Random(0))  # type: ignore[arg-type]
+
+    run_virtual(main())
+    [body] = client.taken
+    assert body["status"] == {"training": {"completed": False}}
+
+
+@pytest.mark.parametrize(
+    ("status", "before"),
+    [
+        ({"training": {"completed": True}}, True),
+        ({"training": {"completed": False}}, False),
+        ({"training": {"step": 1}}, False),
+        ({"training": "x"}, False),
+        ("x", False),
+        (None, False),
+    ],
+)
+def test_what_an_earlier_attempt_said(status: Any, before: bool) -> None:
+    assert completed_before({"status": status}) is before
+    assert completed_before({}) is False

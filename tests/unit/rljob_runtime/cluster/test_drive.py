@@ -1,6 +1,7 @@
 """What `rljob drive` does before there is anything to run."""
 
 import asyncio
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,9 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
+from rljob_runtime.cluster import drive as drive_module
 from rljob_runtime.cluster.drive import drive
 from rljob_runtime.cluster.settings import Settings, SettingsError, read_settings
+from rljob_runtime.driver.run import Outcome
+from rljob_runtime.exit_codes import ExitCode
 from rljob_runtime.trace.record.event_ranks import EventRanks
 from rljob_runtime.weights.transport import TransportError, choose
 from tests.support.jobs import job
@@ -119,6 +124,38 @@ def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     code, left = run(tmp_path, found({}))
     assert code == 2
     assert "holds other files" in left
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_an_attempt_takes_back_that_the_one_before_was_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool
+) -> None:
+    """The job was changed since: with the first report of this attempt the old word would count. Nothing is
+    run here."""
+    written: list[Any] = []
+    at_begin: list[int] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.method == "PATCH":
+            written.append((await request.json())["status"])
+            return await reply()(request)
+        document = json.loads(await _body(found({}), request))
+        document["status"] = {"training": {"attempt": 1, "completed": before}}
+        return await reply(**document)(request)
+
+    def no_run(*_: Any) -> Outcome:
+        at_begin.append(len(written))
+        return Outcome(ExitCode.FAILED, "not run")
+
+    monkeypatch.setattr(drive_module, "carry_out", no_run)
+    assert run(tmp_path, answer) == (1, "not run")
+    assert (at_begin, written) == ([before], [{"training": {"completed": False}}] * before)
+
+
+async def _body(answer: Answer, request: web.Request) -> str:
+    response = await answer(request)
+    assert isinstance(response, web.Response) and response.text is not None
+    return response.text
 
 
 TRANSPORTS = [
