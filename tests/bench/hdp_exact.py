@@ -12,6 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
+import numpy as np
+
 from tests.bench.figures import Figure, record
 from tests.support.runtime.hdp_steps import Case, FirstShare, Kind, Random, run_plans, take_step, worst
 from tests.support.runtime.rank_processes import RankProcesses
@@ -35,7 +37,7 @@ def exactness(ranks: RankProcesses, folder: Path) -> list[Figure]:
             expected = ranks.run(1, take_step, replace(case, plans=None))[0][1]
             errors.append(worst(ranks.run(4, take_step, case)[0][1], expected))
         name = f"{kind}: relative difference of a gradient in"
-        found.append(Figure(f"{name} float64", max(errors), "", goal="at most 1e-14"))
+        found.append(Figure(f"{name} float64", float(np.max(errors)), "", goal="at most 1e-14"))
         whole = Case(plain, dtype="float32")
         exact = ranks.run(1, take_step, whole)[0][1]
         shared = replace(whole, plans=Random(3), attention=kind)

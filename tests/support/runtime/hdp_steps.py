@@ -195,7 +195,7 @@ def _recording(policy: Any, settings: Any) -> Any:
 
 
 def worst(found: Sequence[Gradients], expected: Sequence[Gradients]) -> float:
-    """Largest relative difference of a parameter's gradient, by norms."""
+    """Largest relative difference of a parameter's gradient, by norms; NaN where any is no number."""
     assert len(found) == len(expected) > 0
     differences = []
     for one, other in zip(found, expected, strict=True):
@@ -203,7 +203,7 @@ def worst(found: Sequence[Gradients], expected: Sequence[Gradients]) -> float:
         differences += [
             float(np.linalg.norm(one[name] - value) / np.linalg.norm(value)) for name, value in other.items()
         ]
-    return max(differences)
+    return float(np.max(differences))
 
 
 def run_plans(rank: int, world_size: int, store: Path, count: int, seed: int) -> int:

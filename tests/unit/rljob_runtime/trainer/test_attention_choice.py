@@ -60,6 +60,33 @@ def test_a_kernel_that_is_wrong_is_not_taken(monkeypatch: pytest.MonkeyPatch) ->
     assert choose_attention(CPU, torch.bfloat16, Heads(4, 2, 32)).name == "varlen", "no layer has a window"
 
 
+class _Gone(torch.autograd.Function):
+    """What goes through it has no gradient that is a number."""
+
+    @staticmethod
+    def forward(context: Any, given: Tensor) -> Tensor:
+        return given.clone()
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> Tensor:
+        return gradient * float("nan")
+
+
+@pytest.mark.parametrize("name", ["query", "key", "value"])
+def test_a_kernel_whose_gradients_are_no_numbers_is_not_taken(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    class _NoGradient(Rectangles):
+        def attend(self, call: AttentionCall) -> Tensor:
+            return super().attend(call._replace(**{name: _Gone.apply(getattr(call, name))}))
+
+    with_kernel(monkeypatch, _NoGradient.of)
+    choice = choose_attention(CPU, torch.bfloat16, HEADS)
+    assert (choice.name, choice.why.split(": ", 1)[1]) == (
+        "rectangles", "its numbers are nan from those of float32 (window: None)",
+    )  # fmt: skip
+
+
 def _one_size(call: AttentionCall) -> Tensor:
     if call.key.shape[-1] != call.value.shape[-1]:
         raise ValueError("keys and values must be of one size")
