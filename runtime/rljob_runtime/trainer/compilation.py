@@ -8,12 +8,19 @@ from typing import Any
 
 import torch
 
+from rljob_runtime.job_errors import UnsupportedModel
 
-def compile_layers(model: Any) -> int:
-    """Compile each layer of a Hugging Face model, when it is called first; how many there are."""
+
+def compile_layers(model: Any) -> None:
+    """Let each layer of a Hugging Face model be compiled when it is called first. Raises `UnsupportedModel`
+    where the model does not say which of its modules are layers."""
     kinds = set(model._no_split_modules or ())
     layers = [module for module in model.modules() if type(module).__name__ in kinds]
+    if not layers:
+        raise UnsupportedModel(
+            f"{type(model).__name__} has no layers that can be compiled one by one: set "
+            "training.compute.compile: false"
+        )
     for layer in layers:
         # Open sizes from the first call on: micro-batches differ in tokens and in samples.
         layer.forward = torch.compile(layer.forward, dynamic=True)
-    return len(layers)

@@ -1,0 +1,34 @@
+"""Which layers of a model are compiled."""
+
+import pytest
+import torch
+
+from rljob_runtime.job_errors import UnsupportedModel
+from rljob_runtime.trainer.compilation import compile_layers
+
+
+class _Layer(torch.nn.Linear):
+    pass
+
+
+class _Model(torch.nn.Module):
+    def __init__(self, kinds: list[str] | None) -> None:
+        super().__init__()
+        self._no_split_modules = kinds
+        self.layers = torch.nn.ModuleList([_Layer(2, 2), _Layer(2, 2)])
+        self.head = torch.nn.Linear(2, 2)
+
+
+def test_layers_are_compiled_and_nothing_else() -> None:
+    model = _Model(["_Layer"])
+    names = [name for name, _ in model.named_parameters()]
+    compile_layers(model)
+    assert all("forward" in vars(layer) for layer in model.layers)
+    assert "forward" not in vars(model.head) and "forward" not in vars(model)
+    assert [name for name, _ in model.named_parameters()] == names
+
+
+@pytest.mark.parametrize("kinds", [None, [], ["Other"]])
+def test_a_model_without_known_layers_is_refused(kinds: list[str] | None) -> None:
+    with pytest.raises(UnsupportedModel, match=r"_Model has no layers .*: set training\.compute\.compile: false"):
+        compile_layers(_Model(kinds))
