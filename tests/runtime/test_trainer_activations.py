@@ -1,15 +1,19 @@
 """What is kept of the forward pass: less memory with the same gradients."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from rljob_api.model import ActivationCheckpointing
 from rljob_runtime.trainer.model import load_policy
 from rljob_runtime.trainer.packing import pack
 from rljob_runtime.trainer.policy import Distribution
+from rljob_runtime.trainer.varlen import Varlen
+from tests.support.runtime import varlen_on_cpu
 from tests.support.runtime.live_memory import Made
 from tests.support.runtime.tiny_models import Family, tiny_model
 from tests.support.runtime.trainer_ranks import groups
@@ -58,3 +62,30 @@ def test_inputs_of_layers_wait_in_main_memory(tmp_path: Path, family: Family) ->
     assert offloaded[1] == 0
     for name, gradient in full[2].items():
         assert torch.equal(offloaded[2][name], gradient), name
+
+
+class _Calls(TorchDispatchMode):
+    """Counts the calls of the kernel for samples of any lengths."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += function.name() == "torch_attn::_varlen_attn"
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("what", "times"), [("selective", 1), ("none", 1), ("full", 2)])
+def test_attention_is_computed_again_by_full_alone(
+    tmp_path: Path, what: ActivationCheckpointing, times: int
+) -> None:
+    """The kernel is one that torch knows only after it was asked for, which is after the model was loaded."""
+    policy = load_policy(tiny_model(tmp_path / "model"), Distribution(), torch.float32, what)
+    varlen_on_cpu.install()
+    group = groups(1, seed=1, samples=3)[0]
+    tokens = [each.tokens for each in group.samples]
+    packed = pack([group.prompt] * 3, tokens, torch.device("cpu"), Varlen.of)
+    with _Calls() as calls:
+        policy(packed).log_probs.sum().backward()
+    assert calls.count == times * len(policy.model.get_decoder().layers)

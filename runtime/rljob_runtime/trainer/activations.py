@@ -9,18 +9,17 @@ Guarantees: gradients are the same, whatever is kept; it concerns the decoder's 
 | full | the layer's input | the whole layer |
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
-import torch
 from torch.autograd.graph import save_on_cpu
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from rljob_api.model import ActivationCheckpointing
 
-_EXPENSIVE = (
+_EXPENSIVE = {
     "aten::mm",
     "aten::addmm",
     "aten::_grouped_mm",
@@ -30,8 +29,9 @@ _EXPENSIVE = (
     "aten::_scaled_dot_product_efficient_attention",
     "aten::_scaled_dot_product_cudnn_attention",
     "torch_attn::_varlen_attn",
-)
-"""Operators whose results selective keeps: those with most of the arithmetic."""
+}
+"""Operators whose results selective keeps: those with most of the arithmetic. By name, since torch knows some
+of them only once they are used."""
 
 
 def checkpoint_activations(model: Any, what: ActivationCheckpointing, in_main_memory: bool = False) -> None:
@@ -42,7 +42,7 @@ def checkpoint_activations(model: Any, what: ActivationCheckpointing, in_main_me
     model.gradient_checkpointing_enable({"use_reentrant": False})
     function = partial(checkpoint, use_reentrant=False)
     if what == "selective":
-        function = partial(function, context_fn=partial(_selective, frozenset(_operators())))
+        function = partial(function, context_fn=_selective)
     for module in model.modules():
         if hasattr(module, "_gradient_checkpointing_func"):
             module._gradient_checkpointing_func = _offloaded(function) if in_main_memory else function
@@ -59,19 +59,11 @@ def _offloaded(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _selective(kept: frozenset[Any]) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
+def _selective() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
     def decide(context: Any, operator: Any, *arguments: Any, **options: Any) -> CheckpointPolicy:
-        return CheckpointPolicy.MUST_SAVE if operator in kept else CheckpointPolicy.PREFER_RECOMPUTE
+        kept = operator.name() in _EXPENSIVE
+        return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
 
     contexts: tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
     contexts = create_selective_checkpoint_contexts(decide)  # type: ignore[no-untyped-call]
     return contexts
-
-
-def _operators() -> Iterator[Any]:
-    """Those of `_EXPENSIVE` that this build of torch has."""
-    for name in _EXPENSIVE:
-        room, operator = name.split("::")
-        found = getattr(getattr(torch.ops, room), operator, None)
-        if found is not None:
-            yield found.default
