@@ -50,6 +50,8 @@ class _Rank:
         self.count, self.tokens = engine.count, engine.kv_tokens
         self.requests = {each.key: each for each in movable(engine) if each.key not in moved}
         """Those that may move."""
+        self.room = engine.room
+        """Requests that may move here: what leaves makes no room before it has left."""
         self.arriving = 0
         """KV tokens that come with moves."""
 
@@ -83,6 +85,7 @@ class _Plan:
     def _shift(self, request: RequestState, source: _Rank, target: _Rank) -> None:
         source.count, source.tokens = source.count - 1, source.tokens - request.kv_tokens
         target.count, target.tokens = target.count + 1, target.tokens + request.kv_tokens
+        target.room -= 1
 
     @property
     def seconds(self) -> float:
@@ -137,9 +140,11 @@ def _level_tokens(plan: _Plan, remaining: Remaining) -> float:
             break
         back: RequestState | None = None
         wanted = gap / 2
+        if target.room < 1:
+            break
         if target.count >= gear:
             # No room within the gear: the shortest one comes back for it.
-            back = target.nearest(0.0)
+            back = target.nearest(0.0) if source.room > 0 else None
             if back is None:
                 break
             wanted += back.kv_tokens

@@ -154,6 +154,13 @@ def test_which_requests_level_kv_tokens(tokens: list[list[int]], expected: list[
     assert pairs(levelled(ranks(tokens, READ))) == expected
 
 
+def test_nothing_comes_back_from_a_rank_without_a_place_for_what_would_go_there() -> None:
+    """A place is free once what is there has left: half of an exchange would make the fullest rank fuller."""
+    tokens = [[300, 200, 100], [50, 50, 50, 50]]
+    assert pairs(levelled(ranks(tokens, READ, limit=5))) == [(0, 1), (3, 0), (4, 0)]
+    assert levelled(ranks(tokens, READ, limit=4)) == []
+
+
 def test_what_moves_already_stays_out_of_it() -> None:
     site = ranks([[100, 100, 100, 100, 100], [100]], COUNTED)
     for uid in range(5):
@@ -165,10 +172,14 @@ def test_what_moves_already_stays_out_of_it() -> None:
     st.lists(st.lists(st.integers(1, 5000), max_size=16), min_size=2, max_size=6),
     st.sampled_from([COUNTED, READ, StepCost(0.01, 0.001, 1e-6, 1e-4, GEARS), StepCost(0.01, 0.001, 1e-5)]),
     st.integers(1, 5000),
+    st.integers(0, 2),
 )
-def test_no_step_becomes_longer(tokens: list[list[int]], cost: StepCost, left: int) -> None:
-    site = ranks(tokens, cost, left)
+def test_no_step_becomes_longer(tokens: list[list[int]], cost: StepCost, left: int, free: int) -> None:
+    """Every move has a place when it is told, also where the fullest rank has few."""
+    site = ranks(tokens, cost, left, limit=max(1, *map(len, tokens)) + free)
     moves = levelled(site)
+    arrivals = [move.engine for move in moves]
+    assert all(arrivals.count(engine.number) <= engine.room for engine in site.engines)
     before, later = ((max(counts), max(kv)) for counts, kv in (after(site, []), after(site, moves)))
     assert cost.step(*later) <= cost.step(*before) + 1e-12
     assert cost.gear(later[0]) <= cost.gear(before[0])
