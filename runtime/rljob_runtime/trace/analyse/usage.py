@@ -109,6 +109,8 @@ class PoolUse:
     """For each window, the share of the pool's time by kind; all 0 where it did not exist."""
     overall: dict[str, float]
     """The same over all windows."""
+    seconds: float
+    """Time that its workers were there, summed over them, within the windows."""
 
 
 def kind_of(event: str) -> str | None:
@@ -177,7 +179,7 @@ def _pool_use(pool: str, members: list[WorkerUse], windows: Sequence[Window]) ->
                 seconds[kind] += value
                 totals[kind] += value
         by_step.append(_shares(seconds))
-    return PoolUse(pool, role, members, by_step, _shares(totals))
+    return PoolUse(pool, role, members, by_step, _shares(totals), sum(totals.values()))
 
 
 def _shares(seconds: dict[str, float]) -> dict[str, float]:

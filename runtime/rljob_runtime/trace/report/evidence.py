@@ -20,18 +20,18 @@ def evidence_of(analysis: Analysis, job: RLJob | None) -> Evidence:
     requests = analysis.requests
     count = max(requests.seconds.count, 1)
     engine_seconds = sum(requests.seconds_by_finish.values())
-    workers = sum(len(pool.workers) for pool in engines)
+    engine_time = sum(pool.seconds for pool in engines)
     samples = sum(_number(row.get("samples")) for row in analysis.metrics.rows)
     failed = sum(_number(row.get("failed")) for row in analysis.metrics.rows)
-    # Weighted by workers: pools differ in size.
-    sync = sum(pool.overall["sync"] * len(pool.workers) for pool in engines)
-    idle = sum(pool.overall["idle"] * len(pool.workers) for pool in engines)
+    # Weighted by the time that their workers were there: pools differ in size, and change it.
+    sync = sum(pool.overall["sync"] * pool.seconds for pool in engines)
+    idle = sum(pool.overall["idle"] * pool.seconds for pool in engines)
     return Evidence(
         trainer_idle=trainers[0].overall["idle"] if trainers else None,
         trainer_save=trainers[0].overall["save"] if trainers else 0.0,
         engine_idle={pool.pool: pool.overall["idle"] for pool in engines},
-        engines_idle=idle / workers if workers else 0.0,
-        engine_sync=sync / workers if workers else 0.0,
+        engines_idle=idle / engine_time if engine_time else 0.0,
+        engine_sync=sync / engine_time if engine_time else 0.0,
         admission_share=analysis.event_total("admission_wait") / max(analysis.seconds, 1e-9),
         limited_share=requests.finishes["length"] / count,
         limited_seconds=requests.seconds_by_finish["length"] / max(engine_seconds, 1e-9),

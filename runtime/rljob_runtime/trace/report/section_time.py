@@ -75,7 +75,7 @@ def _in_parallel(analysis: Analysis, pool: PoolUse) -> str:
     use = analysis.event_uses.get((pool.pool, "generate"))
     if use is None:
         return "–"
-    return f"{use.seconds.total / max(analysis.seconds * len(pool.workers), 1e-9):.1f}"
+    return f"{use.seconds.total / max(pool.seconds, 1e-9):.1f}"
 
 
 def _time_figures(analysis: Analysis) -> list[str]:
@@ -182,7 +182,7 @@ def _event_table(analysis: Analysis) -> str:
         spread = use.seconds
         share = shares.get(use.pool, {}).get(use.event)
         # What may run many times at once: requests on an engine, and what groups go through on the driver.
-        at_once = spread.total / max(analysis.seconds * len(pools[use.pool].workers), 1e-9)
+        at_once = spread.total / max(pools[use.pool].seconds, 1e-9)
         overlaps = use.event == "generate" or share is None
         rows.append(
             [

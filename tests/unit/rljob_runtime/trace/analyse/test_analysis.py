@@ -1,5 +1,6 @@
 """The analysis of whole runs, written through the real writers by `tests.support.runtime.synthetic_run`."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,8 @@ from rljob_runtime.trace.record.event_log import EventLog
 from rljob_runtime.trace.record.metrics_log import Metrics
 from rljob_runtime.trace.record.start_log import Start
 from rljob_runtime.trace.report.evidence import evidence_of
-from rljob_runtime.trace.report.section_time import trainer_layers
-from tests.support.runtime.events import generated, windows
+from rljob_runtime.trace.report.section_time import time_spent, trainer_layers
+from tests.support.runtime.events import event, generated, windows
 from tests.support.runtime.synthetic_run import Job, write_run
 from tests.support.simulated.simulated_job import Scenario, SimulatedJob
 
@@ -85,6 +86,25 @@ def test_a_response_that_a_kill_ended_is_another_one_when_it_is_generated_again(
     again = [generated("7.0#2", 3601.0, 3604.0, "abort", "fast-0"), generated("7.0#3", 3604.0, 3610.0)]
     found = analyse(Metrics(), starts, windows(10.0, 10.0), [], [(0, [moved]), (1, again)]).requests
     assert found.seconds.count == 1 and found.seconds.largest == pytest.approx(9.0)
+
+
+def test_engines_that_left_weigh_by_the_time_that_they_were_there() -> None:
+    """A fast pool of three engines that are never idle, of which two leave after a tenth of the run; a heavy
+    engine that is always idle."""
+    found = [
+        *(generated(f"{place}.0#{place}", 0.0, 100.0, worker="fast-0") for place in range(4)),
+        *(generated(f"{place}.1#{place}", 0.0, 10.0, worker=f"fast-{place}") for place in (1, 2)),
+        *(event("weight_load", time, time + 1e-6, worker)
+          for worker in ("fast-0", "heavy-0") for time in (0.0, 30.0, 60.0)),
+        *(event("weight_load", 0.0, 1e-6, f"fast-{place}") for place in (1, 2)),
+        generated("9.0#9", 0.0, 1e-6, worker="heavy-0"),
+    ]  # fmt: skip
+    analysis = analyse(Metrics(), [], windows(100.0), [], [(0, found)])
+    assert evidence_of(analysis, None).engines_idle == pytest.approx(100 / 220, abs=0.01)
+    page = time_spent(analysis, {})
+    # Four requests for 100 s and two for 10 s, in the 120 s of engines.
+    assert re.search(r"<td>fast</td><td[^>]*>3</td>.*?<td class=n>3.5</td></tr>", page)
+    assert re.search(r"<td>fast</td><td>generate</td><td class=n>6</td>.*?<td class=n>3.5</td>", page)
 
 
 def test_truncated_files_cost_their_last_line_only(tmp_path: Path) -> None:

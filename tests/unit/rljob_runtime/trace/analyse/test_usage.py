@@ -66,6 +66,7 @@ def test_a_worker_that_left_is_not_idle_afterwards() -> None:
     (pool,) = pool_uses([stays, idles, leaves], windows(50.0, 50.0))
     assert leaves.split(0.0, 100.0)["idle"] == 0.0 and sum(leaves.split(50.0, 100.0).values()) == 0.0
     assert idles.split(0.0, 100.0)["idle"] == pytest.approx(77.0)
+    assert pool.seconds == pytest.approx(210.0)
     assert pool.overall["idle"] == pytest.approx(77.0 / 210.0)
 
 
