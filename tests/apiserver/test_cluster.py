@@ -268,7 +268,7 @@ def test_a_cluster_by_hand_outlives_its_command_and_ends_when_told(programs, tmp
 
     def command(*words):
         whole = [sys.executable, "-m", "tools.cluster", *words, f"--folder={folder}"]
-        return subprocess.run(whole, cwd=ROOT, capture_output=True, text=True, check=True, timeout=300).stdout
+        return subprocess.run(whole, cwd=ROOT, capture_output=True, text=True, check=True, timeout=360).stdout
 
     try:
         shown = command("up", "--nodes=1", "--npu-nodes=0")

@@ -261,8 +261,8 @@ class TestEnd:
     def test_failed_again_and_again(self, client):
         client.create({"runPolicy": {"backoffLimit": 1}})
         client.wait_phase("Running", attempt=1)
-        client.end_driver(1, "out of memory")
-        client.wait_phase("Restarting")
+        with client.seeing_phase("Restarting"):
+            client.end_driver(1, "out of memory")
         again = client.wait_phase("Running", attempt=2)
         assert (again["status"]["failures"], again["status"]["restarts"]) == (1, 1)
         client.end_driver(1, "out of memory")

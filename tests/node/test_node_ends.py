@@ -55,7 +55,7 @@ def by_hand(tmp_path: Path) -> Iterator[Callable[..., None]]:
 
     def call(command: str, *arguments: str) -> None:
         words = [sys.executable, "-m", "tools.cluster", command, f"--folder={tmp_path / 'cluster'}"]
-        subprocess.run([*words, *arguments], cwd=ROOT, env=environment, check=True, timeout=300)
+        subprocess.run([*words, *arguments], cwd=ROOT, env=environment, check=True, timeout=360)
 
     yield call
     call("down")

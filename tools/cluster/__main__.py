@@ -27,7 +27,7 @@ from tools.cluster.processes import ended_within
 from tools.cluster.product import build_images
 
 ROOT = Path(__file__).parents[2]
-START_SECONDS = 180.0
+START_SECONDS = 300.0
 """For a cluster to be ready."""
 STOP_SECONDS = 120.0
 STATE = "holder.json"

@@ -10,7 +10,7 @@ from pathlib import Path
 from tools.cluster.cgroups import ROOT as CONTROL_GROUPS
 from tools.cluster.packages import SYSTEM_PATH, missing_packages
 
-PROBE_SECONDS = 30
+PROBE_SECONDS = 120
 
 
 def why_no_node() -> str | None:

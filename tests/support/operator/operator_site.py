@@ -10,9 +10,11 @@ with running_operator(cluster, tmp_path, namespace) as operator:
 
 import json
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -178,6 +180,22 @@ class JobClient:
             return status.get("phase") == phase and attempt in (None, status.get("attempt"))
 
         return self.wait(done, f"phase {phase}", seconds)
+
+    @contextmanager
+    def seeing_phase(self, phase: str) -> Iterator[None]:
+        """The job comes into this phase, and maybe out of it, because of what is done in the body. It is
+        watched from before that: a phase that lasts for a moment is not missed."""
+        watched = threading.Event()
+
+        def done(each: Object) -> bool:
+            watched.set()
+            return bool(each.get("status", {}).get("phase") == phase)
+
+        with ThreadPoolExecutor(1) as pool:
+            seen = pool.submit(self.wait, done, f"phase {phase}")
+            assert watched.wait(SECONDS), f"{self.name} was not found"
+            yield
+            seen.result()
 
     def wait_condition(self, kind: str, status: str, reason: str | None = None) -> Object:
         """The condition, as soon as it is so."""
