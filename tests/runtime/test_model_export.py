@@ -20,6 +20,9 @@ from rljob_runtime.driver import export as model_export
 from rljob_runtime.driver.export import export, keep_model_files
 from tests.support.runtime.trainer_ranks import EXPERTS, groups, model_folder, on_ranks, trainer_job, worker
 
+pytestmark = pytest.mark.timeout(300)
+"""More than `on_ranks` waits for a result."""
+
 LETTERS = CharacterTokenizer("abcdefgh")
 TOKENS = torch.arange(24).reshape(2, 12) % 32
 

@@ -17,6 +17,9 @@ from rljob_runtime.trainer.checkpoint import CheckpointError, newest, step_of
 from tests.support.disks import fill, small_disk
 from tests.support.runtime.trainer_ranks import groups, model_folder, on_ranks, trainer_job, worker
 
+pytestmark = pytest.mark.timeout(300)
+"""More than `on_ranks` waits for a result."""
+
 TIED: dict[str, Any] = {"model": {"tieWordEmbeddings": True}}
 
 

@@ -24,6 +24,9 @@ from tests.support.runtime.trainer_ranks import (
     worker,
 )
 
+pytestmark = pytest.mark.timeout(300)
+"""More than `on_ranks` waits for a result."""
+
 RANKS = 4
 PAIRS: dict[str, Any] = {"parallel": {"shardGroupSize": 2}}
 SINGLES: dict[str, Any] = {"parallel": {"shardGroupSize": 1}}

@@ -14,6 +14,9 @@ from rljob_runtime.samples import Span
 from rljob_runtime.trainer.step_metrics import StepMetrics
 from tests.support.runtime.trainer_ranks import groups, model_folder, on_ranks, trainer_job, worker
 
+pytestmark = pytest.mark.timeout(300)
+"""More than `on_ranks` waits for a result."""
+
 Weights = dict[str, np.ndarray]
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "clip and kl": {"kl": {"coefficient": 0.1}, "entropyCoefficient": 0.01},

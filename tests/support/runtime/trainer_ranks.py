@@ -24,8 +24,8 @@ EXPERTS: dict[str, Any] = {
     "rollout": {"engine": {"vllm": {}}},
 }
 """Changes that make `trainer_job`'s model a mixture of experts."""
-_SECONDS = 100.0
-"""For a rank's result."""
+_SECONDS = 200.0
+"""For a rank's result: many times what it takes on idle cores. Tests that wait for one are given more."""
 
 
 def trainer_job(algorithm: dict[str, Any] | None = None, **changes: Any) -> RLJob:
