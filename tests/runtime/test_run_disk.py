@@ -6,7 +6,7 @@ import pytest
 
 from rljob_runtime.trainer.checkpoint import newest
 from tests.support.disks import fill, small_disk
-from tests.support.runtime.runs import PROMPTS, Run, manifest, running
+from tests.support.runtime.runs import PROMPTS, Run, held, manifest, running
 
 STEPS = 40
 POOLS = {"fastRollout": {"replicas": 1}}
@@ -35,10 +35,13 @@ def assert_goes_on_to_the_end(file: Path) -> None:
 def test_a_disk_that_is_full_at_a_checkpoint(tmp_path: Path) -> None:
     """A checkpoint takes 1.6 MB. The earlier one stays whole, and with room the job goes on from it."""
     with small_disk(tmp_path / "disk", megabytes=24) as disk:
-        file, _ = manifest(tmp_path, STEPS, POOLS, checkpoint={"everySteps": 3, "path": str(disk)})
+        file, _ = manifest(
+            tmp_path, STEPS, POOLS, checkpoint={"everySteps": 3, "path": str(disk)}, **held(tmp_path, 3)
+        )
         with running(file) as run:
             run.wait(lambda: newest(disk) is not None, "checkpoint", 300)
             ballast = fill(disk, left=400_000)
+            run.let()
             assert run.end(300) == 1, run.log.read_text()
             kept = newest(disk)
             assert kept is not None
@@ -56,10 +59,11 @@ def test_a_disk_that_is_full_at_a_checkpoint(tmp_path: Path) -> None:
 def test_a_run_folder_on_a_full_disk(tmp_path: Path) -> None:
     """Also the log, the metrics, the events and the report have no room then."""
     with small_disk(tmp_path / "run", megabytes=32) as disk:
-        file, _ = manifest(tmp_path, STEPS, POOLS)
+        file, _ = manifest(tmp_path, STEPS, POOLS, **held(tmp_path, 3))
         with running(file) as run:
             run.wait(lambda: newest(disk / "checkpoints") is not None, "checkpoint", 300)
             ballast = fill(disk, left=0)
+            run.let()
             assert run.end(300) == 1, run.log.read_text()
             assert "make room" in told(run)
             assert newest(disk / "checkpoints") is not None
@@ -72,11 +76,13 @@ def test_other_data_is_refused_before_anything_is_started(tmp_path: Path) -> Non
     rows = [f'{{"prompt": "{"abcdefgh"[index % 8]}", "answer": "a"}}\n' for index in range(STEPS * PROMPTS)]
     data = tmp_path / "train.jsonl"
     data.write_text("".join(rows))
-    file, _ = manifest(tmp_path, STEPS, POOLS, data={"jsonl": {"path": "train.jsonl"}, "maxPromptTokens": 8})
+    data_of_job = {"jsonl": {"path": "train.jsonl"}, "maxPromptTokens": 8}
+    file, _ = manifest(tmp_path, STEPS, POOLS, data=data_of_job, **held(tmp_path, 3))
     with running(file) as run:
         run.wait(lambda: newest(run.folder / "checkpoints") is not None, "checkpoint", 300)
         run.process.kill()
         run.end()
+        run.let()
     data.write_text("".join(rows[1:]))
     with running(file, "--resume") as run:
         assert run.end(300) == 2, run.log.read_text()

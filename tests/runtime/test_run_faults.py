@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import psutil
 import pytest
@@ -21,10 +23,12 @@ from rljob_runtime.run_folder import Found, find
 from rljob_runtime.trace.record.metrics_log import METRICS_FILE, read_metrics
 from rljob_runtime.trace.record.start_log import read_starts
 from rljob_runtime.trace.report.page import REPORT_FILE
-from tests.support.runtime.runs import PROMPTS, Run, manifest, running
+from tests.support.runtime.runs import PROMPTS, Run, held, manifest, processes, running
 from tests.support.runtime.traces import made
 
 STEPS = 24
+STOPPING = "(again: at once)"
+"""Told when a first signal is heeded."""
 
 
 def assert_every_prompt_once(run: Run, steps: int = STEPS) -> None:
@@ -38,13 +42,14 @@ def assert_every_prompt_once(run: Run, steps: int = STEPS) -> None:
 
 @pytest.mark.timeout(300)
 def test_lost_processes_cost_no_prompt(tmp_path):
-    file, document = manifest(tmp_path, STEPS)
+    file, document = manifest(tmp_path, STEPS, **held(tmp_path, 4))
     with running(file) as run:
-        run.wait_for_step(2)
         faults = {4: "RolloutWorker", 8: "QueueHost", 12: "TrainerActor", 16: "RolloutWorker"}
         for step, name in faults.items():
+            run.let(step)
             run.wait_for_step(step)
             os.kill(run.actor(name).pid, signal.SIGKILL)
+        run.let()
         assert run.end() == 0, run.log.read_text()
         assert_every_prompt_once(run)
         text = run.log.read_text()
@@ -104,11 +109,7 @@ def test_a_killed_engine_core_costs_no_prompt(tmp_path):
     )
     with running(file) as run:
         run.wait_for_step(2, 300)
-        [core] = [
-            process
-            for process in run.actor("RolloutWorker").children(recursive=True)
-            if "EngineCore" in " ".join([process.name(), *process.cmdline()])
-        ]
+        [core] = processes(run.actor("RolloutWorker").pid, "EngineCore")
         core.kill()
         assert run.end(300) == 0, run.log.read_text()
         assert_every_prompt_once(run, steps)
@@ -126,7 +127,7 @@ def test_a_killed_engine_core_costs_no_prompt(tmp_path):
 @pytest.mark.parametrize("delay", [0.0, 0.3, 0.9])
 def test_killed_as_a_whole_it_goes_on_where_it_was(tmp_path, delay):
     lengths = made(tmp_path / "lengths.jsonl", 12 * PROMPTS, samples=2, most_tokens=32)
-    file, document = manifest(tmp_path, steps=12)
+    file, document = manifest(tmp_path, steps=12, **held(tmp_path, 7))
     document["spec"]["training"]["rollout"]["forcedLengths"] = "lengths.jsonl"
     file.write_text(yaml.safe_dump(document))
     with running(file) as run:
@@ -135,6 +136,7 @@ def test_killed_as_a_whole_it_goes_on_where_it_was(tmp_path, delay):
         run.process.kill()
         run.end()
         first = len(run.trained())
+        run.let()
     with running(file, "--resume") as run:
         run.wait_for_step(9)
         time.sleep(delay)
@@ -156,16 +158,19 @@ def test_killed_as_a_whole_it_goes_on_where_it_was(tmp_path, delay):
 
 
 def interrupted(run: Run) -> int:
-    """Ctrl-C after a few steps; how many are done."""
+    """Ctrl-C after a few steps of a job that is held there; how many are done."""
     run.wait_for_step(4)
     run.process.send_signal(signal.SIGINT)
+    run.wait(lambda: STOPPING in run.log.read_text(), "answer to the signal")
+    # The stop waits for the rewards of what is generated.
+    run.let()
     assert run.end() == 130, run.log.read_text()
     return len(run.trained())
 
 
 @pytest.mark.timeout(300)
 def test_ctrl_c_stops_with_a_checkpoint_and_resume_goes_on(tmp_path):
-    file, _ = manifest(tmp_path, steps=12)
+    file, _ = manifest(tmp_path, steps=12, **held(tmp_path, 4))
     with running(file) as run:
         done = interrupted(run)
         printed = re.search(r"Go on with: (.*)$", run.log.read_text(), re.MULTILINE)
@@ -182,7 +187,7 @@ def test_ctrl_c_stops_with_a_checkpoint_and_resume_goes_on(tmp_path):
 
 @pytest.mark.timeout(400)
 def test_a_resume_with_other_sizes_trains_every_prompt_once_and_one_beyond_the_end_is_refused(tmp_path):
-    file, job = manifest(tmp_path, steps=12)
+    file, job = manifest(tmp_path, steps=12, **held(tmp_path, 4))
     with running(file) as run:
         done = interrupted(run)
     job["spec"]["training"] |= {
@@ -203,18 +208,31 @@ def test_a_resume_with_other_sizes_trains_every_prompt_once_and_one_beyond_the_e
         assert f"has {len(trained)} steps, and training.schedule.totalSteps is 2: set" in run.log.read_text()
 
 
+@contextmanager
+def suspended(process: psutil.Process) -> Iterator[None]:
+    """A process that stands still meanwhile."""
+    process.suspend()
+    try:
+        yield
+    finally:
+        with suppress(psutil.NoSuchProcess):
+            process.resume()
+
+
 @pytest.mark.timeout(300)
 def test_ctrl_c_twice_stops_at_once_and_leaves_no_process(tmp_path):
     file, _ = manifest(tmp_path, steps=200)
     with running(file) as run:
         run.wait_for_step(4)
         started = [run.actor(name) for name in ("RolloutWorker", "TrainerActor", "QueueHost")]
-        for _ in range(2):
+        # Without its trainer the run cannot come to the stop that the first signal asks for.
+        with suspended(started[1]):
             run.process.send_signal(signal.SIGINT)
-            time.sleep(0.1)
-        assert run.end(10) == 130, run.log.read_text()
+            run.wait(lambda: STOPPING in run.log.read_text(), "answer to the first signal")
+            run.process.send_signal(signal.SIGINT)
+            assert run.end(60) == 130, run.log.read_text()
         assert "stopped at once" in run.log.read_text()
-        _, alive = psutil.wait_procs(started, timeout=30)
+        _, alive = psutil.wait_procs(started, timeout=60)
         assert not alive
         assert (run.folder / "checkpoints" / "latest").exists()
 

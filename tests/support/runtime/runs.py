@@ -4,7 +4,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,21 @@ from rljob_runtime.trace.record.metrics_log import METRICS_FILE, read_metrics
 
 PROMPTS = 4
 """Prompts of a step."""
+HOLD = "hold-at"
+"""A file beside the manifest: the number of steps from which on a `held` job gets no rewards."""
+HELD_REWARD = f"""
+import time
+from pathlib import Path
+from rljob_runtime.rewards.tasks import copy
+
+HERE = Path(__file__).parent
+METRICS = HERE / "run" / {METRICS_FILE!r}
+
+def held(sample):
+    while METRICS.exists() and METRICS.read_bytes().count(b"\\n") >= int((HERE / {HOLD!r}).read_text()):
+        time.sleep(0.02)
+    return copy(sample)
+"""
 
 
 def manifest(
@@ -46,6 +61,33 @@ def manifest(
     return path, job
 
 
+def held(folder: Path, step: int) -> dict[str, Any]:
+    """What to give `manifest` so that a job comes to `step` steps and not to its end before the test lets it
+    (`Run.let`): from then on rewards wait, so that only groups which have theirs are trained, of as many
+    further steps as `maxStaleness` allows and one."""
+    (folder / "held_reward.py").write_text(HELD_REWARD)
+    hold(folder, step)
+    return {"reward": {"function": "held_reward:held", "timeoutSeconds": 600}}
+
+
+def hold(folder: Path, step: int) -> None:
+    # Replaced as a whole: the reward reads it at any moment.
+    (new := folder / f"{HOLD}.new").write_text(str(step))
+    new.replace(folder / HOLD)
+
+
+def processes(root: int, title: str) -> list[psutil.Process]:
+    """The living descendants of a process that are Ray actors, or other processes, of this title."""
+    found = []
+    for process in psutil.Process(root).children(recursive=True):
+        # One that ends at this moment has no title any more.
+        with suppress(psutil.NoSuchProcess):
+            # The name may be cut; the command line is not.
+            if title in " ".join([process.name(), *process.cmdline()]):
+                found.append(process)
+    return found
+
+
 class Run:
     """An `rljob run` in a process of its own."""
 
@@ -66,21 +108,23 @@ class Run:
 
     def wait(self, condition: Callable[[], bool], what: str, seconds: float = 240) -> None:
         deadline = time.monotonic() + seconds
-        while not condition():
-            assert self.process.poll() is None, (
-                f"ended with {self.process.returncode}: {self.log.read_text()}"
-            )
+        while True:
+            # Looked at first: what the run did before its end counts, also where the end comes meanwhile.
+            code = self.process.poll()
+            if condition():
+                return
+            assert code is None, f"ended with {code} before {what}: {self.log.read_text()}"
             assert time.monotonic() < deadline, f"no {what} in {seconds} s: {self.log.read_text()}"
             time.sleep(0.05)
 
+    def let(self, step: int | None = None) -> None:
+        """Let a job that is `held` go on to `step` steps, or to its end."""
+        hold(self.folder.parent, 2**31 if step is None else step)
+
     def actor(self, name: str) -> psutil.Process:
         """A living actor process of this run."""
-        # Ray's title of a process, "ray::Actor.method", is in its command line too: the name may be cut.
-        found = [
-            process
-            for process in psutil.Process(self.process.pid).children(recursive=True)
-            if process.name().startswith(f"ray::{name}") or f"ray::{name}" in " ".join(process.cmdline()[:1])
-        ]
+        # Ray's title of a process: "ray::Actor.method".
+        found = processes(self.process.pid, f"ray::{name}")
         assert found, f"no {name}"
         return found[0]
 
