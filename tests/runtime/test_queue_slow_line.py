@@ -38,9 +38,9 @@ async def test_an_answer_that_travels_is_sent_once(make_site, count, size):
         began = time.monotonic()
         assert await far.get(uids, timeout=PATIENCE) == [content(uid, size * MEGABYTE) for uid in uids]
         assert time.monotonic() - began > 2 * PATIENCE, "longer than each of the deadlines"
-        began = time.monotonic()
+        before = relay.carried
         assert all(await far.ack(uids, timeout=PATIENCE))
-        assert time.monotonic() - began < 1, "nothing is ahead of the acknowledgement's answer"
+        assert relay.carried - before < MEGABYTE / 2, "nothing is ahead of the acknowledgement's answer"
         assert relay.carried < 1.1 * 12 * MEGABYTE
         stats = await near.stats()
         assert (stats.acknowledged, stats.expired) == (count, 0)
@@ -71,10 +71,9 @@ async def test_a_line_that_stands_still_is_noticed(make_site, verb):
         await asyncio.sleep(0.5)
         assert not call.done()
         relay.moving.clear()
-        began = time.monotonic()
-        with pytest.raises(QueueError, match=r"within 1 s|no answer for 1 s"):
-            await call
-        assert time.monotonic() - began < 10
+        async with asyncio.timeout(SOON):
+            with pytest.raises(QueueError, match=r"within 1 s|no answer for 1 s"):
+                await call
         relay.bytes_per_second = 100 * MEGABYTE
         relay.moving.set()
         assert await near.get([1], SOON) == [content(1, 12 * MEGABYTE)], "it left no lease"

@@ -8,7 +8,7 @@ from rljob_runtime.queue.broker import Broker
 from rljob_runtime.queue.client import AsyncQueueClient
 from rljob_runtime.queue.server import QueueServer
 
-SOON = 20.0
+SOON = 60.0
 """Longer than anything here takes."""
 SERVER_KEYS, CLIENT_KEYS = new_keys()
 
