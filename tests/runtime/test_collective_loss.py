@@ -36,6 +36,7 @@ from rljob_runtime.trace.record.event_ranks import EventRanks
 from rljob_runtime.weights.contents import tensor_shapes
 from rljob_runtime.weights.route import WeightRoute
 from tests.support.runtime.gloo_group import GlooSender, GlooTrainerActor, digest
+from tests.support.runtime.runs import processes
 from tests.support.runtime.trainer_ranks import groups, model_folder, trainer_job
 from tests.support.runtime.weight_receivers import LOSSES, LOSSES_IDS, Receiver, check_a_loss
 
@@ -194,8 +195,4 @@ async def test_the_trainer_goes_on_when_an_engine_dies_in_the_meeting(
 
 def trainers() -> list[psutil.Process]:
     """The living processes of the trainer."""
-    return [
-        process
-        for process in psutil.Process().children(recursive=True)
-        if "GlooTrainerActor" in " ".join(process.cmdline()[:1])
-    ]
+    return processes(os.getpid(), "GlooTrainerActor")

@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import socket
-import time
 from contextlib import asynccontextmanager
 from operator import attrgetter
 
@@ -20,13 +19,14 @@ from rljob_runtime.engines.protocol import EngineDied, Request, WeightRef
 from rljob_runtime.engines.remote import RemoteEngine
 from rljob_runtime.engines.rollout_worker import load_factory, start_worker
 from rljob_runtime.net.auth import Endpoint, dial, new_keys
+from rljob_runtime.samples import Span
 from tests.support.runtime.relay import Relay
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
 STEP = 0.01
 LONG = 100_000
-DEADLINE = 20.0
+DEADLINE = 60.0
 
 
 class Site:
@@ -113,20 +113,32 @@ async def test_an_order_waits_for_the_requests_before_it():
         assert await pausing == 1
 
 
+async def generated(engine, count):
+    """Wait until the engine has generated that many tokens."""
+    async with asyncio.timeout(DEADLINE):
+        while (await engine.load_snapshot()).generated_tokens < count:  # noqa: ASYNC110
+            await asyncio.sleep(STEP)
+
+
 async def test_a_weight_update_labels_what_comes_after_it(address):
     async with Site(address) as engine:
-        (task,) = submitted(engine, 1, length=60)
-        await running(engine, 1)
-        await asyncio.sleep(10 * STEP)
+        (task,) = submitted(engine, 1)
+        await generated(engine, 1)
         with pytest.raises(RuntimeError, match="load while not paused"):
             await engine.load(WeightRef(4, "shm", "unused"))
         await engine.pause("keep")
         await engine.load(WeightRef(4, "shm", "unused"))
-        assert (await engine.load_snapshot()).paused
+        update = await engine.load_snapshot()
+        assert update.paused
         await engine.resume()
+        await generated(engine, update.generated_tokens + 1)
+        await engine.abort("r0")
         result = await task
-        assert [span.version for span in result.spans] == [3, 4]
-        assert len(result.tokens) == 60
+        count = (await engine.load_snapshot()).generated_tokens
+        assert len(result.tokens) == count
+        assert result.spans == (
+            Span(3, 0, update.generated_tokens), Span(4, update.generated_tokens, count)
+        )  # fmt: skip
 
 
 async def worker_process(site):
@@ -135,19 +147,18 @@ async def worker_process(site):
 
 
 async def test_a_killed_process_ends_every_request_at_once():
-    site = Site("tcp://127.0.0.1:0")
+    # What else could end them takes ten minutes.
+    site = Site("tcp://127.0.0.1:0", control_seconds=600.0, contact_seconds=600.0)
     async with site as engine:
         tasks = submitted(engine, 20)
         await running(engine, 20)
         process = await worker_process(site)
-        began = time.monotonic()
         process.send_signal(signal.SIGKILL)
         async with asyncio.timeout(DEADLINE):
             results = await asyncio.gather(*tasks, return_exceptions=True)
         assert {type(result) for result in results} == {EngineDied}
         assert "engine fast-0: its process has ended" in str(results[0])
         assert "\n" not in str(results[0])
-        assert time.monotonic() - began < 5
         for order in (engine.submit(request("late", 1)), engine.pause("keep"), engine.load_snapshot()):
             with pytest.raises(EngineDied, match="has ended"):
                 await order
@@ -164,14 +175,16 @@ async def test_close_ends_running_requests_and_the_process():
     process.wait(DEADLINE)
 
 
-async def test_a_stopped_process_is_given_up_after_a_while():
+async def test_a_stopped_process_is_given_up_after_a_while(monkeypatch):
     """The process is there, so Ray reports nothing, but it answers neither orders nor pings."""
-    site = Site("tcp://127.0.0.1:0", control_seconds=3.0)
+    site = Site("tcp://127.0.0.1:0")
     async with site as engine:
         (task,) = submitted(engine, 1)
         await running(engine, 1)
         process = await worker_process(site)
         process.suspend()
+        # From here on: what was ordered before may take longer on a busy machine.
+        monkeypatch.setattr(engine, "_control_seconds", 3.0)
         try:
             with pytest.raises(EngineDied, match="pause took longer than 3 s"):
                 await engine.pause("keep")
@@ -268,7 +281,7 @@ async def exchange(endpoint, keys, frames):
     with zmq.asyncio.Context() as context, context.socket(zmq.DEALER) as dealer:
         dial(dealer, endpoint, keys)
         await dealer.send_multipart(frames)
-        if not await dealer.poll(1500):
+        if not await dealer.poll(DEADLINE * 1000):
             return None
         return channel.decode_from_worker(await dealer.recv_multipart())
 
