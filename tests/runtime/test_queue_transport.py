@@ -280,6 +280,16 @@ async def test_a_silent_server_is_named_in_time(make_site, address):
         assert (await client.stats()).leased == 0, "the get that was given up left no lease"
 
 
+async def test_who_stood_still_itself_does_not_call_the_server_silent(make_site, address):
+    site = make_site(address, lease_seconds=1.0)
+    async with site.client(patience_seconds=0.5) as client:
+        waiting = asyncio.create_task(client.get([1], SOON))
+        await until(lambda: is_waiting(client, gets=1))
+        time.sleep(1.5)  # noqa: ASYNC251 - its loop reads and sends nothing meanwhile
+        assert await client.put(groups(1), SOON) == [True]
+        assert await waiting == [content(1)]
+
+
 async def test_nobody_there_at_all():
     # Bound, so that nobody else gets it, and not listened on.
     with socket.socket() as bound:

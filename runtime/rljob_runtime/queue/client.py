@@ -97,7 +97,8 @@ class AsyncQueueClient:
         self, endpoint: Endpoint, keys: ClientKeys, name: str, patience_seconds: float = 30.0
     ) -> None:
         """`name` says in the server's books who this is; two clients may share one. A server that is silent
-        for `patience_seconds` (it may be restarting) fails the calls that wait for it."""
+        for `patience_seconds` (it may be restarting) fails the calls that wait for it; where this process
+        stood still meanwhile, they begin anew."""
         self._endpoint = endpoint
         self._keys = keys
         # Unlike that of any client before: one that begins anew numbers its requests from 1 again.
@@ -336,14 +337,19 @@ class AsyncQueueClient:
                 )
 
     async def _keep_alive(self) -> None:
+        awake = float("-inf")
         while True:
             # Without a connection one heartbeat waits to be sent, and no second one behind it.
             if self._beat is None or self._beat.done():
                 self._send_beat()
+            asleep = self._loop.time()
             await asyncio.sleep(self._beat_seconds)
             now = self._loop.time()
+            # This process stood still, and has neither asked nor listened: the silence is its own.
+            if now - asleep > 2 * self._beat_seconds:
+                awake = now
             for call in list(self._open.values()):
-                if now - max(self._heard, call.began) > self._patience and not call.answer.done():
+                if now - max(self._heard, call.began, awake) > self._patience and not call.answer.done():
                     call.answer.set_exception(
                         QueueUnavailable(f"{self._where}: no answer for {self._patience:g} s{self._why}")
                     )
