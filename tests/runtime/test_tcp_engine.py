@@ -1,5 +1,6 @@
 """An engine that fetches its weights: when it does so, and what stays."""
 
+import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def server(versions: Path) -> Iterator[FolderServer]:
 
 @pytest_asyncio.fixture
 async def engine(server: FolderServer, versions: Path, tmp_path: Path) -> AsyncIterator[FetchingEngine]:
-    fetch = FetchSpec(f"test-{tmp_path.name}", SERVER_KEYS.public, CLIENT_KEYS)
+    fetch = FetchSpec(f"test-{os.getpid()}-{tmp_path.name}", SERVER_KEYS.public, CLIENT_KEYS)
     async with started(FetchingEngine("fetching", fake_engine, versions / "v0", fetch)) as engine:
         yield engine
 
