@@ -41,6 +41,28 @@ def test_an_exchange_with_neither_of_the_lightest_bins() -> None:
     assert loads_of(after, values, 4).max() == 19
 
 
+@pytest.mark.parametrize("bins", [2, 3])
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        (None, [(0, 2, 4), (1, 3, 5)]),
+        ([1, 3, 1, 1, 5, 1], [(0, 2, 4), (1, 3, 5)]),
+        ([1, 5, 1, 1, 3, 1], [(0, 2, 4), (1, 3, 5)]),
+        ([2, 4, 1, 1, 7, 1], [(0, 1, 5), (2, 3, 4)]),
+    ],
+    ids=["any", "the heavy one gets full", "the other one gets full", "the heavy one has no room for it"],
+)
+def test_the_exchange_after_which_two_bins_are_closest(
+    sizes: list[int] | None, expected: list[tuple[int, ...]], bins: int
+) -> None:
+    """10 for 7, or where that does not fit 1 for 0. The third bin has nothing to exchange."""
+    values, bin_of = whole([12, 10, 1, 11, 7, 0, 13, 1, 1]), np.array([0, 0, 0, 1, 1, 1, 2, 2, 2])
+    items = 3 * bins
+    room = None if sizes is None else Room(np.array([*sizes, 1, 1, 1][:items]), max(sizes) + 2)
+    after = refine(values[:items], bin_of[:items], bins, equal=True, room=room, rounds=1 if bins == 2 else 2)
+    assert members_of(after, bins)[:2] == expected
+
+
 def test_a_full_bin_is_left_out() -> None:
     room = Room(np.array([5, 5, 5]), 10)
     assert members_of(longest_first([1, 1, 9], 2, room=room), 2) == [(2,), (0, 1)]
