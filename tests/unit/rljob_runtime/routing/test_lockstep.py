@@ -147,8 +147,14 @@ def test_kv_tokens_are_levelled(tokens: list[list[int]], expected: list[int]) ->
         ([[300, 60, 300], [100]], [(0, 1)]),
         ([[300, 200, 100, 10], [50, 50, 50, 50]], [(0, 1), (4, 0), (5, 0), (3, 1)]),
         ([[500, 500], [100], [300]], [(0, 1), (2, 2)]),
+        ([[200, 60, 40], [100, 1]], [(1, 1), (2, 1)]),
     ],
-    ids=["what would change sides then stays", "what comes back is made up for", "from most to least"],
+    ids=[
+        "what would change sides then stays",
+        "what comes back is made up for",
+        "from most to least",
+        "half the gap",
+    ],
 )
 def test_which_requests_level_kv_tokens(tokens: list[list[int]], expected: list[tuple[int, int]]) -> None:
     assert pairs(levelled(ranks(tokens, READ))) == expected
@@ -159,6 +165,10 @@ def test_nothing_comes_back_from_a_rank_without_a_place_for_what_would_go_there(
     tokens = [[300, 200, 100], [50, 50, 50, 50]]
     assert pairs(levelled(ranks(tokens, READ, limit=5))) == [(0, 1), (3, 0), (4, 0)]
     assert levelled(ranks(tokens, READ, limit=4)) == []
+
+
+def test_moves_are_told_to_level() -> None:
+    assert levelled(ranks([[100, 100, 100], [100]], READ)) == [Move(RequestKey(0, 0), 1, reason="levelled")]
 
 
 def test_what_moves_already_stays_out_of_it() -> None:
