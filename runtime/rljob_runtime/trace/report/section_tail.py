@@ -13,6 +13,8 @@ from rljob_runtime.trace.report.charts import Series, bar_chart, curve_chart, li
 from rljob_runtime.trace.report.markup import bar, figure, grid, legend, number, percent, seconds, table
 from rljob_runtime.trace.report.waterfall import path
 
+_LAYERS = 6
+"""Layers of a chart of shares, the last of which may be all others."""
 _STAGE_COLOURS = {"reward": "7", "group_assembly": "1", "put": "3", "queue_wait": "6"}
 """What a group goes through after its responses, and the colour class of each."""
 
@@ -79,10 +81,17 @@ def _shares(analysis: Analysis, what: str) -> str:
     """Shares of each step's requests by a counter of theirs."""
     known = [window.step for window in analysis.windows if window.step in analysis.requests.by_step]
     counters: list[Counter[str | int]] = [getattr(analysis.requests.by_step[step], what) for step in known]
-    names = sorted({name for counter in counters for name in counter}, key=str)[:6]
+    # Padded, so that numbers of attempts stand in their order.
+    names = sorted({name for counter in counters for name in counter}, key=lambda name: f"{name:>4}")
+    shown, rest = (names, []) if len(names) <= _LAYERS else (names[: _LAYERS - 1], names[_LAYERS - 1 :])
+    groups = [(str(name), [name]) for name in shown] + ([("others", rest)] if rest else [])
     layers = [
-        Series(str(name), [counter[name] / max(counter.total(), 1) * 100 for counter in counters], colour)
-        for colour, name in enumerate(names)
+        Series(
+            label,
+            [sum(counter[name] for name in each) / max(counter.total(), 1) * 100 for counter in counters],
+            colour,
+        )
+        for colour, (label, each) in enumerate(groups)
     ]
     return stacked_chart([float(step) for step in known], layers, top=100)
 
