@@ -148,6 +148,17 @@ def _shard_groups_fit() -> Rule:
     )
 
 
+def _tensor_groups_fit() -> Rule:
+    size = "training.parallel.tensorParallel"
+    replicas, each = "pools.trainer.replicas", "pools.trainer.acceleratorsPerWorker"
+    return Rule(
+        f"{size} must divide the trainer's ranks ({replicas} * {each})",
+        f"self.{replicas} * self.{each} % self.{size} == 0",
+        lambda spec: spec.trainer_ranks % spec.training.parallel.tensor_parallel == 0,
+        (size, replicas, each),
+    )
+
+
 _RANKS = "self.pools.trainer.replicas * self.pools.trainer.acceleratorsPerWorker"
 _CAP = "self.training.parallel.maxTokensPerMicroBatch"
 _LONGEST = "(self.training.data.maxPromptTokens + self.training.rollout.maxResponseTokens)"
@@ -270,6 +281,7 @@ class Spec(Model):
         ),
         *(_chips_fit(pool) for pool in ("trainer", "fastRollout", "heavyRollout")),
         _shard_groups_fit(),
+        _tensor_groups_fit(),
         Rule(
             message="training.parallel.maxTokensPerMicroBatch must hold the longest sample"
             " (training.data.maxPromptTokens + training.rollout.maxResponseTokens), or the part of it that a"

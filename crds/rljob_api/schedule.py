@@ -127,10 +127,37 @@ class Parallel(Model):
     group holds a copy of its own (hybrid sharding). It must divide the trainer's ranks, which may therefore
     only be resized to a multiple of it while the job runs. As many as the accelerators of a node keep the
     gathering of weights inside nodes. Default: all ranks hold one copy."""
+    tensor_parallel: int = Field(default=1, ge=1, le=64)
+    """Ranks of the trainer, neighbours by number, that compute every layer together, each with an equal part
+    of its attention heads and of its feed-forward width, for the same samples: tensor parallelism. It must
+    divide the trainer's ranks, which may therefore only be resized to a multiple of it while the job runs,
+    and the model's attention heads, key-value heads and intermediate size. They exchange sums of activations
+    twice in each layer, so let them be of one node. Embeddings and the output head are not split. Not for
+    models with experts, nor for samples that ranks share (contextParallel). 1: no layer is split."""
     cpu_offload: bool = False
     """Keep weights, gradients and optimizer states in main memory. A layer's weights are copied to the device
     when it is their turn, and the optimizer computes on CPUs: 16 bytes for each parameter fewer on the
     devices, and slower steps. Not with accelerator: cpu."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            message="tensorParallel must divide shardGroupSize, where that is set",
+            cel="!has(self.shardGroupSize) || self.shardGroupSize % self.tensorParallel == 0",
+            holds=lambda self: (self.shard_group_size or 0) % self.tensor_parallel == 0,
+            fields=("tensorParallel", "shardGroupSize"),
+        ),
+        Rule(
+            message="contextParallel must be none, or not set, with tensorParallel above 1: samples are not"
+            " shared by tensor groups",
+            cel="self.tensorParallel == 1 || !has(self.contextParallel) || has(self.contextParallel.none)",
+            holds=lambda self: (
+                self.tensor_parallel == 1
+                or self.context_parallel is None
+                or self.context_parallel.none is not None
+            ),
+            fields=("contextParallel", "tensorParallel"),
+        ),
+    )
 
 
 class Checkpoint(Model):

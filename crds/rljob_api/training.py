@@ -56,6 +56,39 @@ class Training(Model):
             fields=("tokenizer",),
         ),
         Rule(
+            message="parallel.maxTokensPerMicroBatch must hold the longest sample (data.maxPromptTokens +"
+            " rollout.maxResponseTokens) with parallel.tensorParallel above 1: samples are not shared then",
+            cel="self.parallel.tensorParallel == 1 || self.data.maxPromptTokens"
+            " + self.rollout.maxResponseTokens <= self.parallel.maxTokensPerMicroBatch",
+            holds=lambda self: (
+                self.parallel.tensor_parallel == 1
+                or self.longest_sample_tokens <= self.parallel.max_tokens_per_micro_batch
+            ),
+            fields=(
+                "parallel.maxTokensPerMicroBatch",
+                "parallel.tensorParallel",
+                "data.maxPromptTokens",
+                "rollout.maxResponseTokens",
+            ),
+        ),
+        Rule(
+            message="compute.compile must be false with parallel.tensorParallel above 1",
+            cel="self.parallel.tensorParallel == 1 || !self.compute.compile",
+            holds=lambda self: self.parallel.tensor_parallel == 1 or not self.compute.compile,
+            fields=("compute.compile", "parallel.tensorParallel"),
+        ),
+        Rule(
+            message="parallel.tensorParallel must be 1 for a model with experts (model.random.experts)",
+            cel="self.parallel.tensorParallel == 1 || !has(self.model.random)"
+            " || !has(self.model.random.experts)",
+            holds=lambda self: (
+                self.parallel.tensor_parallel == 1
+                or self.model.random is None
+                or self.model.random.experts is None
+            ),
+            fields=("parallel.tensorParallel", "model.random.experts"),
+        ),
+        Rule(
             message="rollout.engine.torch cannot run experts (model.random.experts): set rollout.engine.vllm",
             cel="!has(self.rollout.engine.torch) || !has(self.model.random)"
             " || !has(self.model.random.experts)",

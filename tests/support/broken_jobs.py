@@ -59,6 +59,52 @@ BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
         "training.parallel.shardGroupSize must divide the trainer's ranks (pools.trainer.replicas * "
         "pools.trainer.acceleratorsPerWorker)",
     ),
+    "tensor groups that leave ranks over": (
+        {"pools.trainer.replicas": 3, "training.parallel": {"tensorParallel": 2}},
+        f"{_TRAINING}.parallel.tensorParallel",
+        "training.parallel.tensorParallel must divide the trainer's ranks (pools.trainer.replicas * "
+        "pools.trainer.acceleratorsPerWorker)",
+    ),
+    "shard groups that cut tensor groups": (
+        {"pools.trainer.replicas": 6, "training.parallel": {"tensorParallel": 2, "shardGroupSize": 3}},
+        f"{_TRAINING}.parallel.tensorParallel",
+        "tensorParallel must divide shardGroupSize, where that is set",
+    ),
+    "tensor groups that share samples": (
+        {
+            "pools.trainer.replicas": 2,
+            "training.parallel": {"tensorParallel": 2, "contextParallel": {"hybrid": {}}},
+        },
+        f"{_TRAINING}.parallel.contextParallel",
+        "contextParallel must be none, or not set, with tensorParallel above 1",
+    ),
+    "a sample above what a tensor group takes": (
+        {
+            "pools.trainer.replicas": 2,
+            "training.parallel": {"tensorParallel": 2, "maxTokensPerMicroBatch": 20},
+        },
+        f"{_TRAINING}.parallel.maxTokensPerMicroBatch",
+        "parallel.maxTokensPerMicroBatch must hold the longest sample (data.maxPromptTokens + "
+        "rollout.maxResponseTokens) with parallel.tensorParallel above 1",
+    ),
+    "tensor groups that are compiled": (
+        {
+            "pools.trainer.replicas": 2,
+            "training.parallel": {"tensorParallel": 2},
+            "training.compute": {"compile": True},
+        },
+        f"{_TRAINING}.compute.compile",
+        "compute.compile must be false with parallel.tensorParallel above 1",
+    ),
+    "tensor groups with experts": (
+        {
+            "pools.trainer.replicas": 2,
+            "training.parallel": {"tensorParallel": 2},
+            "training.model.random": {"architecture": "qwen3_moe", "experts": {}},
+        },
+        f"{_TRAINING}.parallel.tensorParallel",
+        "parallel.tensorParallel must be 1 for a model with experts (model.random.experts)",
+    ),
     "two words on what is computed again": (
         {
             "training.model.gradientCheckpointing": True,

@@ -12,6 +12,12 @@ GOOD: dict[str, dict[str, Any]] = {
         "storage.volume": {"persistentVolumeClaim": {"claimName": "runs"}},
         "training.parallel": {"shardGroupSize": 6},
     },
+    "tensor groups within shard groups": {
+        "accelerator": "nvidia",
+        "pools.trainer": {"replicas": 2, "acceleratorsPerWorker": 4},
+        "storage.volume": {"persistentVolumeClaim": {"claimName": "runs"}},
+        "training.parallel": {"shardGroupSize": 4, "tensorParallel": 2, "contextParallel": {"none": {}}},
+    },
     "all that saves memory": {
         "accelerator": "nvidia",
         "training.model.offloadActivations": True,

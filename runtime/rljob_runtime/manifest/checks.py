@@ -16,6 +16,7 @@ from rljob_api.errors import Problem
 from rljob_api.model import RandomModel
 from rljob_runtime.manifest.cache_size import check_cache_size
 from rljob_runtime.manifest.load import Finding, Manifest
+from rljob_runtime.parallel.rank_layout import unfit
 from rljob_runtime.weights.model_files import (
     ModelFolderError,
     check_model_type,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from rljob_runtime.data.prompts import Epoch
 
 _TRAINING = ("spec", "training")
+_TENSOR_PARALLEL = (*_TRAINING, "parallel", "tensorParallel")
 _MODEL_PATH = (*_TRAINING, "model", "path")
 _NEED_ANSWERS = ("rljob_runtime.rewards.math:math_answer",)
 """Built-in rewards that compare with the prompt's answer."""
@@ -132,6 +134,8 @@ def _check_texts(job: RLJob, folder: Path) -> "Generator[Problem, None, Epoch | 
             if training.tokenizer is None:
                 return None
         yield from _check_length(job, config)
+    if (why := unfit(training.parallel.tensor_parallel, _divided(job, config))) is not None:
+        yield Problem(_TENSOR_PARALLEL, why)
     if (small := check_cache_size(job, config)) is not None:
         yield small
     tokenizer_path = (*_TRAINING, "tokenizer") if training.tokenizer is not None else _MODEL_PATH
@@ -178,6 +182,19 @@ def _vocabulary_size(job: RLJob, config: dict[str, Any]) -> int | None:
         return random.vocabulary_size
     size = config.get("vocab_size")
     return size if isinstance(size, int) else None
+
+
+def _divided(job: RLJob, config: dict[str, Any]) -> dict[str, Any]:
+    """What config.json says, or will say, of the model that ranks can have parts of."""
+    random = job.spec.training.model.random
+    if random is None:
+        return config
+    return {
+        "num_attention_heads": random.attention_heads,
+        "num_key_value_heads": random.key_value_heads,
+        "intermediate_size": random.intermediate_size,
+        "num_experts": random.experts.count if random.experts is not None else 0,
+    }
 
 
 def _check_length(job: RLJob, config: dict[str, Any]) -> Iterator[Problem]:

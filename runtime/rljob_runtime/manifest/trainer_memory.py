@@ -1,7 +1,7 @@
 """What the state of a job's model takes of a rank's memory. Pure.
 
 Activations and logits are not in it: they depend on the tokens of a micro-batch, and not on the parameters
-alone.
+alone. What tensor groups do not split (embeddings, the output head) is counted as if they did.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class StateBytes:
     """The reference model's weights; 0 without a KL penalty."""
     held: float
     """What an update holds beside it where ranks share samples, and with `compute.holdWeights`: all
-    weights, and all gradients."""
+    weights, and all gradients, of the rank's part of each layer."""
     in_main_memory: bool
     """Whether all but what is held lies there, and not on the accelerator."""
 
@@ -51,7 +51,7 @@ def moments_bytes(job: RLJob) -> int:
 def state_bytes(job: RLJob, parameters: int) -> StateBytes:
     """What the state of a model with so many parameters takes of each rank."""
     spec, training = job.spec, job.spec.training
-    ranks = spec.trainer_ranks
+    ranks, tensor = spec.trainer_ranks, training.parallel.tensor_parallel
     part = parameters / (training.parallel.shard_group_size or ranks)
     forward = _FORWARD_BYTES[training.model.dtype]
     # One rank in float32 has nothing to gather or to reduce.
@@ -62,7 +62,7 @@ def state_bytes(job: RLJob, parameters: int) -> StateBytes:
         gradients=_MASTER_BYTES * part,
         moments=moments_bytes(job) * part,
         reference=forward * part if training.algorithm.kl is not None else 0.0,
-        held=(forward + _MASTER_BYTES) * parameters if holds else 0.0,
+        held=(forward + _MASTER_BYTES) * parameters / tensor if holds else 0.0,
         in_main_memory=training.parallel.cpu_offload,
     )
 

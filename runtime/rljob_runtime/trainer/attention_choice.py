@@ -6,7 +6,7 @@ the reason is told.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -63,6 +63,10 @@ class Heads:
             () if window is None else (window,),
             getattr(config, "v_head_dim", None),
         )
+
+    def part(self, tensor: int) -> "Heads":
+        """What each of `tensor` ranks has of them, which have equal parts."""
+        return replace(self, query=self.query // tensor, shared=self.shared // tensor)
 
 
 def choose_attention(

@@ -173,12 +173,12 @@ def seconds_of_passes(
 
 
 def measured_by_all(
-    updates: Sequence[PlannedUpdate], own_seconds: Sequence[Sequence[float]]
+    updates: Sequence[PlannedUpdate], own_seconds: Sequence[Sequence[float]], tensor: int = 1
 ) -> list[list[float]]:
     """For each update the seconds of all its passes, of the rank that took least. `own_seconds` are those of
     this rank's passes, in the order of the plan; an idle pass after them, in which ranks meet, is in no plan
-    and left out. All ranks call it together."""
-    rank = dist.get_rank()
+    and left out. `tensor` ranks each make the same passes. All ranks call it together."""
+    rank = dist.get_rank() // tensor
     known = [torch.full((len(update.plan.passes),), torch.inf, dtype=torch.float64) for update in updates]
     for update, own, found in zip(updates, own_seconds, known, strict=True):
         for number, seconds in zip(pass_numbers(update.plan)[rank], own, strict=False):

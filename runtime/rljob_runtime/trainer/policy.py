@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 from torch.utils.checkpoint import checkpoint
 
 from rljob_runtime.trainer.compilation import compile_layers
 from rljob_runtime.trainer.distribution import Distribution
 from rljob_runtime.trainer.log_probs import Entropy, Scores, Scoring, plain_scores, scores
 from rljob_runtime.trainer.packing import Packed
+from rljob_runtime.trainer.tensor_parallel import local, whole_on_each
 
 _LOGITS = 2**27
 """Logits that are held at a time, in numbers: 512 MiB in float32."""
@@ -60,14 +60,15 @@ class Policy(nn.Module):
         how = Scoring(self._distribution, entropy, self._logits, self._compiled)
         head = self.model.get_output_embeddings()
         if _is_plain(head):
-            return scores(hidden, head.weight, head.bias, packed.targets, how)
+            bias = None if head.bias is None else local(head.bias)
+            return scores(hidden, local(head.weight), bias, packed.targets, how)
         return _through(head, hidden, packed.targets, how)
 
 
 def _is_plain(head: nn.Module) -> bool:
     """Whether the head's weights can be used without calling it: nothing gathers, splits or adapts them when
     it is called. They may be sharded with the whole policy, which has gathered them by then."""
-    return type(head) is nn.Linear and not isinstance(head.weight, DTensor) and not head._forward_pre_hooks
+    return type(head) is nn.Linear and whole_on_each(head.weight) and not head._forward_pre_hooks
 
 
 def _through(head: nn.Module, hidden: Tensor, targets: Tensor, how: Scoring) -> Scores:

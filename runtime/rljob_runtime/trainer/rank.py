@@ -19,6 +19,7 @@ from rljob_api import RLJob
 from rljob_runtime.devices import Devices
 from rljob_runtime.engines.protocol import WeightRef
 from rljob_runtime.parallel.cost_model import CostModel
+from rljob_runtime.parallel.rank_layout import RankLayout
 from rljob_runtime.samples import Group
 from rljob_runtime.trace.record.event_log import EventLog
 from rljob_runtime.trainer import checkpoint_tensors
@@ -68,6 +69,7 @@ class TrainerWorker:
         self._model_folder = model_folder
         self._rank = rank
         self._world_size = world_size
+        self._layout = RankLayout(rank, world_size, job.spec.training.parallel.tensor_parallel)
         self._weights_root = weights_root
         self._keep_versions = keep_versions
         self._total_updates = total_updates
@@ -120,7 +122,8 @@ class TrainerWorker:
         compute = training.compute
         logits = compute.logits_mi_b * 2**20 // self._dtype.itemsize
         policy.tune(logits, compute.compile)
-        sharding = Sharding(training.parallel.shard_group_size, training.parallel.cpu_offload)
+        parallel = training.parallel
+        sharding = Sharding(parallel.shard_group_size, parallel.cpu_offload, self._layout.tensor)
         self._policy = shard(policy, self._device, self._dtype, sharding)
         reference = None
         if training.algorithm.kl is not None:
@@ -131,7 +134,8 @@ class TrainerWorker:
         self._optimizer = ScheduledAdamW(self._policy.parameters(), training.optimizer, self._total_updates)
         model, largest = self._policy.model, self._job.spec.context_parallel.largest_degree(self._world_size)
         heads = Heads.of(model.config.get_text_config())
-        attention = choose_attention(self._device, self._dtype, heads, compute.attention, shared=largest > 1)
+        own = heads.part(self._layout.tensor)
+        attention = choose_attention(self._device, self._dtype, own, compute.attention, shared=largest > 1)
         log.info("attention: %s (%s)", attention.name, attention.why)
         in_step = largest == 1 and not compute.hold_weights
         costs = PassCosts(CostModel.prior(shape_of(model, heads), largest), largest, in_step)

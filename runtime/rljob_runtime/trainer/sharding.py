@@ -2,7 +2,8 @@
 
 Guarantees: gradients are summed over ranks, not averaged, since losses carry the weights of the whole batch;
 one rank in float32 runs without any wrapping. With groups smaller than all ranks every group holds a copy of
-the model's state: weights are gathered within a group, and gradients summed within it, then over groups.
+the model's state: weights are gathered within a group, and gradients summed within it, then over groups. With
+tensor groups each rank gathers, and sums over ranks with other samples, its part of every layer alone.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,12 +13,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
+from rljob_runtime.parallel.rank_layout import TENSOR, RankLayout
 from rljob_runtime.trainer.policy import Policy
 from rljob_runtime.trainer.spreading import spread
+from rljob_runtime.trainer.tensor_parallel import on_meta, split
 from rljob_runtime.weights.folder_names import as_in_folder, sources
 
 
@@ -30,6 +33,8 @@ class Sharding:
     in_main_memory: bool = False
     """Whether weights, gradients and optimizer states lie there, and the device has them while it needs them
     alone."""
+    tensor: int = 1
+    """Ranks that compute every layer together, neighbours by number. It divides `group`."""
 
 
 def shard(
@@ -43,13 +48,20 @@ def shard(
         return policy.to(device)
     # Gradients are summed in float32 at least.
     wide = torch.promote_types(dtype, torch.float32)
+    layout = RankLayout(dist.get_rank(), dist.get_world_size(), sharding.tensor)
+    grid = layout.mesh(sharding.group)
+    mesh = init_device_mesh(device.type, grid.shape, mesh_dim_names=grid.names)
     options: dict[str, Any] = {
-        "mesh": _mesh(device, sharding.group),
+        "mesh": mesh if sharding.tensor == 1 else mesh[grid.of_state],
         "mp_policy": MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=wide),
     }
     if sharding.in_main_memory:
         options["offload_policy"] = CPUOffloadPolicy(pin_memory=device.type != "cpu")
     whole = dict(policy.model.state_dict())
+    if sharding.tensor > 1:
+        # Its parts are cut from what rank 0 has, when all is sharded: the whole model is on no device.
+        on_meta(policy.model)
+        split(policy.model, mesh[TENSOR])
     # From the inside out: a module takes the parameters that no module within it has, brings them to the
     # device, and keeps its part of them.
     for module in _blocks(policy.model):
@@ -64,14 +76,6 @@ def shard(
         kept_on = torch.device("cpu") if sharding.in_main_memory else device
         spread(policy, whole, device, kept_on)
     return policy
-
-
-def _mesh(device: torch.device, group: int | None) -> DeviceMesh:
-    """All ranks in a row; with groups, a row for each of them."""
-    ranks = dist.get_world_size()
-    if group is None or group == ranks:
-        return init_device_mesh(device.type, (ranks,))
-    return init_device_mesh(device.type, (ranks // group, group), mesh_dim_names=("replicate", "shard"))
 
 
 def whole_weights(

@@ -23,6 +23,7 @@ from rljob_runtime.groups.masking import oldest_trained
 from rljob_runtime.groups.staleness import Bound
 from rljob_runtime.job_errors import TrainingDiverged
 from rljob_runtime.parallel.hdp_plan import Plan
+from rljob_runtime.parallel.rank_layout import RankLayout
 from rljob_runtime.samples import Group
 from rljob_runtime.trainer.ahead import Ahead, one_thread
 from rljob_runtime.trainer.attention import LayOut
@@ -77,7 +78,9 @@ class StepRunner:
             self._entropy = "gradient"
         self._sharing = sharing
         self._costs = costs
-        self._maker = WorkMaker(self._training.algorithm, lay_out, sharing, dist.get_rank(), device)
+        tensor = self._training.parallel.tensor_parallel
+        self._layout = RankLayout(dist.get_rank(), dist.get_world_size(), tensor)
+        self._maker = WorkMaker(self._training.algorithm, lay_out, sharing, self._layout, device)
         hold = sharing is not None or self._training.compute.hold_weights
         self._held = HeldWeights(policy) if hold else None
         self._held_reference = HeldWeights(reference) if hold and reference is not None else None
@@ -98,10 +101,11 @@ class StepRunner:
         ]
         plans = [self._plan(batch.responses) for batch in batches]
         agree(step, plans)
-        wanted = [
-            keys((batch, plan.ranks[rank]) for batch, plan in zip(batches, plans, strict=True))
-            for rank in range(dist.get_world_size())
+        parts = [
+            keys((batch, plan.ranks[part]) for batch, plan in zip(batches, plans, strict=True))
+            for part in range(self._layout.data_ranks)
         ]
+        wanted = [parts[self._layout.data_rank_of(rank)] for rank in range(self._layout.ranks)]
         contents = share_contents(wanted, outlines, groups)
         tally = Tally()
         learning_rate = 0.0
@@ -122,25 +126,26 @@ class StepRunner:
         updates = [PlannedUpdate(plan, b.lengths) for b, plan in zip(batches, plans, strict=True)]
         counts, recomputed = [len(each) for each in work], self._training.model.recomputed
         own = seconds_of_passes(timed, counts, self._held is None, recomputed)
-        passes = self._costs.learn(updates, measured_by_all(updates, own))
+        measured = measured_by_all(updates, own, self._layout.tensor)
+        passes = self._costs.learn(updates, measured)
         described = describe(outlines, version, oldest) | {"passes": passes}
         metrics = _metrics(step, learning_rate, totals, described, seconds_by_event(timed))
         return metrics if self._entropy != "none" else replace(metrics, entropy=None)
 
     def _plan(self, batch: Sequence[Response]) -> Plan:
-        """What each rank runs; nothing where the batch has nothing to train."""
-        world_size = dist.get_world_size()
+        """What each data rank runs; nothing where the batch has nothing to train."""
         if not batch:
-            return Plan(((),) * world_size, 0.0)
+            return Plan(((),) * self._layout.data_ranks, 0.0)
         items = [response.item for response in batch]
         if self._sharing is not None:
             return self._sharing.planner(items)
         # By the prior: what was measured differs from run to run, and so would the sums of gradients.
         cap = self._training.parallel.max_tokens_per_micro_batch
-        return alone(items, cap, world_size, self._costs.prior, in_step=self._held is None)
+        ranks = self._layout.data_ranks
+        return alone(items, cap, ranks, self._costs.prior, in_step=self._held is None)
 
     def _prepare(self, batch: Batch, plan: Plan, contents: Mapping[Key, Content]) -> list[Maker]:
-        planned = plan.ranks[dist.get_rank()]
+        planned = plan.ranks[self._layout.data_rank]
         makers = self._maker.makers(batch, planned, contents)
         if self._sharing is not None and batch.responses and (not planned or planned[-1].degree > 1):
             # The gradients are reduced in a pass that each rank makes by itself (`HeldWeights`).

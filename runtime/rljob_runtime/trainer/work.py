@@ -14,6 +14,7 @@ from torch import Tensor
 
 from rljob_api.algorithm import Algorithm
 from rljob_runtime.parallel.hdp_plan import PlannedBatch
+from rljob_runtime.parallel.rank_layout import RankLayout
 from rljob_runtime.trainer.attention import LayOut
 from rljob_runtime.trainer.batch import Response
 from rljob_runtime.trainer.context_parallel import Sharing
@@ -89,14 +90,14 @@ class WorkMaker:
         algorithm: Algorithm,
         lay_out: LayOut,
         sharing: Sharing | None,
-        rank: int,
+        layout: RankLayout,
         device: torch.device,
     ) -> None:
         """`lay_out` makes the layouts of what is not shared; `sharing` is None where nothing is."""
         self._algorithm = algorithm
         self._lay_out = lay_out
         self._sharing = sharing
-        self._rank = rank
+        self._layout = layout
         self._device = device
 
     def makers(
@@ -142,7 +143,7 @@ class WorkMaker:
             weights=to_device(weights.numpy(), self._device),
             current=to_device(current, self._device),
             tokens=packed.size,
-            counts=planned.first == self._rank,
+            counts=planned.first == self._layout.data_rank and self._layout.reports,
         )
 
     def _shard(self, packed: Packed, samples: Sequence[Response], degree: int) -> Shard | None:

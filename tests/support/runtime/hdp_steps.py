@@ -84,6 +84,8 @@ class Case:
     recompute: bool = False
     seed: int = 0
     longest: int = 40
+    tensor: int = 1
+    """Ranks of a tensor group."""
     without_others: bool = False
     """Leave out what queries of other ranks add to the gradients of a rank's keys and values."""
 
@@ -103,7 +105,7 @@ def take_step(rank: int, world_size: int, store: Path, case: Case) -> tuple[Step
     from rljob_runtime.trainer.model import load_policy
     from rljob_runtime.trainer.pass_costs import PassCosts
     from rljob_runtime.trainer.phases import Phases
-    from rljob_runtime.trainer.sharding import shard
+    from rljob_runtime.trainer.sharding import Sharding, shard
     from rljob_runtime.trainer.share import share_outlines
     from rljob_runtime.trainer.step import StepRunner
 
@@ -115,9 +117,11 @@ def take_step(rank: int, world_size: int, store: Path, case: Case) -> tuple[Step
         policy = load_policy(case.folder, Distribution(), master, "full" if recompute else "none")
         if dtype == torch.float64:
             compute_as_given(policy.model)
-        return shard(policy, cpu, dtype)
+        return shard(policy, cpu, dtype, Sharding(tensor=case.tensor))
 
-    job = trainer_job(case.algorithm, schedule={"promptsPerBatch": 3, "batchesPerStep": case.batches})
+    schedule = {"promptsPerBatch": 3, "batchesPerStep": case.batches}
+    parallel = {"tensorParallel": case.tensor}
+    job = trainer_job(case.algorithm, schedule=schedule, parallel=parallel, ranks=world_size)
     policy = model(case.recompute)
     reference = model(False).requires_grad_(False) if "kl" in case.algorithm else None
     optimizer = _recording(policy, job.spec.training.optimizer)

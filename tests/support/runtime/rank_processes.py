@@ -87,6 +87,7 @@ class RankProcesses:
 def _serve(pipe: Any) -> None:
     import torch
     import torch.distributed as dist
+    from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 
     os.environ["OMP_NUM_THREADS"] = "1"
     torch.set_num_threads(1)
@@ -99,4 +100,6 @@ def _serve(pipe: Any) -> None:
         finally:
             if dist.is_initialized():
                 dist.destroy_process_group()
+            # What it knows of operators names groups of ranks, and the next world's may have their names.
+            _clear_sharding_prop_cache()
         pipe.send_bytes(outcome)

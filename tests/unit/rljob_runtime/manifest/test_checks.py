@@ -102,6 +102,23 @@ MATH = "rljob_runtime.rewards.math:math_answer"
         ),
         (
             [],
+            {"training.parallel.tensorParallel": 4, "pools.trainer.replicas": 4},
+            "spec.training.parallel.tensorParallel",
+            ["is 4, which does not divide the model's num_key_value_heads 2", "set one of 1, 2"],
+        ),
+        ([], {"training.parallel.tensorParallel": 2, "pools.trainer.replicas": 4}, None, None),
+        (
+            ["m/config.json", "m/model.safetensors"],
+            {
+                "training.model": {"path": "m"},
+                "training.parallel.tensorParallel": 3,
+                "pools.trainer.replicas": 3,
+            },
+            "spec.training.parallel.tensorParallel",
+            ["num_attention_heads 4 and num_key_value_heads 2", "set one of 1, 2"],
+        ),
+        (
+            [],
             {"training.reward.function": "rljob_runtime.rewards.tasks:coppy"},
             "spec.training.reward.function",
             ["coppy", "copy"],
@@ -355,4 +372,5 @@ def make(path: Path) -> Path:
 
 
 def config(model_type: str) -> bytes:
-    return json.dumps({"model_type": model_type, "vocab_size": 64, "max_position_embeddings": 64}).encode()
+    sizes = {"vocab_size": 64, "max_position_embeddings": 64, "num_attention_heads": 4}
+    return json.dumps({"model_type": model_type, "num_key_value_heads": 2, **sizes}).encode()

@@ -46,6 +46,12 @@ FOUR = {"accelerator": "nvidia", "pools.trainer.replicas": 4}
         ({**FOUR, "training.model.dtype": "bfloat16", **HELD}, 4_000, 3_000 + 6_000),
         ({"training.model.dtype": "bfloat16", **HELD}, 16_000, 12_000 + 6_000),
         (HELD, 16_000, 16_000),
+        # Held of half of each layer: weights in 2 bytes and gradients in 4.
+        (
+            {**FOUR, "training.model.dtype": "bfloat16", **HELD, "training.parallel.tensorParallel": 2},
+            4_000,
+            3_000 + 3_000,
+        ),
     ],
 )
 def test_bytes_of_a_rank(changes: dict[str, Any], kept: int, on_device: int) -> None:

@@ -1,0 +1,263 @@
+"""Layers split over the ranks of tensor groups: what is trained is what one rank trains.
+
+The ranks start once, for all tests.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from safetensors.numpy import load_file
+
+from rljob_api import RLJob
+from rljob_runtime.driver.export import _write_weights
+from rljob_runtime.trainer.checkpoint import newest
+from rljob_runtime.trainer.step_metrics import StepMetrics
+from tests.support.runtime.hdp_steps import Case, take_step, worst
+from tests.support.runtime.rank_processes import RankProcesses
+from tests.support.runtime.tiny_models import hdp_model, tiny_model
+from tests.support.runtime.trainer_ranks import EXPERTS, groups, model_folder, trainer_job, worker
+
+EXACT = 1e-14
+KL = {"kl": {"coefficient": 0.1}, "entropyCoefficient": 0.01}
+DENSE: dict[str, Any] = {"algorithm": KL, "schedule": {"promptsPerBatch": 3, "batchesPerStep": 2}}
+PAIRS: dict[str, Any] = {"tensorParallel": 2}
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def ranks() -> Iterator[RankProcesses]:
+    started = RankProcesses(6)
+    yield started
+    started.close()
+
+
+def model_of(family: str, folder: Path) -> Path:
+    """`family`: as of `hdp_model`; "tied" has one tensor for its embeddings and its output head."""
+    if family == "tied":
+        return tiny_model(folder, "qwen3", tied=True)
+    return tiny_model(folder, "qwen3") if family == "qwen3" else hdp_model(folder, family)
+
+
+@pytest.mark.parametrize("family", ["qwen3", "tied", "qwen2", "llama", "gemma3, window 9"])
+def test_gradients_are_those_of_one_rank(ranks: RankProcesses, tmp_path: Path, family: str) -> None:
+    """Three updates, on two pairs with different samples, of one family on one pair too."""
+    case = Case(model_of(family, tmp_path / "model"), batches=3, algorithm=KL)
+    metrics, gradients = ranks.run(1, take_step, case)[0]
+    for world_size in (2, 4) if family == "qwen3" else (4,):
+        found = ranks.run(world_size, take_step, replace(case, tensor=2))
+        assert worst(found[0][1][:1], gradients[:1]) <= EXACT, world_size
+        # Later updates begin with weights that rounding has moved, and AdamW divides by small numbers.
+        assert worst(found[0][1][1:], gradients[1:]) <= 1e-7, world_size
+        for each, _ in found:
+            assert_same_metrics(each, metrics, 1e-6)
+
+
+def assert_same_metrics(one: StepMetrics, other: StepMetrics, rel: float) -> None:
+    for name in ("loss", "policy_loss", "kl", "entropy", "grad_norm", "clip_fraction", "parity_max"):
+        assert getattr(one, name) == pytest.approx(getattr(other, name), rel=rel, abs=1e-6), name
+    for name in ("tokens", "response_tokens", "samples", "failed"):
+        assert getattr(one, name) == getattr(other, name), name
+
+
+class Trained(NamedTuple):
+    """What came of some steps on a rank."""
+
+    metrics: list[StepMetrics]
+    weights: dict[str, NDArray[Any]]
+    """Those that engines would get, from all ranks together."""
+    published: dict[str, NDArray[Any]]
+    """Those that it published; none but rank 0 does."""
+    whole_here: dict[str, NDArray[Any]]
+    """Its numbers of the parameters that tensor groups do not split, and of their moments."""
+
+
+class Site:
+    """A folder with a model, and checkpoints by name."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.model = root / "model"
+
+    def checkpoints(self, name: str) -> Path:
+        return self.root / f"checkpoints of {name}"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    found = Site(tmp_path_factory.mktemp("tensor"))
+    model_folder(trainer_job(**DENSE), found.model)
+    return found
+
+
+def job_of(ranks: int, parallel: dict[str, Any], changes: dict[str, Any] | None = None) -> RLJob:
+    return trainer_job(ranks=ranks, parallel=parallel, **DENSE, **(changes or {}))
+
+
+def work(
+    rank: int,
+    world_size: int,
+    store: Path,
+    site: Site,
+    job: RLJob,
+    steps: tuple[int, int] = (0, 2),
+    begin: str = "",
+    end: str = "",
+) -> Trained:
+    """Train steps, from the checkpoint `begin` to the checkpoint `end`."""
+    import torch
+    from torch.distributed.tensor import DTensor
+
+    def numbers(tensor: Any) -> NDArray[Any]:
+        local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+        return local.detach().float().numpy().copy()  # type: ignore[no-any-return]
+
+    with worker(job, site.model, rank, world_size, store) as trainer:
+        if begin:
+            found = newest(site.checkpoints(begin))
+            assert found is not None
+            trainer.load_checkpoint(found)
+        metrics = [
+            trainer.train_step(step, step, groups(6, seed=step, version=step) if rank == 0 else None)
+            for step in range(*steps)
+        ]
+        ref = trainer.publish(steps[1])
+        if end:
+            trainer.save_checkpoint(site.checkpoints(end), steps[1], b"")
+        whole_here = {}
+        for name, parameter in trainer._policy.model.named_parameters():
+            if isinstance(parameter, DTensor) and parameter.placements[-1].is_replicate():
+                whole_here[name] = numbers(parameter)
+                for moment in ("exp_avg", "exp_avg_sq"):
+                    state = trainer._optimizer.adamw.state[parameter][moment]
+                    assert isinstance(state, torch.Tensor)
+                    whole_here[f"{moment} of {name}"] = numbers(state)
+        return Trained(
+            metrics,
+            {name: tensor.float().numpy().copy() for name, tensor in trainer.weights()},
+            load_file(Path(ref.location) / "model.safetensors") if ref is not None else {},
+            whole_here,
+        )
+
+
+@pytest.fixture(scope="module")
+def alone(ranks: RankProcesses, site: Site) -> Trained:
+    """Two steps of two updates on one rank; its checkpoint is "one"."""
+    found: Trained = ranks.run(1, work, site, job_of(1, {}), (0, 2), "", "one")[0]
+    return found
+
+
+@pytest.fixture(scope="module")
+def two_more(ranks: RankProcesses, site: Site, alone: Trained) -> Trained:
+    """Two steps further on one rank."""
+    found: Trained = ranks.run(1, work, site, job_of(1, {}), (2, 4), "one")[0]
+    return found
+
+
+def assert_same(one: Trained, other: Trained) -> None:
+    """AdamW divides by small numbers: single weights with hardly a gradient may go another way, by no more
+    than a tenth of the learning rate."""
+    for left, right in zip(one.metrics, other.metrics, strict=True):
+        assert_same_metrics(left, right, 1e-4)
+    assert one.weights.keys() == other.weights.keys()
+    for name, weight in other.weights.items():
+        np.testing.assert_allclose(one.weights[name], weight, atol=1e-4, err_msg=name)
+        assert np.abs(one.weights[name] - weight).mean() < 1e-6, name
+
+
+WAYS: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
+    "one pair": (2, PAIRS, {}),
+    "two pairs": (4, PAIRS, {}),
+    "two pairs, each with a copy": (4, PAIRS | {"shardGroupSize": 2}, {}),
+    "three pairs, whose parts are not even": (6, PAIRS, {}),
+    "weights held": (4, PAIRS, {"compute": {"holdWeights": True}}),
+    "computed again": (4, PAIRS, {"policy": {"activationCheckpointing": "full"}}),
+    "partly computed again": (4, PAIRS, {"policy": {"activationCheckpointing": "selective"}}),
+}
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_pairs_train_what_one_rank_trains(
+    ranks: RankProcesses, site: Site, alone: Trained, name: str
+) -> None:
+    count, parallel, changes = WAYS[name]
+    found = ranks.run(count, work, site, job_of(count, parallel, changes))
+    assert_same(found[0], alone)
+    assert [bool(each.published) for each in found] == [True] + [False] * (count - 1)
+    for weight, value in found[0].weights.items():
+        np.testing.assert_array_equal(found[0].published[weight], value, err_msg=weight)
+    for metrics in zip(*(each.metrics for each in found), strict=True):
+        assert len({(each.loss, each.grad_norm, each.tokens, each.passes.imbalance) for each in metrics}) == 1
+
+
+def test_what_is_not_split_stays_one_in_a_group(ranks: RankProcesses, site: Site, alone: Trained) -> None:
+    """Also where moments are rounded at random, and after a checkpoint of single ranks, which have generators
+    of their own."""
+    changes = {"optimizer": {"stateFormat": "bfloat16"}}
+    ranks.run(2, work, site, job_of(2, {}, changes), (0, 1), "", "two ranks, rounded")
+    job = job_of(4, PAIRS, changes)
+    for steps, begin in (((0, 2), ""), ((1, 3), "two ranks, rounded")):
+        found = ranks.run(4, work, site, job, steps, begin)
+        assert len(found[0].whole_here) == 3 * 11
+        for first, second in (found[:2], found[2:]):
+            for name, value in first.whole_here.items():
+                np.testing.assert_array_equal(second.whole_here[name], value, err_msg=name)
+
+
+def test_checkpoints_fit_other_groups(
+    ranks: RankProcesses, site: Site, alone: Trained, two_more: Trained
+) -> None:
+    assert_same(ranks.run(2, work, site, job_of(2, PAIRS), (2, 4), "one")[0], two_more)
+    assert_same(ranks.run(4, work, site, job_of(4, PAIRS), (2, 4), "one")[0], two_more)
+    pairs = ranks.run(4, work, site, job_of(4, PAIRS), (0, 2), "", "two pairs")[0]
+    assert_same(pairs, alone)
+    assert_same(ranks.run(1, work, site, job_of(1, {}), (2, 4), "two pairs")[0], two_more)
+    assert_same(ranks.run(3, work, site, job_of(3, {}), (2, 4), "two pairs")[0], two_more)
+    assert_same(ranks.run(6, work, site, job_of(6, PAIRS), (2, 4), "two pairs")[0], two_more)
+
+
+def test_an_export_has_what_was_published(ranks: RankProcesses, site: Site, tmp_path: Path) -> None:
+    found = ranks.run(4, work, site, job_of(4, PAIRS), (0, 1), "", "exported")[0]
+    source = newest(site.checkpoints("exported"))
+    assert source is not None
+    (tmp_path / "config.json").write_bytes((site.model / "config.json").read_bytes())
+    _write_weights(source, tmp_path, "float32", {})
+    exported = {}
+    for file in tmp_path.glob("*.safetensors"):
+        exported |= load_file(file)
+    assert exported.keys() == found.weights.keys()
+    for name, weight in found.weights.items():
+        np.testing.assert_array_equal(exported[name], weight, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("changes", "parallel", "message"),
+    [
+        (
+            {"model": {"attentionHeads": 6, "keyValueHeads": 2}},
+            {"tensorParallel": 3},
+            "training.parallel.tensorParallel is 3, which does not divide the model's num_key_value_heads 2 "
+            "and intermediate_size 64 (config.json): set one of 1, 2",
+        ),
+        (EXPERTS, PAIRS, "training.parallel.tensorParallel is 2, and must be 1 for a model with experts"),
+    ],
+)
+def test_models_that_cannot_be_split(
+    ranks: RankProcesses, tmp_path: Path, changes: dict[str, Any], parallel: dict[str, Any], message: str
+) -> None:
+    folder = model_folder(trainer_job(**changes), tmp_path / "model")
+    count = parallel["tensorParallel"]
+    job = trainer_job(ranks=count, parallel=parallel)
+    for done, text in ranks.outcomes(count, _set_up, folder, job):
+        assert not done
+        assert message in text
+
+
+def _set_up(rank: int, world_size: int, store: Path, folder: Path, job: RLJob) -> None:
+    with worker(job, folder, rank, world_size, store):
+        pass

@@ -1,0 +1,140 @@
+"""What becomes of a model's parameters in a tensor group; that what is trained is right is tested with ranks
+(tests/runtime/test_trainer_tensor.py)."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from rljob_runtime.job_errors import UnsupportedModel
+from rljob_runtime.trainer.tensor_parallel import local, on_meta, split, whole_on_each
+
+
+@pytest.fixture
+def mesh() -> Iterator[DeviceMesh]:
+    """Of two ranks, of which the other one does not exist."""
+    dist.init_process_group("fake", store=FakeStore(), rank=1, world_size=2)  # type: ignore[no-untyped-call]
+    yield init_device_mesh("cpu", (2,))
+    dist.destroy_process_group()
+
+
+def model_of(family: str = "qwen3", tied: bool = True, **changes: Any) -> Any:
+    shape: dict[str, Any] = {
+        "vocab_size": 24, "hidden_size": 16, "intermediate_size": 12, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4, "tie_word_embeddings": tied,
+    }  # fmt: skip
+    config = AutoConfig.for_model(family, **shape | changes)
+    return AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+
+
+def test_a_model_is_split_as_its_plan_says(mesh: DeviceMesh) -> None:
+    model = model_of()
+    on_meta(model)
+    split(model, mesh)
+    found = {name: (each.placements, tuple(each.to_local().shape)) for name, each in model.named_parameters()}
+    first = {name.removeprefix("model.layers.0."): each for name, each in found.items() if ".0." in name}
+    whole = (Replicate(),)
+    assert first == {
+        "self_attn.q_proj.weight": ((Shard(0),), (8, 16)),
+        "self_attn.k_proj.weight": ((Shard(0),), (4, 16)),
+        "self_attn.v_proj.weight": ((Shard(0),), (4, 16)),
+        "self_attn.o_proj.weight": ((Shard(1),), (16, 8)),
+        "self_attn.q_norm.weight": (whole, (4,)),
+        "self_attn.k_norm.weight": (whole, (4,)),
+        "mlp.gate_proj.weight": ((Shard(0),), (6, 16)),
+        "mlp.up_proj.weight": ((Shard(0),), (6, 16)),
+        "mlp.down_proj.weight": ((Shard(1),), (16, 6)),
+        "input_layernorm.weight": (whole, (16,)),
+        "post_attention_layernorm.weight": (whole, (16,)),
+    }
+    assert found["model.embed_tokens.weight"] == (whole, (24, 16))
+    assert model.lm_head.weight is model.model.embed_tokens.weight
+
+
+def test_biases_are_split_with_their_columns(mesh: DeviceMesh) -> None:
+    model = model_of("qwen2", tied=False)
+    split(model, mesh)
+    attention = model.model.layers[1].self_attn
+    assert attention.q_proj.bias.placements == (Shard(0),)
+    assert tuple(attention.k_proj.bias.to_local().shape) == (4,)
+    assert model.lm_head.weight.placements == (Replicate(),)
+    assert model.lm_head.weight is not model.model.embed_tokens.weight
+
+
+def unknown_parameters(model: Any) -> None:
+    model.model.layers[1].self_attn.gate = nn.Linear(16, 4)
+
+
+def no_plan(model: Any) -> None:
+    model.config.base_model_tp_plan = None
+
+
+def unknown_kind(model: Any) -> None:
+    plan = model.config.base_model_tp_plan
+    model.config.base_model_tp_plan = plan | {"layers.*.mlp.down_proj": "rowwise_split_input"}
+
+
+def no_linear_layer(model: Any) -> None:
+    model.model.layers[0].mlp.down_proj = nn.Bilinear(4, 4, 16)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            unknown_parameters,
+            "has parameters in layers.1.self_attn.gate, of which its plan for splitting says",
+        ),
+        (no_plan, "has no plan for splitting its layers"),
+        (unknown_kind, "has rowwise_split_input in its plan"),
+        (
+            no_linear_layer,
+            "has layers.0.mlp.down_proj, which is no linear layer, among those to split: set 1",
+        ),
+    ],
+)
+def test_models_whose_parts_are_not_known(
+    mesh: DeviceMesh, change: Callable[[Any], None], words: str
+) -> None:
+    model = model_of()
+    change(model)
+    with pytest.raises(UnsupportedModel) as caught:
+        split(model, mesh)
+    assert "parallel.tensorParallel: Qwen3ForCausalLM" in str(caught.value)
+    assert words in str(caught.value)
+
+
+def test_heads_that_leave_some_over(mesh: DeviceMesh) -> None:
+    with pytest.raises(UnsupportedModel, match=r"num_key_value_heads 1 \(config.json\): set one of 1"):
+        split(model_of(num_key_value_heads=1), mesh)
+
+
+def test_on_the_meta_device_ties_and_buffers_stay() -> None:
+    model = model_of()
+    model.lm_head.weight.requires_grad_(False)
+    on_meta(model)
+    assert {each.device.type for each in model.parameters()} == {"meta"}
+    assert model.lm_head.weight is model.model.embed_tokens.weight
+    assert not model.lm_head.weight.requires_grad
+    assert {each.device.type for each in model.buffers()} == {"cpu"}
+
+
+def test_numbers_of_a_rank(mesh: DeviceMesh) -> None:
+    plain = torch.arange(8.0).reshape(4, 2)
+    assert whole_on_each(plain)
+    assert local(plain) is plain
+    parts = distribute_tensor(plain, mesh, [Shard(0)], src_data_rank=None)
+    assert not whole_on_each(parts)
+    assert torch.equal(local(parts), plain[2:])
+    copies = nn.Parameter(distribute_tensor(plain, mesh, [Replicate()], src_data_rank=None))
+    assert whole_on_each(copies)
+    local(copies).sum().backward()  # type: ignore[no-untyped-call]
+    assert isinstance(copies.grad, DTensor)
+    assert copies.grad.placements == (Replicate(),)
