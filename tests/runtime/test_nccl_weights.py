@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from rljob_runtime.engines.protocol import Engine, WeightRef
 from rljob_runtime.weights.collective import Rendezvous
 from tests.support.runtime.engines import started, vllm_engine
 from tests.support.runtime.tiny_models import check_log_probs, perturbed, request, tiny_model
+from tests.support.runtime.weight_receivers import meeting_place
 
 pytestmark = [
     pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two NVIDIA accelerators"),
@@ -51,12 +51,6 @@ def second_accelerator() -> Iterator[None]:
         os.environ["CUDA_VISIBLE_DEVICES"] = before
 
 
-def free_port() -> int:
-    with socket.socket() as opened:
-        opened.bind(("127.0.0.1", 0))
-        return int(opened.getsockname()[1])
-
-
 def start_sender(meeting: Rendezvous, base: Path, folders: list[Path]) -> "subprocess.Popen[bytes]":
     (script := base.parent / "sender.py").write_text(SENDER)
     return subprocess.Popen(
@@ -75,7 +69,7 @@ async def test_every_broadcast_version_agrees_with_the_trainer(
 ) -> None:
     base = tiny_model(tmp_path / "model", tied=tied)
     folders = [perturbed(base, tmp_path / f"v{version}", version) for version in (1, 2, 3)]
-    meeting = Rendezvous("127.0.0.1", free_port(), 2, 1)
+    meeting = meeting_place()
     async with started(vllm_engine(base, "nccl")) as engine:
         sender = start_sender(meeting, base, folders)
         for version, folder in enumerate(folders, start=1):

@@ -5,7 +5,6 @@ import json
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -13,7 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,10 +21,12 @@ import pytest
 
 from rljob_operator.render.keys import FOLDER, RAY_TOKEN
 from tests.support.operator.rendered import cluster, containers, environment
+from tools.cluster.ports import Ports
 
 pytestmark = pytest.mark.timeout(900)
 
 ATTEMPTS = 3
+PORTS = Ports()
 SECONDS = 120.0
 RAY = str(Path(sys.executable).with_name("ray"))
 SMALL = ["--num-gpus=0", f"--object-store-memory={80 * 2**20}", "--block"]
@@ -72,12 +73,6 @@ def ray_environment(token_file: Path) -> dict[str, str]:
     chosen = {name: value for name, value in variables.items() if name.startswith("RAY_")}
     assert chosen["RAY_AUTH_TOKEN_PATH"] == f"{FOLDER}/{RAY_TOKEN}"
     return {**chosen, "RAY_AUTH_TOKEN_PATH": str(token_file)}
-
-
-def free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def healthy(url: str) -> bool:
@@ -136,19 +131,19 @@ def nodes() -> Iterator[Nodes]:
 
     # Ray's sockets are in it: its path must be short.
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as name:
-        folder, agents = Path(name), [free_port(), free_port()]
+        folder, agents = Path(name), [PORTS.take(), PORTS.take()]
         host = ray.util.get_node_ip_address()
-        made = Nodes(folder, secrets.token_hex(32), host, free_port(), free_port(), agents, [])
+        made = Nodes(folder, secrets.token_hex(32), host, PORTS.take(), PORTS.take(), agents, [])
         (folder / "token").write_text(made.token)
         head = ray_node(
             made, "head", agents[0], "--head", f"--port={made.gcs}", "--num-cpus=0",
             "--dashboard-host=127.0.0.1", f"--dashboard-port={made.dashboard}",
-            f"--ray-client-server-port={free_port()}", f"--metrics-export-port={free_port()}",
+            f"--ray-client-server-port={PORTS.take()}", f"--metrics-export-port={PORTS.take()}",
             f"--temp-dir={folder / 'ray'}",
         )  # fmt: skip
         worker = ray_node(
             made, "worker", agents[1], f"--address={made.address}", "--num-cpus=1",
-            '--resources={"trainer": 1}', f"--metrics-export-port={free_port()}",
+            '--resources={"trainer": 1}', f"--metrics-export-port={PORTS.take()}",
         )  # fmt: skip
         with head, worker:
             yield made

@@ -1,6 +1,5 @@
 """A sender of weights and its receiver, another process, which may be lost; for every library."""
 
-import socket
 import subprocess
 import sys
 import threading
@@ -13,7 +12,9 @@ import torch
 
 from rljob_runtime.weights.collective import BrokenOff, CollectiveSender, Rendezvous
 from tests.support.runtime.gloo_group import digest
+from tools.cluster.ports import Ports
 
+PORTS = Ports()
 Shapes = Mapping[str, tuple[int, ...]]
 Tensors = Iterable[tuple[str, torch.Tensor]]
 
@@ -25,10 +26,8 @@ LOSSES_IDS = ["never there", "killed at the door", "silent at the door", "killed
 
 
 def meeting_place() -> Rendezvous:
-    """A free port of this host, for a sender and one receiver."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return Rendezvous("127.0.0.1", probe.getsockname()[1], 2, 1)
+    """A port that nobody else gets, for a sender and one receiver."""
+    return Rendezvous("127.0.0.1", PORTS.take(), 2, 1)
 
 
 class Sending(threading.Thread):
