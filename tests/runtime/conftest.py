@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,14 @@ from tests.support.scheduling import Together, unit_of_runtime
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """How several workers (`-n`) share the tests."""
     return Together(config, log, unit_of_runtime)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test of this tier has five minutes where it says nothing else: it starts processes that import torch
+    or Ray, which takes each of them more than a minute on a busy machine."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(300))
 
 
 @pytest.fixture(scope="module")

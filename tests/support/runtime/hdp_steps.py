@@ -156,7 +156,7 @@ def join(rank: int, world_size: int, store: Path) -> None:
 
     dist.init_process_group(
         "gloo", store=dist.FileStore(str(store), world_size), rank=rank, world_size=world_size,
-        timeout=timedelta(seconds=60),
+        timeout=timedelta(seconds=200),
     )  # fmt: skip
 
 

@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-_SECONDS = 100.0
-"""For a rank's result."""
+_SECONDS = 250.0
+"""For a rank's result, of which the first has to wait for the processes' start."""
 
 
 class RankFailed(AssertionError):
