@@ -20,6 +20,9 @@ ALL = {
 }
 
 
+POLICY = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+
+
 @pytest.fixture(scope="module")
 def default():
     return render()
@@ -79,7 +82,7 @@ class TestChart:
         assert {(s["name"], s["namespace"]) for s in subjects} == {("99", "123")}
 
     def test_every_object_is_labelled_and_in_the_releases_namespace(self):
-        cluster_scoped = {"CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding"}
+        cluster_scoped = {"CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding", *POLICY}
         for each in render(ALL):
             labels = each["metadata"]["labels"]
             assert labels["app.kubernetes.io/instance"] == "rljob", each["kind"]
@@ -249,6 +252,47 @@ class TestRights:
         assert pod(made)["serviceAccountName"] == "given"
 
 
+class TestJobStatusPolicy:
+    def test_it_is_in_force_for_status_writes_of_every_namespace(self, default):
+        policy, binding = (the(default, kind) for kind in POLICY)
+        assert binding["spec"] == {"policyName": policy["metadata"]["name"], "validationActions": ["Deny"]}
+        [rule] = policy["spec"]["matchConstraints"]["resourceRules"]
+        assert (rule["apiGroups"], rule["resources"]) == (["rljob.dev"], ["rljobs/status"])
+        assert policy["spec"]["failurePolicy"] == "Fail"
+        assert all(each["messageExpression"] for each in policy["spec"]["validations"])
+
+    @pytest.mark.parametrize(
+        ("values", "exempt"),
+        [
+            ({}, ["rljob-system:rljob-operator"]),
+            ({"serviceAccount.name": "own"}, ["rljob-system:own"]),
+            (
+                {"jobStatusPolicy.exempt": ["system:serviceaccount:team:backup"]},
+                ["rljob-system:rljob-operator", "team:backup"],
+            ),
+        ],
+    )
+    def test_the_operator_and_whoever_is_named_are_exempt(self, values, exempt):
+        conditions = the(render(values), POLICY[0])["spec"]["matchConditions"]
+        names = re.findall(r'"system:serviceaccount:([^"]+)"', conditions[1]["expression"])
+        assert names == exempt
+
+    def test_an_operator_of_one_namespace_binds_it_there(self):
+        spec = the(render({"watchNamespace": "team"}), POLICY[1])["spec"]
+        labels = spec["matchResources"]["namespaceSelector"]["matchLabels"]
+        assert labels == {"kubernetes.io/metadata.name": "team"}
+
+    @pytest.mark.parametrize(("version", "policies"), [("1.29.9", 0), ("1.30.0", 1)])
+    def test_an_api_server_without_such_policies_gets_none(self, version, policies):
+        text = helm("template", "rljob", str(CHART), f"--kube-version={version}")
+        kinds = [each["kind"] for each in yaml.safe_load_all(text) if each]
+        assert kinds.count(POLICY[0]) == kinds.count(POLICY[1]) == policies
+
+    def test_it_can_be_left_out(self):
+        made = render({"jobStatusPolicy.enabled": False})
+        assert [each["kind"] for each in made if each["kind"] in POLICY] == []
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [
@@ -261,6 +305,7 @@ class TestRights:
         ({"image.digest": "sha256:short"}, "digest"),
         ({"watchNamespace": "Not_A_Name"}, "watchNamespace"),
         ({"networkPolicy.apiServerPorts": [0]}, "apiServerPorts"),
+        ({"jobStatusPolicy.exempt": ["somebody"]}, "exempt"),
         ({"serviceAccount": {"create": False, "name": ""}}, "serviceAccount.name is needed"),
     ],
 )

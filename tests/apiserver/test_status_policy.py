@@ -1,0 +1,116 @@
+"""What a job's account may write into its status: with the chart's policy, and what the operator makes of it
+without."""
+
+import json
+import subprocess
+import time
+
+import pytest
+
+from tests.chart.helm import render
+from tests.support.jobs import job
+from tests.support.operator.operator_site import JobClient, running_operator
+
+POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+RIGHTS = "/apis/rbac.authorization.k8s.io/v1/namespaces"
+TRAINING = {"attempt": 1, "step": 3, "totalSteps": 4, "weightVersion": 3, "released": ["math-1-fast-x"]}
+ATTACKS = {
+    # what: (RLJob, status, what is said)
+    "another RayCluster": (
+        "math",
+        {"clusterName": "other-1"},
+        "this changes status.clusterName, which only the operator may write",
+    ),
+    "no failures, a later suspension": (
+        "math",
+        {"failures": 0, "suspendTime": "9999-12-31T23:59:59Z"},
+        "a job may write status.training of its RLJob alone",
+    ),
+    "an attempt that is to come": (
+        "math",
+        {"training": {**TRAINING, "attempt": 2}},
+        "status.training.attempt must be at most status.attempt, the newest attempt (1); found 2",
+    ),
+    "another job's pods": (
+        "math",
+        {"training": {**TRAINING, "released": ["math-1-fast-x", "other-1-fast-x"]}},
+        "whose names begin with math-; found other-1-fast-x",
+    ),
+    "another RLJob": (
+        "other",
+        {"training": TRAINING},
+        "ServiceAccount math-driver may write the status of its own RLJob alone, and this is RLJob other, "
+        "whose account is other-driver",
+    ),
+}
+
+
+@pytest.fixture
+def driver(cluster, namespace):
+    """Writes into an RLJob's status as the account of `math`, which has more rights than it should; what the
+    API server says."""
+    policy, binding = [each for each in render() if "AdmissionPolicy" in each["kind"]]
+    jobs = f"/apis/rljob.dev/v1alpha1/namespaces/{namespace}/rljobs"
+    rules = [
+        {"apiGroups": ["rljob.dev"], "resources": ["rljobs", "rljobs/status"], "verbs": ["get", "patch"]}
+    ]
+    subject = {"kind": "ServiceAccount", "name": "math-driver", "namespace": namespace}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "all"}
+    post, name = cluster.api.request, {"metadata": {"name": "all"}}
+    post("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": "math-driver"}})
+    post("POST", f"{RIGHTS}/{namespace}/roles", {**name, "rules": rules})
+    post("POST", f"{RIGHTS}/{namespace}/rolebindings", {**name, "roleRef": role, "subjects": [subject]})
+    for each in ("math", "other"):
+        post("POST", jobs, job({"/metadata.name": each}))
+        operators = {"attempt": 1, "failures": 2, "clusterName": f"{each}-1"}
+        post("PATCH", f"{jobs}/{each}/status", {"status": operators})
+    post("POST", POLICIES, policy)
+    post("POST", f"{POLICIES[:-3]}ybindings", binding)
+    file = cluster.kubeconfig_of(namespace, "math-driver")
+
+    def write(name, status):
+        document = json.dumps({"status": status})
+        command = ["patch", "rljob", name, "--subresource=status", "--type=merge", f"-p={document}"]
+        call = [str(cluster.kubectl_path), f"--kubeconfig={file}", *command]
+        done = subprocess.run(call, capture_output=True, text=True, timeout=60)
+        return done.stdout if done.returncode == 0 else done.stderr
+
+    yield write
+    post("DELETE", f"{POLICIES[:-3]}ybindings/{binding['metadata']['name']}")
+    post("DELETE", f"{POLICIES}/{policy['metadata']['name']}")
+
+
+def test_an_honest_report_passes_and_attacks_are_told_what_is_allowed(cluster, namespace, driver):
+    # The API server reads its policies now and then.
+    deadline = time.monotonic() + 30
+    while "ServiceAccount" not in driver("other", {"training": TRAINING}):
+        assert time.monotonic() < deadline, "the policy is not in force"
+    said = {name: driver(*attack[:2]) for name, attack in ATTACKS.items()}
+    assert {name: text for name, text in said.items() if ATTACKS[name][2] not in text} == {}
+    assert "patched" in driver("math", {"training": TRAINING})
+    path = f"/apis/rljob.dev/v1alpha1/namespaces/{namespace}/rljobs/math"
+    status = cluster.api.request("GET", path)["status"]
+    assert TRAINING.items() <= status["training"].items()
+    assert (status["attempt"], status["failures"], status["clusterName"]) == (1, 2, "math-1")
+    # Whoever is no account of the namespace, such as a person with the right, is not the policy's business.
+    cluster.api.request("PATCH", f"{path}/status", {"status": {"failures": 0}})
+
+
+def test_without_the_policy_the_operator_makes_nothing_of_it(cluster, namespace, tmp_path):
+    """Each such write had it delete the RayCluster and make another."""
+    client = JobClient(cluster, namespace, "math")
+    with running_operator(cluster, tmp_path, namespace):
+        client.create()
+        client.wait_phase("Running")
+        made = [each["metadata"]["uid"] for each in cluster.api.items(client.clusters_path)]
+        for number in range(200):
+            hostile = {"attempt": number, "clusterName": f"x-{number}", "failures": 0, "headPod": "x"}
+            hostile |= {"startTime": "x", "suspendTime": "9999-12-31T23:59:59Z"}
+            cluster.api.request("PATCH", f"{client.jobs}/math/status", {"status": hostile})
+        client.patch({"runPolicy": {"suspendGraceSeconds": 2}})
+        client.patch({"suspend": True})
+        client.wait_condition("Suspended", "True")
+    refs = [(each["verb"], each.get("objectRef", {})) for each in cluster.audit_events()]
+    mine = [(verb, ref) for verb, ref in refs if ref.get("namespace") == namespace]
+    writes = [verb for verb, ref in mine if ref["resource"] == "rayclusters" and verb in ("create", "delete")]
+    assert len(made) == 1 and writes == ["create", "delete"]
