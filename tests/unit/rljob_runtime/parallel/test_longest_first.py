@@ -114,6 +114,10 @@ def test_even_for_heavy_tailed_lengths(items: int, bins: int, equal: bool, most:
     assert imbalance(loads_of(balance(values, bins, equal), values, bins)) <= most
 
 
+def test_costs_that_are_all_nothing_are_whole_numbers_too() -> None:
+    assert whole([0.0, 0.0]).dtype == np.int64
+
+
 def test_costs_of_any_size() -> None:
     costs = heavy_tailed(512).astype(np.float64) ** 2
     for unit in (1e-300, 1.0, 1e290):
