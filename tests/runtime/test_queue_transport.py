@@ -175,7 +175,7 @@ async def test_what_was_trained_before_the_job_went_back_does_not_count(make_sit
 
 
 async def test_a_lease_lasts_as_long_as_its_client(make_site, address):
-    site = make_site(address, lease_seconds=1.0)
+    site = make_site(address, lease_seconds=2.0)
     async with site.client() as trainer, site.client() as other:
         await trainer.put(groups(1), SOON)
         await trainer.get([1], SOON)
@@ -208,7 +208,7 @@ sys.stdin.readline()
 @pytest.fixture
 def consumer(make_site, address):
     """A site, and a process that has taken group 1 from it."""
-    site = make_site(address, lease_seconds=1.0)
+    site = make_site(address, lease_seconds=2.0)
     with site.blocking() as driver:
         driver.put(groups(1), SOON)
         arguments = [msgspec.json.encode(site.endpoint).decode(), msgspec.json.encode(CLIENT_KEYS).decode()]
