@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_runtime.parallel.cost_model import CostModel
-from rljob_runtime.parallel.hdp_plan import PlannedBatch, plan_hybrid, plan_static
+from rljob_runtime.parallel.hdp_plan import Plan, PlannedBatch, plan_hybrid, plan_static
 from tests.support.shared_passes import check, largest, run
 
 CAP = 64
@@ -72,20 +72,31 @@ def test_equal_inputs_give_equal_plans(batch: tuple[list[int], int], cost: CostM
     assert plan.digest() == again.digest()
 
 
+def random_plan(world: int, draw: random.Random) -> Plan:
+    lengths = [
+        min(CAP * largest(world) * 3 // 4, 1 + int(draw.lognormvariate(3, 1.2)))
+        for _ in range(draw.randrange(1, 40))
+    ]
+    return plan_hybrid(lengths, world, CAP, CostModel(0.01, 0.001, 1e-5, (0.0, 0.002), (0.0, 1e-5)))
+
+
 @pytest.mark.parametrize(("world", "plans"), [(8, 2000), (3, 200), (5, 200), (6, 200), (7, 200)])
 def test_random_plans_run_to_the_end(world: int, plans: int) -> None:
     draw = random.Random(world)
     shared = 0
     for _ in range(plans):
-        lengths = [
-            min(CAP * largest(world) * 3 // 4, 1 + int(draw.lognormvariate(3, 1.2)))
-            for _ in range(draw.randrange(1, 40))
-        ]
-        plan = plan_hybrid(lengths, world, CAP, CostModel(0.01, 0.001, 1e-5, (0.0, 0.002), (0.0, 1e-5)))
+        plan = random_plan(world, draw)
         shared += any(each.degree > 1 for each in plan.passes)
         assert run(plan.ranks, draw) == 0
     # Plans without a shared pass could not dead-lock in any order.
     assert shared > plans / 2
+
+
+def test_many_of_them_would_not_with_the_passes_of_a_rank_in_any_order() -> None:
+    draw = random.Random(8)
+    plans = [random_plan(8, draw) for _ in range(100)]
+    shuffled = ([draw.sample(passes, len(passes)) for passes in plan.ranks] for plan in plans)
+    assert sum(run(ranks, draw) > 0 for ranks in shuffled) > 30
 
 
 def test_the_model_of_running_sees_a_dead_lock() -> None:

@@ -82,5 +82,6 @@ class StepMetrics(msgspec.Struct, kw_only=True):
     step began with; None where there are none."""
     parity_mean: float | None
     seconds: dict[str, float]
-    """Seconds spent in each kind of event, on rank 0."""
+    """Seconds spent in each kind of event since the step before, on rank 0: a publication and a checkpoint
+    count to the step that follows them."""
     passes: PassMetrics
