@@ -126,6 +126,7 @@ class Reconciler:
             log.debug("%s/%s: looked at again: %s", *ref, error)
             return _STALE_SECONDS
         self._creations.done(ref, entry.job, plan.actions, now)
+        self._conflicts.passed(ref)
         waits = [plan.requeue_after, recheck(observed, now), repair, self._resync()]
         return min(wait for wait in waits if wait is not None)
 
@@ -171,7 +172,6 @@ class Reconciler:
         # Without waiting for the watch: the next decision must not rest on the status before.
         self._jobs.seen(answer)
         self._statuses.wrote(ref, entry.job, plan.status)
-        self._conflicts.passed(ref)
         self._count(before, plan.status)
         return self._jobs.get(ref) or entry, None
 

@@ -319,3 +319,20 @@ class TestConflict:
             await site.reconciler.reconcile(REF)
             refused += site.writes.count(("refused",))
         assert 5 < refused <= 15
+
+    async def test_once_all_is_done_it_is_not_read_any_more(self):
+        site = await _made()
+        site.objects["RLJob", "math"] = site.item
+        del site.objects["RoleBinding", "math-driver"]
+        site.refused["RoleBinding", "math-driver"] = Conflict("create", "no", Refusal(409, "Conflict"))
+        site.pods = pods((1, 1, 0))
+        await site.at(5)
+        site.start()
+        site.written.created(REF, _seen(site), 1e9)
+        assert await site.reconciler.reconcile(REF) < 1
+        site.refused.clear()
+        await site.at(20)
+        assert ("RoleBinding", "math-driver") in site.objects
+        for seconds in (30, 40):
+            await site.at(seconds)
+            assert site.reads == 0
