@@ -81,7 +81,7 @@ PACKAGES = {
         ("balance", "micro_batches", "mini_batches"),
     ),
     "parallel-shared": part(
-        "parallel", ("cost_model", "hdp_levels", "hdp_plan", "pass_fit"), ("hdp_plan_hidden",)
+        "parallel", ("cost_model", "hdp_levels", "hdp_plan", "pass_fit", "rank_layout"), ("hdp_plan_hidden",)
     ),
     "routing-lengths": part(
         "routing", ("cost", "cost_fit", "drain", "estimates", "gears", "lengths", "split"), ()
@@ -116,9 +116,9 @@ PACKAGES = {
         tuple(f"{UNIT}/rljob_api/test_{name}.py" for name in ("base", "errors", "error_forms", "rules")),
     ),
     "plan-attempts": plan("attempt", "beginning", "failure", "finish", "losses", "outdated"),
-    "plan-course": plan("decide", "deadlines", "lifecycle", "suspension", "ttl", "upkeep"),
+    "plan-course": plan("believed", "decide", "deadlines", "lifecycle", "suspension", "ttl", "upkeep"),
     "plan-scaling": plan("observed", "plan", "pools", "queueing", "scaling", "step"),
-    "plan-words": plan("conditions", "job_events", "times", "volume", "waiting"),
+    "plan-words": plan("conditions", "job_events", "printable", "times", "volume", "waiting"),
 }
 
 PYPROJECT = """
