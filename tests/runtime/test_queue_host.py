@@ -14,7 +14,7 @@ from rljob_runtime.queue.host import start_host
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
-SOON = 30.0
+SOON = 60.0
 
 
 async def test_a_killed_host_is_replaced_and_nothing_is_lost_or_doubled(address):

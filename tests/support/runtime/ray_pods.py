@@ -22,7 +22,7 @@ RESOURCES = {"trainer": "trainer", "fast": "fast_rollout", "heavy": "heavy_rollo
 
 
 @contextmanager
-def _slow_nodes() -> Iterator[None]:
+def slow_nodes() -> Iterator[None]:
     """While this runs, a node has `_START_SECONDS` to tell Ray's head that it is there. Ray itself gives it
     30 s, which no setting changes: on a busy machine several nodes that start at once may all need more."""
     ask = services.get_node
@@ -50,7 +50,7 @@ def _patiently(start: Callable[[], Any]) -> Any:
         # What a failed start leaves running has no name but this: it is a child that was not there before.
         before = set(psutil.Process().children(recursive=True))
         try:
-            with _slow_nodes():
+            with slow_nodes():
                 return start()
         except Exception as error:
             for process in set(psutil.Process().children(recursive=True)) - before:
