@@ -1,13 +1,13 @@
 """What happens to a job that `rljob drive` runs on a Ray cluster of several nodes: other sizes, lost pods."""
 
 import re
-import time
+from typing import Any
 
 import numpy as np
 import pytest
 
 from rljob_runtime.data.length_trace import LENGTHS_FILE, read_length_trace
-from tests.support.runtime.driven import TEST_SECONDS, assert_every_prompt_once, driven, hurry, paced
+from tests.support.runtime.driven import TEST_SECONDS, Driven, assert_every_prompt_once, driven, hurry, paced
 from tests.support.runtime.ray_pods import RayPods
 from tests.support.runtime.runs import PROMPTS, manifest
 from tests.support.runtime.traces import lines, written
@@ -16,8 +16,10 @@ from tools.cluster import Cluster
 pytestmark = pytest.mark.timeout(TEST_SECONDS, func_only=True)
 
 BOTH_POOLS = {"fastRollout": {"replicas": 1}, "heavyRollout": {"replicas": 1}}
-LONG = 900
+LONG = 600
 """Tokens, which take an engine some seconds."""
+TRIES = 6
+"""So often may a pool have nothing to do when it goes."""
 BUSY = re.compile(r" \d+/\d+/\d+ ")
 """Busy shares of all three pools."""
 POOLS = {"trainer": {"replicas": 1}, "fastRollout": {"replicas": 1}}
@@ -107,14 +109,12 @@ def test_lost_pods_and_a_lost_api_server_cost_no_prompt(
 def test_each_rollout_pool_goes_to_nothing_while_long_responses_run(
     cluster: Cluster, namespace: str, pods: RayPods, tmp_path
 ) -> None:
-    """Every other prompt has one long response. Without its heavy pool, and then without its fast one, the
-    job goes on.
+    """Without its heavy pool, and then without its fast one, the job goes on with what ran there.
 
-    It has far more steps than it needs, and is suspended at the end: however fast its steps are, there is one
-    under way at each change."""
+    It has far more steps than it needs, and is suspended at the end. Engines have nothing to do for a moment
+    between two versions: a pool that went just then comes back, and goes once more."""
     steps = 100
-    tokens = np.full((steps * PROMPTS, 2), 20)
-    tokens[::2, 0] = LONG
+    tokens = np.random.default_rng(0).integers(LONG // 3, LONG + 1, (steps * PROMPTS, 2))
     written(tmp_path / "forced.jsonl", lines(tokens, LONG))
     document = manifest(
         tmp_path, steps, BOTH_POOLS, model={"random": {"maxPositionEmbeddings": 2 * LONG}},
@@ -125,22 +125,20 @@ def test_each_rollout_pool_goes_to_nothing_while_long_responses_run(
     )[1]  # fmt: skip
     for pool in ("trainer", "fast", "heavy"):
         pods.add(pool)
-    asked = []
     with driven(cluster, namespace, pods, tmp_path, document) as run:
         run.wait(lambda: run.said.count("serves") >= 2, "both engines")
+        run.wait(lambda: BUSY.search(cluster.kubectl("get", "rlj", "-n", namespace)), "busy pools")
         for pool in ("heavy", "fast"):
-            run.wait_for_step(len(run.trained()) + 1)
-            run.wait(lambda: BUSY.search(cluster.kubectl("get", "rlj", "-n", namespace)), "busy pools")
-            asked.append(time.time())
-            run.ask(pools={f"{pool}Rollout": {"replicas": 0}})
-            released = run.wait_for(lambda training: training["released"], f"a free {pool} pod")["released"]
-            pods.remove(released[0])
-            # One that may have had all its responses before, and one of those that ran.
-            run.wait_for_step(len(run.trained()) + 2)
-            if pool == "heavy":
-                run.ask(pools={"heavyRollout": {"replicas": 1}})
-                pods.add("heavy")
-                run.wait(lambda: run.said.count("serves") >= 3, "a new heavy engine")
+            for _ in range(TRIES):
+                moved = go(run, pool)
+                # One that may have had all its responses before, and one of those that ran.
+                run.wait_for_step(len(run.trained()) + 2)
+                if moved and pool == "fast":
+                    break
+                come_back(run, pool)
+                if moved:
+                    break
+            assert moved, run.said
         run.ask(suspend=True)
         assert run.end() == 130, run.said
     trained = len(run.trained())
@@ -149,9 +147,28 @@ def test_each_rollout_pool_goes_to_nothing_while_long_responses_run(
     trace = read_length_trace(run.run_folder / LENGTHS_FILE)
     assert trace.covered >= trained * PROMPTS
     assert trace.tokens.tolist() == tokens[trace.uids].tolist()
-    # Each pool went while long responses ran.
-    for moment in asked:
-        assert np.any(
-            (trace.begun < moment) & (moment < trace.begun + trace.seconds) & (trace.tokens == LONG)
-        )
-    assert re.search(r"; [1-9]\d* requests moved", run.said)
+
+
+def go(run: Driven, pool: str) -> int:
+    """Set a pool that generates to no workers, and take its pod away; how many requests moved."""
+    run.wait_for(lambda training: generates(training, pool), f"responses in the {pool} pool")
+    run.ask(pools={f"{pool}Rollout": {"replicas": 0}})
+    pod = run.wait_for(lambda training: training["released"], f"a free {pool} pod")["released"][0]
+    told = re.compile(rf"{pool}-\d+ on {pod} is released; (\d+) requests moved")
+    run.wait(lambda: told.search(run.said), "a line about it")
+    run.pods.remove(pod)
+    found = told.search(run.said)
+    assert found is not None
+    return int(found[1])
+
+
+def generates(training: dict[str, Any], pool: str) -> bool:
+    loads = {load["name"]: load for load in training.get("load", {}).get("pools", [])}
+    return (loads.get(f"{pool}Rollout", {}).get("running") or 0) > 0
+
+
+def come_back(run: Driven, pool: str) -> None:
+    served = run.said.count("serves")
+    run.ask(pools={f"{pool}Rollout": {"replicas": 1}})
+    run.pods.add(pool)
+    run.wait(lambda: run.said.count("serves") > served, f"a new {pool} engine")
