@@ -23,7 +23,7 @@ from rljob_runtime.run_folder import Found, find
 from rljob_runtime.trace.record.metrics_log import METRICS_FILE, read_metrics
 from rljob_runtime.trace.record.start_log import read_starts
 from rljob_runtime.trace.report.page import REPORT_FILE
-from tests.support.runtime.runs import PROMPTS, Run, held, manifest, processes, running
+from tests.support.runtime.runs import PROMPTS, Run, held, hold, manifest, processes, running
 from tests.support.runtime.traces import made
 
 STEPS = 24
@@ -123,37 +123,36 @@ def test_a_killed_engine_core_costs_no_prompt(tmp_path):
         assert read_length_trace(run.folder / LENGTHS_FILE).tokens.tolist() == lengths.tolist()
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("delay", [0.0, 0.3, 0.9])
-def test_killed_as_a_whole_it_goes_on_where_it_was(tmp_path, delay):
-    lengths = made(tmp_path / "lengths.jsonl", 12 * PROMPTS, samples=2, most_tokens=32)
-    file, document = manifest(tmp_path, steps=12, **held(tmp_path, 7))
+@pytest.mark.timeout(900)
+def test_killed_as_a_whole_it_goes_on_where_it_was(tmp_path):
+    # Killed once so many steps are recorded, and after so many seconds more: the next step is in its begin,
+    # its midst or its end then, and so are checkpoints.
+    kills, steps = ((5, 0.0), (9, 0.3), (13, 0.9), (17, 0.0)), 20
+    lengths = made(tmp_path / "lengths.jsonl", steps * PROMPTS, samples=2, most_tokens=32)
+    file, document = manifest(tmp_path, steps=steps, **held(tmp_path, 0))
     document["spec"]["training"]["rollout"]["forcedLengths"] = "lengths.jsonl"
     file.write_text(yaml.safe_dump(document))
-    with running(file) as run:
-        run.wait_for_step(5)
-        time.sleep(delay)
-        run.process.kill()
-        run.end()
-        first = len(run.trained())
+    reached = []
+    for step, delay in kills:
+        # Held soon after, it cannot come to where it is killed next.
+        hold(tmp_path, step + 1)
+        with running(file, *(["--resume"] if reached else [])) as run:
+            run.wait_for_step(step)
+            time.sleep(delay)
+            run.process.kill()
+            run.end()
+            reached.append(len(run.trained()))
+    with running(file, "--resume") as run:
         run.let()
-    with running(file, "--resume") as run:
-        run.wait_for_step(9)
-        time.sleep(delay)
-        run.process.kill()
-        run.end()
-        second = len(run.trained())
-    with running(file, "--resume") as run:
         assert run.end() == 0, run.log.read_text()
-        assert_every_prompt_once(run, steps=12)
-        # The second run trained where the first had left steps before the ninth, the third where steps were
-        # left at all. Otherwise it depends on the moment of the kill whether they began to train.
-        new, *resumed = [start.cause for start in read_starts(run.folder)]
-        assert new == "new" and set(resumed) <= {"resumed"}
-        assert (first < 9) + (second < 12) <= len(resumed) <= 2
+        assert_every_prompt_once(run, steps=steps)
+        # Each run trained, as the one before had left steps.
+        targets = [*(step for step, _ in kills[1:]), steps]
+        assert all(before < target for before, target in zip(reached, targets, strict=True))
+        assert [start.cause for start in read_starts(run.folder)] == ["new", *["resumed"] * len(kills)]
         # Each response once, whatever was generated again.
         trace = read_length_trace(run.folder / LENGTHS_FILE)
-        assert sorted(trace.uids.tolist()) == list(range(12 * PROMPTS))
+        assert sorted(trace.uids.tolist()) == list(range(steps * PROMPTS))
         assert trace.tokens.tolist() == lengths[trace.uids].tolist()
 
 

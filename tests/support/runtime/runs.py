@@ -21,12 +21,13 @@ HELD_REWARD = f"""
 import time
 from pathlib import Path
 from rljob_runtime.rewards.tasks import copy
+from rljob_runtime.trace.record.metrics_log import read_metrics
 
 HERE = Path(__file__).parent
 METRICS = HERE / "run" / {METRICS_FILE!r}
 
 def held(sample):
-    while METRICS.exists() and METRICS.read_bytes().count(b"\\n") >= int((HERE / {HOLD!r}).read_text()):
+    while len(read_metrics(METRICS).rows) >= int((HERE / {HOLD!r}).read_text()):
         time.sleep(0.02)
     return copy(sample)
 """
