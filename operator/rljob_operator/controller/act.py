@@ -116,6 +116,7 @@ class Actor:
             await self._client.delete(RAY_CLUSTERS, ref[0], name, uid)
         except (NotFound, Conflict):
             log.debug("%s/%s: RayCluster %s is gone", *ref, name)
+        self._mutations.deleted(ref, uid)
 
     async def _delete_job(self, ref: JobRef, uid: str) -> None:
         try:

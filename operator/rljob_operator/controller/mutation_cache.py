@@ -1,11 +1,12 @@
 """The answers to this process's own writes of RayClusters, until a watch has brought something as new.
 
 Guarantees: what is observed of a RayCluster is never older than the operator's own last write to it. A
-decision from an older view would take a scale-down that is under way for one that has not begun. Pure.
+decision from an older view would take a scale-down that is under way for one that has not begun. One that the
+operator deleted counts as being deleted until it is no longer seen: it is deleted once. Pure.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rljob_operator.controller.items import RayClusterItem
 from rljob_operator.controller.project import JobRef, cluster
@@ -33,6 +34,7 @@ class MutationCache:
 
     def __init__(self) -> None:
         self._written: dict[JobRef, dict[str, tuple[SeenCluster, float]]] = {}
+        self._deleted: dict[JobRef, set[str]] = {}
 
     def created(self, ref: JobRef, answer: SeenCluster, now: float) -> None:
         """The API server has a new RayCluster. `now` in seconds of a clock that only moves forward."""
@@ -42,13 +44,25 @@ class MutationCache:
         """A RayCluster that was seen before has been changed."""
         self._written.setdefault(ref, {})[answer.cluster.name] = (answer, 0.0)
 
+    def deleted(self, ref: JobRef, uid: str) -> None:
+        """The API server deletes, or has deleted, the RayCluster of this UID."""
+        self._deleted.setdefault(ref, set()).add(uid)
+
     def forget(self, ref: JobRef) -> None:
         """The job is gone."""
         self._written.pop(ref, None)
+        self._deleted.pop(ref, None)
 
     def newest(self, ref: JobRef, seen: Iterable[SeenCluster], now: float) -> tuple[Cluster, ...]:
         """The job's RayClusters: each as it was seen or as it was written, whichever is newer."""
-        return tuple(self._merged(ref, {each.cluster.name: each for each in seen}, now))
+        clusters = tuple(self._merged(ref, {each.cluster.name: each for each in seen}, now))
+        # A UID never comes back: what is not seen any more is done with.
+        deleted = self._deleted.get(ref, set()) & {cluster.uid for cluster in clusters}
+        if deleted:
+            self._deleted[ref] = deleted
+        else:
+            self._deleted.pop(ref, None)
+        return tuple(replace(each, deleting=True) if each.uid in deleted else each for each in clusters)
 
     def _merged(self, ref: JobRef, seen: Mapping[str, SeenCluster], now: float) -> Iterator[Cluster]:
         written = self._written.get(ref, {})

@@ -1,5 +1,7 @@
 """What is observed of a RayCluster is never older than the operator's own last write to it."""
 
+from dataclasses import replace
+
 from rljob_operator.controller.mutation_cache import MutationCache, SeenCluster
 from tests.support.operator.observations import cluster
 
@@ -49,3 +51,28 @@ class TestCreated:
         cache.created(REF, at(7), 100.0)
         cache.forget(REF)
         assert cache.newest(REF, [], 100.0) == ()
+
+
+class TestDeleted:
+    def test_it_counts_as_being_deleted_until_it_is_not_seen(self):
+        cache = MutationCache()
+        seen = at(7)
+        cache.deleted(REF, seen.cluster.uid)
+        assert [each.deleting for each in cache.newest(REF, [seen], 0.0)] == [True]
+        # A change of what is being deleted, such as its status, does not bring it back.
+        assert [each.deleting for each in cache.newest(REF, [at(8)], 0.0)] == [True]
+        assert cache.newest(REF, [], 0.0) == ()
+
+    def test_its_successor_of_the_same_name_is_not_meant(self):
+        cache = MutationCache()
+        old = at(7)
+        cache.deleted(REF, old.cluster.uid)
+        new = SeenCluster(replace(old.cluster, uid="another"), 9)
+        assert [each.deleting for each in cache.newest(REF, [new], 0.0)] == [False]
+
+    def test_one_that_was_made_and_deleted_before_it_is_seen(self):
+        cache = MutationCache()
+        cache.created(REF, at(7), 100.0)
+        cache.deleted(REF, at(7).cluster.uid)
+        assert [each.deleting for each in cache.newest(REF, [], 100.0)] == [True]
+        assert cache.newest(REF, [], 110.0) == ()
