@@ -73,7 +73,7 @@ class Training(Model):
         ),
         Rule(
             message="compute.compile must be false with parallel.tensorParallel above 1",
-            cel="self.parallel.tensorParallel == 1 || !self.compute.compile",
+            cel="self.parallel.tensorParallel == 1 || !has(self.compute.compile) || !self.compute.compile",
             holds=lambda self: self.parallel.tensor_parallel == 1 or not self.compute.compile,
             fields=("compute.compile", "parallel.tensorParallel"),
         ),

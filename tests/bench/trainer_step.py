@@ -57,7 +57,7 @@ def job(shape: Shape, on: frozenset[str], options: argparse.Namespace) -> RLJob:
         "tokenizer": {"characters": {}},
         "data": {"generated": {"task": "copy"}, "maxPromptTokens": 8},
         "reward": {"function": "rljob_runtime.rewards.tasks:copy"},
-        "rollout": {"engine": {"torch": {}}, "samplesPerPrompt": shape.samples, "maxResponseTokens": 8},
+        "rollout": {"engine": {"vllm": {}}, "samplesPerPrompt": shape.samples, "maxResponseTokens": 8},
         "optimizer": {"learningRate": 1e-6},
         "schedule": {"totalSteps": 100, "promptsPerBatch": shape.groups},
         "parallel": {"maxTokensPerMicroBatch": longest},

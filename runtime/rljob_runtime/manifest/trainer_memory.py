@@ -25,7 +25,8 @@ class StateBytes:
     """The reference model's weights; 0 without a KL penalty."""
     held: float
     """What an update holds beside it where ranks share samples, and with `compute.holdWeights`: all
-    weights, and all gradients, of the rank's part of each layer."""
+    weights, and all gradients, of the rank's part of each layer. Where nobody has set it, the trainer holds
+    them only if they are small beside the accelerator's memory, and they are not counted."""
     in_main_memory: bool
     """Whether all but what is held lies there, and not on the accelerator."""
 
@@ -51,20 +52,27 @@ def moments_bytes(job: RLJob) -> int:
 def state_bytes(job: RLJob, parameters: int) -> StateBytes:
     """What the state of a model with so many parameters takes of each rank."""
     spec, training = job.spec, job.spec.training
-    ranks, tensor = spec.trainer_ranks, training.parallel.tensor_parallel
-    part = parameters / (training.parallel.shard_group_size or ranks)
+    part = parameters / (training.parallel.shard_group_size or spec.trainer_ranks)
     forward = _FORWARD_BYTES[training.model.dtype]
-    # One rank in float32 has nothing to gather or to reduce.
-    gathers = ranks > 1 or forward < _MASTER_BYTES
-    holds = _shared(job) or (training.compute.hold_weights and gathers)
+    holds = _shared(job) or training.compute.hold_weights
     return StateBytes(
         weights=_MASTER_BYTES * part,
         gradients=_MASTER_BYTES * part,
         moments=moments_bytes(job) * part,
         reference=forward * part if training.algorithm.kl is not None else 0.0,
-        held=(forward + _MASTER_BYTES) * parameters / tensor if holds else 0.0,
+        held=held_bytes(job, parameters) if holds else 0.0,
         in_main_memory=training.parallel.cpu_offload,
     )
+
+
+def held_bytes(job: RLJob, parameters: int) -> float:
+    """What holding a model's weights and gradients during an update takes of each rank."""
+    training = job.spec.training
+    forward = _FORWARD_BYTES[training.model.dtype]
+    if job.spec.trainer_ranks == 1 and forward == _MASTER_BYTES:
+        # Nothing is gathered or reduced.
+        return 0.0
+    return (forward + _MASTER_BYTES) * parameters / training.parallel.tensor_parallel
 
 
 def ways_to_save(job: RLJob, only_held: bool) -> list[str]:

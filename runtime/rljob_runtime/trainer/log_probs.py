@@ -20,6 +20,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.utils._pytree import tree_leaves
 
 from rljob_runtime.trainer.distribution import Distribution, restrict
 
@@ -230,7 +231,27 @@ def _fusible_gradient(
 
 @cache
 def _compiled() -> tuple[Any, Any]:
-    return torch.compile(_fusible_statistics), torch.compile(_fusible_gradient)
+    return _for_any_rows(_fusible_statistics), _for_any_rows(_fusible_gradient)
+
+
+def _for_any_rows(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, compiled once for any number of rows: micro-batches differ in it, and to compile anew
+    takes seconds in the midst of a step."""
+    # It takes seconds to import, which only what compiles needs to spend.
+    from torch._dynamo import maybe_mark_dynamic
+
+    compiled = torch.compile(function)
+
+    def call(logits: Tensor, *others: Any) -> Any:
+        if len(logits) == 1:
+            # A size of 1 is always compiled for itself.
+            return function(logits, *others)
+        for each in tree_leaves((logits, others)):
+            if isinstance(each, Tensor):
+                maybe_mark_dynamic(each, 0)
+        return compiled(logits, *others)
+
+    return call
 
 
 def _statistics_of(weight: Tensor, how: Scoring) -> _Statistics:

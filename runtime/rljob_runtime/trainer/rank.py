@@ -22,7 +22,7 @@ from rljob_runtime.parallel.cost_model import CostModel
 from rljob_runtime.parallel.rank_layout import RankLayout
 from rljob_runtime.samples import Group
 from rljob_runtime.trace.record.event_log import EventLog
-from rljob_runtime.trainer import checkpoint_tensors
+from rljob_runtime.trainer import checkpoint_tensors, compute_choice
 from rljob_runtime.trainer.attention_choice import Heads, choose_attention
 from rljob_runtime.trainer.context_parallel import share_samples
 from rljob_runtime.trainer.distribution import Distribution
@@ -87,6 +87,63 @@ class TrainerWorker:
 
     def setup(self, store: Store) -> None:
         """Join the other ranks at `store` and load the model. Raises `UnsupportedModel`, `DeviceMissing`."""
+        self._join(store)
+        training = self._job.spec.training
+        distribution = Distribution.of(training.rollout)
+        # Master weights in float32, for small updates would vanish in bfloat16; `shard` computes in the
+        # model's format.
+        model = training.model
+        load = partial(
+            load_policy,
+            self._model_folder,
+            distribution,
+            experts=model.experts,
+            # Other ranks get their parts of them when they are sharded.
+            weights=self._rank == 0,
+        )
+        policy = load(torch.float32, model.recomputed, offload_activations=model.offload_activations)
+        check_rotations(policy.model.config.get_text_config(), training.longest_sample_tokens)
+        compute = training.compute
+        logits = compute.logits_mi_b * 2**20 // self._dtype.itemsize
+        compiled = compute_choice.compiles(self._job, policy.model, compute_choice.compiler())
+        log.info("layers are %s (%s)", "compiled" if compiled.on else "not compiled", compiled.why)
+        policy.tune(logits, compiled.on)
+        parallel = training.parallel
+        sharding = Sharding(parallel.shard_group_size, parallel.cpu_offload, self._layout.tensor)
+        self._policy = shard(policy, self._device, self._dtype, sharding)
+        reference = None
+        if training.algorithm.kl is not None:
+            # Never updated, so without master weights.
+            reference = load(self._dtype).requires_grad_(False)
+            reference.tune(logits, compiled.on)
+            reference = shard(reference, self._device, self._dtype, sharding)
+        self._optimizer = ScheduledAdamW(self._policy.parameters(), training.optimizer, self._total_updates)
+        model, largest = self._policy.model, self._job.spec.context_parallel.largest_degree(self._world_size)
+        heads = Heads.of(model.config.get_text_config())
+        own = heads.part(self._layout.tensor)
+        attention = choose_attention(self._device, self._dtype, own, compute.attention, shared=largest > 1)
+        log.info("attention: %s (%s)", attention.name, attention.why)
+        parameters = sum(each.numel() for each in policy.parameters())
+        hold = compute_choice.holds_weights(self._job, parameters, self._devices.memory()[1])
+        in_step = largest == 1 and not hold
+        costs = PassCosts(CostModel.prior(shape_of(model, heads), largest), largest, in_step)
+        sharing = share_samples(self._job.spec, heads, attention, self._device, self._patience, costs)
+        self._steps = StepRunner(
+            self._job,
+            self._policy,
+            reference,
+            self._optimizer,
+            self._device,
+            self._phases,
+            costs,
+            attention.lay_out,
+            sharing,
+            hold,
+        )
+        self.shapes = tensor_shapes(self._model_folder)
+
+    def _join(self, store: Store) -> None:
+        """Take the device, and meet the other ranks."""
         training = self._job.spec.training
         self._device = self._devices.device(self._device_index)
         if training.compute.bind_cores:
@@ -105,53 +162,6 @@ class TrainerWorker:
             world_size=self._world_size,
             timeout=self._patience,
         )
-        distribution = Distribution.of(training.rollout)
-        # Master weights in float32, for small updates would vanish in bfloat16; `shard` computes in the
-        # model's format.
-        model = training.model
-        load = partial(
-            load_policy,
-            self._model_folder,
-            distribution,
-            experts=model.experts,
-            # Other ranks get their parts of them when they are sharded.
-            weights=self._rank == 0,
-        )
-        policy = load(torch.float32, model.recomputed, offload_activations=model.offload_activations)
-        check_rotations(policy.model.config.get_text_config(), training.longest_sample_tokens)
-        compute = training.compute
-        logits = compute.logits_mi_b * 2**20 // self._dtype.itemsize
-        policy.tune(logits, compute.compile)
-        parallel = training.parallel
-        sharding = Sharding(parallel.shard_group_size, parallel.cpu_offload, self._layout.tensor)
-        self._policy = shard(policy, self._device, self._dtype, sharding)
-        reference = None
-        if training.algorithm.kl is not None:
-            # Never updated, so without master weights.
-            reference = load(self._dtype).requires_grad_(False)
-            reference.tune(logits, compute.compile)
-            reference = shard(reference, self._device, self._dtype, sharding)
-        self._optimizer = ScheduledAdamW(self._policy.parameters(), training.optimizer, self._total_updates)
-        model, largest = self._policy.model, self._job.spec.context_parallel.largest_degree(self._world_size)
-        heads = Heads.of(model.config.get_text_config())
-        own = heads.part(self._layout.tensor)
-        attention = choose_attention(self._device, self._dtype, own, compute.attention, shared=largest > 1)
-        log.info("attention: %s (%s)", attention.name, attention.why)
-        in_step = largest == 1 and not compute.hold_weights
-        costs = PassCosts(CostModel.prior(shape_of(model, heads), largest), largest, in_step)
-        sharing = share_samples(self._job.spec, heads, attention, self._device, self._patience, costs)
-        self._steps = StepRunner(
-            self._job,
-            self._policy,
-            reference,
-            self._optimizer,
-            self._device,
-            self._phases,
-            costs,
-            attention.lay_out,
-            sharing,
-        )
-        self.shapes = tensor_shapes(self._model_folder)
 
     def train_step(self, step: int, version: int, groups: Sequence[Group] | None) -> StepMetrics:
         """Train on rank 0's `groups`, sorted by uid, of which other ranks get what they train; `version` is

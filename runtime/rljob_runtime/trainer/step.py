@@ -63,9 +63,11 @@ class StepRunner:
         costs: PassCosts,
         lay_out: LayOut = Rectangles.of,
         sharing: Sharing | None = None,
+        hold: bool = False,
     ) -> None:
         """`reference` is None where the algorithm has no KL penalty, `sharing` where ranks share no samples;
-        `lay_out` makes the layouts of what is not shared; `costs` learns from every step."""
+        `lay_out` makes the layouts of what is not shared; `costs` learns from every step; `hold`: weights are
+        gathered once for an update also where ranks share no samples."""
         self._training = job.spec.training
         self._policy = policy
         self._reference = reference
@@ -81,7 +83,7 @@ class StepRunner:
         tensor = self._training.parallel.tensor_parallel
         self._layout = RankLayout(dist.get_rank(), dist.get_world_size(), tensor)
         self._maker = WorkMaker(self._training.algorithm, lay_out, sharing, self._layout, device)
-        hold = sharing is not None or self._training.compute.hold_weights
+        hold = hold or sharing is not None
         self._held = HeldWeights(policy) if hold else None
         self._held_reference = HeldWeights(reference) if hold and reference is not None else None
 

@@ -1,10 +1,12 @@
 """Log-probabilities and entropies without the logits of all tokens, against the plain form."""
 
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch._dynamo.testing import CompileCounter
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -151,3 +153,25 @@ def test_no_more_logits_than_allowed(monkeypatch: pytest.MonkeyPatch, rows: int,
         found = scores(hidden, weight, None, targets, Scoring(Distribution(0.5), "value", rows * VOCABULARY))
         found.log_probs.sum().backward()
     assert largest.numbers == held * VOCABULARY
+
+
+def test_what_is_compiled_serves_micro_batches_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once for the forward and once for the backward pass: it takes seconds, in the midst of a step."""
+    counter = CompileCounter()
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=counter))
+    monkeypatch.setattr(log_probs, "_SLICE", 8 * VOCABULARY)
+    log_probs._compiled.cache_clear()
+    weight = torch.randn(VOCABULARY, WIDTH).requires_grad_()
+    how = Scoring(Distribution(), "none", 10**6, compiled=True)
+    counts = []
+    try:
+        for tokens in (21, 5, 30, 8, 7, 1, 17, 3):
+            hidden, targets = torch.randn(tokens, WIDTH), torch.randint(VOCABULARY, (tokens,))
+            found = scores(hidden, weight, None, targets, how)
+            plain = (hidden @ weight.T).log_softmax(-1)
+            torch.testing.assert_close(found.log_probs, plain.gather(1, targets[:, None])[:, 0])
+            found.log_probs.sum().backward()
+            counts.append(counter.frame_count)
+    finally:
+        log_probs._compiled.cache_clear()
+    assert counts == [2] * 8
