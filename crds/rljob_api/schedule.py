@@ -173,7 +173,7 @@ class Checkpoint(Model):
 
 
 class Profiling(Model):
-    """What is recorded about where time goes."""
+    """What is recorded about where time goes, and of what the model says."""
 
     events: bool = True
     """Write every event's start and duration (events/step_N/worker_R.jsonl in the run's
@@ -181,3 +181,7 @@ class Profiling(Model):
     entropy: bool = True
     """Compute the entropy of the policy at each trained token, for the metrics. Without it they have none,
     unless algorithm.entropyCoefficient asks for it."""
+    samples_per_step: int = Field(default=32, ge=0, le=256)
+    """Responses of each step of which the text is kept, with prompt, reward and weight versions
+    (samples.jsonl in the run's folder): the best, the worst, the longest, and others at random, by whole
+    groups where they fit. 0 keeps none, for data that may not be written down."""

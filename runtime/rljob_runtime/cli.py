@@ -86,6 +86,21 @@ def parser(chosen: str | None) -> argparse.ArgumentParser:
     report = commands.add_parser("report", parents=[of_run], help="write the HTML report of a run")
     report.set_defaults(command=_report)
 
+    samples = commands.add_parser("samples", parents=[of_run], help="what the model said in a run")
+    samples.add_argument("--step", type=_number, metavar="N", help="the step (default: the newest)")
+    order = samples.add_mutually_exclusive_group()
+    for name in ("best", "worst", "longest", "random"):
+        text = "at random" if name == "random" else f"the {name} first"
+        order.add_argument(f"--{name}", dest="order", action="store_const", const=name, help=text)
+    prompt = samples.add_mutually_exclusive_group()
+    prompt.add_argument("--prompt", type=_number, metavar="UID", help="the responses to one prompt")
+    prompt.add_argument(
+        "--row", type=_number, metavar="ROW", help="the same prompt over time, by its row of the data"
+    )
+    samples.add_argument("--count", type=_at_least_one, metavar="N", help="at most N responses")
+    samples.add_argument("--json", action="store_true", help="as they stand in samples.jsonl")
+    samples.set_defaults(command=_samples)
+
     simulate = commands.add_parser("simulate", help="predict what a job would do under each routing policy")
     simulate.add_argument("file", type=Path, help="the RLJob manifest")
     simulate.add_argument("--trace", type=Path, metavar="LENGTHS", help="recorded lengths: RUN/lengths.jsonl")
@@ -272,6 +287,30 @@ def _responses(options: argparse.Namespace) -> int:
     except NoSuchStep as error:
         return _refuse(f"rljob: {error}")
     return ExitCode.DONE
+
+
+def _samples(options: argparse.Namespace) -> int:
+    if not holds_run(options.folder):
+        return _refuse(f"rljob: {options.folder} {_NO_RUN}")
+    from rljob_runtime.trace.report.samples_text import NoSamples, Wanted, samples_text
+
+    wanted = Wanted(options.step, options.order, options.prompt, options.row, options.count, options.json)
+    try:
+        text = samples_text(options.folder, wanted, min(120, shutil.get_terminal_size((100, 24)).columns))
+    except NoSamples as error:
+        return _refuse(f"rljob: {error}")
+    except OSError as error:
+        return _fail(f"rljob: the samples cannot be read: {error.filename}: {error.strerror}.")
+    # A model writes characters that an old terminal does not have.
+    encoding = sys.stdout.encoding or "utf-8"
+    print(text.encode(encoding, "backslashreplace").decode(encoding))
+    return ExitCode.DONE
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or len(text) > 15:
+        raise argparse.ArgumentTypeError(f"must be a number from 0 (found {text})")
+    return int(text)
 
 
 def _at_least_one(text: str) -> int:

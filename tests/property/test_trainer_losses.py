@@ -1,6 +1,7 @@
 """Whenever the trainer is lost, the job goes on as if the lost steps had never been."""
 
 import random
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +11,9 @@ from hypothesis import strategies as st
 
 from rljob_runtime.data.length_trace import LENGTHS_FILE, read_length_trace
 from rljob_runtime.restarts import GivenUp
+from rljob_runtime.trace.record.sample_log import read_samples
 from tests.support.simulated.losable_parts import CALLS, Losses
-from tests.support.simulated.losing_job import LosingSession, run_losing
+from tests.support.simulated.losing_job import SAMPLES, LosingSession, run_losing
 from tests.support.simulated.migrating_job import POLICIES
 
 ENGINES_ARE_THE_BOTTLENECK = {
@@ -70,6 +72,19 @@ def test_what_was_under_way_is_made_again_under_the_bound(name: str, tmp_path: P
     trace = read_length_trace(tmp_path / LENGTHS_FILE)
     assert (trace.covered, trace.incomplete, trace.unreadable) == (len(trained), 0, 0)
     assert trace.tokens.tolist() == [[len(each.tokens) for each in trained[uid]] for uid in sorted(trained)]
+    says = read_samples(tmp_path)
+    assert says.unreadable == 0
+    assert Counter(row.step for row in says.rows) == dict.fromkeys(
+        range(session.settings.total_steps), SAMPLES
+    )
+    assert len({(row.uid, row.index) for row in says.rows}) == len(says.rows)
+    assert [row.step for row in says.rows] == sorted(row.step for row in says.rows)
+    uids = [{group.uid for group in groups} for groups in session.losable.trained]
+    for row in says.rows:
+        sample = trained[row.uid][row.index]
+        assert row.uid in uids[row.step]
+        assert (row.tokens, row.reward) == (len(sample.tokens), sample.reward)
+        assert (row.first_version, row.last_version) == (sample.spans[0].version, sample.spans[-1].version)
 
 
 @settings(max_examples=80, deadline=None)

@@ -21,6 +21,7 @@ from rljob_runtime.manifest.checks import check
 from rljob_runtime.manifest.load import read
 from rljob_runtime.run_folder import Found, find
 from rljob_runtime.trace.record.metrics_log import METRICS_FILE, read_metrics
+from rljob_runtime.trace.record.sample_log import read_samples
 from rljob_runtime.trace.record.start_log import read_starts
 from rljob_runtime.trace.report.page import REPORT_FILE
 from tests.support.runtime.runs import PROMPTS, Run, held, hold, manifest, processes, running
@@ -63,6 +64,7 @@ def test_lost_processes_cost_no_prompt(tmp_path):
         )
         trace = read_length_trace(run.folder / LENGTHS_FILE)
         assert (trace.covered, trace.incomplete, trace.unreadable) == (STEPS * PROMPTS, 0, 0)
+        assert_what_the_model_says(run)
     # The same job may have the lengths that it had, and no other data may.
     rollout, data = (document["spec"]["training"][name] for name in ("rollout", "data"))
     rollout["forcedLengths"] = str(run.folder / LENGTHS_FILE)
@@ -72,6 +74,21 @@ def test_lost_processes_cost_no_prompt(tmp_path):
     file.write_text(yaml.safe_dump(document))
     (refused,), _ = check(read(file))
     assert "is of other data than this job's" in str(refused)
+
+
+def assert_what_the_model_says(run: Run) -> None:
+    """The text of every response, for a step has fewer than are kept; each once, in its step."""
+    trained, says = run.trained(), read_samples(run.folder)
+    assert says.unreadable == 0
+    assert sorted((row.uid, row.index) for row in says.rows) == [
+        (uid, index) for uid in range(STEPS * PROMPTS) for index in range(2)
+    ]
+    for row in says.rows:
+        assert row.uid in trained[row.step]
+        assert row.prompt.startswith("<bos>") and row.prompt.endswith("<sep>")
+        assert row.response.endswith("<eos>") == (row.finish == "stop") and row.tokens > 0
+        assert row.reward is not None and row.engine and row.first_version is not None
+        assert 0 <= row.trained_with - row.first_version <= 1
 
 
 def assert_counts_sum(run: Run) -> None:

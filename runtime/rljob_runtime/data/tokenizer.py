@@ -65,6 +65,10 @@ class TextTokenizer(Protocol):
         """The text, without special tokens where the tokenizer knows them."""
         ...
 
+    def transcribe(self, tokens: Tokens) -> str:
+        """The text with every token in it, special ones by their names, such as <eos>: for people to read."""
+        ...
+
     def chat(self, messages: Messages) -> str:
         """The chat as one text that ends where the answer begins. Raises `DataError`."""
         ...
@@ -114,6 +118,11 @@ class CharacterTokenizer:
 
     def decode(self, tokens: Tokens) -> str:
         return "".join(self._chars.get(int(token), NOT_A_CHARACTER) for token in tokens)
+
+    def transcribe(self, tokens: Tokens) -> str:
+        names = {self.pad_id: "<pad>", self.bos_id: "<bos>", self.eos_id: "<eos>", self.sep_id: "<sep>"}
+        shown = names | self._chars
+        return "".join(shown.get(int(token), NOT_A_CHARACTER) for token in tokens)
 
     def chat(self, messages: Messages) -> str:
         raise DataError(
@@ -189,6 +198,9 @@ class FolderTokenizer:
 
     def decode(self, tokens: Tokens) -> str:
         return str(self._inner.decode(tokens.tolist(), skip_special_tokens=True))
+
+    def transcribe(self, tokens: Tokens) -> str:
+        return str(self._inner.decode(tokens.tolist(), skip_special_tokens=False))
 
     def chat(self, messages: Messages) -> str:
         from jinja2 import TemplateError

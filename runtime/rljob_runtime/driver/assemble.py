@@ -25,6 +25,7 @@ from rljob_runtime.driver.placement import RankPlacement
 from rljob_runtime.driver.ranks import RayTrainer
 from rljob_runtime.driver.recording_scorer import RecordingScorer
 from rljob_runtime.driver.reward_failures import RewardFailures
+from rljob_runtime.driver.sample_keeper import SampleKeeper
 from rljob_runtime.driver.stop import StopRequest
 from rljob_runtime.driver.trainer_start import TrainerStart
 from rljob_runtime.driver.watched_scorer import WatchedScorer
@@ -48,6 +49,7 @@ from rljob_runtime.site.site import Site
 from rljob_runtime.trace.record.event_log import EVENTS_FOLDER, EventLog
 from rljob_runtime.trace.record.event_ranks import EventRanks
 from rljob_runtime.trace.record.length_log import LengthLog
+from rljob_runtime.trace.record.sample_log import SampleLog
 from rljob_runtime.weights.route import WeightRoute, open_route
 
 log = logging.getLogger(__name__)
@@ -141,7 +143,7 @@ async def assembled(
         parts = Parts(
             site, stop, events, lengths, pool, queue, outbox, rollouter, failures, trainer, placement,
             TrainerStart(trainer, placement, inputs.checkpoints, site.one_machine, say),
-            sync, delivery, fleet, activity, spawn, say,
+            _sample_keeper(inputs, outbox, spawn), sync, delivery, fleet, activity, spawn, say,
         )  # fmt: skip
         # Runs after `fleet.close`, which is entered below: what engines did last is written too.
         stack.callback(parts.flush_records)
@@ -194,6 +196,14 @@ def _scorer(inputs: JobInputs, rewards: RewardPool) -> PoolScorer:
     return PoolScorer(
         rewards, inputs.tokenizer, training.rollout.max_response_tokens, training.reward.overlong
     )
+
+
+def _sample_keeper(inputs: JobInputs, outbox: Outbox, spawn: Spawn) -> SampleKeeper:
+    training = inputs.job.spec.training
+    return SampleKeeper(
+        training.profiling.samples_per_step, SampleLog(inputs.options.folder), outbox, inputs.tokenizer,
+        inputs.settings.bound, training.algorithm.normalize_by_std, training.seed, spawn, time.time,
+    )  # fmt: skip
 
 
 def _lengths_header(inputs: JobInputs) -> TraceHeader:

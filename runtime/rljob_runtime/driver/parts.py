@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rljob_runtime.driver.reward_failures import RewardFailures
+from rljob_runtime.driver.sample_keeper import SampleKeeper
 from rljob_runtime.driver.stall import Activity
 from rljob_runtime.driver.stop import StopRequest
 from rljob_runtime.driver.training_loop import Trainer
@@ -82,6 +83,8 @@ class Parts:
     placement: Placement
     start_trainer: Callable[[], Awaitable[None]]
     """Starts new ranks with the job's initial weights, once there are pods for them. Raises `TrainerDied`."""
+    says: SampleKeeper
+    """Keeps what the model says."""
     sync: Push | Pull
     delivery: WeightDelivery
     fleet: Fleet
@@ -92,10 +95,11 @@ class Parts:
     """Tells a person, in one line."""
 
     def flush_records(self) -> None:
-        """Write what is buffered of the driver's events, of those that it records for the engines, and of
-        the responses' lengths."""
+        """Write what is buffered of the driver's events, of those that it records for the engines, of the
+        responses' lengths, and of what the model says."""
         self.events.flush()
         self.lengths.flush()
+        self.says.flush()
         self.fleet.flush_events()
 
 

@@ -107,6 +107,7 @@ class Recovery:
         kept = {group.uid for group in groups}
         # The others are generated again, and recorded then.
         parts.lengths.begin(lambda uid: uid in self.ledger or uid in kept)
+        parts.says.begin(state.step)
         await parts.queue.reset(self.ledger)
         await parts.outbox.refill()
         for group in groups:

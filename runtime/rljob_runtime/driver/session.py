@@ -133,6 +133,7 @@ class Session:
     def _step_begins(self, step: int, uids: tuple[int, ...], last: bool) -> None:
         # First: it may refuse the step, which then does not begin.
         self._parts.rewards.to_train(step, uids, last)
+        self._parts.says.step_begins(step, uids)
         self._observer.step_begins()
 
     def _step_done(self, metrics: StepMetrics, uids: tuple[int, ...], seconds: float) -> None:
@@ -140,6 +141,7 @@ class Session:
         version = min((slot.version for slot in parts.pool.slots if slot.entered), default=0)
         self.steps_done = metrics.step + 1
         self._observer.step_done(metrics, uids, parts.outbox.samples, version, seconds)
+        parts.says.step_done()
 
     def _checkpoint_written(self, step: int) -> None:
         self._recovery.checkpoint_written()

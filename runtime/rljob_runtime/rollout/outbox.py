@@ -76,6 +76,10 @@ class Outbox:
         """All waiting groups, in wire form."""
         return [frame for _, frame, _ in self._kept.values()]
 
+    def frames_of(self, uids: Sequence[int]) -> list[bytes]:
+        """The groups of these uids, which wait, in wire form."""
+        return [self._kept[uid][1] for uid in uids]
+
     def taken(self, step: int, uids: Sequence[int]) -> None:
         """Step `step` begins to train the groups of these uids: records how long they have waited."""
         now = self._events.clock()

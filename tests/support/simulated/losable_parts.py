@@ -69,7 +69,7 @@ class Losses:
     failure: Callable[[int], str | None] = lambda uid: None
     """Why the responses of a group get no reward; None where they do."""
     folder: Path | None = None
-    """Where lengths of responses are recorded."""
+    """Where lengths of responses are recorded, and what the model says."""
     max_refill: int | None = None
     """Of `rollout.filter.zeroVariance`; None: there is none."""
     over_sampling: float | None = None

@@ -14,11 +14,13 @@ from rljob_api import RLJob
 from rljob_runtime.change_signal import ChangeSignal
 from rljob_runtime.data.fingerprint import DataFingerprint
 from rljob_runtime.data.length_trace import TraceHeader
+from rljob_runtime.data.tokenizer import CharacterTokenizer
 from rljob_runtime.driver.activity import JobActivity
 from rljob_runtime.driver.job_settings import job_settings
 from rljob_runtime.driver.parts import Parts
 from rljob_runtime.driver.recording_scorer import RecordingScorer
 from rljob_runtime.driver.reward_failures import RewardFailures
+from rljob_runtime.driver.sample_keeper import SampleKeeper
 from rljob_runtime.driver.session import Session
 from rljob_runtime.driver.stop import StopRequest
 from rljob_runtime.driver.watched_scorer import WatchedScorer
@@ -42,9 +44,13 @@ from rljob_runtime.site.site import Site
 from rljob_runtime.site.status_draft import StatusDraft
 from rljob_runtime.trace.record.event_log import EventLog
 from rljob_runtime.trace.record.length_log import LengthLog
+from rljob_runtime.trace.record.sample_log import SampleLog
 from rljob_runtime.trace.record.start_log import Cause
 from rljob_runtime.weights.transport import STORED
 from tests.support.simulated.losable_parts import LocalQueue, LosableTrainer, Losses, WatchedEngine
+
+SAMPLES = 3
+"""Responses of each step that are kept as text."""
 
 
 class LosingSession:
@@ -101,10 +107,15 @@ class LosingSession:
         )  # fmt: skip
         self._fleet = fleet
         activity = JobActivity(self.pool, fleet, rollouter, lambda: self.rewarded)
+        folder, clock = losses.folder, asyncio.get_running_loop().time
+        says = SampleKeeper(
+            SAMPLES if folder else 0, SampleLog(folder or Path("/nowhere")), outbox,
+            CharacterTokenizer("abcdefgh"), settings.bound, True, 0, self._spawn, clock,
+        )  # fmt: skip
         return Parts(
             site, StopRequest(changes), self.events, lengths, self.pool, queue, outbox, rollouter, failures,
             self.losable,
-            self.placed, self._start_trainer, sync, delivery, fleet, activity, self._spawn,
+            self.placed, self._start_trainer, says, sync, delivery, fleet, activity, self._spawn,
             self.said.append,
         )  # fmt: skip
 

@@ -28,7 +28,7 @@ from tests.support.jobs import REMOVED, job
         ),
         (
             {"training.profiling.zzz": 1},
-            "spec.training.profiling.zzz: unknown field (known here: entropy, events).",
+            "spec.training.profiling.zzz: unknown field (known here: entropy, events, samplesPerStep).",
         ),
         (
             {"accelerator": "cpus"},

@@ -50,6 +50,14 @@ def test_character_decode_is_one_character_per_token() -> None:
     assert tokenizer.decode(np.array([4, 3, 6, 31, 5], dtype=np.int32)) == "a\ufffdc\ufffdb"
 
 
+def test_a_transcript_has_the_special_tokens_by_their_names(folder: Path) -> None:
+    tokens = np.array([1, 4, 5, 3, 6, 2, 0], dtype=np.int32)
+    text = "<bos>ab<sep>c<eos><pad>"
+    assert CharacterTokenizer(ALPHABET).transcribe(tokens) == text
+    assert FolderTokenizer(folder).transcribe(tokens) == text
+    assert CharacterTokenizer("abc").transcribe(np.array([31], dtype=np.int32)) == "\ufffd"
+
+
 def test_unknown_character_is_named_with_its_place() -> None:
     with pytest.raises(DataError, match=r"character 'Z' at position 2 is not in the tokenizer's alphabet"):
         CharacterTokenizer("abc").encode("abZ")

@@ -1,0 +1,197 @@
+"""Keeps what the model says: some responses of each step, as text, for people (`trace.record.sample_log`).
+
+Guarantees:
+- only responses of steps that were trained are kept, and each once: what was being prepared of a step that
+  was not trained to its end is dropped;
+- the work of a step is done while the trainer is at it, in pieces of one group or one response, between which
+  the driver's loop goes on; so it adds nothing to a step;
+- what is kept of a step is in the file when `flush` returns;
+- with `samplesPerStep` 0 nothing is read, made or written.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from rljob_runtime.data.tokenizer import TextTokenizer
+from rljob_runtime.groups.staleness import Bound
+from rljob_runtime.rollout.outbox import Outbox
+from rljob_runtime.samples import Group, Tokens, decode_group
+from rljob_runtime.trace.record.sample_choice import Candidate, choose
+from rljob_runtime.trace.record.sample_log import SampleLine, SampleLog
+from rljob_runtime.trainer.advantage import group_advantages
+
+MOST_TOKENS = 8192
+"""Of a longer prompt or response, the first and the last half of so many tokens are kept."""
+
+
+class SampleKeeper:
+    """See the module's guarantees. `begin` comes before the first step."""
+
+    def __init__(
+        self,
+        count: int,
+        log: SampleLog,
+        outbox: Outbox,
+        tokenizer: TextTokenizer,
+        bound: Bound,
+        normalize_by_std: bool,
+        seed: int,
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+        clock: Callable[[], float],
+    ) -> None:
+        """`count`: responses of each step (`samplesPerStep`); `seed`: of the job; `clock`: seconds since the
+        epoch. The groups that a step trains are taken from `outbox`."""
+        self._count = count
+        self._log = log
+        self._outbox = outbox
+        self._tokenizer = tokenizer
+        self._bound = bound
+        self._normalize_by_std = normalize_by_std
+        self._seed = seed
+        self._spawn = spawn
+        self._clock = clock
+        self._work: _Work | None = None
+
+    def begin(self, step: int) -> None:
+        """Training begins, or goes on, with `step`."""
+        self.flush()
+        self._work = None
+        if self._count:
+            self._log.begin(step)
+
+    def step_begins(self, step: int, uids: Sequence[int]) -> None:
+        """The trainer is about to train the groups `uids`, which wait in the outbox."""
+        # Of the step before; where the loop had so much to do that its work is not done.
+        self.flush()
+        if self._count:
+            # References alone: everything else is done beside the training.
+            self._work = work = _Work(self._lines(step, self._outbox.frames_of(sorted(uids))))
+            self._spawn(self._carry_out(work))
+
+    def step_done(self) -> None:
+        """The step that began last is trained."""
+        if self._work is not None:
+            self._work.trained_at = self._clock()
+            self._write(self._work)
+
+    def flush(self) -> None:
+        """Finish the work of a step that is trained, at once. That of one that is not goes on."""
+        work = self._work
+        if work is not None and work.trained_at is not None:
+            while work.advance():
+                pass
+            self._write(work)
+
+    async def _carry_out(self, work: "_Work") -> None:
+        # Nothing is waited for: each round does a piece of the work.
+        while work is self._work and work.advance():  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        if work is self._work:
+            self._write(work)
+
+    def _write(self, work: "_Work") -> None:
+        """Write what is kept of the step, once it is trained and all of it is prepared."""
+        if work.trained_at is not None and work.prepared:
+            self._work = None
+            self._log.write([_dated(line, work.trained_at) for line in work.lines])
+
+    def _lines(self, step: int, frames: Sequence[bytes]) -> Iterator[SampleLine | None]:
+        """What is kept of a step, and None after each other piece of work."""
+        groups: dict[int, Group] = {}
+        candidates: list[Candidate] = []
+        for frame in frames:
+            group = decode_group(frame)
+            groups[group.uid] = group
+            candidates += _candidates(group)
+            yield None
+        # Text, as integers are hashed to themselves and steps would get similar draws.
+        rng = random.Random(f"{self._seed}/{step}")
+        chosen = choose(candidates, self._count, rng, self._log.followed)
+        yield None
+        version = self._bound.version_at(step)
+        prompts: dict[int, tuple[str, int]] = {}
+        for each in chosen:
+            group = groups[each.uid]
+            if each.uid not in prompts:
+                prompts[each.uid] = self._text(group.prompt)
+                yield None
+            yield self._line(step, version, group, each.index, prompts[each.uid])
+
+    def _line(self, step: int, version: int, group: Group, index: int, prompt: tuple[str, int]) -> SampleLine:
+        sample = group.samples[index]
+        response, left_out = self._text(sample.tokens)
+        rewards = np.array([each.reward for each in group.samples], dtype=np.float64)
+        valid = np.array([each.failure is None for each in group.samples], dtype=np.bool_)
+        advantages = group_advantages(rewards, valid, self._normalize_by_std)
+        spans = sample.spans
+        return SampleLine(
+            step=step,
+            time=0.0,
+            uid=group.uid,
+            epoch=group.epoch,
+            row=group.row,
+            index=index,
+            prompt=prompt[0],
+            response=response,
+            left_out=prompt[1] + left_out,
+            prompt_tokens=len(group.prompt),
+            tokens=len(sample.tokens),
+            finish=sample.finish,
+            reward=sample.reward if sample.failure is None else None,
+            failure=sample.failure,
+            advantage=float(advantages[index]),
+            engine=sample.engine,
+            seconds=sample.seconds,
+            first_version=spans[0].version if spans else None,
+            last_version=spans[-1].version if spans else None,
+            trained_with=version,
+        )
+
+    def _text(self, tokens: Tokens) -> tuple[str, int]:
+        """The tokens as text, and how many of them were left out of its middle."""
+        left_out = max(0, len(tokens) - MOST_TOKENS)
+        half = MOST_TOKENS // 2
+        parts = [tokens[:half], tokens[-half:]] if left_out else [tokens]
+        text = f"\n[... {left_out} tokens left out ...]\n".join(map(self._tokenizer.transcribe, parts))
+        # Half of a surrogate pair cannot be written as UTF-8.
+        return text.encode("utf-8", "replace").decode("utf-8"), left_out
+
+
+class _Work:
+    """What is done for one step."""
+
+    def __init__(self, pieces: Iterator[SampleLine | None]) -> None:
+        self.lines: list[SampleLine] = []
+        self.prepared = False
+        self.trained_at: float | None = None
+        """Seconds since the epoch; None as long as the step is not trained."""
+        self._pieces = pieces
+
+    def advance(self) -> bool:
+        """Do the next piece; whether there may be more."""
+        try:
+            line = next(self._pieces)
+        except StopIteration:
+            self.prepared = True
+            return False
+        if line is not None:
+            self.lines.append(line)
+        return True
+
+
+def _candidates(group: Group) -> list[Candidate]:
+    return [
+        Candidate(
+            group.uid, group.row, index, sample.reward if sample.failure is None else None, len(sample.tokens)
+        )
+        for index, sample in enumerate(group.samples)
+    ]
+
+
+def _dated(line: SampleLine, time: float) -> SampleLine:
+    return msgspec.structs.replace(line, time=time)

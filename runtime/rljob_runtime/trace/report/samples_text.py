@@ -1,0 +1,159 @@
+"""`rljob samples`: what the model said, as lines of a terminal or as JSON.
+
+Guarantees: reads the run's folder and writes nothing; whatever a model wrote, the terminal prints it and does
+nothing else; `--json` prints the lines of `samples.jsonl` that are meant.
+"""
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from rljob_runtime.manifest.load import ManifestError, read
+from rljob_runtime.run_folder import MANIFEST
+from rljob_runtime.trace.analyse.said import Order, ordered, overview, steps_of
+from rljob_runtime.trace.record.sample_log import SAMPLES_FILE, SampleLine, read_samples
+from rljob_runtime.trace.report.markup import seconds
+from rljob_runtime.view.visible import visible
+
+_AT_RANDOM = 2
+"""Responses at random beside the best, the worst and the longest."""
+_LINE_END = "⏎"
+"""Shown where a text has a line end."""
+_LEAST_WIDTH = 20
+
+
+class NoSamples(Exception):
+    """There is nothing to show; the message says why and what there is."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which responses are to be shown."""
+
+    step: int | None = None
+    """None: the newest; all steps for one prompt."""
+    order: Order | None = None
+    """None: the best, the worst, the longest and some at random of a step; of a prompt all in order."""
+    uid: int | None = None
+    """One group."""
+    row: int | None = None
+    """The prompt in this row of the data, whichever groups it had."""
+    count: int | None = None
+    """At most so many."""
+    json: bool = False
+
+
+def samples_text(run: Path, wanted: Wanted, width: int) -> str:
+    """What is printed, in lines of `width` cells. Raises `NoSamples`, and `OSError`."""
+    rows = read_samples(run).rows
+    if not rows:
+        raise NoSamples(_why_none(run))
+    found = _found(run, rows, wanted)[: wanted.count]
+    if wanted.json:
+        return "\n".join(msgspec.json.encode(row).decode() for _, row in found)
+    return "\n\n".join(_shown(found, max(width, _LEAST_WIDTH)))
+
+
+def _found(run: Path, rows: Sequence[SampleLine], wanted: Wanted) -> list[tuple[str, SampleLine]]:
+    """What is meant, each with the word that says why."""
+    of_prompt = wanted.uid is not None or wanted.row is not None
+    step = wanted.step
+    if step is None and not of_prompt:
+        step = rows[-1].step
+    if step is not None:
+        _check_step(run, rows, step)
+        rows = [row for row in rows if row.step == step]
+    if of_prompt:
+        rows = _of_prompt(run, rows, wanted)
+    if wanted.order is not None:
+        return [(wanted.order, row) for row in ordered(rows, wanted.order, step or 0)]
+    if of_prompt:
+        return [("", row) for row in rows]
+    # With a count there may be more to show than one of each kind.
+    at_random = _AT_RANDOM if wanted.count is None else wanted.count
+    return [(order, row) for order, row in overview(rows, at_random, step or 0)]
+
+
+def _check_step(run: Path, rows: Sequence[SampleLine], step: int) -> None:
+    steps = steps_of(rows)
+    if step in steps:
+        return
+    there = f"samples of {len(steps):,} steps, {steps[0]} to {steps[-1]}"
+    if steps[0] < step < steps[-1]:
+        before, after = max(each for each in steps if each < step), min(each for each in steps if each > step)
+        there += f" (of older ones not all are kept; nearest: {before} and {after})"
+    raise NoSamples(f"{run} has {there}, and not of step {step}.")
+
+
+def _of_prompt(run: Path, rows: Sequence[SampleLine], wanted: Wanted) -> list[SampleLine]:
+    found = [row for row in rows if wanted.uid in (None, row.uid) and wanted.row in (None, row.row)]
+    if found:
+        return found
+    name, asked = ("--prompt", wanted.uid) if wanted.uid is not None else ("--row", wanted.row)
+    there = sorted({row.uid if wanted.uid is not None else row.row for row in rows})
+    some = ", ".join(map(str, there[:8])) + (", …" if len(there) > 8 else "")
+    raise NoSamples(f"{run}: nothing is kept of {name} {asked}; there are {some}.")
+
+
+def _why_none(run: Path) -> str:
+    try:
+        kept = read(run / MANIFEST).job.spec.training.profiling.samples_per_step
+    except ManifestError:
+        kept = None
+    if kept == 0:
+        return f"{run} keeps no samples: training.profiling.samplesPerStep is 0 in {run / MANIFEST}."
+    return f"{run} has no samples yet: {SAMPLES_FILE} is written once a step is trained."
+
+
+def _shown(found: Sequence[tuple[str, SampleLine]], width: int) -> list[str]:
+    """Each response with its prompt, which is left out where it is the one above."""
+    parts, above = [], None
+    for why, row in found:
+        lines = textwrap.wrap(_heading(why, row), width)
+        if (row.uid, row.step) != above:
+            lines += _boxed("prompt", row.prompt, width)
+        above = row.uid, row.step
+        lines += _boxed("says", row.response, width)
+        parts.append("\n".join(lines))
+    return parts
+
+
+def _heading(why: str, row: SampleLine) -> str:
+    return " · ".join(filter(None, [f"step {row.step}", why, *facts(row)]))
+
+
+def facts(row: SampleLine) -> list[str]:
+    """What is known of a response beside its text, each in a few words."""
+    failure = " ".join((row.failure or "").split())
+    reward = f"no reward ({visible(failure)})" if row.reward is None else f"reward {row.reward:.4g}"
+    versions = "" if row.first_version is None else f"version {row.first_version}"
+    if row.last_version != row.first_version:
+        versions += f" to {row.last_version}"
+    return [
+        reward,
+        f"advantage {row.advantage:+.3g}",
+        f"{row.tokens:,} token{'' if row.tokens == 1 else 's'}, {_FINISH[row.finish]}",
+        f"prompt {row.uid} (row {row.row}, response {row.index})",
+        visible(row.engine),
+        f"{versions}, trained with {row.trained_with}" if versions else "",
+        seconds(row.seconds),
+    ]
+
+
+_FINISH = {"stop": "ended by itself", "length": "cut off at the limit", "abort": "aborted"}
+
+
+def _boxed(name: str, text: str, width: int) -> list[str]:
+    """A text in lines behind its name."""
+    head, room = f"  {name:<7}│ ", width - 11
+    lines = []
+    parts = visible(text).expandtabs(4).split("\n")
+    for number, part in enumerate(parts):
+        ended = part + (_LINE_END if number + 1 < len(parts) else "")
+        # By hand: textwrap would drop the spaces at which it breaks, which may matter here.
+        lines += [ended[at : at + room] for at in range(0, len(ended), room)] or [""]
+    indent = f"  {'':<7}│ "
+    return [(head if number == 0 else indent) + line for number, line in enumerate(lines)]
