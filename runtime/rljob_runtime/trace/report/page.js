@@ -55,6 +55,21 @@
     draw();
   });
 
+  // What the model says: a box that searches it.
+  const find = document.getElementById("find");
+  if (find) {
+    const said = [...document.querySelectorAll("#said > .said")], found = document.getElementById("found");
+    const texts = said.map((each) => each.textContent.toLowerCase()), all = found.textContent;
+    find.addEventListener("input", () => {
+      const wanted = find.value.toLowerCase();
+      said.forEach((each, index) => {
+        each.hidden = !texts[index].includes(wanted);
+        each.open = wanted !== "" && !each.hidden;
+      });
+      found.textContent = wanted === "" ? all : `${said.filter((each) => !each.hidden).length} of ${said.length} responses`;
+    });
+  }
+
   // Charts: the values under the pointer.
   const tip = document.createElement("div");
   tip.id = "tip";

@@ -7,6 +7,7 @@ whole.
 
 import datetime
 import re
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from time import monotonic
@@ -17,6 +18,7 @@ from rljob_runtime.run_folder import MANIFEST
 from rljob_runtime.trace.analyse.analysis import Analysis, analyse_run
 from rljob_runtime.trace.forecast.measured_run import measured_run
 from rljob_runtime.trace.forecast.sizing import propose
+from rljob_runtime.trace.record.sample_log import SampleLine, read_samples
 from rljob_runtime.trace.report.advice import Advice, advise
 from rljob_runtime.trace.report.document import document
 from rljob_runtime.trace.report.evidence import evidence_of
@@ -24,6 +26,7 @@ from rljob_runtime.trace.report.markup import number, percent, seconds, tile
 from rljob_runtime.trace.report.section_learning import column, learning, staleness, summary_numbers
 from rljob_runtime.trace.report.section_lost import losses
 from rljob_runtime.trace.report.section_routing import routing
+from rljob_runtime.trace.report.section_says import says
 from rljob_runtime.trace.report.section_tail import long_tail, tail_sentence
 from rljob_runtime.trace.report.section_time import time_spent
 from rljob_runtime.trace.report.sizing_advice import size_advice
@@ -47,7 +50,8 @@ def write_report(run_dir: Path) -> Path:
     analysis = analyse_run(run_dir)
     left = _SEARCH_BEFORE - (monotonic() - began)
     sizes, remark = _sizes(run_dir, job, analysis, max(0.0, min(_SEARCH, left)))
-    page = render(analysis, job, job.metadata.name if job else run_dir.name, sizes, remark)
+    samples = read_samples(run_dir).rows
+    page = render(analysis, job, job.metadata.name if job else run_dir.name, sizes, remark, samples)
     path = run_dir / REPORT_FILE
     # By renaming: a browser that reloads sees the old page or the new one.
     whole = path.with_suffix(".html.tmp")
@@ -70,10 +74,15 @@ def _sizes(run_dir: Path, job: RLJob | None, analysis: Analysis, seconds: float)
 
 
 def render(
-    analysis: Analysis, job: RLJob | None, name: str, sizes: Advice | None = None, remark: str = ""
+    analysis: Analysis,
+    job: RLJob | None,
+    name: str,
+    sizes: Advice | None = None,
+    remark: str = "",
+    samples: Sequence[SampleLine] = (),
 ) -> str:
     """The page as HTML. `job`: the run's settings, where they are known; `name`: its heading; `sizes`: advice
-    on pool sizes, and a `remark` about it."""
+    on pool sizes, and a `remark` about it; `samples`: the responses that are kept as text."""
     notes = {
         odd.step: f": took {odd.seconds / max(odd.median, 1e-9):.1f} x as long as its neighbours"
         for odd in analysis.anomalies
@@ -82,6 +91,11 @@ def render(
     sections = [
         ("help", "What would help", _advice(advice, analysis) + _soft(remark)),
         ("learn", "Did it learn?", learning(analysis)),
+        (
+            "says",
+            "What the model says",
+            says(samples, job.spec.training.profiling.samples_per_step if job else None),
+        ),
         ("time", "Where did the time go?", time_spent(analysis, notes)),
         (
             "tail",
