@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from rljob_api.schedule import Schedule
 from rljob_runtime.groups.masking import context_tokens
+from rljob_runtime.groups.refill import all_equal
 from rljob_runtime.parallel.micro_batches import Item
 from rljob_runtime.parallel.mini_batches import split_groups
 from rljob_runtime.samples import Span
@@ -83,6 +84,7 @@ def describe(groups: Sequence[GroupOutline], version: int, oldest: int | None = 
     the oldest whose tokens are trained, None where all are."""
     samples = [sample for group in groups for sample in group.samples]
     rewards = np.array([sample.reward for sample in samples if not sample.failed], dtype=np.float64)
+    equal = [all_equal([_score(sample) for sample in group.samples]) for group in groups]
     lengths = np.array([sample.length for sample in samples], dtype=np.int64)
     trained = [sample for sample in samples if not sample.failed and sample.spans]
     ages = np.array([version - sample.spans[0].version for sample in trained], dtype=np.int64)
@@ -90,6 +92,8 @@ def describe(groups: Sequence[GroupOutline], version: int, oldest: int | None = 
     return {
         "reward_mean": float(rewards.mean()) if len(rewards) else float("nan"),
         "reward_std": float(rewards.std()) if len(rewards) else float("nan"),
+        **_distribution(rewards),
+        "equal_groups": sum(equal) / max(1, len(equal)),
         "samples": len(samples),
         "failed": sum(sample.failed for sample in samples),
         "response_length_mean": float(lengths.mean()) if len(lengths) else 0.0,
@@ -100,6 +104,17 @@ def describe(groups: Sequence[GroupOutline], version: int, oldest: int | None = 
         "mixed_share": sum(len(sample.spans) > 1 for sample in trained) / max(1, len(trained)),
         "masked": None if oldest is None else describe_masked(trained, version, oldest),
     }
+
+
+def _distribution(rewards: NDArray[np.float64]) -> dict[str, float]:
+    """From the lowest to the highest; not a number where there are none."""
+    shares = {"min": 0.0, "p10": 0.1, "median": 0.5, "p90": 0.9, "max": 1.0}
+    found = np.quantile(rewards, list(shares.values())) if len(rewards) else np.full(len(shares), np.nan)
+    return {f"reward_{name}": float(value) for name, value in zip(shares, found, strict=True)}
+
+
+def _score(sample: SampleOutline) -> tuple[float, str | None]:
+    return sample.reward, "failed" if sample.failed else None
 
 
 def describe_masked(samples: Sequence[SampleOutline], version: int, oldest: int) -> MaskedTokens:

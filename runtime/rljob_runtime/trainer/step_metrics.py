@@ -58,6 +58,15 @@ class StepMetrics(msgspec.Struct, kw_only=True):
     reward_mean: float
     """Mean over the responses that have a reward."""
     reward_std: float
+    reward_min: float
+    reward_p10: float
+    """A tenth of the rewards is below it; between two rewards in proportion."""
+    reward_median: float
+    reward_p90: float
+    reward_max: float
+    equal_groups: float
+    """Share of the step's groups whose rewards are all equal, so that they teach nothing
+    (`groups.refill.all_equal`)."""
     tokens: int
     """Prompt and response tokens that went through the model."""
     response_tokens: int

@@ -219,6 +219,8 @@ def _values(job: Job, rng: random.Random, step: int, lengths: list[int], seconds
         "kl": 0.03 * done * rng.random(), "entropy": 2 - 1.6 * done,
         "grad_norm": 0.4 + 0.3 * rng.random(), "learning_rate": 1e-3,
         "reward_mean": 0.08 + 0.9 * done + 0.02 * rng.gauss(0, 1), "reward_std": 0.3 * (1 - done),
+        "reward_min": 0.0, "reward_p10": 0.5 * done, "reward_median": done, "reward_p90": 0.9 + 0.1 * done,
+        "reward_max": 1.0, "equal_groups": done,
         "clip_fraction": 0.05 * rng.random(), "parity_max": 1e-5 * rng.random(), "parity_mean": 1e-6,
         "tokens": sum(lengths), "response_tokens": sum(lengths), "samples": len(lengths), "failed": 0,
         "response_length_mean": sum(lengths) / len(lengths), "response_length_max": max(lengths),

@@ -36,6 +36,12 @@ def learning(analysis: Analysis) -> str:
     return grid(
         [
             chart("Reward", ("reward_mean", "mean"), ("reward_std", "standard deviation")),
+            chart(
+                "Rewards of a step",
+                ("reward_min", "lowest"), ("reward_p10", "10 %"), ("reward_median", "median"),
+                ("reward_p90", "90 %"), ("reward_max", "highest"),
+            ),
+            chart("Groups that teach nothing: all rewards equal", ("equal_groups", "share"), zero=True),
             chart("Loss", ("loss", "loss"), ("policy_loss", "policy loss")),
             chart("KL to the reference", ("kl", "kl")),
             chart("Entropy", ("entropy", "entropy")),

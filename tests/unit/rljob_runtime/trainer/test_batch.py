@@ -60,6 +60,34 @@ def test_a_step_of_stale_groups_trains_nothing() -> None:
     assert (masked.tokens, masked.responses, masked.oldest_trained) == (1.0, 1.0, 0)
 
 
+def rewarded(uid: int, *rewards: float | None) -> GroupOutline:
+    return GroupOutline(
+        uid, 0, 5, tuple(response((3, 4), reward=reward or 0.0, failed=reward is None) for reward in rewards)
+    )
+
+
+@pytest.mark.parametrize(
+    ("groups", "distribution", "equal"),
+    [
+        ([rewarded(0, 0.0, 1.0), rewarded(1, 3.0, 3.0)], (0.0, 0.3, 2.0, 3.0, 3.0), 0.5),
+        # Without a reward it counts nowhere, and a group that has none at all is not one of equal rewards.
+        ([rewarded(0, -1.0, None, -1.0), rewarded(1, None, None)], (-1.0,) * 5, 0.5),
+        # Its advantage is its reward.
+        ([rewarded(0, 2.0)], (2.0,) * 5, 0.0),
+        ([rewarded(0, *range(11))], (0.0, 1.0, 5.0, 9.0, 10.0), 0.0),
+        ([rewarded(0, None)], (float("nan"),) * 5, 0.0),
+        ([], (float("nan"),) * 5, 0.0),
+    ],
+)
+def test_how_rewards_are_distributed(
+    groups: list[GroupOutline], distribution: tuple[float, ...], equal: float
+) -> None:
+    told = describe(groups, 3)
+    names = ("min", "p10", "median", "p90", "max")
+    assert tuple(told[f"reward_{name}"] for name in names) == pytest.approx(distribution, nan_ok=True)
+    assert told["equal_groups"] == equal
+
+
 def group(uid: int, *lengths: int, failed: bool = False) -> GroupOutline:
     """With a prompt of 5 tokens and fresh responses."""
     return GroupOutline(uid, 0, 5, tuple(response((3, length), failed=failed) for length in lengths))
