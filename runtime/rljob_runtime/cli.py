@@ -5,6 +5,7 @@ single lines on standard error; the exit code says whether to try again (`exit_c
 """
 
 import argparse
+import os
 import shlex
 import shutil
 import sys
@@ -303,7 +304,11 @@ def _samples(options: argparse.Namespace) -> int:
         return _fail(f"rljob: the samples cannot be read: {error.filename}: {error.strerror}.")
     # A model writes characters that an old terminal does not have.
     encoding = sys.stdout.encoding or "utf-8"
-    print(text.encode(encoding, "backslashreplace").decode(encoding))
+    try:
+        print(text.encode(encoding, "backslashreplace").decode(encoding), flush=True)
+    except BrokenPipeError:
+        # Whoever reads has read enough, as `head` does. At its exit Python would write what is left.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return ExitCode.DONE
 
 

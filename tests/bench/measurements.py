@@ -280,6 +280,12 @@ SECTIONS = {
         "Events",
         "Goal: below 1 % of the step's time. The baseline is the same step without events, in turn with it.",
     ),
+    "sample_overhead": (
+        "What the model says",
+        "What the driver does to keep 32 responses of each step as text, while the trainer is at the step (2-core machine, "
+        "shared with others at the time). Goal: below 1 % of the step's time; the small step is the one of the events' figures, "
+        "in one process and plain torch, and a job takes longer for it.",
+    ),
     "sizing_real_gpus": (
         "Pool sizes that the report proposes, on GPUs",
         "A job runs with pools of given sizes, the simulator proposes others from what that run measured, and the "

@@ -25,7 +25,7 @@ def test_what_is_kept(
     chosen = choose(candidates, count, random.Random(seed), followed)
     assert len(chosen) == len(set(chosen)) == min(count, len(candidates))
     assert set(chosen) <= set(candidates)
-    assert chosen == sorted(chosen, key=lambda each: (each.uid, each.index))
+    assert chosen == sorted(chosen, key=lambda each: (each.uid, each.place))
     rewards = [each.reward for each in candidates if each.reward is not None]
     kept = [each.reward for each in chosen if each.reward is not None]
     if rewards and count >= 1:

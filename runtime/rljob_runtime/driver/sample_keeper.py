@@ -12,7 +12,7 @@ Guarantees:
 import asyncio
 import random
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -114,20 +114,24 @@ class SampleKeeper:
         chosen = choose(candidates, self._count, rng, self._log.followed)
         yield None
         version = self._bound.version_at(step)
-        prompts: dict[int, tuple[str, int]] = {}
+        known: dict[int, _GroupText] = {}
         for each in chosen:
             group = groups[each.uid]
-            if each.uid not in prompts:
-                prompts[each.uid] = self._text(group.prompt)
+            if each.uid not in known:
+                known[each.uid] = self._of_group(group)
                 yield None
-            yield self._line(step, version, group, each.index, prompts[each.uid])
+            yield self._line(step, version, group, each.place, known[each.uid])
 
-    def _line(self, step: int, version: int, group: Group, index: int, prompt: tuple[str, int]) -> SampleLine:
-        sample = group.samples[index]
-        response, left_out = self._text(sample.tokens)
+    def _of_group(self, group: Group) -> "_GroupText":
+        prompt, left_out = self._text(group.prompt)
         rewards = np.array([each.reward for each in group.samples], dtype=np.float64)
         valid = np.array([each.failure is None for each in group.samples], dtype=np.bool_)
         advantages = group_advantages(rewards, valid, self._normalize_by_std)
+        return _GroupText(prompt, left_out, advantages.tolist())
+
+    def _line(self, step: int, version: int, group: Group, index: int, known: "_GroupText") -> SampleLine:
+        sample = group.samples[index]
+        response, left_out = self._text(sample.tokens)
         spans = sample.spans
         return SampleLine(
             step=step,
@@ -136,15 +140,15 @@ class SampleKeeper:
             epoch=group.epoch,
             row=group.row,
             index=index,
-            prompt=prompt[0],
+            prompt=known.prompt,
             response=response,
-            left_out=prompt[1] + left_out,
+            left_out=known.left_out + left_out,
             prompt_tokens=len(group.prompt),
             tokens=len(sample.tokens),
             finish=sample.finish,
             reward=sample.reward if sample.failure is None else None,
             failure=sample.failure,
-            advantage=float(advantages[index]),
+            advantage=known.advantages[index],
             engine=sample.engine,
             seconds=sample.seconds,
             first_version=spans[0].version if spans else None,
@@ -160,6 +164,15 @@ class SampleKeeper:
         text = f"\n[... {left_out} tokens left out ...]\n".join(map(self._tokenizer.transcribe, parts))
         # Half of a surrogate pair cannot be written as UTF-8.
         return text.encode("utf-8", "replace").decode("utf-8"), left_out
+
+
+class _GroupText(NamedTuple):
+    """What the responses of a group have in common."""
+
+    prompt: str
+    left_out: int
+    """Tokens left out of the prompt's middle."""
+    advantages: list[float]
 
 
 class _Work:

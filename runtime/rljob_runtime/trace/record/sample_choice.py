@@ -7,18 +7,17 @@ that is followed over the run, so that the same prompt can be read over time.
 
 import random
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A response of a step."""
 
     uid: int
     """Its group."""
     row: int
     """The row of the data that its prompt stands in."""
-    index: int
+    place: int
     """Its place in the group."""
     reward: float | None
     """None where there is none."""
@@ -35,8 +34,8 @@ def choose(
     those of these three, one of a row that is `followed`, others at random. What is left then is filled by
     single responses, of groups that have one already before others. Among equals `rng` draws."""
     if count >= len(candidates):
-        return sorted(candidates, key=_place)
-    drawn = sorted(candidates, key=_place)
+        return sorted(candidates, key=_where)
+    drawn = sorted(candidates, key=_where)
     rng.shuffle(drawn)
     chosen = dict.fromkeys(_extremes(drawn)[:count])
     groups: dict[int, list[Candidate]] = {}
@@ -54,7 +53,7 @@ def choose(
         if len(chosen) == count:
             break
         chosen[each] = None
-    return sorted(chosen, key=_place)
+    return sorted(chosen, key=_where)
 
 
 def _extremes(drawn: Sequence[Candidate]) -> list[Candidate]:
@@ -78,5 +77,5 @@ def _order(
     return list(dict.fromkeys([*first, *again, *groups]))
 
 
-def _place(each: Candidate) -> tuple[int, int]:
-    return each.uid, each.index
+def _where(each: Candidate) -> tuple[int, int]:
+    return each.uid, each.place

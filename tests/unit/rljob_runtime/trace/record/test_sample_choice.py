@@ -19,7 +19,7 @@ def step(groups: int, size: int) -> list[Candidate]:
 
 
 def places(chosen: list[Candidate]) -> list[Place]:
-    return [(each.uid, each.index) for each in chosen]
+    return [(each.uid, each.place) for each in chosen]
 
 
 def rewarded(*rewards: float | None) -> list[Candidate]:

@@ -1,6 +1,9 @@
 """What `rljob samples` prints."""
 
+import io
 import json
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -129,6 +132,25 @@ def test_the_terminal_does_nothing_that_a_model_says(
     assert not any((ord(char) < 32 and char != "\n") or 127 <= ord(char) < 160 for char in text)
     assert "\u202e" not in text and "\\x1b" in text
     assert not [row for row in text.splitlines()[1:] if row.startswith("step ")], "no heading of its own"
+
+
+def test_a_reader_that_has_read_enough_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_of(tmp_path / "run", *STEPS)
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        assert main(["samples", str(run)]) == 0
+
+
+def test_an_old_terminal_gets_what_it_has_characters_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, shown = run_of(tmp_path / "run", line(0, response="日\n")), io.BytesIO()
+    with io.TextIOWrapper(shown, encoding="ascii") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        assert main(["samples", str(run)]) == 0
+        assert b"\\u65e5\\u23ce" in shown.getvalue()
 
 
 def test_errors_say_what_there_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
