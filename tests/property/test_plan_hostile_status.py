@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from rljob_api.status import Status, TrainingStatus
-from rljob_operator.controller.jobs import status_of
+from rljob_api.stored_status import read_status
 from rljob_operator.plan.conditions import finished, holds
 from rljob_operator.plan.decide import decide
 from rljob_operator.plan.failure import DriverExit
@@ -97,7 +97,7 @@ def patch(world: SimulatedKuberay, random: Random, **always: object) -> None:
     for name in random.sample(sorted(FIELDS), random.choice((1, 1, 2, 4, len(FIELDS)))):
         raw[name] = FIELDS[name](random)
     raw |= always
-    world.put_job(replace(world.job, status=status_of(raw)))
+    world.put_job(replace(world.job, status=read_status(raw)))
 
 
 def heads(world: SimulatedKuberay) -> list[str]:
@@ -217,7 +217,7 @@ def test_what_can_be_read_of_a_status_is_kept() -> None:
         {"type": "Queued", "status": "True", "reason": "New", "lastTransitionTime": ""},
         {"type": "Complete", "status": "True", "reason": "Completed", "lastTransitionTime": ""},
     ]
-    found = status_of(raw)
+    found = read_status(raw)
     assert (found.attempt, found.failures, found.training) == (2, 0, known.training)
     assert finished(found)
-    assert status_of("nonsense") == Status()
+    assert read_status("nonsense") == Status()

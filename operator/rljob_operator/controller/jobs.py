@@ -5,15 +5,13 @@ what cannot be parsed keeps its name and says why.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import ValidationError
-
-from rljob_api.errors import problems
 from rljob_api.job import Spec
-from rljob_api.status import Status
+from rljob_api.stored import StoredError, read_stored
+from rljob_api.stored_status import read_status
 from rljob_operator.controller.project import JobRef
 from rljob_operator.plan.observed import Job
 from rljob_operator.plan.times import moment
@@ -23,8 +21,10 @@ from rljob_operator.render.labels import queue_of
 
 Object = Mapping[str, Any]
 
-_FEW = 3
-"""Entries that every list of the status may have."""
+_ANOTHER_RELEASE = (
+    "(The cluster's definition of RLJobs accepted it: it and this operator are of different releases. Bring "
+    "both to the same one.)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +109,10 @@ def parse(item: Object, known: Job | None, images: RuntimeImages) -> Job:
     generation = int(metadata.get("generation", 0))
     # The generation grows with each change of the spec, and with none of the status: most versions of a job
     # differ in their status alone, and need not be validated anew.
-    if known is not None and known.uid == metadata["uid"] and known.generation == generation:
-        spec, invalid = known.spec, known.invalid
+    if known is not None and _current(known, metadata["uid"], generation):
+        spec, invalid, left_out = known.spec, known.invalid, known.left_out
     else:
-        spec, invalid = _spec(raw, images)
+        spec, invalid, left_out = _spec(raw, images)
     return Job(
         namespace=metadata["namespace"],
         name=metadata["name"],
@@ -123,48 +123,26 @@ def parse(item: Object, known: Job | None, images: RuntimeImages) -> Job:
         managed_by=raw.get("managedBy", "rljob.dev/operator"),
         spec=spec,
         invalid=invalid,
-        status=status_of(item.get("status")),
+        status=read_status(item.get("status")),
         queue=queue_of(metadata.get("labels") or {}),
+        left_out=left_out,
     )
 
 
-def _spec(raw: Object, images: RuntimeImages) -> tuple[Spec | None, str | None]:
-    """The spec, and why nothing can be made of it."""
+def _current(known: Job, uid: str, generation: int) -> bool:
+    """Whether the spec of that generation is the one that was parsed before."""
+    # The same spec reads otherwise once the definition is replaced by one of this release.
+    whole = known.spec is not None and not known.left_out
+    return whole and (known.uid, known.generation) == (uid, generation)
+
+
+def _spec(raw: Object, images: RuntimeImages) -> tuple[Spec | None, str | None, tuple[str, ...]]:
+    """The spec, why nothing can be made of it, and which of its fields are left out."""
     try:
-        spec = with_runtime_image(Spec.model_validate(raw), images)
-    except ValidationError as error:
-        said = "; ".join(f"spec.{problem}" for problem in problems(error, Spec))
-        return None, f"The spec cannot be read: {said}"
+        stored = read_stored(Spec, raw)
+    except StoredError as error:
+        said = "; ".join(f"spec.{problem}" for problem in error.problems)
+        return None, f"The spec cannot be read: {said} {_ANOTHER_RELEASE}", ()
+    spec = with_runtime_image(stored.value, images)
     found = "; ".join(str(problem) for problem in refusals(spec))
-    return spec, found or None
-
-
-def status_of(raw: Any) -> Status:
-    """The status; without what cannot be read, such as fields and values of another release."""
-    if not isinstance(raw, Mapping):
-        return Status()
-    try:
-        return Status.model_validate(raw)
-    except ValidationError:
-        return Status.model_validate(dict(_readable(raw)))
-
-
-def _readable(raw: Object) -> Iterator[tuple[str, Any]]:
-    for name, value in raw.items():
-        if _fits(name, value):
-            yield name, value
-        elif isinstance(value, list):
-            # One entry of a kind that is not known must not hide the others, such as that the job is done.
-            entries = [entry for entry in value if _fits(name, [entry])]
-            for kept in (entries, entries[:_FEW]):
-                if kept and _fits(name, kept):
-                    yield name, kept
-                    break
-
-
-def _fits(name: str, value: Any) -> bool:
-    try:
-        Status.model_validate({name: value})
-    except ValidationError:
-        return False
-    return True
+    return spec, found or None, tuple(f"spec.{path}" for path in stored.left_out)

@@ -17,7 +17,7 @@ from rljob_operator.controller.access import CreationError
 from rljob_operator.controller.act import Actor, Stale
 from rljob_operator.controller.conflicts import Conflicts
 from rljob_operator.controller.creation_history import CreationHistory
-from rljob_operator.controller.definition import Definition
+from rljob_operator.controller.definition import Definition, own_status
 from rljob_operator.controller.jobs import Entry, JobStore
 from rljob_operator.controller.observe import Observer, recheck
 from rljob_operator.controller.own_statuses import OwnStatuses, changed_fields, same
@@ -147,13 +147,15 @@ class Reconciler:
     ) -> tuple[Entry, float | None]:
         """Write the plan's status where the job has another; `before`: what it was made from. The job then,
         and the seconds until what others wrote is put right; None: it is."""
-        if same(plan.status, entry.job.status):
+        storable = self._definition.storable
+        wanted, there = storable(plan.status), storable(entry.job.status)
+        if same(wanted, there):
             self._statuses.wrote(ref, entry.job, plan.status)
             return entry, None
         if same(plan.status, before):
             if left := self._statuses.repair(ref, now):
                 return entry, left
-            changed = ", ".join(changed_fields(before, entry.job.status))
+            changed = ", ".join(changed_fields(wanted, there))
             log.warning("%s/%s: put right what somebody else wrote into its status: %s", *ref, changed)
         metadata = {"namespace": ref[0], "name": ref[1]}
         # Fails where the spec or the runtime's answers changed since: the plan would rest on old ones.
@@ -162,7 +164,7 @@ class Reconciler:
             "apiVersion": f"{GROUP}/{VERSION}",
             "kind": KIND,
             "metadata": {**metadata, **precondition},
-            "status": own_status(plan.status),
+            "status": own_status(wanted),
         }
         try:
             answer = await self._client.apply_status(document)
@@ -188,8 +190,3 @@ class Reconciler:
         if after.attempt == 1 and after.start_time is not None:
             waited = self._today() - moment(after.start_time)
             self._metrics.time_to_running_seconds.observe(waited.total_seconds())
-
-
-def own_status(status: Status) -> dict[str, Any]:
-    """The status as this operator writes it: all but the runtime's part."""
-    return status.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"training"})

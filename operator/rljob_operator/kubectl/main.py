@@ -14,9 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from pydantic import ValidationError
-
-from rljob_api.status import Status
+from rljob_api.stored_status import read_status
 from rljob_operator.kube.client import ApiClient, ClientSettings
 from rljob_operator.kube.credentials import Credentials, CredentialsError, find_credentials
 from rljob_operator.kube.errors import ApiError, Gone, NotFound
@@ -83,7 +81,7 @@ async def _run(options: argparse.Namespace, credentials: Credentials) -> list[st
         except NotFound:
             raise _Told(f"there is no RLJob {options.name} in namespace {namespace}") from None
         if options.command == "status":
-            print("\n".join(text.whole(namespace, options.name, _status(job), datetime.now(UTC))))
+            print("\n".join(text.whole(namespace, options.name, read_status(job.status), datetime.now(UTC))))
         elif options.command == "top":
             await _top(client, namespace, job)
         else:
@@ -93,7 +91,7 @@ async def _run(options: argparse.Namespace, credentials: Credentials) -> list[st
 
 async def _logs(client: ApiClient, namespace: str, job: _Job, options: argparse.Namespace) -> list[str]:
     """kubectl's own command for the head pod of the newest attempt."""
-    name, attempt = job.metadata.name, _status(job).attempt
+    name, attempt = job.metadata.name, read_status(job.status).attempt
     selector = f"{JOB}={name},{ATTEMPT}={attempt},{POOL}=head"
     heads = await client.list(PODS, Item, namespace, selector)
     if not heads:
@@ -112,7 +110,7 @@ async def _top(client: ApiClient, namespace: str, job: _Job) -> None:
     in_place = sys.stdout.isatty()
     async with aclosing(_versions(client, namespace, job)) as versions:
         async for version in versions:
-            status = _status(version)
+            status = read_status(version.status)
             lines = [text.headline(namespace, version.metadata.name, status)]
             if in_place:
                 lines = text.whole(namespace, version.metadata.name, status, datetime.now(UTC))
@@ -144,13 +142,6 @@ async def _versions(client: ApiClient, namespace: str, job: _Job) -> AsyncGenera
             job = await client.get(RLJOBS, namespace, job.metadata.name, _Job)
         except NotFound:
             return
-
-
-def _status(job: _Job) -> Status:
-    try:
-        return Status.model_validate(job.status)
-    except ValidationError as error:
-        raise _Told(f"the status is of another version of rljob: {error.errors()[0]['msg']}") from None
 
 
 if __name__ == "__main__":

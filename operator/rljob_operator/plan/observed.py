@@ -66,6 +66,8 @@ class Job:
     """As last written, with the runtime's `training`; the empty Status before the first write."""
     queue: Queue | None = None
     """The RayCluster of the next attempt is created suspended, for Kueue to admit. None: no queue."""
+    left_out: tuple[str, ...] = ()
+    """Fields of a newer release that are not in `spec`, as dotted YAML paths."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
 
 from rljob_api import RLJob
-from rljob_api.errors import Problem, problems
+from rljob_api.errors import Problem
+from rljob_api.stored import StoredError, name_fields, read_stored
 from rljob_runtime.cluster.api import ApiClient, ApiRefused, ApiUnavailable
 from rljob_runtime.cluster.completed import completed_before, say_completed, take_back_completed
 from rljob_runtime.cluster.credentials import Credentials, CredentialsError, from_kubeconfig, in_pod
@@ -53,6 +53,10 @@ _BUSY_SECONDS = 600.0
 """An earlier attempt's driver writes a checkpoint before it lets go of the run's folder."""
 _RETRY_SECONDS = 2.0
 """Between two attempts at the run's folder."""
+_ANOTHER_RELEASE = (
+    "(The cluster's definition of RLJobs accepted it: it and this image are of different releases. Name an "
+    "image of the definition's release in spec.image.)"
+)
 _MESSAGE_CHARACTERS = 1000
 """Most of a failure's reason that is left for the operator, which puts it into a condition's message."""
 
@@ -135,12 +139,21 @@ async def _read(credentials: Credentials, identity: Identity) -> dict[str, Any]:
 
 
 def parse(found: Mapping[str, Any]) -> RLJob:
-    """The RLJob as the API server returns it, without its status. Raises `Refused`."""
+    """The RLJob as the API server returns it, without its status and without fields of a newer release, which
+    are told in the log. Raises `Refused`."""
     try:
-        # Nothing here needs the status, and one of a newer operator may have fields that the model refuses.
-        return RLJob.model_validate({key: value for key, value in found.items() if key != "status"})
-    except ValidationError as error:
-        raise Refused(_told(problems(error, RLJob))) from None
+        # Nothing here needs the status.
+        stored = read_stored(RLJob, {key: value for key, value in found.items() if key != "status"})
+    except StoredError as error:
+        # Exit code 2 fails the job for good. Training without what was asked for would be worse.
+        raise Refused(f"{error} {_ANOTHER_RELEASE}") from None
+    if stored.left_out:
+        log.warning(
+            "the cluster's definition of RLJobs is newer than this image, which leaves out what it does not "
+            "know: %s",
+            name_fields(stored.left_out),
+        )
+    return stored.value
 
 
 def _desired(found: Mapping[str, Any]) -> DesiredState:

@@ -33,6 +33,7 @@ class Site:
         self.objects, self.refused, self.writes, self.events, self.pods = {}, {}, [], [], ()
         self.stale = None
         """The resourceVersion that the job has at the API server; None: that of the newest view."""
+        self.storable = lambda status: status
         self.reads = 0
         self.seconds = 0.0
         self.item = job({"image": "i", "/metadata.name": "math", "/metadata.namespace": "default"})
@@ -55,7 +56,7 @@ class Site:
             SimpleNamespace(
                 record=lambda about, happening: self.events.append((happening.reason, happening.note))
             ),
-            SimpleNamespace(trouble=None, doubt=lambda: None),
+            SimpleNamespace(trouble=None, doubt=lambda: None, storable=lambda status: self.storable(status)),
             OperatorMetrics(),
             lambda: BEGIN + timedelta(seconds=self.seconds),
             Random(0),
@@ -265,6 +266,40 @@ class TestRestored:
 def _seen(site):
     """The RayCluster as an informer shows it, which has none here."""
     return seen_cluster(msgspec.convert(site.objects[CLUSTER], RayClusterItem))
+
+
+class TestOlderDefinition:
+    """A definition that lacks a field of the status."""
+
+    async def test_the_job_goes_on_and_nothing_is_written_twice(self, caplog):
+        site = Site()
+        site.storable = lambda status: status.model_copy(update={"spec_digest": None})
+        await site.at(0)
+        site.written.created(REF, _seen(site), 1e9)
+        assert "specDigest" not in site.item["status"] and site.item["status"]["attempt"] == 1
+        for turn in range(50):
+            site._seen({})
+            await site.at(31 * (turn + 1))
+            assert site.writes == [] or turn == 0
+        assert "put right" not in caplog.text
+
+    async def test_what_was_stored_before_is_left_as_it_is(self, caplog):
+        """A definition is replaced by an older one; no watch tells what it prunes."""
+        site = await _made()
+        await site.at(40)
+        assert site.item["status"]["specDigest"]
+        site.storable = lambda status: status.model_copy(update={"spec_digest": None})
+        await site.at(41)
+        assert site.writes == [] and "put right" not in caplog.text
+
+    async def test_all_is_written_once_it_can_be(self):
+        site = Site()
+        site.storable = lambda status: status.model_copy(update={"spec_digest": None})
+        await site.at(0)
+        site.written.created(REF, _seen(site), 1e9)
+        site.storable = lambda status: status
+        await site.at(1)
+        assert site.item["status"]["specDigest"]
 
 
 class TestHostileStatus:

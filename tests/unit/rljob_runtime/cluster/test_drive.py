@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from rljob_api import RLJob
 from rljob_runtime.cluster import drive as drive_module
-from rljob_runtime.cluster.drive import drive
+from rljob_runtime.cluster.drive import drive, parse
 from rljob_runtime.cluster.settings import Settings, SettingsError, read_settings
 from rljob_runtime.driver.run import Outcome
 from rljob_runtime.exit_codes import ExitCode
@@ -104,11 +105,17 @@ def found(changes: dict[str, Any]) -> Answer:
         (found({}), {"RLJOB_ATTEMPT": "x"}, 2, "RLJOB_ATTEMPT must be"),
         (found({"training.optimizer.warmupUpdates": 5}), {}, 2, "warmupUpdates must not be above"),
         (found({"training.reward.function": "no:where"}), {}, 2, "reward.function"),
+        (
+            found({"training.rollout.engine": {"mlx": {}}}),
+            {},
+            2,
+            "engine.mlx: unknown here (known: vllm, torch)",
+        ),
         (reply(404, reason="NotFound", message=""), {}, 1, "there is no RLJob team/test"),
         (reply(403, reason="Forbidden", message="no"), {}, 1, "403 Forbidden"),
         (found({}), {"RLJOB_KUBECONFIG": "/nowhere"}, 2, "/nowhere: cannot be read"),
     ],
-    ids=["settings", "rule", "reference", "deleted", "forbidden", "credentials"],
+    ids=["settings", "rule", "reference", "newer choice", "deleted", "forbidden", "credentials"],
 )
 def test_why_nothing_is_run(
     tmp_path: Path, answer: Answer, changes: dict[str, str], code: int, message: str
@@ -116,6 +123,13 @@ def test_why_nothing_is_run(
     ended, left = run(tmp_path, answer, **changes)
     assert (ended, left.count("\n")) == (code, 0)
     assert message in left
+
+
+def test_fields_of_a_newer_definition_are_left_out_and_told(caplog: pytest.LogCaptureFixture) -> None:
+    newer = {"runPolicy.retryPolicy": {"mode": "fast"}, "training.optimizer.epsilonRoot": 0.0}
+    assert parse(job(newer) | {"status": {"new": 1}}) == RLJob.model_validate(job())
+    [said] = caplog.records
+    assert said.getMessage().endswith("spec.runPolicy.retryPolicy, spec.training.optimizer.epsilonRoot")
 
 
 def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
