@@ -80,6 +80,7 @@ def job(options: argparse.Namespace, sharing: dict[str, Any], longest: int) -> R
         "schedule": {"totalSteps": 100, "promptsPerBatch": max(1, options.samples // 16)},
         "parallel": {"maxTokensPerMicroBatch": options.cap, "contextParallel": sharing},
         "profiling": {"events": False},
+        "compute": json.loads(options.compute),
     }
     described = {"accelerator": "nvidia" if options.gpu else "cpu", "training": training}
     size = "acceleratorsPerWorker" if options.gpu else "replicas"
@@ -285,6 +286,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--only", action="append", help="a way, by its name; may be given several times")
     parser.add_argument("--model", default="{}", help="fields of training.model, as JSON")
+    parser.add_argument("--compute", default="{}", help="fields of training.compute, as JSON")
     parser.add_argument("--longest", action="store_true", help="the longest sample that trains")
     parser.add_argument("--file", help="of the results; default: nothing is written")
     options = parser.parse_args()

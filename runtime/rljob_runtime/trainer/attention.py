@@ -5,7 +5,6 @@ it is given; a model that asks for more than a layout computes is refused.
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 import torch
@@ -56,18 +55,24 @@ def _attention(
             f"attention with {', '.join(sorted(unknown))}" if unknown else "an attention call of its own kind"
         )
         raise UnsupportedModel(f"{type(module).__name__}: {what} is not supported by the trainer")
-    attend = packing.attend if isinstance(packing, Varlen) else _apart(packing)
-    return attend(AttentionCall(module, query, key, value, scaling, sliding_window)), None
+    return packing.attend(AttentionCall(module, query, key, value, scaling, sliding_window)), None
 
 
-def _apart(layout: Layout) -> Callable[[AttentionCall], Tensor]:
-    """Its attention, left out of what is compiled: it differs from micro-batch to micro-batch in more than
-    sizes, or communicates."""
-    if not torch.compiler.is_compiling():
-        return layout.attend
-    return partial(_attend_apart, layout)
+def for_compiled(layout: Layout) -> Layout:
+    """The same for a model whose layers are compiled."""
+    # A kernel for samples of any lengths is part of what is compiled, and differs in sizes alone.
+    return layout if isinstance(layout, Varlen) else _Apart(layout)
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
-def _attend_apart(layout: Layout, call: AttentionCall) -> Tensor:
-    return layout.attend(call)
+class _Apart:
+    """A layout that differs from micro-batch to micro-batch in more than sizes, or communicates: left out of
+    what is compiled, which would otherwise be made anew for each number of rectangles or segments. Not a
+    dataclass: of those the compiler looks at every field."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def attend(self, call: AttentionCall) -> Tensor:
+        """See `Layout.attend`."""
+        return self._layout.attend(call)

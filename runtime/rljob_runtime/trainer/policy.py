@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from rljob_runtime.trainer.attention import for_compiled
 from rljob_runtime.trainer.compilation import compile_layers
 from rljob_runtime.trainer.distribution import Distribution
 from rljob_runtime.trainer.log_probs import Entropy, Scores, Scoring, plain_scores, scores
@@ -53,7 +54,7 @@ class Policy(nn.Module):
             input_ids=packed.input_ids,
             position_ids=packed.position_ids,
             use_cache=False,
-            packing=packed.layout,
+            packing=for_compiled(packed.layout) if self._compiled else packed.layout,
         ).last_hidden_state[0]
         # Not by indexing, whose gradient sorts the indices first.
         hidden = hidden.index_select(0, packed.predicting)
