@@ -65,8 +65,11 @@ def generate(model: Model, prompts: torch.Tensor, events: EventLog, step: int) -
                 "generate", step, began, seconds,
                 uid=uid, request=f"{uid}.{index}#{uid}",
                 tokens=RESPONSE_TOKENS, length=RESPONSE_TOKENS, finish="stop", for_long=True,
+                versions=[step, step],
             )  # fmt: skip
-        for event in ("reward", "group_assembly", "put"):
+        with events.span("reward", step, uid=uid) as extra:
+            extra["rewards"] = [1.0] * SAMPLES
+        for event in ("group_assembly", "put"):
             with events.span(event, step, uid=uid):
                 pass
         events.add("queue_wait", step, began, seconds, uid=uid)

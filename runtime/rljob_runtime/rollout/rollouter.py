@@ -238,8 +238,9 @@ class Rollouter:
         # Before it is scored: its responses are complete, and recorded as such.
         controller.claim(uid)
         self._abort_surplus()
-        with self._events.span("reward", self.pool.step, uid=uid):
+        with self._events.span("reward", self.pool.step, uid=uid) as extra:
             scores = await self._scorer(prompt, responses)
+            extra["rewards"] = [None if failure is not None else reward for reward, failure in scores]
         equal = all_equal(scores)
         # Without an await between them, as in what follows the put: whoever looks finds it in one place.
         if equal and controller.refuse(uid):
@@ -334,6 +335,8 @@ class Rollouter:
             raise
         response.extend(generation, slot.engine.name, slot.pool, self._events.clock())
         self.counts.generated(slot.pool, len(generation.tokens))
+        if generation.spans:
+            extra["versions"] = [generation.spans[0].version, generation.spans[-1].version]
         if generation.finish == "abort" and len(generation.tokens) >= request.max_tokens:
             # The abort came with the last token; an attempt at none more would be refused.
             response.finish = "length"

@@ -1,15 +1,19 @@
 """What the rollouter records of each stay on an engine, and of what routing believed before."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rljob_runtime.engines.protocol import WeightRef
 from rljob_runtime.routing.adaptive import Adaptive
 from rljob_runtime.routing.book import Book, RequestState
 from rljob_runtime.routing.policy import Division, Expectation, Policy
 from rljob_runtime.routing.requests import Move, RequestKey
 from rljob_runtime.simulate.virtual_loop import run_virtual
+from rljob_runtime.trace.analyse.event_files import Tally, read_steps
+from rljob_runtime.trace.record.event_log import EventLog
 from tests.support.simulated.watched_rollout import WatchedRollout
 
 
@@ -96,6 +100,40 @@ def test_what_routing_did_not_end_was_ended_by_an_update_or_by_the_engine(paused
                 job.pool.join(slot)
             await asyncio.sleep(10)
             assert left(job) == [why, None]
+
+    run_virtual(main())
+
+
+def test_a_stay_says_which_weights_made_it() -> None:
+    async def main() -> None:
+        async with WatchedRollout((1,), 1, length=10, prompts=2) as job:
+            await asyncio.sleep(14.5)
+            (slot,), (engine,) = job.slots, job.engines
+            await engine.pause("keep")
+            await engine.load(WeightRef(3, "shm", ""))
+            slot.version = 3
+            await engine.resume()
+            await asyncio.sleep(10)
+            assert [extra["versions"] for extra in stays(job)] == [[0, 0], [0, 3]]
+
+    run_virtual(main())
+
+
+def test_scoring_a_group_says_its_rewards(tmp_path: Path) -> None:
+    async def score(prompt: Any, responses: Any) -> Any:
+        return [(0.5, None), (0.0, "timeout after 10 s"), (-1.0, None)]
+
+    async def main() -> None:
+        job = WatchedRollout((3,), 3, length=10, prompts=1)
+        job.scores = score
+        job.rollouter._events = events = EventLog(tmp_path, 0, "driver", "driver")
+        async with job:
+            await asyncio.sleep(20)
+        events.flush()
+        (found,) = [
+            event for _, step in read_steps(tmp_path, Tally()) for event in step if event.event == "reward"
+        ]
+        assert found.extra == {"uid": 0, "rewards": [0.5, None, -1.0]}
 
     run_virtual(main())
 

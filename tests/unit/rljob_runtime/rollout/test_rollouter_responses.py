@@ -148,6 +148,7 @@ def test_one_that_is_aborted_with_all_its_tokens_is_complete() -> None:
             assert event[1:3] == (0.0, 10.0)
             assert event[3] | {"request": ""} == {
                 "uid": 0, "request": "", "tokens": 10, "length": 10, "finish": "length",
+                "versions": [0, 0],
             }  # fmt: skip
 
     run_virtual(main())
