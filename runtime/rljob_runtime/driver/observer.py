@@ -9,6 +9,7 @@ from rljob_runtime.driver.assemble import JobInputs
 from rljob_runtime.driver.ending import ReportWriter, export_model
 from rljob_runtime.driver.load_watch import LoadWatch
 from rljob_runtime.driver.parts import Parts
+from rljob_runtime.driver.sample_board import SampleBoard
 from rljob_runtime.driver.tracker import Tracker
 from rljob_runtime.trace.record.metrics_log import MetricsLog
 from rljob_runtime.trace.record.start_log import Cause
@@ -42,6 +43,7 @@ class RunObserver:
             self._header, parts.pool, metrics, time.time, first_step, settings.total_steps,
             settings.capacity_samples, with_kl=self._inputs.job.spec.training.algorithm.kl is not None,
         )  # fmt: skip
+        parts.says.on_kept = SampleBoard(metrics.show)
         parts.site.draft.progress(self.tracker.progress)
         # The tracker goes by the clock of engines and events, which may be set back; what is paced may not.
         self._load_watch = LoadWatch(self.tracker, parts.site.draft, self._view, time.monotonic)

@@ -56,6 +56,8 @@ class SampleKeeper:
         self._spawn = spawn
         self._clock = clock
         self._work: _Work | None = None
+        self.on_kept: Callable[[Sequence[SampleLine]], None] = lambda rows: None
+        """Is given what was kept of a step."""
 
     def begin(self, step: int) -> None:
         """Training begins, or goes on, with `step`."""
@@ -98,7 +100,9 @@ class SampleKeeper:
         """Write what is kept of the step, once it is trained and all of it is prepared."""
         if work.trained_at is not None and work.prepared:
             self._work = None
-            self._log.write([_dated(line, work.trained_at) for line in work.lines])
+            rows = [_dated(line, work.trained_at) for line in work.lines]
+            self._log.write(rows)
+            self.on_kept(rows)
 
     def _lines(self, step: int, frames: Sequence[bytes]) -> Iterator[SampleLine | None]:
         """What is kept of a step, and None after each other piece of work."""

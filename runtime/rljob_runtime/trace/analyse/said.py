@@ -71,6 +71,14 @@ def spread(count: int, most: int) -> list[int]:
     return [round(index * (count - 1) / (most - 1)) for index in range(most)]
 
 
+def shortened(text: str, most: int) -> str:
+    """The text, of a longer one than `most` characters the first and the last half of so many."""
+    left_out = len(text) - most
+    if left_out <= 0:
+        return text
+    return f"{text[: most // 2]}\n[... {left_out:,} characters left out ...]\n{text[-(most // 2) :]}"
+
+
 def _median(rows: list[SampleLine]) -> SampleLine:
     rewarded = sorted((row for row in rows if row.reward is not None), key=lambda row: row.reward or 0.0)
     found = rewarded or rows

@@ -127,6 +127,21 @@ class _TensorBoardFile:
         values = [Summary.Value(tag=tag, simple_value=value) for tag, value in found.items()]
         self.add(step=step, summary=Summary(value=values))
 
+    def texts(self, step: int, found: Mapping[str, str]) -> None:
+        """Add a text, in Markdown, to each list of texts."""
+        from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
+        from tensorboard.compat.proto.tensor_pb2 import TensorProto
+        from tensorboard.compat.proto.types_pb2 import DT_STRING
+
+        about = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text"))
+        values = [
+            Summary.Value(
+                tag=tag, metadata=about, tensor=TensorProto(dtype=DT_STRING, string_val=[text.encode()])
+            )
+            for tag, text in found.items()
+        ]
+        self.add(step=step, summary=Summary(value=values))
+
     def supersede(self, step: int) -> None:
         """The run starts again at `step`: TensorBoard drops what it has from there on."""
         from tensorboard.compat.proto.event_pb2 import SessionLog
@@ -198,6 +213,10 @@ class MetricsLog:
         plain = {name: _finite(value) for name, value in values.items()}
         append_line(self._path, msgspec.json.encode({**plain, "step": step, "time": self._clock()}))
         self._tensorboard.scalars(step, scalars(plain))
+
+    def show(self, step: int, texts: Mapping[str, str]) -> None:
+        """Add texts of what the model says, in Markdown, to TensorBoard alone, as `says/NAME`."""
+        self._tensorboard.texts(step, {f"says/{name}": text for name, text in texts.items()})
 
     def close(self) -> None:
         """Close TensorBoard's file."""

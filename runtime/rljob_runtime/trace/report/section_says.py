@@ -7,7 +7,7 @@ grow with the run, nor with the length of its responses.
 from collections.abc import Sequence
 from html import escape
 
-from rljob_runtime.trace.analyse.said import most_seen, over_time, overview, spread, steps_of
+from rljob_runtime.trace.analyse.said import most_seen, over_time, overview, shortened, spread, steps_of
 from rljob_runtime.trace.record.sample_log import SampleLine
 from rljob_runtime.trace.report.samples_text import facts
 from rljob_runtime.view.visible import visible
@@ -96,11 +96,4 @@ def _facts(row: SampleLine) -> str:
 
 
 def _text(name: str, text: str, most: int) -> str:
-    return f'<div class="text"><small>{name}</small><pre>{escape(visible(_cut(text, most)))}</pre></div>'
-
-
-def _cut(text: str, most: int) -> str:
-    left_out = len(text) - most
-    if left_out <= 0:
-        return text
-    return f"{text[: most // 2]}\n[... {left_out:,} characters left out ...]\n{text[-(most // 2) :]}"
+    return f'<div class="text"><small>{name}</small><pre>{escape(visible(shortened(text, most)))}</pre></div>'
