@@ -13,6 +13,7 @@ There are two objectives, by how the ranks wait for each other:
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -20,7 +21,7 @@ from numpy.typing import ArrayLike
 
 from rljob_runtime.parallel.first_fit import first_fit
 from rljob_runtime.parallel.loads import Ints, loads_of, members_of, whole
-from rljob_runtime.parallel.longest_first import balance, longest_first
+from rljob_runtime.parallel.longest_first import NoRoom, Room, balance, longest_first
 from rljob_runtime.parallel.rows import pack_rows
 
 MicroBatch: TypeAlias = tuple[int, ...]
@@ -106,21 +107,24 @@ def _apart(tokens: Ints, costs: Ints, pass_cost: int, cap: int, ranks: int) -> l
     """The better of two: samples are dealt and then packed, or packed and then dealt."""
     dealt = members_of(balance(costs, ranks), ranks)
     plans = [[_packed(tokens, share, cap) for share in dealt]]
-    bin_of = first_fit(tokens, cap)
-    packed = members_of(bin_of, int(bin_of.max()) + 1)
-    rank_of = longest_first(loads_of(bin_of, costs, len(packed)) + pass_cost, ranks)
+    packed = _packed(tokens, range(len(tokens)), cap)
+    rank_of = longest_first(np.array([costs[list(each)].sum() for each in packed]) + pass_cost, ranks)
     plans.append([[packed[index] for index in share] for share in members_of(rank_of, ranks)])
     best = min(plans, key=lambda plan: _longest(plan, costs, pass_cost))
     return [sorted(each, key=lambda batch: (-costs[list(batch)].sum(), batch)) for each in best]
 
 
 def _packed(tokens: Ints, share: Sequence[int], cap: int) -> list[MicroBatch]:
+    """As few micro-batches as first fit needs, and of about equal size where that keeps the cap: a small
+    one at the end uses a device badly, and compiled layers are made anew for sizes of another order."""
     if not share:
         return []
     members = np.array(share)
     bin_of = first_fit(tokens[members], cap)
-    found = members_of(bin_of, int(bin_of.max()) + 1)
-    return [tuple(members[list(inside)].tolist()) for inside in found]
+    number = int(bin_of.max()) + 1
+    with suppress(NoRoom):
+        bin_of = longest_first(tokens[members], number, room=Room(tokens[members], cap))
+    return [tuple(members[list(inside)].tolist()) for inside in members_of(bin_of, number)]
 
 
 def _longest(plan: Sequence[Sequence[MicroBatch]], costs: Ints, pass_cost: int) -> int:

@@ -76,6 +76,8 @@ def test_a_samples_cost_decides_and_its_tokens_fit() -> None:
         pytest.param([9, 9, 9], 9, 2, [2, 1, 1], [[(0,)], [(1,), (2,)]], id="counts differ"),
         pytest.param([2, 4], 9, 2, None, [[(1,)], [(0,)]], id="dealt, as packing would leave a rank without"),
         pytest.param([4], 9, 3, None, [[(0,)], [], []], id="ranks without work have none"),
+        pytest.param([3] * 7, 9, 1, None, [[(0, 3, 6), (1, 4), (2, 5)]], id="none is nearly empty"),
+        pytest.param([5, 4, 4, 3, 2], 9, 1, None, [[(0, 1), (2, 3, 4)]], id="level only within the cap"),
     ],
 )
 def test_apart(
