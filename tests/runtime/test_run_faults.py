@@ -76,17 +76,18 @@ def test_lost_processes_cost_no_prompt(tmp_path):
     assert "is of other data than this job's" in str(refused)
 
 
-def assert_what_the_model_says(run: Run) -> None:
+def assert_what_the_model_says(run: Run, steps: int = STEPS) -> None:
     """The text of every response, for a step has fewer than are kept; each once, in its step."""
     trained, says = run.trained(), read_samples(run.folder)
     assert says.unreadable == 0
     assert sorted((row.uid, row.index) for row in says.rows) == [
-        (uid, index) for uid in range(STEPS * PROMPTS) for index in range(2)
+        (uid, index) for uid in range(steps * PROMPTS) for index in range(2)
     ]
     for row in says.rows:
         assert row.uid in trained[row.step]
         assert row.prompt.startswith("<bos>") and row.prompt.endswith("<sep>")
-        assert row.response.endswith("<eos>") == (row.finish == "stop") and row.tokens > 0
+        assert row.response.endswith("<eos>") or row.finish == "length"
+        assert row.tokens > 0
         assert row.reward is not None and row.engine and row.first_version is not None
         assert 0 <= row.trained_with - row.first_version <= 1
 
@@ -171,6 +172,7 @@ def test_killed_as_a_whole_it_goes_on_where_it_was(tmp_path):
         trace = read_length_trace(run.folder / LENGTHS_FILE)
         assert sorted(trace.uids.tolist()) == list(range(steps * PROMPTS))
         assert trace.tokens.tolist() == lengths[trace.uids].tolist()
+        assert_what_the_model_says(run, steps)
 
 
 def interrupted(run: Run) -> int:
@@ -199,6 +201,7 @@ def test_ctrl_c_stops_with_a_checkpoint_and_resume_goes_on(tmp_path):
     assert pasted.returncode == 0, pasted.stdout + pasted.stderr
     assert find(run.folder) is Found.FINISHED
     assert_every_prompt_once(run, steps=12)
+    assert_what_the_model_says(run, steps=12)
 
 
 @pytest.mark.timeout(400)

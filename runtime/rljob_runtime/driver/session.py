@@ -111,7 +111,7 @@ class Session:
             self._loop = loop = TrainingLoop(
                 self._loop_settings, parts.trainer, parts.rollouter, self._recovery.controller, parts.sync,
                 self._recovery.ledger, parts.outbox, parts.events, parts.spawn, parts.activity,
-                self._step_done, self._checkpoint_written, parts.lengths.flush, self._step_begins,
+                self._step_done, self._checkpoint_written, self._before_checkpoint, self._step_begins,
             )  # fmt: skip
             # What was asked for while there was no loop.
             if parts.stop.asked or parts.placement.outdated:
@@ -142,6 +142,11 @@ class Session:
         self.steps_done = metrics.step + 1
         self._observer.step_done(metrics, uids, parts.outbox.samples, version, seconds)
         parts.says.step_done()
+
+    def _before_checkpoint(self) -> None:
+        # What a checkpoint covers is not generated again: it is in the files then.
+        self._parts.lengths.flush()
+        self._parts.says.flush()
 
     def _checkpoint_written(self, step: int) -> None:
         self._recovery.checkpoint_written()
