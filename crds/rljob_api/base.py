@@ -23,7 +23,8 @@ class Rule:
     message: str
     """What is demanded, for people: one line, the same in Python and in the API server."""
     cel: str
-    """The condition as a CEL expression over `self`, in YAML names, with all defaults filled in."""
+    """The condition as a CEL expression over `self`, in YAML names, with all defaults filled in but those of
+    unions: a union that is not set has its default."""
     holds: Callable[[Any], bool]
     """The condition on a parsed model."""
     fields: tuple[str, ...]

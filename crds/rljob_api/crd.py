@@ -1,7 +1,8 @@
 """The CustomResourceDefinition of the RLJob, derived from the models.
 
 Guarantees: a structural schema (no references, no unions, every object's fields named or marked as
-free-form); the same defaults, bounds and rules as the Python models, with the same messages.
+free-form); the same bounds and rules as the Python models, with the same messages; the same defaults, but for
+those of unions, which are not stored.
 """
 
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from rljob_api.base import Model
+from rljob_api.base import Model, OneOf
 from rljob_api.errors import unwrap, yaml_fields
 from rljob_api.job import GROUP, KIND, VERSION, Metadata, Spec
 from rljob_api.kubernetes import holds_quantities
@@ -130,6 +131,9 @@ def object_schema(model: type[Model]) -> Schema:
     validations += [_validation(change.cel, change.message, change.field) for change in model.transitions]
     if validations:
         schema["x-kubernetes-validations"] = validations
+    if issubclass(model, OneOf):
+        # Else a server-side apply of one member would leave another manager's beside it.
+        schema["x-kubernetes-map-type"] = "atomic"
     return schema
 
 
@@ -145,7 +149,7 @@ def _field_schema(field: FieldInfo) -> Schema:
     if field.description:
         schema["description"] = " ".join(field.description.split())
     schema |= _type_schema(unwrap(field.annotation), field.metadata)
-    default = default_of(field)
+    default = _stored(_default(field))
     if default is not None:
         schema["default"] = default
         if NoneType in get_args(field.annotation):
@@ -155,14 +159,33 @@ def _field_schema(field: FieldInfo) -> Schema:
 
 
 def default_of(field: FieldInfo) -> Any:
-    """The value of an absent field in YAML terms, with all that it contains; None for none.
-
-    Complete because the API server checks an object's default against the object's rules as it stands.
-    """
-    if field.is_required():
-        return None
-    value = field.get_default(call_default_factory=True, validated_data={})
+    """The value of an absent field in YAML terms, with all that it contains; None for none."""
+    value = _default(field)
     return value.model_dump(by_alias=True, exclude_none=True) if isinstance(value, BaseModel) else value
+
+
+def _default(field: FieldInfo) -> Any:
+    return None if field.is_required() else field.get_default(call_default_factory=True, validated_data={})
+
+
+def _stored(value: Any) -> Any:
+    """A default in YAML terms, as the API server fills it in; None for none.
+
+    Complete, because the API server checks an object's default against the object's rules as it stands; but
+    without unions, for which whoever reads the object has the default: a member that was filled in would
+    stand beside the one that `kubectl apply` adds later.
+    """
+    if isinstance(value, OneOf):
+        return None
+    if not isinstance(value, BaseModel):
+        return value
+    below = {name: _stored(getattr(value, python)) for name, python in _names(type(value)).items()}
+    return {name: kept for name, kept in below.items() if kept is not None}
+
+
+def _names(model: type[BaseModel]) -> dict[str, str]:
+    """Python names by YAML names."""
+    return dict(zip(yaml_fields(model), model.model_fields, strict=True))
 
 
 def _type_schema(annotation: Any, metadata: list[Any]) -> Schema:

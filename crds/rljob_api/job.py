@@ -55,14 +55,15 @@ def _one_on_cpus(pool: str) -> Rule:
 
 
 def _transport_needs(transport: str, accelerator: str) -> Rule:
-    path = "training.async.weightSync.transport"
+    sync = "training.async.weightSync"
+    path = f"{sync}.transport"
 
     def holds(spec: "Spec") -> bool:
         return value_at(spec, path) != transport or spec.accelerator == accelerator
 
     return Rule(
         f"{path}: {transport} needs accelerator: {accelerator}",
-        f"self.{path} != '{transport}' || self.accelerator == '{accelerator}'",
+        f"!has(self.{sync}) || self.{path} != '{transport}' || self.accelerator == '{accelerator}'",
         holds,
         (path, "accelerator"),
     )
@@ -159,6 +160,7 @@ def _tensor_groups_fit() -> Rule:
     )
 
 
+_ENGINE = "self.training.rollout.engine"
 _RANKS = "self.pools.trainer.replicas * self.pools.trainer.acceleratorsPerWorker"
 _CAP = "self.training.parallel.maxTokensPerMicroBatch"
 _LONGEST = "(self.training.data.maxPromptTokens + self.training.rollout.maxResponseTokens)"
@@ -240,15 +242,15 @@ class Spec(Model):
         *(_one_on_cpus(pool) for pool in ("trainer", "fastRollout", "heavyRollout")),
         Rule(
             message="training.rollout.engine.torch needs accelerator: cpu, for it computes on CPUs",
-            cel="!has(self.training.rollout.engine.torch) || self.accelerator == 'cpu'",
+            cel=f"!has({_ENGINE}) || !has({_ENGINE}.torch) || self.accelerator == 'cpu'",
             holds=lambda self: self.training.rollout.engine.torch is None or self.accelerator == "cpu",
             fields=("training.rollout.engine.torch", "accelerator"),
         ),
         Rule(
             message="training.rollout.engine.vllm.speculation is for accelerator: nvidia and cpu, where"
             " vLLM's check of drafts is known to keep the distribution",
-            cel="self.accelerator != 'ascend' || !has(self.training.rollout.engine.vllm)"
-            " || !has(self.training.rollout.engine.vllm.speculation)",
+            cel=f"self.accelerator != 'ascend' || !has({_ENGINE}) || !has({_ENGINE}.vllm)"
+            f" || !has({_ENGINE}.vllm.speculation)",
             holds=lambda self: (
                 self.accelerator != "ascend"
                 or self.training.rollout.engine.vllm is None
@@ -261,7 +263,8 @@ class Spec(Model):
         *(_probe_needs(pool) for pool in ("fastRollout", "heavyRollout")),
         Rule(
             message=f"training.model.random.headDim must be one of {_CPU_HEAD_DIMS} for vLLM on CPUs",
-            cel="self.accelerator != 'cpu' || !has(self.training.rollout.engine.vllm)"
+            # An engine that is not set is vllm.
+            cel=f"self.accelerator != 'cpu' || (has({_ENGINE}) && !has({_ENGINE}.vllm))"
             " || !has(self.training.model.random)"
             f" || self.training.model.random.headDim in {list(CPU_HEAD_DIMS)}",
             holds=_head_dim_fits,

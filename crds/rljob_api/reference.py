@@ -24,7 +24,8 @@ _HEAD = f"""# {KIND} reference
 
 A field without a default must be set. *one of* marks members of which exactly one is set. Relative paths are
 relative to the manifest's folder on one machine, and to `storage.mountPath` in a cluster. Numbers may be
-written as `1e-6`.
+written as `1e-6`. The API server fills in all defaults but that of a choice between members, such as
+`engine`: there it stores what was written, so that another member can be applied later.
 """
 
 
@@ -75,6 +76,9 @@ def _type_name(field: FieldInfo) -> str:
 
 
 def _default(field: FieldInfo) -> str:
+    union = field.default
+    if isinstance(union, OneOf):
+        return f"`{union.yaml_choice}`"
     value = default_of(field)
     if value is None:
         return "" if field.is_required() else "not set"

@@ -102,7 +102,8 @@ class Async(Model):
         Rule(
             message="staleTokens must be wait unless weightSync is push with inFlight keep or abort: only "
             "those let a response go on under new weights, and so have fresh tokens beside stale ones",
-            cel="self.staleTokens == 'wait'"
+            # Weights that are pushed by default come with inFlight: keep.
+            cel="self.staleTokens == 'wait' || !has(self.weightSync)"
             " || (has(self.weightSync.push) && self.weightSync.push.inFlight != 'wait')",
             holds=lambda self: (
                 self.stale_tokens == "wait"

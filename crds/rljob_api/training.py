@@ -90,7 +90,7 @@ class Training(Model):
         ),
         Rule(
             message="rollout.engine.torch cannot run experts (model.random.experts): set rollout.engine.vllm",
-            cel="!has(self.rollout.engine.torch) || !has(self.model.random)"
+            cel="!has(self.rollout.engine) || !has(self.rollout.engine.torch) || !has(self.model.random)"
             " || !has(self.model.random.experts)",
             holds=lambda self: (
                 self.rollout.engine.torch is None

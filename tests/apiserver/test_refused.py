@@ -96,6 +96,18 @@ NVIDIA = {"accelerator": "nvidia"}
 
 TRANSITIONS = {
     "the training": ({}, {"training.schedule.totalSteps": 5}, f"training {SUSPENDED}"),
+    "an engine": ({}, {"training.rollout.engine": {"torch": {}}}, f"training {SUSPENDED}"),
+    "another engine": (
+        {"training.rollout.engine": {"vllm": {"kvCacheGiB": 2.0}}},
+        {"training.rollout.engine": {"torch": {}}},
+        f"training {SUSPENDED}",
+    ),
+    "how weights travel": ({}, {"training.async": {"weightSync": {"pull": {}}}}, f"training {SUSPENDED}"),
+    "the objective": (
+        {},
+        {"training.algorithm": {"policyLoss": {"truncatedReinforce": {}}}},
+        f"training {SUSPENDED}",
+    ),
     "the reward": ({}, {"training.reward.arguments": {"a": 1}}, f"training {SUSPENDED}"),
     "the accelerator": ({}, {"accelerator": "nvidia"}, f"accelerator {SUSPENDED}"),
     "the image": ({"image": "a:1"}, {"image": "a:2"}, f"image {SUSPENDED}"),
@@ -253,6 +265,25 @@ def test_the_controller_never_changes(cluster, place):
     after = job({"/metadata.name": "managed", "suspend": True, "managedBy": "kueue.x-k8s.io/multikueue"})
     applied(cluster, place, [before])
     assert "managedBy cannot change" in applied(cluster, place, [after])[0]
+
+
+def test_a_choice_goes_from_one_manager_to_another(cluster, place):
+    path = f"/apis/rljob.dev/v1alpha1/namespaces/{place}/rljobs/chosen"
+
+    def apply(manager, engine, *options):
+        """The version and the engine that are stored then."""
+        arguments = ["apply", "--server-side", f"--field-manager={manager}", *options, "-n", place, "-f", "-"]
+        document = job({"/metadata.name": "chosen", "suspend": True, "training.rollout.engine": engine})
+        cluster.kubectl(*arguments, stdin=yaml.safe_dump(document))
+        stored = cluster.api.request("GET", path)
+        return stored["metadata"]["resourceVersion"], list(stored["spec"]["training"]["rollout"]["engine"])
+
+    first = apply("one", {"vllm": {"kvCacheGiB": 2.0}})
+    assert apply("one", {"vllm": {"kvCacheGiB": 2.0}}) == first
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        apply("two", {"torch": {}})
+    assert "- .spec.training.rollout.engine\n" in refused.value.__notes__[0]
+    assert apply("two", {"torch": {}}, "--force-conflicts")[1] == ["torch"]
 
 
 def test_a_misspelt_field_is_named(cluster, place):

@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
+from rljob_api.base import Model, OneOf
 from rljob_api.crd import custom_resource_definition
+from rljob_api.errors import unwrap, yaml_fields
+from rljob_api.job import Spec
 from rljob_api.reference import reference
 from rljob_runtime.cli import main
 
@@ -63,9 +66,11 @@ def test_every_subresource_and_column_path_is_a_field():
         ("spec.accelerator", {"type": "string", "enum": ["nvidia", "ascend", "cpu"], "default": "nvidia"}),
         ("spec.pools.heavyRollout.replicas", {"minimum": 0, "maximum": 4096, "default": 0}),
         ("spec.training.rollout.temperature", {"minimum": 0, "exclusiveMinimum": True, "default": 1.0}),
-        ("spec.training.rollout.engine", {"default": {"vllm": {
-            "enforceEager": False, "gpuMemoryUtilization": 0.85, "kvCacheGiB": 1.0, "prefixCaching": True,
-            "additionalConfig": {}}}}),
+        ("spec.training.rollout.engine", {"default": None, "x-kubernetes-map-type": "atomic"}),
+        ("spec.training.rollout.engine.vllm", {"default": None, "x-kubernetes-map-type": None}),
+        ("spec.training.rollout.engine.vllm.kvCacheGiB", {"default": 1.0}),
+        ("spec.training.async", {"default": {
+            "maxStaleness": 1.0, "stepsPerVersion": 1, "staleTokens": "wait"}}),
         ("spec.training.algorithm.policyLoss.clip.dual", {"nullable": True, "default": 3.0}),
         ("spec.training.reward.arguments", {"x-kubernetes-preserve-unknown-fields": True, "default": {}}),
         ("spec.training.schedule", {"required": None}),
@@ -75,6 +80,35 @@ def test_every_subresource_and_column_path_is_a_field():
 def test_a_field(path: str, part: dict[str, Any]):
     schema = dict(schemas(version()["schema"]["openAPIV3Schema"]))[path]
     assert {key: schema.get(key) for key in part} == part
+
+
+def test_no_choice_is_stored_by_default():
+    """`kubectl apply` of another member would leave it beside the one that was stored."""
+    unions = [(path, model) for path, model in models(Spec, "spec") if issubclass(model, OneOf)]
+    assert len(unions) > 8
+    root = version()["schema"]["openAPIV3Schema"]
+    defaults = {path: schema["default"] for path, schema in schemas(root) if "default" in schema}
+    filled_in = {f"{path}{below}" for path, value in defaults.items() for below in paths(value)}
+    assert not filled_in & {path for path, _ in unions}
+    known = dict(schemas(root))
+    assert all(known[path]["x-kubernetes-map-type"] == "atomic" for path, _ in unions)
+
+
+def models(model: type[Model], path: str) -> Iterator[tuple[str, type[Model]]]:
+    """Each model in a model, with its dotted path."""
+    yield path, model
+    for name, field in yaml_fields(model).items():
+        below = unwrap(field.annotation)
+        if isinstance(below, type) and issubclass(below, Model):
+            yield from models(below, f"{path}.{name}")
+
+
+def paths(value: Any) -> Iterator[str]:
+    """The dotted path of each value in a value, the empty one for itself."""
+    yield ""
+    if isinstance(value, dict):
+        for name, below in value.items():
+            yield from (f".{name}{rest}" for rest in paths(below))
 
 
 def version() -> dict[str, Any]:
