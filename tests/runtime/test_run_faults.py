@@ -90,6 +90,9 @@ def assert_what_the_model_says(run: Run, steps: int = STEPS) -> None:
         assert row.tokens > 0
         assert row.reward is not None and row.engine and row.first_version is not None
         assert 0 <= row.trained_with - row.first_version <= 1
+    # It may be private.
+    elsewhere = [(run.folder / name).read_text() for name in ("driver.log", METRICS_FILE)]
+    assert not any(row.prompt in other for row in says.rows for other in elsewhere)
 
 
 def assert_counts_sum(run: Run) -> None:

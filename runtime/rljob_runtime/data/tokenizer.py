@@ -19,7 +19,7 @@ Messages = Sequence[dict[str, str]]
 """A chat: each message has `role` and `content`."""
 
 NOT_A_CHARACTER = "\ufffd"
-"""What the character tokenizer decodes a token to that stands for no character."""
+"""What stands for a token that stands for no character."""
 _TOKENIZER_FILES = ("tokenizer*.json", "*.model", "vocab.*", "*.tiktoken", "tekken.json")
 """Under these names the common kinds of tokenizers keep their vocabulary."""
 _NO_TOKENIZER = "{folder}: no tokenizer in it: copy tokenizer.json there, or name another in tokenizer.path"
@@ -200,7 +200,15 @@ class FolderTokenizer:
         return str(self._inner.decode(tokens.tolist(), skip_special_tokens=True))
 
     def transcribe(self, tokens: Tokens) -> str:
-        return str(self._inner.decode(tokens.tolist(), skip_special_tokens=False))
+        # Models have more tokens than their tokenizers; of the rest `decode` would say nothing.
+        first, *others = np.split(tokens, np.flatnonzero(tokens >= self.vocabulary_size))
+        return NOT_A_CHARACTER.join(self._whole(part) for part in [first, *(part[1:] for part in others)])
+
+    def _whole(self, tokens: Tokens) -> str:
+        # Spaces before punctuation stay where the model wrote them.
+        return str(
+            self._inner.decode(tokens.tolist(), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        )
 
     def chat(self, messages: Messages) -> str:
         from jinja2 import TemplateError

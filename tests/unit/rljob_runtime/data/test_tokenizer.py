@@ -55,7 +55,10 @@ def test_a_transcript_has_the_special_tokens_by_their_names(folder: Path) -> Non
     text = "<bos>ab<sep>c<eos><pad>"
     assert CharacterTokenizer(ALPHABET).transcribe(tokens) == text
     assert FolderTokenizer(folder).transcribe(tokens) == text
-    assert CharacterTokenizer("abc").transcribe(np.array([31], dtype=np.int32)) == "\ufffd"
+    beyond = np.array([900, 4, 901, 902, 5, 900], dtype=np.int32)
+    assert CharacterTokenizer(ALPHABET).transcribe(beyond) == "\ufffda\ufffd\ufffdb\ufffd"
+    assert FolderTokenizer(folder).transcribe(beyond) == "\ufffda\ufffd\ufffdb\ufffd"
+    assert FolderTokenizer(folder).transcribe(beyond[:0]) == ""
 
 
 def test_unknown_character_is_named_with_its_place() -> None:
