@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
-TOGETHER = {"test_chart.py", "test_drive.py", "test_drive_changes.py"}
+TOGETHER = {"test_chart.py", "test_drive.py", "test_drive_changes.py", "test_version_skew.py"}
 """Files of the API server's tests whose tests share a cluster of their own, or take a core each."""
 
 
