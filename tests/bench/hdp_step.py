@@ -14,7 +14,9 @@ import argparse
 import json
 import multiprocessing
 import queue
+import signal
 import statistics
+import sys
 import tempfile
 import time
 import traceback
@@ -44,6 +46,7 @@ SHAPES: dict[str, dict[str, int]] = {
         "8b": (4096, 12288, 36, 32, 8, 128, 151936),
     }.items()
 }  # fmt: skip
+NEED = "need"
 _LIMIT_SECONDS = 1500.0
 """For a way, or for a try of one length."""
 _LOOK_SECONDS = 5.0
@@ -62,7 +65,7 @@ def ways(ranks: int, cap: int, longest: int) -> Iterator[tuple[str, dict[str, An
             for attention in ("allGather", "ulysses"):
                 yield f"{degree}, {attention}", {"fixed": {"degree": degree}, "attention": attention}
         degree *= 2
-    yield "need", {"hybrid": {}}
+    yield NEED, {"hybrid": {}}
 
 
 def job(options: argparse.Namespace, sharing: dict[str, Any], longest: int) -> RLJob:
@@ -225,33 +228,38 @@ def run(
         return rows  # type: ignore[no-any-return]
 
 
-def compare(options: argparse.Namespace, model: Path) -> list[Figure]:
+def compare(options: argparse.Namespace, model: Path) -> None:
+    """Shared by need, and then each other way against it, told and written as soon as it is measured."""
     longest = LENGTHS[options.lengths].cap
-    rates: dict[str, float] = {}
-    for name, sharing in ways(options.ranks, options.cap, longest):
-        if options.only and name not in options.only:
+    what = f"{options.shape}, {options.ranks} ranks, {options.lengths} mean, {options.cap} on a rank"
+    goals = {"7.3k": "at least 1.1 x all ranks", "1.5k": "at least 1.2 x all ranks"}
+    by_need = 0.0
+    chosen = dict(ways(options.ranks, options.cap, longest))
+    for name in sorted(chosen, key=lambda way: way != NEED):
+        if options.only and name not in {NEED, *options.only}:
             continue
         say("shared by", name)
-        rows = run(options, job(options, sharing, longest), model)
+        rows = run(options, job(options, chosen[name], longest), model)
         if isinstance(rows, str):
             say(rows)
             continue
-        rates[name] = statistics.median(row["rate"] for row in rows[options.warm :])
-    if "need" not in rates:
-        return []
-    what = f"{options.shape}, {options.ranks} ranks, {options.lengths} mean, {options.cap} on a rank"
-    goals = {"7.3k": "at least 1.1 x all ranks", "1.5k": "at least 1.2 x all ranks"}
-    return [
-        Figure(
-            f"{what}: shared by need, against {name}", rates["need"], "tokens/s", rate,
-            goals.get(options.lengths) if name.startswith(f"{options.ranks},") else "at least 0.98 x",
-        )
-        for name, rate in rates.items()
-        if name != "need"
-    ]  # fmt: skip
+        rate = statistics.median(row["rate"] for row in rows[options.warm :])
+        say("  tokens/s:", round(rate))
+        if name == NEED:
+            by_need = rate
+        elif by_need:
+            goal = goals.get(options.lengths) if name.startswith(f"{options.ranks},") else "at least 0.98 x"
+            told(options, Figure(f"{what}: shared by need, against {name}", by_need, "tokens/s", rate, goal))
 
 
-def longest(options: argparse.Namespace, model: Path) -> list[Figure]:
+def told(options: argparse.Namespace, figure: Figure) -> None:
+    if options.file:
+        record(options.file, [figure], keep=True)
+    else:
+        say(figure.name, round(figure.value), figure.unit, figure.ratio and f"{figure.ratio:.3f} x")
+
+
+def longest(options: argparse.Namespace, model: Path) -> None:
     """By doubling, then halving, to an eighth."""
     fits, above, size = 0, 0, 2 * options.ranks * 1024
     while size <= _LARGEST and (not above or above - fits > max(fits // 8, 1024)):
@@ -268,7 +276,9 @@ def longest(options: argparse.Namespace, model: Path) -> list[Figure]:
         )
         fits, above = (size, above) if good else (fits, size)
         size = 2 * size if not above else (fits + above) // 2 // 256 * 256
-    return [Figure(f"{options.shape}, {options.ranks} ranks: longest sample that trains", fits, "tokens")]
+    told(
+        options, Figure(f"{options.shape}, {options.ranks} ranks: longest sample that trains", fits, "tokens")
+    )
 
 
 def say(*words: object) -> None:
@@ -292,21 +302,13 @@ def main() -> None:
     options = parser.parse_args()
     import torch
 
+    # Ends the ranks, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))
     options.gpu = torch.cuda.is_available()
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder) / "model"
         write_model(options, model)
-        found = longest(options, model) if options.longest else compare(options, model)
-    if options.file:
-        record(options.file, found, keep=True)
-    for figure in found:
-        print(
-            figure.name,
-            round(figure.value),
-            figure.unit,
-            figure.ratio and f"{figure.ratio:.3f} x",
-            flush=True,
-        )
+        (longest if options.longest else compare)(options, model)
 
 
 if __name__ == "__main__":

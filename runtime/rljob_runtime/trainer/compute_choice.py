@@ -35,6 +35,10 @@ def compiles(job: RLJob, model: Any, found: str | None) -> Choice:
     text = model.config.get_text_config()
     against = {
         f"accelerator is {spec.accelerator}": spec.accelerator != "nvidia",
+        "ranks share samples: parallel.contextParallel": job.spec.context_parallel.largest_degree(
+            job.spec.trainer_ranks
+        )
+        > 1,
         "parallel.tensorParallel is above 1": spec.training.parallel.tensor_parallel > 1,
         "the model has experts": bool(
             getattr(text, "num_experts", None) or getattr(text, "num_local_experts", None)

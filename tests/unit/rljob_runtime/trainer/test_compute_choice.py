@@ -35,6 +35,10 @@ COMPILED: dict[str, tuple[dict[str, Any], Any, str | None, bool, str]] = {
     "experts": (NVIDIA, model(num_experts=8), "gcc", False, "the model has experts"),
     "experts by another name": (NVIDIA, model(num_local_experts=8), "gcc", False, "has experts"),
     "unknown layers": (NVIDIA, model(layers=False), "gcc", False, "which of its modules are layers"),
+    "shared samples": (
+        NVIDIA | {"training.parallel.contextParallel": {"hybrid": {}}, "pools.trainer.replicas": 2},
+        model(), "gcc", False, "ranks share samples",
+    ),
     "tensor groups": (
         NVIDIA | {"training.parallel.tensorParallel": 2, "pools.trainer.acceleratorsPerWorker": 2},
         model(), "gcc", False, "tensorParallel is above 1",
