@@ -33,6 +33,7 @@ from rljob_runtime.trainer.optim import ScheduledAdamW
 from rljob_runtime.trainer.outline import GroupsMissing
 from rljob_runtime.trainer.pass_costs import PassCosts, shape_of
 from rljob_runtime.trainer.phases import Phases
+from rljob_runtime.trainer.policy import Policy
 from rljob_runtime.trainer.rotations import check_rotations
 from rljob_runtime.trainer.sharding import Sharding, shard, whole_weights
 from rljob_runtime.trainer.share import share_outlines
@@ -88,58 +89,11 @@ class TrainerWorker:
     def setup(self, store: Store) -> None:
         """Join the other ranks at `store` and load the model. Raises `UnsupportedModel`, `DeviceMissing`."""
         self._join(store)
-        training = self._job.spec.training
-        distribution = Distribution.of(training.rollout)
-        # Master weights in float32, for small updates would vanish in bfloat16; `shard` computes in the
-        # model's format.
-        model = training.model
-        load = partial(
-            load_policy,
-            self._model_folder,
-            distribution,
-            experts=model.experts,
-            # Other ranks get their parts of them when they are sharded.
-            weights=self._rank == 0,
+        reference = self._load()
+        self._optimizer = ScheduledAdamW(
+            self._policy.parameters(), self._job.spec.training.optimizer, self._total_updates
         )
-        policy = load(torch.float32, model.recomputed, offload_activations=model.offload_activations)
-        check_rotations(policy.model.config.get_text_config(), training.longest_sample_tokens)
-        compute = training.compute
-        logits = compute.logits_mi_b * 2**20 // self._dtype.itemsize
-        compiled = compute_choice.compiles(self._job, policy.model, compute_choice.compiler())
-        log.info("layers are %s (%s)", "compiled" if compiled.on else "not compiled", compiled.why)
-        policy.tune(logits, compiled.on)
-        parallel = training.parallel
-        sharding = Sharding(parallel.shard_group_size, parallel.cpu_offload, self._layout.tensor)
-        self._policy = shard(policy, self._device, self._dtype, sharding)
-        reference = None
-        if training.algorithm.kl is not None:
-            # Never updated, so without master weights.
-            reference = load(self._dtype).requires_grad_(False)
-            reference.tune(logits, compiled.on)
-            reference = shard(reference, self._device, self._dtype, sharding)
-        self._optimizer = ScheduledAdamW(self._policy.parameters(), training.optimizer, self._total_updates)
-        model, largest = self._policy.model, self._job.spec.context_parallel.largest_degree(self._world_size)
-        heads = Heads.of(model.config.get_text_config())
-        own = heads.part(self._layout.tensor)
-        attention = choose_attention(self._device, self._dtype, own, compute.attention, shared=largest > 1)
-        log.info("attention: %s (%s)", attention.name, attention.why)
-        parameters = sum(each.numel() for each in policy.parameters())
-        hold = compute_choice.holds_weights(self._job, parameters, self._devices.memory()[1])
-        in_step = largest == 1 and not hold
-        costs = PassCosts(CostModel.prior(shape_of(model, heads), largest), largest, in_step)
-        sharing = share_samples(self._job.spec, heads, attention, self._device, self._patience, costs)
-        self._steps = StepRunner(
-            self._job,
-            self._policy,
-            reference,
-            self._optimizer,
-            self._device,
-            self._phases,
-            costs,
-            attention.lay_out,
-            sharing,
-            hold,
-        )
+        self._steps = self._runner(reference)
         self.shapes = tensor_shapes(self._model_folder)
 
     def _join(self, store: Store) -> None:
@@ -161,6 +115,61 @@ class TrainerWorker:
             rank=self._rank,
             world_size=self._world_size,
             timeout=self._patience,
+        )
+
+    def _load(self) -> Policy | None:
+        """Load the policy; the reference, where the algorithm has a KL penalty."""
+        training = self._job.spec.training
+        model, parallel = training.model, training.parallel
+        sharding = Sharding(parallel.shard_group_size, parallel.cpu_offload, self._layout.tensor)
+        logits = training.compute.logits_mi_b * 2**20 // self._dtype.itemsize
+        load = partial(
+            load_policy,
+            self._model_folder,
+            Distribution.of(training.rollout),
+            experts=model.experts,
+            # Other ranks get their parts of them when they are sharded.
+            weights=self._rank == 0,
+        )
+        # Master weights in float32, for small updates would vanish in bfloat16; `shard` computes in the
+        # model's format.
+        policy = load(torch.float32, model.recomputed, offload_activations=model.offload_activations)
+        check_rotations(policy.model.config.get_text_config(), training.longest_sample_tokens)
+        compiled = compute_choice.compiles(self._job, policy.model, compute_choice.compiler())
+        log.info("layers are %s (%s)", "compiled" if compiled.on else "not compiled", compiled.why)
+        policy.tune(logits, compiled.on)
+        self._policy = shard(policy, self._device, self._dtype, sharding)
+        if training.algorithm.kl is None:
+            return None
+        # Never updated, so without master weights.
+        reference = load(self._dtype).requires_grad_(False)
+        reference.tune(logits, compiled.on)
+        return shard(reference, self._device, self._dtype, sharding)
+
+    def _runner(self, reference: Policy | None) -> StepRunner:
+        """What trains steps, with the attention and the plans that serve this job on this device."""
+        spec, model = self._job.spec, self._policy.model
+        largest = spec.context_parallel.largest_degree(self._world_size)
+        heads = Heads.of(model.config.get_text_config())
+        own, asked = heads.part(self._layout.tensor), spec.training.compute.attention
+        attention = choose_attention(self._device, self._dtype, own, asked, shared=largest > 1)
+        log.info("attention: %s (%s)", attention.name, attention.why)
+        parameters = sum(each.numel() for each in self._policy.parameters())
+        hold = compute_choice.holds_weights(self._job, parameters, self._devices.memory()[1])
+        prior = CostModel.prior(shape_of(model, heads), largest)
+        costs = PassCosts(prior, largest, in_step=largest == 1 and not hold)
+        sharing = share_samples(spec, heads, attention, self._device, self._patience, costs)
+        return StepRunner(
+            self._job,
+            self._policy,
+            reference,
+            self._optimizer,
+            self._device,
+            self._phases,
+            costs,
+            attention.lay_out,
+            sharing,
+            hold,
         )
 
     def train_step(self, step: int, version: int, groups: Sequence[Group] | None) -> StepMetrics:
