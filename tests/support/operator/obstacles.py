@@ -9,7 +9,8 @@ from tools.cluster import ApiError
 
 
 def quota_none(client: JobClient, resource: str, most: str) -> str:
-    """A ResourceQuota `none` that lets the namespace have `most` of a resource; its path."""
+    """A ResourceQuota `none` that lets the namespace have `most` of pods, or no RayClusters, from now on; its
+    path."""
     quotas = f"/api/v1/namespaces/{client.namespace}/resourcequotas"
     quota = {"metadata": {"name": "none"}, "spec": {"hard": {resource: most}}}
     client.cluster.api.request("POST", quotas, {"apiVersion": "v1", "kind": "ResourceQuota", **quota})
@@ -21,6 +22,9 @@ def quota_none(client: JobClient, resource: str, most: str) -> str:
             lambda found: any(resource in each.get("status", {}).get("used", {}) for each in found),
             f"{resource} counted",
         )
+    else:
+        # The API server learns of it by a watch of its own, and remembers for a while that there was none.
+        until(lambda: _refused(client, "quota: none"), f"{resource} refused")
     return f"{quotas}/none"
 
 
@@ -52,14 +56,14 @@ def dead_webhook(client: JobClient, plural: str) -> Iterator[None]:
         client.cluster.api.request("DELETE", f"{path}/{client.namespace}")
 
 
-def _refused(client: JobClient, webhook: str) -> bool:
-    """Whether a RayCluster of the namespace is refused because of a webhook; none is made."""
+def _refused(client: JobClient, why: str) -> bool:
+    """Whether a RayCluster of the namespace is refused, with a message that says `why`; none is made."""
     made = rendered.cluster()
     tried = {**made, "metadata": {"name": "tried", "namespace": client.namespace}}
     try:
         client.cluster.api.request("POST", f"{client.clusters_path}?dryRun=All", tried)
     except ApiError as error:
-        if webhook not in error.message:
+        if why not in error.message:
             raise
         return True
     return False
