@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 from random import Random
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 import pytest
 import yaml
@@ -189,13 +190,17 @@ class TestReading:
             await here.client.delete(CONFIG_MAPS, namespace, "a", made["uid"])
             seen = [await anext(changes) for _ in range(3)]
         assert [change.kind for change in seen] == ["ADDED", "MODIFIED", "DELETED"]
-        # The server sends a bookmark two seconds before it ends a watch, if it comes to it in time.
+        # The server sends a bookmark two seconds before it ends a watch, if it comes to it in time,
+        # and only if something of the kind has changed since in a namespace that is not watched.
         limits = WatchLimits(server_seconds=3)
         async with asyncio.timeout(60):
             while seen[-1].kind != "BOOKMARK":
                 async with here.client.watch(
                     CONFIG_MAPS, Item, seen[-1].version, namespace, limits=limits
                 ) as changes:
+                    elsewhere = config_map("default", name=f"bookmark-{uuid4().hex}")
+                    made = (await here.client.create(elsewhere))["metadata"]
+                    await here.client.delete(CONFIG_MAPS, "default", made["name"], made["uid"])
                     seen += [change async for change in changes]
         assert {change.kind for change in seen[3:]} == {"BOOKMARK"}
         assert all(change.version for change in seen)
