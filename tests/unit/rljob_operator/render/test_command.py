@@ -8,8 +8,7 @@ import yaml
 from rljob_api import RLJob
 from rljob_operator.render import JobKey, KubeRay, objects
 from rljob_operator.render.command import NO_UID
-from rljob_runtime import commands
-from rljob_runtime.cli import main
+from rljob_runtime.cli import extensions, main
 from tests.support.jobs import job
 
 CLUSTER = {"image": "rljob/runtime:1", "/metadata.namespace": "research"}
@@ -83,12 +82,12 @@ def test_help_lists_it(capsys):
     assert "print the Kubernetes objects" in capsys.readouterr().out
 
 
-GONE = EntryPoint("render", "rljob_gone.render:Command", commands.GROUP)
+GONE = EntryPoint("render", "rljob_gone.render:Command", extensions.GROUP)
 
 
 @pytest.mark.parametrize("installed", [[], [GONE]], ids=["no entry point", "no package"])
 def test_without_the_operator_it_says_what_to_install(tmp_path, capsys, monkeypatch, installed):
-    monkeypatch.setattr(commands, "entry_points", lambda group: installed)
+    monkeypatch.setattr(extensions, "entry_points", lambda group: installed)
     assert main(["render", write(tmp_path)]) == 2
     assert capsys.readouterr().err == (
         "rljob: render is a command of the operator, which is not installed: from the checkout, "
@@ -97,7 +96,7 @@ def test_without_the_operator_it_says_what_to_install(tmp_path, capsys, monkeypa
 
 
 def test_other_commands_need_no_operator(capsys, monkeypatch):
-    monkeypatch.setattr(commands, "entry_points", lambda group: [GONE])
+    monkeypatch.setattr(extensions, "entry_points", lambda group: [GONE])
     assert main(["crd"]) == 0
     assert capsys.readouterr().err == ""
     with pytest.raises(SystemExit):

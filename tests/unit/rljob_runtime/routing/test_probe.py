@@ -1,82 +1,13 @@
 """P-DSR, as its authors describe it: probe, sort, offload the top 20 %, break the circuit at 1.5 times the
-cut, run again on the heavy pool. And what they do not describe: pools that are lost, groups that do not
-come."""
+cut, run again on the heavy pool. And what they do not describe: groups that do not come."""
 
 import math
-from collections.abc import Iterable, Sequence
-from typing import Any
 
 import pytest
 
-from rljob_runtime.routing.probe import ProbePolicy, ProbeSettings, longest
-from rljob_runtime.routing.requests import EngineShape, GroupRequest, Move, Place, RequestKey
-from rljob_runtime.routing.router import Router
-
-FAST, HEAVY = 0, 1
-LENGTHS = [100, 900, 200, 300, 400, 500, 600, 800, 700, 150]
-"""Lengths of the probes of a cohort of ten: the top 20 % are groups 1 and 7, the cut is 800, the cap 1200."""
-
-
-class Site:
-    """A router with one large fast engine and one heavy one; `where` is what it has placed, `leaving` what it
-    has told to leave, and whether to begin anew."""
-
-    def __init__(self, cohort: int = 10, heavy: int = 1000, fast: int = 1000, **settings: Any) -> None:
-        self.router = Router(ProbePolicy(ProbeSettings(cohort, **settings)))
-        self.where: dict[RequestKey, int] = {}
-        self.leaving: dict[RequestKey, bool] = {}
-        self.now = 0.0
-        if fast:
-            self.router.join(FAST, EngineShape("fast", fast))
-        if heavy:
-            self.router.join(HEAVY, EngineShape("heavy", heavy))
-
-    def act(self) -> None:
-        self.now += 1
-        for action in self.router.decide(self.now):
-            match action:
-                case Place(key, engine):
-                    self.where[key] = engine
-                case Move(key, engine, restart):
-                    assert engine is None
-                    self.leaving[key] = restart
-
-    def dispatch(self, uids: Iterable[int], samples: int = 4) -> None:
-        for uid in uids:
-            self.router.dispatch(GroupRequest(uid, uid, 16, samples), self.now)
-        self.act()
-
-    def finish(self, uid: int, sample: int, tokens: int) -> None:
-        del self.where[RequestKey(uid, sample)]
-        self.router.finished(RequestKey(uid, sample), tokens, self.now)
-        self.act()
-
-    def probed(self, lengths: Sequence[int] = LENGTHS) -> "Site":
-        """A whole cohort with probes of these lengths."""
-        self.dispatch(range(len(lengths)))
-        for uid, tokens in enumerate(lengths):
-            self.finish(uid, 0, tokens)
-        return self
-
-    def progress(self, uid: int, sample: int, tokens: int) -> None:
-        self.router.progressed({RequestKey(uid, sample): tokens}, self.now)
-        self.act()
-
-    def interrupt(self, uid: int, sample: int, tokens: int) -> bool:
-        """It leaves its engine; whether it begins anew."""
-        key = RequestKey(uid, sample)
-        del self.where[key]
-        self.leaving.pop(key, None)
-        restart = self.router.interrupted(key, tokens, self.now)
-        self.act()
-        return restart
-
-    def on(self, engine: int) -> set[tuple[int, int]]:
-        """Group and number of the responses on an engine."""
-        return {tuple(key) for key, placed in self.where.items() if placed == engine}  # type: ignore[misc]
-
-    def groups_on(self, engine: int) -> set[int]:
-        return {uid for uid, _ in self.on(engine)}
+from rljob_runtime.routing.probe import longest
+from rljob_runtime.routing.requests import GroupRequest, RequestKey
+from tests.support.simulated.probe_site import FAST, HEAVY, LENGTHS, Site
 
 
 @pytest.mark.parametrize(
@@ -302,77 +233,6 @@ def test_what_is_interrupted_above_the_cap_goes_on_on_the_heavy_pool() -> None:
     site.router.progressed({RequestKey(4, 2): 1300}, site.now)
     assert not site.interrupt(4, 2, 1300), "it had left before it was told to"
     assert site.where[RequestKey(4, 2)] == HEAVY and not site.leaving
-
-
-def test_without_a_heavy_engine_the_fast_pool_does_it_all_without_a_cap() -> None:
-    site = Site(heavy=0).probed()
-    assert len(site.on(FAST)) == 10 * 3
-    site.progress(6, 2, 10_000)
-    assert not site.leaving
-    site.router.join(HEAVY, EngineShape("heavy", 100))
-    site.act()
-    site.progress(6, 2, 10_001)
-    site.progress(1, 2, 10_001)
-    site.progress(5, 2, 1201)
-    assert site.leaving == {RequestKey(5, 2): True}, "what is long, or was let go above the cap, may stay"
-    site.interrupt(6, 2, 10_001)
-    assert site.where[RequestKey(6, 2)] == FAST
-    site.interrupt(1, 2, 10_001)
-    assert site.where[RequestKey(1, 2)] == HEAVY
-
-
-def test_without_a_fast_engine_the_heavy_pool_does_it_all() -> None:
-    site = Site(cohort=10, fast=0)
-    assert site.router.wants_group()
-    site.dispatch(range(3))
-    for uid in range(3):
-        site.finish(uid, 0, 10 * uid + 10)
-    assert site.groups_on(HEAVY) == {0, 1, 2}, "this cohort does not wait for others either"
-    site.progress(0, 1, 1000)
-    assert not site.leaving
-
-
-def test_several_changes_of_the_pools_at_a_time() -> None:
-    site = Site(cohort=5, fast=3, heavy=1)
-    site.dispatch(range(3))
-    for uid in range(3):
-        site.finish(uid, 0, uid + 1)
-    while site.on(FAST):
-        site.finish(*min(site.on(FAST)), tokens=1)
-    assert site.on(HEAVY) == {(2, 1)}
-    site.router.remove(HEAVY)
-    site.router.join(2, EngineShape("fast", 1))
-    site.act()
-    assert site.on(FAST) | site.on(2) == {(2, 2), (2, 3)}, "the engine that was there serves both lanes too"
-
-
-@pytest.mark.parametrize("lost", [FAST, HEAVY])
-def test_what_waits_for_a_lost_pool_goes_to_the_other(lost: int) -> None:
-    site = Site(cohort=5, fast=2, heavy=2)
-    site.dispatch(range(5))
-    for _ in range(5):
-        (uid, _), *_ = sorted(site.on(FAST))
-        site.finish(uid, 0, uid + 1)
-    assert len(site.on(FAST)) == len(site.on(HEAVY)) == 2
-    site.router.remove(lost)
-    for uid, sample in site.on(lost):
-        site.interrupt(uid, sample, 1)
-    ended = set()
-    while site.where:
-        (uid, sample), *_ = sorted(site.where)
-        ended.add((uid, sample))
-        site.finish(uid, sample, 1)
-    assert ended == {(uid, sample) for uid in range(5) for sample in (1, 2, 3)}
-
-
-def test_a_heavy_engine_that_comes_gets_what_waits() -> None:
-    site = Site(fast=10, heavy=0).probed([1, 2, 3, 4, 5])
-    assert len(site.on(FAST)) == 10
-    site.router.join(HEAVY, EngineShape("heavy", 100))
-    site.act()
-    assert site.on(HEAVY) == {(4, 1), (4, 2), (4, 3)}
-    site.finish(0, 1, 1)
-    assert (3, 2) in site.on(FAST), "it serves its own requests only"
 
 
 def test_the_oldest_group_goes_first() -> None:

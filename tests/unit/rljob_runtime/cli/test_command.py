@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rljob_runtime.cli import main, parser, program, resume_command
+from rljob_runtime.cli import main
+from rljob_runtime.cli.arguments import parser
+from rljob_runtime.cli.manifest_commands import program, resume_command
 from rljob_runtime.run_folder import Begin, held
 from tests.support.jobs import job
 
@@ -187,7 +189,7 @@ class TestWhatIsSaidToBePasted:
             (".venv/bin/rljob", "/usr/bin/rljob", ".venv/bin/rljob"),
             ("/my venv/bin/rljob", None, "'/my venv/bin/rljob'"),
             (
-                "/checkout/runtime/rljob_runtime/cli.py",
+                "/checkout/runtime/rljob_runtime/cli/__main__.py",
                 "/usr/bin/rljob",
                 "/usr/bin/python3 -m rljob_runtime.cli",
             ),

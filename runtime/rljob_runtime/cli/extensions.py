@@ -61,7 +61,7 @@ def add_commands(
         try:
             command: ManifestCommand = entries[name].load()()
         except ModuleNotFoundError as error:
-            # Another module than the command's own package is missing: `cli.main` tells what to install.
+            # Another module than the command's own package is missing: `command.main` tells what to install.
             if error.name != entries[name].module.partition(".")[0] or name not in _EXTRAS:
                 raise
             if name == chosen:

@@ -1,0 +1,145 @@
+"""What can be typed after `rljob`."""
+
+import argparse
+from importlib.metadata import version
+from pathlib import Path
+from typing import TypeAlias
+
+from rljob_runtime.cli import manifest_commands, run_commands
+from rljob_runtime.cli.extensions import add_commands
+from rljob_runtime.run_folder import Begin
+
+_Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+def parser(chosen: str | None) -> argparse.ArgumentParser:
+    """The parser of the built-in commands, and of others as far as `chosen`, the first argument, needs."""
+    top = argparse.ArgumentParser(
+        prog="rljob",
+        description="Reinforcement learning of language models, from one manifest.",
+        epilog="exit codes: 0 done, 1 failed (worth a retry), 2 manifest or machine does not fit, "
+        "130 stopped after a checkpoint",
+    )
+    top.add_argument("--version", action="version", version=f"rljob {version('rljob')}")
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+    # What every command has that looks at a run.
+    of_run = argparse.ArgumentParser(add_help=False)
+    of_run.add_argument("folder", type=Path, metavar="DIR", help="the run's folder")
+
+    _add_run(commands)
+    drive = commands.add_parser("drive", help="run the RLJob of this pod; the operator starts it")
+    drive.set_defaults(command=manifest_commands.drive)
+    validate = commands.add_parser("validate", help="check manifests and all that they refer to")
+    validate.add_argument("files", type=Path, nargs="+", metavar="FILE", help="RLJob manifests")
+    validate.set_defaults(command=manifest_commands.validate)
+    _add_export(commands, of_run)
+    report = commands.add_parser("report", parents=[of_run], help="write the HTML report of a run")
+    report.set_defaults(command=run_commands.report)
+    _add_samples(commands, of_run)
+    _add_simulate(commands)
+    _add_trace(commands, of_run)
+    crd = commands.add_parser("crd", help="print the CustomResourceDefinition")
+    crd.set_defaults(command=manifest_commands.crd)
+    add_commands(commands, chosen, manifest_commands.run_extension)
+    return top
+
+
+def _add_run(commands: _Commands) -> None:
+    run = commands.add_parser("run", help="run a job on this machine")
+    run.add_argument("file", type=Path, help="the RLJob manifest")
+    run.add_argument("--output", type=Path, metavar="DIR", help="the run's folder (default: runs/NAME)")
+    again = run.add_mutually_exclusive_group()
+    for begin, text in (
+        (Begin.RESUME, "go on from the newest checkpoint of the run in the folder"),
+        (Begin.RESTART, "begin anew; an earlier run is kept as DIR.1"),
+        (Begin.AUTO_RESUME, "go on with a run that is not finished; otherwise begin anew, as --restart does"),
+    ):
+        again.add_argument(begin.value, dest="begin", action="store_const", const=begin, help=text)
+    run.add_argument("--no-live", action="store_true", help="plain log lines, also on a terminal")
+    run.add_argument("--share", action="store_true", help="let workers share this machine's accelerators")
+    run.set_defaults(command=manifest_commands.run, begin=Begin.NEW)
+
+
+def _add_export(commands: _Commands, of_run: argparse.ArgumentParser) -> None:
+    export = commands.add_parser(
+        "export", parents=[of_run], help="write a checkpoint of a run as a Hugging Face model"
+    )
+    export.add_argument("destination", type=Path, metavar="MODEL", help="the folder to write")
+    export.add_argument("--step", type=int, metavar="N", help="the checkpoint's step (default: the newest)")
+    export.set_defaults(command=run_commands.export)
+
+
+def _add_samples(commands: _Commands, of_run: argparse.ArgumentParser) -> None:
+    samples = commands.add_parser("samples", parents=[of_run], help="what the model said in a run")
+    samples.add_argument("--step", type=_number, metavar="N", help="the step (default: the newest)")
+    order = samples.add_mutually_exclusive_group()
+    for name in ("best", "worst", "longest", "random"):
+        text = "at random" if name == "random" else f"the {name} first"
+        order.add_argument(f"--{name}", dest="order", action="store_const", const=name, help=text)
+    prompt = samples.add_mutually_exclusive_group()
+    prompt.add_argument("--prompt", type=_number, metavar="UID", help="the responses to one prompt")
+    prompt.add_argument(
+        "--row", type=_number, metavar="ROW", help="the same prompt over time, by its row of the data"
+    )
+    samples.add_argument("--count", type=_at_least_one, metavar="N", help="at most N responses")
+    samples.add_argument("--json", action="store_true", help="as they stand in samples.jsonl")
+    samples.set_defaults(command=run_commands.samples)
+
+
+def _add_simulate(commands: _Commands) -> None:
+    simulate = commands.add_parser("simulate", help="predict what a job would do under each routing policy")
+    simulate.add_argument("file", type=Path, help="the RLJob manifest")
+    simulate.add_argument("--trace", type=Path, metavar="LENGTHS", help="recorded lengths: RUN/lengths.jsonl")
+    simulate.add_argument(
+        "--assumptions",
+        type=Path,
+        metavar="YAML",
+        help="what engines and training cost; see `rljob trace fit`",
+    )
+    simulate.add_argument("--steps", type=_at_least_one, metavar="N", help="training steps to simulate")
+    simulate.add_argument(
+        "--seeds", type=_at_least_one, default=3, metavar="N", help="workloads of each policy (default: 3)"
+    )
+    wanted = simulate.add_mutually_exclusive_group()
+    wanted.add_argument(
+        "--size", type=_at_least_one, metavar="N", help="the best pool sizes for N accelerators instead"
+    )
+    wanted.add_argument(
+        "--html", type=Path, metavar="FILE", help="also write a page with what each engine ran over time"
+    )
+    simulate.set_defaults(command=manifest_commands.simulate)
+
+
+def _add_trace(commands: _Commands, of_run: argparse.ArgumentParser) -> None:
+    trace = commands.add_parser("trace", help="what a run recorded").add_subparsers(
+        required=True, metavar="WHAT"
+    )
+    fit = trace.add_parser(
+        "fit", parents=[of_run], help="print what engines and training cost, for `rljob simulate`"
+    )
+    fit.set_defaults(command=run_commands.fit)
+    responses = trace.add_parser(
+        "responses",
+        parents=[of_run],
+        help="where the longest responses of a step ran, why they moved, and what was expected",
+    )
+    responses.add_argument(
+        "--step",
+        type=int,
+        metavar="N",
+        help="the step (default: the one with most moves, or the slowest)",
+    )
+    responses.set_defaults(command=run_commands.responses)
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or len(text) > 15:
+        raise argparse.ArgumentTypeError(f"must be a number from 0 (found {text})")
+    return int(text)
+
+
+def _at_least_one(text: str) -> int:
+    number = int(text) if text.isdecimal() else 0
+    if not 1 <= number <= 1_000_000:
+        raise argparse.ArgumentTypeError(f"must be a number from 1 to 1000000 (found {text})")
+    return number

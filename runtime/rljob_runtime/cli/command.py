@@ -1,0 +1,34 @@
+"""One call of `rljob`.
+
+Guarantees: errors are single lines on standard error; the exit code says whether to try again
+(`exit_codes.py`).
+"""
+
+import sys
+from collections.abc import Sequence
+
+from rljob_runtime.cli.arguments import parser
+from rljob_runtime.cli.endings import refuse
+from rljob_runtime.cli.extensions import CommandMissing
+from rljob_runtime.exit_codes import ExitCode
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code. argparse itself exits with 2 for wrong arguments."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        options = parser(arguments[0] if arguments else None).parse_args(arguments)
+        code: int = options.command(options)
+    except CommandMissing as error:
+        return refuse(str(error))
+    except ModuleNotFoundError as error:
+        # A module of this project that is missing is a defect, and no package to install.
+        if error.name is None or error.name.startswith("rljob"):
+            raise
+        return refuse(
+            f"rljob: the package {error.name} is not installed: from the checkout, pip install '.[runtime]'."
+        )
+    except KeyboardInterrupt:
+        print("rljob: interrupted.", file=sys.stderr)
+        return ExitCode.STOPPED
+    return code

@@ -1,0 +1,94 @@
+"""The commands of `rljob` that look at a run: its folder, whether it runs or has ended."""
+
+import argparse
+import os
+import shutil
+import sys
+
+from rljob_runtime.cli.endings import fail, refuse
+from rljob_runtime.exit_codes import ExitCode
+from rljob_runtime.run_folder import holds_run
+
+_NO_RUN = "holds no run; give the folder that `rljob run` wrote."
+
+
+def report(options: argparse.Namespace) -> int:
+    """Write the run's HTML report, and print its path."""
+    if not holds_run(options.folder):
+        return refuse(f"rljob: {options.folder} {_NO_RUN}")
+    from rljob_runtime.trace.report.page import write_report
+
+    try:
+        print(write_report(options.folder))
+    except OSError as error:
+        return fail(f"rljob: the report cannot be written: {error.filename}: {error.strerror}.")
+    return ExitCode.DONE
+
+
+def fit(options: argparse.Namespace) -> int:
+    """Print what engines and training cost, as the run shows it."""
+    if not holds_run(options.folder):
+        return refuse(f"rljob: {options.folder} {_NO_RUN}")
+    from rljob_runtime.trace.forecast.run_fit import NothingToFit, fit_run
+
+    try:
+        print(fit_run(options.folder), end="")
+    except NothingToFit as error:
+        return refuse(f"rljob: {error}")
+    return ExitCode.DONE
+
+
+def responses(options: argparse.Namespace) -> int:
+    """Print where the longest responses of a step ran."""
+    if not holds_run(options.folder):
+        return refuse(f"rljob: {options.folder} {_NO_RUN}")
+    from rljob_runtime.trace.report.responses_text import NoSuchStep, responses_text
+
+    try:
+        print(responses_text(options.folder, options.step))
+    except NoSuchStep as error:
+        return refuse(f"rljob: {error}")
+    return ExitCode.DONE
+
+
+def samples(options: argparse.Namespace) -> int:
+    """Print what the model said."""
+    if not holds_run(options.folder):
+        return refuse(f"rljob: {options.folder} {_NO_RUN}")
+    from rljob_runtime.trace.report.samples_text import NoSamples, Wanted, samples_text
+
+    wanted = Wanted(options.step, options.order, options.prompt, options.row, options.count, options.json)
+    try:
+        text = samples_text(options.folder, wanted, min(120, shutil.get_terminal_size((100, 24)).columns))
+    except NoSamples as error:
+        return refuse(f"rljob: {error}")
+    except OSError as error:
+        return fail(f"rljob: the samples cannot be read: {error.filename}: {error.strerror}.")
+    # A model writes characters that an old terminal does not have.
+    encoding = sys.stdout.encoding or "utf-8"
+    try:
+        print(text.encode(encoding, "backslashreplace").decode(encoding), flush=True)
+    except BrokenPipeError:
+        # Whoever reads has read enough, as `head` does. At its exit Python would write what is left.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return ExitCode.DONE
+
+
+def export(options: argparse.Namespace) -> int:
+    """Write a checkpoint as a Hugging Face model."""
+    if not holds_run(options.folder):
+        return refuse(f"rljob: {options.folder} {_NO_RUN}")
+    if options.destination.exists():
+        return refuse(f"rljob: {options.destination} exists already; name a folder that does not.")
+    from rljob_runtime.driver.export import ExportRefused
+    from rljob_runtime.driver.export import export as export_model
+    from rljob_runtime.trainer.checkpoint import CheckpointError
+
+    try:
+        step = export_model(options.folder, options.destination, options.step)
+    except ExportRefused as error:
+        return refuse(f"rljob: {error}.")
+    except CheckpointError as error:
+        return fail(f"rljob: {error}.")
+    print(f"{options.destination}: the model of step {step}")
+    return ExitCode.DONE
