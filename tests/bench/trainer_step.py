@@ -12,13 +12,12 @@ Each variant is printed, and written, as soon as it is measured. `base` is the s
 """
 
 import argparse
-import json
 import os
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -31,8 +30,9 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "crds"))
 sys.path.insert(0, str(Path(__file__).parents[2] / "runtime"))
 from rljob_api import RLJob
 from rljob_runtime.samples import Group, Sample, Span
-from tests.bench.figures import RESULTS, Figure, record
-from tests.bench.trainer_step_shapes import SHAPES, Shape, arithmetic, free, make_groups, write_model
+from tests.bench.figures import Figure, record
+from tests.bench.trainer_step_shapes import SHAPES, Shape, free, write_model
+from tests.bench.trainer_step_timing import options_of, record_step, say, shapes_of, time_steps
 
 GAINS = ("attention", "logits", "entropy", "marks", "compile", "fused", "gc", "cores", "hold")
 """attention: a kernel for samples of any lengths; logits: log-probabilities without the logits of all tokens;
@@ -140,38 +140,14 @@ def worker(shape: Shape, on: frozenset[str], model: Path, options: argparse.Name
 
 
 def measure(shape: Shape, on: frozenset[str], model: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """Seconds of a step, the fastest of some after those that warm up."""
-    gpu = torch.cuda.is_available()
+    """The figures of a step, the fastest of some after those that warm up."""
     with worker(shape, on, model, options) as trainer:
-        began = time.perf_counter()
-        rows = []
-        for step in range(options.warm + options.steps):
-            groups = make_groups(shape, step)
-            if gpu:
-                torch.cuda.synchronize()
-                torch.cuda.reset_peak_memory_stats()
-            start = time.perf_counter()
+
+        def train(step: int, groups: Sequence[Group]) -> dict[str, Any]:
             metrics = trainer.train_step(step, step, groups)
-            if gpu:
-                torch.cuda.synchronize()
-            seconds = time.perf_counter() - start
-            tokens = sum(len(g.prompt) + len(s.tokens) for g in groups for s in g.samples)
-            row = {
-                "seconds": seconds,
-                "tflops": arithmetic(shape, groups) / seconds / 1e12,
-                "tokens": tokens,
-                "tokens_s": tokens / seconds,
-                "memory": torch.cuda.max_memory_allocated() / 2**30 if gpu else 0.0,
-                "phases": metrics.seconds,
-                "loss": metrics.loss,
-                "grad_norm": metrics.grad_norm,
-            }
-            say("  step", step, json.dumps(row))
-            if step >= options.warm:
-                rows.append(row)
-            elif step == 0:
-                say("  first step after", round(time.perf_counter() - began, 1), "s")
-    return min(rows, key=lambda row: row["seconds"])
+            return {"phases": metrics.seconds, "loss": metrics.loss, "grad_norm": metrics.grad_norm}
+
+        return time_steps(shape, options, lambda groups: groups, train)
 
 
 def longest(shape: Shape, on: frozenset[str], model: Path, options: argparse.Namespace, until: float) -> int:
@@ -218,10 +194,6 @@ def check_attention(shape: Shape) -> None:
         say(f"  window {window}: {far:.2g} of the largest number")
 
 
-def say(*words: object) -> None:
-    print(*words, flush=True)
-
-
 def variants(options: argparse.Namespace) -> list[tuple[str, frozenset[str]]]:
     """In the order of their use, should time run out."""
     every = frozenset(GAINS) - set(options.without)
@@ -237,34 +209,18 @@ def variants(options: argparse.Namespace) -> list[tuple[str, frozenset[str]]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--shape", choices=SHAPES, action="append", help="may be given more than once")
-    parser.add_argument("--steps", type=int, default=3, help="steps that are measured")
-    parser.add_argument("--warm", type=int, default=2, help="steps before them")
+    parser = options_of(__doc__)
     parser.add_argument(
         "--variants", nargs="*", help="of `base`, `all`, `no-X`, `only-X`; default: no `only-X`"
     )
     parser.add_argument("--alone", action="store_true", help="`only-X` too")
     parser.add_argument("--without", nargs="*", default=[], choices=GAINS, help="left off in every variant")
-    parser.add_argument("--micro-batch", type=int, help="tokens")
     parser.add_argument("--logits-mib", type=int, help="memory of logits at a time")
-    parser.add_argument("--recompute", action="store_true", help="activations in the backward pass")
     parser.add_argument("--longest", action="store_true", help="the longest sample that trains, too")
-    parser.add_argument("--seconds", type=float, default=540.0, help="no variant is begun later than this")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the JSON")
     options = parser.parse_args()
     until = time.monotonic() + options.seconds
-    say(
-        "torch",
-        torch.__version__,
-        "on",
-        torch.cuda.get_device_name(0) if torch.cuda.is_available() else "CPU",
-    )
-    for name in options.shape or ["0.6b" if torch.cuda.is_available() else "tiny"]:
-        with tempfile.TemporaryDirectory() as folder:
-            bench(name, Path(folder) / "model", options, until)
+    for name, model in shapes_of(options):
+        bench(name, model, options, until)
 
 
 def bench(name: str, model: Path, options: argparse.Namespace, until: float) -> None:
@@ -273,7 +229,7 @@ def bench(name: str, model: Path, options: argparse.Namespace, until: float) -> 
     check_attention(shape)
     write_model(shape, model)
     say("the model is written")
-    base: dict[str, Any] | None = None
+    base: dict[str, float | None] = {}
     chosen = variants(options)
     for variant, on in chosen:
         if time.monotonic() > until:
@@ -288,23 +244,9 @@ def bench(name: str, model: Path, options: argparse.Namespace, until: float) -> 
             say(f"{name}, {variant}: FAILED")
             free()
             continue
-        base = base or (best if variant == "base" else None)
-        what = f"trainer step, {name}, {variant}"
-        against = base or {}
-        # Without a GPU it is not measured.
-        memory = [Figure(f"{what}: memory", best["memory"], "GiB", against.get("memory"))]
-        if not torch.cuda.is_available():
-            memory = []
-        record(
-            "trainer_step",
-            [
-                Figure(f"{what}", best["tflops"], "TFLOP/s", against.get("tflops")),
-                Figure(f"{what}: tokens", best["tokens_s"], "tokens/s", against.get("tokens_s")),
-                *memory,
-            ],
-            options.out,
-            keep=True,
-        )
+        if variant == "base":
+            base = {"TFLOP/s": best["tflops"], "tokens/s": best["tokens_s"], "GiB": best["memory"]}
+        record_step(f"trainer step, {name}, {variant}", best, base, options)
     if options.longest:
         for variant, on in (("base", frozenset()), ("all", frozenset(GAINS) - set(options.without))):
             say(f"{name}, longest sample, {variant}")

@@ -31,7 +31,6 @@ import json
 import os
 import socket
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,8 +47,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parents[2] / "crds"))
 sys.path.insert(0, str(Path(__file__).parents[2] / "runtime"))
 from rljob_runtime.samples import Group
-from tests.bench.figures import RESULTS, Figure, record
-from tests.bench.trainer_step_shapes import SHAPES, Shape, arithmetic, free, make_groups, write_model
+from tests.bench.trainer_step_shapes import SHAPES, Shape, free, make_groups, write_model
+from tests.bench.trainer_step_timing import options_of, record_step, say, shapes_of, time_steps
 from tests.bench.verl_step_rows import padded
 
 FLASH = "flash_attention_2"
@@ -185,36 +184,14 @@ def unpatched() -> Iterator[None]:
 def measure(
     shape: Shape, variant: Variant, attempt: Attempt, model: Path, options: argparse.Namespace
 ) -> dict[str, Any]:
-    """Seconds of a step, the fastest of some after those that warm up."""
-    gpu = torch.cuda.is_available()
+    """The figures of a step, the fastest of some after those that warm up."""
     with worker(variant, attempt, model, options) as trainer:
-        rows = []
-        for step in range(options.warm + options.steps):
-            groups = make_groups(shape, step)
-            data = batch(groups)
-            if gpu:
-                torch.cuda.synchronize()
-                torch.cuda.reset_peak_memory_stats()
-            start = time.perf_counter()
-            answer = trainer.train_mini_batch(data)
-            if gpu:
-                torch.cuda.synchronize()
-            seconds = time.perf_counter() - start
-            tokens = sum(len(g.prompt) + len(s.tokens) for g in groups for s in g.samples)
-            metrics = answer["metrics"]
-            row = {
-                "seconds": seconds,
-                "tflops": arithmetic(shape, groups) / seconds / 1e12,
-                "tokens": tokens,
-                "tokens_s": tokens / seconds,
-                "memory": torch.cuda.max_memory_allocated() / 2**30 if gpu else 0.0,
-                "loss": _number(metrics["loss"]),
-                "grad_norm": _number(metrics["grad_norm"]),
-            }
-            say("  step", step, json.dumps(row))
-            if step >= options.warm:
-                rows.append(row)
-    return min(rows, key=lambda row: row["seconds"])
+
+        def train(step: int, data: Any) -> dict[str, Any]:
+            metrics = trainer.train_mini_batch(data)["metrics"]
+            return {"loss": _number(metrics["loss"]), "grad_norm": _number(metrics["grad_norm"])}
+
+        return time_steps(shape, options, batch, train)
 
 
 def _number(value: Any) -> float:
@@ -266,10 +243,6 @@ def ours(rows: Sequence[Mapping[str, Any]], shape: str) -> dict[str, float]:
     """Our trainer's figures of the shape with all gains, by unit, from what `trainer_step.py` wrote."""
     name = f"trainer step, {shape}, all"
     return {row["unit"]: row["value"] for row in rows if row["name"].split(":")[0] == name}
-
-
-def say(*words: object) -> None:
-    print(*words, flush=True)
 
 
 def one_rank() -> None:
@@ -335,44 +308,22 @@ def write(what: str, shape: str, best: Mapping[str, Any], options: argparse.Name
     path = options.out / "trainer_step.json"
     against = ours(json.loads(path.read_text()), shape) if path.exists() else {}
     what += ", recomputed" if options.recompute else ""
-    figures = [
-        Figure(what, best["tflops"], "TFLOP/s", against.get("TFLOP/s")),
-        Figure(f"{what}: tokens", best["tokens_s"], "tokens/s", against.get("tokens/s")),
-    ]
-    if torch.cuda.is_available():
-        figures.append(Figure(f"{what}: memory", best["memory"], "GiB", against.get("GiB")))
-    record("trainer_step", figures, options.out, keep=True)
+    record_step(what, best, against, options)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--shape", choices=SHAPES, action="append", help="may be given more than once")
-    parser.add_argument("--steps", type=int, default=3, help="steps that are measured")
-    parser.add_argument("--warm", type=int, default=2, help="steps before them")
+    parser = options_of(__doc__)
     parser.add_argument("--variants", nargs="*", choices=VARIANTS, help="default: all, in this order")
-    parser.add_argument("--micro-batch", type=int, help="tokens; default: the shape's")
     parser.add_argument("--attention", choices=(FLASH, TORCH), help="default: flash-attn's if it works")
-    parser.add_argument("--recompute", action="store_true", help="activations in the backward pass")
-    parser.add_argument("--seconds", type=float, default=540.0, help="no variant is begun later than this")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the JSON")
     options = parser.parse_args()
     until = time.monotonic() + options.seconds
-    say(
-        "torch",
-        torch.__version__,
-        "on",
-        torch.cuda.get_device_name(0) if torch.cuda.is_available() else "CPU",
-    )
     one_rank()
     # verl keeps errors of imports that failed, and they keep the calls that led there, with all they hold:
     # nothing here; inside `worker` it would be the weights of the first variant.
     importlib.import_module("verl.workers.engine_workers")
     try:
-        for name in options.shape or ["0.6b" if torch.cuda.is_available() else "tiny"]:
-            with tempfile.TemporaryDirectory() as folder:
-                bench(name, Path(folder) / "model", options, until)
+        for name, model in shapes_of(options):
+            bench(name, model, options, until)
     finally:
         if torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()
