@@ -18,10 +18,9 @@ class Clip(Model):
     """Dual clip: the loss of a sample with negative advantage is at most dual * |advantage|. null is off."""
 
 
-class DecoupledClip(Clip):
-    """Decoupled PPO (AReaL, arXiv:2505.24298): the ratio is taken against the proximal policy, recomputed
-    by the trainer when a step begins; the proximal-to-engine ratio becomes an importance weight. With one
-    batch per step this is PPO with truncated importance sampling."""
+class ImportanceWeights(Model):
+    """Weights that correct for the difference between the engines' policy and the proximal one, recomputed by
+    the trainer when a step begins: proximal / engine."""
 
     weight_cap: float = Field(default=2.0, gt=0, le=1000)
     """Largest importance weight."""
@@ -29,7 +28,7 @@ class DecoupledClip(Clip):
     """Smallest importance weight."""
     outside: Literal["truncate", "mask"] = "truncate"
     """What happens to a token whose weight leaves [weightFloor, weightCap]: the weight is truncated to the
-    bound (TIS), or the token is left out of the loss (IcePop)."""
+    bound (TIS), or the token is left out of the loss (IcePop; with level sequence, the whole response)."""
     level: Literal["token", "sequence"] = "token"
     """One weight per token, or the product over the response."""
 
@@ -43,6 +42,12 @@ class DecoupledClip(Clip):
     )
 
 
+class DecoupledClip(ImportanceWeights, Clip):
+    """Decoupled PPO (AReaL, arXiv:2505.24298): the ratio is taken against the proximal policy, recomputed
+    by the trainer when a step begins; the proximal-to-engine ratio becomes an importance weight. With one
+    batch per step this is PPO with truncated importance sampling."""
+
+
 class TruncatedReinforce(Model):
     """REINFORCE with truncated importance sampling: min(pi / pi_engine, cap), detached, weighs the
     log-probability gradient."""
@@ -51,10 +56,30 @@ class TruncatedReinforce(Model):
     """Largest importance weight."""
 
 
+class Gspo(Model):
+    """Group sequence policy optimization (arXiv:2507.18071): PPO's clip of one ratio for each response, the
+    geometric mean of its tokens' ratios. The paper's mean over responses is aggregation: sequence-mean."""
+
+    low: float = Field(default=3e-4, gt=0, lt=1)
+    """Ratios below 1 - low are clipped. A response's mean ratio stays far closer to 1 than a token's."""
+    high: float = Field(default=4e-4, gt=0, le=10)
+    """Ratios above 1 + high are clipped."""
+
+
+class Cispo(Model):
+    """CISPO (MiniMax-M1, arXiv:2506.13585): the ratio, within bounds and detached, weighs the log-probability
+    gradient, so that no token loses its gradient to clipping."""
+
+    weight_cap: float = Field(default=5.0, ge=1, le=1000)
+    """Largest weight: the ratio itself, as TRL's epsilon_high; verl's clip_ratio_high is this less 1."""
+    weight_floor: float = Field(default=0.0, ge=0, le=1)
+    """Smallest weight: the ratio itself; verl's clip_ratio_low is 1 less this."""
+
+
 class PolicyLoss(OneOf):
     """The policy-gradient objective."""
 
-    one_of: ClassVar[tuple[str, ...]] = ("clip", "decoupled_clip", "truncated_reinforce")
+    one_of: ClassVar[tuple[str, ...]] = ("clip", "decoupled_clip", "truncated_reinforce", "gspo", "cispo")
 
     clip: Clip | None = None
     """PPO clip against the engines' log-probabilities."""
@@ -62,6 +87,10 @@ class PolicyLoss(OneOf):
     """PPO clip against recomputed log-probabilities, with truncated importance weights."""
     truncated_reinforce: TruncatedReinforce | None = None
     """REINFORCE with truncated importance weights."""
+    gspo: Gspo | None = None
+    """PPO clip of one ratio for each response."""
+    cispo: Cispo | None = None
+    """REINFORCE weighed by bounded ratios."""
 
 
 class KlPenalty(Model):
@@ -80,6 +109,10 @@ class Algorithm(Model):
     """Divide a group's advantages by the standard deviation of its rewards (GRPO); false is Dr. GRPO."""
     policy_loss: PolicyLoss = PolicyLoss(clip=Clip())
     """The objective."""
+    rollout_correction: ImportanceWeights | None = None
+    """Take the loss's ratio against the policy that the step began with, and weigh each token by the ratio of
+    that to the engines' policy (verl's rollout_is). null: the ratio is against the engines' policy.
+    decoupledClip is clip with this."""
     kl: KlPenalty | None = None
     """KL penalty; null keeps no reference model."""
     entropy_coefficient: float = Field(default=0.0, ge=0, le=10)
@@ -87,6 +120,18 @@ class Algorithm(Model):
     aggregation: Literal["token-mean", "sequence-mean"] = "token-mean"
     """token-mean: every response token of the batch counts the same (DAPO). sequence-mean: every response
     counts the same. Both divide by the count of the whole batch, over all ranks."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            message="rolloutCorrection is for policyLoss gspo and cispo: decoupledClip is clip with its own",
+            cel="!has(self.rolloutCorrection) || has(self.policyLoss)"
+            " && (has(self.policyLoss.gspo) || has(self.policyLoss.cispo))",
+            holds=lambda self: (
+                self.rollout_correction is None or self.policy_loss.chosen[0] in ("gspo", "cispo")
+            ),
+            fields=("rolloutCorrection",),
+        ),
+    )
 
 
 class Optimizer(Model):

@@ -7,11 +7,23 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rljob_api.algorithm import Algorithm, Clip, DecoupledClip, KlPenalty, PolicyLoss, TruncatedReinforce
-from rljob_runtime.trainer.loss import Tokens, token_loss, token_weights
+from rljob_api.algorithm import (
+    Algorithm,
+    Cispo,
+    Clip,
+    DecoupledClip,
+    Gspo,
+    KlPenalty,
+    PolicyLoss,
+    TruncatedReinforce,
+)  # fmt: skip
+from rljob_runtime.objective.tokens import Tokens
+from rljob_runtime.trainer.loss import token_loss, token_weights
 
 LOSSES = st.sampled_from(
     [
+        PolicyLoss(gspo=Gspo(low=0.1, high=0.2)),
+        PolicyLoss(cispo=Cispo()),
         PolicyLoss(clip=Clip()),
         PolicyLoss(decoupled_clip=DecoupledClip(level="sequence", outside="mask", weight_floor=0.5)),
         PolicyLoss(truncated_reinforce=TruncatedReinforce()),

@@ -34,6 +34,11 @@ LOSSES: dict[str, dict[str, Any]] = {
         "aggregation": "sequence-mean",
     },
     "decoupled by tokens": {"policyLoss": {"decoupledClip": {"level": "token"}}},
+    "ratios and weights of whole responses": {
+        "policyLoss": {"gspo": {"low": 0.2, "high": 0.2}},
+        "rolloutCorrection": {"level": "sequence"},
+        "aggregation": "sequence-mean",
+    },
     "reinforce": {"policyLoss": {"truncatedReinforce": {}}, "normalizeByStd": False},
 }
 

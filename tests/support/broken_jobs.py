@@ -219,7 +219,7 @@ BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
     "no objective": (
         {"training.algorithm.policyLoss": {}},
         f"{_TRAINING}.algorithm.policyLoss",
-        "set exactly one of clip, decoupledClip, truncatedReinforce (found none)",
+        "set exactly one of clip, decoupledClip, truncatedReinforce, gspo, cispo (found none)",
     ),
     "two models": (
         {"training.model.path": "m"},
@@ -240,6 +240,26 @@ BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
         {"training.algorithm.policyLoss": {"decoupledClip": {"weightFloor": 1, "weightCap": 0.5}}},
         f"{_TRAINING}.algorithm.policyLoss.decoupledClip.weightFloor",
         "weightFloor must not be above weightCap",
+    ),
+    "correction bounds crossed": (
+        {
+            "training.algorithm": {
+                "policyLoss": {"gspo": {}},
+                "rolloutCorrection": {"weightFloor": 1, "weightCap": 0.5},
+            }
+        },
+        f"{_TRAINING}.algorithm.rolloutCorrection.weightFloor",
+        "weightFloor must not be above weightCap",
+    ),
+    "a correction of a loss that has its own": (
+        {"training.algorithm": {"policyLoss": {"decoupledClip": {}}, "rolloutCorrection": {}}},
+        f"{_TRAINING}.algorithm.rolloutCorrection",
+        "rolloutCorrection is for policyLoss gspo",
+    ),
+    "a correction of the default loss": (
+        {"training.algorithm": {"rolloutCorrection": {}}},
+        f"{_TRAINING}.algorithm.rolloutCorrection",
+        "rolloutCorrection is for policyLoss gspo",
     ),
     "prompt lengths crossed": (
         {"training.data.generated": {"task": "copy", "minLength": 5, "maxLength": 4}},

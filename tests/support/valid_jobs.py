@@ -106,6 +106,13 @@ GOOD: dict[str, dict[str, Any]] = {
     "equal weight bounds": {
         "training.algorithm.policyLoss": {"decoupledClip": {"weightFloor": 1, "weightCap": 1}}
     },
+    "sequence ratios": {"training.algorithm": {"policyLoss": {"gspo": {}}, "rolloutCorrection": {}}},
+    "bounded weights": {
+        "training.algorithm": {
+            "policyLoss": {"cispo": {"weightCap": 1}},
+            "rolloutCorrection": {"outside": "mask", "level": "sequence"},
+        }
+    },
     "eight chips of a module": {
         "accelerator": "ascend",
         "acceleratorType": "module",

@@ -5,8 +5,8 @@ Guarantees:
 - a rank gets the tokens of what it trains, and of nothing else (`trainer.share`);
 - sharded weights are gathered, and gradients reduced, by all ranks together: either in every pass, of which
   all ranks make the same number, or once for each update, whatever passes ranks share (`HeldWeights`);
-- log-probabilities under the step's first weights (for decoupled_clip) and under the reference model are
-  computed before any update of the step;
+- log-probabilities under the step's first weights (for losses that need them) and under the reference model
+  are computed before any update of the step;
 - a gradient that is not finite never reaches the weights: `TrainingDiverged`.
 """
 
@@ -22,6 +22,8 @@ from rljob_api import RLJob
 from rljob_runtime.groups.masking import oldest_trained
 from rljob_runtime.groups.staleness import Bound
 from rljob_runtime.job_errors import TrainingDiverged
+from rljob_runtime.objective.losses import needs_proximal
+from rljob_runtime.objective.tokens import Tokens
 from rljob_runtime.parallel.hdp_plan import Plan
 from rljob_runtime.parallel.rank_layout import RankLayout
 from rljob_runtime.samples import Group
@@ -31,7 +33,7 @@ from rljob_runtime.trainer.batch import Response, batches_of, describe
 from rljob_runtime.trainer.context_parallel import Sharing, agree, alone
 from rljob_runtime.trainer.hdp_weights import HeldWeights
 from rljob_runtime.trainer.log_probs import Entropy
-from rljob_runtime.trainer.loss import Tokens, token_loss
+from rljob_runtime.trainer.loss import token_loss
 from rljob_runtime.trainer.optim import ScheduledAdamW
 from rljob_runtime.trainer.outline import GroupOutline
 from rljob_runtime.trainer.pass_costs import (
@@ -159,7 +161,7 @@ class StepRunner:
         """Compute the log-probabilities under the step's first weights and under the reference model.
 
         The first batch needs no proximal ones: its own forward pass has the same weights."""
-        if self._training.algorithm.policy_loss.decoupled_clip is not None and any(work[1:]):
+        if needs_proximal(self._training.algorithm) and any(work[1:]):
             if self._held is not None:
                 # Kept for the first update, which is made with the same weights.
                 self._held.gather()

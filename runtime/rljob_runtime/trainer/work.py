@@ -51,7 +51,7 @@ class MicroBatchWork:
     """Whether this rank counts the pass in the step's metrics: one of those that share it does. Without
     anything to train, none."""
     proximal: Tensor | None = None
-    """Log-probabilities under the weights that the step begins with; for decoupled_clip."""
+    """Log-probabilities under the weights that the step begins with; for losses that need them."""
     reference: Tensor | None = None
     """Log-probabilities under the reference model; for the KL penalty."""
 

@@ -16,7 +16,8 @@ from rljob_api.algorithm import (
     PolicyLoss,
     TruncatedReinforce,
 )
-from rljob_runtime.trainer.loss import Tokens, kl_penalty, token_loss, token_weights
+from rljob_runtime.objective.tokens import Tokens
+from rljob_runtime.trainer.loss import kl_penalty, token_loss, token_weights
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,59 @@
+"""The table of policy losses: what a manifest's `policyLoss` names, what computes it, and what that needs.
+
+Guarantees: a token's loss depends on its own response alone, of which all tokens are in the same micro-batch
+on each rank that computes it, whatever ranks share the response; no term overflows, whatever the
+log-probabilities.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from rljob_api.algorithm import Algorithm
+from rljob_runtime.objective.clipped import clip, decoupled_clip, gspo
+from rljob_runtime.objective.correction import importance_weights
+from rljob_runtime.objective.tokens import PolicyTerm, Tokens
+from rljob_runtime.objective.weighted import cispo, truncated_reinforce
+
+
+@dataclass(frozen=True)
+class Loss:
+    """How a policy loss is computed."""
+
+    term: Callable[[Any, Tokens, Tensor], PolicyTerm]
+    """From its settings, the tokens, and the log-probabilities that ratios are taken against."""
+    proximal: bool = False
+    """Ratios are always against the policy that the step began with; otherwise that is so with
+    `rolloutCorrection` alone, and without it they are against the engines' log-probabilities."""
+
+
+LOSSES: Mapping[str, Loss] = {
+    "clip": Loss(clip),
+    "decoupled_clip": Loss(decoupled_clip, proximal=True),
+    "truncated_reinforce": Loss(truncated_reinforce),
+    "gspo": Loss(gspo),
+    "cispo": Loss(cispo),
+}
+"""By the Python name of the member of `PolicyLoss`."""
+
+
+def needs_proximal(algorithm: Algorithm) -> bool:
+    """Whether the loss needs `Tokens.proximal`."""
+    return LOSSES[algorithm.policy_loss.chosen[0]].proximal or algorithm.rollout_correction is not None
+
+
+def policy_term(algorithm: Algorithm, tokens: Tokens) -> PolicyTerm:
+    """The policy loss of each token, with the corrections that the manifest asks for."""
+    name, setting = algorithm.policy_loss.chosen
+    if not needs_proximal(algorithm):
+        return LOSSES[name].term(setting, tokens, tokens.engine)
+    if tokens.proximal is None:
+        raise ValueError(f"{name} needs the log-probabilities of the step's beginning")
+    found = LOSSES[name].term(setting, tokens, tokens.proximal)
+    if algorithm.rollout_correction is None:
+        return found
+    log_ratio = tokens.proximal - tokens.engine
+    weight = importance_weights(algorithm.rollout_correction, log_ratio, tokens.responses)
+    return PolicyTerm(found.loss * weight, found.clipped, weight)

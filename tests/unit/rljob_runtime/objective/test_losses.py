@@ -1,0 +1,188 @@
+"""Every policy loss by hand: a few tokens whose numbers were worked out on paper, and a reference that goes
+token by token in plain Python."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rljob_api.algorithm import Algorithm, Cispo, Gspo, ImportanceWeights, PolicyLoss
+from rljob_runtime.objective.losses import LOSSES, needs_proximal, policy_term
+from rljob_runtime.objective.tokens import Tokens
+
+
+@dataclass(frozen=True)
+class Token:
+    """One response token."""
+
+    response: int
+    new: float
+    engine: float
+    proximal: float
+    advantage: float
+
+
+def packed(tokens: list[Token]) -> tuple[Tokens, torch.Tensor]:
+    """The same as float64 tensors, and the leaf that takes the gradient."""
+
+    def column(name: str) -> torch.Tensor:
+        return torch.tensor([getattr(token, name) for token in tokens], dtype=torch.float64)
+
+    new = column("new").requires_grad_()
+    responses = torch.tensor([token.response for token in tokens])
+    return Tokens(new, column("engine"), column("advantage"), responses, None, column("proximal")), new
+
+
+def made_up(seed: int, spread: float) -> list[Token]:
+    """Five responses with advantages of either sign and log-ratios of size `spread`."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for response, (length, advantage) in enumerate([(4, 1.3), (1, -0.7), (6, -2.1), (3, 0.0), (5, 0.4)]):
+        for _ in range(length):
+            new = -3.0 + spread * rng.standard_normal()
+            others = (new + spread * rng.standard_normal() for _ in range(2))
+            found.append(Token(response, new, *others, advantage))
+    return found
+
+
+def gradient(algorithm: Algorithm, tokens: list[Token]) -> list[float]:
+    """Of the sum of the tokens' losses, by each token's log-probability."""
+    tensors, new = packed(tokens)
+    policy_term(algorithm, tensors).loss.sum().backward()
+    assert new.grad is not None
+    return list(map(float, new.grad))
+
+
+def exp(value: float) -> float:
+    return math.exp(max(-20.0, min(20.0, value)))
+
+
+def siblings(tokens: list[Token], token: Token) -> list[Token]:
+    return [each for each in tokens if each.response == token.response]
+
+
+Old = Callable[[Token], float]
+"""The log-probability that a token's ratio is taken against."""
+
+
+def gspo(setting: Gspo, tokens: list[Token], token: Token, old: Old) -> tuple[float, float]:
+    """Loss of a token, and its gradient by the token's own log-probability."""
+    own = siblings(tokens, token)
+    ratio = exp(sum(each.new - old(each) for each in own) / len(own))
+    low, high = 1 - setting.low, 1 + setting.high
+    if token.advantage >= 0:
+        return -token.advantage * min(ratio, high), -token.advantage * ratio * (ratio <= high)
+    return -token.advantage * max(ratio, low), -token.advantage * ratio * (ratio >= low)
+
+
+def cispo(setting: Cispo, tokens: list[Token], token: Token, old: Old) -> tuple[float, float]:
+    weight = min(setting.weight_cap, max(setting.weight_floor, exp(token.new - old(token))))
+    return -weight * token.advantage * token.new, -weight * token.advantage
+
+
+BY_HAND: dict[str, Callable[[Any, list[Token], Token, Old], tuple[float, float]]] = {
+    "gspo": gspo,
+    "cispo": cispo,
+}
+CHOICES = {
+    "gspo": PolicyLoss(gspo=Gspo()),
+    "gspo, wide": PolicyLoss(gspo=Gspo(low=0.2, high=0.5)),
+    "cispo": PolicyLoss(cispo=Cispo()),
+    "cispo, narrow": PolicyLoss(cispo=Cispo(weight_floor=0.9, weight_cap=1.2)),
+}
+CORRECTIONS = {
+    "none": None,
+    "truncated": ImportanceWeights(weight_floor=0.5),
+    "masked": ImportanceWeights(weight_floor=0.5, outside="mask"),
+    "truncated by sequence": ImportanceWeights(level="sequence"),
+    "masked by sequence": ImportanceWeights(
+        level="sequence", outside="mask", weight_floor=0.3, weight_cap=3.0
+    ),
+}
+
+
+def correction(setting: ImportanceWeights, tokens: list[Token], token: Token) -> float:
+    counted = siblings(tokens, token) if setting.level == "sequence" else [token]
+    weight = exp(sum(each.proximal - each.engine for each in counted))
+    if setting.outside == "truncate":
+        return max(setting.weight_floor, min(setting.weight_cap, weight))
+    return weight if setting.weight_floor <= weight <= setting.weight_cap else 0.0
+
+
+@pytest.mark.parametrize("spread", [0.01, 0.3, 2.0, 30.0])
+@pytest.mark.parametrize("corrected", CORRECTIONS)
+@pytest.mark.parametrize("name", CHOICES)
+def test_losses_and_gradients(name: str, corrected: str, spread: float) -> None:
+    choice, weights = CHOICES[name], CORRECTIONS[corrected]
+    member, setting = choice.chosen
+    tokens = made_up(3, spread)
+    algorithm = Algorithm(policy_loss=choice, rollout_correction=weights)
+    found = policy_term(algorithm, packed(tokens)[0])
+
+    def old(token: Token) -> float:
+        return token.engine if weights is None else token.proximal
+
+    each = [BY_HAND[member](setting, tokens, token, old) for token in tokens]
+    by = [1.0 if weights is None else correction(weights, tokens, token) for token in tokens]
+    expected = [loss * weight for (loss, _), weight in zip(each, by, strict=True)]
+    np.testing.assert_allclose(found.loss.detach().numpy(), expected, rtol=1e-9, atol=1e-12)
+    slopes = [slope * weight for (_, slope), weight in zip(each, by, strict=True)]
+    np.testing.assert_allclose(gradient(algorithm, tokens), slopes, rtol=1e-9, atol=1e-12)
+    if weights is not None:
+        np.testing.assert_allclose(found.importance.numpy(), by, rtol=1e-9)
+
+
+def two_tokens(first: float, second: float, advantage: float) -> list[Token]:
+    """A response of two tokens with these ratios, and another one that must not matter."""
+    base = -1.0
+    return [
+        Token(0, base + math.log(first), base, base, advantage),
+        Token(0, base + math.log(second), base, base, advantage),
+        Token(1, base + math.log(7.0), base, base, 1.0),
+    ]
+
+
+def test_gspo_on_paper() -> None:
+    """Ratios 1.21 and 1: their geometric mean is 1.1, for both tokens."""
+    wide = Algorithm(policy_loss=PolicyLoss(gspo=Gspo(low=0.2, high=0.2)))
+    tokens = two_tokens(1.21, 1.0, advantage=2.0)
+    found = policy_term(wide, packed(tokens)[0])
+    assert found.loss[:2].tolist() == pytest.approx([-2.2, -2.2])
+    assert gradient(wide, tokens)[:2] == pytest.approx([-2.2, -2.2])
+    assert found.clipped[:2].tolist() == [0, 0]
+    narrow = Algorithm(policy_loss=PolicyLoss(gspo=Gspo(low=0.05, high=0.05)))
+    found = policy_term(narrow, packed(tokens)[0])
+    assert found.loss[:2].tolist() == pytest.approx([-2.1, -2.1])
+    assert gradient(narrow, tokens)[:2] == [0, 0]
+    assert found.clipped[:2].tolist() == [1, 1], "both, though the second token's own ratio is 1"
+
+
+def test_cispo_on_paper() -> None:
+    """Weights stay at the cap and every token keeps its gradient, where PPO would have none."""
+    algorithm = Algorithm(policy_loss=PolicyLoss(cispo=Cispo(weight_cap=1.5)))
+    tokens = two_tokens(2.0, 0.5, advantage=1.0)
+    found = policy_term(algorithm, packed(tokens)[0])
+    # log pi is -1 + ln 2 and -1 - ln 2.
+    assert found.loss[:2].tolist() == pytest.approx([1.5 * 0.306852819, 0.5 * 1.693147181])
+    assert gradient(algorithm, tokens)[:2] == pytest.approx([-1.5, -0.5])
+    assert found.clipped[:2].tolist() == [1, 0]
+
+
+def test_who_needs_the_policy_of_the_step_s_beginning() -> None:
+    plain = {name: needs_proximal(Algorithm(policy_loss=choice)) for name, choice in CHOICES.items()}
+    assert not any(plain.values())
+    assert needs_proximal(Algorithm(policy_loss=PolicyLoss.model_validate({"decoupledClip": {}})))
+    corrected = Algorithm(policy_loss=CHOICES["gspo"], rollout_correction=ImportanceWeights())
+    assert needs_proximal(corrected)
+    missing = replace(packed(made_up(1, 0.1))[0], proximal=None)
+    with pytest.raises(ValueError, match="gspo needs the log-probabilities of the step's beginning"):
+        policy_term(corrected, missing)
+
+
+def test_every_member_of_the_manifest_s_union_is_in_the_table() -> None:
+    assert set(LOSSES) == set(PolicyLoss.one_of)
+    assert {choice.chosen[0] for choice in CHOICES.values()} == set(BY_HAND)
