@@ -22,7 +22,7 @@ help:
 	@echo "make images               as root: the images of the operator and of the runtime on CPUs"
 	@echo "make cluster-up NODE=1    as root: a real node instead of fake ones"
 	@echo "make mutants [PACKAGES='groups plan-scaling']   how many small changes of the code that decides the tests notice"
-	@echo "make $(addprefix bench-,$(notdir $(basename $(shell grep -l '^if __name__' tests/bench/*.py))))"
+	@echo "make $(addprefix bench-,$(filter-out mutmut_run,$(notdir $(basename $(shell grep -l '^if __name__' tests/bench/*.py)))))"
 
 run: environment
 	$(BIN)/rljob run examples/copy.yaml --auto-resume

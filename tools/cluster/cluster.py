@@ -241,12 +241,14 @@ class Cluster:
         file = self.folder / f"kubeconfig-{namespace}-{service_account}"
         return kubeconfig.write(file, self._plane.url, self._plane.authority, token, namespace)
 
-    def audit_events(self) -> list[dict[str, Any]]:
-        """All requests so far, oldest first: audit.k8s.io/v1 Events. An answer may come a moment before its
-        Event. FileNotFoundError without `audit`."""
+    def audit_events(self, user: str | None = None) -> list[dict[str, Any]]:
+        """All requests so far, or those of one user, oldest first: audit.k8s.io/v1 Events. An answer may come
+        a moment before its Event. FileNotFoundError without `audit`."""
         # What is behind the last line's end is being written.
         whole = self._plane.audit_log.read_text().rpartition("\n")[0]
-        return [json.loads(line) for line in whole.splitlines()]
+        events = [json.loads(line) for line in whole.splitlines()]
+        # A request whose token is wrong has no user's name.
+        return [each for each in events if user is None or each["user"].get("username") == user]
 
     def _but_kuberay(self) -> list[Process]:
         """The components that start without being told a version."""
