@@ -76,10 +76,42 @@ class Cispo(Model):
     """Smallest weight: the ratio itself; verl's clip_ratio_low is 1 less this."""
 
 
+class DppoTv(Model):
+    """Divergence PPO by total variation (arXiv:2602.04879): a token whose probability has moved further than
+    allowed, and would be moved on, is left out; the ratio, truncated and detached, weighs the others."""
+
+    low: float = Field(default=0.2, gt=0, le=1)
+    """A token with an advantage of 0 or less is left out once its probability is lower by more than this: a
+    difference of probabilities, not a ratio."""
+    high: float = Field(default=0.2, gt=0, le=1)
+    """A token with a positive advantage is left out once its probability is higher by more than this."""
+    weight_cap: float = Field(default=20.0, ge=1, le=1000)
+    """Largest weight. Small ones bring back the bias against rare tokens."""
+
+
+class Sapo(Model):
+    """Soft adaptive policy optimization (arXiv:2511.20347): in place of a clip a sigmoid of the ratio. The
+    paper's mean over responses is aggregation: sequence-mean."""
+
+    positive_temperature: float = Field(default=1.0, gt=0, le=100)
+    """How fast the gradient vanishes as the ratio leaves 1, for positive advantages (1 / units of the
+    ratio)."""
+    negative_temperature: float = Field(default=1.05, gt=0, le=100)
+    """The same for the others."""
+
+
 class PolicyLoss(OneOf):
     """The policy-gradient objective."""
 
-    one_of: ClassVar[tuple[str, ...]] = ("clip", "decoupled_clip", "truncated_reinforce", "gspo", "cispo")
+    one_of: ClassVar[tuple[str, ...]] = (
+        "clip",
+        "decoupled_clip",
+        "truncated_reinforce",
+        "gspo",
+        "cispo",
+        "dppo_tv",
+        "sapo",
+    )
 
     clip: Clip | None = None
     """PPO clip against the engines' log-probabilities."""
@@ -91,6 +123,10 @@ class PolicyLoss(OneOf):
     """PPO clip of one ratio for each response."""
     cispo: Cispo | None = None
     """REINFORCE weighed by bounded ratios."""
+    dppo_tv: DppoTv | None = None
+    """REINFORCE that leaves out tokens whose probability has moved too far."""
+    sapo: Sapo | None = None
+    """A soft gate in place of a clip."""
 
 
 class KlPenalty(Model):
@@ -123,11 +159,13 @@ class Algorithm(Model):
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            message="rolloutCorrection is for policyLoss gspo and cispo: decoupledClip is clip with its own",
-            cel="!has(self.rolloutCorrection) || has(self.policyLoss)"
-            " && (has(self.policyLoss.gspo) || has(self.policyLoss.cispo))",
+            message="rolloutCorrection is not for policyLoss clip, decoupledClip and truncatedReinforce:"
+            " decoupledClip is clip with importance weights",
+            cel="!has(self.rolloutCorrection) || has(self.policyLoss) && !has(self.policyLoss.clip)"
+            " && !has(self.policyLoss.decoupledClip) && !has(self.policyLoss.truncatedReinforce)",
             holds=lambda self: (
-                self.rollout_correction is None or self.policy_loss.chosen[0] in ("gspo", "cispo")
+                self.rollout_correction is None
+                or self.policy_loss.chosen[0] not in ("clip", "decoupled_clip", "truncated_reinforce")
             ),
             fields=("rolloutCorrection",),
         ),

@@ -12,9 +12,11 @@ from rljob_api.algorithm import (
     Cispo,
     Clip,
     DecoupledClip,
+    DppoTv,
     Gspo,
     KlPenalty,
     PolicyLoss,
+    Sapo,
     TruncatedReinforce,
 )  # fmt: skip
 from rljob_runtime.objective.tokens import Tokens
@@ -24,6 +26,8 @@ LOSSES = st.sampled_from(
     [
         PolicyLoss(gspo=Gspo(low=0.1, high=0.2)),
         PolicyLoss(cispo=Cispo()),
+        PolicyLoss(dppo_tv=DppoTv(low=0.01)),
+        PolicyLoss(sapo=Sapo()),
         PolicyLoss(clip=Clip()),
         PolicyLoss(decoupled_clip=DecoupledClip(level="sequence", outside="mask", weight_floor=0.5)),
         PolicyLoss(truncated_reinforce=TruncatedReinforce()),

@@ -219,7 +219,7 @@ BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
     "no objective": (
         {"training.algorithm.policyLoss": {}},
         f"{_TRAINING}.algorithm.policyLoss",
-        "set exactly one of clip, decoupledClip, truncatedReinforce, gspo, cispo (found none)",
+        "set exactly one of clip, decoupledClip, truncatedReinforce, gspo, cispo, dppoTv, sapo (found none)",
     ),
     "two models": (
         {"training.model.path": "m"},
@@ -254,12 +254,12 @@ BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
     "a correction of a loss that has its own": (
         {"training.algorithm": {"policyLoss": {"decoupledClip": {}}, "rolloutCorrection": {}}},
         f"{_TRAINING}.algorithm.rolloutCorrection",
-        "rolloutCorrection is for policyLoss gspo",
+        "rolloutCorrection is not for policyLoss clip",
     ),
     "a correction of the default loss": (
         {"training.algorithm": {"rolloutCorrection": {}}},
         f"{_TRAINING}.algorithm.rolloutCorrection",
-        "rolloutCorrection is for policyLoss gspo",
+        "rolloutCorrection is not for policyLoss clip",
     ),
     "prompt lengths crossed": (
         {"training.data.generated": {"task": "copy", "minLength": 5, "maxLength": 4}},

@@ -113,6 +113,10 @@ GOOD: dict[str, dict[str, Any]] = {
             "rolloutCorrection": {"outside": "mask", "level": "sequence"},
         }
     },
+    "moves of probabilities": {
+        "training.algorithm": {"policyLoss": {"dppoTv": {"high": 1}}, "rolloutCorrection": {}}
+    },
+    "a soft gate": {"training.algorithm": {"policyLoss": {"sapo": {}}, "rolloutCorrection": {}}},
     "eight chips of a module": {
         "accelerator": "ascend",
         "acceleratorType": "module",

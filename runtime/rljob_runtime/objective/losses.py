@@ -14,8 +14,9 @@ from torch import Tensor
 from rljob_api.algorithm import Algorithm
 from rljob_runtime.objective.clipped import clip, decoupled_clip, gspo
 from rljob_runtime.objective.correction import importance_weights
+from rljob_runtime.objective.gated import sapo
 from rljob_runtime.objective.tokens import PolicyTerm, Tokens
-from rljob_runtime.objective.weighted import cispo, truncated_reinforce
+from rljob_runtime.objective.weighted import cispo, dppo_tv, truncated_reinforce
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ LOSSES: Mapping[str, Loss] = {
     "truncated_reinforce": Loss(truncated_reinforce),
     "gspo": Loss(gspo),
     "cispo": Loss(cispo),
+    "dppo_tv": Loss(dppo_tv),
+    "sapo": Loss(sapo),
 }
 """By the Python name of the member of `PolicyLoss`."""
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from rljob_api.algorithm import Algorithm, Cispo, Gspo, ImportanceWeights, PolicyLoss
+from rljob_api.algorithm import Algorithm, Cispo, DppoTv, Gspo, ImportanceWeights, PolicyLoss, Sapo
 from rljob_runtime.objective.losses import LOSSES, needs_proximal, policy_term
 from rljob_runtime.objective.tokens import Tokens
 
@@ -84,15 +84,38 @@ def cispo(setting: Cispo, tokens: list[Token], token: Token, old: Old) -> tuple[
     return -weight * token.advantage * token.new, -weight * token.advantage
 
 
+def dppo_tv(setting: DppoTv, tokens: list[Token], token: Token, old: Old) -> tuple[float, float]:
+    weight = min(setting.weight_cap, exp(token.new - old(token)))
+    moved = math.exp(token.new) - math.exp(old(token))
+    if moved > setting.high if token.advantage > 0 else moved < -setting.low:
+        return 0.0, 0.0
+    return -weight * token.advantage * token.new, -weight * token.advantage
+
+
+def sapo(setting: Sapo, tokens: list[Token], token: Token, old: Old) -> tuple[float, float]:
+    ratio = exp(token.new - old(token))
+    steep = setting.positive_temperature if token.advantage > 0 else setting.negative_temperature
+    # Beyond what a float64 tells from 1, where exp would overflow.
+    gate = 1 / (1 + math.exp(min(700.0, -steep * (ratio - 1))))
+    slope = 4 * gate * (1 - gate) * ratio * (abs(token.new - old(token)) <= 20)
+    return -token.advantage * gate * 4 / steep, -token.advantage * slope
+
+
 BY_HAND: dict[str, Callable[[Any, list[Token], Token, Old], tuple[float, float]]] = {
     "gspo": gspo,
     "cispo": cispo,
+    "dppo_tv": dppo_tv,
+    "sapo": sapo,
 }
 CHOICES = {
     "gspo": PolicyLoss(gspo=Gspo()),
     "gspo, wide": PolicyLoss(gspo=Gspo(low=0.2, high=0.5)),
     "cispo": PolicyLoss(cispo=Cispo()),
     "cispo, narrow": PolicyLoss(cispo=Cispo(weight_floor=0.9, weight_cap=1.2)),
+    "dppoTv": PolicyLoss(dppo_tv=DppoTv()),
+    "dppoTv, narrow": PolicyLoss(dppo_tv=DppoTv(low=0.002, high=0.01, weight_cap=1.1)),
+    "sapo": PolicyLoss(sapo=Sapo()),
+    "sapo, steep": PolicyLoss(sapo=Sapo(positive_temperature=3.0, negative_temperature=0.5)),
 }
 CORRECTIONS = {
     "none": None,
@@ -170,6 +193,36 @@ def test_cispo_on_paper() -> None:
     assert found.loss[:2].tolist() == pytest.approx([1.5 * 0.306852819, 0.5 * 1.693147181])
     assert gradient(algorithm, tokens)[:2] == pytest.approx([-1.5, -0.5])
     assert found.clipped[:2].tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "advantage", "left_out"),
+    [
+        # A ratio of 10 of a rare token is a small move; one of 1.5 of a likely one is a large one.
+        (0.01, 0.10, 1.0, False), (0.5, 0.75, 1.0, True), (0.5, 0.75, -1.0, False),
+        (0.5, 0.25, -1.0, True), (0.5, 0.25, 1.0, False), (0.5, 0.25, 0.0, True), (0.5, 0.69, 1.0, False),
+    ],
+)  # fmt: skip
+def test_dppo_on_paper(before: float, after: float, advantage: float, left_out: bool) -> None:
+    algorithm = Algorithm(policy_loss=PolicyLoss(dppo_tv=DppoTv(low=0.2, high=0.2)))
+    tokens = [Token(0, math.log(after), math.log(before), 0.0, advantage)]
+    found = policy_term(algorithm, packed(tokens)[0])
+    assert bool(found.clipped[0]) is left_out
+    expected = 0.0 if left_out else -advantage * after / before
+    assert gradient(algorithm, tokens) == pytest.approx([expected])
+    assert found.loss.tolist() == pytest.approx([expected * math.log(after)])
+
+
+def test_sapo_on_paper() -> None:
+    """At a ratio of 1 the gate is 2 / temperature, and its slope is 1: that of REINFORCE."""
+    algorithm = Algorithm(policy_loss=PolicyLoss(sapo=Sapo()))
+    tokens = two_tokens(1.0, 2.0, advantage=3.0)
+    found = policy_term(algorithm, packed(tokens)[0])
+    # sigmoid(1) = 0.731058579; its slope 0.196611933, times 4 and the ratio of 2.
+    assert found.loss[:2].tolist() == pytest.approx([-3 * 2.0, -3 * 4 * 0.731058579])
+    assert gradient(algorithm, tokens)[:2] == pytest.approx([-3.0, -3 * 4 * 0.196611933 * 2])
+    worse = two_tokens(1.0, 1.0, advantage=-1.0)
+    assert policy_term(algorithm, packed(worse)[0]).loss[0].item() == pytest.approx(2 / 1.05)
 
 
 def test_who_needs_the_policy_of_the_step_s_beginning() -> None:
