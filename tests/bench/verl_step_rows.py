@@ -49,6 +49,7 @@ def _advantages(groups: Sequence[Group]) -> Any:
     """Of each sample, in the order of the rows; float32."""
     found = []
     for group in groups:
-        rewards = np.array([np.nan if s.reward is None else s.reward for s in group.samples])
-        found.append(group_advantages(rewards, ~np.isnan(rewards), normalize_by_std=True))
+        rewards = np.array([sample.reward for sample in group.samples])
+        valid = np.array([sample.failure is None for sample in group.samples])
+        found.append(group_advantages(rewards, valid, normalize_by_std=True))
     return np.concatenate(found)

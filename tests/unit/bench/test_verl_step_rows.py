@@ -12,7 +12,8 @@ from tests.bench.verl_step_rows import padded
 def _sample(tokens: list[int], reward: float | None) -> Sample:
     drawn = np.array(tokens, np.int32)
     log_probs = -drawn.astype(np.float32)
-    return Sample(drawn, log_probs, (Span(0, 0, len(drawn)),), "length", reward)
+    failure = "timeout after 10 s" if reward is None else None
+    return Sample(drawn, log_probs, (Span(0, 0, len(drawn)),), "length", reward or 0.0, failure)
 
 
 def _groups() -> list[Group]:
