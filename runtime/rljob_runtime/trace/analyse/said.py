@@ -35,7 +35,8 @@ def ordered(rows: Sequence[SampleLine], order: Order, seed: int = 0) -> list[Sam
 def overview(rows: Sequence[SampleLine], at_random: int, seed: int = 0) -> list[tuple[Order, SampleLine]]:
     """The best, the worst and the longest of the rows and some at random; each row once."""
     shown: dict[tuple[int, int, int], tuple[Order, SampleLine]] = {}
-    orders: list[Order] = ["best", "worst", "longest", *["random"] * at_random]  # type: ignore[list-item]
+    drawn: Order = "random"
+    orders: list[Order] = ["best", "worst", "longest", *[drawn] * at_random]
     for order in orders:
         for row in ordered(rows, order, seed):
             if _place(row) not in shown:
