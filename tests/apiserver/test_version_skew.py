@@ -90,6 +90,9 @@ def pods_and_clusters(client):
 
 def test_the_next_releases_defaults_disturb_no_job(cluster, operator):
     serve(cluster, this_release(), "restartLimit")
+    # It would notice by itself, later.
+    operator.process.stop()
+    operator.process.start()
     old, before = running(cluster, "old")
     made = pods_and_clusters(old)
     serve(cluster, next_release(), "restartLimit", "retryPolicy", "audit")

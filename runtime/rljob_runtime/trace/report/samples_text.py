@@ -112,7 +112,8 @@ def _shown(found: Sequence[tuple[str, SampleLine]], width: int) -> list[str]:
     """Each response with its prompt, which is left out where it is the one above."""
     parts, above = [], None
     for why, row in found:
-        lines = textwrap.wrap(_heading(why, row), width)
+        # Indented, so that nothing that is quoted in a heading looks like the beginning of another.
+        lines = textwrap.wrap(_heading(why, row), width, subsequent_indent="  ")
         if (row.uid, row.step) != above:
             lines += _boxed("prompt", row.prompt, width)
         above = row.uid, row.step

@@ -58,7 +58,7 @@ def test_one_response(
     said = line(128, uid=7, row=3, response="one\n  two" + " x" * 50 + "<eos>", advantage=1.25, tokens=1042)
     assert printed(capsys, run_of(tmp_path / "run", said)) == (
         "step 128 · best · reward 1 · advantage +1.25 · 1,042 tokens, ended by itself · prompt 7 (row 3,\n"
-        "response 0) · fast-0 · version 2 to 3, trained with 3 · 1.5 s\n"
+        "  response 0) · fast-0 · version 2 to 3, trained with 3 · 1.5 s\n"
         "  prompt │ <bos>ab<sep>\n"
         "  says   │ one⏎\n"
         "         │   two" + " x" * 42 + "\n"
@@ -123,10 +123,16 @@ def test_json_is_what_stands_in_the_file(tmp_path: Path, capsys: pytest.CaptureF
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\r\u202e\x00\x9b</script>\nstep 9 · best"
 
 
+@pytest.mark.parametrize("columns", [40, 60, 80, 100, 120])
 @pytest.mark.parametrize("field", ["prompt", "response", "engine", "failure"])
 def test_the_terminal_does_nothing_that_a_model_says(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], field: str
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    field: str,
+    columns: int,
 ) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
     rewarded = {"reward": None} if field == "failure" else {}
     text = printed(capsys, run_of(tmp_path / "run", line(0, **{field: HOSTILE}, **rewarded)))
     assert not any((ord(char) < 32 and char != "\n") or 127 <= ord(char) < 160 for char in text)
