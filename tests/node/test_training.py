@@ -6,8 +6,9 @@ import time
 import pytest
 import yaml
 
-from tests.support.operator.node_jobs import CLAIM, END_SECONDS, NodeJob, assert_every_prompt_once
+from tests.support.operator.node_jobs import CLAIM, END_SECONDS, PACE, NodeJob, assert_every_prompt_once
 from tools.cluster import Cluster
+from tools.cluster.api import Object
 from tools.cluster.demo import EXAMPLE
 
 pytestmark = pytest.mark.timeout(600, func_only=True)
@@ -17,6 +18,8 @@ ROUNDED = 1e-5
 """Of the status."""
 SHOWN = 0.0005 + ROUNDED
 """Of the driver's log, which has three digits."""
+SAMPLES, STEP_SECONDS = 256, 3.0
+"""Samples of a step of the example; how long a step takes until all engines serve."""
 WORKERS_TELL = {
     "trainer": "rank 0 of 1 has the model",
     "fastRollout": "engine fast-0 serves",
@@ -25,25 +28,35 @@ WORKERS_TELL = {
 
 
 def test_the_example_learns_with_vllm(run: NodeJob) -> None:
-    """The manifest of `make run`, but shorter, and with a volume that keeps the run folder."""
+    """The manifest of `make run`, but shorter, with a volume that keeps the run folder, its reward at a pace
+    that the test sets: steps begin as soon as one engine serves, and must not end before both do."""
     example = yaml.safe_load(EXAMPLE.read_text())
     name = example["metadata"]["name"]
     learned = NodeJob(run.cluster, run.namespace, run.volume, name)
     example["spec"]["training"]["schedule"]["totalSteps"] = 60
+    example["spec"]["training"]["reward"] = {"function": f"{PACE}:paced"}
+    learned.set_pace(STEP_SECONDS / SAMPLES)
     example["spec"]["storage"] = {"volume": {"persistentVolumeClaim": {"claimName": CLAIM}}}
     learned.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(example))
 
     learned.wait_phase("Running", 240)
-    # What the status says is what the driver logs; each worker's log is there.
-    told = learned.wait_step(5)["status"]["training"]
+
+    def each_worker_tells(job: Object) -> bool:
+        """Each worker's log is there. Asked with each change of the status: steps go on meanwhile."""
+        logs = {pool: learned.logs(pool, "ray-worker") for pool in WORKERS_TELL}
+        assert not any("kube-probe" in log for log in logs.values())
+        return all(words in logs[pool] for pool, words in WORKERS_TELL.items())
+
+    learned.wait(each_worker_tells, f"workers that log {WORKERS_TELL}")
+    # What the status says is what the driver logs.
+    fifth = learned.wait(lambda job: job["status"].get("training", {}).get("step", 0) >= 5, "step 5")
+    told = fifth["status"]["training"]
     logged = re.findall(r"step (\d+)/60 +reward (\S+)", learned.logs("head", "driver"))
     rewards = learned.rewards()
     assert logged and told["reward"] == pytest.approx(rewards[told["step"]], abs=ROUNDED)
     for step, reward in logged:
         assert float(reward) == pytest.approx(rewards[int(step)], abs=SHOWN)
-    for pool, words in WORKERS_TELL.items():
-        worker = learned.logs(pool, "ray-worker")
-        assert words in worker and "kube-probe" not in worker
+    learned.hurry()
     done = learned.wait_phase("Complete", 300)["status"]
     assert done["training"]["progress"] == "60/60"
     assert done["restarts"] == 0

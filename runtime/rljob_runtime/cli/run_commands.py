@@ -4,18 +4,29 @@ import argparse
 import os
 import shutil
 import sys
+from collections.abc import Callable
+from functools import wraps
 
 from rljob_runtime.cli.endings import fail, refuse
 from rljob_runtime.exit_codes import ExitCode
 from rljob_runtime.run_folder import holds_run
 
-_NO_RUN = "holds no run; give the folder that `rljob run` wrote."
+
+def _of_run(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
+    """The command, which refuses a folder without a run."""
+
+    @wraps(command)
+    def checked(options: argparse.Namespace) -> int:
+        if not holds_run(options.folder):
+            return refuse(f"rljob: {options.folder} holds no run; give the folder that `rljob run` wrote.")
+        return command(options)
+
+    return checked
 
 
+@_of_run
 def report(options: argparse.Namespace) -> int:
     """Write the run's HTML report, and print its path."""
-    if not holds_run(options.folder):
-        return refuse(f"rljob: {options.folder} {_NO_RUN}")
     from rljob_runtime.trace.report.page import write_report
 
     try:
@@ -25,10 +36,9 @@ def report(options: argparse.Namespace) -> int:
     return ExitCode.DONE
 
 
+@_of_run
 def fit(options: argparse.Namespace) -> int:
     """Print what engines and training cost, as the run shows it."""
-    if not holds_run(options.folder):
-        return refuse(f"rljob: {options.folder} {_NO_RUN}")
     from rljob_runtime.trace.forecast.run_fit import NothingToFit, fit_run
 
     try:
@@ -38,10 +48,9 @@ def fit(options: argparse.Namespace) -> int:
     return ExitCode.DONE
 
 
+@_of_run
 def responses(options: argparse.Namespace) -> int:
     """Print where the longest responses of a step ran."""
-    if not holds_run(options.folder):
-        return refuse(f"rljob: {options.folder} {_NO_RUN}")
     from rljob_runtime.trace.report.responses_text import NoSuchStep, responses_text
 
     try:
@@ -51,10 +60,9 @@ def responses(options: argparse.Namespace) -> int:
     return ExitCode.DONE
 
 
+@_of_run
 def samples(options: argparse.Namespace) -> int:
     """Print what the model said."""
-    if not holds_run(options.folder):
-        return refuse(f"rljob: {options.folder} {_NO_RUN}")
     from rljob_runtime.trace.report.samples_text import NoSamples, Wanted, samples_text
 
     wanted = Wanted(options.step, options.order, options.prompt, options.row, options.count, options.json)
@@ -74,10 +82,9 @@ def samples(options: argparse.Namespace) -> int:
     return ExitCode.DONE
 
 
+@_of_run
 def export(options: argparse.Namespace) -> int:
     """Write a checkpoint as a Hugging Face model."""
-    if not holds_run(options.folder):
-        return refuse(f"rljob: {options.folder} {_NO_RUN}")
     if options.destination.exists():
         return refuse(f"rljob: {options.destination} exists already; name a folder that does not.")
     from rljob_runtime.driver.export import ExportRefused

@@ -28,7 +28,7 @@ class TokenLoss:
     policy: Tensor
     kl: Tensor
     clipped: Tensor
-    """1 where a clip or a mask is in effect and stops the gradient, else 0."""
+    """1 where a clip or a mask stops the gradient or a bound changes its weight, else 0."""
     importance: Tensor
     """Weight that corrects for the engines' distribution."""
 

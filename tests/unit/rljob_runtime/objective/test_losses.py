@@ -3,62 +3,23 @@ token by token in plain Python."""
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from rljob_api.algorithm import Algorithm, Cispo, DppoTv, Gspo, ImportanceWeights, PolicyLoss, Sapo
 from rljob_runtime.objective.losses import LOSSES, needs_proximal, policy_term
-from rljob_runtime.objective.tokens import Tokens
-
-
-@dataclass(frozen=True)
-class Token:
-    """One response token."""
-
-    response: int
-    new: float
-    engine: float
-    proximal: float
-    advantage: float
-
-
-def packed(tokens: list[Token]) -> tuple[Tokens, torch.Tensor]:
-    """The same as float64 tensors, and the leaf that takes the gradient."""
-
-    def column(name: str) -> torch.Tensor:
-        return torch.tensor([getattr(token, name) for token in tokens], dtype=torch.float64)
-
-    new = column("new").requires_grad_()
-    responses = torch.tensor([token.response for token in tokens])
-    return Tokens(new, column("engine"), column("advantage"), responses, None, column("proximal")), new
-
-
-def made_up(seed: int, spread: float) -> list[Token]:
-    """Five responses with advantages of either sign and log-ratios of size `spread`."""
-    rng = np.random.default_rng(seed)
-    found = []
-    for response, (length, advantage) in enumerate([(4, 1.3), (1, -0.7), (6, -2.1), (3, 0.0), (5, 0.4)]):
-        for _ in range(length):
-            new = -3.0 + spread * rng.standard_normal()
-            others = (new + spread * rng.standard_normal() for _ in range(2))
-            found.append(Token(response, new, *others, advantage))
-    return found
+from tests.support.runtime.response_tokens import Token, exp, random_tokens, tensors
 
 
 def gradient(algorithm: Algorithm, tokens: list[Token]) -> list[float]:
     """Of the sum of the tokens' losses, by each token's log-probability."""
-    tensors, new = packed(tokens)
-    policy_term(algorithm, tensors).loss.sum().backward()
+    given, new = tensors(tokens)
+    policy_term(algorithm, given).loss.sum().backward()
     assert new.grad is not None
     return list(map(float, new.grad))
-
-
-def exp(value: float) -> float:
-    return math.exp(max(-20.0, min(20.0, value)))
 
 
 def siblings(tokens: list[Token], token: Token) -> list[Token]:
@@ -142,9 +103,9 @@ def correction(setting: ImportanceWeights, tokens: list[Token], token: Token) ->
 def test_losses_and_gradients(name: str, corrected: str, spread: float) -> None:
     choice, weights = CHOICES[name], CORRECTIONS[corrected]
     member, setting = choice.chosen
-    tokens = made_up(3, spread)
+    tokens = random_tokens(3, spread)
     algorithm = Algorithm(policy_loss=choice, rollout_correction=weights)
-    found = policy_term(algorithm, packed(tokens)[0])
+    found = policy_term(algorithm, tensors(tokens)[0])
 
     def old(token: Token) -> float:
         return token.engine if weights is None else token.proximal
@@ -173,12 +134,12 @@ def test_gspo_on_paper() -> None:
     """Ratios 1.21 and 1: their geometric mean is 1.1, for both tokens."""
     wide = Algorithm(policy_loss=PolicyLoss(gspo=Gspo(low=0.2, high=0.2)))
     tokens = two_tokens(1.21, 1.0, advantage=2.0)
-    found = policy_term(wide, packed(tokens)[0])
+    found = policy_term(wide, tensors(tokens)[0])
     assert found.loss[:2].tolist() == pytest.approx([-2.2, -2.2])
     assert gradient(wide, tokens)[:2] == pytest.approx([-2.2, -2.2])
     assert found.clipped[:2].tolist() == [0, 0]
     narrow = Algorithm(policy_loss=PolicyLoss(gspo=Gspo(low=0.05, high=0.05)))
-    found = policy_term(narrow, packed(tokens)[0])
+    found = policy_term(narrow, tensors(tokens)[0])
     assert found.loss[:2].tolist() == pytest.approx([-2.1, -2.1])
     assert gradient(narrow, tokens)[:2] == [0, 0]
     assert found.clipped[:2].tolist() == [1, 1], "both, though the second token's own ratio is 1"
@@ -188,7 +149,7 @@ def test_cispo_on_paper() -> None:
     """Weights stay at the cap and every token keeps its gradient, where PPO would have none."""
     algorithm = Algorithm(policy_loss=PolicyLoss(cispo=Cispo(weight_cap=1.5)))
     tokens = two_tokens(2.0, 0.5, advantage=1.0)
-    found = policy_term(algorithm, packed(tokens)[0])
+    found = policy_term(algorithm, tensors(tokens)[0])
     # log pi is -1 + ln 2 and -1 - ln 2.
     assert found.loss[:2].tolist() == pytest.approx([1.5 * 0.306852819, 0.5 * 1.693147181])
     assert gradient(algorithm, tokens)[:2] == pytest.approx([-1.5, -0.5])
@@ -206,7 +167,7 @@ def test_cispo_on_paper() -> None:
 def test_dppo_on_paper(before: float, after: float, advantage: float, left_out: bool) -> None:
     algorithm = Algorithm(policy_loss=PolicyLoss(dppo_tv=DppoTv(low=0.2, high=0.2)))
     tokens = [Token(0, math.log(after), math.log(before), 0.0, advantage)]
-    found = policy_term(algorithm, packed(tokens)[0])
+    found = policy_term(algorithm, tensors(tokens)[0])
     assert bool(found.clipped[0]) is left_out
     expected = 0.0 if left_out else -advantage * after / before
     assert gradient(algorithm, tokens) == pytest.approx([expected])
@@ -217,12 +178,12 @@ def test_sapo_on_paper() -> None:
     """At a ratio of 1 the gate is 2 / temperature, and its slope is 1: that of REINFORCE."""
     algorithm = Algorithm(policy_loss=PolicyLoss(sapo=Sapo()))
     tokens = two_tokens(1.0, 2.0, advantage=3.0)
-    found = policy_term(algorithm, packed(tokens)[0])
+    found = policy_term(algorithm, tensors(tokens)[0])
     # sigmoid(1) = 0.731058579; its slope 0.196611933, times 4 and the ratio of 2.
     assert found.loss[:2].tolist() == pytest.approx([-3 * 2.0, -3 * 4 * 0.731058579])
     assert gradient(algorithm, tokens)[:2] == pytest.approx([-3.0, -3 * 4 * 0.196611933 * 2])
     worse = two_tokens(1.0, 1.0, advantage=-1.0)
-    assert policy_term(algorithm, packed(worse)[0]).loss[0].item() == pytest.approx(2 / 1.05)
+    assert policy_term(algorithm, tensors(worse)[0]).loss[0].item() == pytest.approx(2 / 1.05)
 
 
 def test_who_needs_the_policy_of_the_step_s_beginning() -> None:
@@ -231,7 +192,7 @@ def test_who_needs_the_policy_of_the_step_s_beginning() -> None:
     assert needs_proximal(Algorithm(policy_loss=PolicyLoss.model_validate({"decoupledClip": {}})))
     corrected = Algorithm(policy_loss=CHOICES["gspo"], rollout_correction=ImportanceWeights())
     assert needs_proximal(corrected)
-    missing = replace(packed(made_up(1, 0.1))[0], proximal=None)
+    missing = replace(tensors(random_tokens(1, 0.1))[0], proximal=None)
     with pytest.raises(ValueError, match="gspo needs the log-probabilities of the step's beginning"):
         policy_term(corrected, missing)
 

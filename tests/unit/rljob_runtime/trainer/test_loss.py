@@ -1,7 +1,7 @@
 """Every loss against a reference that goes token by token in plain Python."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,51 +16,8 @@ from rljob_api.algorithm import (
     PolicyLoss,
     TruncatedReinforce,
 )
-from rljob_runtime.objective.tokens import Tokens
 from rljob_runtime.trainer.loss import kl_penalty, token_loss, token_weights
-
-
-@dataclass(frozen=True)
-class Token:
-    """One response token, for the reference."""
-
-    response: int
-    new: float
-    engine: float
-    proximal: float
-    reference: float
-    advantage: float
-    entropy: float
-
-
-def random_tokens(seed: int, spread: float) -> list[Token]:
-    """Three responses with advantages of either sign and log-ratios of size `spread`."""
-    rng = np.random.default_rng(seed)
-    found = []
-    for response, (length, advantage) in enumerate([(4, 1.3), (1, -0.7), (6, -2.1), (3, 0.0), (5, 0.4)]):
-        for _ in range(length):
-            new = -3.0 + spread * rng.standard_normal()
-            others = (new + spread * rng.standard_normal() for _ in range(3))
-            found.append(Token(response, new, *others, advantage, rng.random()))
-    return found
-
-
-def tensors(tokens: list[Token]) -> tuple[Tokens, torch.Tensor]:
-    """The same as float64 tensors, and the leaf that takes the gradient."""
-
-    def column(name: str) -> torch.Tensor:
-        return torch.tensor([getattr(token, name) for token in tokens], dtype=torch.float64)
-
-    new = column("new").requires_grad_()
-    responses = torch.tensor([token.response for token in tokens])
-    return Tokens(
-        new, column("engine"), column("advantage"), responses, column("entropy"), column("proximal"),
-        column("reference"),
-    ), new  # fmt: skip
-
-
-def exp(value: float) -> float:
-    return math.exp(max(-20.0, min(20.0, value)))
+from tests.support.runtime.response_tokens import Token, exp, random_tokens, tensors
 
 
 def reference_clip(clip: Clip, ratio: float, advantage: float) -> float:
@@ -149,7 +106,7 @@ CLIPPED = [
 
 @pytest.mark.parametrize(("advantage", "ratio", "clipped"), CLIPPED)
 def test_what_counts_as_clipped_has_no_gradient(advantage: float, ratio: float, clipped: bool) -> None:
-    packed, new = tensors([Token(0, math.log(ratio), 0.0, 0.0, 0.0, advantage, 0.0)])
+    packed, new = tensors([Token(0, new=math.log(ratio), engine=0.0, proximal=0.0, advantage=advantage)])
     found = token_loss(Algorithm(), packed)
     found.total.sum().backward()
     assert bool(found.clipped[0]) is clipped
