@@ -76,6 +76,9 @@ class Data(OneOf):
     answer_field: str = Field(default="answer", min_length=1)
     """Field that holds the reference answer for the reward, named like promptField. Rows may lack it, but not
     all of them where another name than the default is given, or math_answer is the reward."""
+    reward_fields: list[str] = Field(default_factory=list, max_length=32)
+    """Further fields of a row that the reward function gets (`RewardInput.fields`), each named like
+    promptField. Rows may lack one, but not all of them."""
     max_prompt_tokens: int = Field(default=1024, ge=1, le=1048576)
     """Longest prompt, in tokens."""
     long_prompts: Literal["error", "skip"] = "error"
@@ -98,22 +101,56 @@ class OverlongShaping(Model):
     """Punishment at maxResponseTokens."""
 
 
-class Reward(Model):
+_FUNCTION = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
+_FUNCTION_FORM = form("module:function, such as my_rewards:score")
+
+
+class WeightedReward(Model):
+    """One of several rewards, whose weighted sum is trained."""
+
+    name: str = Field(
+        pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$",
+        max_length=48,
+        json_schema_extra=form("letters, digits, _ and -, no digit or - first"),
+    )
+    """What it is called in metrics, samples and the report."""
+    function: str = Field(pattern=_FUNCTION, json_schema_extra=_FUNCTION_FORM)
+    """As reward.function."""
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments for the function, beside reward.arguments and before them."""
+    weight: float = Field(default=1.0, ge=-1000, le=1000)
+    """What its value is multiplied by in the sum. 0: it is recorded and not trained."""
+
+
+class Reward(OneOf):
     """How a response is scored."""
 
-    function: str = Field(
-        pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$",
-        json_schema_extra=form("module:function, such as my_rewards:score"),
-    )
+    one_of: ClassVar[tuple[str, ...]] = ("function", "functions")
+
+    function: str | None = Field(default=None, pattern=_FUNCTION, json_schema_extra=_FUNCTION_FORM)
     """Import path `module:function`. The function takes a `rljob_runtime.rewards.RewardInput` and returns a
-    number between -1e6 and 1e6. Built in: rljob_runtime.rewards.tasks:copy (repeat, count, reverse) and
-    rljob_runtime.rewards.math:math_answer."""
+    number between -1e6 and 1e6, or a dict: `reward` (default: the sum of the parts), `parts` (numbers by
+    their names) and `metrics` (numbers that are recorded and not trained). Built in:
+    rljob_runtime.rewards.tasks:copy (repeat, count, reverse) and rljob_runtime.rewards.math:math_answer."""
+    functions: list[WeightedReward] | None = Field(default=None, min_length=1, max_length=8)
+    """Several rewards: the sum of their values, each multiplied by its weight, is trained. Where one of them
+    fails for a response, it has no reward."""
     arguments: dict[str, Any] = Field(default_factory=dict)
-    """Keyword arguments for the function."""
+    """Keyword arguments for the function, or for each of the functions."""
     timeout_seconds: float = Field(default=10.0, gt=0, le=3600)
     """Time that one response may take to score. A response whose reward raises or takes longer is left out
-    of the loss and counted."""
+    of the loss and counted. With several functions: the time for all of them."""
     workers: int = Field(default=1, ge=1, le=256)
-    """Processes that run the function."""
+    """Processes that run the functions."""
     overlong: OverlongShaping | None = None
     """Punish responses that come close to maxResponseTokens."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            message="functions must have different names",
+            cel="!has(self.functions)"
+            " || self.functions.all(x, self.functions.exists_one(y, y.name == x.name))",
+            holds=lambda self: len({each.name for each in self.functions or ()}) == len(self.functions or ()),
+            fields=("functions",),
+        ),
+    )

@@ -56,9 +56,11 @@ def _sections(path: str, model: type[Model]) -> Iterator[str]:
     rules = [f"- {rule.message}." for rule in model.all_rules()]
     yield "\n".join(["", *rules, ""]) if rules else ""
     for name, field in fields.items():
-        below = unwrap(field.annotation)
+        below, each = unwrap(field.annotation), ""
+        if get_origin(below) is list:
+            below, each = get_args(below)[0], "[]"
         if isinstance(below, type) and issubclass(below, Model):
-            yield from _sections(f"{path}.{name}", below)
+            yield from _sections(f"{path}.{name}{each}", below)
 
 
 def _members(model: type[Model]) -> tuple[str, ...]:
@@ -71,6 +73,8 @@ def _type_name(field: FieldInfo) -> str:
         return "string"
     if get_origin(annotation) is dict:
         return "mapping"
+    if get_origin(annotation) is list:
+        return "list of strings" if get_args(annotation)[0] is str else "list"
     names = {int: "integer", float: "number", str: "string", bool: "boolean"}
     return names.get(annotation, "object")
 

@@ -30,6 +30,8 @@ class Prompt(msgspec.Struct, frozen=True):
     """Shape (prompt length,), int32."""
     text: str = ""
     answer: str | None = None
+    fields: dict[str, Any] = {}
+    """Further fields of the row, for the reward."""
 
 
 class Span(msgspec.Struct, frozen=True, array_like=True):
@@ -72,6 +74,12 @@ class Sample(msgspec.Struct, frozen=True):
     """Name of the engine that finished it."""
     seconds: float = 0.0
     """From submission to the last token."""
+    reward_parts: dict[str, float] = {}
+    """What the reward is made of, by name; empty where it is one number alone."""
+    reward_metrics: dict[str, float | None] = {}
+    """What else the reward function measured; None where it does not apply."""
+    reward_values_failed: int = 0
+    """Parts and metrics that it lacks: not returned though others have them, no numbers, or too many."""
 
 
 class Group(msgspec.Struct, frozen=True):

@@ -39,6 +39,7 @@ from rljob_runtime.groups.staleness import Bound, StalenessController
 from rljob_runtime.groups.state import RolloutSettings
 from rljob_runtime.queue.broker import Broker, Granted, Stored
 from rljob_runtime.queue.wire import QueuedGroup
+from rljob_runtime.rewards import Score
 from rljob_runtime.rollout.engine_slot import EngineSlot
 from rljob_runtime.rollout.outbox import Outbox
 from rljob_runtime.rollout.pool import EnginePool
@@ -182,8 +183,8 @@ def _prompt(uid: int) -> Prompt:
     return Prompt(uid=uid, epoch=0, row=uid, tokens=np.full(PROMPT_TOKENS, uid % 30_000, np.int32))
 
 
-async def _score(prompt: Prompt, responses: Sequence[Response]) -> list[tuple[float, str | None]]:
-    return [(1.0, None) for _ in responses]
+async def _score(prompt: Prompt, responses: Sequence[Response]) -> list[Score]:
+    return [Score(1.0) for _ in responses]
 
 
 def _resident() -> int:

@@ -72,7 +72,7 @@ class Run:
         settings = job_settings(job, self.prompts.rows)
         self.steps = settings.total_steps
         self.controller = settings.controller(Ledger())
-        self.reward = load_reward(training.reward.function, training.reward.arguments, [])
+        self.reward = load_reward(str(training.reward.function), training.reward.arguments, [])
         self.sampling = sampling_of(job, self.tokenizer.stop_ids)
         size, tokenizer = self.tokenizer.vocabulary_size, self.tokenizer
         save_initial_model(job, size, tokenizer.pad_id, None, tokenizer.stop_ids[0], folder / "model")

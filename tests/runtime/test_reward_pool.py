@@ -15,11 +15,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import psutil
 import pytest
 
 from rljob_runtime.rewards import RewardInput
+from rljob_runtime.rewards.calls import FunctionCall
 from rljob_runtime.rewards.load import RewardLoadError
 from rljob_runtime.rewards.pool import RewardPool, RewardPoolError
 
@@ -62,6 +64,9 @@ def length(sample):
         print("from the reward")
     if what == "bool":
         return True
+    if what == "parts":
+        parts = {"tokens": len(sample.response_tokens)}
+        return {"parts": parts, "metrics": {"level": sample.fields.get("level")}}
     return len(sample.response_tokens)
 
 def slow(sample, seconds):
@@ -109,7 +114,7 @@ def folder(tmp_path: Path) -> Path:
 async def running(folder: Path, function: str = "judge:length", **options: Any) -> AsyncIterator[RewardPool]:
     """A started pool that leaves no process behind and whose counters sum."""
     options = {"timeout_seconds": 60.0, "log": folder / "log", **options}
-    pool = RewardPool(function, options.pop("arguments", {}), search_path=[folder], **options)
+    pool = RewardPool([FunctionCall(function, options.pop("arguments", {}))], search_path=[folder], **options)
     before = children()
     await pool.start()
     try:
@@ -275,12 +280,40 @@ async def test_numbers_of_all_kinds(folder: Path) -> None:
     [("judge:pidd", r"Did you mean pid\?"), ("judje:pid", "there is no module judje")],
 )
 async def test_function_that_does_not_load(folder: Path, function: str, message: str) -> None:
-    pool = RewardPool(function, {}, search_path=[folder], workers=2, log=folder / "log")
+    pool = RewardPool([FunctionCall(function)], search_path=[folder], workers=2, log=folder / "log")
     before = children()
     with pytest.raises(RewardLoadError, match=message):
         await pool.start()
     await pool.close()
     assert children() <= before
+
+
+async def test_parts_and_further_fields_cross_the_socket(folder: Path) -> None:
+    plain = sample("parts", tokens=3)
+    samples = [msgspec.structs.replace(plain, fields={"level": level}) for level in (7, None, "high")]
+    async with running(folder) as pool:
+        first, none, text = await pool.score(samples)
+        assert (first.value, first.parts, first.metrics) == (3.0, {"tokens": 3.0}, {"level": 7.0})
+        assert (none.metrics, none.complaints) == ({"level": None}, {})
+        assert (text.value, text.metrics) == (3.0, {})
+        assert text.complaints == {"metrics.level": "returned str 'high', not a number"}
+        assert (pool.counters.scored, pool.counters.values_failed) == (3, 1)
+
+
+async def test_several_functions_are_one_reward(folder: Path) -> None:
+    calls = [
+        FunctionCall("judge:length", name="long", weight=0.5),
+        FunctionCall("judge:slow", {"seconds": 0.0}, "quick", -1.0),
+    ]
+    pool = RewardPool(calls, search_path=[folder], timeout_seconds=60.0, log=folder / "log")
+    await pool.start()
+    try:
+        whole, failed = await pool.score([sample("parts", tokens=4), sample("raise")])
+    finally:
+        await pool.close()
+    assert (whole.value, whole.parts) == (1.0, {"long": 4.0, "long/tokens": 4.0, "quick": 1.0})
+    assert failed.failure == "error: ValueError: two lines (judge.py:13, in length) [reward long]"
+    assert (failed.value, failed.parts) == (0.0, {})
 
 
 async def test_function_that_no_longer_loads(folder: Path) -> None:
@@ -294,7 +327,7 @@ async def test_function_that_no_longer_loads(folder: Path) -> None:
 
 async def test_module_that_ends_its_process(folder: Path) -> None:
     (folder / "fatal.py").write_text("import os\nos._exit(9)\n")
-    pool = RewardPool("fatal:f", {}, search_path=[folder], log=folder / "log")
+    pool = RewardPool([FunctionCall("fatal:f")], search_path=[folder], log=folder / "log")
     before = children()
     with pytest.raises(RewardPoolError, match=r"ended at its start \(exit code 9\); 3 attempts failed"):
         await pool.start()
@@ -337,11 +370,12 @@ import asyncio, sys
 from pathlib import Path
 import numpy as np
 from rljob_runtime.rewards import RewardInput
+from rljob_runtime.rewards.calls import FunctionCall
 from rljob_runtime.rewards.pool import RewardPool
 
 async def main():
-    pool = RewardPool("judge:pid", {}, search_path=[Path(sys.argv[1])])
-    hang = RewardPool("judge:length", {}, search_path=[Path(sys.argv[1])], timeout_seconds=600)
+    pool = RewardPool([FunctionCall("judge:pid")], search_path=[Path(sys.argv[1])])
+    hang = RewardPool([FunctionCall("judge:length")], search_path=[Path(sys.argv[1])], timeout_seconds=600)
     await pool.start()
     await hang.start()
     a = np.zeros(1, np.int32)

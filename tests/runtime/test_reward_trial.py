@@ -10,6 +10,7 @@ import yaml
 from rljob_runtime.manifest import reward_trial
 from rljob_runtime.manifest.checks import check
 from rljob_runtime.manifest.load import read
+from rljob_runtime.rewards.calls import FunctionCall
 from rljob_runtime.rewards.trial import try_reward
 from tests.support.jobs import job
 from tests.support.runtime.reward_inputs import reward_input
@@ -41,14 +42,14 @@ def folder(tmp_path: Path) -> Path:
 )
 def test_in_a_process_of_its_own(folder: Path, capfd: pytest.CaptureFixture[str], function: str,
                                  words: str | None) -> None:  # fmt: skip
-    found = try_reward(f"judge_tried:{function}", {}, [folder], [reward_input()] * 2, seconds=60)
+    found = try_reward([FunctionCall(f"judge_tried:{function}")], [folder], [reward_input()] * 2, seconds=60)
     assert (found.words if found is not None else None) == words
     assert capfd.readouterr() == ("", ""), "what the function prints is not for whoever checks a manifest"
 
 
 def test_one_that_takes_long_is_left_alone(folder: Path) -> None:
     before, began = children(), time.monotonic()
-    assert try_reward("judge_tried:slow", {}, [folder], [reward_input()], seconds=1.0) is None
+    assert try_reward([FunctionCall("judge_tried:slow")], [folder], [reward_input()], seconds=1.0) is None
     assert time.monotonic() - began < 30
     assert children() <= before
 
@@ -70,6 +71,12 @@ def picky(sample):
 
 def one_is_enough(sample):
     return 1.0 / (sample.response != "")
+
+def changing(sample):
+    parts = {"level": sample.fields["level"]}
+    if sample.response:
+        parts["correct"] = 1.0
+    return {"parts": parts}
 """
 
 
@@ -77,18 +84,19 @@ def test_a_reward_is_tried_on_the_first_rows(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reward_trial, "_SECONDS", 60.0)
-    (tmp_path / "good.jsonl").write_text('{"prompt": "ab", "answer": "ab"}\n')
+    (tmp_path / "good.jsonl").write_text('{"prompt": "ab", "answer": "ab", "level": 3}\n')
     manifest = tmp_path / "job.yaml"
     (tmp_path / "picky_reward.py").write_text(PICKY)
     told = {}
-    for name in ("misspelt", "picky", "one_is_enough"):
+    for name in ("misspelt", "picky", "one_is_enough", "changing"):
+        data = {"jsonl": {"path": "good.jsonl"}, "maxPromptTokens": 16, "rewardFields": ["level"]}
         changes = {
-            "training.data": {"jsonl": {"path": "good.jsonl"}, "maxPromptTokens": 16},
+            "training.data": data,
             "training.reward.function": f"picky_reward:{name}",
         }
         manifest.write_text(yaml.safe_dump(job(changes), sort_keys=False))
         told[name] = [[str(each) for each in found] for found in check(read(manifest))]
-    where = f"{manifest}:17  spec.training.reward.function:"
+    where = f"{manifest}:19  spec.training.reward.function:"
     assert told["misspelt"] == [
         [
             f"{where} fails for whatever response to the first row of the data: AttributeError: "
@@ -105,4 +113,12 @@ def test_a_reward_is_tried_on_the_first_rows(
         ],
     ]
     assert told["one_is_enough"] == [[], []]
+    assert told["changing"] == [
+        [
+            f"{where} returns other parts or metrics from call to call, as correct, level for one response "
+            "and level for another: return the same names each time, None for a metric that does not apply "
+            "(tried on the first row of the data)."
+        ],
+        [],
+    ]
     assert capsys.readouterr() == ("", "")

@@ -373,6 +373,24 @@ BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
         f"{_TRAINING}.reward.overlong.bufferTokens",
         "bufferTokens must not be above rollout.maxResponseTokens",
     ),
+    "a reward and rewards": (
+        {"training.reward.functions": [{"name": "a", "function": "m:f"}]},
+        f"{_TRAINING}.reward",
+        "set exactly one of function, functions (found function and functions)",
+    ),
+    "two rewards of one name": (
+        {
+            "training.reward": {
+                "functions": [
+                    {"name": "a", "function": "m:f"},
+                    {"name": "b", "function": "m:f"},
+                    {"name": "a", "function": "m:g"},
+                ]
+            }
+        },
+        f"{_TRAINING}.reward.functions",
+        "functions must have different names",
+    ),
     "queue below a step": (
         {"training.async.queueCapacity": 31},
         f"{_TRAINING}.async.queueCapacity",

@@ -85,6 +85,16 @@ GOOD: dict[str, dict[str, Any]] = {
     },
     "fractional staleness": {"training.async.maxStaleness": 0.2},
     "free-form arguments": {"training.reward.arguments": {"scale": 2, "deep": {"er": [1, "a"]}}},
+    "several rewards": {
+        "training.reward": {
+            "functions": [
+                {"name": "correct", "function": "mine:correct", "arguments": {"strict": True}, "weight": 2},
+                {"name": "short", "function": "mine:short", "weight": -0.5},
+            ],
+            "arguments": {"scale": 2},
+        },
+        "training.data.rewardFields": ["level", "extra_info.index"],
+    },
     "samples that two of three ranks hold": {
         "accelerator": "nvidia",
         "pools.trainer.acceleratorsPerWorker": 3,

@@ -16,6 +16,17 @@ class AnswersMissing(DataError):
         self.near = near
 
 
+class RewardFieldMissing(DataError):
+    """No row has a field that the reward is to get: the one at `index` of data.rewardFields. `fault` says
+    what is wrong, `near` what name was meant."""
+
+    def __init__(self, fault: str, index: int, near: str | None = None) -> None:
+        super().__init__(f"{fault}. Did you mean {near}?" if near else fault)
+        self.fault = fault
+        self.index = index
+        self.near = near
+
+
 def missing_name(kind: str, name: str, available: list[str]) -> str:
     """`no field "promt". Did you mean prompt? It has: prompt, answer`; at most twelve names are listed."""
     near = nearest(name, available)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rljob_api.data import Data
 from rljob_api.errors import nearest
-from rljob_runtime.data.errors import AnswersMissing, DataError, listed
+from rljob_runtime.data.errors import AnswersMissing, DataError, RewardFieldMissing, listed
 from rljob_runtime.data.fingerprint import DataFingerprint
 from rljob_runtime.data.lengths import Length, lengths
 from rljob_runtime.data.shuffle import permutation
@@ -51,6 +51,7 @@ class PromptSource:
         self._shuffle = data.shuffle
         self._kept, self.fingerprint = _read_all(self._source, tokenizer, data, seed)
         _check_answers(self._source, data, needed=False, whole=True)
+        _check_reward_fields(self._source, data, whole=True)
         self.rows = _count(self._source, self._kept)
         """Prompts of one epoch."""
         self.skipped = len(self._source) - self.rows
@@ -78,7 +79,7 @@ def check_data(
 ) -> Epoch | None:
     """A check of at most a few seconds, before a job starts: raises `DataError`; `AnswersMissing` where no
     row has an answer, and some must for the reward (`answers_needed`), or because the manifest names their
-    field. Returns the epoch where all of it was looked at.
+    field; `RewardFieldMissing`. Returns the epoch where all of it was looked at.
 
     Of data above 16 MB, and of data sets and generated data, the first 1,000 rows are checked, of smaller
     files all. A data set that is not a local folder is not fetched.
@@ -92,6 +93,7 @@ def check_data(
     kept, fingerprint = _read_all(source, tokenizer, data, seed)
     whole = len(source) < _CHECKED_ROWS or small
     _check_answers(source, data, answers_needed, whole)
+    _check_reward_fields(source, data, whole)
     return Epoch(_count(source, kept), fingerprint) if whole else None
 
 
@@ -118,7 +120,9 @@ def _is_remote(data: Data, base: Path) -> bool:
 def _prompt(row: Row, tokenizer: TextTokenizer, uid: int, epoch: int, number: int) -> Prompt:
     text, rendered = _render(row.prompt, tokenizer)
     tokens = tokenizer.encode(text, rendered=rendered)
-    return Prompt(uid=uid, epoch=epoch, row=number, tokens=tokens, text=text, answer=row.answer)
+    return Prompt(
+        uid=uid, epoch=epoch, row=number, tokens=tokens, text=text, answer=row.answer, fields=row.fields
+    )
 
 
 def _check_answers(source: Source, data: Data, needed: bool, whole: bool) -> None:
@@ -136,6 +140,25 @@ def _check_answers(source: Source, data: Data, needed: bool, whole: bool) -> Non
         f'{source.name}: no field "{field}" in any {rows}{why}; the rows have {listed(there)}',
         nearest(field, there),
     )
+
+
+def _check_reward_fields(source: Source, data: Data, whole: bool) -> None:
+    """Each must be in some row. Raises `RewardFieldMissing`."""
+    missing = dict.fromkeys(data.reward_fields)
+    for number in range(len(source)):
+        if not missing:
+            return
+        for name, value in source.row(number).fields.items():
+            if value is not None:
+                missing.pop(name, None)
+    for field in missing:
+        there = source.fields()
+        rows = "row" if whole else f"of the first {len(source):,} rows"
+        raise RewardFieldMissing(
+            f'{source.name}: field "{field}" is absent or null in each {rows}; the rows have {listed(there)}',
+            data.reward_fields.index(field),
+            nearest(field, [name for name in there if name != field]),
+        )
 
 
 def _digest(data: bytes) -> str:
@@ -209,7 +232,8 @@ def _lengths(
     for start in range(0, len(source), _SCAN_ROWS):
         numbers = range(start, min(start + _SCAN_ROWS, len(source)))
         rows = [source.row(number) for number in numbers]
-        take(msgspec.msgpack.encode(rows))
+        # Without the further fields: another reward on the same prompts may go on from a checkpoint.
+        take(msgspec.msgpack.encode([Row(row.prompt, row.answer) for row in rows]))
         measured = _measure(source, tokenizer, numbers, rows, limit)
         yield np.array([length.tokens for length in measured], dtype=np.int64)
 

@@ -9,7 +9,7 @@ import json
 from array import array
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -24,11 +24,26 @@ PromptText = str | list[dict[str, str]]
 """A prompt as the data has it: text, or chat messages."""
 
 
-class Row(msgspec.Struct, frozen=True):
-    """One row of the data."""
+class Row(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One row of the data. Data are recognised by its encoding, in which a default has no entry."""
 
     prompt: PromptText
     answer: str | None
+    fields: dict[str, Any] = {}
+    """Further fields for the reward, by the names in data.rewardFields; None where the row lacks one."""
+
+
+class FieldNames(NamedTuple):
+    """Which fields of a record are read."""
+
+    prompt: str
+    answer: str
+    further: tuple[str, ...] = ()
+
+
+def field_names(data: Data) -> FieldNames:
+    """As the RLJob names them."""
+    return FieldNames(data.prompt_field, data.answer_field, tuple(dict.fromkeys(data.reward_fields)))
 
 
 class Source(Protocol):
@@ -55,11 +70,11 @@ class Source(Protocol):
 class JsonlSource:
     """A file with one JSON object per line; blank lines count as lines but are no rows."""
 
-    def __init__(self, path: Path, prompt_field: str, answer_field: str, limit: int | None = None) -> None:
+    def __init__(self, path: Path, fields: FieldNames, limit: int | None = None) -> None:
         """Reads the whole file once, checks each line, and remembers where lines begin. With `limit`, no
         more rows than that."""
         self.name = str(path)
-        self._fields = (prompt_field, answer_field)
+        self._fields = fields
         # Eight bytes for each row and list, not a Python object: data sets have millions of rows.
         self._starts = array("q")
         self._lines = array("q")
@@ -102,7 +117,7 @@ class JsonlSource:
         return list(found)
 
     def _parse(self, line: bytes, where: str) -> Row:
-        return to_row(self._decode(line, where), *self._fields, where)
+        return to_row(self._decode(line, where), self._fields, where)
 
     def _decode(self, line: bytes, where: str) -> dict[str, Any]:
         try:
@@ -125,7 +140,7 @@ class TableSource:
         self._table = table
         self._rows = rows
         self.name = name
-        self._fields = (data.prompt_field, data.answer_field)
+        self._fields = field_names(data)
         self._names = _names(columns)
 
     def __len__(self) -> int:
@@ -138,7 +153,7 @@ class TableSource:
         return self._names
 
     def row(self, index: int) -> Row:
-        return to_row(self._table[index], *self._fields, self.where(index))
+        return to_row(self._table[index], self._fields, self.where(index))
 
 
 class _ParquetTable:
@@ -201,7 +216,7 @@ def open_source(data: Data, base: Path, seed: int, letters: str, limit: int | No
     """The rows of `data`, at most `limit`; `base` is the manifest's folder, `letters` what generated tasks
     draw from. Raises `DataError`."""
     if data.jsonl is not None:
-        return JsonlSource(base / data.jsonl.path, data.prompt_field, data.answer_field, limit)
+        return JsonlSource(base / data.jsonl.path, field_names(data), limit)
     if data.parquet is not None:
         return _open_parquet(base / data.parquet.path, data, limit)
     if data.hugging_face is not None:
@@ -210,20 +225,37 @@ def open_source(data: Data, base: Path, seed: int, letters: str, limit: int | No
     return GeneratedSource(data.generated, seed, letters, limit)
 
 
-def to_row(record: dict[str, Any], prompt_field: str, answer_field: str, where: str) -> Row:
+def to_row(record: dict[str, Any], names: FieldNames, where: str) -> Row:
     """Check one record. An absent answer is None; a number becomes its text."""
-    prompt, answer = _look_up(record, prompt_field), _look_up(record, answer_field)
-    if prompt is None and prompt_field not in _names(record):
+    prompt, answer = _look_up(record, names.prompt), _look_up(record, names.answer)
+    if prompt is None and names.prompt not in _names(record):
         raise DataError(
-            f"{where}: {missing_name('field', prompt_field, _names(record))} (see data.promptField)"
+            f"{where}: {missing_name('field', names.prompt, _names(record))} (see data.promptField)"
         )
     # `bool` by itself: Python's True is an int.
     if isinstance(answer, bool) or not isinstance(answer, str | int | float | None):
-        raise DataError(f'{where}: field "{answer_field}" must be text or a number, not {_kind(answer)}')
+        raise DataError(f'{where}: field "{names.answer}" must be text or a number, not {_kind(answer)}')
     return Row(
-        _check_prompt(prompt, prompt_field, where),
+        _check_prompt(prompt, names.prompt, where),
         json.dumps(answer) if isinstance(answer, int | float) else answer,
+        {name: _plain(_look_up(record, name), name, where) for name in names.further},
     )
+
+
+def _plain(value: Any, field: str, where: str) -> Any:
+    """The value, which a reward may be given: it can be sent to another process as it is."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item, field, where) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item, field, where) for item in value]
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        raise DataError(f'{where}: field "{field}" has {value}: a reward gets integers of 64 bits')
+    if not isinstance(value, str | int | float | None):
+        raise DataError(
+            f'{where}: field "{field}" (see data.rewardFields) has {_kind(value)}: a reward gets text, '
+            "numbers, true or false, null, lists and objects of these"
+        )
+    return value
 
 
 def _look_up(record: Mapping[str, Any], field: str) -> Any:
@@ -325,13 +357,16 @@ def _load_data_set(name: str, config: HuggingFaceData) -> Any:
 
 
 def _columns(names: list[str], data: Data, where: str) -> list[str]:
-    """The columns to read: those with the prompt, and with the answer where there is one."""
-    fields = (data.prompt_field, data.answer_field)
+    """The columns to read: those with the prompt, and with the other fields where there are any."""
+    fields = field_names(data)
     # A field of an object is read with the whole column that has the object.
-    prompt, answer = (field if field in names else field.partition(".")[0] for field in fields)
-    if prompt not in names:
+    columns = [
+        field if field in names else field.partition(".")[0]
+        for field in (fields.prompt, fields.answer, *fields.further)
+    ]
+    if columns[0] not in names:
         raise DataError(f"{where}: {missing_name('column', data.prompt_field, names)} (see data.promptField)")
-    return [name for name in dict.fromkeys((prompt, answer)) if name in names]
+    return [name for name in dict.fromkeys(columns) if name in names]
 
 
 def _kind(value: Any) -> str:

@@ -36,6 +36,7 @@ from rljob_runtime.fleet.member import FleetTimes
 from rljob_runtime.fleet.workers import RolloutWorkers
 from rljob_runtime.groups.ledger import Ledger
 from rljob_runtime.queue.service import QueueService
+from rljob_runtime.rewards.calls import calls_of, in_words
 from rljob_runtime.rewards.pool import RewardPool
 from rljob_runtime.rollout.outbox import Outbox
 from rljob_runtime.rollout.pool import EnginePool
@@ -108,7 +109,7 @@ async def assembled(
         outbox = Outbox(queue.client, events, timeouts.stall_seconds)
         # The pool and the fleet know each other: an engine's death is the fleet's to answer.
         pool = EnginePool(time.time, lambda slot, why: fleet.lost(slot, why), policy_of(job.spec))
-        failures = RewardFailures(job.spec.training.reward.function, inputs.rewards_log)
+        failures = RewardFailures(in_words(calls_of(job.spec.training.reward)), inputs.rewards_log)
         rewards = await _rewards(inputs, stack)
         lengths = LengthLog(options.folder, _lengths_header(inputs))
         scorer = RecordingScorer(WatchedScorer(_scorer(inputs, rewards), failures), lengths)
@@ -176,11 +177,10 @@ async def _queue(
 
 
 async def _rewards(inputs: JobInputs, stack: AsyncExitStack) -> RewardPool:
-    """The reward function in worker processes, which are started when this returns."""
+    """The reward functions in worker processes, which are started when this returns."""
     training = inputs.job.spec.training
     rewards = RewardPool(
-        training.reward.function,
-        training.reward.arguments,
+        calls_of(training.reward),
         timeout_seconds=training.reward.timeout_seconds,
         workers=training.reward.workers,
         search_path=[inputs.options.manifest_folder],

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from rljob_runtime.groups.responses import Response
+from rljob_runtime.rewards import Score
 from rljob_runtime.rollout.rollouter import Scorer
 from rljob_runtime.samples import Prompt
 from rljob_runtime.trace.record.length_log import LengthLog
@@ -15,10 +16,8 @@ class RecordingScorer:
         self._scorer = scorer
         self._lengths = lengths
 
-    async def __call__(
-        self, prompt: Prompt, responses: Sequence[Response]
-    ) -> Sequence[tuple[float, str | None]]:
-        """Record the group, whose responses are complete, and return what the other scorer does: for each
-        response its reward, or 0 and why there is none."""
+    async def __call__(self, prompt: Prompt, responses: Sequence[Response]) -> Sequence[Score]:
+        """Record the group, whose responses are complete, and return what the other scorer does: a score
+        for each response."""
         self._lengths.add(prompt, responses)
         return await self._scorer(prompt, responses)

@@ -26,9 +26,9 @@ class RewardsFailed(RuntimeError):
 class RewardFailures:
     """Remembers which of the groups that wait to be trained have no reward at all."""
 
-    def __init__(self, function: str, log: Path) -> None:
-        """`function`: training.reward.function; `log`: where its tracebacks are."""
-        self._function = function
+    def __init__(self, functions: str, log: Path) -> None:
+        """`functions`: the field and what it names, as `calls.in_words` says; `log`: where tracebacks are."""
+        self._functions = functions
         self._log = log
         self._without: dict[int, tuple[int, str]] = {}
         """By uid: how many samples failed, and how the first one did."""
@@ -63,7 +63,7 @@ class RewardFailures:
         first = " ".join(failed[0][1].split())
         if not self._worked:
             raise RewardsNeverWorked(
-                f'training.reward.function: "{self._function}" failed for all {samples} samples of step '
+                f"{self._functions} failed for all {samples} samples of step "
                 f"{step} and has never given a reward. The first failure: {first} (more in {self._log})"
             )
         if self._in_a_row >= OUTAGE_SAMPLES:
@@ -74,7 +74,7 @@ class RewardFailures:
         else:
             return
         raise RewardsFailed(
-            f'training.reward.function: "{self._function}" failed for {which}. '
+            f"{self._functions} failed for {which}. "
             f"The first failure of this step: {first} (more in {self._log})"
         )
 

@@ -152,6 +152,8 @@ class SampleKeeper:
             finish=sample.finish,
             reward=sample.reward if sample.failure is None else None,
             failure=sample.failure,
+            reward_parts=sample.reward_parts,
+            reward_metrics=sample.reward_metrics,
             advantage=known.advantages[index],
             engine=sample.engine,
             seconds=sample.seconds,

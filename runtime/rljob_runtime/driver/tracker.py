@@ -153,6 +153,9 @@ class Tracker:
         if not self._with_kl:
             # 0 would look as if it had been measured.
             del values["kl"]
+        for name in ("reward_parts", "reward_metrics"):
+            if not values[name]:
+                del values[name]
         values["passes"] = msgspec.structs.asdict(metrics.passes)
         if masked is None:
             del values["masked"]

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from rljob_runtime.driver.reward_failures import RewardFailures
 from rljob_runtime.groups.responses import Response
+from rljob_runtime.rewards import Score
 from rljob_runtime.rollout.rollouter import Scorer
 from rljob_runtime.samples import Prompt
 
@@ -15,11 +16,9 @@ class WatchedScorer:
         self._scorer = scorer
         self._failures = failures
 
-    async def __call__(
-        self, prompt: Prompt, responses: Sequence[Response]
-    ) -> Sequence[tuple[float, str | None]]:
+    async def __call__(self, prompt: Prompt, responses: Sequence[Response]) -> Sequence[Score]:
         """Let the other scorer score the group, and tell of its failures. Returns what the other one does:
-        for each response its reward, or 0 and why there is none."""
+        a score for each response."""
         scores = await self._scorer(prompt, responses)
-        self._failures.scored(prompt.uid, [failure for _, failure in scores])
+        self._failures.scored(prompt.uid, [score.failure for score in scores])
         return scores

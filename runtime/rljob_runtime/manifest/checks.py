@@ -100,25 +100,34 @@ def _check_references(job: RLJob, folder: Path) -> Iterator[Problem]:
 
 
 def _check_reward(job: RLJob, folder: Path) -> Iterator[Problem]:
+    from rljob_runtime.rewards.calls import calls_of
     from rljob_runtime.rewards.load import ArgumentError, RewardLoadError, load_reward
 
     reward = job.spec.training.reward
-    with _unchanged_search_path():
-        try:
-            load_reward(reward.function, reward.arguments, [folder])
-        except ArgumentError as error:
-            named = (error.argument,) if error.argument is not None else ()
-            yield Problem((*_TRAINING, "reward", "arguments", *named), _clause(error))
-        except RewardLoadError as error:
-            yield Problem((*_TRAINING, "reward", "function"), _clause(error))
+    for index, call in enumerate(calls_of(reward)):
+        path: tuple[str | int, ...] = (*_TRAINING, "reward")
+        own = reward.functions[index].arguments if reward.functions is not None else {}
+        if reward.functions is not None:
+            path = (*path, "functions", index)
+        with _unchanged_search_path():
+            try:
+                load_reward(call.function, call.arguments, [folder])
+            except ArgumentError as error:
+                named = (error.argument,) if error.argument is not None else ()
+                # What all functions are given stands one level above.
+                where = (*_TRAINING, "reward") if error.argument in reward.arguments.keys() - own else path
+                yield Problem((*where, "arguments", *named), _clause(error))
+            except RewardLoadError as error:
+                yield Problem((*path, "function"), _clause(error))
 
 
 def _check_texts(job: RLJob, folder: Path) -> "Generator[Problem, None, Epoch | None]":
     """Model, tokenizer and data, which must fit one another. Returns the data's epoch, as far as it is
     known."""
-    from rljob_runtime.data.errors import AnswersMissing, DataError
+    from rljob_runtime.data.errors import AnswersMissing, DataError, RewardFieldMissing
     from rljob_runtime.data.prompts import check_data
     from rljob_runtime.data.tokenizer import build_tokenizer, check_vocabulary
+    from rljob_runtime.rewards.calls import calls_of
 
     training = job.spec.training
     model_folder = folder / training.model.path if training.model.path is not None else None
@@ -148,10 +157,12 @@ def _check_texts(job: RLJob, folder: Path) -> "Generator[Problem, None, Epoch | 
         yield Problem(tokenizer_path, _clause(error))
         return None
     try:
-        needed = training.reward.function in _NEED_ANSWERS
+        needed = any(call.function in _NEED_ANSWERS for call in calls_of(training.reward))
         return check_data(training.data, tokenizer, training.seed, folder, answers_needed=needed)
     except AnswersMissing as error:
         yield Problem((*_TRAINING, "data", "answerField"), error.fault, error.near)
+    except RewardFieldMissing as error:
+        yield Problem((*_TRAINING, "data", "rewardFields", error.index), error.fault, error.near)
     except DataError as error:
         yield Problem((*_TRAINING, "data", training.data.yaml_choice), _clause(error))
     return None

@@ -1,6 +1,7 @@
 """A job's reward function, tried on the first rows of its data.
 
-Guarantees: a function that scores any of the responses that are tried is right; nothing is fetched over the
+Guarantees: a function that scores any of the responses that are tried is right, if it returns the same parts
+and metrics for each; nothing is fetched over the
 network, other than by the function itself.
 """
 
@@ -15,6 +16,7 @@ from rljob_runtime.data.errors import DataError
 from rljob_runtime.data.prompts import first_prompts
 from rljob_runtime.data.tokenizer import TextTokenizer, build_tokenizer
 from rljob_runtime.rewards import RewardInput
+from rljob_runtime.rewards.calls import calls_of
 from rljob_runtime.rewards.trial import try_reward
 from rljob_runtime.samples import Prompt
 
@@ -31,24 +33,28 @@ def try_job_reward(job: RLJob, folder: Path) -> tuple[Problem, bool] | None:
     `folder`."""
     training = job.spec.training
     reward, model = training.reward, training.model
-    if reward.function.startswith(_OWN_TASKS):
+    calls = calls_of(reward)
+    if all(call.function.startswith(_OWN_TASKS) for call in calls):
         return None
     model_folder = folder / model.path if model.path is not None else None
     tokenizer = build_tokenizer(training.tokenizer, folder, model_folder)
     prompts = first_prompts(training.data, tokenizer, training.seed, folder, _ROWS)
     samples = [sample for prompt in prompts for sample in made_up(prompt, tokenizer)]
-    found = try_reward(reward.function, reward.arguments, [folder], samples, _SECONDS)
+    found = try_reward(calls, [folder], samples, _SECONDS)
     if found is None:
         return None
     rows = "the first row" if len(prompts) == 1 else f"the first {len(prompts)} rows"
-    if found.certain:
+    if found.scored:
+        # About the numbers beside the reward: tried on the same rows.
+        message = f"{found.words} (tried on {rows} of the data)"
+    elif found.certain:
         message = f"fails for whatever response to {rows} of the data: {found.words}"
     else:
         message = (
             f"failed for each response that was tried on {rows} of the data (the answer, the prompt's own "
             f"text, no text): {found.words}. Responses whose reward fails are not trained"
         )
-    return Problem(("spec", "training", "reward", "function"), message), found.certain
+    return Problem(("spec", "training", "reward", reward.yaml_choice), message), found.certain
 
 
 def made_up(prompt: Prompt, tokenizer: TextTokenizer) -> Iterator[RewardInput]:
@@ -62,4 +68,6 @@ def made_up(prompt: Prompt, tokenizer: TextTokenizer) -> Iterator[RewardInput]:
         except DataError:  # an answer may have characters that the tokenizer lacks
             continue
         ended = np.append(tokens, np.int32(tokenizer.eos_id)).astype(np.int32)
-        yield RewardInput(prompt.text, text, prompt.answer, prompt.tokens, ended, finished=True)
+        yield RewardInput(
+            prompt.text, text, prompt.answer, prompt.tokens, ended, finished=True, fields=prompt.fields
+        )

@@ -1,5 +1,7 @@
 """Rewards: user functions in worker processes, with a time limit."""
 
+from typing import Any
+
 import msgspec
 import numpy as np
 
@@ -18,6 +20,21 @@ class RewardInput(msgspec.Struct, frozen=True):
     """Shape (response length,), int32; includes the stop token."""
     finished: bool
     """True when the response ended with a stop token, False when it hit its length limit."""
+    fields: dict[str, Any] = {}
+    """Further fields of the row, by the names in data.rewardFields; None where the row lacks one."""
+
+
+class RewardResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What a reward function may return where a number does not say it all. A dict with the same keys means
+    the same."""
+
+    reward: float | None = None
+    """The reward, between -1e6 and 1e6; None: the sum of the parts."""
+    parts: dict[str, float] = {}
+    """What the reward is made of, by name; each between -1e6 and 1e6."""
+    metrics: dict[str, float | None] = {}
+    """What else is worth a curve, by name, and is no part of the reward; None: it does not apply to this
+    response, which is then left out of its mean."""
 
 
 class Score(msgspec.Struct, frozen=True):
@@ -30,6 +47,12 @@ class Score(msgspec.Struct, frozen=True):
     `error: ValueError: no answer in it (judge.py:12, in score)`."""
     seconds: float = 0.0
     """Time in the reward function."""
+    parts: dict[str, float] = {}
+    """What the reward is made of, by name; empty where `failure` is set."""
+    metrics: dict[str, float | None] = {}
+    """What else the function measured; None where it does not apply to the response."""
+    complaints: dict[str, str] = {}
+    """Parts and metrics that this response lacks, each with why: `metrics.depth`: `returned nan, ...`."""
 
 
 _NOT_ERRORS = ("timeout", "reward worker died", "cancelled")

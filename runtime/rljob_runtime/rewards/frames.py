@@ -3,11 +3,10 @@
 Guarantees: a frame that is not what it should be raises `msgspec.DecodeError`; nothing is unpickled.
 """
 
-from typing import Any
-
 import msgspec
 
 from rljob_runtime.rewards import RewardInput
+from rljob_runtime.rewards.calls import FunctionCall
 from rljob_runtime.samples import decoder, encode
 
 HEADER_BYTES = 4
@@ -18,8 +17,7 @@ MAX_FRAME_BYTES = 1 << 30
 class Setup(msgspec.Struct, frozen=True, tag="setup"):
     """First frame to a worker: what it runs."""
 
-    function: str
-    arguments: dict[str, Any]
+    calls: tuple[FunctionCall, ...]
     search_path: tuple[str, ...]
 
 
@@ -44,7 +42,11 @@ class Result(msgspec.Struct, frozen=True, tag="result"):
     value: float
     failure: str | None
     seconds: float
-    """Time in the function."""
+    """Time in the functions."""
+    parts: dict[str, float] = {}
+    metrics: dict[str, float | None] = {}
+    complaints: dict[str, str] = {}
+    """As in `Score`."""
 
 
 to_worker = decoder(Setup | Task)

@@ -8,17 +8,18 @@ submitted = scored + failed + pending.
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from rljob_runtime.rewards import RewardInput, Score, failure_reason
+from rljob_runtime.rewards.calls import FunctionCall
 from rljob_runtime.rewards.frames import Setup
 from rljob_runtime.rewards.load import RewardLoadError
+from rljob_runtime.rewards.part_names import PartNames
 from rljob_runtime.rewards.process import Job, WorkerProcess, WorkerStartError
 
 _START_SECONDS = 120.0
@@ -43,6 +44,8 @@ class Counters(msgspec.Struct):
     failed: Counter[str] = msgspec.field(default_factory=Counter)
     """Samples without a reward by reason (`failure_reason`); cancelled: the call of `score` was cancelled, or
     the pool closed."""
+    values_failed: int = 0
+    """Parts and metrics that responses with a reward lack."""
     worker_restarts: int = 0
 
     @property
@@ -56,8 +59,7 @@ class RewardPool:
 
     def __init__(
         self,
-        function: str,
-        arguments: Mapping[str, Any],
+        calls: Sequence[FunctionCall],
         *,
         timeout_seconds: float = 10.0,
         workers: int = 1,
@@ -65,10 +67,11 @@ class RewardPool:
         log: Path | None = None,
         log_failures: bool = True,
     ) -> None:
-        """`function` is "module:function"; `search_path` are folders that it may be in. What the function
-        prints, and its tracebacks, go to the file `log` (None: where this process writes); the first failures
-        of each reason are warnings in this process's log, unless `log_failures` is off."""
-        self._setup = Setup(function, dict(arguments), tuple(str(path.resolve()) for path in search_path))
+        """`calls`: one function without a name, or several with names; `search_path` are folders that they
+        may be in. What a function prints, and its tracebacks, go to the file `log` (None: where this process
+        writes); the first failures of each reason are warnings in this process's log, and so are the first
+        parts and metrics that a response lacks, unless `log_failures` is off."""
+        self._setup = Setup(tuple(calls), tuple(str(path.resolve()) for path in search_path))
         self._timeout = timeout_seconds
         self._size = workers
         self._log = log
@@ -79,6 +82,7 @@ class RewardPool:
         self._batches: set[asyncio.Future[None]] = set()
         self._keepers: list[asyncio.Task[None]] = []
         self._broken: RewardPoolError | None = None
+        self._names = PartNames()
         self.counters = Counters()
 
     async def start(self) -> None:
@@ -112,7 +116,7 @@ class RewardPool:
 
         def finish(index: int, score: Score) -> None:
             nonlocal left
-            scores[index] = score
+            scores[index] = score = self._names.admit(score)
             self._count(score)
             left -= 1
             if left == 0 and not done.done():
@@ -198,12 +202,19 @@ class RewardPool:
     def _count(self, score: Score) -> None:
         if score.failure is None:
             self.counters.scored += 1
+            self._count_complaints(score)
             return
         reason = failure_reason(score.failure)
         self.counters.failed[reason] += 1
         logged = self._log_failures and reason != "cancelled"
         if logged and self.counters.failed[reason] <= _LOGGED_FAILURES:
             logger.warning("reward failed: %s", score.failure)
+
+    def _count_complaints(self, score: Score) -> None:
+        for key, why in score.complaints.items():
+            self.counters.values_failed += 1
+            if self._log_failures and self.counters.values_failed <= _LOGGED_FAILURES:
+                logger.warning("a response's reward counts without %s: %s", key, why)
 
     def _break(self, error: RewardPoolError) -> None:
         """No sample will be scored any more."""

@@ -191,7 +191,7 @@ class WorkerProcess(asyncio.Protocol):
         before = self._seconds
         # A mean in which each older sample weighs half as much: it follows a function whose speed changes.
         self._seconds = message.seconds if before is None else (before + message.seconds) / 2
-        self._jobs.popleft().finish(Score(message.value, message.failure, message.seconds))
+        self._jobs.popleft().finish(score_of(message))
 
     def _watch(self) -> None:
         # One timer is enough, however often the deadline moves: it looks when it fires, and is set again.
@@ -246,6 +246,13 @@ async def _spawn(descriptor: int, log: Path | None) -> asyncio.subprocess.Proces
     finally:
         if output is not None:
             output.close()
+
+
+def score_of(result: Result) -> Score:
+    """What a worker says of a sample."""
+    return Score(
+        result.value, result.failure, result.seconds, result.parts, result.metrics, result.complaints
+    )
 
 
 def describe_exit(code: int) -> str:

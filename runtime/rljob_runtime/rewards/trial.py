@@ -1,40 +1,55 @@
 """A reward function tried on a few samples before a job starts.
 
 Guarantees: the function runs in a process of its own, which is gone afterwards, within a time limit; nothing
-is said of a function that scores one sample of several, nor of one that takes too long to tell.
+is said of a function that scores one sample of several and returns the same parts for each, nor of one that
+takes too long to tell.
 """
 
 import asyncio
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rljob_runtime.rewards import RewardInput, Score
+from rljob_runtime.rewards.calls import FunctionCall
 from rljob_runtime.rewards.load import RewardLoadError
+from rljob_runtime.rewards.outcome import RewardFormError
+from rljob_runtime.rewards.part_names import NOT_RETURNED
 from rljob_runtime.rewards.pool import RewardPool, RewardPoolError
 
 _ERROR = "error: "
-_MISTAKES = ("NameError: ", "ImportError: ", "ModuleNotFoundError: ", "AttributeError: 'RewardInput' ")
+_MISTAKES = (
+    "NameError: ",
+    "ImportError: ",
+    "ModuleNotFoundError: ",
+    "AttributeError: 'RewardInput' ",
+    f"{RewardFormError.__name__}: ",
+)
 """How errors begin that come from the function's text, whatever the response is."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Every sample of a trial failed."""
+    """What is wrong with a reward."""
 
     words: str
-    """How the first failed: type, message and place of the error."""
+    """How the first sample failed: type, message and place of the error. Where samples were scored: what was
+    returned."""
     certain: bool
-    """It will fail for every response. Otherwise the failure may be intended: a reward may raise for a
-    response that is not in the form it wants, and those of a trial are made up."""
+    """It will fail for every response, or for most jobs. Otherwise the failure may be intended: a reward may
+    raise for a response that is not in the form it wants, and those of a trial are made up."""
+    scored: bool = False
+    """Samples were scored; what is wrong is about their parts and metrics."""
 
 
 def verdict(scores: Sequence[Score]) -> Verdict | None:
-    """What the scores of a trial show; None where some sample was scored, or too little is known."""
+    """What the scores of a trial show; None where some sample was scored and nothing is wrong with its parts,
+    or too little is known."""
     failures = [score.failure for score in scores if score.failure is not None]
-    if not failures or len(failures) < len(scores):
+    if len(failures) < len(scores):
+        return _about_parts([score for score in scores if score.failure is None])
+    if not failures:
         return None
     # A slow first call, such as one that loads a judge model, says nothing of later ones.
     if any(failure.startswith(("timeout", "cancelled")) for failure in failures):
@@ -43,29 +58,54 @@ def verdict(scores: Sequence[Score]) -> Verdict | None:
     return Verdict(words[0], certain=all(each.startswith(_MISTAKES) for each in words))
 
 
+def _about_parts(scores: Sequence[Score]) -> Verdict | None:
+    """What is wrong with the parts and metrics of what was scored."""
+    names = [{*score.parts, *score.metrics} | _unusable(score) for score in scores]
+    other = next((each for each in names if each != names[0]), None)
+    if other is not None:
+        # The mean of a part over some responses would look as if it were that of all.
+        words = (
+            f"returns other parts or metrics from call to call, as {_listed(names[0])} for one response and "
+            f"{_listed(other)} for another: return the same names each time, None for a metric that does not "
+            "apply"
+        )
+        return Verdict(words, certain=True, scored=True)
+    wrong = [(name, why) for score in scores for name, why in score.complaints.items()]
+    # The pool's own complaints are about names, which are alike.
+    if wrong:
+        return Verdict(f"{wrong[0][0]} is left out: {wrong[0][1]}", certain=False, scored=True)
+    return None
+
+
+def _unusable(score: Score) -> set[str]:
+    """Names of what was returned and is no usable number."""
+    return {key.partition(".")[2] for key, why in score.complaints.items() if why != NOT_RETURNED}
+
+
+def _listed(names: set[str]) -> str:
+    return ", ".join(sorted(names)) or "none"
+
+
 def try_reward(
-    function: str,
-    arguments: Mapping[str, Any],
+    calls: Sequence[FunctionCall],
     search_path: Sequence[Path],
     samples: Sequence[RewardInput],
     seconds: float,
 ) -> Verdict | None:
     """Score the samples, in at most `seconds` with the start of the process; None also where that is too
-    short, or no process can be started. `function` is "module:function", to be found in `search_path`."""
-    return asyncio.run(_try(function, arguments, search_path, samples, seconds))
+    short, or no process can be started. The functions are to be found in `search_path`."""
+    return asyncio.run(_try(calls, search_path, samples, seconds))
 
 
 async def _try(
-    function: str,
-    arguments: Mapping[str, Any],
+    calls: Sequence[FunctionCall],
     search_path: Sequence[Path],
     samples: Sequence[RewardInput],
     seconds: float,
 ) -> Verdict | None:
     with tempfile.TemporaryDirectory(prefix="rljob-") as folder:
         pool = RewardPool(
-            function,
-            arguments,
+            calls,
             timeout_seconds=seconds,
             search_path=search_path,
             log=Path(folder) / "rewards.log",

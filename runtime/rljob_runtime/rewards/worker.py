@@ -1,11 +1,10 @@
 """A process that scores samples, one after the other.
 
-Guarantees: answers each task with one result, in order; a function that raises, or returns what is no finite
-number of a usable size, gives a failure; the process ends when the pool's process ends.
+Guarantees: answers each task with one result, in order; a function that raises, or returns what is no reward
+(`outcome.py`), gives a failure; the process ends when the pool's process ends.
 """
 
 import ctypes
-import math
 import os
 import signal
 import socket
@@ -14,22 +13,22 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
-from numbers import Real
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import Any, TypeAlias
 
 from rljob_runtime.data.errors import one_line
 from rljob_runtime.rewards import RewardInput
+from rljob_runtime.rewards.calls import FunctionCall
 from rljob_runtime.rewards.frames import FrameBuffer, Ready, Result, Setup, Task, frame, to_worker
 from rljob_runtime.rewards.load import RewardLoadError, load_reward
+from rljob_runtime.rewards.outcome import Outcome, combined, outcome_of
 
 _TRACEBACKS = 3
 """Tracebacks printed of each type of exception; the pool counts them all."""
-LARGEST = 1e6
-"""Largest size of a reward: beyond it the loss loses its digits, and far beyond it is infinite."""
 _PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
+
+_Functions: TypeAlias = list[tuple[FunctionCall, Callable[[RewardInput], Any]]]
+"""What is called of each sample, in order."""
 
 
 def main(descriptor: int, parent: int) -> None:
@@ -38,14 +37,14 @@ def main(descriptor: int, parent: int) -> None:
     channel = socket.socket(fileno=descriptor)
     buffer = FrameBuffer()
     printed: Counter[str] = Counter()
-    function: Callable[[RewardInput], Any] | None = None
+    functions: _Functions | None = None
     while data := channel.recv(1 << 18):
         for body in buffer.feed(data):
             message = to_worker.decode(body)
             if isinstance(message, Setup):
-                function = _set_up(channel, message)
-            elif isinstance(message, Task) and function is not None:
-                channel.sendall(frame(_score(function, message, printed)))
+                functions = _set_up(channel, message)
+            elif isinstance(message, Task) and functions is not None:
+                channel.sendall(frame(_score(functions, message, printed)))
 
 
 def die_with(parent: int) -> None:
@@ -56,19 +55,6 @@ def die_with(parent: int) -> None:
     # The parent may have ended before the kernel was asked.
     if os.getppid() != parent:
         os._exit(0)
-
-
-def to_number(value: Any) -> float:
-    """The reward as a float. Raises ValueError for what is no finite number of at most `LARGEST` in size."""
-    # numpy's numbers are `Real`; its bool is not, and a reward that compares commonly returns it.
-    if not isinstance(value, Real | np.bool_):
-        raise ValueError(f"returned {type(value).__name__} {str(value)[:60]!r}, not a number")
-    number = float(value)
-    if not math.isfinite(number):
-        raise ValueError(f"returned {number}, not a finite number")
-    if abs(number) > LARGEST:
-        raise ValueError(f"returned {number:g}; a reward lies between {-LARGEST:g} and {LARGEST:g}: scale it")
-    return number
 
 
 def in_words(error: Exception) -> str:
@@ -89,9 +75,10 @@ def in_words(error: Exception) -> str:
     return f"{text} ({Path(last.filename).name}:{last.lineno}, in {last.name})"
 
 
-def _set_up(channel: socket.socket, setup: Setup) -> Callable[[RewardInput], Any] | None:
+def _set_up(channel: socket.socket, setup: Setup) -> _Functions | None:
+    folders = [Path(path) for path in setup.search_path]
     try:
-        function = load_reward(setup.function, setup.arguments, [Path(path) for path in setup.search_path])
+        functions = [(call, load_reward(call.function, call.arguments, folders)) for call in setup.calls]
     except RewardLoadError as error:
         if error.__cause__ is not None:
             # Into the log of the reward workers: the answer to the pool has one line.
@@ -99,20 +86,27 @@ def _set_up(channel: socket.socket, setup: Setup) -> Callable[[RewardInput], Any
         channel.sendall(frame(Ready(str(error))))
         return None
     channel.sendall(frame(Ready()))
-    return function
+    return functions
 
 
-def _score(function: Callable[[RewardInput], Any], task: Task, printed: Counter[str]) -> Result:
-    value, failure = 0.0, None
+def _score(functions: _Functions, task: Task, printed: Counter[str]) -> Result:
+    outcome, failure, name = Outcome(0.0), None, ""
+    outcomes = []
     start = time.perf_counter()
     try:
-        value = to_number(function(task.sample))
+        for call, function in functions:
+            name = call.name
+            outcomes.append((name, call.weight, outcome_of(function(task.sample))))
+        outcome = combined(outcomes) if name else outcomes[0][2]
     except Exception as error:  # noqa: BLE001 - a user's function may raise anything; it is reported
         kind = type(error).__name__
-        failure = f"error: {in_words(error)}"
+        failure = f"error: {in_words(error)}" + (f" [reward {name}]" if name else "")
         printed[kind] += 1
         # Of each type: a function that always fails must not fill the disk.
         if printed[kind] <= _TRACEBACKS:
             traceback.print_exc()
             sys.stderr.flush()
-    return Result(task.number, value, failure, time.perf_counter() - start)
+    return Result(
+        task.number, outcome.value, failure, time.perf_counter() - start,
+        outcome.parts, outcome.metrics, outcome.complaints,
+    )  # fmt: skip

@@ -26,7 +26,7 @@ from rljob_runtime.groups.refill import all_equal
 from rljob_runtime.groups.responses import Response, request_id, response_seed
 from rljob_runtime.groups.staleness import StalenessController
 from rljob_runtime.groups.state import RolloutSettings
-from rljob_runtime.rewards import failure_reason
+from rljob_runtime.rewards import Score, failure_reason
 from rljob_runtime.rollout.division_log import DivisionLog
 from rljob_runtime.rollout.engine_slot import EngineSlot
 from rljob_runtime.rollout.pool import EnginePool
@@ -41,10 +41,8 @@ _GROUPS_A_TURN = 64
 class Scorer(Protocol):
     """Scores the responses of one group."""
 
-    async def __call__(
-        self, prompt: Prompt, responses: Sequence[Response]
-    ) -> Sequence[tuple[float, str | None]]:
-        """For each response its reward, or 0 and why there is none ("timeout ...", "error: ...")."""
+    async def __call__(self, prompt: Prompt, responses: Sequence[Response]) -> Sequence[Score]:
+        """A score for each response."""
         ...
 
 
@@ -240,8 +238,8 @@ class Rollouter:
         self._abort_surplus()
         with self._events.span("reward", self.pool.step, uid=uid) as extra:
             scores = await self._scorer(prompt, responses)
-            extra["rewards"] = [None if failure is not None else reward for reward, failure in scores]
-        equal = all_equal(scores)
+            extra["rewards"] = [None if each.failure is not None else each.value for each in scores]
+        equal = all_equal([(each.value, each.failure) for each in scores])
         # Without an await between them, as in what follows the put: whoever looks finds it in one place.
         if equal and controller.refuse(uid):
             del self._groups[uid]
@@ -266,23 +264,26 @@ class Rollouter:
         self,
         prompt: Prompt,
         responses: Sequence[Response],
-        scores: Sequence[tuple[float, str | None]],
+        scores: Sequence[Score],
         version: int,
     ) -> Group:
         samples = []
-        for response, (reward, failure) in zip(responses, scores, strict=True):
-            if failure is not None:
-                self.counts.reject(failure_reason(failure))
+        for response, score in zip(responses, scores, strict=True):
+            if score.failure is not None:
+                self.counts.reject(failure_reason(score.failure))
             samples.append(
                 Sample(
                     tokens=response.tokens,
                     log_probs=response.log_probs,
                     spans=response.spans,
                     finish=response.finish,
-                    reward=reward,
-                    failure=failure,
+                    reward=score.value,
+                    failure=score.failure,
                     engine=response.engine,
                     seconds=response.seconds,
+                    reward_parts=score.parts,
+                    reward_metrics=score.metrics,
+                    reward_values_failed=len(score.complaints),
                 )
             )
         return Group(prompt.uid, prompt.epoch, prompt.row, prompt.tokens, tuple(samples), version)

@@ -2,13 +2,18 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from rljob_api.data import OverlongShaping
 from rljob_runtime.data.tokenizer import TextTokenizer
 from rljob_runtime.groups.responses import Response
-from rljob_runtime.rewards import RewardInput
+from rljob_runtime.rewards import RewardInput, Score
 from rljob_runtime.rewards.overlong import overlong_punishment
 from rljob_runtime.rewards.pool import RewardPool
 from rljob_runtime.samples import Prompt
+
+OVERLONG_PART = "shaping.overlong"
+"""The part that the punishment for a response's length is; no function can have one of this name."""
 
 
 class PoolScorer:
@@ -27,14 +32,12 @@ class PoolScorer:
         self._max_response_tokens = max_response_tokens
         self._overlong = overlong
 
-    async def __call__(self, prompt: Prompt, responses: Sequence[Response]) -> list[tuple[float, str | None]]:
-        """For each response its reward with the punishment for its length, or 0 and why there is none. Ends
-        by the pool's time limit for each reward; raises `RewardPoolError`."""
+    async def __call__(self, prompt: Prompt, responses: Sequence[Response]) -> list[Score]:
+        """For each response its score, with the punishment for its length. Ends by the pool's time limit for
+        each reward; raises `RewardPoolError`."""
         scores = await self._pool.score([self._input(prompt, response) for response in responses])
         return [
-            (0.0, score.failure)
-            if score.failure is not None
-            else (score.value + self._shaping(len(response.tokens)), None)
+            self._shaped(score, len(response.tokens))
             for score, response in zip(scores, responses, strict=True)
         ]
 
@@ -49,9 +52,12 @@ class PoolScorer:
             prompt_tokens=prompt.tokens,
             response_tokens=response.tokens,
             finished=finished,
+            fields=prompt.fields,
         )
 
-    def _shaping(self, length: int) -> float:
-        if self._overlong is None:
-            return 0.0
-        return overlong_punishment(length, self._max_response_tokens, self._overlong)
+    def _shaped(self, score: Score, length: int) -> Score:
+        if self._overlong is None or score.failure is not None:
+            return score
+        punishment = overlong_punishment(length, self._max_response_tokens, self._overlong)
+        parts = {**score.parts, OVERLONG_PART: punishment}
+        return msgspec.structs.replace(score, value=score.value + punishment, parts=parts)

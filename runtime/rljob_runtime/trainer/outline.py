@@ -26,6 +26,10 @@ class SampleOutline(msgspec.Struct, frozen=True, array_like=True):
     reward: float
     failed: bool
     """It has no reward, and is not trained."""
+    reward_parts: dict[str, float] = {}
+    """As in `Sample`, like the two that follow."""
+    reward_metrics: dict[str, float | None] = {}
+    reward_values_failed: int = 0
 
 
 class GroupOutline(msgspec.Struct, frozen=True, array_like=True):
@@ -42,7 +46,15 @@ class GroupOutline(msgspec.Struct, frozen=True, array_like=True):
 def outline_of(group: Group) -> GroupOutline:
     """The group's outline."""
     samples = tuple(
-        SampleOutline(len(sample.tokens), sample.spans, sample.reward, sample.failure is not None)
+        SampleOutline(
+            len(sample.tokens),
+            sample.spans,
+            sample.reward,
+            sample.failure is not None,
+            sample.reward_parts,
+            sample.reward_metrics,
+            sample.reward_values_failed,
+        )
         for sample in group.samples
     )
     return GroupOutline(group.uid, group.row, len(group.prompt), samples)
@@ -53,7 +65,8 @@ _decoder = msgspec.msgpack.Decoder(tuple[GroupOutline, ...])
 
 
 def encode_outlines(outlines: Sequence[GroupOutline]) -> bytes:
-    """Their wire form: about 30 bytes for a response."""
+    """Their wire form: about 30 bytes for a response, and for each part and metric of its reward ten and its
+    name."""
     return _encoder.encode(tuple(outlines))
 
 

@@ -67,6 +67,13 @@ class StepMetrics(msgspec.Struct, kw_only=True):
     equal_groups: float
     """Share of the step's groups whose rewards are all equal, so that they teach nothing
     (`groups.refill.all_equal`)."""
+    reward_parts: dict[str, float]
+    """Of each part of the rewards the mean over the responses that have it, by its name."""
+    reward_metrics: dict[str, float]
+    """The same of what reward functions measured besides."""
+    reward_values_failed: int
+    """Parts and metrics that responses with a reward lack: not returned though earlier responses had them,
+    no finite numbers, or beyond the number of names that are kept."""
     tokens: int
     """Prompt and response tokens that went through the model."""
     response_tokens: int

@@ -68,7 +68,7 @@ async def _group(
     job: RLJob, engine: TorchEngine, tokenizer: TextTokenizer, prompt: Prompt, version: int
 ) -> Group:
     training = job.spec.training
-    reward = load_reward(training.reward.function, training.reward.arguments, [])
+    reward = load_reward(str(training.reward.function), training.reward.arguments, [])
     samples = []
     for index in range(training.rollout.samples_per_prompt):
         seed = response_seed(training.seed, prompt.uid, index)

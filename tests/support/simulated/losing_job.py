@@ -30,6 +30,7 @@ from rljob_runtime.fleet.member import FleetTimes
 from rljob_runtime.groups.ledger import Ledger
 from rljob_runtime.groups.responses import Response
 from rljob_runtime.net.keys import Keyring
+from rljob_runtime.rewards import Score
 from rljob_runtime.rollout.engine_slot import EngineSlot
 from rljob_runtime.rollout.outbox import Outbox
 from rljob_runtime.rollout.pool import EnginePool
@@ -144,14 +145,14 @@ class LosingSession:
             engine.on_progress(partial(self.pool.progressed, slot), 0.1)
         return slot
 
-    async def _score(self, prompt: Prompt, responses: Sequence[Response]) -> list[tuple[float, str | None]]:
+    async def _score(self, prompt: Prompt, responses: Sequence[Response]) -> list[Score]:
         await asyncio.sleep(self._losses.reward_seconds)
         self.rewarded += len(responses)
         failure = self._losses.failure(prompt.uid)
         if failure is not None:
-            return [(0.0, failure) for _ in responses]
+            return [Score(0.0, failure) for _ in responses]
         equal = self._losses.equal(prompt.uid)
-        return [(1.0 if equal else float(index), None) for index in range(len(responses))]
+        return [Score(1.0 if equal else float(index)) for index in range(len(responses))]
 
     def refused(self, ledger: Ledger) -> set[int]:
         """The prompts that are done and were not trained."""

@@ -22,6 +22,7 @@ from rljob_runtime.groups.refill import Refill
 from rljob_runtime.groups.responses import Response
 from rljob_runtime.groups.staleness import Bound, StalenessController
 from rljob_runtime.groups.state import RolloutSettings
+from rljob_runtime.rewards import Score
 from rljob_runtime.rollout.engine_slot import EngineSlot
 from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.rollout.rollouter import Rollouter
@@ -208,11 +209,11 @@ class SimulatedJob:
     def _prompt(self, uid: int) -> Prompt:
         return Prompt(uid=uid, epoch=0, row=uid, tokens=np.full(4, uid % 30000, np.int32))
 
-    async def _score(self, prompt: Prompt, responses: Sequence[Response]) -> list[tuple[float, str | None]]:
+    async def _score(self, prompt: Prompt, responses: Sequence[Response]) -> list[Score]:
         self.scored[prompt.uid] += 1
         await asyncio.sleep(self.scenario.reward_seconds)
         equal = self.scenario.equal(prompt.uid)
-        return [(1.0 if equal else float(index), None) for index in range(len(responses))]
+        return [Score(1.0 if equal else float(index)) for index in range(len(responses))]
 
     async def _put(self, group: Group) -> None:
         assert group.uid not in self.groups, f"group {group.uid} was put twice"

@@ -14,6 +14,7 @@ from rljob_runtime.groups.ledger import Ledger
 from rljob_runtime.groups.responses import Response
 from rljob_runtime.groups.staleness import Bound, StalenessController
 from rljob_runtime.groups.state import RolloutSettings
+from rljob_runtime.rewards import Score
 from rljob_runtime.rollout.engine_slot import EngineSlot
 from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.rollout.rollouter import Rollouter
@@ -113,8 +114,8 @@ class WatchedRollout:
         self.fetched.append(uid)
         return Prompt(uid=uid, epoch=0, row=uid, tokens=np.full(4, uid, np.int32))
 
-    async def _ones(self, prompt: Prompt, responses: Sequence[Response]) -> list[tuple[float, str | None]]:
-        return [(1.0, None) for _ in responses]
+    async def _ones(self, prompt: Prompt, responses: Sequence[Response]) -> list[Score]:
+        return [Score(1.0) for _ in responses]
 
     async def _score(self, prompt: Prompt, responses: Sequence[Response]) -> Any:
         return await self.scores(prompt, responses)

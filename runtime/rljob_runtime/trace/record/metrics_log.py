@@ -53,6 +53,7 @@ _TAGS = {
     "reward_p90": "reward/p90",
     "reward_max": "reward/max",
     "equal_groups": "reward/equal_groups",
+    "reward_values_failed": "data/reward_values_failed",
     "staleness_mean": "staleness/mean",
     "staleness_max": "staleness/max",
     "mixed_share": "staleness/mixed_share",

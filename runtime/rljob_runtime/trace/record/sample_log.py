@@ -60,6 +60,10 @@ class SampleLine(msgspec.Struct, frozen=True, kw_only=True):
     """With all shaping; None where there is none."""
     failure: str | None
     """Why there is no reward."""
+    reward_parts: dict[str, float] = {}
+    """What the reward is made of, by name; empty where it is one number alone."""
+    reward_metrics: dict[str, float | None] = {}
+    """What else the reward function measured; None where it does not apply to the response."""
     advantage: float
     """What it is trained with; 0 without a reward."""
     engine: str

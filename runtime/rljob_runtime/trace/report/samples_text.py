@@ -5,7 +5,7 @@ nothing else; `--json` prints the lines of `samples.jsonl` that are meant.
 """
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -130,11 +130,14 @@ def facts(row: SampleLine) -> list[str]:
     """What is known of a response beside its text, each in a few words."""
     failure = " ".join((row.failure or "").split())
     reward = f"no reward ({visible(failure)})" if row.reward is None else f"reward {row.reward:.4g}"
+    if row.reward_parts:
+        reward += f" ({_numbers(row.reward_parts)})"
     versions = "" if row.first_version is None else f"version {row.first_version}"
     if row.last_version != row.first_version:
         versions += f" to {row.last_version}"
     return [
         reward,
+        _numbers(row.reward_metrics),
         f"advantage {row.advantage:+.3g}",
         f"{row.tokens:,} token{'' if row.tokens == 1 else 's'}, {_FINISH[row.finish]}",
         f"prompt {row.uid} (row {row.row}, response {row.index})",
@@ -142,6 +145,13 @@ def facts(row: SampleLine) -> list[str]:
         f"{versions}, trained with {row.trained_with}" if versions else "",
         seconds(row.seconds),
     ]
+
+
+def _numbers(values: Mapping[str, float | None]) -> str:
+    """`correct 1, format 0.5`, in the order in which they were returned."""
+    return ", ".join(
+        f"{visible(name)} {'none' if value is None else f'{value:.4g}'}" for name, value in values.items()
+    )
 
 
 _FINISH = {"stop": "ended by itself", "length": "cut off at the limit", "abort": "aborted"}

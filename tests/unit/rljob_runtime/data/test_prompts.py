@@ -10,7 +10,7 @@ import pytest
 from pyarrow import parquet
 
 from rljob_api.data import Data
-from rljob_runtime.data.errors import AnswersMissing, DataError
+from rljob_runtime.data.errors import AnswersMissing, DataError, RewardFieldMissing
 from rljob_runtime.data.prompts import Epoch, PromptSource, check_data
 from rljob_runtime.data.shuffle import mix, mix_many, permutation
 from rljob_runtime.data.tokenizer import CharacterTokenizer
@@ -204,3 +204,32 @@ def test_a_prompt_of_megabytes_is_told_as_longer_than_the_limit(tmp_path: Path) 
         prompts(tmp_path, ["a", "b" * 4_000_000], maxPromptTokens=5)
     with pytest.raises(DataError, match=r"all 1 prompts are above .* \(5\); the shortest has more than 162"):
         prompts(tmp_path, ["b" * 4_000_000], maxPromptTokens=5, longPrompts="skip")
+
+
+def test_further_fields_come_with_the_prompt_and_are_no_part_of_the_fingerprint(tmp_path: Path) -> None:
+    (tmp_path / "p.jsonl").write_text('{"prompt": "a", "level": 3}\n{"prompt": "b", "level": null}\n')
+    given: dict[str, Any] = {"jsonl": {"path": "p.jsonl"}, "shuffle": False}
+    plain, further = (
+        PromptSource(Data.model_validate({**given, **more}), TOKENIZER, 0, tmp_path)
+        for more in ({}, {"rewardFields": ["level"]})
+    )
+    assert [further.prompt(uid).fields for uid in range(2)] == [{"level": 3}, {"level": None}]
+    assert plain.prompt(0).fields == {}
+    # So that a job may go on from its checkpoint with another reward.
+    assert further.fingerprint == plain.fingerprint
+
+
+def test_the_fingerprint_of_data_is_that_of_earlier_releases(tmp_path: Path) -> None:
+    (tmp_path / "p.jsonl").write_text('{"prompt": "a", "answer": "b"}\n{"prompt": "b"}\n')
+    data = Data.model_validate({"jsonl": {"path": "p.jsonl"}})
+    assert (
+        PromptSource(data, TOKENIZER, 0, tmp_path).fingerprint.content == "45a427923a13e2be8d4bc167d438bead"
+    )
+
+
+def test_a_field_that_no_row_has(tmp_path: Path) -> None:
+    (tmp_path / "p.jsonl").write_text('{"prompt": "a", "level": null}\n')
+    data = Data.model_validate({"jsonl": {"path": "p.jsonl"}, "rewardFields": ["level"]})
+    with pytest.raises(RewardFieldMissing, match='field "level" is absent or null in each row') as caught:
+        PromptSource(data, TOKENIZER, 0, tmp_path)
+    assert (caught.value.index, caught.value.near) == (0, None)

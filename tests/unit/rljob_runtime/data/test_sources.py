@@ -104,6 +104,45 @@ def test_fields_of_objects(tmp_path: Path, kind: str, record: dict[str, Any], ro
     assert source.fields()[0] == "q.text"
 
 
+FURTHER: list[tuple[Any, Any]] = [
+    (3, 3),
+    (None, None),
+    ("hard", "hard"),
+    ([1, "a", True], [1, "a", True]),
+    ({"index": 4, "tags": ["x"]}, {"index": 4, "tags": ["x"]}),
+]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "huggingFace"])
+@pytest.mark.parametrize(("given", "read"), FURTHER[:3] + FURTHER[4:])
+def test_further_fields_for_the_reward(tmp_path: Path, kind: str, given: Any, read: Any) -> None:
+    record = {"prompt": "a", "answer": "b", "more": given, "outer": {"inner": 1}, "unread": "x"}
+    if kind == "jsonl":
+        jsonl(tmp_path, json.dumps(record))
+    elif kind == "parquet":
+        parquet.write_table(pyarrow.Table.from_pylist([record]), tmp_path / "p.parquet")
+    else:
+        datasets.Dataset.from_list([record]).save_to_disk(tmp_path / "p.huggingFace")
+    location = {"name": "p.huggingFace"} if kind == "huggingFace" else {"path": f"p.{kind}"}
+    fields = ["more", "outer.inner", "absent"]
+    source = opened(tmp_path, **{kind: location}, rewardFields=fields)  # type: ignore[arg-type]
+    assert source.row(0) == Row("a", "b", {"more": read, "outer.inner": 1, "absent": None})
+
+
+def test_a_field_that_a_reward_cannot_be_given(tmp_path: Path) -> None:
+    parquet.write_table(pyarrow.table({"prompt": ["a"], "image": [b"x"]}), tmp_path / "p.parquet")
+    source = opened(tmp_path, parquet={"path": "p.parquet"}, rewardFields=["image"])
+    with pytest.raises(
+        DataError, match=r'row 0: field "image" \(see data.rewardFields\) has bytes: a reward'
+    ):
+        source.row(0)
+    jsonl(tmp_path, '{"prompt": "a", "big": 36893488147419103232}')
+    with pytest.raises(
+        DataError, match=r'p.jsonl:1: field "big" has 368.*: a reward gets integers of 64 bits'
+    ):
+        opened(tmp_path, jsonl={"path": "p.jsonl"}, rewardFields=["big"])
+
+
 @pytest.mark.parametrize("limit", [None, 2])
 def test_parquet(tmp_path: Path, limit: int | None) -> None:
     table = pyarrow.table({"prompt": [CHAT, CHAT, CHAT], "answer": [1, None, 3], "unread": [b"\xff"] * 3})

@@ -16,7 +16,7 @@ GROUP = 8
 
 
 def failures() -> RewardFailures:
-    return RewardFailures("my_rewards:score", Path("/run/rewards.log"))
+    return RewardFailures('training.reward.function: "my_rewards:score"', Path("/run/rewards.log"))
 
 
 def step(found: RewardFailures, number: int, *groups: list[str | None], last: bool = False) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -26,6 +27,21 @@ def sample(length: int, reward: float = 1.0, failure: str | None = None, version
     return Sample(
         tokens, tokens.astype(np.float32), spans, "stop", 0.0 if failure else reward, failure, "fast-0", 1.5
     )
+
+
+def test_a_row_has_the_reward_s_parts_and_metrics(tmp_path: Path) -> None:
+    async def main() -> None:
+        parts, metrics = {"correct": 1.0, "format": 0.5}, {"depth": None, "steps": 3.0}
+        made = msgspec.structs.replace(sample(4), reward_parts=parts, reward_metrics=metrics)
+        site = Site(tmp_path, group(7, made, sample(4)))
+        site.keeper.step_begins(8, [7])
+        site.keeper.step_done()
+        site.keeper.flush()
+        with_parts, without = site.rows
+        assert (with_parts.reward_parts, with_parts.reward_metrics) == (parts, metrics)
+        assert (without.reward_parts, without.reward_metrics) == ({}, {})
+
+    virtual(main)
 
 
 def group(uid: int, *samples: Sample) -> Group:

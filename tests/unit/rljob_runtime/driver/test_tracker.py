@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from rljob_runtime.driver.tracker import Tracker
@@ -13,7 +14,7 @@ from rljob_runtime.groups.counts import GroupCounts
 from rljob_runtime.rollout.engine_slot import EngineSlot
 from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.trace.record.event_log import EventLog
-from rljob_runtime.trace.record.metrics_log import METRICS_FILE, MetricsLog
+from rljob_runtime.trace.record.metrics_log import METRICS_FILE, MetricsLog, scalars
 from rljob_runtime.trace.record.start_log import read_starts
 from tests.support.runtime.steps import HEADER, TOKENS, step_metrics
 
@@ -150,3 +151,19 @@ def test_nothing_is_told_of_masked_tokens_where_steps_wait(tmp_path: Path) -> No
     assert "masked" not in job.rows()[0]
     assert job.tracker.progress.masked_share is None
     assert job.tracker.lost() is None
+
+
+def test_parts_of_rewards_are_curves_where_there_are_any(tmp_path: Path) -> None:
+    job = Followed(tmp_path)
+    job.tracker.begin(0)
+    for step, parts in enumerate([{}, {"correct": 0.5}]):
+        metrics = msgspec.structs.replace(
+            step_metrics(step), reward_parts=parts, reward_metrics=parts, reward_values_failed=step
+        )
+        job.tracker.step_done(metrics, [step], 3, step, 1.0, GroupCounts())
+    without, with_parts = job.rows()
+    assert "reward_parts" not in without and "reward_metrics" not in without
+    assert with_parts["reward_parts"] == with_parts["reward_metrics"] == {"correct": 0.5}
+    found = scalars(with_parts)
+    assert found["reward_parts/correct"] == found["reward_metrics/correct"] == 0.5
+    assert found["data/reward_values_failed"] == 1

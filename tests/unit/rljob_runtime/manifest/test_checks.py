@@ -20,6 +20,7 @@ from rljob_runtime.weights.model_files import ModelFolderError, folder_parameter
 from tests.support.jobs import REMOVED, job
 from tests.support.runtime.traces import lines, written
 
+COPY = {"name": "a", "function": "rljob_runtime.rewards.tasks:copy"}
 GOOD_DATA = {"jsonl": {"path": "good.jsonl"}, "maxPromptTokens": 16}
 MATH = "rljob_runtime.rewards.math:math_answer"
 
@@ -131,6 +132,38 @@ MATH = "rljob_runtime.rewards.math:math_answer"
         ),
         ([], {"training.reward.function": "nowhere:f"}, "spec.training.reward.function", ["nowhere"]),
         (["mine.py"], {"training.reward.function": "mine:score"}, None, None),
+        (
+            [],
+            {"training.reward": {"functions": [COPY, {**COPY, "name": "b", "function": "nowhere:f"}]}},
+            "spec.training.reward.functions[1].function",
+            ["nowhere"],
+        ),
+        (
+            [],
+            {"training.reward": {"functions": [COPY, {**COPY, "name": "b", "arguments": {"x": 1}}]}},
+            "spec.training.reward.functions[1].arguments.x",
+            ["has no argument x"],
+        ),
+        (
+            [],
+            {"training.reward": {"functions": [COPY], "arguments": {"x": 1}}},
+            "spec.training.reward.arguments.x",
+            ["has no argument x"],
+        ),
+        ([], {"training.reward": {"functions": [COPY, {**COPY, "name": "b"}]}}, None, None),
+        (
+            ["good.jsonl"],
+            {"training.data": {**GOOD_DATA, "rewardFields": ["answer", "levle"]}},
+            "spec.training.data.rewardFields[1]",
+            ['field "levle" is absent or null in each row; the rows have prompt, answer'],
+        ),
+        (["good.jsonl"], {"training.data": {**GOOD_DATA, "rewardFields": ["answer"]}}, None, None),
+        (
+            [],
+            {"training.data": {"generated": {"task": "copy"}, "maxPromptTokens": 16, "rewardFields": ["a"]}},
+            "spec.training.data.rewardFields[0]",
+            ['data.generated: field "a" is absent or null in each of the first'],
+        ),
         (
             [],
             {"training.data": {"jsonl": {"path": "d.jsonl"}, "maxPromptTokens": 16}},

@@ -9,8 +9,8 @@ import pytest
 from rljob_api.data import OverlongShaping
 from rljob_runtime.rewards import RewardInput, math, tasks
 from rljob_runtime.rewards.math import math_answer, reference_text
+from rljob_runtime.rewards.outcome import LARGEST, to_number
 from rljob_runtime.rewards.overlong import overlong_punishment
-from rljob_runtime.rewards.worker import LARGEST, to_number
 
 
 def sample(prompt: str, response: str, finished: bool = True, answer: str | None = None) -> RewardInput:

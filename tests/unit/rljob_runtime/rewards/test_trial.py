@@ -3,6 +3,7 @@
 import pytest
 
 from rljob_runtime.rewards import Score
+from rljob_runtime.rewards.part_names import NOT_RETURNED
 from rljob_runtime.rewards.trial import Verdict, verdict
 
 VALUE = "error: ValueError: no answer in it (judge.py:3, in score)"
@@ -45,3 +46,51 @@ NAME = "error: NameError: name 'match' is not defined (judge.py:3, in score)"
 )
 def test_what_the_scores_say(failures: list[str | None], expected: Verdict | None) -> None:
     assert verdict([Score(0.0, failure) for failure in failures]) == expected
+
+
+def scores(*parts: dict[str, float] | Score) -> list[Score]:
+    return [each if isinstance(each, Score) else Score(0.0, parts=each) for each in parts]
+
+
+@pytest.mark.parametrize(
+    ("scored", "words", "certain"),
+    [
+        (scores({}, {}), None, None),
+        (scores({"a": 1.0}, {"a": 0.0}), None, None),
+        (scores({"a": 1.0}, Score(0.0, VALUE)), None, None),
+        (
+            scores({"a": 1.0, "b": 1.0}, {"a": 0.0}),
+            "returns other parts or metrics from call to call, as a, b for one response and a for another: "
+            "return the same names each time, None for a metric that does not apply",
+            True,
+        ),
+        (
+            scores({}, {}, {"a": 0.0}),
+            "returns other parts or metrics from call to call, as none for one response and a for another: "
+            "return the same names each time, None for a metric that does not apply",
+            True,
+        ),
+        # The pool has seen the first before it complains of the second: the names differ all the same.
+        (
+            scores({"a": 1.0}, Score(0.0, complaints={"parts.a": NOT_RETURNED})),
+            "returns other parts or metrics from call to call, as a for one response and none for another: "
+            "return the same names each time, None for a metric that does not apply",
+            True,
+        ),
+        (
+            scores({"a": 1.0}, Score(0.0, complaints={"parts.a": "returned nan, not a finite number"})),
+            "parts.a is left out: returned nan, not a finite number",
+            False,
+        ),
+    ],
+)
+def test_what_parts_and_metrics_say(scored: list[Score], words: str | None, certain: bool | None) -> None:
+    found = verdict(scored)
+    assert (found and (found.words, found.certain, found.scored)) == (words and (words, certain, True))
+
+
+def test_what_cannot_be_read_is_certain() -> None:
+    form = "error: RewardFormError: returned the key 'rewrad'; the keys are reward, parts, metrics"
+    found = verdict([Score(0.0, form)] * 2)
+    assert found is not None
+    assert found.certain

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from rljob_runtime.groups.responses import Response
+from rljob_runtime.rewards import Score
 from rljob_runtime.samples import Prompt
 from rljob_runtime.simulate.virtual_loop import run_virtual
 from tests.support.simulated.watched_rollout import WatchedRollout
@@ -103,13 +104,15 @@ def test_a_reward_that_failed_is_counted_by_its_kind() -> None:
     async def main() -> None:
         async with WatchedRollout((5,), 5, prompts=1) as job:
 
-            async def scores(prompt: Prompt, responses: Sequence[Response]) -> list[tuple[float, str | None]]:
+            async def scores(prompt: Prompt, responses: Sequence[Response]) -> list[Score]:
                 return [
-                    (0.5, None),
-                    (0.0, "timeout after 3 s"),
-                    (0.0, "error: ValueError"),
-                    (0.0, "error: KeyError"),
-                    (0.0, "reward worker died (signal SIGKILL)"),
+                    Score(
+                        0.5, parts={"correct": 0.5}, metrics={"depth": None}, complaints={"parts.x": "none"}
+                    ),
+                    Score(0.0, "timeout after 3 s"),
+                    Score(0.0, "error: ValueError"),
+                    Score(0.0, "error: KeyError"),
+                    Score(0.0, "reward worker died (signal SIGKILL)"),
                 ]
 
             job.scores = scores
@@ -117,6 +120,9 @@ def test_a_reward_that_failed_is_counted_by_its_kind() -> None:
             samples = job.groups[0].samples
             assert [sample.reward for sample in samples] == [0.5, 0.0, 0.0, 0.0, 0.0]
             assert [sample.failure is None for sample in samples] == [True, False, False, False, False]
+            first = samples[0]
+            assert (first.reward_parts, first.reward_metrics) == ({"correct": 0.5}, {"depth": None})
+            assert [sample.reward_values_failed for sample in samples] == [1, 0, 0, 0, 0]
             assert job.rollouter.counts.rejected == {"timeout": 1, "error": 2, "reward worker died": 1}
 
     run_virtual(main())

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from rljob_runtime.engines.protocol import WeightRef
+from rljob_runtime.rewards import Score
 from rljob_runtime.routing.adaptive import Adaptive
 from rljob_runtime.routing.book import Book, RequestState
 from rljob_runtime.routing.policy import Division, Expectation, Policy
@@ -121,7 +122,7 @@ def test_a_stay_says_which_weights_made_it() -> None:
 
 def test_scoring_a_group_says_its_rewards(tmp_path: Path) -> None:
     async def score(prompt: Any, responses: Any) -> Any:
-        return [(0.5, None), (0.0, "timeout after 10 s"), (-1.0, None)]
+        return [Score(0.5), Score(0.0, "timeout after 10 s"), Score(-1.0)]
 
     async def main() -> None:
         job = WatchedRollout((3,), 3, length=10, prompts=1)
@@ -145,7 +146,7 @@ def test_what_was_believed_of_a_response_stays_with_it() -> None:
 
             async def score(prompt: Any, responses: Any) -> Any:
                 seen.extend(responses)
-                return [(1.0, None) for _ in responses]
+                return [Score(1.0) for _ in responses]
 
             job.scores = score
             await asyncio.sleep(12)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rljob_runtime.rewards.worker import LARGEST
+from rljob_runtime.rewards.outcome import LARGEST
 from rljob_runtime.trainer.advantage import group_advantages
 
 CASES = [

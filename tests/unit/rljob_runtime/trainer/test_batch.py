@@ -5,7 +5,7 @@ import pytest
 from rljob_api.schedule import Schedule
 from rljob_runtime.samples import Span
 from rljob_runtime.trainer.batch import batches_of, describe, responses_of
-from rljob_runtime.trainer.outline import GroupOutline, SampleOutline
+from rljob_runtime.trainer.outline import GroupOutline, SampleOutline, decode_outlines, encode_outlines
 
 
 def response(*lengths: tuple[int, int], reward: float = 1.0, failed: bool = False) -> SampleOutline:
@@ -86,6 +86,22 @@ def test_how_rewards_are_distributed(
     names = ("min", "p10", "median", "p90", "max")
     assert tuple(told[f"reward_{name}"] for name in names) == pytest.approx(distribution, nan_ok=True)
     assert told["equal_groups"] == equal
+
+
+def test_parts_are_means_over_the_responses_that_have_them() -> None:
+    def scored(parts: dict[str, float], metrics: dict[str, float | None], failed: int = 0) -> SampleOutline:
+        return SampleOutline(4, (Span(3, 0, 4),), 1.0, False, parts, metrics, failed)
+
+    groups = [
+        GroupOutline(0, 0, 5, (scored({"b": 1.0, "a": 0.0}, {"x": 4.0}), scored({"a": 1.0}, {"x": None}, 1))),
+        GroupOutline(1, 0, 5, (scored({"b": 2.0, "a": 2.0}, {"x": 8.0}), response((3, 4), failed=True))),
+    ]
+    told = describe(groups, 3)
+    assert list(told["reward_parts"].items()) == [("a", 1.0), ("b", 1.5)]
+    assert told["reward_metrics"] == {"x": 6.0}
+    assert told["reward_values_failed"] == 1
+    arrived = decode_outlines(encode_outlines(groups))
+    assert describe(arrived, 3) == told
 
 
 def group(uid: int, *lengths: int, failed: bool = False) -> GroupOutline:

@@ -17,7 +17,7 @@ from tests.support.runtime.steps import HEADER, step_metrics
 PAGE = Path(__file__).parents[5] / "docs" / "operations.md"
 KEYS = {
     "staleness_histogram": "VERSIONS", "busy": "POOL", "seconds": "EVENT", "cancelled": "REASON",
-    "discarded": "REASON", "rejected": "REASON",
+    "discarded": "REASON", "rejected": "REASON", "reward_parts": "NAME", "reward_metrics": "NAME",
 }  # fmt: skip
 """Values that are dicts, and what their keys are; the others have keys that are always the same."""
 

@@ -35,12 +35,13 @@ def record(samples: SampleLog, first: int, last: int) -> None:
 
 def test_a_line_says_all_that_is_known_of_a_response(tmp_path: Path) -> None:
     samples = log(tmp_path)
-    samples.write([line(3, uid=7, reward=None, failure="timeout after 10 s")])
+    samples.write([line(3, uid=7, reward=None, failure="timeout after 10 s", reward_metrics={"m": None})])
     (text,) = (tmp_path / SAMPLES_FILE).read_text().splitlines()
     assert json.loads(text) == {
         "step": 3, "time": 1000.0, "uid": 7, "epoch": 0, "row": 7, "index": 0, "prompt": "<bos>ab<sep>",
         "response": "ab<eos>", "left_out": 0, "prompt_tokens": 4, "tokens": 3, "finish": "stop",
-        "reward": None, "failure": "timeout after 10 s", "advantage": 0.0, "engine": "fast-0",
+        "reward": None, "failure": "timeout after 10 s", "reward_parts": {}, "reward_metrics": {"m": None},
+            "advantage": 0.0, "engine": "fast-0",
         "seconds": 1.5, "first_version": 2, "last_version": 3, "trained_with": 3,
     }  # fmt: skip
     assert set(json.loads(text)) == set(SampleLine.__struct_fields__)

@@ -66,6 +66,24 @@ def test_one_response(
     )
 
 
+def test_the_parts_of_a_reward(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    parts, metrics = {"correct": 1.0, "format": 0.25}, {"steps": 12.0, "depth": None}
+    run = run_of(tmp_path / "run", line(0, reward=1.25, reward_parts=parts, reward_metrics=metrics))
+    words = " ".join(printed(capsys, run).split())
+    assert "reward 1.25 (correct 1, format 0.25) · steps 12, depth none · advantage" in words
+    (row,) = map(json.loads, printed(capsys, run, "--json").splitlines())
+    assert (row["reward_parts"], row["reward_metrics"]) == (parts, metrics)
+
+
+def test_a_run_of_an_older_release_has_no_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = run_of(tmp_path / "run", line(0))
+    file = run / SAMPLES_FILE
+    row = json.loads(file.read_text())
+    del row["reward_parts"], row["reward_metrics"]
+    file.write_text(json.dumps(row) + "\n")
+    assert "reward 1 · advantage" in printed(capsys, run)
+
+
 def test_a_response_without_a_reward(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = line(
         0, reward=None, failure="error: Key\n\x1b[31mError", tokens=1, finish="length", first_version=3
