@@ -8,6 +8,7 @@ parts. Pure.
 import math
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from numbers import Real
 from typing import Any
 
@@ -112,10 +113,15 @@ def _read(returned: Mapping[Any, Any]) -> dict[str, Any]:
                 f"returned {type(given[key]).__name__} as {key}; it is a dict of numbers by their names"
             )
         for name in given[key]:
-            if not isinstance(name, str) or not _NAME.fullmatch(name):
+            if not _is_name(name):
                 raise RewardFormError(f"returned {str(name)[:60]!r} among {key}: {_NAME_IN_WORDS}")
     _check_number_of_names(len(given["parts"]) + len(given["metrics"]))
     return given
+
+
+@lru_cache(maxsize=4 * MOST_NAMES)
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 
 def _check_number_of_names(count: int) -> None:

@@ -5,12 +5,15 @@ lacks a part or metric that others had says so, and so does one with a further o
 left out.
 """
 
-from collections.abc import Iterable
+from collections.abc import Mapping
+from typing import TypeVar
 
 import msgspec
 
 from rljob_runtime.rewards import Score
 from rljob_runtime.rewards.outcome import MOST_NAMES
+
+V = TypeVar("V")
 
 NOT_RETURNED = "not returned, as it was for other responses"
 
@@ -19,41 +22,30 @@ class PartNames:
     """Remembers every name that a response had."""
 
     def __init__(self) -> None:
-        self._known: set[tuple[str, str]] = set()
-        """Kind and name."""
+        self._parts: set[str] = set()
+        self._metrics: set[str] = set()
 
     def admit(self, score: Score) -> Score:
         """The score with the parts and metrics that are kept, and with complaints about the others."""
         if score.failure is not None:
             return score
-        # Nearly always: as all the others. Made of keys alone, it costs less than looking at each.
-        named = _named(score)
-        if named == self._known:
+        if score.parts.keys() == self._parts and score.metrics.keys() == self._metrics:
             return score
         complaints = dict(score.complaints)
-        too_many = set()
-        for key in sorted(named - self._known):
-            if len(self._known) < MOST_NAMES:
-                self._known.add(key)
+        parts = self._kept("parts", score.parts, self._parts, complaints)
+        metrics = self._kept("metrics", score.metrics, self._metrics, complaints)
+        return msgspec.structs.replace(score, parts=parts, metrics=metrics, complaints=complaints)
+
+    def _kept(
+        self, kind: str, values: Mapping[str, V], known: set[str], complaints: dict[str, str]
+    ) -> dict[str, V]:
+        """The values whose names are kept; adds to the complaints."""
+        for name in sorted(values.keys() - known):
+            if len(self._parts) + len(self._metrics) < MOST_NAMES:
+                known.add(name)
             else:
-                too_many.add(key)
-                complaints[".".join(key)] = f"not kept, for there are {MOST_NAMES} others already"
-        for key in sorted(self._known - named):
+                complaints[f"{kind}.{name}"] = f"not kept, for there are {MOST_NAMES} others already"
+        for name in sorted(known - values.keys()):
             # One that was returned and is no usable number has its complaint.
-            complaints.setdefault(".".join(key), NOT_RETURNED)
-        return msgspec.structs.replace(
-            score,
-            parts={name: value for name, value in score.parts.items() if ("parts", name) not in too_many},
-            metrics={
-                name: value for name, value in score.metrics.items() if ("metrics", name) not in too_many
-            },
-            complaints=complaints,
-        )
-
-
-def _named(score: Score) -> set[tuple[str, str]]:
-    return {*_keys("parts", score.parts), *_keys("metrics", score.metrics)}
-
-
-def _keys(kind: str, names: Iterable[str]) -> Iterable[tuple[str, str]]:
-    return ((kind, name) for name in names)
+            complaints.setdefault(f"{kind}.{name}", NOT_RETURNED)
+        return {name: value for name, value in values.items() if name in known}
