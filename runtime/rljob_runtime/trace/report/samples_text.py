@@ -149,8 +149,10 @@ def facts(row: SampleLine) -> list[str]:
 
 def _numbers(values: Mapping[str, float | None]) -> str:
     """`correct 1, format 0.5`, in the order in which they were returned."""
+    # Zero is added so that none is shown as -0.
     return ", ".join(
-        f"{visible(name)} {'none' if value is None else f'{value:.4g}'}" for name, value in values.items()
+        f"{visible(name)} {'none' if value is None else f'{value + 0.0:.4g}'}"
+        for name, value in values.items()
     )
 
 

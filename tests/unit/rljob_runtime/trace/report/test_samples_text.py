@@ -67,10 +67,10 @@ def test_one_response(
 
 
 def test_the_parts_of_a_reward(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    parts, metrics = {"correct": 1.0, "format": 0.25}, {"steps": 12.0, "depth": None}
+    parts, metrics = {"correct": 1.0, "format": 0.25, "brief": -0.0}, {"steps": 12.0, "depth": None}
     run = run_of(tmp_path / "run", line(0, reward=1.25, reward_parts=parts, reward_metrics=metrics))
     words = " ".join(printed(capsys, run).split())
-    assert "reward 1.25 (correct 1, format 0.25) · steps 12, depth none · advantage" in words
+    assert "reward 1.25 (correct 1, format 0.25, brief 0) · steps 12, depth none · advantage" in words
     (row,) = map(json.loads, printed(capsys, run, "--json").splitlines())
     assert (row["reward_parts"], row["reward_metrics"]) == (parts, metrics)
 
