@@ -274,10 +274,12 @@ def test_a_definition_that_goes_and_comes_back(site, tmp_path):
     install(site)
     account = site.kubeconfig_of(NAMESPACE, "rljob-operator")
     first, second = (JobClient(site, new_namespace(site, name)) for name in ("goes", "comes"))
-    with running_operator(site, tmp_path, None, kubeconfig=account, lease_namespace=NAMESPACE):
+    with running_operator(site, tmp_path, None, kubeconfig=account, lease_namespace=NAMESPACE) as operator:
         first.create()
         first.wait_phase("Running")
         site.kubectl("delete", "crd", "rljobs.rljob.dev")
+        until(lambda: "serves no rljobs.rljob.dev" in operator.readiness()[1], "not ready without RLJobs")
         install(site)
+        until(lambda: operator.readiness() == (200, "ok"), "ready again")
         second.create()
         second.wait_phase("Running")

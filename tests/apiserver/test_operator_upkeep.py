@@ -1,14 +1,14 @@
 """What the operator needs around the jobs: a definition that is new enough, names that are its own; and
 namespaces and jobs that go away."""
 
+import asyncio
 import time
-import urllib.error
-import urllib.request
+from random import Random
 
 import pytest
 
 from rljob_operator.controller.jobs import JobStore
-from rljob_operator.controller.sweep import sweep
+from rljob_operator.controller.watched import informers
 from tests.support.operator import rendered
 from tests.support.operator.operator_site import JobClient, running_operator, until
 from tools.cluster import Cluster
@@ -18,17 +18,6 @@ from tools.cluster.custom_resources import DEFINITIONS, apply_definitions
 NAME = f"{DEFINITIONS}/rljobs.rljob.dev"
 SETTLED_SECONDS = 8.0
 """Longer than the operator waits between two looks at a definition that is too old."""
-
-
-def readiness(url):
-    """Status and text of /readyz; None while nothing answers."""
-    try:
-        with urllib.request.urlopen(f"{url}/readyz", timeout=5) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
-    except OSError:
-        return None
 
 
 class TestDefinition:
@@ -51,8 +40,8 @@ class TestDefinition:
             operator.process.launch()
 
             def told():
-                found = readiness(operator.url)
-                return found if found and found[1].startswith("The cluster's Custom") else None
+                found = operator.readiness()
+                return found if found[1].startswith("The cluster's Custom") else None
 
             code, text = until(told, "readyz")
             assert code == 503 and "lacks status.headPod, status.scaleDowns." in text
@@ -63,7 +52,7 @@ class TestDefinition:
             assert operator.metric("rljob_api_calls_total", 'verb="apply"') == 0
             assert operator.process.log.read_text().count("is older than this operator") <= 2  # and the Event
             apply_definitions(old.api, [RLJOB_DEFINITION])
-            until(lambda: readiness(operator.url) == (200, "ok"), "readyz")
+            until(lambda: operator.readiness() == (200, "ok"), "readyz")
             client.wait_condition("PodsReady", "False", "KubeRayMissing")
 
 
@@ -173,15 +162,26 @@ class TestGone:
         woken = []
         jobs = JobStore(woken.append, {})
         first, second = client, JobClient(client.cluster, client.namespace, "second")
+        watched = informers(
+            here.client, client.namespace, jobs, woken.append, woken.append, here.metrics, Random(0)
+        )
+
+        async def listen_for_a_moment():
+            running = asyncio.create_task(watched.jobs.run())
+            await watched.jobs.refresh()
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
         for each in (first, second):
-            jobs.seen(each.create())
-        refs = [(client.namespace, "test"), (client.namespace, "second")]
+            each.create()
+        await listen_for_a_moment()
+        refs = [(client.namespace, "second"), (client.namespace, "test")]
         client.cluster.api.request("DELETE", f"{client.jobs}/test")
-        await sweep(jobs, here.client, client.namespace)
-        assert jobs.refs() == refs[1:] and woken == [*refs, refs[0]]
+        await listen_for_a_moment()
+        assert jobs.refs() == refs[:1] and woken == [*refs, refs[1]]
         assert jobs.count("Pending") == 1
-        jobs.seen(first.create())
-        await sweep(jobs, here.client, client.namespace)
+        first.create()
+        await listen_for_a_moment()
         assert set(jobs.refs()) == set(refs)
 
 

@@ -59,8 +59,8 @@ class Actor:
         self._random_bytes = random_bytes
 
     async def carry_out(self, ref: JobRef, entry: Entry, actions: tuple[Action, ...]) -> None:
-        """All actions, in order. `entry`: the job with the plan's status. Raises `ApiError`, `CreationError`
-        or `Stale` at the first that cannot be done."""
+        """All actions, in order. `entry`: the job with the plan's status, and the resourceVersion that it has
+        with it. Raises `ApiError`, `CreationError` or `Stale` at the first that cannot be done."""
         key = JobKey(*ref, entry.job.uid)
         for action in actions:
             match action:
@@ -73,7 +73,7 @@ class Actor:
                 case ScaleGroup():
                     await self._scale(ref, action)
                 case DeleteJob(uid):
-                    await self._delete_job(ref, uid)
+                    await self._delete_job(ref, uid, entry.version)
 
     async def _access(self, key: JobKey, entry: Entry, action: EnsureAccess | RestoreAccess) -> None:
         spec, status = entry.job.spec, entry.job.status
@@ -118,10 +118,11 @@ class Actor:
             log.debug("%s/%s: RayCluster %s is gone", *ref, name)
         self._mutations.deleted(ref, uid)
 
-    async def _delete_job(self, ref: JobRef, uid: str) -> None:
+    async def _delete_job(self, ref: JobRef, uid: str, version: str) -> None:
         try:
-            await self._client.delete(RLJOBS, *ref, uid)
-        except (NotFound, Conflict):
+            # With the version: its time may have been made longer since.
+            await self._client.delete(RLJOBS, *ref, uid, version)
+        except NotFound:
             log.debug("%s/%s is gone", *ref)
 
     async def _scale(self, ref: JobRef, action: ScaleGroup) -> None:

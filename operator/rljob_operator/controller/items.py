@@ -99,6 +99,13 @@ class RayClusterSpec(msgspec.Struct, rename="camel", gc=False):
     worker_group_specs: list[WorkerGroup] = []
 
 
+class RLJobItem(Item, gc=False):
+    """An RLJob; spec and status are parsed by their models."""
+
+    spec: dict[str, Any] | None = None
+    status: dict[str, Any] | None = None
+
+
 class RayClusterMeta(ObjectMeta, rename="camel", gc=False):
     """Metadata of a RayCluster."""
 

@@ -1,6 +1,9 @@
 """The RLJobs that exist, as values.
 
-Guarantees: a job never goes back to an older version than one that was seen, or written by this process;
+What the informer has of them counts, and above it the answers to this process's own requests, until the
+informer has brought something as new. What kopf hears only tells that there is something newer.
+
+Guarantees: a job never goes back to an older version than one that was read, or written by this process;
 what cannot be parsed keeps its name and says why.
 """
 
@@ -9,9 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from rljob_api.job import Spec
 from rljob_api.stored import StoredError, read_stored
 from rljob_api.stored_status import read_status
+from rljob_operator.controller.items import RLJobItem
 from rljob_operator.controller.project import JobRef
 from rljob_operator.plan.observed import Job
 from rljob_operator.plan.times import moment
@@ -36,13 +42,19 @@ class Entry:
 
 
 class JobStore:
-    """Kept up to date by `seen`, `gone` and the answers to status writes."""
+    """Kept up to date by `seen`, with what the informer has, and by `answered`."""
 
     def __init__(self, on_change: Callable[[JobRef], None], images: RuntimeImages) -> None:
         """`images`: of jobs that name none."""
         self._on_change = on_change
         self._images = images
         self._entries: dict[JobRef, Entry] = {}
+        self._answers: dict[JobRef, int] = {}
+        """Versions of answers that the informer has yet to bring."""
+        self._gone: dict[JobRef, str] = {}
+        """UIDs of jobs that the informer has yet to find gone."""
+        self._heard: dict[JobRef, int] = {}
+        """The newest versions of which there was word, where the informer has yet to bring them."""
         self._phases: Counter[str] = Counter()
 
     def __len__(self) -> int:
@@ -56,37 +68,75 @@ class JobStore:
         """All that exist."""
         return list(self._entries)
 
-    def uids(self) -> dict[JobRef, str]:
-        """UIDs of all that exist."""
-        return {ref: entry.job.uid for ref, entry in self._entries.items()}
-
     def count(self, phase: str) -> int:
         """How many jobs are in a phase."""
         return self._phases[phase]
 
-    def seen(self, item: Object) -> None:
-        """The API server has this version of a job."""
-        metadata = item["metadata"]
-        ref, version = (metadata["namespace"], metadata["name"]), metadata["resourceVersion"]
-        known = self._entries.get(ref)
-        # Versions of one type are numbers that grow; a watch that begins anew may bring older ones.
-        if known is not None and known.job.uid == metadata["uid"] and int(version) <= int(known.version):
-            return
+    def read(self, item: RLJobItem) -> Entry:
+        """What is kept of a job."""
+        known = self._entries.get(job_key(item))
         job = parse(item, known.job if known is not None else None, self._images)
-        self._put(ref, Entry(job, version))
-        if known is None or known.job != job:
-            self._on_change(ref)
+        return Entry(job, item.metadata.resource_version)
 
-    def gone(self, item: Object) -> None:
-        """A job was deleted."""
-        metadata = item["metadata"]
-        self.drop((metadata["namespace"], metadata["name"]), metadata["uid"])
+    def seen(self, ref: JobRef, entry: Entry | None) -> None:
+        """This is what the informer has of a job; None: there is none."""
+        if entry is None:
+            for notes in (self._answers, self._gone, self._heard):
+                notes.pop(ref, None)
+            self._keep(ref, None)
+            return
+        # Versions of one type are numbers that grow.
+        version = int(entry.version)
+        if version < self._answers.get(ref, 0) or self._gone.get(ref) == entry.job.uid:
+            return
+        self._answers.pop(ref, None)
+        self._gone.pop(ref, None)
+        self._caught_up(ref, version)
+        self._keep(ref, entry)
+
+    def answered(self, item: Object) -> None:
+        """The API server has answered a request of this process with a job that is known."""
+        entry = self.read(msgspec.convert(item, RLJobItem))
+        ref, version = (entry.job.namespace, entry.job.name), int(entry.version)
+        known = self._entries.get(ref)
+        self._heard.pop(ref, None)
+        if known is None or version <= int(known.version):
+            return
+        self._answers[ref] = version
+        self._keep(ref, entry)
 
     def drop(self, ref: JobRef, uid: str) -> None:
-        """The job with this UID is not there any more."""
+        """The API server has said that the job with this UID is not there any more."""
         known = self._entries.get(ref)
         if known is not None and known.job.uid == uid:
-            self._put(ref, None)
+            self._gone[ref] = uid
+            self._answers.pop(ref, None)
+            self._heard.pop(ref, None)
+            self._keep(ref, None)
+
+    def heard(self, item: Object) -> bool:
+        """There is word of this version of a job; whether it is newer than the one that is known."""
+        metadata = item["metadata"]
+        ref, version = (metadata["namespace"], metadata["name"]), int(metadata["resourceVersion"])
+        known = self._entries.get(ref)
+        if known is None or version <= int(known.version):
+            return False
+        self._heard[ref] = max(version, self._heard.get(ref, 0))
+        return True
+
+    def behind(self, ref: JobRef) -> bool:
+        """Whether there was word of a newer version than the one that is known."""
+        return ref in self._heard
+
+    def _caught_up(self, ref: JobRef, version: int) -> None:
+        if version >= self._heard.get(ref, 0):
+            self._heard.pop(ref, None)
+
+    def _keep(self, ref: JobRef, entry: Entry | None) -> None:
+        """Tell of the job where it differs from before."""
+        known = self._entries.get(ref)
+        self._put(ref, entry)
+        if (known and known.job) != (entry and entry.job):
             self._on_change(ref)
 
     def _put(self, ref: JobRef, entry: Entry | None) -> None:
@@ -102,29 +152,33 @@ def _phase(entry: Entry) -> str:
     return entry.job.status.phase or "Pending"
 
 
-def parse(item: Object, known: Job | None, images: RuntimeImages) -> Job:
+def job_key(item: RLJobItem) -> JobRef:
+    """Namespace and name of an RLJob."""
+    return item.metadata.namespace, item.metadata.name
+
+
+def parse(item: RLJobItem, known: Job | None, images: RuntimeImages) -> Job:
     """An RLJob, with the image of `images` where it names none. `known`: an earlier version, whose parsed
     spec is used again where it is the same."""
-    metadata, raw = item["metadata"], item.get("spec") or {}
-    generation = int(metadata.get("generation", 0))
+    metadata, raw = item.metadata, item.spec or {}
     # The generation grows with each change of the spec, and with none of the status: most versions of a job
     # differ in their status alone, and need not be validated anew.
-    if known is not None and _current(known, metadata["uid"], generation):
+    if known is not None and _current(known, metadata.uid, metadata.generation):
         spec, invalid, left_out = known.spec, known.invalid, known.left_out
     else:
         spec, invalid, left_out = _spec(raw, images)
     return Job(
-        namespace=metadata["namespace"],
-        name=metadata["name"],
-        uid=metadata["uid"],
-        generation=generation,
-        created=moment(metadata["creationTimestamp"]),
-        deleting=metadata.get("deletionTimestamp") is not None,
+        namespace=metadata.namespace,
+        name=metadata.name,
+        uid=metadata.uid,
+        generation=metadata.generation,
+        created=moment(metadata.creation_timestamp),
+        deleting=metadata.deletion_timestamp is not None,
         managed_by=raw.get("managedBy", "rljob.dev/operator"),
         spec=spec,
         invalid=invalid,
-        status=read_status(item.get("status")),
-        queue=queue_of(metadata.get("labels") or {}),
+        status=read_status(item.status),
+        queue=queue_of(metadata.labels),
         left_out=left_out,
     )
 

@@ -1,26 +1,22 @@
-"""kopf's part: it watches the RLJobs, and ends the process on a signal.
+"""kopf's part: it hears of RLJobs, and ends the process on a signal.
 
-Guarantees: kopf writes nothing: no annotation, no finalizer, no Event, no peering object; what it hears of an
-RLJob goes into the store, and nothing else happens in its handlers.
+What is known of RLJobs comes from the informer; kopf's events only say which of them has become another.
+
+Guarantees: kopf writes nothing: no annotation, no finalizer, no Event, no peering object; its handlers pass
+on what changed, and nothing else happens in them. Where kopf hears nothing, only that word is missing.
 """
 
 import asyncio
 import itertools
-import json
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from typing import Any
 
 import aiohttp
 import kopf
 
-# kopf raises these out of `operator`, but does not export them.
-from kopf._cogs.clients.errors import APINotFoundError
-from kopf._cogs.clients.watching import WatchingError
-
 from rljob_api.job import GROUP, VERSION
-from rljob_operator.controller.jobs import JobStore
 from rljob_operator.kube.credentials import Credentials
 
 _REQUEST_SECONDS = 30.0
@@ -30,12 +26,8 @@ _SILENCE_SECONDS = 75.0
 """A watch is given up after this silence; the API server sends a bookmark about every 60 s."""
 
 
-class NotServed(Exception):
-    """The API server serves no RLJobs any more: their definition was deleted."""
-
-
-class WatchBroken(Exception):
-    """What the watch said cannot be used; kopf ends then, and all must be read anew."""
+class KopfEnded(Exception):
+    """kopf has ended, though nobody has asked it to."""
 
 
 class _Forever:
@@ -60,16 +52,17 @@ class _NoMemory(kopf.DiffBaseStorage):  # type: ignore[misc]
 
 
 async def watch_jobs(
-    jobs: JobStore,
+    heard: Callable[[Mapping[str, Any]], None],
     credentials: Credentials,
     namespace: str | None,
     stop: asyncio.Event,
     finish: Callable[[], Awaitable[None]],
 ) -> None:
-    """Keep the store up to date until `stop` is set or a SIGTERM or SIGINT comes; `finish` is awaited then.
+    """Call `heard` with each RLJob that changes or goes, as it is in the event, until `stop` is set or a
+    SIGTERM or SIGINT comes; `finish` is awaited then.
 
     `finish` must end all other tasks of the loop: kopf waits some seconds for those, and cancels them. Raises
-    `NotServed`, `WatchBroken`.
+    `KopfEnded`, as after a watch that says nonsense, and when RLJobs are not served any more.
     """
     registry = kopf.OperatorRegistry()
     async with AsyncExitStack() as sessions:
@@ -84,10 +77,7 @@ async def watch_jobs(
             )
 
         async def seen(event: Any, **_: Any) -> None:
-            if event["type"] == "DELETED":
-                jobs.gone(event["object"])
-            else:
-                jobs.seen(event["object"])
+            heard(event["object"])
 
         async def cleanup(**_: Any) -> None:
             stop.set()  # kopf has a task that waits for it
@@ -109,10 +99,9 @@ async def watch_jobs(
                 # kopf would make one of the user's name, which a container's user need not have.
                 identity="rljob-operator",
             )
-        except APINotFoundError as error:
-            raise NotServed(str(error)) from None
-        except (json.JSONDecodeError, UnicodeDecodeError, WatchingError) as error:
-            raise WatchBroken(str(error)) from None
+        # kopf's classes of errors are no part of what it exports.
+        except Exception as error:
+            raise KopfEnded(f"{type(error).__name__}: {error}") from error
 
 
 def _settings() -> kopf.OperatorSettings:

@@ -12,7 +12,7 @@ import secrets
 import socket
 import time
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -24,7 +24,7 @@ from rljob_api.status import Phase
 from rljob_operator.controller.act import Actor
 from rljob_operator.controller.definition import Definition
 from rljob_operator.controller.jobs import JobStore
-from rljob_operator.controller.kopf_events import NotServed, WatchBroken, watch_jobs
+from rljob_operator.controller.kopf_events import KopfEnded, watch_jobs
 from rljob_operator.controller.kuberay_schema import KubeRaySchema
 from rljob_operator.controller.lost_workers import LostWorkers
 from rljob_operator.controller.mutation_cache import MutationCache
@@ -32,7 +32,6 @@ from rljob_operator.controller.observe import LastHeads, Observer
 from rljob_operator.controller.pacing import gather_seconds
 from rljob_operator.controller.project import JobRef
 from rljob_operator.controller.reconcile import Reconciler
-from rljob_operator.controller.sweep import keep_swept
 from rljob_operator.controller.watched import Informers, informers
 from rljob_operator.kube.client import ApiClient, ClientSettings
 from rljob_operator.kube.credentials import find_credentials
@@ -59,6 +58,8 @@ _STOP_SECONDS = 10.0
 given back, before the kubelet kills the process (terminationGracePeriodSeconds of the chart)."""
 _LOOK_SECONDS = 2.0
 """Between two looks whether RLJobs are served."""
+_BEHIND_SECONDS = 1.0
+"""By then the informer has brought the version of a job that kopf tells of, unless its connection is dead."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,13 @@ class OperatorProcess:
                 TokenBucket(options.writes_per_second, options.burst),
             )
             self._informers = informers(
-                client, options.namespace, self._changed, self._pods_changed, self._metrics, self._random
+                client,
+                options.namespace,
+                self._jobs,
+                self._changed,
+                self._pods_changed,
+                self._metrics,
+                self._random,
             )
             # Before anything that waits for the API server: a pod whose probes get no answer is restarted.
             health = HealthServer(self._metrics, self._alive, self._ready, options.port, options.host)
@@ -137,17 +144,13 @@ class OperatorProcess:
                 self._metrics,
                 self._random,
             )
-            self._start(parts, "sweep", keep_swept(self._jobs, client, options.namespace, self._random))
             # The last part, and so the first to end: what it has under way still needs the informers.
             self._start(parts, "leader", self._lead(election, transport, client))
             if await self._served(client):
                 try:
-                    await watch_jobs(self._jobs, credentials, options.namespace, self._stop, parts.aclose)
-                except NotServed as error:
-                    log.warning("no RLJobs any more, they are waited for: %s", error)
-                    return None
-                except WatchBroken as error:
-                    log.warning("the watch of RLJobs broke, all is read anew: %s", error)
+                    await watch_jobs(self._heard, credentials, options.namespace, self._stop, parts.aclose)
+                except KopfEnded as error:
+                    log.warning("kopf has ended, all begins anew: %s", error)
                     return None
         if isinstance(self._failed, LeaseLost):
             log.warning("all is read anew: %s", self._failed)
@@ -172,6 +175,11 @@ class OperatorProcess:
             except TimeoutError:
                 continue
         return False
+
+    def _heard(self, item: Mapping[str, Any]) -> None:
+        """kopf tells of a job. The informer most likely knows; where it does not in time, the job is read."""
+        if self._jobs.heard(item) and self._queue is not None:
+            self._queue.add((item["metadata"]["namespace"], item["metadata"]["name"]), _BEHIND_SECONDS)
 
     def _changed(self, ref: JobRef) -> None:
         entry = self._jobs.get(ref)
@@ -271,9 +279,14 @@ class OperatorProcess:
         watched = self._informers
         if watched is None or not all(informer.synced.is_set() for informer in watched):
             why = "" if watched is None or watched.trouble is None else f": {watched.trouble}"
-            return f"the RayClusters and pods have not been listed yet{why}"
+            return f"the RLJobs, RayClusters and pods have not been listed yet{why}"
         if watched.trouble is not None:
             return f"no connection to the API server: {watched.trouble}"
+        if not watched.jobs.served:
+            return (
+                f"the API server serves no {RLJOBS.plural}.{RLJOBS.group}: apply their "
+                "CustomResourceDefinition, which comes with the operator's release"
+            )
         if self._definition is None or not self._definition.known.is_set():
             return "the definition of RLJobs has not been looked at yet"
         return self._definition.trouble

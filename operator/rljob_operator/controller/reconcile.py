@@ -1,7 +1,8 @@
 """One job, once: observe, decide, act.
 
-Guarantees: at most one status write, only where it differs, and before anything is done that rests on it; a
-plan from an observation that has become stale is dropped, and the job looked at again.
+Guarantees: at most one status write, only where it differs or before pods are taken away, and before anything
+is done that rests on it; a plan from an observation that has become stale is dropped, and the job looked at
+again.
 """
 
 import logging
@@ -88,7 +89,7 @@ class Reconciler:
         now = self._today()
         if held := self._conflicts.wait(ref, now):
             return held
-        if self._conflicts.of(ref):
+        if self._conflicts.of(ref) or self._jobs.behind(ref):
             await self._look_again(ref, entry)
             if (entry := self._jobs.get(ref)) is None:
                 return _STALE_SECONDS
@@ -131,10 +132,9 @@ class Reconciler:
         return min(wait for wait in waits if wait is not None)
 
     async def _look_again(self, ref: JobRef, entry: Entry) -> None:
-        """Something that should be there is not: is it the job itself? A deletion while there was no
-        connection is not told by a watch that begins anew."""
+        """The job may have changed, or be gone, without a word yet."""
         try:
-            self._jobs.seen(await self._client.get(RLJOBS, *ref, dict[str, Any]))
+            self._jobs.answered(await self._client.get(RLJOBS, *ref, dict[str, Any]))
         except NotFound:
             self._jobs.drop(ref, entry.job.uid)
 
@@ -145,14 +145,14 @@ class Reconciler:
     async def _write_status(
         self, ref: JobRef, entry: Entry, before: Status, plan: Plan, now: datetime
     ) -> tuple[Entry, float | None]:
-        """Write the plan's status where the job has another; `before`: what it was made from. The job then,
-        and the seconds until what others wrote is put right; None: it is."""
+        """Write the plan's status where the job has another, or the plan destroys something; `before`: what
+        it was made from. The job then, and the seconds until what others wrote is put right; None: it is."""
         storable = self._definition.storable
         wanted, there = storable(plan.status), storable(entry.job.status)
-        if same(wanted, there):
+        if same(wanted, there) and not plan.destroys:
             self._statuses.wrote(ref, entry.job, plan.status)
             return entry, None
-        if same(plan.status, before):
+        if same(plan.status, before) and not plan.destroys:
             if left := self._statuses.repair(ref, now):
                 return entry, left
             changed = ", ".join(changed_fields(wanted, there))
@@ -172,10 +172,11 @@ class Reconciler:
             self._definition.doubt()
             raise
         # Without waiting for the watch: the next decision must not rest on the status before.
-        self._jobs.seen(answer)
+        self._jobs.answered(answer)
         self._statuses.wrote(ref, entry.job, plan.status)
         self._count(before, plan.status)
-        return self._jobs.get(ref) or entry, None
+        # As it was decided on, even where the informer has brought something newer by now.
+        return replace(entry, version=answer["metadata"]["resourceVersion"]), None
 
     def _post(self, ref: JobRef, job: Job, events: tuple[Event, ...]) -> None:
         about = ObjectReference(f"{GROUP}/{VERSION}", KIND, *ref, job.uid)

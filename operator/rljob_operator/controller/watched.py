@@ -1,14 +1,15 @@
-"""What is kept in memory of the jobs' objects besides the RLJobs themselves.
+"""What is kept in memory of the RLJobs and of their objects.
 
 Guarantees: of each object only what decisions rest on, found by its job.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from rljob_operator.controller.items import CoreEvent, PodItem, RayClusterItem
+from rljob_operator.controller.items import CoreEvent, PodItem, RayClusterItem, RLJobItem
+from rljob_operator.controller.jobs import Entry, JobStore, job_key
 from rljob_operator.controller.mutation_cache import SeenCluster, seen_cluster
 from rljob_operator.controller.project import (
     ClusterWarning,
@@ -21,8 +22,10 @@ from rljob_operator.controller.project import (
 )
 from rljob_operator.kube.client import ApiClient, WatchLimits
 from rljob_operator.kube.informer import Informer, Selection
+from rljob_operator.kube.informer_store import Key
 from rljob_operator.kube.observer import KubeObserver
-from rljob_operator.kube.resources import CORE_EVENTS, PODS, RAY_CLUSTERS
+from rljob_operator.kube.resources import CORE_EVENTS, PODS, RAY_CLUSTERS, RLJOBS
+from rljob_operator.kube.watch_rules import WatchRules
 from rljob_operator.plan.observed import Pod
 from rljob_operator.render.labels import JOB
 
@@ -30,19 +33,22 @@ _WARNINGS = "involvedObject.kind=RayCluster,type=Warning"
 _WARNING_LIMITS = WatchLimits(server_seconds=60)
 """API servers send no bookmarks in watches of Events: their silence does not tell of a dead connection until
 they should have ended."""
+_JOB_RULES = WatchRules(absent_seconds=2.0)
+"""Nothing can be done before there is a definition of RLJobs, and it may be made at any moment."""
 
 
 @dataclass(frozen=True)
 class Informers:
     """One for each type of object."""
 
+    jobs: Informer[RLJobItem, JobRef, Entry]
     clusters: Informer[RayClusterItem, JobRef, SeenCluster]
     pods: Informer[PodItem, JobRef, Pod]
     warnings: Informer[CoreEvent, JobRef, ClusterWarning]
     """Events about RayClusters."""
 
     def __iter__(self) -> Iterator[Informer[Any, JobRef, Any]]:
-        yield from (self.clusters, self.pods, self.warnings)
+        yield from (self.jobs, self.clusters, self.pods, self.warnings)
 
     @property
     def trouble(self) -> str | None:
@@ -53,20 +59,32 @@ class Informers:
 def informers(
     client: ApiClient,
     namespace: str | None,
+    store: JobStore,
     changed: Callable[[JobRef], None],
     pods_changed: Callable[[JobRef], None],
     observer: KubeObserver,
     random: Random,
 ) -> Informers:
-    """Informers that call `changed`, or for pods `pods_changed`, for each job whose objects differ."""
+    """Informers that bring the jobs into `store`, and call `changed`, or for pods `pods_changed`, for each
+    job whose objects differ."""
+    jobs = Selection(RLJOBS, RLJobItem, job_key, store.read, namespace)
     clusters = Selection(RAY_CLUSTERS, RayClusterItem, cluster_job, seen_cluster, namespace, JOB)
     pods = Selection(PODS, PodItem, pod_job, pod, namespace, JOB)
     # Events have no labels to select by; most Events of a cluster are about other kinds.
     warnings = Selection(
         CORE_EVENTS, CoreEvent, warned_job, cluster_warning, namespace, field_selector=_WARNINGS
     )
+    of_jobs = Informer(
+        client, jobs, lambda ref: store.seen(ref, _only(of_jobs.of(ref))), observer, random, _JOB_RULES
+    )
     return Informers(
+        of_jobs,
         Informer(client, clusters, changed, observer, random),
         Informer(client, pods, pods_changed, observer, random),
         Informer(client, warnings, changed, observer, random, limits=_WARNING_LIMITS),
     )
+
+
+def _only(entries: Mapping[Key, Entry]) -> Entry | None:
+    """A job owns itself alone."""
+    return next(iter(entries.values()), None)

@@ -3,10 +3,10 @@
 Guarantees: a plan is complete and may be carried out any number of times. Whoever carries it out does so in
 this order, and begins anew with a fresh observation as soon as one part fails:
 
-1. write `status` where it differs from the observed one, by server-side apply without `training` and with
-   the observed resourceVersion. What a later action rests on (the attempt's number, the victims of a
-   scale-down) is thus on record before the action, and where the spec or the runtime's answer changed
-   meanwhile, the write fails and nothing of the plan is done;
+1. write `status` where it differs from the observed one or the plan `destroys`, by server-side apply without
+   `training` and with the observed resourceVersion. What a later action rests on (the attempt's number, the
+   victims of a scale-down) is thus on record before the action, and where the spec or the runtime's answer
+   changed meanwhile, the write fails and nothing of the plan is done;
 2. post `events`;
 3. carry out `actions` in order;
 4. look again after `requeue_after` seconds, or as soon as anything changes.
@@ -83,7 +83,7 @@ class ScaleGroup:
 
 @dataclass(frozen=True, slots=True)
 class DeleteJob:
-    """Delete the RLJob in the background, with the UID as a precondition."""
+    """Delete the RLJob in the background, with the UID and the resourceVersion as preconditions."""
 
     uid: str
 
@@ -112,3 +112,14 @@ class Plan:
     events: tuple[Event, ...] = ()
     requeue_after: float | None = None
     """Seconds until time alone changes the plan; None: it does not."""
+
+    @property
+    def destroys(self) -> bool:
+        """Whether an action takes pods away. That must not rest on an old view of the RLJob: its status is
+        then written even where it is the same, which fails where the RLJob has changed, and changes nothing
+        where it has not."""
+        return any(
+            isinstance(action, DeleteCluster)
+            or (isinstance(action, ScaleGroup) and action.replicas < action.seen_replicas)
+            for action in self.actions
+        )

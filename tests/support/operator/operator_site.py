@@ -12,6 +12,7 @@ import json
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -44,6 +45,16 @@ class OperatorSite:
     process: Process
     url: str
     """Where it serves /healthz, /readyz and /metrics."""
+
+    def readiness(self) -> tuple[int, str]:
+        """Status and text of /readyz; 0 and why while nothing answers."""
+        try:
+            with urllib.request.urlopen(f"{self.url}/readyz", timeout=10.0) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+        except OSError as error:
+            return 0, str(error)
 
     def metric(self, name: str, *labels: str) -> float:
         """Sum of a metric's values that have all these labels, such as `verb="get"`."""

@@ -39,11 +39,13 @@ class SimulatedObjects:
         """When which RayCluster was made."""
 
     def write_status(self, status: Status, version: int) -> None:
-        """Server-side apply of the operator's part."""
+        """Server-side apply of the operator's part; one that changes nothing makes no new version."""
         if self.job is None or version != self.version:
             raise Conflict
         training = self.job.status.training
-        self.put_job(replace(self.job, status=status.model_copy(update={"training": training})))
+        changed = status.model_copy(update={"training": training})
+        if changed != self.job.status:
+            self.put_job(replace(self.job, status=changed))
 
     def write_training(self, training: TrainingStatus, version: int) -> None:
         """The runtime's part of the status; nothing is written that says nothing new."""

@@ -7,7 +7,7 @@ reads its own writes of the job and of RayClusters, never goes back in time, and
 from rljob_operator.controller.lost_workers import LostWorkers
 from rljob_operator.controller.own_statuses import OwnStatuses
 from rljob_operator.plan.decide import decide
-from rljob_operator.plan.observed import Cluster, Observed, Pod, Record
+from rljob_operator.plan.observed import Cluster, Job, Observed, Pod, Record
 from rljob_operator.plan.plan import (
     Action,
     CreateCluster,
@@ -28,8 +28,11 @@ _REF = ("default", "simulated")
 class SimulatedOperator:
     """What observes, asks `decide`, and carries out, over views that may be old."""
 
-    def __init__(self, world: SimulatedKuberay) -> None:
+    def __init__(self, world: SimulatedKuberay, checks: bool = True) -> None:
+        """`checks`: it writes the status before it takes pods away even where it is the same, as a plan asks;
+        False shows what that is for."""
         self.world = world
+        self._checks = checks
         self.plans: list[Plan] = []
         self.events: list[Event] = []
         self.refusals: list[str] = []
@@ -45,6 +48,12 @@ class SimulatedOperator:
         self._workers.see(_REF, self._pods)
         self._clusters: tuple[Cluster, ...] = tuple(self.world.clusters.values())
         self.see_job()
+
+    def hand_over(self, job: Job, version: int) -> None:
+        """Another replica leads. It remembers nothing and lists pods and RayClusters, but what it knows of
+        the RLJob is `job`, as it was at this resourceVersion."""
+        self.restart()
+        self._job, self._version = job, version
 
     def see_job(self) -> None:
         self._job, self._version = self.world.job, self.world.version
@@ -84,7 +93,7 @@ class SimulatedOperator:
             return plan
         # The status first: what it promises, such as which pods go, must be known before it is done.
         assert self._job is not None
-        if plan.status != self._job.status:
+        if plan.status != self._job.status or (self._checks and plan.destroys):
             try:
                 self.world.write_status(plan.status, self._version)
             except Conflict:

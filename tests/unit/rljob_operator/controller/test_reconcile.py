@@ -1,5 +1,7 @@
 """What one look at a job after the other does where the API server refuses things, and when all is made."""
 
+import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from random import Random
 from types import SimpleNamespace
@@ -8,7 +10,7 @@ import msgspec
 import pytest
 
 from rljob_operator.controller.act import Actor
-from rljob_operator.controller.items import RayClusterItem
+from rljob_operator.controller.items import RayClusterItem, RLJobItem
 from rljob_operator.controller.jobs import JobStore
 from rljob_operator.controller.mutation_cache import MutationCache, seen_cluster
 from rljob_operator.controller.reconcile import Reconciler
@@ -31,6 +33,8 @@ class Site:
 
     def __init__(self, generation=1):
         self.objects, self.refused, self.writes, self.events, self.pods = {}, {}, [], [], ()
+        self.others = ()
+        """RayClusters of the job that another leader made."""
         self.stale = None
         """The resourceVersion that the job has at the API server; None: that of the newest view."""
         self.storable = lambda status: status
@@ -71,7 +75,8 @@ class Site:
         self.version += 1
         self.item["metadata"] |= {"resourceVersion": str(self.version)}
         self.item |= changes
-        self.jobs.seen(msgspec.json.decode(msgspec.json.encode(self.item)))
+        item = msgspec.json.decode(msgspec.json.encode(self.item), type=RLJobItem)
+        self.jobs.seen(REF, self.jobs.read(item))
         return self.item
 
     async def at(self, seconds):
@@ -89,7 +94,7 @@ class Site:
     # The observer
 
     async def observe(self, ref, entry, now):
-        seen = self.written.newest(ref, (), self.seconds)
+        seen = (*self.written.newest(ref, (), self.seconds), *self.others)
         return Observed(entry.job, seen, self.pods if seen else ())
 
     def forget(self, ref):
@@ -115,6 +120,13 @@ class Site:
         if (resource.kind, name) not in self.objects:
             raise NotFound("get", "not found", Refusal(404))
         return msgspec.convert(self.objects[resource.kind, name], kind)
+
+    async def delete(self, resource, namespace, name, uid, version=None):
+        self.writes.append(("delete", resource.kind, name))
+        there = self.objects.get((resource.kind, name))
+        if version is not None and there["metadata"]["resourceVersion"] != version:
+            raise Conflict("delete", "the object has been modified", Refusal(409, "Conflict"))
+        self.objects.pop((resource.kind, name), None)
 
     async def create(self, manifest):
         name = manifest["kind"], manifest["metadata"]["name"]
@@ -333,6 +345,57 @@ async def _made():
     await site.at(0)
     site.written.created(REF, _seen(site), 1e9)
     return site
+
+
+class TestOldView:
+    """The watch has not brought what the RLJob is by now."""
+
+    def changed(self, site, spec=None, **status):
+        """Somebody else has changed the job at the API server."""
+        item = json.loads(json.dumps(site.item))
+        item["metadata"]["resourceVersion"] = site.stale = "99"
+        if spec is not None:
+            item["spec"]["runPolicy"] = {**item["spec"].get("runPolicy", {}), **spec}
+            item["metadata"]["generation"] += 1
+        item["status"] |= status
+        site.objects["RLJob", "math"] = site.item = item
+
+    async def test_the_attempt_that_runs_by_now_is_not_deleted(self):
+        site = await _made()
+        await site.at(5)
+        mine = seen_cluster(msgspec.convert(site.objects[CLUSTER], RayClusterItem)).cluster
+        site.others = (replace(mine, name="math-2", uid="cluster-2", attempt=2),)
+        self.changed(site, attempt=2, clusterName="math-2")
+        site.writes = []
+        await site.reconciler.reconcile(REF)
+        assert site.writes == [("refused",)], "math-2 would have been deleted"
+
+    async def test_a_job_whose_time_was_made_longer_is_not_deleted(self):
+        site = Site()
+        site.item["spec"]["runPolicy"] = {"ttlSecondsAfterFinished": 100, "startDeadlineSeconds": 60}
+        site.change(generation=2)
+        site.refused[CLUSTER] = Invalid("create", "unknown field", Refusal(400))
+        await site.at(0)
+        await site.at(61)
+        assert condition(site.jobs.get(REF).job.status, "Failed").status == "True"
+        self.changed(site, {"ttlSecondsAfterFinished": 1000})
+        site.seconds, site.writes = 200, []
+        assert await site.reconciler.reconcile(REF) < 1
+        assert site.writes == [("delete", "RLJob", "math")] and ("RLJob", "math") in site.objects
+        await site.at(201)
+        assert ("delete", "RLJob", "math") not in site.writes
+        await site.at(1100)
+        assert ("RLJob", "math") not in site.objects
+
+    async def test_one_that_kopf_tells_of_is_read(self):
+        site = await _made()
+        self.changed(site, {"ttlSecondsAfterFinished": 1000})
+        assert site.jobs.heard(site.objects["RLJob", "math"])
+        await site.at(5)
+        assert site.jobs.get(REF).job.generation == 2 and ("refused",) not in site.writes
+        site.reads = 0
+        await site.at(6)
+        assert site.reads == 0
 
 
 class TestConflict:

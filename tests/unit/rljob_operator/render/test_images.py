@@ -2,8 +2,10 @@
 
 import argparse
 
+import msgspec
 import pytest
 
+from rljob_operator.controller.items import RLJobItem
 from rljob_operator.controller.jobs import JobStore
 from rljob_operator.render import ray_cluster, refusals
 from rljob_operator.render.images import add_option, runtime_image, with_runtime_image
@@ -56,7 +58,7 @@ def test_the_operator_reads_jobs_with_its_default():
     ref = ("n", document["metadata"]["name"])
     store, bare = JobStore(lambda _: None, IMAGES), JobStore(lambda _: None, {})
     for each in (store, bare):
-        each.seen(document)
+        each.seen(ref, each.read(msgspec.convert(document, RLJobItem)))
     assert store.get(ref).job.spec.image == "site/runtime:cpu"
     assert store.get(ref).job.invalid is None
     assert "spec.image" in bare.get(ref).job.invalid
