@@ -58,12 +58,12 @@ class History:
     def run(self) -> Harm:
         """The history from the job's creation on."""
         moves = [
-            *[self._reconcile] * 6,
-            *[self._everybody] * 5,
-            *[self._see] * 2,
-            *[self._time] * 4,
+            *[self._reconcile] * 2,
+            *[self._everybody] * 8,
+            *[self._see] * 4,
+            *[self._time] * 2,
             *[self._attempt_ends] * 2,
-            *[self._hand_over] * 3,
+            *[self._hand_over] * 5,
             self._user,
         ]
         for _ in range(_MOVES):
