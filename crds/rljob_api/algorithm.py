@@ -129,6 +129,52 @@ class PolicyLoss(OneOf):
     """A soft gate in place of a clip."""
 
 
+class Grpo(Model):
+    """Group relative policy optimization (arXiv:2402.03300): the reward less the mean of its group, divided
+    by the group's standard deviation unless algorithm.normalizeByStd is false (Dr. GRPO,
+    arXiv:2503.20783)."""
+
+
+class Rloo(Model):
+    """REINFORCE leave-one-out (arXiv:2402.14740): the reward less the mean of the group's other rewards."""
+
+
+class ReinforcePlusPlus(Model):
+    """REINFORCE++ (arXiv:2501.03262): rewards whitened over all trained tokens of a step, so that groups of
+    equal rewards teach too."""
+
+    baseline: bool = False
+    """Before that, subtract the mean of the group from each reward (REINFORCE++-baseline)."""
+
+
+class MaxRl(Model):
+    """Maximum likelihood reinforcement learning (arXiv:2602.02710): the reward less the mean of its group,
+    divided by that mean, so that prompts which are rarely answered right weigh more. Rewards must be 0 or
+    more."""
+
+
+class Advantage(OneOf):
+    """How the rewards of responses become their advantages."""
+
+    one_of: ClassVar[tuple[str, ...]] = ("grpo", "rloo", "reinforce_plus_plus", "max_rl")
+
+    grpo: Grpo | None = None
+    """Compared with the group, by its standard deviation."""
+    rloo: Rloo | None = None
+    """Compared with the group's other responses."""
+    reinforce_plus_plus: ReinforcePlusPlus | None = None
+    """Compared with all responses of a step."""
+    max_rl: MaxRl | None = None
+    """Compared with the group, by its mean."""
+
+    @property
+    def compares_in_groups(self) -> bool:
+        """Whether a group of one response would teach nothing."""
+        if self.reinforce_plus_plus is not None:
+            return self.reinforce_plus_plus.baseline
+        return self.rloo is not None or self.max_rl is not None
+
+
 class KlPenalty(Model):
     """Penalty on the divergence from the reference model (the weights that training began with)."""
 
@@ -141,8 +187,11 @@ class KlPenalty(Model):
 class Algorithm(Model):
     """GRPO and its relatives."""
 
+    advantage: Advantage = Advantage(grpo=Grpo())
+    """How rewards become advantages."""
     normalize_by_std: bool = True
-    """Divide a group's advantages by the standard deviation of its rewards (GRPO); false is Dr. GRPO."""
+    """With advantage grpo, divide a group's advantages by the standard deviation of its rewards; false is
+    Dr. GRPO. Of no effect with other advantages."""
     policy_loss: PolicyLoss = PolicyLoss(clip=Clip())
     """The objective."""
     rollout_correction: ImportanceWeights | None = None
@@ -158,6 +207,14 @@ class Algorithm(Model):
     counts the same. Both divide by the count of the whole batch, over all ranks."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            message="normalizeByStd: false is for advantage grpo: no other is divided by a standard deviation"
+            " of the group",
+            # Not stored where it is grpo by default; normalizeByStd is stored as true with every other.
+            cel="self.normalizeByStd || !has(self.advantage) || has(self.advantage.grpo)",
+            holds=lambda self: self.normalize_by_std or self.advantage.grpo is not None,
+            fields=("normalizeByStd",),
+        ),
         Rule(
             message="rolloutCorrection is not for policyLoss clip, decoupledClip and truncatedReinforce:"
             " decoupledClip is clip with importance weights",

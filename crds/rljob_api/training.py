@@ -139,6 +139,26 @@ class Training(Model):
             fields=("reward.overlong.bufferTokens", "rollout.maxResponseTokens"),
         ),
         Rule(
+            message="rollout.samplesPerPrompt must be 2 or more with algorithm.advantage rloo, maxRl and"
+            " reinforcePlusPlus with baseline: a single response is compared with nothing",
+            cel="self.rollout.samplesPerPrompt >= 2 || !has(self.algorithm.advantage)"
+            " || !has(self.algorithm.advantage.rloo) && !has(self.algorithm.advantage.maxRl)"
+            " && (!has(self.algorithm.advantage.reinforcePlusPlus)"
+            " || !self.algorithm.advantage.reinforcePlusPlus.baseline)",
+            holds=lambda self: (
+                self.rollout.samples_per_prompt >= 2 or not self.algorithm.advantage.compares_in_groups
+            ),
+            fields=("rollout.samplesPerPrompt",),
+        ),
+        Rule(
+            message="reward.overlong must not be set with algorithm.advantage.maxRl, whose rewards must be 0"
+            " or more: it is a punishment",
+            cel="!has(self.reward.overlong) || !has(self.algorithm.advantage)"
+            " || !has(self.algorithm.advantage.maxRl)",
+            holds=lambda self: self.reward.overlong is None or self.algorithm.advantage.max_rl is None,
+            fields=("reward.overlong",),
+        ),
+        Rule(
             message="async.queueCapacity must hold one step's samples (schedule.promptsPerBatch * "
             "schedule.batchesPerStep * rollout.samplesPerPrompt), or training would wait for ever",
             cel="!has(self.async.queueCapacity) || self.async.queueCapacity >= self.schedule.promptsPerBatch"

@@ -10,3 +10,7 @@ class UnsupportedModel(ValueError):
 
 class TrainingDiverged(RuntimeError):
     """The gradient is not finite. The weights were not changed; an older checkpoint may be better."""
+
+
+class RewardsUnfit(ValueError):
+    """The job's advantages are not defined for rewards like these; the message says why."""

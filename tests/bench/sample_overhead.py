@@ -19,10 +19,12 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from rljob_api.algorithm import Algorithm
 from rljob_api.schedule import Profiling
 from rljob_runtime.data.tokenizer import CharacterTokenizer, FolderTokenizer, TextTokenizer
 from rljob_runtime.driver.sample_keeper import SampleKeeper
 from rljob_runtime.groups.staleness import Bound
+from rljob_runtime.objective.advantages import estimator
 from rljob_runtime.samples import Group, Sample, Span, encode
 from rljob_runtime.trace.record.event_log import EventLog
 from rljob_runtime.trace.record.sample_log import SAMPLES_FILE, SampleLog
@@ -79,8 +81,8 @@ def keeping(
     # A job's tokenizer has scored by then: what it loads at its first use does not count.
     tokenizer.transcribe(np.zeros(1, np.int32))
     keeper = SampleKeeper(
-        Profiling().samples_per_step, SampleLog(folder), cast(Any, groups), tokenizer, Bound(1, 1), True, 0,
-        measured, time.time,
+        Profiling().samples_per_step, SampleLog(folder), cast(Any, groups), tokenizer, Bound(1, 1),
+        estimator(Algorithm()), 0, measured, time.time,
     )  # fmt: skip
     keeper.begin(0)
     for step in range(steps):

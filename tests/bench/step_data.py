@@ -17,6 +17,8 @@ from typing import TypeVar
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+from rljob_api.algorithm import Algorithm
+from rljob_runtime.objective.advantages import estimator
 from rljob_runtime.parallel.micro_batches import plan_micro_batches
 from rljob_runtime.samples import Group, Sample, Span, decode_group, encode
 from rljob_runtime.trainer import share
@@ -77,8 +79,10 @@ def main() -> None:
     told = encode_outlines(made)
     lengths = {outline.uid: outline for outline in made}
 
+    estimate = estimator(Algorithm())
+
     def plan() -> list[list[share.Key]]:
-        responses = responses_of(decode_outlines(told), normalize_by_std=True)
+        responses = responses_of(decode_outlines(told), estimate)
         items = [response.item for response in responses]
         shares = plan_micro_batches(items, CAP, options.ranks)
         return [

@@ -7,8 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rljob_api.algorithm import Algorithm
+from rljob_runtime.objective.advantages import estimator
 from rljob_runtime.samples import Group
-from rljob_runtime.trainer.advantage import group_advantages
+from rljob_runtime.trainer.batch import rewards_of
+from rljob_runtime.trainer.outline import outline_of
 
 
 def padded(groups: Sequence[Group]) -> dict[str, Tensor]:
@@ -47,9 +50,5 @@ def padded(groups: Sequence[Group]) -> dict[str, Tensor]:
 
 def _advantages(groups: Sequence[Group]) -> Any:
     """Of each sample, in the order of the rows; float32."""
-    found = []
-    for group in groups:
-        rewards = np.array([sample.reward for sample in group.samples])
-        valid = np.array([sample.failure is None for sample in group.samples])
-        found.append(group_advantages(rewards, valid, normalize_by_std=True))
-    return np.concatenate(found)
+    estimate = estimator(Algorithm())
+    return np.concatenate(estimate([rewards_of(outline_of(group), None) for group in groups]))

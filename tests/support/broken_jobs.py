@@ -236,6 +236,33 @@ BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
         f"{_TRAINING}.data",
         "set exactly one of jsonl, parquet, huggingFace, generated (found none)",
     ),
+    "two advantages": (
+        {"training.algorithm.advantage": {"grpo": {}, "rloo": {}}},
+        f"{_TRAINING}.algorithm.advantage",
+        "set exactly one of grpo, rloo, reinforcePlusPlus, maxRl (found grpo and rloo)",
+    ),
+    "no standard deviation to leave out": (
+        {"training.algorithm": {"advantage": {"rloo": {}}, "normalizeByStd": False}},
+        f"{_TRAINING}.algorithm.normalizeByStd",
+        "normalizeByStd: false is for advantage grpo",
+    ),
+    **{
+        f"a single response, {name}": (
+            {"training.rollout.samplesPerPrompt": 1, "training.algorithm": {"advantage": advantage}},
+            f"{_TRAINING}.rollout.samplesPerPrompt",
+            "must be 2 or more with algorithm.advantage rloo, maxRl and reinforcePlusPlus with baseline",
+        )
+        for name, advantage in {
+            "rloo": {"rloo": {}},
+            "maxRl": {"maxRl": {}},
+            "a baseline": {"reinforcePlusPlus": {"baseline": True}},
+        }.items()
+    },
+    "a punishment with rewards that must not be negative": (
+        {"training.algorithm": {"advantage": {"maxRl": {}}}, "training.reward.overlong": {"bufferTokens": 2}},
+        f"{_TRAINING}.reward.overlong",
+        "reward.overlong must not be set with algorithm.advantage.maxRl",
+    ),
     "weight bounds crossed": (
         {"training.algorithm.policyLoss": {"decoupledClip": {"weightFloor": 1, "weightCap": 0.5}}},
         f"{_TRAINING}.algorithm.policyLoss.decoupledClip.weightFloor",

@@ -127,6 +127,19 @@ GOOD: dict[str, dict[str, Any]] = {
         "training.algorithm": {"policyLoss": {"dppoTv": {"high": 1}}, "rolloutCorrection": {}}
     },
     "a soft gate": {"training.algorithm": {"policyLoss": {"sapo": {}}, "rolloutCorrection": {}}},
+    "each reward less the mean of the others": {"training.algorithm": {"advantage": {"rloo": {}}}},
+    "rewards whitened, of single responses": {
+        "training.rollout.samplesPerPrompt": 1,
+        "training.algorithm": {"advantage": {"reinforcePlusPlus": {}}},
+        "training.reward.overlong": {"bufferTokens": 2},
+    },
+    "rewards whitened after the mean of the group": {
+        "training.algorithm": {"advantage": {"reinforcePlusPlus": {"baseline": True}}}
+    },
+    "rewards by the mean of the group": {"training.algorithm": {"advantage": {"maxRl": {}}}},
+    "centred alone, by both names": {
+        "training.algorithm": {"advantage": {"grpo": {}}, "normalizeByStd": False}
+    },
     "eight chips of a module": {
         "accelerator": "ascend",
         "acceleratorType": "module",

@@ -35,6 +35,7 @@ from rljob_runtime.fleet.fleet import Fleet
 from rljob_runtime.fleet.member import FleetTimes
 from rljob_runtime.fleet.workers import RolloutWorkers
 from rljob_runtime.groups.ledger import Ledger
+from rljob_runtime.objective.advantages import estimator
 from rljob_runtime.queue.service import QueueService
 from rljob_runtime.rewards.calls import calls_of, in_words
 from rljob_runtime.rewards.pool import RewardPool
@@ -202,7 +203,7 @@ def _sample_keeper(inputs: JobInputs, outbox: Outbox, spawn: Spawn) -> SampleKee
     training = inputs.job.spec.training
     return SampleKeeper(
         training.profiling.samples_per_step, SampleLog(inputs.options.folder), outbox, inputs.tokenizer,
-        inputs.settings.bound, training.algorithm.normalize_by_std, training.seed, spawn, time.time,
+        inputs.settings.bound, estimator(training.algorithm), training.seed, spawn, time.time,
     )  # fmt: skip
 
 

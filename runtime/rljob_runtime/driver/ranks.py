@@ -21,7 +21,7 @@ from rljob_runtime.driver.model_folder import checkpoint_root
 from rljob_runtime.driver.resume import with_fitting_groups
 from rljob_runtime.engines.protocol import WeightRef
 from rljob_runtime.groups.state import JobState
-from rljob_runtime.job_errors import TrainingDiverged, UnsupportedModel
+from rljob_runtime.job_errors import RewardsUnfit, TrainingDiverged, UnsupportedModel
 from rljob_runtime.parallel.micro_batches import SampleTooLong
 from rljob_runtime.queue.service import QueueService
 from rljob_runtime.run_folder import RunOptions
@@ -41,7 +41,9 @@ _CLOSE_SECONDS = 20.0
 _BESIDE = "beside"
 """Ray's concurrency group for calls beside the one that a rank is at. Without a group, a rank takes one call
 after the other."""
-_FOR_PEOPLE = (CheckpointError, DeviceMissing, NoRoom, SampleTooLong, TrainingDiverged, UnsupportedModel)
+_FOR_PEOPLE = (
+    CheckpointError, DeviceMissing, NoRoom, RewardsUnfit, SampleTooLong, TrainingDiverged, UnsupportedModel,
+)  # fmt: skip
 """Errors that end the job with their own words: ranks that are started again would only meet them again."""
 
 

@@ -3,27 +3,34 @@
 Guarantees:
 - only responses of steps that were trained are kept, and each once: what was being prepared of a step that
   was not trained to its end is dropped;
-- the work of a step is done while the trainer is at it, in pieces of one group or one response, between which
-  the driver's loop goes on; so it adds nothing to a step;
+- the work of a step is done while the trainer is at it, in pieces of one group or one response (advantages
+  that compare groups with each other are one piece), between which the driver's loop goes on; so it adds
+  nothing to a step;
 - what is kept of a step is in the file when `flush` returns;
 - with `samplesPerStep` 0 nothing is read, made or written.
 """
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
-import numpy as np
 
 from rljob_runtime.data.tokenizer import TextTokenizer
+from rljob_runtime.groups.masking import oldest_trained
 from rljob_runtime.groups.staleness import Bound
+from rljob_runtime.job_errors import RewardsUnfit
+from rljob_runtime.objective.advantages import Estimator, GroupRewards
 from rljob_runtime.rollout.outbox import Outbox
 from rljob_runtime.samples import Group, Tokens, decode_group
 from rljob_runtime.trace.record.sample_choice import Candidate, choose
 from rljob_runtime.trace.record.sample_log import SampleLine, SampleLog
-from rljob_runtime.trainer.advantage import group_advantages
+from rljob_runtime.trainer.batch import rewards_of
+from rljob_runtime.trainer.outline import outline_of
+
+log = logging.getLogger(__name__)
 
 MOST_TOKENS = 8192
 """Of a longer prompt or response, the first and the last half of so many tokens are kept."""
@@ -39,19 +46,20 @@ class SampleKeeper:
         outbox: Outbox,
         tokenizer: TextTokenizer,
         bound: Bound,
-        normalize_by_std: bool,
+        estimate: Estimator,
         seed: int,
         spawn: Callable[[Coroutine[Any, Any, None]], object],
         clock: Callable[[], float],
     ) -> None:
-        """`count`: responses of each step (`samplesPerStep`); `seed`: of the job; `clock`: seconds since the
-        epoch. The groups that a step trains are taken from `outbox`."""
+        """`count`: responses of each step (`samplesPerStep`); `estimate`: the trainer's, for advantages;
+        `seed`: of the job; `clock`: seconds since the epoch. The groups that a step trains are taken from
+        `outbox`."""
         self._count = count
         self._log = log
         self._outbox = outbox
         self._tokenizer = tokenizer
         self._bound = bound
-        self._normalize_by_std = normalize_by_std
+        self._estimate = estimate
         self._seed = seed
         self._spawn = spawn
         self._clock = clock
@@ -106,32 +114,40 @@ class SampleKeeper:
 
     def _lines(self, step: int, frames: Sequence[bytes]) -> Iterator[SampleLine | None]:
         """What is kept of a step, and None after each other piece of work."""
+        version = self._bound.version_at(step)
         groups: dict[int, Group] = {}
         candidates: list[Candidate] = []
+        rewards: dict[int, GroupRewards] = {}
         for frame in frames:
             group = decode_group(frame)
             groups[group.uid] = group
             candidates += _candidates(group)
+            rewards[group.uid] = rewards_of(outline_of(group), oldest_trained(self._bound, version))
             yield None
         # Text, as integers are hashed to themselves and steps would get similar draws.
         rng = random.Random(f"{self._seed}/{step}")
         chosen = choose(candidates, self._count, rng, self._log.followed)
         yield None
-        version = self._bound.version_at(step)
+        # Those of other groups are needed only where groups are compared with each other.
+        needed = rewards if self._estimate.across_groups else {each.uid: rewards[each.uid] for each in chosen}
+        try:
+            advantages = dict(zip(needed, self._estimate(list(needed.values())), strict=True))
+        except RewardsUnfit as error:
+            # The trainer gets the same rewards, and ends the job with these words.
+            log.warning("nothing is kept of step %d: %s", step, error)
+            return
+        yield None
         known: dict[int, _GroupText] = {}
         for each in chosen:
             group = groups[each.uid]
             if each.uid not in known:
-                known[each.uid] = self._of_group(group)
+                known[each.uid] = self._of_group(group, advantages[each.uid].tolist())
                 yield None
             yield self._line(step, version, group, each.place, known[each.uid])
 
-    def _of_group(self, group: Group) -> "_GroupText":
+    def _of_group(self, group: Group, advantages: list[float]) -> "_GroupText":
         prompt, left_out = self._text(group.prompt)
-        rewards = np.array([each.reward for each in group.samples], dtype=np.float64)
-        valid = np.array([each.failure is None for each in group.samples], dtype=np.bool_)
-        advantages = group_advantages(rewards, valid, self._normalize_by_std)
-        return _GroupText(prompt, left_out, advantages.tolist())
+        return _GroupText(prompt, left_out, advantages)
 
     def _line(self, step: int, version: int, group: Group, index: int, known: "_GroupText") -> SampleLine:
         sample = group.samples[index]

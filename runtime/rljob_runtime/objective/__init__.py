@@ -1,4 +1,5 @@
-"""What a job maximises: the policy loss of each token.
+"""What a job maximises: the advantages of responses, and the policy loss of each token.
 
-One file for each family; `losses.LOSSES` is the table from a manifest's choice to its function.
+Losses have one file for each family. `losses.LOSSES` and `advantages.ADVANTAGES` are the tables from a
+manifest's choice to its function.
 """

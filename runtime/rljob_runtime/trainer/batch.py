@@ -5,7 +5,7 @@ Guarantees: a response without a reward, and one without tokens that may be trai
 latter's reward counts in its group; the order of responses is that of uids, then of samples. Pure numpy.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from rljob_api.schedule import Schedule
 from rljob_runtime.groups.masking import context_tokens
 from rljob_runtime.groups.refill import all_equal
+from rljob_runtime.objective.advantages import Estimator, GroupRewards
 from rljob_runtime.parallel.micro_batches import Item
 from rljob_runtime.parallel.mini_batches import split_groups
 from rljob_runtime.samples import Span
-from rljob_runtime.trainer.advantage import group_advantages
 from rljob_runtime.trainer.outline import GroupOutline, SampleOutline
 from rljob_runtime.trainer.step_metrics import MaskedTokens
 
@@ -46,37 +46,61 @@ class Response:
 
 
 def responses_of(
-    groups: Sequence[GroupOutline], normalize_by_std: bool, oldest: int | None = None
+    groups: Sequence[GroupOutline], estimate: Estimator, oldest: int | None = None
 ) -> list[Response]:
-    """What is trained of the groups: tokens of version `oldest` and later ones, all where it is None. Raises
-    `ValueError` for an empty prompt."""
-    found = []
+    """What is trained of the groups of a step: tokens of version `oldest` and later ones, all where it is
+    None. `estimate` gives the advantages. Raises `ValueError` for an empty prompt, and what `estimate`
+    raises."""
+    return [response for found in _by_group(groups, estimate, oldest) for response in found]
+
+
+def batches_of(
+    groups: Sequence[GroupOutline], schedule: Schedule, estimate: Estimator, oldest: int | None = None
+) -> list[list[Response]]:
+    """What each update of a step trains of its groups, which are sorted by uid; nothing of an update whose
+    groups have nothing. Advantages are those of the whole step. Raises as `responses_of`."""
+    each = _by_group(groups, estimate, oldest)
+    tokens = [sum(response.item.tokens for response in found) for found in each]
+    updates = split_groups(tokens, schedule.prompts_per_batch, schedule.batch_order)
+    return [[response for index in update for response in each[index]] for update in updates]
+
+
+def rewards_of(group: GroupOutline, oldest: int | None) -> GroupRewards:
+    """What the group's advantages are computed from; `oldest` as in `responses_of`."""
+    counted = np.array([not sample.failed for sample in group.samples], dtype=np.bool_)
+    trained = [sample.length - context_tokens(sample.spans, oldest) for sample in group.samples]
+    return GroupRewards(
+        group.uid,
+        group.row,
+        np.array([sample.reward for sample in group.samples], dtype=np.float64),
+        counted,
+        np.where(counted, np.array(trained, dtype=np.int64), 0),
+    )
+
+
+def _by_group(
+    groups: Sequence[GroupOutline], estimate: Estimator, oldest: int | None
+) -> list[list[Response]]:
+    """As `responses_of`, of each group."""
     for group in groups:
         if group.prompt_length == 0:
             raise ValueError(
                 f"group {group.uid} (row {group.row}) has an empty prompt: nothing predicts a first token"
             )
-        rewards = np.array([sample.reward for sample in group.samples], dtype=np.float64)
-        valid = np.array([not sample.failed for sample in group.samples], dtype=np.bool_)
-        advantages = group_advantages(rewards, valid, normalize_by_std)
-        for index, sample in enumerate(group.samples):
-            context = context_tokens(sample.spans, oldest)
-            if valid[index] and sample.length > context:
-                item = Item(group.uid, index, group.prompt_length + sample.length)
-                trained = sample.length - context
-                found.append(Response(item, context, trained, sample.spans, float(advantages[index])))
-    return found
+    scored = [rewards_of(group, oldest) for group in groups]
+    return [
+        list(_trained(group, rewards, advantages))
+        for group, rewards, advantages in zip(groups, scored, estimate(scored), strict=True)
+    ]
 
 
-def batches_of(
-    groups: Sequence[GroupOutline], schedule: Schedule, normalize_by_std: bool, oldest: int | None = None
-) -> list[list[Response]]:
-    """What each update of a step trains of its groups, which are sorted by uid; nothing of an update whose
-    groups have nothing. Raises as `responses_of`."""
-    each = [responses_of([group], normalize_by_std, oldest) for group in groups]
-    tokens = [sum(response.item.tokens for response in found) for found in each]
-    updates = split_groups(tokens, schedule.prompts_per_batch, schedule.batch_order)
-    return [[response for index in update for response in each[index]] for update in updates]
+def _trained(
+    group: GroupOutline, rewards: GroupRewards, advantages: NDArray[np.float32]
+) -> Iterator[Response]:
+    for index, sample in enumerate(group.samples):
+        if (length := int(rewards.tokens[index])) > 0:
+            item = Item(group.uid, index, group.prompt_length + sample.length)
+            yield Response(item, sample.length - length, length, sample.spans, float(advantages[index]))
 
 
 def describe(groups: Sequence[GroupOutline], version: int, oldest: int | None = None) -> dict[str, Any]:

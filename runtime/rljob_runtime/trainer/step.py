@@ -22,6 +22,7 @@ from rljob_api import RLJob
 from rljob_runtime.groups.masking import oldest_trained
 from rljob_runtime.groups.staleness import Bound
 from rljob_runtime.job_errors import TrainingDiverged
+from rljob_runtime.objective.advantages import estimator
 from rljob_runtime.objective.losses import needs_proximal
 from rljob_runtime.objective.tokens import Tokens
 from rljob_runtime.parallel.hdp_plan import Plan
@@ -77,6 +78,7 @@ class StepRunner:
         self._device = device
         self._phases = phases
         self._bound = Bound.of(self._training)
+        self._estimate = estimator(self._training.algorithm)
         self._entropy: Entropy = "value" if self._training.profiling.entropy else "none"
         if self._training.algorithm.entropy_coefficient > 0:
             self._entropy = "gradient"
@@ -97,11 +99,11 @@ class StepRunner:
         # The weights are exactly those of `version` in the first step after it was published, until that
         # step's first update.
         fresh = step % self._training.async_.steps_per_version == 0
-        oldest, by_std = oldest_trained(self._bound, version), self._training.algorithm.normalize_by_std
+        oldest, schedule = oldest_trained(self._bound, version), self._training.schedule
         batches = [
             # The weights that the step begins with are a published version's only before its first update.
             Batch(responses, version if fresh and not index else None)
-            for index, responses in enumerate(batches_of(outlines, self._training.schedule, by_std, oldest))
+            for index, responses in enumerate(batches_of(outlines, schedule, self._estimate, oldest))
         ]
         plans = [self._plan(batch.responses) for batch in batches]
         agree(step, plans)

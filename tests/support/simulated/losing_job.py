@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from rljob_api import RLJob
+from rljob_api.algorithm import Algorithm
 from rljob_runtime.change_signal import ChangeSignal
 from rljob_runtime.data.fingerprint import DataFingerprint
 from rljob_runtime.data.length_trace import TraceHeader
@@ -30,6 +31,7 @@ from rljob_runtime.fleet.member import FleetTimes
 from rljob_runtime.groups.ledger import Ledger
 from rljob_runtime.groups.responses import Response
 from rljob_runtime.net.keys import Keyring
+from rljob_runtime.objective.advantages import estimator
 from rljob_runtime.rewards import Score
 from rljob_runtime.rollout.engine_slot import EngineSlot
 from rljob_runtime.rollout.outbox import Outbox
@@ -111,7 +113,8 @@ class LosingSession:
         folder, clock = losses.folder, asyncio.get_running_loop().time
         says = SampleKeeper(
             SAMPLES if folder else 0, SampleLog(folder or Path("/nowhere")), outbox,
-            CharacterTokenizer("abcdefgh"), settings.bound, True, 0, self._spawn, clock,
+            CharacterTokenizer("abcdefgh"), settings.bound, estimator(Algorithm()), 0, self._spawn,
+            clock,
         )  # fmt: skip
         return Parts(
             site, StopRequest(changes), self.events, lengths, self.pool, queue, outbox, rollouter, failures,

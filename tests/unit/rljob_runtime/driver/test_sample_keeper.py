@@ -9,13 +9,17 @@ import msgspec
 import numpy as np
 import pytest
 
+from rljob_api.algorithm import Advantage, Algorithm, MaxRl, ReinforcePlusPlus
 from rljob_runtime.data.tokenizer import CharacterTokenizer
 from rljob_runtime.driver.sample_keeper import MOST_TOKENS, SampleKeeper
+from rljob_runtime.groups.masking import oldest_trained
 from rljob_runtime.groups.staleness import Bound
+from rljob_runtime.objective.advantages import estimator
 from rljob_runtime.samples import Group, Sample, Span, Tokens, encode
 from rljob_runtime.simulate.virtual_loop import run_virtual
 from rljob_runtime.trace.record.sample_log import SAMPLES_FILE, SampleLine, SampleLog, read_samples
-from rljob_runtime.trainer.advantage import group_advantages
+from rljob_runtime.trainer.batch import responses_of, rewards_of
+from rljob_runtime.trainer.outline import outline_of
 
 LETTERS = CharacterTokenizer("abcdefgh")
 
@@ -48,15 +52,26 @@ def group(uid: int, *samples: Sample) -> Group:
     return Group(uid, 2, 50 + uid, LETTERS.encode("abc"), samples or (sample(4), sample(6, 0.5)), 3)
 
 
+GRPO = Algorithm()
+
+
 class Site:
     """A keeper over an outbox of made-up groups."""
 
-    def __init__(self, folder: Path, *groups: Group, count: int = 4, tokenizer: Any = LETTERS) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *groups: Group,
+        count: int = 4,
+        tokenizer: Any = LETTERS,
+        algorithm: Algorithm = GRPO,
+    ) -> None:
         self.folder = folder
         self.waiting = {each.uid: encode(each) for each in groups}
         self.taken: list[int] = []
         self.keeper = SampleKeeper(
-            count, SampleLog(folder), cast(Any, self), tokenizer, Bound(1, 2, 2), True, 0,
+            count, SampleLog(folder), cast(Any, self), tokenizer, Bound(1, 2, 2),
+            estimator(algorithm), 0,
             asyncio.get_running_loop().create_task, asyncio.get_running_loop().time,
         )  # fmt: skip
         self.keeper.begin(0)
@@ -87,7 +102,8 @@ def test_a_row_has_text_reward_advantage_and_versions(tmp_path: Path) -> None:
         await asyncio.sleep(5)
         assert site.rows == [], "the step is not trained yet"
         site.keeper.step_done()
-        expected = group_advantages(np.array([1.0, 0.5, 0.0, 0.3]), np.array([1, 1, 0, 1], dtype=bool), True)
+        (expected,) = estimator(Algorithm())([rewards_of(outline_of(scored), None)])
+        assert expected == pytest.approx([1.109400, -0.277350, 0, -0.832050], abs=1e-5)
         whole, second, failed, empty = site.rows
         assert whole == SampleLine(
             step=8, time=5.0, uid=7, epoch=2, row=57, index=0, prompt="<bos>abc<sep>", response="aaa<eos>",
@@ -98,6 +114,41 @@ def test_a_row_has_text_reward_advantage_and_versions(tmp_path: Path) -> None:
         assert (second.index, second.reward, second.advantage) == (1, 0.5, float(expected[1]))
         assert (failed.reward, failed.failure, failed.advantage) == (None, "timeout after 10 s", 0.0)
         assert (empty.response, empty.first_version, empty.last_version) == ("", None, None)
+
+    virtual(main)
+
+
+def test_advantages_are_the_trainer_s_where_all_groups_of_a_step_are_compared(tmp_path: Path) -> None:
+    """Stale tokens, which are not trained, count for neither."""
+
+    async def main() -> None:
+        algorithm = Algorithm(advantage=Advantage(reinforce_plus_plus=ReinforcePlusPlus()))
+        made = [group(0, sample(9, 1.0, version=1), sample(4, 0.0)), group(1, sample(7, 5.0))]
+        site = Site(tmp_path, *made, algorithm=algorithm)
+        site.keeper._bound = bound = Bound(0, 1, 1, masks=True)
+        site.keeper.step_begins(3, [0, 1])
+        site.keeper.step_done()
+        site.keeper.flush()
+        oldest = oldest_trained(bound, bound.version_at(3))
+        trained = responses_of([outline_of(each) for each in made], estimator(algorithm), oldest)
+        assert [(each.item.uid, each.item.sample) for each in trained] == [(0, 1), (1, 0)]
+        kept = {(row.uid, row.index): row.advantage for row in site.rows}
+        assert all(kept[each.item.uid, each.item.sample] == each.advantage != 0 for each in trained)
+
+    virtual(main)
+
+
+def test_rewards_that_end_the_job_are_the_trainer_s_to_tell(tmp_path: Path) -> None:
+    async def main() -> None:
+        site = Site(
+            tmp_path,
+            group(0, sample(4, -1.0), sample(6)),
+            algorithm=Algorithm(advantage=Advantage(max_rl=MaxRl())),
+        )
+        site.keeper.step_begins(0, [0])
+        await asyncio.sleep(1)
+        site.keeper.flush()
+        assert site.rows == []
 
     virtual(main)
 

@@ -1,11 +1,18 @@
 """What of a step's groups is trained, and what is said of the rest."""
 
+import statistics
+
 import pytest
 
+from rljob_api.algorithm import Advantage, Algorithm, ReinforcePlusPlus
 from rljob_api.schedule import Schedule
+from rljob_runtime.objective.advantages import estimator
 from rljob_runtime.samples import Span
 from rljob_runtime.trainer.batch import batches_of, describe, responses_of
 from rljob_runtime.trainer.outline import GroupOutline, SampleOutline, decode_outlines, encode_outlines
+
+CENTRED = estimator(Algorithm(normalize_by_std=False))
+WHOLE = estimator(Algorithm())
 
 
 def response(*lengths: tuple[int, int], reward: float = 1.0, failed: bool = False) -> SampleOutline:
@@ -31,7 +38,7 @@ GROUP = GroupOutline(
 
 
 def test_a_response_is_trained_from_its_first_fresh_token_on() -> None:
-    stale, fresh = responses_of([GROUP], normalize_by_std=False, oldest=3)
+    stale, fresh = responses_of([GROUP], CENTRED, oldest=3)
     assert (stale.item.sample, stale.context, stale.length, stale.item.tokens) == (1, 30, 30, 65)
     assert stale.drawn_with(4).tolist() == [False] * 10 + [True] * 20
     assert (fresh.item.sample, fresh.context, fresh.length) == (2, 0, 12)
@@ -40,7 +47,7 @@ def test_a_response_is_trained_from_its_first_fresh_token_on() -> None:
 
 
 def test_without_a_bound_for_tokens_all_are_trained() -> None:
-    found = responses_of([GROUP], normalize_by_std=False)
+    found = responses_of([GROUP], CENTRED)
     assert [(each.context, each.length) for each in found] == [(0, 8), (0, 60), (0, 12)]
     assert describe([GROUP], 4)["masked"] is None
 
@@ -55,7 +62,7 @@ def test_what_is_masked_is_told_by_length() -> None:
 
 
 def test_a_step_of_stale_groups_trains_nothing() -> None:
-    assert responses_of([GROUP], normalize_by_std=True, oldest=9) == []
+    assert responses_of([GROUP], WHOLE, oldest=9) == []
     masked = describe([GROUP], 10, oldest=9)["masked"]
     assert (masked.tokens, masked.responses, masked.oldest_trained) == (1.0, 1.0, 0)
 
@@ -120,7 +127,7 @@ def group(uid: int, *lengths: int, failed: bool = False) -> GroupOutline:
 def test_batches_have_whole_groups(order: str, expected: list[list[tuple[int, int]]]) -> None:
     groups = [group(10, 40, 40), group(11, 60), group(12, 10, 10), group(13, 20)]
     schedule = Schedule(total_steps=1, prompts_per_batch=2, batches_per_step=2, batch_order=order)
-    batches = batches_of(groups, schedule, normalize_by_std=False)
+    batches = batches_of(groups, schedule, CENTRED)
     assert [[(each.item.uid, each.item.sample) for each in batch] for batch in batches] == expected
 
 
@@ -128,12 +135,31 @@ def test_a_batch_of_which_nothing_is_trained_is_kept() -> None:
     """An update is made of nothing, so that the learning rate goes on as in any other step."""
     groups = [group(0, 8), group(1, 8, failed=True)]
     schedule = Schedule(total_steps=1, prompts_per_batch=1, batches_per_step=2)
-    batches = batches_of(groups, schedule, normalize_by_std=False)
+    batches = batches_of(groups, schedule, CENTRED)
     assert [len(batch) for batch in batches] == [1, 0]
 
 
 def test_a_groups_responses_are_compared_with_each_other_whatever_batch_they_are_in() -> None:
     groups = [GROUP, group(8, 100)]
     schedule = Schedule(total_steps=1, prompts_per_batch=1, batches_per_step=2)
-    first, _ = batches_of(groups, schedule, normalize_by_std=True)
-    assert first == responses_of([GROUP], normalize_by_std=True)
+    first, _ = batches_of(groups, schedule, WHOLE)
+    assert first == responses_of([GROUP], WHOLE)
+
+
+@pytest.mark.parametrize("baseline", [False, True])
+def test_what_is_whitened_are_the_trained_tokens_of_the_whole_step(baseline: bool) -> None:
+    """Over all updates, without tokens that are masked; a response of which nothing is trained counts in its
+    group's mean alone."""
+    groups = [GROUP, group(8, 100), GroupOutline(9, 0, 5, (response((4, 3), reward=-2.0),))]
+    choice = Advantage(reinforce_plus_plus=ReinforcePlusPlus(baseline=baseline))
+    schedule = Schedule(total_steps=1, prompts_per_batch=1, batches_per_step=3)
+    batches = batches_of(groups, schedule, estimator(Algorithm(advantage=choice)), oldest=3)
+    found = {(each.item.uid, each.item.sample): each for batch in batches for each in batch}
+    mean = 1 / 3 if baseline else 0.0
+    # Tokens that are trained, and what is whitened of each of them.
+    expected = {(7, 1): (30, 1 - mean), (7, 2): (12, -mean), (8, 0): (100, 1.0), (9, 0): (3, -2.0)}
+    assert {key: each.length for key, each in found.items()} == {key: n for key, (n, _) in expected.items()}
+    tokens = [value for count, value in expected.values() for _ in range(count)]
+    for key, (_, value) in expected.items():
+        whitened = (value - statistics.mean(tokens)) / statistics.stdev(tokens)
+        assert found[key].advantage == pytest.approx(whitened, rel=1e-6)

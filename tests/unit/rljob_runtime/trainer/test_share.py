@@ -4,6 +4,8 @@ import msgspec
 import numpy as np
 import pytest
 
+from rljob_api.algorithm import Algorithm
+from rljob_runtime.objective.advantages import estimator
 from rljob_runtime.samples import Group, Sample, Span
 from rljob_runtime.trainer import share
 from rljob_runtime.trainer.batch import responses_of
@@ -36,7 +38,7 @@ def test_an_outline_says_all_but_the_tokens() -> None:
         (3, spans, 0.5, False),
         (0, (), 0.0, True),
     ]
-    (response,) = responses_of([outline], normalize_by_std=True)
+    (response,) = responses_of([outline], estimator(Algorithm()))
     assert response.drawn_with(3).tolist() == [False, True, True]
     assert response.drawn_with(None).tolist() == [False] * 3
 
