@@ -32,6 +32,7 @@ from rljob_operator.plan.plan import (
 )
 from rljob_operator.plan.scaling import refusal
 from rljob_operator.render import JobKey, access_objects, key_secret, ray_cluster
+from rljob_operator.render.images import RuntimeImages, with_runtime_image
 
 log = logging.getLogger(__name__)
 
@@ -50,13 +51,16 @@ class Actor:
         mutations: MutationCache,
         clock: Callable[[], float],
         random_bytes: Callable[[int], bytes],
+        images: RuntimeImages,
     ) -> None:
-        """`clock` in seconds; it only moves forward. `random_bytes`: so many, that nobody can guess."""
+        """`clock` in seconds; it only moves forward. `random_bytes`: so many, that nobody can guess.
+        `images`: of jobs that name none."""
         self._client = client
         self._kuberay = kuberay
         self._mutations = mutations
         self._clock = clock
         self._random_bytes = random_bytes
+        self._images = images
 
     async def carry_out(self, ref: JobRef, entry: Entry, actions: tuple[Action, ...]) -> None:
         """All actions, in order. `entry`: the job with the plan's status, and the resourceVersion that it has
@@ -92,6 +96,7 @@ class Actor:
         assert spec is not None, "nothing is created for a spec that cannot be read"
         status = entry.job.status
         record = Record(status.failures, status.restarts, status.start_time)
+        spec = with_runtime_image(spec, self._images)
         manifest = ray_cluster(key, spec, action.attempt, self._kuberay.capabilities, entry.job.queue, record)
         try:
             with refusals(manifest):

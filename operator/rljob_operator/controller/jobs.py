@@ -158,8 +158,8 @@ def job_key(item: RLJobItem) -> JobRef:
 
 
 def parse(item: RLJobItem, known: Job | None, images: RuntimeImages) -> Job:
-    """An RLJob, with the image of `images` where it names none. `known`: an earlier version, whose parsed
-    spec is used again where it is the same."""
+    """An RLJob. `images`: of jobs that name none, to see whether it can be rendered. `known`: an earlier
+    version, whose parsed spec is used again where it is the same."""
     metadata, raw = item.metadata, item.spec or {}
     # The generation grows with each change of the spec, and with none of the status: most versions of a job
     # differ in their status alone, and need not be validated anew.
@@ -197,6 +197,5 @@ def _spec(raw: Object, images: RuntimeImages) -> tuple[Spec | None, str | None, 
     except StoredError as error:
         said = "; ".join(f"spec.{problem}" for problem in error.problems)
         return None, f"The spec cannot be read: {said} {_ANOTHER_RELEASE}", ()
-    spec = with_runtime_image(stored.value, images)
-    found = "; ".join(str(problem) for problem in refusals(spec))
-    return spec, found or None, tuple(f"spec.{path}" for path in stored.left_out)
+    found = "; ".join(str(problem) for problem in refusals(with_runtime_image(stored.value, images)))
+    return stored.value, found or None, tuple(f"spec.{path}" for path in stored.left_out)

@@ -249,7 +249,14 @@ class OperatorProcess:
         reconciler = Reconciler(
             self._jobs,
             Observer(watched, kuberay, client, mutations, self._heads, self._workers, time.monotonic),
-            Actor(client, kuberay, mutations, time.monotonic, secrets.token_bytes),
+            Actor(
+                client,
+                kuberay,
+                mutations,
+                time.monotonic,
+                secrets.token_bytes,
+                self._options.runtime_images,
+            ),
             client,
             recorder,
             definition,

@@ -59,7 +59,8 @@ class Job:
     managed_by: ManagedBy
     """`spec.managedBy`, readable even where the spec is not."""
     spec: Spec | None
-    """What is asked for; None where it cannot be parsed."""
+    """What is asked for, as it was written: an image that is not named is None; None where it cannot be
+    parsed."""
     invalid: str | None
     """Why nothing can be made of the spec, for people: it cannot be parsed, or not rendered. None: it can."""
     status: Status

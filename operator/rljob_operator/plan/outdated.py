@@ -3,10 +3,10 @@
 Where a user suspends, changes and resumes a job within moments, the operator may see only the last state.
 The attempt that runs then has the old spec.
 
-Guarantees: only fields that the API server holds fixed while a job is not suspended are compared; all others
-act on what runs, or are for the next attempt. What an operator of another release wrote is not compared,
-since fields and defaults of its API may be others: an upgrade never looks like a change by the user. An
-attempt whose driver runs is not ended."""
+Guarantees: only fields that the API server holds fixed while a job is not suspended are compared, as the user
+wrote them; all others act on what runs, or are for the next attempt, and so is another default image of the
+operator. What an operator of another release wrote is not compared, since fields and defaults of its API may
+be others: an upgrade never looks like a change by the user. An attempt whose driver runs is not ended."""
 
 import json
 from functools import cache
@@ -27,6 +27,9 @@ FIXED = tuple(
     if change.field.rpartition(".")[2] not in ("managedBy", "minReplicas", "maxReplicas")
 )
 """Dotted names of what is compared. The bounds of a pool's size are for the API server alone."""
+_FORM = "as written"
+"""How the digest is taken; another word wherever that changes. Some releases take it without one, and of the
+spec with the operator's default image."""
 _LATER = "template"
 """The API server lets templates change at any time: for the next attempt."""
 
@@ -73,8 +76,8 @@ def _at(dumped: Any, path: str) -> Any:
 
 @cache
 def _release() -> str:
-    """Tells this API's fields and defaults from those of other releases."""
-    return _digest(object_schema(Spec))
+    """Tells this API's fields and defaults, and how the digest is taken, from those of other releases."""
+    return _digest([_FORM, object_schema(Spec)])
 
 
 def _digest(value: Any) -> str:

@@ -59,7 +59,8 @@ def test_the_operator_reads_jobs_with_its_default():
     store, bare = JobStore(lambda _: None, IMAGES), JobStore(lambda _: None, {})
     for each in (store, bare):
         each.seen(ref, each.read(msgspec.convert(document, RLJobItem)))
-    assert store.get(ref).job.spec.image == "site/runtime:cpu"
+    assert with_runtime_image(store.get(ref).job.spec, IMAGES).image == "site/runtime:cpu"
+    assert store.get(ref).job.spec.image is None, "what attempts are compared with is what the user wrote"
     assert store.get(ref).job.invalid is None
     assert "spec.image" in bare.get(ref).job.invalid
 
