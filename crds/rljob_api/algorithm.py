@@ -175,6 +175,17 @@ class Advantage(OneOf):
         return self.rloo is not None or self.max_rl is not None
 
 
+class OffPolicyMask(Model):
+    """Off-policy sequence masking (OPSM; DeepSeek-V3.2, arXiv:2512.02556, eq. 9): a response with a negative
+    advantage is left out of the policy loss where the weights that are trained have moved too far from those
+    that drew it."""
+
+    max_divergence: float = Field(gt=0, le=100)
+    """Largest mean over the response's trained tokens of log(engines' probability / trained weights'), in
+    nats, of a response with a negative advantage that is trained. It grows with age and with differences
+    between engine and trainer: 1e-4 in slime, 0.5 in TRL's example."""
+
+
 class KlPenalty(Model):
     """Penalty on the divergence from the reference model (the weights that training began with)."""
 
@@ -198,6 +209,8 @@ class Algorithm(Model):
     """Take the loss's ratio against the policy that the step began with, and weigh each token by the ratio of
     that to the engines' policy (verl's rollout_is). null: the ratio is against the engines' policy.
     decoupledClip is clip with this."""
+    off_policy_mask: OffPolicyMask | None = None
+    """Leave out bad responses that the policy has moved away from; null leaves out none."""
     kl: KlPenalty | None = None
     """KL penalty; null keeps no reference model."""
     entropy_coefficient: float = Field(default=0.0, ge=0, le=10)

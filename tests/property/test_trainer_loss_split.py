@@ -15,6 +15,7 @@ from rljob_api.algorithm import (
     DppoTv,
     Gspo,
     KlPenalty,
+    OffPolicyMask,
     PolicyLoss,
     Sapo,
     TruncatedReinforce,
@@ -40,6 +41,7 @@ LOSSES = st.sampled_from(
     lengths=st.lists(st.integers(1, 9), min_size=1, max_size=8),
     cuts=st.sets(st.integers(1, 7)),
     loss=LOSSES,
+    mask=st.none() | st.just(OffPolicyMask(max_divergence=0.1)),
     aggregation=st.sampled_from(["token-mean", "sequence-mean"]),
     seed=st.integers(0, 1000),
 )
@@ -47,11 +49,16 @@ def test_any_split_into_micro_batches(
     lengths: list[int],
     cuts: set[int],
     loss: PolicyLoss,
+    mask: OffPolicyMask | None,
     aggregation: Literal["token-mean", "sequence-mean"],
     seed: int,
 ) -> None:
     algorithm = Algorithm(
-        policy_loss=loss, kl=KlPenalty(coefficient=0.5), entropy_coefficient=0.1, aggregation=aggregation
+        policy_loss=loss,
+        off_policy_mask=mask,
+        kl=KlPenalty(coefficient=0.5),
+        entropy_coefficient=0.1,
+        aggregation=aggregation,
     )
     generator = torch.Generator().manual_seed(seed)
     columns = -3 + 0.5 * torch.randn(6, sum(lengths), generator=generator)

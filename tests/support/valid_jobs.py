@@ -127,6 +127,9 @@ GOOD: dict[str, dict[str, Any]] = {
         "training.algorithm": {"policyLoss": {"dppoTv": {"high": 1}}, "rolloutCorrection": {}}
     },
     "a soft gate": {"training.algorithm": {"policyLoss": {"sapo": {}}, "rolloutCorrection": {}}},
+    "bad responses far from the policy left out": {
+        "training.algorithm": {"policyLoss": {"decoupledClip": {}}, "offPolicyMask": {"maxDivergence": 0.1}}
+    },
     "each reward less the mean of the others": {"training.algorithm": {"advantage": {"rloo": {}}}},
     "rewards whitened, of single responses": {
         "training.rollout.samplesPerPrompt": 1,

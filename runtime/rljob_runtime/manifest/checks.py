@@ -16,6 +16,7 @@ from rljob_api.errors import Problem
 from rljob_api.model import RandomModel
 from rljob_runtime.manifest.cache_size import check_cache_size
 from rljob_runtime.manifest.load import Finding, Manifest
+from rljob_runtime.manifest.traps import traps
 from rljob_runtime.parallel.rank_layout import unfit
 from rljob_runtime.weights.model_files import (
     ModelFolderError,
@@ -49,10 +50,11 @@ def check_job(job: RLJob, folder: Path) -> tuple[list[Problem], list[Problem]]:
     errors = list(_check_references(job, folder))
     # Rewards are tried on the data by the tokenizer: all of them must be right.
     tried = try_job_reward(job, folder) if not errors else None
+    warnings = list(traps(job))
     if tried is None:
-        return errors, []
+        return errors, warnings
     problem, certain = tried
-    return ([problem], []) if certain else ([], [problem])
+    return ([problem], warnings) if certain else ([], [problem, *warnings])
 
 
 def fingerprint(job: RLJob, folder: Path) -> "DataFingerprint | None":

@@ -9,12 +9,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from rljob_api.algorithm import Algorithm
 from rljob_runtime.objective.clipped import clip, decoupled_clip, gspo
 from rljob_runtime.objective.correction import importance_weights
 from rljob_runtime.objective.gated import sapo
+from rljob_runtime.objective.masks import off_policy
 from rljob_runtime.objective.tokens import PolicyTerm, Tokens
 from rljob_runtime.objective.weighted import cispo, dppo_tv, truncated_reinforce
 
@@ -48,7 +50,16 @@ def needs_proximal(algorithm: Algorithm) -> bool:
 
 
 def policy_term(algorithm: Algorithm, tokens: Tokens) -> PolicyTerm:
-    """The policy loss of each token, with the corrections that the manifest asks for."""
+    """The policy loss of each token, with the corrections and masks that the manifest asks for."""
+    found = _corrected(algorithm, tokens)
+    if algorithm.off_policy_mask is None:
+        return found
+    left_out = off_policy(algorithm.off_policy_mask, tokens)
+    clipped = torch.where(left_out, torch.ones_like(found.clipped), found.clipped)
+    return PolicyTerm(found.loss.masked_fill(left_out, 0.0), clipped, found.importance)
+
+
+def _corrected(algorithm: Algorithm, tokens: Tokens) -> PolicyTerm:
     name, setting = algorithm.policy_loss.chosen
     if not needs_proximal(algorithm):
         return LOSSES[name].term(setting, tokens, tokens.engine)

@@ -8,8 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from rljob_api.algorithm import Algorithm, Cispo, DppoTv, Gspo, ImportanceWeights, PolicyLoss, Sapo
+from rljob_api.algorithm import (
+    Algorithm,
+    Cispo,
+    DppoTv,
+    Gspo,
+    ImportanceWeights,
+    OffPolicyMask,
+    PolicyLoss,
+    Sapo,
+)
 from rljob_runtime.objective.losses import LOSSES, needs_proximal, policy_term
 from tests.support.runtime.response_tokens import Token, exp, random_tokens, tensors
 
@@ -184,6 +194,47 @@ def test_sapo_on_paper() -> None:
     assert gradient(algorithm, tokens)[:2] == pytest.approx([-3.0, -3 * 4 * 0.196611933 * 2])
     worse = two_tokens(1.0, 1.0, advantage=-1.0)
     assert policy_term(algorithm, tensors(worse)[0]).loss[0].item() == pytest.approx(2 / 1.05)
+
+
+@pytest.mark.parametrize("bound", [1e-4, 0.05, 0.4, 3.0])
+@pytest.mark.parametrize("corrected", ["none", "truncated by sequence"])
+@pytest.mark.parametrize("name", CHOICES)
+def test_bad_responses_far_from_the_policy_are_left_out(name: str, corrected: str, bound: float) -> None:
+    tokens = random_tokens(3, 0.3)
+    plain = Algorithm(policy_loss=CHOICES[name], rollout_correction=CORRECTIONS[corrected])
+    masked = plain.model_copy(update={"off_policy_mask": OffPolicyMask(max_divergence=bound)})
+    without, found = (policy_term(each, tensors(tokens)[0]) for each in (plain, masked))
+    gone = []
+    for token in tokens:
+        own = siblings(tokens, token)
+        divergence = sum(each.engine - each.new for each in own) / len(own)
+        gone.append(token.advantage < 0 and divergence > bound)
+    assert any(gone) is (bound < 1)
+    for index, left_out in enumerate(gone):
+        assert found.loss[index] == (0.0 if left_out else without.loss[index])
+        assert found.clipped[index] == (1.0 if left_out else without.clipped[index])
+    expected = [0.0 if out else slope for slope, out in zip(gradient(plain, tokens), gone, strict=True)]
+    assert gradient(masked, tokens) == expected
+    assert torch.equal(found.importance, without.importance)
+
+
+@pytest.mark.parametrize(
+    ("advantage", "probabilities", "left_out"),
+    [
+        # Half as probable as when it was drawn, on (geometric) average: a divergence of ln 2.
+        (-1.0, (0.5, 0.5), True), (1.0, (0.5, 0.5), False), (0.0, (0.5, 0.5), False),
+        (-1.0, (0.25, 1.0), True), (-1.0, (0.51, 0.51), False), (-1.0, (2.0, 0.1), True),
+        (-1.0, (4.0, 4.0), False),
+    ],
+)  # fmt: skip
+def test_off_policy_masks_on_paper(
+    advantage: float, probabilities: tuple[float, float], left_out: bool
+) -> None:
+    """`probabilities`: of the two tokens of a response, relative to those they were drawn with."""
+    algorithm = Algorithm(off_policy_mask=OffPolicyMask(max_divergence=0.68))
+    found = policy_term(algorithm, tensors(two_tokens(*probabilities, advantage))[0])
+    assert found.loss[:2].any().item() is (advantage != 0 and not left_out)
+    assert found.loss[2] != 0, "another response does not matter"
 
 
 def test_who_needs_the_policy_of_the_step_s_beginning() -> None:

@@ -1,0 +1,64 @@
+"""Choices of a manifest that are valid and seldom meant: each is a warning that says what to do instead.
+
+Pure: from the job alone.
+"""
+
+from collections.abc import Iterator
+
+from rljob_api import RLJob
+from rljob_api.errors import Problem
+from rljob_api.training import Training
+
+_TRAINING = ("spec", "training")
+_LOSS = (*_TRAINING, "algorithm", "policyLoss")
+_WIDE = 0.05
+"""No mean ratio of a response comes so far from 1 while training is stable."""
+
+
+def traps(job: RLJob) -> Iterator[Problem]:
+    """What to look at again, in the order of the manifest's fields."""
+    training = job.spec.training
+    yield from _equal_groups(training)
+    yield from _unclipped(training)
+    yield from _response_losses(training)
+
+
+def _unclipped(training: Training) -> Iterator[Problem]:
+    """Published runs with importance weights alone became unstable at a mean age of 2.5 versions, where
+    clipped ones did not."""
+    staleness = training.async_.max_staleness
+    if training.algorithm.policy_loss.truncated_reinforce is not None and staleness > 1:
+        yield Problem(
+            (*_LOSS, "truncatedReinforce"),
+            f"clips nothing, and with async.maxStaleness {staleness:g} it may become unstable: set "
+            "async.maxStaleness to 1 or less, or take policyLoss.decoupledClip",
+        )
+
+
+def _response_losses(training: Training) -> Iterator[Problem]:
+    algorithm = training.algorithm
+    name = algorithm.policy_loss.yaml_choice
+    gspo = algorithm.policy_loss.gspo
+    for field in ("low", "high") if gspo is not None else ():
+        if (bound := getattr(gspo, field)) >= _WIDE:
+            yield Problem(
+                (*_LOSS, "gspo", field),
+                f"is {bound:g}, a bound for ratios of tokens: the mean ratio of a response hardly ever comes "
+                "so far, so that nothing would be clipped; published bounds are 3e-4 and 4e-4",
+            )
+    if name in ("gspo", "sapo") and algorithm.aggregation == "token-mean":
+        yield Problem(
+            (*_TRAINING, "algorithm", "aggregation"),
+            f"is token-mean, with which long responses weigh more; policyLoss.{name} was published with "
+            "aggregation: sequence-mean",
+        )
+
+
+def _equal_groups(training: Training) -> Iterator[Problem]:
+    whitened = training.algorithm.advantage.reinforce_plus_plus
+    if training.rollout.filter.zero_variance is not None and whitened is not None and not whitened.baseline:
+        yield Problem(
+            (*_TRAINING, "rollout", "filter", "zeroVariance"),
+            "refuses groups of equal rewards, which algorithm.advantage.reinforcePlusPlus without baseline "
+            "would learn from: leave the filter out, or set baseline: true",
+        )

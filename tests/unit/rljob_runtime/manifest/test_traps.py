@@ -1,0 +1,67 @@
+"""Choices that are seldom meant: each is warned of, and what is meant is not."""
+
+from typing import Any
+
+import pytest
+
+from rljob_api import RLJob
+from rljob_runtime.manifest.traps import traps
+from tests.support.jobs import job
+from tests.support.valid_jobs import GOOD
+
+LOSS, AGGREGATION = "training.algorithm.policyLoss", "training.algorithm.aggregation"
+STALENESS, FILTER = "training.async.maxStaleness", "training.rollout.filter"
+ADVANTAGE = "training.algorithm.advantage"
+
+
+def warned(changes: dict[str, Any]) -> list[str]:
+    return list(map(str, traps(RLJob.model_validate(job(changes)))))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {LOSS: {"truncatedReinforce": {}}, STALENESS: 1.5},
+            ["policyLoss.truncatedReinforce: clips nothing, and with async.maxStaleness 1.5 it may"],
+        ),
+        (
+            {LOSS: {"gspo": {"low": 0.2, "high": 0.28}}, AGGREGATION: "sequence-mean"},
+            [
+                "policyLoss.gspo.low: is 0.2, a bound for ratios of tokens",
+                "policyLoss.gspo.high: is 0.28, a bound for ratios of tokens",
+            ],
+        ),
+        ({LOSS: {"gspo": {}}}, ["aggregation: is token-mean, with which long responses weigh more"]),
+        ({LOSS: {"sapo": {}}}, ["policyLoss.sapo was published with aggregation: sequence-mean"]),
+        (
+            {FILTER: {"zeroVariance": {}}, ADVANTAGE: {"reinforcePlusPlus": {}}},
+            ["rollout.filter.zeroVariance: refuses groups of equal rewards, which"],
+        ),
+    ],
+)
+def test_warned_of(changes: dict[str, Any], words: list[str]) -> None:
+    found = warned(changes)
+    assert len(found) == len(words)
+    for text, part in zip(found, words, strict=True):
+        assert text.startswith("spec.training.") and part in text
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {LOSS: {"truncatedReinforce": {}}, STALENESS: 1},
+        {LOSS: {"decoupledClip": {}}, STALENESS: 4},
+        {LOSS: {"gspo": {}}, AGGREGATION: "sequence-mean"},
+        {LOSS: {"sapo": {}}, AGGREGATION: "sequence-mean"},
+        {FILTER: {"zeroVariance": {}}},
+        {FILTER: {"zeroVariance": {}}, ADVANTAGE: {"reinforcePlusPlus": {"baseline": True}}},
+        {ADVANTAGE: {"reinforcePlusPlus": {}}},
+    ],
+)
+def test_as_meant(changes: dict[str, Any]) -> None:
+    assert warned(changes) == []
+
+
+def test_the_default_job_has_none() -> None:
+    assert warned(GOOD["the minimal job"]) == []
