@@ -97,6 +97,7 @@ crds: environment
 	$(BIN)/rljob crd > crds/rljobs.rljob.dev.yaml
 	cp crds/rljobs.rljob.dev.yaml helm/rljob-operator/files/
 	$(BIN)/python -m rljob_api.reference > docs/rljob-reference.md
+	$(BIN)/python -m tools.verl_page docs/moving-from-verl.md
 
 IMAGE_PINS = --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url --quiet
 constraints: environment

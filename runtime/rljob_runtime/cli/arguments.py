@@ -5,7 +5,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TypeAlias
 
-from rljob_runtime.cli import manifest_commands, run_commands
+from rljob_runtime.cli import authoring_commands, manifest_commands, run_commands
 from rljob_runtime.cli.extensions import add_commands
 from rljob_runtime.run_folder import Begin
 
@@ -32,6 +32,7 @@ def parser(chosen: str | None) -> argparse.ArgumentParser:
     validate = commands.add_parser("validate", help="check manifests and all that they refer to")
     validate.add_argument("files", type=Path, nargs="+", metavar="FILE", help="RLJob manifests")
     validate.set_defaults(command=manifest_commands.validate)
+    _add_from_verl(commands)
     _add_export(commands, of_run)
     report = commands.add_parser("report", parents=[of_run], help="write the HTML report of a run")
     report.set_defaults(command=run_commands.report)
@@ -58,6 +59,30 @@ def _add_run(commands: _Commands) -> None:
     run.add_argument("--no-live", action="store_true", help="plain log lines, also on a terminal")
     run.add_argument("--share", action="store_true", help="let workers share this machine's accelerators")
     run.set_defaults(command=manifest_commands.run, begin=Begin.NEW)
+
+
+def _add_from_verl(commands: _Commands) -> None:
+    convert = commands.add_parser(
+        "from-verl", help="turn a launch script of verl into a manifest, and list what has no counterpart"
+    )
+    convert.add_argument(
+        "script", type=Path, metavar="SCRIPT", help="the shell script; it is read, never run"
+    )
+    convert.add_argument(
+        "--set",
+        type=_variable,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a variable that the script takes from its environment, such as HOME=/home/me",
+    )
+    _add_output(convert)
+    convert.set_defaults(command=authoring_commands.from_verl)
+
+
+def _add_output(writing: argparse.ArgumentParser) -> None:
+    writing.add_argument("--output", type=Path, metavar="FILE", help="the manifest (default: printed)")
+    writing.add_argument("--force", action="store_true", help="replace FILE if it is there")
 
 
 def _add_export(commands: _Commands, of_run: argparse.ArgumentParser) -> None:
@@ -130,6 +155,13 @@ def _add_trace(commands: _Commands, of_run: argparse.ArgumentParser) -> None:
         help="the step (default: the one with most moves, or the slowest)",
     )
     responses.set_defaults(command=run_commands.responses)
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not (name.isascii() and name.isidentifier()):
+        raise argparse.ArgumentTypeError(f"must be NAME=VALUE (found {text})")
+    return name, value
 
 
 def _number(text: str) -> int:

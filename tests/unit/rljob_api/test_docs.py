@@ -34,7 +34,7 @@ def test_links(page):
 
 def test_fields_named_in_the_verl_table_exist():
     text = (ROOT / "docs" / "moving-from-verl.md").read_text()
-    named = set(re.findall(r"`((?:training|pools)\.[A-Za-z.]+)", text))
+    named = set(re.findall(r"`((?:training|pools)\.[A-Za-z0-9.]+)", text))
     known = set(re.findall(r"^## spec\.(\S+)", reference(), re.MULTILINE))
     for section in re.split(r"^## ", reference(), flags=re.MULTILINE)[1:]:
         path = section.split("\n", 1)[0].removeprefix("spec").removeprefix(".")

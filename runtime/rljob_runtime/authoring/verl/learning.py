@@ -1,0 +1,307 @@
+"""Fields of data, reward, algorithm and optimizer from a launch of verl."""
+
+import re
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+
+from rljob_runtime.authoring.verl.given import Given
+from rljob_runtime.authoring.verl.values import items
+
+_ACTOR = "actor_rollout_ref.actor"
+_DATA = "training.data"
+_LOSS = "training.algorithm.policyLoss"
+_OVERLONG = (
+    "reward_model.reward_kwargs.overlong_buffer_cfg",
+    "reward_model.overlong_buffer",
+    "reward.reward_kwargs.overlong_buffer_cfg",
+)
+_CUSTOM = ("custom_reward_function", "reward.custom_reward_function")
+UNSET = "TO-BE-SET"
+"""Stands where a required text is not known."""
+
+
+def data(given: Given) -> None:
+    """The prompts."""
+    _train_file(given)
+    given.put(f"{_DATA}.answerField", "reward_model.ground_truth", "where verl's files have the answer")
+    for key, field in (
+        ("max_prompt_length", f"{_DATA}.maxPromptTokens"),
+        ("max_response_length", "training.rollout.maxResponseTokens"),
+    ):
+        if f"spec.{field}" not in given.fields:
+            given.put(field, 512, f"verl's default of data.{key}")
+    cut = given.text("data.truncation")
+    if cut not in (None, "error"):
+        given.tell(
+            "data.truncation", "a prompt is never cut: longPrompts: skip leaves out those that are too long"
+        )
+    if given.flag("data.filter_overlong_prompts"):
+        given.put(f"{_DATA}.longPrompts", "skip", given.origin("data.filter_overlong_prompts"))
+    elif cut not in (None, "error"):
+        given.put(f"{_DATA}.longPrompts", "skip", given.origin("data.truncation"))
+
+
+def _train_file(given: Given) -> None:
+    key = "data.train_files"
+    override = given.overrides.get(key)
+    known = given.known(key)
+    files = [str(item) for item in items(override.value)] if override and known else []
+    if len(files) > 1:
+        given.tell(key, f"one file is trained, and the first is taken: write all {len(files)} to one")
+    path = local_path(given, key, files[0]) if files else None
+    if path is None:
+        given.tell(key, f"set spec.{_DATA}.parquet.path")
+    kind = "jsonl" if path and path.endswith((".jsonl", ".json")) else "parquet"
+    given.put(f"{_DATA}.{kind}.path", path or UNSET, given.origin(key))
+
+
+def local_path(given: Given, key: str, path: str) -> str | None:
+    """A path as an RLJob has it; None, and told, where it is none of a file system."""
+    if "://" in path:
+        given.tell(key, f"{path} is no path of a file system: copy it to one")
+        return None
+    if path.startswith("~"):
+        given.tell(key, "~ is not expanded in a manifest: write the folder out")
+    return path or None
+
+
+def reward(given: Given) -> None:
+    """The reward function and its shaping."""
+    path = given.text(*(f"{group}.path" for group in _CUSTOM))
+    name = given.text(*(f"{group}.name" for group in _CUSTOM)) or "compute_score"
+    manager_key = next(
+        (key for key in ("reward_model.reward_manager", "reward.reward_manager.name") if given.known(key)), ""
+    )
+    manager = given.text(manager_key) if manager_key else None
+    if path is not None:
+        key = next(f"{group}.path" for group in _CUSTOM if given.known(f"{group}.path"))
+        function = f"{PurePosixPath(path).stem}:{name}"
+        given.tell(
+            key,
+            f"copy {PurePosixPath(path).name} beside the manifest and let {name} take one "
+            "rljob_runtime.rewards.RewardInput; data_source and extra_info are in its fields with "
+            "data.rewardFields",
+        )
+        if not given.take(key, "training.reward.function", function):
+            path = None
+    if path is None:
+        given.put(
+            "training.reward.function", "rljob_runtime.rewards.math:math_answer", "compares with the answer"
+        )
+        given.tell(
+            "training.reward.function",
+            "verl chooses a reward by each row's data_source; math_answer compares final answers of any of "
+            "them. For other tasks name a function of yours",
+        )
+    if manager not in (None, "naive", "dapo"):
+        given.tell(manager_key, "no counterpart: write what it computes as the reward function")
+    _overlong(given, manager)
+
+
+def _overlong(given: Given, manager: str | None) -> None:
+    enabled = given.flag(*(f"{group}.enable" for group in _OVERLONG))
+    tokens_key = next(
+        (f"{group}.len" for group in _OVERLONG if given.known(f"{group}.len")), f"{_OVERLONG[0]}.len"
+    )
+    tokens = given.integer(tokens_key)
+    factor_key = f"{tokens_key.rpartition('.')[0]}.penalty_factor"
+    factor = given.number(factor_key)
+    if not enabled or tokens is None:
+        return
+    if manager not in (None, "dapo"):
+        given.tell(tokens_key, f"of no effect with the reward manager {manager}", False)
+        return
+    given.accounted |= {f"{group}.enable" for group in _OVERLONG}
+    if given.take(tokens_key, "training.reward.overlong.bufferTokens", tokens) and factor is not None:
+        given.take(factor_key, "training.reward.overlong.penaltyFactor", factor)
+
+
+def algorithm(given: Given) -> None:
+    """Advantages, KL penalty and aggregation."""
+    _advantage(given)
+    coefficient = given.number(f"{_ACTOR}.kl_loss_coef")
+    estimator = given.text(f"{_ACTOR}.kl_loss_type") or "low_var_kl"
+    if given.flag(f"{_ACTOR}.use_kl_loss") and coefficient != 0:
+        _kl(given, coefficient, estimator)
+    _aggregation(given)
+    _filter(given)
+
+
+def _advantage(given: Given) -> None:
+    key, field = "algorithm.adv_estimator", "training.algorithm.advantage"
+    estimator = given.text(key) or "gae"
+    names = {
+        "grpo": "grpo",
+        "grpo_vectorized": "grpo",
+        "rloo": "rloo",
+        "rloo_vectorized": "rloo",
+        "reinforce_plus_plus": "reinforcePlusPlus",
+        "reinforce_plus_plus_baseline": "reinforcePlusPlus",
+    }
+    if estimator not in names:
+        given.tell(key, f"{estimator} has no counterpart: grpo is left (allowed: {', '.join(names)})")
+    elif estimator == "reinforce_plus_plus_baseline":
+        given.put(f"{field}.reinforcePlusPlus.baseline", True, given.origin(key))
+    else:
+        given.put(f"{field}.{names[estimator]}", {}, given.origin(key))
+    normalized = "algorithm.norm_adv_by_std_in_grpo"
+    if given.flag(normalized) is False and names.get(estimator, "grpo") == "grpo":
+        given.put("training.algorithm.normalizeByStd", False, given.origin(normalized))
+
+
+def _kl(given: Given, coefficient: float | None, estimator: str) -> None:
+    kl = "training.algorithm.kl"
+    given.accounted.add(f"{_ACTOR}.use_kl_loss")
+    if coefficient is None or not given.take(f"{_ACTOR}.kl_loss_coef", f"{kl}.coefficient", coefficient):
+        given.put(f"{kl}.coefficient", 0.001, f"verl's default of {_ACTOR}.kl_loss_coef")
+    names = {"kl": "k1", "k1": "k1", "mse": "k2", "k2": "k2", "low_var_kl": "k3", "k3": "k3"}
+    if estimator in names:
+        given.put(f"{kl}.estimator", names[estimator], given.origin(f"{_ACTOR}.kl_loss_type"))
+    else:
+        given.tell(f"{_ACTOR}.kl_loss_type", "no counterpart: k3 (low_var_kl) is left")
+
+
+def _aggregation(given: Given) -> None:
+    key = f"{_ACTOR}.loss_agg_mode"
+    mode = given.text(key)
+    names = {"token-mean": "token-mean", "seq-mean-token-mean": "sequence-mean"}
+    if given.text(f"{_ACTOR}.policy_loss.loss_mode") == "sapo":
+        given.put("training.algorithm.aggregation", "sequence-mean", "verl's sapo has no other")
+    elif mode in names:
+        given.put("training.algorithm.aggregation", names[mode], given.origin(key))
+    elif mode is not None:
+        given.tell(key, "no counterpart: token-mean is left (allowed: token-mean, seq-mean-token-mean)")
+
+
+def _filter(given: Given) -> None:
+    group = "algorithm.filter_groups"
+    metric = given.text(f"{group}.metric")
+    most = given.integer(f"{group}.max_num_gen_batches")
+    if not given.flag(f"{group}.enable"):
+        return
+    given.put("training.rollout.filter.zeroVariance", {}, given.origin(f"{group}.enable"))
+    if metric not in (None, "score", "acc", "seq_reward", "seq_final_reward"):
+        given.tell(f"{group}.metric", "what is compared is the reward with its shaping")
+    if most is not None and most > 1:
+        field = "training.rollout.filter.zeroVariance"
+        if given.take(f"{group}.max_num_gen_batches", f"{field}.maxRefill", most - 1):
+            del given.fields[f"spec.{field}"]
+
+
+def policy_loss(given: Given) -> None:
+    """The objective: its family, its bounds, and importance weights."""
+    key = f"{_ACTOR}.policy_loss.loss_mode"
+    mode = given.text(key) or "vanilla"
+    both = given.number(f"{_ACTOR}.clip_ratio")
+    low, high = (given.number(f"{_ACTOR}.clip_ratio_{side}") for side in ("low", "high"))
+    low, high = (side if side is not None else both for side in (low, high))
+    dual = given.number(f"{_ACTOR}.clip_ratio_c")
+    weights = _weights(given)
+    own = given.flag("async_training.use_rollout_log_probs")
+    if mode not in ("vanilla", "gspo", "cispo", "dppo_tv", "sapo"):
+        given.tell(key, "no counterpart: clip is left (allowed: vanilla, gspo, cispo, dppo_tv, sapo)")
+        mode = "vanilla"
+    if mode == "vanilla":
+        member = "decoupledClip" if weights or own is False else "clip"
+        _bounds(given, f"{_LOSS}.{member}", {"low": low or 0.2, "high": high or 0.2, "dual": dual or 3.0})
+        _bounds(given, f"{_LOSS}.{member}", weights)
+        return
+    if mode == "cispo":
+        _bounds(
+            given,
+            f"{_LOSS}.cispo",
+            {
+                "weightFloor": max(0.0, 1 - (0.2 if low is None else low)),
+                "weightCap": 1 + (0.2 if high is None else high),
+            },
+        )
+    elif mode == "sapo":
+        temperatures = {
+            "positiveTemperature": f"{_ACTOR}.tau_pos",
+            "negativeTemperature": f"{_ACTOR}.tau_neg",
+        }
+        _bounds(
+            given,
+            f"{_LOSS}.sapo",
+            {
+                name: given.number(from_) or {"positiveTemperature": 1.0}.get(name, 1.05)
+                for name, from_ in temperatures.items()
+            },
+        )
+    else:
+        member = {"gspo": "gspo", "dppo_tv": "dppoTv"}[mode]
+        bounds = {"low": low or 0.2, "high": high or 0.2}
+        _bounds(
+            given, f"{_LOSS}.{member}", bounds | ({"weightCap": dual or 3.0} if mode == "dppo_tv" else {})
+        )
+    if weights or own is False:
+        _bounds(given, "training.algorithm.rolloutCorrection", weights or {"level": "token"})
+
+
+def _bounds(given: Given, field: str, values: Mapping[str, object]) -> None:
+    sources = {
+        "low": f"{_ACTOR}.clip_ratio_low",
+        "weightFloor": f"{_ACTOR}.clip_ratio_low",
+        "high": f"{_ACTOR}.clip_ratio_high",
+        "dual": f"{_ACTOR}.clip_ratio_c",
+        "positiveTemperature": f"{_ACTOR}.tau_pos",
+        "negativeTemperature": f"{_ACTOR}.tau_neg",
+    }
+    corrected = "algorithm.rollout_correction.rollout_is"
+    for name, value in values.items():
+        key = sources.get(name, corrected if given.known(corrected) else f"{_ACTOR}.policy_loss.loss_mode")
+        given.take(key, f"{field}.{name}", value)
+    if values and not any(path.startswith(f"spec.{field}.") for path in given.fields):
+        given.put(field, {}, "")
+
+
+def _weights(given: Given) -> dict[str, object]:
+    """Members of ImportanceWeights that the script asks for; none where it asks for no correction."""
+    group = "algorithm.rollout_correction"
+    level = given.text(f"{group}.rollout_is")
+    threshold = given.text(f"{group}.rollout_is_threshold")
+    if level is None:
+        return {}
+    if level not in ("token", "sequence"):
+        given.tell(f"{group}.rollout_is", "must be token or sequence")
+        return {}
+    numbers = [float(each) for each in re.findall(r"\d+(?:\.\d+)?", threshold or "2.0")]
+    if len(numbers) == 2:
+        return {"level": level, "weightFloor": numbers[0], "weightCap": numbers[1], "outside": "mask"}
+    return {"level": level, "weightCap": numbers[0] if numbers else 2.0}
+
+
+def optimizer(given: Given) -> None:
+    """AdamW and its schedule; the fields of the schedule must be there."""
+    optim, field = f"{_ACTOR}.optim", "training.optimizer"
+    styles = [
+        given.text(f"{optim}.{name}") for name in ("lr_decay_style", "lr_scheduler_type", "warmup_style")
+    ]
+    for name, style in zip(("lr_decay_style", "lr_scheduler_type", "warmup_style"), styles, strict=True):
+        if style is not None:
+            given.take(f"{optim}.{name}", f"{field}.schedule", style)
+    warmup = given.integer(f"{optim}.lr_warmup_steps")
+    ratio = given.number(f"{optim}.lr_warmup_steps_ratio")
+    if warmup is not None and warmup >= 0:
+        given.take(f"{optim}.lr_warmup_steps", f"{field}.warmupUpdates", warmup)
+    elif ratio:
+        _warm_up_by_part(given, ratio)
+    betas = given.overrides.get(f"{optim}.betas")
+    if betas is not None and given.known(f"{optim}.betas"):
+        numbers = items(betas.value)
+        if len(numbers) == 2:
+            for name, value in zip(("beta1", "beta2"), numbers, strict=True):
+                given.take(f"{optim}.betas", f"{field}.{name}", value)
+        else:
+            given.tell(f"{optim}.betas", "left out: must be two numbers")
+
+
+def _warm_up_by_part(given: Given, ratio: float) -> None:
+    key = f"{_ACTOR}.optim.lr_warmup_steps_ratio"
+    schedule = "spec.training.schedule"
+    steps = given.fields.get(f"{schedule}.totalSteps")
+    if steps is None:
+        given.tell(key, "set training.optimizer.warmupUpdates: the number of updates is not known here")
+        return
+    updates = steps.value * given.fields[f"{schedule}.batchesPerStep"].value
+    given.take(key, "training.optimizer.warmupUpdates", round(min(1.0, max(0.0, ratio)) * updates))

@@ -1,0 +1,311 @@
+"""Rows of the table: asynchrony, model, trainer and rollout."""
+
+from rljob_runtime.authoring.verl.table import Section, built, direct, none, said
+
+_ASYNC = "async_training"
+_ACTOR = "actor_rollout_ref.actor"
+_MODEL = "actor_rollout_ref.model"
+_REF = "actor_rollout_ref.ref"
+_ROLLOUT = "actor_rollout_ref.rollout"
+_VLLM = "training.rollout.engine.vllm"
+_NO_VALIDATION = "there is no validation during training"
+_OFFLOAD = (
+    "no engine shares the trainer's devices; where their memory does not suffice, "
+    "`training.parallel.cpuOffload`, which is there during steps as well"
+)
+
+ASYNCHRONY = Section(
+    "Asynchrony",
+    (
+        built(
+            f"{_ASYNC}.staleness_threshold",
+            text="S: `training.async.maxStaleness: S`. The same number admits the same prompts: `(1 + S) * "
+            "trigger_parameter_sync_step * require_batches * ppo_mini_batch_size` in each version. It is "
+            "also a hard bound: ages are counted from a response's first token to the step that trains it, "
+            "queue time included. A script of `main_ppo` is synchronous: `maxStaleness: 0`",
+        ),
+        direct(f"{_ASYNC}.trigger_parameter_sync_step", "training.async.stepsPerVersion", "integer"),
+        built(f"{_ASYNC}.require_batches", text="`training.schedule.batchesPerStep`"),
+        built(
+            f"{_ASYNC}.partial_rollout",
+            text="false: `training.async.weightSync.push.inFlight: wait`. true: `keep` (frozen in the "
+            "engine) or `abort` (taken out and resubmitted with what they have). No response is cut short "
+            "and trained",
+        ),
+        built(
+            f"{_ROLLOUT}.over_sample_rate",
+            text="`training.rollout.overSampling.rate`: whole groups are aborted, their prompts come again "
+            "within two weight versions, and none is aborted twice. There unfinished responses are dropped",
+        ),
+        said(
+            "(slime: `--mask-offpolicy-in-partial-rollout`)",
+            "`training.async.staleTokens: mask`: no step waits for responses that outlive the bound, and "
+            "their tokens beyond it are not trained. There all tokens of earlier weights are masked; here "
+            "those that are older than maxStaleness",
+        ),
+        built(
+            f"{_ASYNC}.use_rollout_log_probs",
+            text="true: `training.algorithm.policyLoss.clip`. false: `policyLoss.decoupledClip`",
+        ),
+        none(f"{_ASYNC}.*", text="no other setting of the recipe is needed"),
+        built(
+            "rollout.total_rollout_steps",
+            text="`training.schedule.totalSteps`, divided by prompts per step: `total_rollout_steps / "
+            "(ppo_mini_batch_size * require_batches)`; or `schedule.epochs`",
+        ),
+        built("rollout.total_epochs", "trainer.total_epochs", text="`training.schedule.epochs`"),
+        built(
+            "trainer.total_training_steps",
+            f"{_ACTOR}.optim.total_training_steps",
+            text="`training.schedule.totalSteps`",
+        ),
+        built(
+            "rollout.nnodes",
+            "rollout.n_gpus_per_node",
+            text="`pools.fastRollout.replicas` engines of `pools.fastRollout.acceleratorsPerWorker` devices. "
+            "A script of `main_ppo` has one set of devices that trains and generates in turn: half of it, "
+            "rounded down, becomes the trainer, the rest engines",
+        ),
+        none(
+            "rollout.max_concurrent_samples_per_replica",
+            text="`training.rollout.maxRunningRequests` of each engine, which counts responses",
+        ),
+        none("rollout.*", text="no other setting of the recipe is needed"),
+        none("rollout.test_freq", text=_NO_VALIDATION, off=("-1", "0")),
+        none("actor_rollout_ref.hybrid_engine", text="trainer and engines are always separate"),
+        none(f"{_ROLLOUT}.mode", text="engines are always asynchronous"),
+        said(
+            "(none: a request goes to the server with the fewest in flight)",
+            "`training.rollout.routing`: `leastInFlight` does the same, and is the default of a job without "
+            "a heavy pool",
+        ),
+    ),
+)
+
+MODEL_AND_TRAINER = Section(
+    "Model and trainer",
+    (
+        built(f"{_MODEL}.path", text="`training.model.path`: a folder, which is not downloaded"),
+        built(f"{_MODEL}.tokenizer_path", "data.tokenizer", text="`training.tokenizer.path`"),
+        built(
+            f"{_MODEL}.enable_gradient_checkpointing",
+            text="`training.model.activationCheckpointing: full`",
+        ),
+        built(
+            f"{_MODEL}.enable_activation_offload",
+            text="`training.model.offloadActivations`, with `activationCheckpointing: full`",
+        ),
+        none(
+            f"{_MODEL}.override_config.*",
+            text="what the model's `config.json` says counts: a job that needs more positions than "
+            "`max_position_embeddings` is refused",
+        ),
+        none(
+            f"{_MODEL}.use_fused_kernels",
+            f"{_MODEL}.fused_kernel_options.*",
+            f"{_MODEL}.use_liger",
+            f"{_ACTOR}.use_torch_compile",
+            f"{_ACTOR}.entropy_from_logits_with_chunking",
+            f"{_ACTOR}.entropy_checkpointing",
+            text="log-probabilities never need all logits (`training.compute.logitsMiB`), and layers are "
+            "compiled (`training.compute.compile`)",
+        ),
+        none(f"{_MODEL}.use_remove_padding", text="samples are always packed without padding"),
+        none(f"{_MODEL}.trust_remote_code", text="code of a model's folder is never run", off=("false",)),
+        none(f"{_MODEL}.lora_rank", text="all weights are trained: there is no LoRA", off=("0",)),
+        none(
+            f"{_MODEL}.custom_chat_template",
+            text="the chat template is the tokenizer's own",
+            off=("none",),
+        ),
+        none(
+            f"{_MODEL}.*",
+            text="the model is a Hugging Face folder, trained whole",
+        ),
+        built(
+            f"{_ACTOR}.fsdp_config.offload_policy",
+            f"{_ACTOR}.fsdp_config.param_offload",
+            f"{_ACTOR}.fsdp_config.optimizer_offload",
+            text="`offload_policy`: `training.parallel.cpuOffload`. The others make room for verl's engines: "
+            + _OFFLOAD,
+        ),
+        built(f"{_ACTOR}.fsdp_config.fsdp_size", text="`training.parallel.shardGroupSize`; -1: leave it out"),
+        built(f"{_ACTOR}.fsdp_config.dtype", f"{_ROLLOUT}.dtype", text="`training.model.dtype`"),
+        none(f"{_ACTOR}.fsdp_config.*", text="weights are sharded by FSDP2, with float32 master weights"),
+        none("model_engine", f"{_ACTOR}.strategy", f"{_REF}.strategy", text="the trainer is FSDP2"),
+        none(
+            f"{_ACTOR}.megatron.use_mbridge",
+            f"{_ACTOR}.megatron.use_dist_checkpointing",
+            text="the model is a Hugging Face folder, and checkpoints are torch.distributed.checkpoint",
+        ),
+        none(
+            f"{_ACTOR}.megatron.param_offload",
+            f"{_ACTOR}.megatron.grad_offload",
+            f"{_ACTOR}.megatron.optimizer_offload",
+            text=_OFFLOAD,
+        ),
+        built(
+            f"{_ACTOR}.megatron.tensor_model_parallel_size",
+            text="N: `training.parallel.tensorParallel: N`, for models without experts; embeddings and the "
+            "output head are not split",
+        ),
+        none(
+            f"{_ACTOR}.megatron.pipeline_model_parallel_size",
+            f"{_ACTOR}.megatron.virtual_pipeline_model_parallel_size",
+            f"{_ACTOR}.megatron.context_parallel_size",
+            f"{_ACTOR}.megatron.expert_model_parallel_size",
+            f"{_ACTOR}.megatron.expert_tensor_parallel_size",
+            text="FSDP2 shards the model over all ranks of the trainer, or over groups of them "
+            "(`training.parallel.shardGroupSize`); long samples are shared by "
+            "`training.parallel.contextParallel`",
+            off=("1", "none"),
+        ),
+        none(f"{_ACTOR}.megatron.*", text="Megatron's own settings"),
+        none(
+            f"{_REF}.log_prob_micro_batch_size_per_gpu",
+            f"{_REF}.log_prob_max_token_len_per_gpu",
+            f"{_REF}.log_prob_micro_batch_size",
+            f"{_REF}.log_prob_use_dynamic_bsz",
+            text="the reference model takes the trainer's micro-batches",
+        ),
+        none(f"{_REF}.*", text="the reference model is sharded like the policy"),
+        built(
+            "trainer.nnodes",
+            "trainer.n_gpus_per_node",
+            text="`pools.trainer.replicas`, `pools.trainer.acceleratorsPerWorker`",
+        ),
+        built("trainer.device", text="`accelerator`: cuda is `nvidia`, npu `ascend`, cpu `cpu`"),
+        built(
+            "trainer.project_name",
+            "trainer.experiment_name",
+            text="`metadata.name`; the run's folder is `--output`",
+        ),
+        none(
+            "trainer.logger",
+            text="the terminal, TensorBoard files and events are always written (events: "
+            "`training.profiling.events`)",
+        ),
+        built(
+            "trainer.save_freq",
+            text="`training.checkpoint.everySteps`. There is no -1: a checkpoint is what a restart goes on "
+            "from",
+        ),
+        direct("trainer.max_actor_ckpt_to_keep", "training.checkpoint.keep", "integer"),
+        direct("trainer.default_local_dir", "training.checkpoint.path", "text"),
+        none(
+            "trainer.default_hdfs_dir",
+            text="checkpoints are written to a folder, `training.checkpoint.path`",
+            off=("none",),
+        ),
+        none("trainer.resume_mode", text="`rljob run --auto-resume` is auto; `rljob run --restart` disable"),
+        none(
+            "trainer.resume_from_path",
+            text="`rljob run --resume` goes on from the newest checkpoint",
+            off=("none",),
+        ),
+        none(
+            "trainer.rollout_data_dir",
+            text="`training.profiling.samplesPerStep`: that many responses of each step, in `samples.jsonl`, "
+            "in the report and by [`rljob samples`](operations.md#what-the-model-says)",
+        ),
+        none(
+            "trainer.val_before_train",
+            "trainer.log_val_generations",
+            "trainer.val_only",
+            "trainer.validation_data_dir",
+            text=f"{_NO_VALIDATION}. What training generates is kept by `training.profiling.samplesPerStep`",
+            off=("false", "0", "none"),
+        ),
+        none("trainer.test_freq", text=_NO_VALIDATION, off=("-1", "0")),
+        none("trainer.critic_warmup", text="there is no critic", off=("0",)),
+        none("trainer.balance_batch", text="tokens are always balanced over ranks and micro-batches"),
+        none("trainer.*", text="no other setting of verl's trainer is needed"),
+        none(
+            "ray_kwargs.*",
+            "ray_init.*",
+            "global_profiler.*",
+            "transfer_queue.*",
+            f"{_ACTOR}.profiler.*",
+            f"{_ROLLOUT}.profiler.*",
+            text="settings of verl's own processes",
+        ),
+        none(f"{_ACTOR}.checkpoint.*", text="a checkpoint holds all that a resumed run needs"),
+        none(f"{_ACTOR}.*", text="no other setting of verl's actor is known here", off=("none", "false")),
+    ),
+)
+
+ROLLOUT = Section(
+    "Rollout",
+    (
+        built(f"{_ROLLOUT}.name", text="vllm: `training.rollout.engine: {vllm: {}}`. Others: none"),
+        direct(f"{_ROLLOUT}.n", "training.rollout.samplesPerPrompt", "integer"),
+        direct(f"{_ROLLOUT}.temperature", "training.rollout.temperature", "number"),
+        direct(f"{_ROLLOUT}.top_p", "training.rollout.topP", "number"),
+        built(f"{_ROLLOUT}.top_k", text="`training.rollout.topK`; -1 is 0"),
+        none(
+            f"{_ROLLOUT}.do_sample",
+            text="responses are always sampled",
+            off=("true",),
+        ),
+        none(
+            f"{_ROLLOUT}.calculate_log_probs",
+            text="engines always return the log-probabilities they sampled from",
+        ),
+        built(
+            f"{_ROLLOUT}.gpu_memory_utilization",
+            text=f"`{_VLLM}.gpuMemoryUtilization`. Of a script of `main_ppo` it is not taken over: its "
+            "engines share their devices with the trainer",
+        ),
+        built(
+            f"{_ROLLOUT}.tensor_model_parallel_size",
+            text="`pools.fastRollout.acceleratorsPerWorker`",
+        ),
+        none(
+            f"{_ROLLOUT}.data_parallel_size",
+            f"{_ROLLOUT}.expert_parallel_size",
+            f"{_ROLLOUT}.pipeline_model_parallel_size",
+            text="engines are independent of each other, one for each worker of a pool",
+            off=("1",),
+        ),
+        direct(f"{_ROLLOUT}.max_num_batched_tokens", f"{_VLLM}.maxBatchedTokens", "integer"),
+        none(f"{_ROLLOUT}.enable_chunked_prefill", text="vLLM's own default"),
+        direct(f"{_ROLLOUT}.enable_prefix_caching", f"{_VLLM}.prefixCaching", "flag"),
+        direct(f"{_ROLLOUT}.enforce_eager", f"{_VLLM}.enforceEager", "flag"),
+        built(f"{_ROLLOUT}.cudagraph_capture_sizes", text=f"`{_VLLM}.captureSizes`"),
+        none(
+            f"{_ROLLOUT}.free_cache_engine",
+            f"{_ROLLOUT}.enable_sleep_mode",
+            text="engines share no device with the trainer",
+        ),
+        none(
+            f"{_ROLLOUT}.log_prob_micro_batch_size_per_gpu",
+            f"{_ROLLOUT}.log_prob_max_token_len_per_gpu",
+            f"{_ROLLOUT}.log_prob_micro_batch_size",
+            f"{_ROLLOUT}.log_prob_use_dynamic_bsz",
+            text="see `training.parallel.maxTokensPerMicroBatch`",
+        ),
+        none(f"{_ROLLOUT}.val_kwargs.*", text=_NO_VALIDATION),
+        none(
+            f"{_ROLLOUT}.multi_turn.*",
+            f"{_ROLLOUT}.agent.*",
+            text="a response is one answer to one prompt: there are no tools and no turns",
+            off=("false", "none", "1", "single_turn_agent"),
+        ),
+        none(
+            f"{_ROLLOUT}.quantization",
+            text="engines compute in `training.model.dtype`",
+            off=("none",),
+        ),
+        none(
+            f"{_ROLLOUT}.ignore_eos",
+            text="a response ends with its stop token; `training.rollout.forcedLengths` is for benchmarks",
+            off=("false",),
+        ),
+        said(
+            "(16 requests for each engine, fixed in the recipe's code)",
+            "`training.rollout.maxRunningRequests`",
+        ),
+        direct(f"{_ROLLOUT}.max_num_seqs", "training.rollout.maxRunningRequests", "integer"),
+        none(f"{_ROLLOUT}.*", text="no other setting of verl's engines is needed"),
+    ),
+)

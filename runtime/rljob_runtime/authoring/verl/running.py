@@ -1,0 +1,317 @@
+"""Fields of pools, model, schedule, asynchrony and rollout from a launch of verl."""
+
+import re
+
+from rljob_runtime.authoring.fields import Field
+from rljob_runtime.authoring.pools import PER_WORKER, PoolSizes, divide, pool_fields
+from rljob_runtime.authoring.verl.given import Given
+from rljob_runtime.authoring.verl.learning import UNSET, local_path
+from rljob_runtime.authoring.verl.values import items
+
+_ACTOR = "actor_rollout_ref.actor"
+_ROLLOUT = "actor_rollout_ref.rollout"
+_ASYNC = "async_training"
+_HUB = re.compile(r"[\w.-]+/[\w.-]+")
+_NO_NAME = "from-verl"
+
+
+def name(given: Given) -> None:
+    """The job's name: that of the experiment, or of the project."""
+    slugs: list[str] = []
+    for key in ("trainer.experiment_name", "trainer.project_name"):
+        override = given.overrides.get(key)
+        if given.known(key):
+            slugs.append(slug(given.text(key) or ""))
+            given.accounted.add(key)
+        elif override is not None and override.unknown is not None:
+            given.tell(key, f"no part of the job's name: {override.unknown}", False)
+    given.fields["metadata.name"] = Field(next(filter(None, slugs), _NO_NAME))
+
+
+def slug(text: str) -> str:
+    """A text as the name of a job; empty where nothing is left of it."""
+    return re.sub(r"^[^a-z]+", "", re.sub(r"[^a-z0-9]+", "-", text.lower()))[:40].strip("-")
+
+
+def model(given: Given) -> None:
+    """The policy and its tokenizer."""
+    key = "actor_rollout_ref.model.path"
+    path = given.text(key)
+    path = local_path(given, key, path) if path is not None else None
+    if path is None:
+        given.tell(key, "set spec.training.model.path")
+    elif _HUB.fullmatch(path):
+        given.tell(key, "this must be a folder: a name on the Hugging Face hub is not downloaded")
+    given.put("training.model.path", path or UNSET, given.origin(key))
+    tokenizer = given.text("actor_rollout_ref.model.tokenizer_path", "data.tokenizer")
+    if tokenizer:
+        given.put(
+            "training.tokenizer.path", tokenizer, given.origin("actor_rollout_ref.model.tokenizer_path")
+        )
+    dtypes = [given.text(f"{_ACTOR}.fsdp_config.dtype"), given.text(f"{_ROLLOUT}.dtype")]
+    full = any(dtype in ("float32", "fp32") for dtype in dtypes)
+    given.put(
+        "training.model.dtype", "float32" if full else "bfloat16", given.origin(f"{_ACTOR}.fsdp_config.dtype")
+    )
+    checkpointing = "actor_rollout_ref.model.enable_gradient_checkpointing"
+    offload = "actor_rollout_ref.model.enable_activation_offload"
+    offloaded = given.flag(offload)
+    if given.flag(checkpointing) is not False:
+        given.put("training.model.activationCheckpointing", "full", given.origin(checkpointing))
+        if offloaded and given.fields["spec.accelerator"].value != "cpu":
+            given.put("training.model.offloadActivations", True, given.origin(offload))
+    elif offloaded:
+        given.tell(offload, "left out: it needs activationCheckpointing: full")
+
+
+def pools(given: Given) -> None:
+    """Accelerators, and who gets how many."""
+    device = given.text("trainer.device") or "cuda"
+    kinds = {"cuda": "nvidia", "npu": "ascend", "cpu": "cpu"}
+    if device not in kinds:
+        given.tell("trainer.device", "must be cuda, npu or cpu; cuda is taken")
+    kind = kinds.get(device, "nvidia")
+    given.put("accelerator", kind, given.origin("trainer.device"))
+    nodes, each = (
+        _count(given, "trainer.nnodes", 1, 4096),
+        _count(given, "trainer.n_gpus_per_node", 8, PER_WORKER),
+    )
+    per_engine = 1
+    if given.fully_async:
+        per_engine = _count(given, f"{_ROLLOUT}.tensor_model_parallel_size", 2, PER_WORKER)
+        others = _count(given, "rollout.nnodes", 1, 4096) * _count(
+            given, "rollout.n_gpus_per_node", 8, PER_WORKER
+        )
+        sizes = PoolSizes(nodes, each, min(4096, max(1, others // per_engine)), per_engine)
+        words = tuple(
+            given.origin(f"{part}.{key}")
+            for part in ("trainer", "rollout")
+            for key in ("nnodes", "n_gpus_per_node")
+        )
+    else:
+        per_engine = _count(given, f"{_ROLLOUT}.tensor_model_parallel_size", 2, PER_WORKER)
+        per_engine = min(per_engine, max(1, nodes * each - 1))
+        sizes = divide(nodes * each, each, per_engine)
+        words = (
+            f"of {nodes * each} accelerators that verl trains and generates with in turn",
+            "",
+            "the others",
+            "",
+        )
+        train, generate = sizes.trainers * sizes.trainer_accelerators, sizes.engines * per_engine
+        told = f"trainer and engines have devices of their own here: {train} train and {generate} generate; "
+        told += "rljob simulate --size N compares other sizes"
+        if sizes.total > nodes * each:
+            told += ". On one device: rljob run --share"
+        given.tell("trainer.n_gpus_per_node", told)
+    if kind == "cpu":
+        sizes = PoolSizes(sizes.trainers, 1, sizes.engines, 1)
+    given.accounted |= {"trainer.nnodes", f"{_ROLLOUT}.tensor_model_parallel_size"}
+    given.fields |= pool_fields(sizes, words)
+
+
+def schedule(given: Given) -> None:
+    """Steps and batches."""
+    field = "training.schedule"
+    key = f"{_ACTOR}.ppo_mini_batch_size"
+    prompts = given.integer(key)
+    whole = given.integer("data.train_batch_size")
+    if prompts is not None and prompts < 1:
+        given.tell(key, "left out: must be 1 or more")
+        prompts = None
+    if given.fully_async:
+        prompts = prompts or 256
+        batches = _count(given, f"{_ASYNC}.require_batches", 1, 1024)
+    else:
+        whole = whole if whole and whole > 0 else 1024
+        prompts = min(prompts or 256, whole)
+        batches = min(1024, whole // prompts)
+        if whole % prompts:
+            given.tell(
+                "data.train_batch_size", f"a step has {prompts * batches} prompts: whole batches of {key}"
+            )
+    given.put(f"{field}.promptsPerBatch", min(prompts, 1_000_000), given.origin(key))
+    batches_key = f"{_ASYNC}.require_batches" if given.fully_async else "data.train_batch_size"
+    given.put(f"{field}.batchesPerStep", batches, given.origin(batches_key))
+    _length(given, prompts * batches)
+
+
+def _length(given: Given, prompts_per_step: int) -> None:
+    field = "training.schedule"
+    rollouts = given.integer("rollout.total_rollout_steps")
+    steps = given.integer("trainer.total_training_steps", f"{_ACTOR}.optim.total_training_steps")
+    epochs_key = next(
+        (key for key in ("rollout.total_epochs", "trainer.total_epochs") if given.known(key)), ""
+    )
+    epochs = given.integer("rollout.total_epochs", "trainer.total_epochs")
+    steps_key = "trainer.total_training_steps"
+    if rollouts and rollouts > 0 and not steps:
+        steps, steps_key = max(1, rollouts // prompts_per_step), "rollout.total_rollout_steps"
+    if steps and steps > 0 and (not epochs or not given.fully_async):
+        if given.take(steps_key, f"{field}.totalSteps", steps):
+            return
+    elif steps and steps > 0:
+        given.tell(
+            steps_key,
+            f"verl ends with whichever comes first; to end earlier than epochs, totalSteps: {steps}",
+        )
+    if not epochs or epochs < 1 or not given.take(epochs_key, f"{field}.epochs", epochs):
+        given.put(f"{field}.epochs", 30, "verl's default of trainer.total_epochs")
+
+
+def asynchrony(given: Given) -> None:
+    """How far generation may run ahead."""
+    field, key = "training.async", f"{_ASYNC}.staleness_threshold"
+    bound = given.number(key)
+    if not given.fully_async:
+        given.put(
+            f"{field}.maxStaleness",
+            0,
+            "as verl's main_ppo: each step waits for responses of the newest weights",
+        )
+        given.tell(
+            f"{field}.maxStaleness",
+            "0, as verl's main_ppo, keeps engines idle while the trainer works: 1 lets both work at a time",
+        )
+        return
+    if bound is None or not given.take(key, f"{field}.maxStaleness", bound):
+        given.put(f"{field}.maxStaleness", 0.1, f"verl's default of {key}")
+    partial = given.flag(f"{_ASYNC}.partial_rollout")
+    if partial is not None:
+        given.put(
+            f"{field}.weightSync.push.inFlight",
+            "keep" if partial else "wait",
+            given.origin(f"{_ASYNC}.partial_rollout"),
+        )
+
+
+def parallel(given: Given) -> None:
+    """How the trainer splits its work; pools and lengths of samples must be there."""
+    field = "training.parallel"
+    value = {
+        name: given.fields[f"spec.{name}"].value
+        for name in (
+            "training.data.maxPromptTokens",
+            "training.rollout.maxResponseTokens",
+            "pools.trainer.replicas",
+            "pools.trainer.acceleratorsPerWorker",
+        )
+    }
+    longest = value["training.data.maxPromptTokens"] + value["training.rollout.maxResponseTokens"]
+    ranks = value["pools.trainer.replicas"] * value["pools.trainer.acceleratorsPerWorker"]
+    key = f"{_ACTOR}.megatron.tensor_model_parallel_size"
+    tensor = given.integer(key) or 1
+    if tensor > 1 and ranks % tensor:
+        given.tell(key, f"left out: it must divide the trainer's {ranks} accelerators")
+    elif tensor > 1 and given.take(key, f"{field}.tensorParallel", tensor):
+        pass
+    else:
+        tensor = 1
+    shared = _shared(given, ranks, tensor)
+    _micro_batch(given, -(-longest // shared))
+    _shards(given, ranks, tensor)
+
+
+def _shared(given: Given, ranks: int, tensor: int) -> int:
+    key, field = f"{_ACTOR}.ulysses_sequence_parallel_size", "training.parallel.contextParallel"
+    inner = f"{_ACTOR}.fsdp_config.ulysses_sequence_parallel_size"
+    key = key if given.known(key) else inner
+    degree = given.integer(key) or 1
+    if degree <= 1:
+        return 1
+    if tensor > 1 or degree > ranks or degree & (degree - 1):
+        given.tell(
+            key,
+            f"left out: it must be a power of two, at most the trainer's {ranks} accelerators, and not "
+            "beside tensorParallel",
+        )
+        return 1
+    if not given.take(key, f"{field}.fixed.degree", degree):
+        return 1
+    given.put(f"{field}.attention", "ulysses", given.origin(key))
+    return degree
+
+
+def _micro_batch(given: Given, least: int) -> None:
+    dynamic = given.flag(f"{_ACTOR}.use_dynamic_bsz")
+    key = f"{_ACTOR}.ppo_max_token_len_per_gpu"
+    tokens = given.integer(key)
+    samples = given.integer(f"{_ACTOR}.ppo_micro_batch_size_per_gpu")
+    given.integer(f"{_ACTOR}.ppo_micro_batch_size")
+    if not dynamic:
+        key, tokens = f"{_ACTOR}.ppo_micro_batch_size_per_gpu", samples * least if samples else None
+    if tokens is None:
+        return
+    # An odd number of tokens would not hold two ranks' equal parts of a sample.
+    if tokens < least + least % 2:
+        given.tell(key, f"raised to {least + least % 2}: the longest sample must fit")
+        tokens = least + least % 2
+    given.take(key, "training.parallel.maxTokensPerMicroBatch", tokens)
+
+
+def _shards(given: Given, ranks: int, tensor: int) -> None:
+    key = f"{_ACTOR}.fsdp_config.fsdp_size"
+    size = given.integer(key)
+    if size is not None and 0 < size < ranks:
+        if ranks % size or size % tensor:
+            given.tell(key, f"left out: it must divide the trainer's {ranks} accelerators")
+        else:
+            given.take(key, "training.parallel.shardGroupSize", size)
+    offload = f"{_ACTOR}.fsdp_config.offload_policy"
+    if given.flag(offload) and given.fields["spec.accelerator"].value != "cpu":
+        given.put("training.parallel.cpuOffload", True, given.origin(offload))
+    for part in ("param_offload", "optimizer_offload"):
+        if given.flag(f"{_ACTOR}.fsdp_config.{part}"):
+            words = (
+                "not taken over: no engine shares the trainer's devices; where their memory is too small, "
+            )
+            given.tell(f"{_ACTOR}.fsdp_config.{part}", f"{words}parallel.cpuOffload: true", False)
+
+
+def rollout(given: Given) -> None:
+    """Engines and sampling."""
+    field = "training.rollout"
+    engine = given.text(f"{_ROLLOUT}.name") or "vllm"
+    if engine != "vllm":
+        given.tell(f"{_ROLLOUT}.name", "engines are vLLM here")
+    if not given.known(f"{_ROLLOUT}.n"):
+        given.put(f"{field}.samplesPerPrompt", 8, "a group of GRPO")
+        given.tell(f"{_ROLLOUT}.n", "verl's default is 1, of which no group can be made; 8 is taken")
+    top_k = given.integer(f"{_ROLLOUT}.top_k")
+    if top_k is not None:
+        given.take(f"{_ROLLOUT}.top_k", f"{field}.topK", max(0, top_k))
+    rate = given.number(f"{_ROLLOUT}.over_sample_rate")
+    if rate:
+        given.take(f"{_ROLLOUT}.over_sample_rate", f"{field}.overSampling.rate", rate)
+    part = given.number(f"{_ROLLOUT}.gpu_memory_utilization")
+    if part is not None and given.fully_async:
+        given.take(f"{_ROLLOUT}.gpu_memory_utilization", f"{field}.engine.vllm.gpuMemoryUtilization", part)
+    elif part is not None:
+        words = "not taken over: engines share no device here, and take 0.85 of theirs"
+        given.tell(f"{_ROLLOUT}.gpu_memory_utilization", words, False)
+    sizes = given.overrides.get(f"{_ROLLOUT}.cudagraph_capture_sizes")
+    if sizes is not None and given.known(f"{_ROLLOUT}.cudagraph_capture_sizes"):
+        given.take(
+            f"{_ROLLOUT}.cudagraph_capture_sizes", f"{field}.engine.vllm.captureSizes", items(sizes.value)
+        )
+
+
+def checkpoint(given: Given) -> None:
+    """When checkpoints are written."""
+    steps = given.integer("trainer.save_freq")
+    if steps is not None and steps > 0:
+        given.take("trainer.save_freq", "training.checkpoint.everySteps", steps)
+    elif steps is not None:
+        given.tell(
+            "trainer.save_freq", "a checkpoint is what a restart goes on from: every 50 steps is left", False
+        )
+
+
+def _count(given: Given, key: str, default: int, most: int) -> int:
+    """The number of a key, from 1 to `most`."""
+    number = given.integer(key)
+    if number is None:
+        return min(default, most)
+    if not 1 <= number <= most:
+        given.tell(key, f"must be from 1 to {most}; {max(1, min(number, most))} is taken")
+    return max(1, min(number, most))
