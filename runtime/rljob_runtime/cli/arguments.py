@@ -5,6 +5,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TypeAlias
 
+from rljob_runtime.authoring.answers import QUESTIONS
 from rljob_runtime.cli import authoring_commands, manifest_commands, run_commands
 from rljob_runtime.cli.extensions import add_commands
 from rljob_runtime.run_folder import Begin
@@ -32,6 +33,7 @@ def parser(chosen: str | None) -> argparse.ArgumentParser:
     validate = commands.add_parser("validate", help="check manifests and all that they refer to")
     validate.add_argument("files", type=Path, nargs="+", metavar="FILE", help="RLJob manifests")
     validate.set_defaults(command=manifest_commands.validate)
+    _add_new(commands)
     _add_from_verl(commands)
     _add_export(commands, of_run)
     report = commands.add_parser("report", parents=[of_run], help="write the HTML report of a run")
@@ -59,6 +61,16 @@ def _add_run(commands: _Commands) -> None:
     run.add_argument("--no-live", action="store_true", help="plain log lines, also on a terminal")
     run.add_argument("--share", action="store_true", help="let workers share this machine's accelerators")
     run.set_defaults(command=manifest_commands.run, begin=Begin.NEW)
+
+
+def _add_new(commands: _Commands) -> None:
+    new = commands.add_parser("new", help="write the manifest of a new job, from flags or a few questions")
+    for question in QUESTIONS:
+        text = question.text + (f" (default: {question.default})" if question.default else "")
+        shown = f"{{{','.join(question.choices)}}}" if question.choices else None
+        new.add_argument(question.flag, metavar=shown, help=text.replace("%", "%%"))
+    _add_output(new)
+    new.set_defaults(command=authoring_commands.new)
 
 
 def _add_from_verl(commands: _Commands) -> None:

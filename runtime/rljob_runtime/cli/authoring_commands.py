@@ -11,6 +11,64 @@ from rljob_runtime.cli.endings import fail, refuse
 from rljob_runtime.exit_codes import ExitCode
 
 
+def new(options: argparse.Namespace) -> int:
+    """Write the manifest of a new job."""
+    from rljob_runtime.authoring.answers import (
+        QUESTIONS,
+        Answers,
+        Unanswerable,
+        answer,
+        check,
+        needed_flags,
+        with_defaults,
+    )
+    from rljob_runtime.authoring.ask import ask
+    from rljob_runtime.authoring.new_job import new_job
+
+    # What would fail in the end fails before anything is asked.
+    if options.output is not None and options.output.exists() and not options.force:
+        return refuse(_there_already(options.output))
+    answers = Answers()
+    try:
+        for question in QUESTIONS:
+            given = getattr(options, question.field)
+            if given is not None:
+                answers = answer(answers, question, given)
+        check(answers)
+        if sys.stdin is not None and sys.stdin.isatty():
+            told = ask(answers, sys.stdin.readline, _say)
+            if told is None:
+                return refuse("\nrljob: no more input; nothing was written.")
+            answers = told
+        elif needed := needed_flags(answers):
+            return refuse(f"rljob: without a terminal nothing can be asked: give {needed}.")
+        answers = with_defaults(answers)
+        check(answers)
+    except Unanswerable as error:
+        return refuse(f"rljob: {error}.")
+    text, _ = new_job(answers, _positions(answers.model, options.output))
+    return _put(text, options.output, options.force, in_cluster=answers.where == "cluster")
+
+
+def _positions(model: str | None, output: Path | None) -> int | None:
+    """Most tokens that the model takes, where its folder is there and says so."""
+    from rljob_runtime.weights.model_files import ModelFolderError, read_config
+
+    if model is None:
+        return None
+    try:
+        found = read_config((output.parent if output is not None else Path()) / model).get(
+            "max_position_embeddings"
+        )
+    except ModelFolderError:
+        return None  # it may be on another machine; `rljob validate` tells
+    return found if isinstance(found, int) and found > 1 else None
+
+
+def _say(text: str) -> None:
+    print(text, end="", file=sys.stderr, flush=True)
+
+
 def from_verl(options: argparse.Namespace) -> int:
     """Write the manifest of a verl script, and tell what has no counterpart."""
     from rljob_runtime.authoring.verl.convert import Inconvertible, convert
@@ -36,7 +94,11 @@ def from_verl(options: argparse.Namespace) -> int:
     return code
 
 
-def _put(text: str, output: Path | None, force: bool) -> int:
+def _there_already(output: Path) -> str:
+    return f"rljob: {output} exists already: name another file with --output, or add --force."
+
+
+def _put(text: str, output: Path | None, force: bool, in_cluster: bool = False) -> int:
     """Write a manifest to a file, or print it where none is named."""
     if output is None:
         print(text, end="")
@@ -45,8 +107,10 @@ def _put(text: str, output: Path | None, force: bool) -> int:
         with output.open("w" if force else "x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        return refuse(f"rljob: {output} exists already: name another file with --output, or add --force.")
+        return refuse(_there_already(output))
     except OSError as error:
         return fail(f"rljob: {output} cannot be written: {error.strerror}.")
-    print(f"{output}: written. Next: rljob validate {output}", file=sys.stderr)
+    # In a cluster model and data are on a volume that is not there here.
+    following = f"kubectl apply -f {output}" if in_cluster else f"rljob validate {output}"
+    print(f"{output}: written. Next: {following}", file=sys.stderr)
     return ExitCode.DONE

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rljob_runtime.authoring.fields import refusal
+from rljob_runtime.authoring.fields import about, refusal
 
 
 @pytest.mark.parametrize(
@@ -22,3 +22,16 @@ from rljob_runtime.authoring.fields import refusal
 def test_refusal(path, value, words):
     found = refusal(path, value)
     assert (found is None) if words is None else (found is not None and words in found), found
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("spec.training.rollout.maxResponseTokens", "longest response, in tokens"),
+        ("spec.training.algorithm.kl.coefficient", "weight of the penalty in the loss"),
+        ("spec.training.optimizer.epsilon", "AdamW's epsilon"),
+        ("spec.no.such.field", ""),
+    ],
+)
+def test_what_the_reference_says(path, words):
+    assert about(path) == words

@@ -1,5 +1,7 @@
 """Commands that write a manifest: what is printed where, what is written, and exit codes."""
 
+import sys
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -77,3 +79,102 @@ def test_a_variable_needs_a_name_and_a_value(tmp_path, capsys, value):
         main(["from-verl", str(script(tmp_path)), "--set", value])
     assert ended.value.code == 2
     assert f"must be NAME=VALUE (found {value})" in capsys.readouterr().err
+
+
+class Terminal(StringIO):
+    """Standard input of a person who types these lines."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_new_writes_a_manifest_that_rljob_validate_accepts(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", StringIO())
+    output = tmp_path / "job.yaml"
+    assert main(["new", "--task", "copy", "--accelerator", "cpu", "--output", str(output)]) == 0
+    assert capsys.readouterr() == ("", f"{output}: written. Next: rljob validate {output}\n")
+    assert main(["validate", str(output)]) == 0
+
+
+def test_new_asks_on_a_terminal_for_what_is_not_said(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", Terminal("cpu\n3\n\n"))
+    assert main(["new", "--task", "reverse", "--name", "mine"]) == 0
+    out, err = capsys.readouterr()
+    (tmp_path / "job.yaml").write_text(out)
+    job = read(tmp_path / "job.yaml").job
+    assert (job.metadata.name, job.spec.pools.fast_rollout.replicas) == ("mine", 2)
+    assert err.count("]: ") == 3
+
+
+def test_new_without_a_terminal_says_what_it_needs(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", StringIO("math\n"))
+    assert main(["new", "--task", "math"]) == 2
+    assert capsys.readouterr() == (
+        "",
+        "rljob: without a terminal nothing can be asked: give --model MODEL, --data DATA.\n",
+    )
+
+
+def test_new_without_any_standard_input(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    assert main(["new"]) == 2
+    assert "give --task TASK" in capsys.readouterr().err
+
+
+def test_new_at_the_end_of_the_input_writes_nothing(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", Terminal("copy\n"))
+    output = tmp_path / "job.yaml"
+    assert main(["new", "--output", str(output)]) == 2
+    assert capsys.readouterr().err.endswith("rljob: no more input; nothing was written.\n")
+    assert not output.exists()
+
+
+def test_new_asks_nothing_where_the_file_is_there(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", Terminal(""))
+    output = tmp_path / "job.yaml"
+    output.write_text("mine")
+    assert main(["new", "--output", str(output)]) == 2
+    assert capsys.readouterr().err.endswith(
+        "exists already: name another file with --output, or add --force.\n"
+    )
+    assert output.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (
+            ["--task", "chess"],
+            "rljob: --task must be one of math, own, copy, repeat, count, reverse (found chess).",
+        ),
+        (["--task", "copy", "--data", "x"], "rljob: leave --data out: it is for --task math and own."),
+        (["--task", "copy", "--claim", "x"], "rljob: leave --claim out: it is for --where cluster."),
+        (
+            ["--task", "copy", "--where", "cluster", "--claim", "x", "--accelerators", "1"],
+            "rljob: --where cluster needs --accelerators 2 or more: trainer and engine are pods of their "
+            "own.",
+        ),
+    ],
+)
+def test_new_refuses_what_cannot_be(capsys, monkeypatch, flags, words):
+    monkeypatch.setattr(sys, "stdin", StringIO())
+    assert main(["new", *flags]) == 2
+    assert capsys.readouterr().err == f"{words}\n"
+
+
+def test_new_keeps_to_the_length_that_the_model_takes(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", StringIO())
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "config.json").write_text('{"model_type": "qwen3", "max_position_embeddings": 128}')
+    (tmp_path / "m" / "model.safetensors").touch()
+    output = tmp_path / "job.yaml"
+    assert main(["new", "--task", "math", "--model", "m", "--data", "d.jsonl", "--output", str(output)]) == 0
+    assert read(output).job.spec.training.longest_sample_tokens == 128
+
+
+def test_new_for_a_cluster_names_the_command_that_follows(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", StringIO())
+    output = tmp_path / "job.yaml"
+    flags = ["--task", "math", "--model", "m", "--data", "d.jsonl", "--where", "cluster", "--claim", "runs"]
+    assert main(["new", *flags, "--output", str(output)]) == 0
+    assert capsys.readouterr().err == f"{output}: written. Next: kubectl apply -f {output}\n"
