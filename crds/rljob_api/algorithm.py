@@ -1,10 +1,10 @@
 """The learning algorithm: advantages, policy loss, regularisers, optimizer."""
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from rljob_api.base import Model, OneOf, Rule
+from rljob_api.base import FUNCTION, Model, OneOf, Rule, form
 
 
 class Clip(Model):
@@ -100,6 +100,18 @@ class Sapo(Model):
     """The same for the others."""
 
 
+class OwnLoss(Model):
+    """A loss of the job's own: a function of `rljob_runtime.objective.tokens.Tokens` and of the
+    log-probabilities that ratios are taken against, a tensor of shape (tokens,), which returns the loss of
+    each token in that shape. A token's loss must depend on its own response alone. It is tried on a small
+    batch before the job starts."""
+
+    function: str = Field(pattern=FUNCTION, json_schema_extra=form("module:function, such as my_losses:clip"))
+    """Import path `module:function`, looked for as reward.function is, on the trainer's machines too."""
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments for the function."""
+
+
 class PolicyLoss(OneOf):
     """The policy-gradient objective."""
 
@@ -111,6 +123,7 @@ class PolicyLoss(OneOf):
         "cispo",
         "dppo_tv",
         "sapo",
+        "custom",
     )
 
     clip: Clip | None = None
@@ -127,6 +140,8 @@ class PolicyLoss(OneOf):
     """REINFORCE that leaves out tokens whose probability has moved too far."""
     sapo: Sapo | None = None
     """A soft gate in place of a clip."""
+    custom: OwnLoss | None = None
+    """A function of the job's own."""
 
 
 class Grpo(Model):
@@ -153,10 +168,24 @@ class MaxRl(Model):
     more."""
 
 
+class OwnAdvantage(Model):
+    """Advantages of the job's own: a function of all groups of a step, a sequence of
+    `rljob_runtime.objective.advantages.GroupRewards`, which returns for each an array of shape (samples,).
+    It must give the same for the same rewards: every rank of the trainer calls it, and the driver. It is
+    tried on a few groups before the job starts."""
+
+    function: str = Field(
+        pattern=FUNCTION, json_schema_extra=form("module:function, such as my_advantages:ranks")
+    )
+    """Import path `module:function`, looked for as reward.function is, on the trainer's machines too."""
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments for the function."""
+
+
 class Advantage(OneOf):
     """How the rewards of responses become their advantages."""
 
-    one_of: ClassVar[tuple[str, ...]] = ("grpo", "rloo", "reinforce_plus_plus", "max_rl")
+    one_of: ClassVar[tuple[str, ...]] = ("grpo", "rloo", "reinforce_plus_plus", "max_rl", "custom")
 
     grpo: Grpo | None = None
     """Compared with the group, by its standard deviation."""
@@ -166,6 +195,8 @@ class Advantage(OneOf):
     """Compared with all responses of a step."""
     max_rl: MaxRl | None = None
     """Compared with the group, by its mean."""
+    custom: OwnAdvantage | None = None
+    """A function of the job's own."""
 
     @property
     def compares_in_groups(self) -> bool:

@@ -43,6 +43,10 @@ class Transition:
     """Dotted YAML name of the field that an error points at."""
 
 
+FUNCTION = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
+"""Pattern of "module:function", which names a function of the job's own."""
+
+
 def form(words: str) -> dict[str, JsonValue]:
     """For a field with a pattern, as its `json_schema_extra`: the pattern in words, after "must be"."""
     return {"form": words}

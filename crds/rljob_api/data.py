@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from rljob_api.base import Model, OneOf, Rule, form
+from rljob_api.base import FUNCTION, Model, OneOf, Rule, form
 
 
 class JsonlData(Model):
@@ -101,7 +101,6 @@ class OverlongShaping(Model):
     """Punishment at maxResponseTokens."""
 
 
-_FUNCTION = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
 _FUNCTION_FORM = form("module:function, such as my_rewards:score")
 
 
@@ -114,7 +113,7 @@ class WeightedReward(Model):
         json_schema_extra=form("letters, digits, _ and -, no digit or - first"),
     )
     """What it is called in metrics, samples and the report."""
-    function: str = Field(pattern=_FUNCTION, json_schema_extra=_FUNCTION_FORM)
+    function: str = Field(pattern=FUNCTION, json_schema_extra=_FUNCTION_FORM)
     """As reward.function."""
     arguments: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments for the function, beside reward.arguments and before them."""
@@ -127,7 +126,7 @@ class Reward(OneOf):
 
     one_of: ClassVar[tuple[str, ...]] = ("function", "functions")
 
-    function: str | None = Field(default=None, pattern=_FUNCTION, json_schema_extra=_FUNCTION_FORM)
+    function: str | None = Field(default=None, pattern=FUNCTION, json_schema_extra=_FUNCTION_FORM)
     """Import path `module:function`. The function takes a `rljob_runtime.rewards.RewardInput` and returns a
     number between -1e6 and 1e6, or a dict: `reward` (default: the sum of the parts), `parts` (numbers by
     their names) and `metrics` (numbers that are recorded and not trained). Built in:

@@ -12,5 +12,10 @@ class TrainingDiverged(RuntimeError):
     """The gradient is not finite. The weights were not changed; an older checkpoint may be better."""
 
 
+class OwnFunctionFailed(RuntimeError):
+    """A loss or advantage of the job's own raised, or did not return what it must; the message says which,
+    and where."""
+
+
 class RewardsUnfit(ValueError):
     """The job's advantages are not defined for rewards like these; the message says why."""

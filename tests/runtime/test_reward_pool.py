@@ -20,9 +20,9 @@ import numpy as np
 import psutil
 import pytest
 
+from rljob_runtime.own_functions import FunctionLoadError
 from rljob_runtime.rewards import RewardInput
 from rljob_runtime.rewards.calls import FunctionCall
-from rljob_runtime.rewards.load import RewardLoadError
 from rljob_runtime.rewards.pool import RewardPool, RewardPoolError
 
 FUNCTIONS = '''
@@ -282,7 +282,7 @@ async def test_numbers_of_all_kinds(folder: Path) -> None:
 async def test_function_that_does_not_load(folder: Path, function: str, message: str) -> None:
     pool = RewardPool([FunctionCall(function)], search_path=[folder], workers=2, log=folder / "log")
     before = children()
-    with pytest.raises(RewardLoadError, match=message):
+    with pytest.raises(FunctionLoadError, match=message):
         await pool.start()
     await pool.close()
     assert children() <= before

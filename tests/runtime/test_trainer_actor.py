@@ -49,8 +49,9 @@ def spec_of(
     total: int = 10,
 ) -> bytes:
     spec = TrainerSpec(
-        job.model_dump_json(by_alias=True, exclude_none=True), str(folder), None, str(root / "checkpoints"),
-        str(root / "weights"), None, str(root / "events"), 1 + rank, rank, count, total, 2, *queue,
+        job.model_dump_json(by_alias=True, exclude_none=True), str(folder), None, str(folder),
+        str(root / "checkpoints"), str(root / "weights"), None, str(root / "events"), 1 + rank, rank, count,
+        total, 2, *queue,
     )  # fmt: skip
     return msgspec.msgpack.encode(spec)
 

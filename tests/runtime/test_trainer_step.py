@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from safetensors.torch import load_file
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from rljob_runtime.job_errors import TrainingDiverged
 from rljob_runtime.samples import Span
 from rljob_runtime.trainer.step_metrics import StepMetrics
 from tests.support.runtime.trainer_ranks import groups, model_folder, on_ranks, trainer_job, worker
@@ -70,6 +71,29 @@ def test_any_number_of_ranks_and_micro_batches(tmp_path: Path, name: str) -> Non
     passes = [metrics.passes for metrics in ranks[0][0]]
     assert passes == [metrics.passes for metrics in ranks[1][0]]
     assert all(each.seconds > 0 and each.imbalance >= 1 for each in passes)
+
+
+def test_a_loss_and_advantages_of_the_job_s_own(tmp_path: Path) -> None:
+    """The default loss, written as a job's own, trains the same; one that is not finite leaves the weights as
+    they are, and is named."""
+    module = "tests.support.runtime.own_objective"
+    folder = model_folder(trainer_job(), tmp_path / "model")
+    metrics, weights = train(0, 1, None, folder, settings({}, 64))
+    own = {"policyLoss": {"custom": {"function": f"{module}:clip"}}}
+    own_metrics, own_weights = train(0, 1, None, folder, settings(own, 64))
+    assert [each.loss for each in own_metrics] == pytest.approx([each.loss for each in metrics], rel=1e-6)
+    for name, value in weights.items():
+        np.testing.assert_allclose(own_weights[name], value, atol=1e-6, err_msg=name)
+    ranked = own | {"advantage": {"custom": {"function": f"{module}:ranks"}}}
+    ranked_metrics, _ = train(0, 1, None, folder, settings(ranked, 64), steps=1)
+    assert ranked_metrics[0].grad_norm not in (0, metrics[0].grad_norm)
+    broken = {"policyLoss": {"custom": {"function": f"{module}:never_finite"}}}
+    with worker(trainer_job(**settings(broken, 64)), folder) as trainer:
+        before = [each.clone() for each in trainer._policy.parameters()]
+        with pytest.raises(TrainingDiverged, match=f'step 0: .*see that "{module}:never_finite"'):
+            trainer.train_step(0, 0, groups(6, seed=0, version=0))
+        for one, other in zip(trainer._policy.parameters(), before, strict=True):
+            assert torch.equal(one, other)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

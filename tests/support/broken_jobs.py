@@ -219,7 +219,8 @@ BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
     "no objective": (
         {"training.algorithm.policyLoss": {}},
         f"{_TRAINING}.algorithm.policyLoss",
-        "set exactly one of clip, decoupledClip, truncatedReinforce, gspo, cispo, dppoTv, sapo (found none)",
+        "set exactly one of clip, decoupledClip, truncatedReinforce, gspo, cispo, dppoTv, sapo, custom"
+        " (found none)",
     ),
     "two models": (
         {"training.model.path": "m"},
@@ -239,7 +240,7 @@ BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
     "two advantages": (
         {"training.algorithm.advantage": {"grpo": {}, "rloo": {}}},
         f"{_TRAINING}.algorithm.advantage",
-        "set exactly one of grpo, rloo, reinforcePlusPlus, maxRl (found grpo and rloo)",
+        "set exactly one of grpo, rloo, reinforcePlusPlus, maxRl, custom (found grpo and rloo)",
     ),
     "no standard deviation to leave out": (
         {"training.algorithm": {"advantage": {"rloo": {}}, "normalizeByStd": False}},

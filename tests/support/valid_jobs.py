@@ -143,6 +143,14 @@ GOOD: dict[str, dict[str, Any]] = {
     "centred alone, by both names": {
         "training.algorithm": {"advantage": {"grpo": {}}, "normalizeByStd": False}
     },
+    "a loss and advantages of the job's own": {
+        "training.algorithm": {
+            "policyLoss": {"custom": {"function": "my_losses:clip", "arguments": {"high": 0.3}}},
+            "advantage": {"custom": {"function": "my_losses:ranks"}},
+            "rolloutCorrection": {},
+            "offPolicyMask": {"maxDivergence": 0.1},
+        }
+    },
     "eight chips of a module": {
         "accelerator": "ascend",
         "acceleratorType": "module",

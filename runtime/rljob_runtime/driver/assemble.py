@@ -201,9 +201,10 @@ def _scorer(inputs: JobInputs, rewards: RewardPool) -> PoolScorer:
 
 def _sample_keeper(inputs: JobInputs, outbox: Outbox, spawn: Spawn) -> SampleKeeper:
     training = inputs.job.spec.training
+    estimate = estimator(training.algorithm, [inputs.options.manifest_folder])
     return SampleKeeper(
         training.profiling.samples_per_step, SampleLog(inputs.options.folder), outbox, inputs.tokenizer,
-        inputs.settings.bound, estimator(training.algorithm), training.seed, spawn, time.time,
+        inputs.settings.bound, estimate, training.seed, spawn, time.time,
     )  # fmt: skip
 
 

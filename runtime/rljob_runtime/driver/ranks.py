@@ -21,7 +21,8 @@ from rljob_runtime.driver.model_folder import checkpoint_root
 from rljob_runtime.driver.resume import with_fitting_groups
 from rljob_runtime.engines.protocol import WeightRef
 from rljob_runtime.groups.state import JobState
-from rljob_runtime.job_errors import RewardsUnfit, TrainingDiverged, UnsupportedModel
+from rljob_runtime.job_errors import OwnFunctionFailed, RewardsUnfit, TrainingDiverged, UnsupportedModel
+from rljob_runtime.own_functions import FunctionLoadError
 from rljob_runtime.parallel.micro_batches import SampleTooLong
 from rljob_runtime.queue.service import QueueService
 from rljob_runtime.run_folder import RunOptions
@@ -42,7 +43,8 @@ _BESIDE = "beside"
 """Ray's concurrency group for calls beside the one that a rank is at. Without a group, a rank takes one call
 after the other."""
 _FOR_PEOPLE = (
-    CheckpointError, DeviceMissing, NoRoom, RewardsUnfit, SampleTooLong, TrainingDiverged, UnsupportedModel,
+    CheckpointError, DeviceMissing, FunctionLoadError, NoRoom, OwnFunctionFailed, RewardsUnfit, SampleTooLong,
+    TrainingDiverged, UnsupportedModel,
 )  # fmt: skip
 """Errors that end the job with their own words: ranks that are started again would only meet them again."""
 
@@ -201,6 +203,7 @@ class RayTrainer:
             job=self._job.model_dump_json(by_alias=True, exclude_none=True),
             model_folder=str(self._route.model_folder),
             model=self._route.model,
+            code_folder=str(self._options.manifest_folder),
             checkpoint_root=str(
                 checkpoint_root(self._job, self._options.folder, self._options.manifest_folder)
             ),

@@ -36,8 +36,9 @@ from rljob_runtime.driver.session import Session
 from rljob_runtime.driver.stop import StopRequest
 from rljob_runtime.driver.storage import StorageNotShared
 from rljob_runtime.exit_codes import ExitCode
-from rljob_runtime.job_errors import RewardsUnfit, UnsupportedModel
+from rljob_runtime.job_errors import OwnFunctionFailed, RewardsUnfit, UnsupportedModel
 from rljob_runtime.manifest.describe import header_of
+from rljob_runtime.own_functions import FunctionLoadError
 from rljob_runtime.run_folder import RunOptions, mark_finished
 from rljob_runtime.site.site import Site, one_machine
 from rljob_runtime.trainer.checkpoint import newest
@@ -48,8 +49,8 @@ from rljob_runtime.weights.transport import TransportError
 log = logging.getLogger(__name__)
 
 _REFUSED = (
-    DataError, DeviceMissing, ResumeRefused, RewardsNeverWorked, RewardsUnfit, StorageNotShared,
-    TransportError, UnsupportedModel,
+    DataError, DeviceMissing, FunctionLoadError, OwnFunctionFailed, ResumeRefused, RewardsNeverWorked,
+    RewardsUnfit, StorageNotShared, TransportError, UnsupportedModel,
 )  # fmt: skip
 """Errors that the same job would only meet again."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)

@@ -21,7 +21,7 @@ import msgspec
 from rljob_runtime.data.tokenizer import TextTokenizer
 from rljob_runtime.groups.masking import oldest_trained
 from rljob_runtime.groups.staleness import Bound
-from rljob_runtime.job_errors import RewardsUnfit
+from rljob_runtime.job_errors import OwnFunctionFailed, RewardsUnfit
 from rljob_runtime.objective.advantages import Estimator, GroupRewards
 from rljob_runtime.rollout.outbox import Outbox
 from rljob_runtime.samples import Group, Tokens, decode_group
@@ -132,7 +132,7 @@ class SampleKeeper:
         needed = rewards if self._estimate.across_groups else {each.uid: rewards[each.uid] for each in chosen}
         try:
             advantages = dict(zip(needed, self._estimate(list(needed.values())), strict=True))
-        except RewardsUnfit as error:
+        except (RewardsUnfit, OwnFunctionFailed) as error:
             # The trainer gets the same rewards, and ends the job with these words.
             log.warning("nothing is kept of step %d: %s", step, error)
             return

@@ -1,22 +1,26 @@
 """What a manifest refers to: the model's folder, tokenizer, data and reward, checked before a job starts.
 
 Guarantees: nothing is downloaded and no weights are loaded; each thing is checked even when another is
-wrong, as far as it does not need it; a few seconds at most. The reward function is imported in this process,
-and tried on the first rows of the data in a process of its own.
+wrong, as far as it does not need it; a few seconds at most. Reward functions are imported in this process,
+and tried on the first rows of the data in a process of their own; losses and advantages of the job's own are
+imported and tried in this one.
 """
 
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rljob_api import RLJob
 from rljob_api.errors import Problem
 from rljob_api.model import RandomModel
+from rljob_runtime.job_errors import OwnFunctionFailed
 from rljob_runtime.manifest.cache_size import check_cache_size
 from rljob_runtime.manifest.load import Finding, Manifest
 from rljob_runtime.manifest.traps import traps
+from rljob_runtime.own_functions import ArgumentError, FunctionLoadError
 from rljob_runtime.parallel.rank_layout import unfit
 from rljob_runtime.weights.model_files import (
     ModelFolderError,
@@ -97,13 +101,14 @@ def model_parameters(job: RLJob, folder: Path) -> int:
 
 def _check_references(job: RLJob, folder: Path) -> Iterator[Problem]:
     yield from _check_reward(job, folder)
+    yield from _check_own_functions(job, folder)
     epoch = yield from _check_texts(job, folder)
     yield from _check_forced_lengths(job, folder, epoch)
 
 
 def _check_reward(job: RLJob, folder: Path) -> Iterator[Problem]:
     from rljob_runtime.rewards.calls import calls_of
-    from rljob_runtime.rewards.load import ArgumentError, RewardLoadError, load_reward
+    from rljob_runtime.rewards.load import load_reward
 
     reward = job.spec.training.reward
     for index, call in enumerate(calls_of(reward)):
@@ -119,7 +124,32 @@ def _check_reward(job: RLJob, folder: Path) -> Iterator[Problem]:
                 # What all functions are given stands one level above.
                 where = (*_TRAINING, "reward") if error.argument in reward.arguments.keys() - own else path
                 yield Problem((*where, "arguments", *named), _clause(error))
-            except RewardLoadError as error:
+            except FunctionLoadError as error:
+                yield Problem((*path, "function"), _clause(error))
+
+
+def _check_own_functions(job: RLJob, folder: Path) -> Iterator[Problem]:
+    """Loss and advantages of the job's own: loaded, and tried."""
+    training = job.spec.training
+    trials: list[tuple[str, Callable[[], None]]] = []
+    if training.algorithm.policy_loss.custom is not None:
+        from rljob_runtime.objective.trial import try_own_loss
+
+        trials.append(("policyLoss", partial(try_own_loss, training.algorithm, [folder])))
+    if training.algorithm.advantage.custom is not None:
+        from rljob_runtime.objective.trial import try_own_advantage
+
+        samples = training.rollout.samples_per_prompt
+        trials.append(("advantage", partial(try_own_advantage, training.algorithm, samples, [folder])))
+    for union, attempt in trials:
+        path = (*_TRAINING, "algorithm", union, "custom")
+        with _unchanged_search_path():
+            try:
+                attempt()
+            except ArgumentError as error:
+                named = (error.argument,) if error.argument is not None else ()
+                yield Problem((*path, "arguments", *named), _clause(error))
+            except (FunctionLoadError, OwnFunctionFailed) as error:
                 yield Problem((*path, "function"), _clause(error))
 
 

@@ -13,6 +13,7 @@ Pure numpy.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 
 from rljob_api.algorithm import Algorithm, MaxRl, ReinforcePlusPlus, Rloo
 from rljob_runtime.job_errors import RewardsUnfit
+from rljob_runtime.objective.own import Own, load_own
 
 EPSILON = 1e-6
 """Keeps GRPO's division defined where all rewards are nearly equal."""
@@ -58,7 +60,8 @@ class Estimator:
 
     def __call__(self, groups: Sequence[GroupRewards]) -> list[NDArray[np.float32]]:
         """From all groups of a step, in ascending order of uid, or some of them where that makes no
-        difference, to the advantages of each, of shape (samples,). Raises `RewardsUnfit`."""
+        difference, to the advantages of each, of shape (samples,). Raises `RewardsUnfit`,
+        `OwnFunctionFailed`."""
         return [
             np.where(group.counted, found, 0.0).astype(np.float32)
             for group, found in zip(groups, self.formula(groups), strict=True)
@@ -145,18 +148,54 @@ def _differ(group: GroupRewards) -> bool:
     return len(counted) > 1 and bool(counted.max() > counted.min())
 
 
+def own_advantage(function: Own, groups: Sequence[GroupRewards]) -> list[NDArray[np.float64]]:
+    """What a function of the job's own returns. Raises `OwnFunctionFailed`."""
+    found = function(groups)
+    if not isinstance(found, Sequence | np.ndarray):
+        raise function.failed(f"returned {type(found).__name__}, and must return a list of arrays")
+    if len(found) != len(groups):
+        raise function.failed(
+            f"returned {len(found)} arrays for {len(groups)} groups, and must return one for each"
+        )
+    return [_own_of_group(function, group, each) for group, each in zip(groups, found, strict=True)]
+
+
+def _own_of_group(function: Own, group: GroupRewards, found: Any) -> NDArray[np.float64]:
+    try:
+        advantages = np.asarray(found, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise function.failed(f"returned {str(found)[:60]!r} for a group, and must return numbers") from None
+    if advantages.shape != group.rewards.shape:
+        raise function.failed(
+            f"returned an array of shape {advantages.shape} for a group of {len(group.rewards)} responses, "
+            "and must return the advantage of each"
+        )
+    if not np.isfinite(advantages[group.counted]).all():
+        raise function.failed(
+            f"returned advantages that are not finite for group {group.uid} (row {group.row} of the data), "
+            f"with rewards {', '.join(f'{each:g}' for each in group.rewards[group.counted][:16])}"
+        )
+    return advantages
+
+
 ADVANTAGES: Mapping[str, _Formula] = {
     "grpo": grpo,
     "rloo": rloo,
     "reinforce_plus_plus": reinforce_plus_plus,
     "max_rl": max_rl,
+    "custom": own_advantage,
 }
-"""By the Python name of the member of `Advantage`."""
+"""By the Python name of the member of `Advantage`. In place of their settings, `grpo` takes whether to divide
+by the standard deviation, and `custom` the function that they name."""
 
 
-def estimator(algorithm: Algorithm) -> Estimator:
-    """What computes the advantages that the manifest asks for."""
+def estimator(algorithm: Algorithm, search_path: Sequence[Path] = ()) -> Estimator:
+    """What computes the advantages that the manifest asks for; a function of the job's own is looked for
+    first in the folders of `search_path`. Raises `FunctionLoadError`."""
     name, setting = algorithm.advantage.chosen
     if name == "grpo":
         setting = algorithm.normalize_by_std
-    return Estimator(partial(ADVANTAGES[name], setting), across_groups=name == "reinforce_plus_plus")
+    elif name == "custom":
+        setting = load_own(setting, search_path)
+    across = name in ("reinforce_plus_plus", "custom")
+    return Estimator(partial(ADVANTAGES[name], setting), across_groups=across)

@@ -17,6 +17,8 @@ from rljob_runtime.objective.clipped import clip, decoupled_clip, gspo
 from rljob_runtime.objective.correction import importance_weights
 from rljob_runtime.objective.gated import sapo
 from rljob_runtime.objective.masks import off_policy
+from rljob_runtime.objective.own import Own
+from rljob_runtime.objective.own_loss import own_loss
 from rljob_runtime.objective.tokens import PolicyTerm, Tokens
 from rljob_runtime.objective.weighted import cispo, dppo_tv, truncated_reinforce
 
@@ -40,8 +42,10 @@ LOSSES: Mapping[str, Loss] = {
     "cispo": Loss(cispo),
     "dppo_tv": Loss(dppo_tv),
     "sapo": Loss(sapo),
+    "custom": Loss(own_loss),
 }
-"""By the Python name of the member of `PolicyLoss`."""
+"""By the Python name of the member of `PolicyLoss`. In place of its settings, `custom` takes the function
+that they name."""
 
 
 def needs_proximal(algorithm: Algorithm) -> bool:
@@ -49,9 +53,10 @@ def needs_proximal(algorithm: Algorithm) -> bool:
     return LOSSES[algorithm.policy_loss.chosen[0]].proximal or algorithm.rollout_correction is not None
 
 
-def policy_term(algorithm: Algorithm, tokens: Tokens) -> PolicyTerm:
-    """The policy loss of each token, with the corrections and masks that the manifest asks for."""
-    found = _corrected(algorithm, tokens)
+def policy_term(algorithm: Algorithm, tokens: Tokens, own: Own | None = None) -> PolicyTerm:
+    """The policy loss of each token, with the corrections and masks that the manifest asks for. `own`: the
+    function of `policyLoss.custom`, whose errors are `OwnFunctionFailed`."""
+    found = _corrected(algorithm, tokens, own)
     if algorithm.off_policy_mask is None:
         return found
     left_out = off_policy(algorithm.off_policy_mask, tokens)
@@ -59,8 +64,10 @@ def policy_term(algorithm: Algorithm, tokens: Tokens) -> PolicyTerm:
     return PolicyTerm(found.loss.masked_fill(left_out, 0.0), clipped, found.importance)
 
 
-def _corrected(algorithm: Algorithm, tokens: Tokens) -> PolicyTerm:
+def _corrected(algorithm: Algorithm, tokens: Tokens, own: Own | None) -> PolicyTerm:
     name, setting = algorithm.policy_loss.chosen
+    if own is not None:
+        setting = own
     if not needs_proximal(algorithm):
         return LOSSES[name].term(setting, tokens, tokens.engine)
     if tokens.proximal is None:

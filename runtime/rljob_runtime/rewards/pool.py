@@ -15,10 +15,10 @@ from pathlib import Path
 
 import msgspec
 
+from rljob_runtime.own_functions import FunctionLoadError
 from rljob_runtime.rewards import RewardInput, Score, failure_reason
 from rljob_runtime.rewards.calls import FunctionCall
 from rljob_runtime.rewards.frames import Setup
-from rljob_runtime.rewards.load import RewardLoadError
 from rljob_runtime.rewards.part_names import PartNames
 from rljob_runtime.rewards.process import Job, WorkerProcess, WorkerStartError
 
@@ -86,7 +86,7 @@ class RewardPool:
         self.counters = Counters()
 
     async def start(self) -> None:
-        """Start the workers. Raises `RewardLoadError` when the function cannot be used, `RewardPoolError`."""
+        """Start the workers. Raises `FunctionLoadError` when a function cannot be used, `RewardPoolError`."""
         # All at once: each imports the function's module, which may take long.
         starts = [asyncio.ensure_future(self._start_worker()) for _ in range(self._size)]
         try:
@@ -157,7 +157,7 @@ class RewardPool:
             if ready.error is None:
                 return worker
             await worker.stop()
-            raise RewardLoadError(ready.error)
+            raise FunctionLoadError(ready.error)
         raise RewardPoolError(f"{last}; {_START_ATTEMPTS} attempts failed, see the log of the reward workers")
 
     async def _keep(self, worker: WorkerProcess) -> None:
@@ -174,7 +174,7 @@ class RewardPool:
                 self.counters.worker_restarts += 1
                 # Until it is ready the other workers take the samples.
                 worker = await self._start_worker()
-        except (RewardLoadError, RewardPoolError) as error:
+        except (FunctionLoadError, RewardPoolError) as error:
             self._break(RewardPoolError(f"no reward worker can be started: {error}"))
         finally:
             self._ready.discard(worker)

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rljob_runtime.own_functions import FunctionLoadError
 from rljob_runtime.rewards import RewardInput, Score
 from rljob_runtime.rewards.calls import FunctionCall
-from rljob_runtime.rewards.load import RewardLoadError
 from rljob_runtime.rewards.outcome import RewardFormError
 from rljob_runtime.rewards.part_names import NOT_RETURNED
 from rljob_runtime.rewards.pool import RewardPool, RewardPoolError
@@ -115,7 +115,7 @@ async def _try(
             async with asyncio.timeout(seconds):
                 await pool.start()
                 return verdict(await pool.score(samples))
-        except (TimeoutError, RewardLoadError, RewardPoolError):
+        except (TimeoutError, FunctionLoadError, RewardPoolError):
             return None
         finally:
             await pool.close()

@@ -16,11 +16,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from rljob_runtime.data.errors import one_line
+from rljob_runtime.own_functions import FunctionLoadError, in_words
 from rljob_runtime.rewards import RewardInput
 from rljob_runtime.rewards.calls import FunctionCall
 from rljob_runtime.rewards.frames import FrameBuffer, Ready, Result, Setup, Task, frame, to_worker
-from rljob_runtime.rewards.load import RewardLoadError, load_reward
+from rljob_runtime.rewards.load import load_reward
 from rljob_runtime.rewards.outcome import Outcome, combined, outcome_of
 
 _TRACEBACKS = 3
@@ -57,29 +57,11 @@ def die_with(parent: int) -> None:
         os._exit(0)
 
 
-def in_words(error: Exception) -> str:
-    """An error of a reward function in one line: its type, its message, and the last place in the function's
-    own folder that it came through: "KeyError: 'gold' (judge.py:12, in score)"."""
-    text = ": ".join(filter(None, (type(error).__name__, one_line(error))))
-    frames = traceback.extract_tb(error.__traceback__)
-    # The function is called in load.py: the frames behind that one are its own.
-    callers = [at for at, frame in enumerate(frames) if frame.filename == load_reward.__code__.co_filename]
-    own = frames[callers[-1] + 1 :] if callers else []
-    if not own:
-        return text
-    folder = Path(own[0].filename).parent
-    if folder == Path(__file__).parent:
-        return text  # A built-in reward: a place in it is nothing that its user could look at.
-    # Not the innermost frame: that may be deep in a library to which the function gave something wrong.
-    last = [frame for frame in own if Path(frame.filename).parent == folder][-1]
-    return f"{text} ({Path(last.filename).name}:{last.lineno}, in {last.name})"
-
-
 def _set_up(channel: socket.socket, setup: Setup) -> _Functions | None:
     folders = [Path(path) for path in setup.search_path]
     try:
         functions = [(call, load_reward(call.function, call.arguments, folders)) for call in setup.calls]
-    except RewardLoadError as error:
+    except FunctionLoadError as error:
         if error.__cause__ is not None:
             # Into the log of the reward workers: the answer to the pool has one line.
             traceback.print_exception(error.__cause__)

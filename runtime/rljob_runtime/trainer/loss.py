@@ -14,6 +14,7 @@ from torch import Tensor
 
 from rljob_api.algorithm import Algorithm
 from rljob_runtime.objective.losses import policy_term
+from rljob_runtime.objective.own import Own
 from rljob_runtime.objective.tokens import LOG_RATIO, Tokens
 
 _KL3 = 10.0
@@ -33,9 +34,10 @@ class TokenLoss:
     """Weight that corrects for the engines' distribution."""
 
 
-def token_loss(algorithm: Algorithm, tokens: Tokens) -> TokenLoss:
-    """Policy loss + coefficient * KL - coefficient * entropy, for each token."""
-    policy = policy_term(algorithm, tokens)
+def token_loss(algorithm: Algorithm, tokens: Tokens, own: Own | None = None) -> TokenLoss:
+    """Policy loss + coefficient * KL - coefficient * entropy, for each token. `own`: the function of
+    `policyLoss.custom`."""
+    policy = policy_term(algorithm, tokens, own)
     total = policy.loss
     kl = torch.zeros_like(policy.loss)
     if algorithm.kl is not None:

@@ -18,6 +18,7 @@ from torch._C._distributed_c10d import Store
 from rljob_api import RLJob
 from rljob_runtime.devices import Devices
 from rljob_runtime.engines.protocol import WeightRef
+from rljob_runtime.objective.objective import Objective
 from rljob_runtime.parallel.cost_model import CostModel
 from rljob_runtime.parallel.rank_layout import RankLayout
 from rljob_runtime.samples import Group
@@ -63,9 +64,11 @@ class TrainerWorker:
         events: EventLog,
         total_updates: int | None,
         device_index: int = 0,
+        search_path: Sequence[Path] = (),
     ) -> None:
         """`model_folder` holds the initial weights; `weights_root` is where versions are published, of which
-        the newest `keep_versions` stay; `device_index` counts among the devices that this process sees."""
+        the newest `keep_versions` stay; `device_index` counts among the devices that this process sees;
+        `search_path`: folders in which functions of the job's own are looked for first."""
         self._job = job
         self._model_folder = model_folder
         self._rank = rank
@@ -75,6 +78,7 @@ class TrainerWorker:
         self._keep_versions = keep_versions
         self._total_updates = total_updates
         self._device_index = device_index
+        self._search_path = search_path
         self._devices = Devices.of(job.spec.accelerator)
         self._dtype: torch.dtype = getattr(torch, job.spec.training.model.dtype)
         self._events = events
@@ -87,7 +91,10 @@ class TrainerWorker:
         """The newest step, to which events between steps are charged."""
 
     def setup(self, store: Store) -> None:
-        """Join the other ranks at `store` and load the model. Raises `UnsupportedModel`, `DeviceMissing`."""
+        """Join the other ranks at `store` and load the model. Raises `UnsupportedModel`, `DeviceMissing`,
+        `FunctionLoadError`."""
+        # First, as a large model takes long to load.
+        self._objective = Objective.of(self._job.spec.training.algorithm, self._search_path)
         self._join(store)
         reference = self._load()
         self._optimizer = ScheduledAdamW(
@@ -170,14 +177,15 @@ class TrainerWorker:
             attention.lay_out,
             sharing,
             hold,
+            self._objective,
         )
 
     def train_step(self, step: int, version: int, groups: Sequence[Group] | None) -> StepMetrics:
         """Train on rank 0's `groups`, sorted by uid, of which other ranks get what they train; `version` is
         the one whose weights (or later) are trained.
 
-        Raises `SampleTooLong`, `TrainingDiverged`, and `RankLost` where another rank ended; on all ranks
-        `PlansDiffer`, and `GroupsMissing` where rank 0 gives None."""
+        Raises `SampleTooLong`, `TrainingDiverged`, `OwnFunctionFailed`, and `RankLost` where another rank
+        ended; on all ranks `PlansDiffer`, `RewardsUnfit`, and `GroupsMissing` where rank 0 gives None."""
         self._step = step
         try:
             return self._train_step(step, version, groups)

@@ -52,6 +52,8 @@ class TrainerSpec(msgspec.Struct, frozen=True):
     model_folder: str
     model: ModelSource | None
     """Where the model comes from when `model_folder` may not be on this machine."""
+    code_folder: str
+    """Where functions of the job's own are looked for first."""
     checkpoint_root: str
     weights_root: str | None
     """Where versions are published; None: chosen on this machine."""
@@ -135,6 +137,7 @@ class TrainerActor:
             spec.keep_versions,
             self._events,
             spec.total_updates,
+            search_path=[Path(spec.code_folder)],
         )
         worker.setup(self._store)
         if spec.rank == 0:

@@ -22,8 +22,8 @@ from rljob_api import RLJob
 from rljob_runtime.groups.masking import oldest_trained
 from rljob_runtime.groups.staleness import Bound
 from rljob_runtime.job_errors import TrainingDiverged
-from rljob_runtime.objective.advantages import estimator
 from rljob_runtime.objective.losses import needs_proximal
+from rljob_runtime.objective.objective import Objective
 from rljob_runtime.objective.tokens import Tokens
 from rljob_runtime.parallel.hdp_plan import Plan
 from rljob_runtime.parallel.rank_layout import RankLayout
@@ -67,10 +67,12 @@ class StepRunner:
         lay_out: LayOut = Rectangles.of,
         sharing: Sharing | None = None,
         hold: bool = False,
+        objective: Objective | None = None,
     ) -> None:
         """`reference` is None where the algorithm has no KL penalty, `sharing` where ranks share no samples;
         `lay_out` makes the layouts of what is not shared; `costs` learns from every step; `hold`: weights are
-        gathered once for an update also where ranks share no samples."""
+        gathered once for an update also where ranks share no samples; `objective`: the job's, None where it
+        names no functions of its own."""
         self._training = job.spec.training
         self._policy = policy
         self._reference = reference
@@ -78,7 +80,7 @@ class StepRunner:
         self._device = device
         self._phases = phases
         self._bound = Bound.of(self._training)
-        self._estimate = estimator(self._training.algorithm)
+        self._objective = objective or Objective.of(self._training.algorithm)
         self._entropy: Entropy = "value" if self._training.profiling.entropy else "none"
         if self._training.algorithm.entropy_coefficient > 0:
             self._entropy = "gradient"
@@ -100,10 +102,11 @@ class StepRunner:
         # step's first update.
         fresh = step % self._training.async_.steps_per_version == 0
         oldest, schedule = oldest_trained(self._bound, version), self._training.schedule
+        estimate = self._objective.estimate
         batches = [
             # The weights that the step begins with are a published version's only before its first update.
             Batch(responses, version if fresh and not index else None)
-            for index, responses in enumerate(batches_of(outlines, schedule, self._estimate, oldest))
+            for index, responses in enumerate(batches_of(outlines, schedule, estimate, oldest))
         ]
         plans = [self._plan(batch.responses) for batch in batches]
         agree(step, plans)
@@ -195,18 +198,26 @@ class StepRunner:
             if not math.isfinite(norm):
                 # The norm is that of all ranks, so that all raise.
                 raise TrainingDiverged(
-                    f"step {step}: the gradient is not finite, so the weights were left as they are: lower "
-                    "optimizer.learningRate or optimizer.maxGradNorm, and go on from the last checkpoint"
+                    f"step {step}: the gradient is not finite, so the weights were left as they are: "
+                    f"{self._cure()}, and go on from the last checkpoint"
                 )
             self._optimizer.step()
         tally.add_update(norm)
+
+    def _cure(self) -> str:
+        """What to do about a gradient that is not finite."""
+        lower = "lower optimizer.learningRate or optimizer.maxGradNorm"
+        own = self._objective.own_loss
+        if own is None:
+            return lower
+        return f'see that "{own.path}" ({own.field}) divides by no 0 and takes no logarithm of 0, or {lower}'
 
     def _loss(self, work: MicroBatchWork, tally: Tally) -> Tensor:
         """The micro-batch's share of the batch's loss."""
         new, entropy = work.score(self._policy, self._entropy)
         before = work.proximal if work.proximal is not None else new.detach()
         tokens = Tokens(new, work.engine, work.advantages, work.responses, entropy, before, work.reference)
-        each = token_loss(self._training.algorithm, tokens)
+        each = token_loss(self._training.algorithm, tokens, self._objective.own_loss)
         loss = (each.total * work.weights).sum()
         if work.counts:
             gap = (new.detach() - work.engine).abs()

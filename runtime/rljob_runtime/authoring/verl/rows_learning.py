@@ -189,6 +189,11 @@ ALGORITHM = Section(
             "which verl always takes for it. verl's cispo takes `clip_ratio_low` and `clip_ratio_high` as "
             "distances from 1: `cispo.weightFloor` is 1 − low, `weightCap` 1 + high",
         ),
+        said(
+            "(in code: `register_policy_loss`, `register_adv_est`)",
+            "`training.algorithm.policyLoss.custom`, `training.algorithm.advantage.custom`: functions by "
+            "`module:function`",
+        ),
         built(
             f"{_ACTOR}.tau_pos",
             f"{_ACTOR}.tau_neg",

@@ -22,6 +22,8 @@ from tests.support.runtime.traces import lines, written
 
 COPY = {"name": "a", "function": "rljob_runtime.rewards.tasks:copy"}
 GOOD_DATA = {"jsonl": {"path": "good.jsonl"}, "maxPromptTokens": 16}
+LOSS, ADVANTAGE = "training.algorithm.policyLoss.custom", "training.algorithm.advantage.custom"
+OWN = "tests.support.runtime.own_objective"
 MATH = "rljob_runtime.rewards.math:math_answer"
 
 
@@ -131,6 +133,21 @@ MATH = "rljob_runtime.rewards.math:math_answer"
             ['tasks:copy" has no argument overrun_penalti. Did you mean overrun_penalty? It takes: overrun'],
         ),
         ([], {"training.reward.function": "nowhere:f"}, "spec.training.reward.function", ["nowhere"]),
+        ([], {LOSS: {"function": f"{OWN}:clip"}, ADVANTAGE: {"function": f"{OWN}:ranks"}}, None, None),
+        ([], {LOSS: {"function": "nowhere:f"}}, f"spec.{LOSS}.function", ["no module nowhere", "beside"]),
+        (
+            [],
+            {LOSS: {"function": f"{OWN}:clip", "arguments": {"hihg": 1}}},
+            f"spec.{LOSS}.arguments.hihg",
+            ["Did you mean high"],
+        ),
+        ([], {LOSS: {"function": f"{OWN}:never_finite"}}, f"spec.{LOSS}.function", ["not finite"]),
+        (
+            [],
+            {ADVANTAGE: {"function": f"{OWN}:by_variance"}},
+            f"spec.{ADVANTAGE}.function",
+            ["not finite for group 2"],
+        ),
         (["mine.py"], {"training.reward.function": "mine:score"}, None, None),
         (
             [],

@@ -55,12 +55,13 @@ def test_the_drivers_client_outlasts_the_start_of_another_host(monkeypatch: pyte
 def test_the_trainers_client_does_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(process_log, "begin", lambda: None)
     monkeypatch.setattr(actor, "QueueClient", Client)
-    monkeypatch.setattr(worker, "TrainerWorker", lambda *_: SimpleNamespace(setup=lambda store: None))
+    monkeypatch.setattr(worker, "TrainerWorker", lambda *_, **__: SimpleNamespace(setup=lambda store: None))
     server, client = new_keys()
     spec = actor.TrainerSpec(
         job=RLJob.model_validate(job()).model_dump_json(by_alias=True),
         model_folder=str(tmp_path),
         model=None,
+        code_folder=str(tmp_path),
         checkpoint_root=str(tmp_path),
         weights_root=str(tmp_path),
         serve=None,

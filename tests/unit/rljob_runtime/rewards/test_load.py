@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from rljob_runtime.rewards.load import RewardLoadError, load_reward
+from rljob_runtime.own_functions import FunctionLoadError
+from rljob_runtime.rewards.load import load_reward
 
 MODULE = """
 import os
@@ -82,6 +83,6 @@ def test_built_in_functions_load() -> None:
     ],
 )  # fmt: skip
 def test_refused(folder: Path, path: str, arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(RewardLoadError, match=message.replace("{folder}", str(folder))) as error:
+    with pytest.raises(FunctionLoadError, match=message.replace("{folder}", str(folder))) as error:
         load_reward(path, arguments, [folder])
     assert "\n" not in str(error.value)
