@@ -155,6 +155,16 @@ def _add_trace(commands: _Commands, of_run: argparse.ArgumentParser) -> None:
         "fit", parents=[of_run], help="print what engines and training cost, for `rljob simulate`"
     )
     fit.set_defaults(command=run_commands.fit)
+    export = trace.add_parser(
+        "export", parents=[of_run], help="write all events for Perfetto or chrome://tracing"
+    )
+    export.add_argument(
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="the file, compressed if its name ends in .gz (default: DIR/trace.json.gz)",
+    )
+    export.set_defaults(command=run_commands.export_trace)
     responses = trace.add_parser(
         "responses",
         parents=[of_run],

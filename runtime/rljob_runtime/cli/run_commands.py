@@ -6,6 +6,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 
 from rljob_runtime.cli.endings import fail, refuse
 from rljob_runtime.exit_codes import ExitCode
@@ -57,6 +58,25 @@ def responses(options: argparse.Namespace) -> int:
         print(responses_text(options.folder, options.step))
     except NoSuchStep as error:
         return refuse(f"rljob: {error}")
+    return ExitCode.DONE
+
+
+@_of_run
+def export_trace(options: argparse.Namespace) -> int:
+    """Write the run's events for Perfetto."""
+    from rljob_runtime.trace.export.export import NothingToExport
+    from rljob_runtime.trace.export.export import export_trace as export_events
+
+    file: Path = options.output or options.folder / "trace.json.gz"
+    try:
+        records, tally = export_events(options.folder, file)
+    except NothingToExport as error:
+        return refuse(f"rljob: {error}")
+    except OSError as error:
+        return fail(f"rljob: the trace cannot be written: {error.filename}: {error.strerror}.")
+    if tally.unreadable:
+        print(f"rljob: {tally.unreadable} lines were no events and are left out.", file=sys.stderr)
+    print(f"{file}: {records} records; open it in https://ui.perfetto.dev or chrome://tracing")
     return ExitCode.DONE
 
 

@@ -1,0 +1,1 @@
+"""A run's events in a format of other tools."""

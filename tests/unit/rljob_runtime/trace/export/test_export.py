@@ -1,0 +1,98 @@
+"""A run's folder as a file for Perfetto."""
+
+import gzip
+import json
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from rljob_runtime.cli import main
+from rljob_runtime.run_folder import Begin, held
+from rljob_runtime.trace.export.export import NothingToExport, export_trace
+from rljob_runtime.trace.record.event_log import EventLog
+from tests.support.jobs import job
+from tests.support.runtime.synthetic_run import Job, write_run
+from tests.support.runtime.trace_format import check_format
+
+
+def many(folder: Path, events: int) -> Path:
+    """A run folder with so many events of one engine in one step."""
+    log = EventLog(folder / "events", 1, "fast-0", "fast")
+    for number in range(events):
+        log.add("generate", 0, float(number), 1.5, uid=number, request=f"{number}.0#1", tokens=10)
+    log.flush()
+    return folder
+
+
+@pytest.mark.parametrize("shape", [Job(steps=8), Job(steps=8, restart_at=6), Job(steps=8, by_length=True)])
+def test_a_run_becomes_a_valid_trace(tmp_path, shape):
+    folder = write_run(tmp_path / "run", shape)
+    count, tally = export_trace(folder, tmp_path / "trace.json")
+    document = json.loads((tmp_path / "trace.json").read_text())
+    records = document["traceEvents"]
+    check_format(records)
+    assert (len(records), tally.unreadable) == (count, 0)
+    assert sorted({record["ph"] for record in records}) == ["C", "M", "X", "b", "e"]
+    steps = [record["name"] for record in records if record.get("cat") == "steps"]
+    assert steps == [f"step {number}" for number in range(8)]
+
+
+def test_a_name_that_ends_in_gz_is_compressed(tmp_path):
+    folder = many(tmp_path, 3)
+    export_trace(folder, tmp_path / "plain.json")
+    export_trace(folder, tmp_path / "trace.json.gz")
+    assert (
+        gzip.decompress((tmp_path / "trace.json.gz").read_bytes()) == (tmp_path / "plain.json").read_bytes()
+    )
+
+
+def test_lines_that_cannot_be_read_are_counted(tmp_path):
+    folder = many(tmp_path, 3)
+    with (folder / "events" / "step_0" / "worker_1.jsonl").open("a") as file:
+        file.write('{"event": "gener')
+    _, tally = export_trace(folder, tmp_path / "trace.json")
+    assert tally.unreadable == 1
+
+
+def test_memory_does_not_grow_with_the_events(tmp_path):
+    peaks = []
+    for events in (8_000, 24_000):
+        folder = many(tmp_path / str(events), events)
+        tracemalloc.start()
+        export_trace(folder, tmp_path / "trace.json")
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.5 * peaks[0]
+
+
+def test_a_run_without_events_leaves_no_file(tmp_path):
+    with pytest.raises(NothingToExport, match=r"has no event: was training\.profiling\.events false\?"):
+        export_trace(tmp_path, tmp_path / "trace.json")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_cannot_be_finished_is_not_there(tmp_path):
+    folder = many(tmp_path / "run", 3)
+    (tmp_path / "trace.json").mkdir()
+    with pytest.raises(OSError, match=r"trace\.json"):
+        export_trace(folder, tmp_path / "trace.json")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "trace.json"]
+
+
+def test_the_command(tmp_path, capsys):
+    (tmp_path / "job.yaml").write_text(json.dumps(job()))
+    folder = tmp_path / "run"
+    with held(folder, tmp_path / "job.yaml", Begin.NEW):
+        pass
+    assert main(["trace", "export", str(folder)]) == 2
+    assert "has no event" in capsys.readouterr().err
+    many(folder, 2)
+    assert main(["trace", "export", str(folder)]) == 0
+    file = folder / "trace.json.gz"
+    assert capsys.readouterr().out == (
+        f"{file}: 6 records; open it in https://ui.perfetto.dev or chrome://tracing\n"
+    )
+    check_format(json.loads(gzip.decompress(file.read_bytes()))["traceEvents"])
+    assert main(["trace", "export", str(folder), "--output", str(tmp_path / "none" / "t.json")]) == 1
+    assert capsys.readouterr().err.startswith("rljob: the trace cannot be written: ")
