@@ -40,6 +40,8 @@ def test_the_example_learns_with_vllm(run: NodeJob) -> None:
     learned.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(example))
 
     learned.wait_phase("Running", 240)
+    for pool in WORKERS_TELL:
+        learned.wait_pods(pool, 1)  # a job that trains is Running, though a rollout pod has yet to come
 
     def each_worker_tells(job: Object) -> bool:
         """Each worker's log is there. Asked with each change of the status: steps go on meanwhile."""
