@@ -90,6 +90,8 @@ class RunOptions:
     """Let workers share this machine's accelerators, each taking a part of one."""
     program: str = "rljob"
     """`rljob` as a person at this machine would type it."""
+    reward_host: Path | None = None
+    """Socket of the host that starts the reward workers (`rewards/host.py`); None: the driver does."""
     resume_command: str | None = None
     """The command that goes on with the run, to be pasted into a shell; None where nobody types one."""
 

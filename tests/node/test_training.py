@@ -1,7 +1,10 @@
 """Jobs on a real node from `kubectl apply` to their end."""
 
+import json
 import re
+import shutil
 import time
+from pathlib import Path
 
 import pytest
 import yaml
@@ -80,14 +83,21 @@ def test_a_wrong_reward_fails_at_once_and_says_so(run: NodeJob) -> None:
 
 
 def test_two_jobs_at_once_and_one_is_deleted(cluster: Cluster, run: NodeJob) -> None:
+    """The other's reward function takes what it can get: nothing."""
     steps = 120
     other = NodeJob(cluster, run.namespace, run.volume, "other")
+    shutil.copy(Path(__file__).with_name("reward_spy.py"), run.volume)
     run.apply(steps)
-    other.apply(400)
+    other.apply(
+        400, {"training.reward": {"function": "reward_spy:spies", "workers": 1, "timeoutSeconds": 60}}
+    )
     for each in (run, other):
         each.wait_step(2)
         each.wait_phase("Running")  # which is told a moment later, when the pods' probes have passed
     assert run.get()["status"]["phase"] == "Running"
+    found = json.loads((other.run_folder / "rewards.log").read_text().splitlines()[0])
+    assert found["drivers"] and found["user"] != 1000  # it saw the driver's process, and is another user
+    assert found["got"] == [], found
 
     other.kubectl("delete", "rlj", other.name, "--wait=false")
     deadline = time.monotonic() + GONE_SECONDS

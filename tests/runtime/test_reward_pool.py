@@ -23,7 +23,9 @@ import pytest
 from rljob_runtime.own_functions import FunctionLoadError
 from rljob_runtime.rewards import RewardInput
 from rljob_runtime.rewards.calls import FunctionCall
+from rljob_runtime.rewards.frames import Setup
 from rljob_runtime.rewards.pool import RewardPool, RewardPoolError
+from rljob_runtime.rewards.process import WorkerProcess
 
 FUNCTIONS = '''
 import contextlib, ctypes, os, pathlib, stat, subprocess, sys, time
@@ -286,6 +288,21 @@ async def test_function_that_does_not_load(folder: Path, function: str, message:
         await pool.start()
     await pool.close()
     assert children() <= before
+
+
+async def test_a_start_that_is_cancelled_at_any_moment_leaves_no_process(folder: Path) -> None:
+    """As that of a second worker is, when the first cannot have its function."""
+    before = children()
+    for turns in range(12):
+        worker = WorkerProcess(60.0, lambda _: None)
+        setup = Setup((FunctionCall("judge:pid"),), (str(folder),))
+        start = asyncio.ensure_future(worker.start(setup, folder / "log", None, 60.0))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        start.cancel()
+        await asyncio.wait([start], timeout=60.0)
+        assert start.cancelled()
+        assert children() <= before, f"cancelled after {turns} turns of the loop"
 
 
 async def test_parts_and_further_fields_cross_the_socket(folder: Path) -> None:

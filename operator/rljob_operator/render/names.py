@@ -12,6 +12,7 @@ from rljob_operator.plan.attempt import cluster_name
 HEAD_CONTAINER = "ray-head"
 WORKER_CONTAINER = "ray-worker"
 DRIVER_CONTAINER = "driver"
+REWARDS_CONTAINER = "rewards"
 
 MAX_CLUSTER_NAME = 53
 """KubeRay refuses a RayCluster with a longer name, in an Event alone."""

@@ -12,16 +12,24 @@ from rljob_api.kubernetes import Resources
 from rljob_api.pools import PodShape
 from rljob_api.pools import Pool as PoolSpec
 from rljob_operator.plan.observed import Pool
-from rljob_operator.render import access, storage
+from rljob_operator.render import access, rewards, storage
 from rljob_operator.render.accelerators import accelerator, device_resource, devices
 from rljob_operator.render.keys import key_mount, key_volume, ray_environment, runtime_environment
 from rljob_operator.render.labels import pod_labels
 from rljob_operator.render.merge import Template, merge
-from rljob_operator.render.names import DRIVER_CONTAINER, HEAD_CONTAINER, WORKER_CONTAINER, JobKey
+from rljob_operator.render.names import (
+    DRIVER_CONTAINER,
+    HEAD_CONTAINER,
+    REWARDS_CONTAINER,
+    WORKER_CONTAINER,
+    JobKey,
+)
 from rljob_operator.render.resources import (
+    Defaults,
     container_resources,
     driver_defaults,
     head_defaults,
+    rewards_defaults,
     worker_defaults,
 )
 from rljob_operator.render.security import container_security, own_container_security, pod_security
@@ -48,7 +56,7 @@ _DRAIN = "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"
 
 
 def head_template(key: JobKey, spec: Spec, attempt: int) -> Template:
-    """The pod of Ray's head and the driver.
+    """The pod of Ray's head, the driver and the reward function.
 
     No probe of ours: KubeRay gives Ray's container its own. The driver's exit code says how it ended, and a
     liveness probe would end a driver that waits for a slow step.
@@ -58,19 +66,18 @@ def head_template(key: JobKey, spec: Spec, attempt: int) -> Template:
     ray = _container(spec, HEAD_CONTAINER, _env({**_RAY_ENV, **_LOGS, _DRAIN: "0"}, hidden=hidden))
     ray["resources"] = container_resources(head.resources, head_defaults(has_devices), {})
     # All containers of a pod are stopped at once, and the driver needs Ray for its last checkpoint.
-    ray["lifecycle"] = {
-        "preStop": {"exec": {"command": ["/bin/bash", "-c", wait_script(DRIVER_COMMAND[-1])]}}
-    }
+    until_driven = {"exec": {"command": ["/bin/bash", "-c", wait_script(DRIVER_COMMAND[-1])]}}
+    ray["lifecycle"] = {"preStop": until_driven}
     driver = _container(spec, DRIVER_CONTAINER, _driver_env(key, spec, attempt, hidden))
     driver["command"] = list(DRIVER_COMMAND)
     # Defaults beside what a template says would be limits below its requests, or requests above its limits.
-    said = _resources_said(head.template, DRIVER_CONTAINER)
-    defaults = driver_defaults(has_devices).without(said)
-    driver["resources"] = container_resources(Resources(), defaults, {})
-    driver["volumeMounts"].append(access.token_mount())
+    driver["resources"] = _unless_said(driver_defaults(has_devices), head.template, DRIVER_CONTAINER)
+    driver["volumeMounts"] += [access.token_mount(), rewards.driver_mount()]
+    scores = _unless_said(rewards_defaults(has_devices), head.template, REWARDS_CONTAINER)
+    scorer = rewards.container(spec, _env({}, hidden=hidden), scores, until_driven)
     # KubeRay takes the first container for Ray's, whatever its name.
-    pod = _pod(key, spec, head, [ray, driver])
-    pod["volumes"].append(access.token_volume())
+    pod = _pod(key, spec, head, [ray, driver, scorer])
+    pod["volumes"] += [access.token_volume(), *rewards.volumes()]
     pod |= {
         "serviceAccountName": key.driver_account,
         # Ray's client finds the Ray of its machine by looking at the processes.
@@ -79,7 +86,7 @@ def head_template(key: JobKey, spec: Spec, attempt: int) -> Template:
     }
     ours = {"metadata": {"labels": pod_labels(key, attempt, "head")}, "spec": pod}
     merged = merge(_restrict_others(ours, head.template), head.template)
-    return _with_driver_image(merged)
+    return _with_one_image(merged)
 
 
 def worker_template(key: JobKey, spec: Spec, attempt: int, name: Pool, pool: PoolSpec) -> Template:
@@ -168,6 +175,7 @@ def _driver_env(key: JobKey, spec: Spec, attempt: int, hidden: list[dict[str, st
     values = {
         **_RAY_ENV,
         **runtime_environment(),
+        **rewards.driver_environment(),
         "PYTHONUNBUFFERED": "1",
         "RLJOB_NAME": key.name,
         "RLJOB_ATTEMPT": str(attempt),
@@ -190,6 +198,11 @@ def _restrict_others(ours: Template, template: Template) -> Template:
     return {**ours, "spec": pod}
 
 
+def _unless_said(defaults: Defaults, template: Template, name: str) -> Template:
+    """`resources` of a container by defaults, without those of which a template says requests or limits."""
+    return container_resources(Resources(), defaults.without(_resources_said(template, name)), {})
+
+
 def _resources_said(template: Template, name: str) -> set[str]:
     """Resources of which a template says requests or limits for a container: ours must not contradict."""
     said: set[str] = set()
@@ -201,9 +214,14 @@ def _resources_said(template: Template, name: str) -> set[str]:
     return said
 
 
-def _with_driver_image(template: Template) -> Template:
-    """The template with Ray's image for the driver, unless it has one of its own."""
-    ray, driver, *others = template["spec"]["containers"]
-    if "image" not in driver and "image" in ray:
-        driver = {**driver, "image": ray["image"]}
-    return {**template, "spec": {**template["spec"], "containers": [ray, driver, *others]}}
+def _with_one_image(template: Template) -> Template:
+    """The template with Ray's image for the driver, unless it has one of its own, and with the driver's for
+    the reward function, unless that has."""
+    ray, *others = template["spec"]["containers"]
+    image, found = ray.get("image"), [ray]
+    for container in others:
+        if container["name"] in (DRIVER_CONTAINER, REWARDS_CONTAINER):
+            image = container.get("image", image)
+            container = container if image is None else {**container, "image": image}
+        found.append(container)
+    return {**template, "spec": {**template["spec"], "containers": found}}

@@ -17,7 +17,7 @@ from rljob_api.pools import PodShape, Pool
 from rljob_operator.render.accelerators import device_resource
 from rljob_operator.render.images import OPTION
 from rljob_operator.render.labels import PRIORITY_CLASS, QUEUE
-from rljob_operator.render.names import DRIVER_CONTAINER, HEAD_CONTAINER, WORKER_CONTAINER
+from rljob_operator.render.names import DRIVER_CONTAINER, HEAD_CONTAINER, REWARDS_CONTAINER, WORKER_CONTAINER
 from rljob_operator.render.quantities import amount
 from rljob_operator.render.resources import (
     container_resources,
@@ -76,7 +76,7 @@ def refusals(spec: Spec) -> list[Problem]:
     """Everything that is wrong, in the order of the fields; empty where the job can be rendered."""
     pools = spec.pools
     shapes: list[tuple[str, PodShape, tuple[str, ...], int]] = [
-        ("head", pools.head, (HEAD_CONTAINER, DRIVER_CONTAINER), 0),
+        ("head", pools.head, (HEAD_CONTAINER, DRIVER_CONTAINER, REWARDS_CONTAINER), 0),
         ("trainer", pools.trainer, (WORKER_CONTAINER,), pools.trainer.accelerators_per_worker),
         ("fastRollout", pools.fast_rollout, (WORKER_CONTAINER,), pools.fast_rollout.accelerators_per_worker),
         (

@@ -28,10 +28,11 @@ class Defaults:
 
 
 _MEMORY_REQUEST = "1Gi"
-"""Memory request of each container: a token amount, so that the scheduler does not take the pod for one
+"""Memory request of Ray's containers: a token amount, so that the scheduler does not take the pod for one
 without memory."""
 _HEAD_MEMORY = "4Gi"
 _DRIVER_MEMORY = "16Gi"
+_REWARDS_MEMORY = "16Gi"
 _CPU_WORKER_MEMORY = "8Gi"
 _MEMORY_GI_PER_DEVICE = 256
 _TRIAL_MILLIS = 100
@@ -51,13 +52,17 @@ def overcommitted(resource: str) -> bool:
 
 def head_defaults(has_devices: bool) -> Defaults:
     """Defaults of the head's Ray container, in a job whose workers have devices or not."""
-    return _beside(has_devices, _HEAD_MEMORY)
+    return _defaults(f"{_HEAD_MILLIS if has_devices else _TRIAL_MILLIS}m", _HEAD_MEMORY)
 
 
 def driver_defaults(has_devices: bool) -> Defaults:
-    """Defaults of the driver's container, which holds prompts, queued samples, and the processes of
-    the reward function."""
-    return _beside(has_devices, _DRIVER_MEMORY)
+    """Defaults of the driver's container, which holds prompts and queued samples."""
+    return _beside_the_head(has_devices, "768Mi", _DRIVER_MEMORY)
+
+
+def rewards_defaults(has_devices: bool) -> Defaults:
+    """Defaults of the container with the processes of the reward function."""
+    return _beside_the_head(has_devices, "256Mi", _REWARDS_MEMORY)
 
 
 def worker_defaults(pool: Pool, has_devices: bool) -> Defaults:
@@ -119,8 +124,10 @@ def ray_start(
     return {"rayStartParams": started}
 
 
-def _beside(has_devices: bool, memory: str) -> Defaults:
-    return _defaults(f"{_HEAD_MILLIS if has_devices else _TRIAL_MILLIS}m", memory)
+def _beside_the_head(has_devices: bool, request: str, memory: str) -> Defaults:
+    """Of a container of ours in the head's pod. In a job for trying out, two share what others have alone."""
+    millis = _HEAD_MILLIS if has_devices else _TRIAL_MILLIS // 2
+    return Defaults({"cpu": f"{millis}m", "memory": request}, {"memory": memory})
 
 
 def _defaults(cpu: str, memory: str) -> Defaults:

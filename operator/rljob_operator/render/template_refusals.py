@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rljob_api.errors import Path, Problem
-from rljob_operator.render import keys
+from rljob_operator.render import keys, rewards
 from rljob_operator.render.access import TOKEN_VOLUME
 from rljob_operator.render.names import HEAD_CONTAINER
 from rljob_operator.render.storage import RUNS, SCRATCH, SCRATCH_PATH, SHARED_MEMORY, SHARED_MEMORY_PATH
@@ -66,6 +66,8 @@ _OWN_VOLUMES = {
     RUNS: "say it in spec.storage.volume",
     TOKEN_VOLUME: "the driver's token is there",
     keys.VOLUME: "the job's keys are there",
+    rewards.SOCKETS: "the driver reaches the reward function there",
+    rewards.SCRATCH: "it is the reward function's /tmp",
 }
 
 

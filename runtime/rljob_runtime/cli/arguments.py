@@ -30,6 +30,12 @@ def parser(chosen: str | None) -> argparse.ArgumentParser:
     _add_run(commands)
     drive = commands.add_parser("drive", help="run the RLJob of this pod; the operator starts it")
     drive.set_defaults(command=manifest_commands.drive)
+
+    host = commands.add_parser(
+        "host-rewards", help="start the reward workers of this pod's driver; the operator starts it"
+    )
+    host.add_argument("--socket", type=Path, required=True, help="where to listen; its folder exists")
+    host.set_defaults(command=manifest_commands.host_rewards)
     validate = commands.add_parser("validate", help="check manifests and all that they refer to")
     validate.add_argument("files", type=Path, nargs="+", metavar="FILE", help="RLJob manifests")
     validate.set_defaults(command=manifest_commands.validate)

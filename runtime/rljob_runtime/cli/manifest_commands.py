@@ -174,3 +174,10 @@ def _check_machine(manifest: Manifest, folder: Path, share: bool) -> None:
     problems = preflight(job, parameters, measure(job, checkpoints, share))
     if problems:
         raise ManifestError(manifest.find(problem) for problem in problems)
+
+
+def host_rewards(options: argparse.Namespace) -> int:
+    """Start reward workers, until the process is ended."""
+    from rljob_runtime.rewards.host import serve
+
+    serve(options.socket)

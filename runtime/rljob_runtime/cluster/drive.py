@@ -33,6 +33,7 @@ from rljob_runtime.cluster.settings import TERMINATION_LOG, Settings, SettingsEr
 from rljob_runtime.driver.run import Outcome, carry_out
 from rljob_runtime.exit_codes import ExitCode
 from rljob_runtime.manifest.checks import check_job
+from rljob_runtime.rewards.process import WorkerStartError
 from rljob_runtime.run_folder import (
     Begin,
     FolderBusy,
@@ -78,7 +79,7 @@ def drive(environment: Mapping[str, str] = os.environ) -> int:
         passing = isinstance(error, FolderBusy | FolderFailed)
         code = ExitCode.FAILED if passing else ExitCode.REFUSED
         outcome = Outcome(code, str(error))
-    except (ApiUnavailable, ApiRefused, JobGone) as error:
+    except (ApiUnavailable, ApiRefused, JobGone, WorkerStartError) as error:
         outcome = Outcome(ExitCode.FAILED, str(error))
     if outcome.why is not None:
         print(f"rljob: {outcome.why}", file=sys.stderr)
@@ -93,7 +94,7 @@ def _drive(settings: Settings, environment: Mapping[str, str]) -> Outcome:
     found = asyncio.run(_read(credentials, settings.identity))
     # In a pod, relative paths in the job are relative to the container's working folder.
     job, folder = parse(found), Path.cwd()
-    errors, warnings = check_job(job, folder)
+    errors, warnings = check_job(job, folder, settings.reward_host)
     if errors:
         raise Refused(_told(errors))
     for warning in warnings:
@@ -102,7 +103,7 @@ def _drive(settings: Settings, environment: Mapping[str, str]) -> Outcome:
     with _held(settings.run_folder, job) as (run_folder, resume):
         if completed_before(found):
             asyncio.run(_say_completed(credentials, settings.identity, uid, take_back_completed))
-        options = RunOptions(run_folder, manifest_folder=folder, resume=resume, live=False)
+        options = RunOptions(run_folder, folder, resume, live=False, reward_host=settings.reward_host)
         outcome = carry_out(job, options, lambda _: _open_site(settings, credentials, uid, desired))
         if outcome.code == ExitCode.DONE:
             asyncio.run(_say_completed(credentials, settings.identity, uid, say_completed))

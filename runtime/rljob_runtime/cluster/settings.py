@@ -26,6 +26,9 @@ class Settings:
     """RLJOB_RUN_FOLDER: where the run is kept; made if need be."""
     key_file: Path
     """RLJOB_KEY_FILE: the job's key, in each of its pods at the same place (`net/keys.py`)."""
+    reward_host: Path | None
+    """RLJOB_REWARD_SOCKET: where the pod's container `rewards` starts the reward workers. Default: they are
+    the driver's children, as under an operator that makes no such container."""
     pod_address: str | None
     """RLJOB_POD_IP: where other pods reach this one. Default: what Ray uses."""
     ray_address: str
@@ -55,11 +58,13 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
     if not ray_address.rpartition(":")[2].isdecimal():
         raise SettingsError(f"RLJOB_RAY_ADDRESS must be host:port (found {ray_address!r})")
     kubeconfig = environment.get("RLJOB_KUBECONFIG")
+    reward_host = environment.get("RLJOB_REWARD_SOCKET")
     return Settings(
         identity=Identity(environment["RLJOB_NAMESPACE"], environment["RLJOB_NAME"]),
         attempt=int(attempt),
         run_folder=Path(environment["RLJOB_RUN_FOLDER"]),
         key_file=Path(environment["RLJOB_KEY_FILE"]),
+        reward_host=Path(reward_host) if reward_host else None,
         pod_address=environment.get("RLJOB_POD_IP") or None,
         ray_address=ray_address,
         kubeconfig=Path(kubeconfig) if kubeconfig else None,

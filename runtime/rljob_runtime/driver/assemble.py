@@ -186,6 +186,7 @@ async def _rewards(inputs: JobInputs, stack: AsyncExitStack) -> RewardPool:
         workers=training.reward.workers,
         search_path=[inputs.options.manifest_folder],
         log=inputs.rewards_log,
+        host=inputs.options.reward_host,
     )
     stack.push_async_callback(rewards.close)
     await rewards.start()

@@ -1,13 +1,13 @@
 """What a manifest refers to: the model's folder, tokenizer, data and reward, checked before a job starts.
 
 Guarantees: nothing is downloaded and no weights are loaded; each thing is checked even when another is
-wrong, as far as it does not need it; a few seconds at most. Reward functions are imported in this process,
-and tried on the first rows of the data in a process of their own; losses and advantages of the job's own are
-imported and tried in this one.
+wrong, as far as it does not need it; a few seconds at most. Reward functions are tried on the first rows
+of the data in a process of their own, and imported in this one first, unless a host runs them as another
+user; losses and advantages of the job's own are imported and tried in this one.
 """
 
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -32,6 +32,8 @@ from rljob_runtime.weights.model_files import (
 if TYPE_CHECKING:
     from rljob_runtime.data.fingerprint import DataFingerprint
     from rljob_runtime.data.prompts import Epoch
+    from rljob_runtime.rewards.calls import FunctionCall
+    from rljob_runtime.rewards.load import Refusal
 
 _TRAINING = ("spec", "training")
 _TENSOR_PARALLEL = (*_TRAINING, "parallel", "tensorParallel")
@@ -46,14 +48,15 @@ def check(manifest: Manifest) -> tuple[list[Finding], list[Finding]]:
     return [manifest.find(each) for each in errors], [manifest.find(each) for each in warnings]
 
 
-def check_job(job: RLJob, folder: Path) -> tuple[list[Problem], list[Problem]]:
+def check_job(job: RLJob, folder: Path, host: Path | None = None) -> tuple[list[Problem], list[Problem]]:
     """Everything that is wrong with what a job refers to, and what may be wrong; relative paths are relative
-    to `folder`."""
+    to `folder`. `host`: the socket of the host of reward workers, which alone imports the job's own code;
+    raises `WorkerStartError` where it starts none."""
     from rljob_runtime.manifest.reward_trial import try_job_reward
 
-    errors = list(_check_references(job, folder))
+    errors = list(_check_references(job, folder, host))
     # Rewards are tried on the data by the tokenizer: all of them must be right.
-    tried = try_job_reward(job, folder) if not errors else None
+    tried = try_job_reward(job, folder, host) if not errors else None
     warnings = list(traps(job))
     if tried is None:
         return errors, warnings
@@ -99,33 +102,49 @@ def model_parameters(job: RLJob, folder: Path) -> int:
     return random_parameters(model.random, size)
 
 
-def _check_references(job: RLJob, folder: Path) -> Iterator[Problem]:
-    yield from _check_reward(job, folder)
+def _check_references(job: RLJob, folder: Path, host: Path | None) -> Iterator[Problem]:
+    yield from _check_reward(job, folder, host)
     yield from _check_own_functions(job, folder)
     epoch = yield from _check_texts(job, folder)
     yield from _check_forced_lengths(job, folder, epoch)
 
 
-def _check_reward(job: RLJob, folder: Path) -> Iterator[Problem]:
+def _check_reward(job: RLJob, folder: Path, host: Path | None) -> Iterator[Problem]:
     from rljob_runtime.rewards.calls import calls_of
-    from rljob_runtime.rewards.load import load_reward
 
     reward = job.spec.training.reward
-    for index, call in enumerate(calls_of(reward)):
+    calls = calls_of(reward)
+    for refusal in _refusals(calls, folder) if host is None else _hosted_refusals(calls, folder, host):
         path: tuple[str | int, ...] = (*_TRAINING, "reward")
-        own = reward.functions[index].arguments if reward.functions is not None else {}
+        own = reward.functions[refusal.call].arguments if reward.functions is not None else {}
         if reward.functions is not None:
-            path = (*path, "functions", index)
+            path = (*path, "functions", refusal.call)
+        if refusal.of_arguments:
+            named = (refusal.argument,) if refusal.argument is not None else ()
+            # What all functions are given stands one level above.
+            where = (*_TRAINING, "reward") if refusal.argument in reward.arguments.keys() - own else path
+            yield Problem((*where, "arguments", *named), _clause(refusal.message))
+        else:
+            yield Problem((*path, "function"), _clause(refusal.message))
+
+
+def _refusals(calls: "Sequence[FunctionCall]", folder: Path) -> "Iterator[Refusal]":
+    from rljob_runtime.rewards.load import load_reward, refusal_of
+
+    for index, call in enumerate(calls):
         with _unchanged_search_path():
             try:
                 load_reward(call.function, call.arguments, [folder])
-            except ArgumentError as error:
-                named = (error.argument,) if error.argument is not None else ()
-                # What all functions are given stands one level above.
-                where = (*_TRAINING, "reward") if error.argument in reward.arguments.keys() - own else path
-                yield Problem((*where, "arguments", *named), _clause(error))
             except FunctionLoadError as error:
-                yield Problem((*path, "function"), _clause(error))
+                yield refusal_of(error, index)
+
+
+def _hosted_refusals(calls: "Sequence[FunctionCall]", folder: Path, host: Path) -> "Iterator[Refusal]":
+    from rljob_runtime.rewards.trial import hosted_refusal
+
+    # The first alone: a worker that cannot have one function looks at no other.
+    if (refusal := hosted_refusal(calls, [folder], host)) is not None:
+        yield refusal
 
 
 def _check_own_functions(job: RLJob, folder: Path) -> Iterator[Problem]:
@@ -261,6 +280,6 @@ def _unchanged_search_path() -> Iterator[None]:
         sys.path[:] = before
 
 
-def _clause(error: Exception) -> str:
-    """An error's message as the end of a sentence."""
+def _clause(error: Exception | str) -> str:
+    """An error's message, or its text, as the end of a sentence."""
     return str(error).rstrip(".")

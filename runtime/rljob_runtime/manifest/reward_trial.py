@@ -27,10 +27,10 @@ _SECONDS = 8.0
 """For the whole trial, with the start of a process and the import of the function's module."""
 
 
-def try_job_reward(job: RLJob, folder: Path) -> tuple[Problem, bool] | None:
+def try_job_reward(job: RLJob, folder: Path, host: Path | None) -> tuple[Problem, bool] | None:
     """What is wrong with the reward of a job whose data and tokenizer can be used, and whether that is
     certain; None where a response was scored, or none could be tried. Relative paths are relative to
-    `folder`."""
+    `folder`; `host` as in `RewardPool`."""
     training = job.spec.training
     reward, model = training.reward, training.model
     calls = calls_of(reward)
@@ -40,7 +40,7 @@ def try_job_reward(job: RLJob, folder: Path) -> tuple[Problem, bool] | None:
     tokenizer = build_tokenizer(training.tokenizer, folder, model_folder)
     prompts = first_prompts(training.data, tokenizer, training.seed, folder, _ROWS)
     samples = [sample for prompt in prompts for sample in made_up(prompt, tokenizer)]
-    found = try_reward(calls, [folder], samples, _SECONDS)
+    found = try_reward(calls, [folder], samples, _SECONDS, host)
     if found is None:
         return None
     rows = "the first row" if len(prompts) == 1 else f"the first {len(prompts)} rows"

@@ -7,6 +7,7 @@ import msgspec
 
 from rljob_runtime.rewards import RewardInput
 from rljob_runtime.rewards.calls import FunctionCall
+from rljob_runtime.rewards.load import Refusal
 from rljob_runtime.samples import decoder, encode
 
 HEADER_BYTES = 4
@@ -30,9 +31,9 @@ class Task(msgspec.Struct, frozen=True, tag="task"):
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
-    """First frame from a worker: it has its function, or why not."""
+    """First frame from a worker: it has its functions, or why not."""
 
-    error: str | None = None
+    refusal: Refusal | None = None
 
 
 class Result(msgspec.Struct, frozen=True, tag="result"):

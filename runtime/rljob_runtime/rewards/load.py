@@ -4,10 +4,31 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rljob_runtime.own_functions import Call, load_function
+import msgspec
+
+from rljob_runtime.own_functions import ArgumentError, Call, FunctionLoadError, load_function
 from rljob_runtime.rewards import RewardInput
 
 _CALL = Call(("the RewardInput",), "reward.arguments")
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Why one of a job's reward functions cannot be used, as it travels between processes."""
+
+    message: str
+    call: int
+    """Which function of the job, from 0."""
+    of_arguments: bool
+    """Whether it is about the function's arguments, and not about the function."""
+    argument: str | None
+    """The one that is not right; None where one is missing."""
+
+
+def refusal_of(error: FunctionLoadError, call: int) -> Refusal:
+    """Why the job's function `call`, from 0, cannot be used."""
+    if isinstance(error, ArgumentError):
+        return Refusal(str(error), call, of_arguments=True, argument=error.argument)
+    return Refusal(str(error), call, of_arguments=False, argument=None)
 
 
 def load_reward(

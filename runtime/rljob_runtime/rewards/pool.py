@@ -22,7 +22,7 @@ from rljob_runtime.rewards.frames import Setup
 from rljob_runtime.rewards.part_names import PartNames
 from rljob_runtime.rewards.process import Job, WorkerProcess, WorkerStartError
 
-_START_SECONDS = 120.0
+START_SECONDS = 120.0
 """Time that a worker may take to import the function."""
 _START_ATTEMPTS = 3
 """Of a worker that ends or hangs at its start. A function that cannot be loaded is not tried again."""
@@ -66,15 +66,18 @@ class RewardPool:
         search_path: Sequence[Path] = (),
         log: Path | None = None,
         log_failures: bool = True,
+        host: Path | None = None,
     ) -> None:
         """`calls`: one function without a name, or several with names; `search_path` are folders that they
         may be in. What a function prints, and its tracebacks, go to the file `log` (None: where this process
         writes); the first failures of each reason are warnings in this process's log, and so are the first
-        parts and metrics that a response lacks, unless `log_failures` is off."""
+        parts and metrics that a response lacks, unless `log_failures` is off. `host`: the socket of the host
+        that starts the workers (`host.py`); None: they are children of this process."""
         self._setup = Setup(tuple(calls), tuple(str(path.resolve()) for path in search_path))
         self._timeout = timeout_seconds
         self._size = workers
         self._log = log
+        self._host = host
         self._log_failures = log_failures
         self._numbers = count()
         self._waiting: deque[Job] = deque()
@@ -149,15 +152,15 @@ class RewardPool:
         for attempt in range(1, _START_ATTEMPTS + 1):
             worker = WorkerProcess(self._timeout, self._fill)
             try:
-                ready = await worker.start(self._setup, self._log, _START_SECONDS)
+                ready = await worker.start(self._setup, self._log, self._host, START_SECONDS)
             except WorkerStartError as error:
                 logger.warning("%s (attempt %d of %d)", error, attempt, _START_ATTEMPTS)
                 last = error
                 continue
-            if ready.error is None:
+            if ready.refusal is None:
                 return worker
             await worker.stop()
-            raise FunctionLoadError(ready.error)
+            raise FunctionLoadError(ready.refusal.message)
         raise RewardPoolError(f"{last}; {_START_ATTEMPTS} attempts failed, see the log of the reward workers")
 
     async def _keep(self, worker: WorkerProcess) -> None:

@@ -6,15 +6,10 @@ reason first. Neither the process nor the processes it started outlive `stop`.
 """
 
 import asyncio
-import json
-import os
 import signal
 import socket
-import subprocess
-import sys
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +17,8 @@ import msgspec
 
 from rljob_runtime.rewards import RewardInput, Score
 from rljob_runtime.rewards.frames import FrameBuffer, Ready, Result, Setup, Task, frame, from_worker
+from rljob_runtime.rewards.launch import HostAway, Launched, launch
 
-_BOOTSTRAP = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[3]); "
-    "from rljob_runtime.rewards.worker import main; main(int(sys.argv[1]), int(sys.argv[2]))"
-)
 _DRAIN_SECONDS = 1.0
 """How long results of an ended process may still arrive; only a process that it started can delay them."""
 _LOOKAHEAD_SECONDS = 0.02
@@ -82,7 +74,7 @@ class WorkerProcess(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._seconds: float | None = None
         self._transport: asyncio.Transport | None = None
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: Launched | None = None
         self._stopped = False
         self.reason: str | None = None
         """Why the pool ended it; None while it runs, or when it ended by itself."""
@@ -94,20 +86,20 @@ class WorkerProcess(asyncio.Protocol):
             return 0
         return max(0, window(self._seconds) - len(self._jobs))
 
-    async def start(self, setup: Setup, log: Path | None, deadline_seconds: float) -> Ready:
-        """Start the process and wait for its answer to `setup`. Raises `WorkerStartError`."""
-        # A socket and not the standard streams: a reward function may print.
-        ours, theirs = socket.socketpair()
-        # Closed here once the process has its copy: else its end would not be seen on ours.
-        with theirs:
-            self._process = await _spawn(theirs.fileno(), log)
-            await self._loop.create_connection(lambda: self, sock=ours)
-        assert self._transport is not None
-        self._transport.write(frame(setup))
+    async def start(
+        self, setup: Setup, log: Path | None, host: Path | None, deadline_seconds: float
+    ) -> Ready:
+        """Start the process, by `host` if there is one (`launch`), and wait for its answer to `setup`. Raises
+        `WorkerStartError`."""
         try:
+            await self._connect(log, host)
+            assert self._transport is not None
+            self._transport.write(frame(setup))
             await asyncio.wait(
                 [self._ready, self._closed], timeout=deadline_seconds, return_when=asyncio.FIRST_COMPLETED
             )
+        except HostAway as error:
+            raise WorkerStartError(str(error)) from error
         except asyncio.CancelledError:
             await self.stop()
             raise
@@ -121,6 +113,18 @@ class WorkerProcess(asyncio.Protocol):
             if died
             else f"a reward worker was not ready after {deadline_seconds:g} s"
         )
+
+    async def _connect(self, log: Path | None, host: Path | None) -> None:
+        # A socket and not the standard streams: a reward function may print.
+        ours, theirs = socket.socketpair()
+        # Closed here once the process has its copy: else its end would not be seen on ours.
+        with theirs:
+            try:
+                self._process = await launch(theirs.fileno(), log, host)
+                await self._loop.create_connection(lambda: self, sock=ours)
+            except BaseException:
+                ours.close()
+                raise
 
     def give(self, jobs: Sequence[Job]) -> None:
         """Send samples. The time limit holds for each; that of the first begins now if the worker is idle."""
@@ -216,36 +220,8 @@ class WorkerProcess(asyncio.Protocol):
         self._kill()
 
     def _kill(self) -> None:
-        """The worker leads its own process group: what a reward function started goes with it."""
         if self._process is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-
-
-async def _spawn(descriptor: int, log: Path | None) -> asyncio.subprocess.Process:
-    """A process of its own session, so that Ctrl-C in the terminal reaches the driver alone."""
-    environment = {"OMP_NUM_THREADS": "1", **os.environ}  # the pool's workers are the parallelism
-    output = log.open("ab") if log is not None else None
-    try:
-        return await asyncio.create_subprocess_exec(
-            # -P: without the current folder in front, whose modules could be taken for Python's own.
-            sys.executable,
-            "-P",
-            "-c",
-            _BOOTSTRAP,
-            str(descriptor),
-            str(os.getpid()),
-            json.dumps(sys.path),
-            pass_fds=(descriptor,),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT if output is not None else None,
-            env=environment,
-            start_new_session=True,
-        )
-    finally:
-        if output is not None:
-            output.close()
+            self._process.kill()
 
 
 def score_of(result: Result) -> Score:

@@ -14,9 +14,12 @@ from pathlib import Path
 from rljob_runtime.own_functions import FunctionLoadError
 from rljob_runtime.rewards import RewardInput, Score
 from rljob_runtime.rewards.calls import FunctionCall
+from rljob_runtime.rewards.frames import Setup
+from rljob_runtime.rewards.load import Refusal
 from rljob_runtime.rewards.outcome import RewardFormError
 from rljob_runtime.rewards.part_names import NOT_RETURNED
-from rljob_runtime.rewards.pool import RewardPool, RewardPoolError
+from rljob_runtime.rewards.pool import START_SECONDS, RewardPool, RewardPoolError
+from rljob_runtime.rewards.process import WorkerProcess
 
 _ERROR = "error: "
 _MISTAKES = (
@@ -86,15 +89,32 @@ def _listed(names: set[str]) -> str:
     return ", ".join(sorted(names)) or "none"
 
 
+def hosted_refusal(calls: Sequence[FunctionCall], search_path: Sequence[Path], host: Path) -> Refusal | None:
+    """Why one of the functions cannot be used, as a worker of the host at the socket `host` finds; None where
+    all can. Nothing of them is imported in this process. Raises `WorkerStartError`."""
+    setup = Setup(tuple(calls), tuple(str(path.resolve()) for path in search_path))
+
+    async def start() -> Refusal | None:
+        worker = WorkerProcess(START_SECONDS, lambda _: None)
+        try:
+            return (await worker.start(setup, None, host, START_SECONDS)).refusal
+        finally:
+            await worker.stop()
+
+    return asyncio.run(start())
+
+
 def try_reward(
     calls: Sequence[FunctionCall],
     search_path: Sequence[Path],
     samples: Sequence[RewardInput],
     seconds: float,
+    host: Path | None,
 ) -> Verdict | None:
     """Score the samples, in at most `seconds` with the start of the process; None also where that is too
-    short, or no process can be started. The functions are to be found in `search_path`."""
-    return asyncio.run(_try(calls, search_path, samples, seconds))
+    short, or no process can be started. The functions are to be found in `search_path`; `host` as in
+    `RewardPool`."""
+    return asyncio.run(_try(calls, search_path, samples, seconds, host))
 
 
 async def _try(
@@ -102,6 +122,7 @@ async def _try(
     search_path: Sequence[Path],
     samples: Sequence[RewardInput],
     seconds: float,
+    host: Path | None,
 ) -> Verdict | None:
     with tempfile.TemporaryDirectory(prefix="rljob-") as folder:
         pool = RewardPool(
@@ -110,6 +131,7 @@ async def _try(
             search_path=search_path,
             log=Path(folder) / "rewards.log",
             log_failures=False,
+            host=host,
         )
         try:
             async with asyncio.timeout(seconds):

@@ -20,7 +20,7 @@ from rljob_runtime.own_functions import FunctionLoadError, in_words
 from rljob_runtime.rewards import RewardInput
 from rljob_runtime.rewards.calls import FunctionCall
 from rljob_runtime.rewards.frames import FrameBuffer, Ready, Result, Setup, Task, frame, to_worker
-from rljob_runtime.rewards.load import load_reward
+from rljob_runtime.rewards.load import load_reward, refusal_of
 from rljob_runtime.rewards.outcome import Outcome, combined, outcome_of
 
 _TRACEBACKS = 3
@@ -59,14 +59,16 @@ def die_with(parent: int) -> None:
 
 def _set_up(channel: socket.socket, setup: Setup) -> _Functions | None:
     folders = [Path(path) for path in setup.search_path]
-    try:
-        functions = [(call, load_reward(call.function, call.arguments, folders)) for call in setup.calls]
-    except FunctionLoadError as error:
-        if error.__cause__ is not None:
-            # Into the log of the reward workers: the answer to the pool has one line.
-            traceback.print_exception(error.__cause__)
-        channel.sendall(frame(Ready(str(error))))
-        return None
+    functions = []
+    for index, call in enumerate(setup.calls):
+        try:
+            functions.append((call, load_reward(call.function, call.arguments, folders)))
+        except FunctionLoadError as error:
+            if error.__cause__ is not None:
+                # Into the log of the reward workers: the answer to the pool has one line.
+                traceback.print_exception(error.__cause__)
+            channel.sendall(frame(Ready(refusal_of(error, index))))
+            return None
     channel.sendall(frame(Ready()))
     return functions
 

@@ -39,7 +39,7 @@ def test_a_job_without_an_image_is_rendered_with_the_one_that_is_given(tmp_path,
     assert main(["render", path]) == 2
     assert "--runtime-image cpu=IMAGE" in capsys.readouterr().err
     assert main(["render", "--runtime-image", "cpu=site/runtime:2", path]) == 0
-    assert capsys.readouterr().out.count("image: site/runtime:2\n") == 5
+    assert capsys.readouterr().out.count("image: site/runtime:2\n") == 6
 
 
 def test_says_what_is_wrong_and_where(tmp_path, capsys):

@@ -148,6 +148,7 @@ def test_the_driver_is_told_who_it_is():
         "RLJOB_POD_IP": {"fieldRef": {"fieldPath": "status.podIP"}},
         "RLJOB_RUN_FOLDER": "/rljob/runs/research/math-grpo",
         "RLJOB_KEY_FILE": f"{FOLDER}/wire-key",
+        "RLJOB_REWARD_SOCKET": "/var/run/rljob.dev/rewards/host",
     }
 
 
@@ -296,10 +297,12 @@ def test_containers_of_a_template_are_restricted_too():
 @pytest.mark.parametrize(
     ("changes", "images"),
     [
-        ({}, ["rljob/runtime:1", "rljob/runtime:1"]),
-        ({"ray-head": "a"}, ["a", "rljob/runtime:1"]),
-        ({"image": None, "ray-head": "a"}, ["a", "a"]),
-        ({"image": None, "ray-head": "a", "driver": "b"}, ["a", "b"]),
+        ({}, ["rljob/runtime:1", "rljob/runtime:1", "rljob/runtime:1"]),
+        ({"ray-head": "a"}, ["a", "rljob/runtime:1", "rljob/runtime:1"]),
+        ({"image": None, "ray-head": "a"}, ["a", "a", "a"]),
+        ({"image": None, "ray-head": "a", "driver": "b"}, ["a", "b", "b"]),
+        ({"image": None, "ray-head": "a", "driver": "b", "rewards": "c"}, ["a", "b", "c"]),
+        ({"rewards": "c"}, ["rljob/runtime:1", "rljob/runtime:1", "c"]),
     ],
 )
 def test_images_of_the_head(changes, images):

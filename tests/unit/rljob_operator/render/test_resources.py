@@ -47,10 +47,10 @@ def test_workers_with_accelerators_get_whole_cpus_and_memory_for_each_device():
 @pytest.mark.parametrize(
     ("said", "requests", "limits"),
     [
-        ({}, {"cpu": "100m", "memory": "1Gi"}, {"memory": "16Gi"}),
-        ({"requests": {"memory": "32Gi"}}, {"cpu": "100m", "memory": "32Gi"}, {}),
-        ({"limits": {"memory": "512Mi"}}, {"cpu": "100m"}, {"memory": "512Mi"}),
-        ({"requests": {"cpu": 4}}, {"cpu": 4, "memory": "1Gi"}, {"memory": "16Gi"}),
+        ({}, {"cpu": "50m", "memory": "768Mi"}, {"memory": "16Gi"}),
+        ({"requests": {"memory": "32Gi"}}, {"cpu": "50m", "memory": "32Gi"}, {}),
+        ({"limits": {"memory": "512Mi"}}, {"cpu": "50m"}, {"memory": "512Mi"}),
+        ({"requests": {"cpu": 4}}, {"cpu": 4, "memory": "768Mi"}, {"memory": "16Gi"}),
     ],
 )
 def test_resources_of_the_driver(said, requests, limits):
@@ -62,7 +62,7 @@ def test_resources_of_the_driver(said, requests, limits):
 
 def test_the_head_of_a_job_with_accelerators_asks_for_more():
     asked = [each["resources"]["requests"]["cpu"] for each in containers(cluster(NVIDIA)).values()]
-    assert asked == ["250m", "250m"]
+    assert asked == ["250m", "250m", "250m"]
 
 
 def test_the_example_fits_twice_on_a_small_node():
@@ -74,7 +74,7 @@ def test_the_example_fits_twice_on_a_small_node():
         for name in ["head", *GROUPS]
         for each in containers(rendered, name).values()
     ]
-    assert len(asked) == 5
+    assert len(asked) == 6
     assert 2 * sum(amount(each["cpu"]) for each in asked) <= amount("1")
     assert 2 * sum(amount(each["memory"]) for each in asked) <= amount("10Gi")
 

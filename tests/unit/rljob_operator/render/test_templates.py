@@ -71,7 +71,11 @@ def test_the_run_folder_is_on_the_volume_of_the_users_choice(source):
             {"name": "storage", **source}
         ]
         for each in pod(rendered, name)["containers"]:
-            assert {"name": "storage", "mountPath": "/work"} in each["volumeMounts"]
+            mount = {"name": "storage", "mountPath": "/work"}
+            # The reward function reads, and writes nothing there.
+            assert (mount | {"readOnly": True} if each["name"] == "rewards" else mount) in each[
+                "volumeMounts"
+            ]
             assert each["workingDir"] == "/work"
 
 

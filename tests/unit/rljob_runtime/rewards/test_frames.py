@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from rljob_runtime.rewards import RewardInput
 from rljob_runtime.rewards.frames import FrameBuffer, Ready, Result, Task, frame, from_worker, to_worker
+from rljob_runtime.rewards.load import Refusal
 from rljob_runtime.rewards.process import describe_exit, window
 
 
@@ -46,7 +47,7 @@ def test_an_impossible_length_is_refused() -> None:
 
 
 def test_ready_with_and_without_an_error() -> None:
-    for message in (Ready(), Ready("no module")):
+    for message in (Ready(), Ready(Refusal("no module", 1, of_arguments=False, argument=None))):
         assert from_worker.decode(frame(message)[4:]) == message
 
 

@@ -1,0 +1,51 @@
+"""What the container of the reward function has, and what it must not have."""
+
+import pytest
+
+from tests.support.operator.rendered import ASCEND, NVIDIA, cluster, containers, environment, pod
+
+JOBS = [{}, NVIDIA, ASCEND]
+
+
+def user(rendered, name):
+    """User of a container: its own, or its pod's."""
+    own = containers(rendered)[name]["securityContext"]
+    return own.get("runAsUser", pod(rendered, "head")["securityContext"].get("runAsUser"))
+
+
+@pytest.mark.parametrize("changes", JOBS)
+def test_the_reward_function_is_another_user_than_all_others_of_the_pod(changes):
+    users = {name: user(cluster(changes), name) for name in containers(cluster(changes))}
+    assert users == {"ray-head": 1000, "driver": 1000, "rewards": 1001}
+
+
+@pytest.mark.parametrize("changes", JOBS)
+def test_the_reward_function_has_no_secret_and_writes_nothing_that_others_read_but_its_socket(changes):
+    head = containers(cluster(changes))
+    mounted = {
+        name: {each["name"] for each in head[name]["volumeMounts"] if not each.get("readOnly")}
+        for name in head
+    }
+    assert mounted["rewards"] & (mounted["driver"] | mounted["ray-head"]) == {"reward-sockets"}
+    readable = {each["name"] for each in head["rewards"]["volumeMounts"]}
+    assert readable == {"reward-tmp", "reward-sockets", "storage"}  # neither "keys" nor "driver-token"
+    assert not [name for name in environment(head["rewards"]) if name.startswith("RAY_")]
+
+
+def test_it_lives_as_long_as_the_driver():
+    head = containers(cluster())
+    assert head["rewards"]["lifecycle"]["preStop"] == head["ray-head"]["lifecycle"]["preStop"]
+
+
+def test_what_a_reward_needs_is_added_by_a_template():
+    added = {"name": "rewards", "env": [{"name": "JUDGE", "value": "http://judge"}], "image": "judge:1"}
+    found = containers(cluster({"pools.head.template": {"spec": {"containers": [added]}}}))
+    assert environment(found["rewards"])["JUDGE"] == "http://judge"
+    assert (found["rewards"]["image"], found["driver"]["image"]) == ("judge:1", "rljob/runtime:1")
+    assert "JUDGE" not in environment(found["driver"])
+
+
+def test_where_the_namespace_gives_the_users_there_is_one_for_all():
+    given = {"spec": {"securityContext": {"runAsUser": None, "runAsGroup": None, "fsGroup": None}}}
+    rendered = cluster({"pools.head.template": given})
+    assert [user(rendered, name) for name in containers(rendered)] == [None, None, None]
