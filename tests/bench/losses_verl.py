@@ -1,0 +1,311 @@
+"""Losses and advantages against verl's and TRL's own functions, on random tensors in float64.
+
+    VERL_SOURCE=FOLDER TRL_SOURCE=FOLDER python -m tests.bench.losses_verl --file losses_verl
+
+The folders hold the packages `verl` and `trl` (a wheel unpacked, or a checkout); what these import must be
+installed. Without one of the two, its figures are left out, and a line says so. Each figure is the largest
+difference over 20 batches: of the batch's loss, of its gradient by each log-probability, of an advantage.
+"""
+
+import argparse
+import importlib
+import os
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rljob_api.algorithm import Advantage, Algorithm
+from rljob_runtime.objective.advantages import GroupRewards, estimator
+from rljob_runtime.objective.losses import policy_term
+from rljob_runtime.objective.tokens import Tokens
+from tests.bench.figures import Figure, record
+
+BATCHES, RESPONSES, WIDTH, GROUP = 20, 8, 32, 4
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows of log-probabilities, (responses, width), of which `mask` says what counts."""
+
+    new: Tensor
+    proximal: Tensor
+    engine: Tensor
+    advantages: Tensor
+    """Of each response."""
+    rewards: Tensor
+    mask: Tensor
+
+
+def batch(seed: int) -> Batch:
+    """Responses of 1 to 32 tokens with ratios far on either side of all bounds."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def noise(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    lengths = torch.randint(1, WIDTH + 1, (RESPONSES,), generator=generator)
+    new = (-2 + noise(RESPONSES, WIDTH)).clamp(max=-0.01)
+    proximal = (new + 0.5 * noise(RESPONSES, WIDTH)).clamp(max=-0.001)
+    engine = (proximal + 0.5 * noise(RESPONSES, WIDTH)).clamp(max=-0.001)
+    rewards = torch.rand(RESPONSES, generator=generator, dtype=torch.float64)
+    return Batch(new, proximal, engine, noise(RESPONSES), rewards, torch.arange(WIDTH) < lengths[:, None])
+
+
+def ours(algorithm: Algorithm, given: Batch) -> tuple[Tensor, Tensor]:
+    """Loss of the batch, and its gradient by `new`."""
+    new = given.new.clone().requires_grad_()
+    rows = torch.arange(RESPONSES)[:, None].expand(RESPONSES, WIDTH)[given.mask]
+    tokens = Tokens(
+        new[given.mask],
+        given.engine[given.mask],
+        given.advantages[rows],
+        rows,
+        None,
+        given.proximal[given.mask],
+    )
+    each = policy_term(algorithm, tokens).loss
+    weights = torch.full_like(each, 1 / len(each)).detach()
+    if algorithm.aggregation == "sequence-mean":
+        weights = (1 / (given.mask.sum(1).double() * RESPONSES))[rows]
+    loss = (each * weights).sum()
+    return loss.detach(), torch.autograd.grad(loss, new)[0]
+
+
+Theirs = Callable[[Batch, Tensor], Tensor]
+"""The batch's loss, from the batch and its `new` with the gradient."""
+
+
+def compared(name: str, algorithm: Algorithm, theirs: Theirs) -> Iterator[Figure]:
+    loss = slope = 0.0
+    for seed in range(BATCHES):
+        given = batch(seed)
+        new = given.new.clone().requires_grad_()
+        found = theirs(given, new)
+        (gradient,) = torch.autograd.grad(found, new)
+        own_loss, own_gradient = ours(algorithm, given)
+        loss = max(loss, float((own_loss - found.detach()).abs()))
+        slope = max(slope, float((own_gradient - gradient)[given.mask].abs().max()))
+    yield Figure(f"{name}: loss", loss, "largest difference")
+    yield Figure(f"{name}: gradient", slope, "largest difference")
+
+
+def algorithm_of(loss: dict[str, Any], **more: Any) -> Algorithm:
+    return Algorithm.model_validate({"policyLoss": loss, **more})
+
+
+def verl_losses() -> Iterator[Figure]:
+    core = importlib.import_module("verl.trainer.ppo.core_algos")
+    weigh = importlib.import_module("verl.trainer.ppo.rollout_corr_helper").compute_rollout_correction_weights
+    config = importlib.import_module("verl.workers.config").ActorConfig
+
+    def term(mode: str, sequences: bool, correction: dict[str, Any] | None, **settings: Any) -> Theirs:
+        made = config(
+            strategy="fsdp", rollout_n=1, ppo_mini_batch_size=8, ppo_micro_batch_size_per_gpu=1, **settings
+        )
+
+        def loss(given: Batch, new: Tensor) -> Tensor:
+            weights, old = None, given.engine
+            if mode == "reinforce":
+                weights, _ = weigh(new.detach() - given.engine, given.mask.long(), **(correction or {}))
+            elif correction is not None:
+                weights, _ = weigh(given.proximal - given.engine, given.mask.long(), **correction)
+                old = given.proximal
+            more = {
+                "log_prob": new,
+                "advantages": given.advantages[:, None].expand_as(new),
+                "response_mask": given.mask.double(),
+                "loss_agg_mode": "seq-mean-token-mean" if sequences else "token-mean",
+                "config": made,
+                "rollout_is_weights": weights,
+            }
+            if mode == "reinforce":
+                found, _ = core.compute_policy_loss_reinforce(rollout_log_prob=given.engine, **more)
+            else:
+                found, _ = core.get_policy_loss_fn(mode)(old_log_prob=old, **more)
+            return found
+
+        return loss
+
+    clip = {"clip_ratio_low": 0.2, "clip_ratio_high": 0.28, "clip_ratio_c": 3.0}
+    own_clip = {"low": 0.2, "high": 0.28, "dual": 3.0}
+    tis = {"rollout_is": "sequence", "rollout_is_threshold": 2.0}
+    own_tis = {"level": "sequence", "weightCap": 2.0}
+    ice_pop = {"rollout_is": "token", "rollout_is_threshold": "0.5_5.0"}
+    own_ice_pop = {"weightFloor": 0.5, "weightCap": 5.0, "outside": "mask"}
+    yield from compared("clip", algorithm_of({"clip": own_clip}), term("vanilla", False, None, **clip))
+    for name, theirs, own in (("truncated", tis, own_tis), ("IcePop", ice_pop, own_ice_pop)):
+        decoupled = algorithm_of({"decoupledClip": {**own_clip, **own}})
+        yield from compared(f"decoupledClip, {name}", decoupled, term("vanilla", False, theirs, **clip))
+    yield from compared(
+        "truncatedReinforce",
+        algorithm_of({"truncatedReinforce": {"weightCap": 2.0}}),
+        term("reinforce", False, {"rollout_is": "token", "rollout_is_threshold": 2.0}),
+    )
+    rows: list[tuple[str, str, bool, dict[str, Any], dict[str, Any]]] = [
+        (
+            "gspo", "gspo", True, {"clip_ratio_low": 0.1, "clip_ratio_high": 0.2}, {"low": 0.1, "high": 0.2},
+        ),
+        (
+            "cispo", "cispo", False, {"clip_ratio_low": 0.5, "clip_ratio_high": 1.0},
+            {"weightFloor": 0.5, "weightCap": 2.0},
+        ),
+        (
+            "dppoTv", "dppo_tv", False,
+            {"clip_ratio_low": 0.02, "clip_ratio_high": 0.02, "clip_ratio_c": 20.0},
+            {"low": 0.02, "high": 0.02, "weightCap": 20.0},
+        ),
+        ("sapo", "sapo", True, {"tau_pos": 1.0, "tau_neg": 1.05}, {}),
+    ]  # fmt: skip
+    for name, mode, sequences, settings, own in rows:
+        mean = {"aggregation": "sequence-mean" if sequences else "token-mean"}
+        plain = algorithm_of({name: own}, **mean)
+        yield from compared(name, plain, term(mode, sequences, None, **settings))
+        for how, theirs, weights in (("truncated", tis, own_tis), ("IcePop", ice_pop, own_ice_pop)):
+            corrected = algorithm_of({name: own}, rolloutCorrection=weights, **mean)
+            yield from compared(f"{name}, {how}", corrected, term(mode, sequences, theirs, **settings))
+
+
+def verl_advantages() -> Iterator[Figure]:
+    core = importlib.import_module("verl.trainer.ppo.core_algos")
+    by_group = "compute_grpo_outcome_advantage"
+    rows = [
+        ("grpo", {"grpo": {}}, True, by_group, {"norm_adv_by_std_in_grpo": True}),
+        ("Dr. GRPO", {"grpo": {}}, False, by_group, {"norm_adv_by_std_in_grpo": False}),
+        ("rloo", {"rloo": {}}, True, "compute_rloo_outcome_advantage", {}),
+        (
+            "reinforcePlusPlus", {"reinforcePlusPlus": {}}, True,
+            "compute_reinforce_plus_plus_outcome_advantage", {"config": SimpleNamespace(gamma=1.0)},
+        ),
+        (
+            "reinforcePlusPlus, baseline", {"reinforcePlusPlus": {"baseline": True}}, True,
+            "compute_reinforce_plus_plus_baseline_outcome_advantage", {},
+        ),
+    ]  # fmt: skip
+    for name, choice, by_std, function, settings in rows:
+        algorithm = Algorithm(advantage=Advantage.model_validate(choice), normalize_by_std=by_std)
+        worst = 0.0
+        for seed in range(BATCHES):
+            given = batch(seed)
+            scores = torch.zeros_like(given.new)
+            scores[torch.arange(RESPONSES), given.mask.sum(1) - 1] = given.rewards
+            if name != "reinforcePlusPlus":
+                settings = settings | {"index": np.arange(RESPONSES) // GROUP}
+            found, _ = getattr(core, function)(
+                token_level_rewards=scores, response_mask=given.mask.double(), **settings
+            )
+            # Of a response's first token, which counts in each of them.
+            worst = max(worst, float(np.abs(own_advantages(algorithm, given) - found[:, 0].numpy()).max()))
+        yield Figure(f"advantage {name}", worst, "largest difference")
+
+
+def own_advantages(algorithm: Algorithm, given: Batch) -> Any:
+    groups = [
+        GroupRewards(
+            uid,
+            uid,
+            given.rewards[first : first + GROUP].numpy(),
+            np.ones(GROUP, dtype=np.bool_),
+            given.mask[first : first + GROUP].sum(1).numpy(),
+        )
+        for uid, first in enumerate(range(0, RESPONSES, GROUP))
+    ]
+    return np.concatenate(estimator(algorithm)(groups))
+
+
+def trl_losses() -> Iterator[Figure]:
+    trainer = importlib.import_module("trl.trainer.grpo_trainer").GRPOTrainer
+
+    def term(loss_type: str, level: str = "token", mask: float | None = None, **settings: Any) -> Theirs:
+        def loss(given: Batch, new: Tensor) -> Tensor:
+            accelerator = SimpleNamespace(
+                gather=lambda value: value, reduce=lambda value, reduction: value, num_processes=1
+            )
+            made = SimpleNamespace(
+                aux_loss_enabled=False, top_entropy_quantile=1.0, off_policy_mask_threshold=mask,
+                importance_sampling_level=level, beta=0.0, loss_type=loss_type, use_vllm=False,
+                epsilon_low=settings.get("low"), epsilon_high=settings.get("high"),
+                args=SimpleNamespace(
+                    delta=settings.get("delta"), steps_per_generation=1, sapo_temperature_pos=1.0,
+                    sapo_temperature_neg=1.05,
+                ),
+                model=SimpleNamespace(training=True), current_gradient_accumulation_steps=1,
+                accelerator=accelerator, _entropy_bonus_enabled=False,
+                _metrics=defaultdict(lambda: defaultdict(list)),
+                get_off_policy_mask=trainer.get_off_policy_mask,
+                _get_per_token_logps_and_entropies=lambda *_, **__: (new, torch.zeros_like(new), None),
+            )  # fmt: skip
+            inputs = {
+                "prompt_ids": torch.zeros(RESPONSES, 1, dtype=torch.long),
+                "prompt_mask": torch.ones(RESPONSES, 1, dtype=torch.long),
+                "completion_ids": torch.zeros(RESPONSES, WIDTH, dtype=torch.long),
+                "completion_mask": given.mask.long(),
+                "advantages": given.advantages,
+                "old_per_token_logps": given.engine,
+                "num_items_in_batch": given.mask.sum(),
+            }
+            found: Tensor = trainer._compute_loss(made, None, inputs)
+            return found
+
+        return loss
+
+    sequences = {"aggregation": "sequence-mean"}
+    clip = {"low": 0.2, "high": 0.28, "dual": 3.0}
+    yield from compared(
+        "clip (dapo with a delta of 3)",
+        algorithm_of({"clip": clip}),
+        term("dapo", low=0.2, high=0.28, delta=3.0),
+    )
+    yield from compared(
+        "clip with offPolicyMask",
+        algorithm_of({"clip": clip}, offPolicyMask={"maxDivergence": 0.05}),
+        term("dapo", mask=0.05, low=0.2, high=0.28, delta=3.0),
+    )
+    yield from compared(
+        "gspo (grpo by sequence)",
+        algorithm_of({"gspo": {"low": 0.1, "high": 0.2}}, **sequences),
+        term("grpo", "sequence", low=0.1, high=0.2),
+    )
+    yield from compared("cispo", algorithm_of({"cispo": {"weightCap": 2.0}}), term("cispo", high=2.0))
+    yield from compared("sapo", algorithm_of({"sapo": {}}, **sequences), term("sapo"))
+
+
+def importable(variable: str, package: str) -> bool:
+    """Whether the package can be imported from the folder that the variable names; says so where not."""
+    folder = os.environ.get(variable)
+    if not folder:
+        print(f"{package} is left out: {variable} does not say where its source is")
+        return False
+    sys.path.append(folder)
+    try:
+        importlib.import_module(package)
+    except ImportError as error:
+        print(f"{package} is left out: it cannot be imported from {folder}: {error}")
+        return False
+    return True
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--file", help="file of tests/bench/results that the figures are written to")
+    options = parser.parse_args()
+    figures: list[Figure] = []
+    if importable("VERL_SOURCE", "verl"):
+        figures += [replace(each, name=f"verl: {each.name}") for each in (*verl_losses(), *verl_advantages())]
+    if importable("TRL_SOURCE", "trl"):
+        figures += [replace(each, name=f"TRL: {each.name}") for each in trl_losses()]
+    if options.file and figures:
+        record(options.file, figures)
+        return
+    for figure in figures:
+        print(f"{figure.name}: {figure.value:.2g}")
+
+
+if __name__ == "__main__":
+    main()
