@@ -1,13 +1,16 @@
 """The overrides with which a shell script starts verl.
 
-Guarantees: the script is read and never run. Of a variable that a condition may have changed, only what all
-its branches agree on counts. Every word behind the launch is an override or is told as what it is.
+Guarantees: the script is read and never run. What a condition decides that rests on texts is followed; of a
+variable that another condition may have changed, only what all branches agree on counts. Every word behind
+the launch is an override or is told as what it is.
 """
 
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from rljob_runtime.authoring.verl.branches import Branches
+from rljob_runtime.authoring.verl.conditions import Truth, either, is_test, matches, negated, truth_of
 from rljob_runtime.authoring.verl.shell_words import (
     ArrayWords,
     Operator,
@@ -24,7 +27,7 @@ _LAUNCHED = re.compile(r"(?:verl|recipe|verl_\w+)\.[\w.]*main\w*|(?:\S*/)?main_p
 _OVERRIDE = re.compile(r"(?P<mark>~|\+{0,2})(?P<key>[A-Za-z_][\w./@-]*)(?:=(?P<value>.*))?", re.DOTALL)
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 _DECLARATIONS = ("export", "declare", "local", "readonly", "typeset")
-_LEADING = ("then", "do", "!", "time", "command", "builtin", "exec")
+_LEADING = ("!", "time", "command", "builtin", "exec")
 """Words before a command that are none of it."""
 _OPENING = ("if", "while", "until", "for", "select", "case", "{", "function")
 _CLOSING = ("fi", "done", "esac", "}")
@@ -83,8 +86,8 @@ def read_launch(script: str, given: Mapping[str, str]) -> Launch:
     the script begins."""
     walk = _Walk(Variables.of(given))
     try:
-        for command, conditional in _commands(tokens(script)):
-            walk.command(command, conditional)
+        for command in _commands(tokens(script)):
+            walk.command(command)
     except ShellError as error:
         raise NoLaunch(error.line, f"not a shell script: {error}") from error
     except RecursionError:
@@ -107,42 +110,35 @@ def read_launch(script: str, given: Mapping[str, str]) -> Launch:
     return replace(first, remarks=(*first.remarks, *walk.remarks, *ignored, *unset))
 
 
-_Command = list[Word | ArrayWords]
+@dataclass(frozen=True)
+class _Command:
+    """A simple command, or a part of one that a keyword begins."""
+
+    words: list[Word | ArrayWords]
+    before: str
+    """The operator between it and the command before it."""
+    after: str
+    """The operator behind it."""
 
 
-def _commands(stream: Iterator[Token]) -> Iterator[tuple[_Command, bool]]:
-    """The simple commands of a script, and whether each runs only if the one before it went well or badly.
-    `;;` is a command of its own."""
-    words: _Command = []
-    conditional = False
+def _commands(stream: Iterator[Token]) -> Iterator[_Command]:
+    """The simple commands of a script; one without words for each `;;`."""
+    words: list[Word | ArrayWords] = []
+    before = "\n"
     for token in stream:
         if not isinstance(token, Operator):
             words.append(token)
             continue
         if words:
-            yield words, conditional
-        words = [Word((), token.line)] if token.text == ";;" else []
-        conditional = token.text in ("&&", "||")
-        if words:
-            yield words, False
+            yield _Command(words, before, token.text)
             words = []
+            before = token.text
+        elif token.text != "\n":
+            before = token.text
+        if token.text == ";;":
+            yield _Command([], token.text, token.text)
     if words:
-        yield words, conditional
-
-
-_Values = dict[str, tuple[Text, ...]]
-
-
-@dataclass
-class _Block:
-    """A part of the script that may not run, or may run in one of several ways."""
-
-    line: int
-    before: _Values
-    """Of the variables, where it begins."""
-    branches: list[_Values]
-    complete: bool = False
-    """Whether one of its branches always runs."""
+        yield _Command(words, before, "\n")
 
 
 class _Walk:
@@ -152,73 +148,105 @@ class _Walk:
         self.variables = variables
         self.launches: list[Launch] = []
         self.remarks: list[Remark] = []
-        self._blocks: list[_Block] = []
+        self._branches = Branches(variables)
+        self._last: Truth = None
+        """What the last command said, as far as it is known."""
+        self._pattern: Truth = False
+        """In a `case`, what the patterns of a branch said so far; None and True as in `Truth`."""
+        self._in_pattern = False
+        self._after = ""
+        """The operator behind the command."""
 
-    def command(self, words: _Command, conditional: bool) -> None:
+    def command(self, command: _Command) -> None:
         """Take notice of one simple command."""
-        first = words[0]
-        if conditional:
-            self._open(first.line)
-            self.command(words, False)
-            self._close()
-            return
-        keyword = _keyword(first)
-        if isinstance(first, Word) and not first.parts:
-            self._branch()
-        elif keyword in _LEADING:
+        words, self._after = command.words, command.after
+        if not words:
+            # The next branch is one once its pattern has matched.
+            self._branches.branch(False, in_condition=True)
+            self._in_pattern = True
+        elif self._in_pattern and _keyword(words[0]) != "esac":
+            self._take_pattern(words)
+        elif command.before in ("&&", "||") and self._branches.in_condition:
+            self._branches.narrow(command.before, self._truth(words))
             self._rest(words)
-        elif keyword in ("else", "elif"):
-            self._branch()
-            if keyword == "else" and self._blocks:
-                self._blocks[-1].complete = True
-            self._rest(words)
-        elif keyword in _CLOSING:
-            self._close()
-        elif keyword in _OPENING:
-            self._open(first.line)
-            if keyword == "for":
-                self._loop_variable(words)
-            elif keyword not in ("case", "function", "select"):
-                self._rest(words)
+        elif command.before in ("&&", "||"):
+            truth = self._last if command.before == "&&" else negated(self._last)
+            self._branches.open(words[0].line, truth)
+            self._plain(words)
+            self._branches.close()
+            # Where the one before it did not let it run, that one's end is still the last.
+            self._last = self._truth(words) if truth is True else self._last if truth is False else None
         else:
+            self._plain(words)
+            self._last = self._truth(words)
+
+    def _plain(self, words: list[Word | ArrayWords]) -> None:
+        keyword, rest = _keyword(words[0]), words[1:]
+        if keyword in ("then", "do"):
+            self._branches.begin()
+            self._rest(rest)
+        elif keyword in _LEADING:
+            self._rest(rest)
+        elif keyword == "else":
+            self._branches.branch(True)
+            self._rest(rest)
+        elif keyword == "elif":
+            self._branches.branch(self._truth(rest), in_condition=True)
+            self._rest(rest)
+        elif keyword in _CLOSING:
+            self._in_pattern = False
+            self._branches.close()
+        elif keyword in _OPENING:
+            self._open(str(keyword), words)
+        elif not self._branches.dead:
             self._simple(words)
 
-    def _rest(self, words: _Command) -> None:
-        if len(words) > 1:
-            self.command(words[1:], False)
+    def _rest(self, words: list[Word | ArrayWords]) -> None:
+        if words:
+            self._plain(words)
 
     # --- blocks
 
-    def _open(self, line: int) -> None:
-        self._blocks.append(_Block(line, dict(self.variables.values), []))
+    def _open(self, keyword: str, words: list[Word | ArrayWords]) -> None:
+        line, rest = words[0].line, words[1:]
+        if keyword == "if":
+            self._branches.open(line, self._truth(rest), in_condition=True)
+            self._rest(rest)
+        elif keyword == "case":
+            subject = (
+                self.variables.text(rest[0]) if rest and isinstance(rest[0], Word) else Text("", line, "")
+            )
+            self._branches.open(line, False, in_condition=True, subject=subject)
+            self._in_pattern, self._pattern = True, False
+            # The first pattern may stand in the same line.
+            if rest[2:]:
+                self._take_pattern(rest[2:])
+        elif keyword != "function" or _keyword(words[-1]) == "{":
+            self._branches.open(line, None)
+            if keyword == "for":
+                self._loop_variable(words)
+            elif keyword in ("{", "while", "until"):
+                self._rest(rest)
 
-    def _branch(self) -> None:
-        if self._blocks:
-            block = self._blocks[-1]
-            block.branches.append(dict(self.variables.values))
-            self.variables.values = dict(block.before)
+    def _take_pattern(self, words: list[Word | ArrayWords]) -> None:
+        subject = self._branches.subject
+        for word in words:
+            if isinstance(word, Word) and subject is not None:
+                self._pattern = either(self._pattern, matches(subject, self.variables.text(word)))
+        if self._after == ")":
+            self._branches.narrow("||", self._pattern)
+            self._branches.begin()
+            self._in_pattern, self._pattern = False, False
 
-    def _close(self) -> None:
-        if not self._blocks:
-            return
-        block = self._blocks.pop()
-        ends = [*block.branches, dict(self.variables.values)]
-        if not block.complete:
-            ends.append(block.before)
-        merged: _Values = {}
-        for name in dict.fromkeys(name for end in ends for name in end):
-            found = {_told(end[name]): end[name] for end in ends if name in end}
-            if len(found) == 1:
-                merged[name] = next(iter(found.values()))
-            else:
-                texts = next(iter(found.values()))
-                line = texts[0].line if texts else block.line
-                merged[name] = (
-                    Text(f"${name}", line, f"{name} depends on the condition of line {block.line}"),
-                )
-        self.variables.values = merged
+    def _truth(self, words: list[Word | ArrayWords]) -> Truth:
+        """What a command says as a condition."""
+        names = [word.literal for word in words[:2] if isinstance(word, Word)]
+        if not any(is_test(name) for name in names):
+            # Of other commands only an assignment is known to go well.
+            return True if words and all(map(self._is_assignment, words)) else None
+        return truth_of([self.variables.text(word) for word in words if isinstance(word, Word)])
 
-    def _loop_variable(self, words: _Command) -> None:
+    def _loop_variable(self, words: list[Word | ArrayWords]) -> None:
         named = words[1] if len(words) > 1 else None
         name = named.literal if isinstance(named, Word) else None
         if not name or not name.isidentifier():
@@ -234,7 +262,7 @@ class _Walk:
 
     # --- commands
 
-    def _simple(self, words: _Command) -> None:
+    def _simple(self, words: list[Word | ArrayWords]) -> None:
         rest = list(words)
         while rest and self._is_assignment(rest[0]):
             rest.pop(0)
@@ -265,7 +293,8 @@ class _Walk:
         values = self.variables.values
         if isinstance(word, ArrayWords):
             texts = tuple(text for each in word.words for text in self.variables.fields(each))
-            values[word.name] = (*values.get(word.name, ()), *texts) if word.append else texts
+            before = values.get(word.name, ()) if word.append else ()
+            values[word.name] = (*before, *texts)
             return
         match = _ASSIGNMENT.match(_lead(word))
         assert match is not None
@@ -274,7 +303,9 @@ class _Walk:
         text = replace(text, text=text.text[match.end() :])
         old = values.get(match[1], ())
         if match[2] and old:
-            text = replace(old[0], text=old[0].text + text.text, unknown=old[0].unknown or text.unknown)
+            assumption = old[0].assumption
+            unknown = f"it is added to what may not be there: {assumption}" if assumption else old[0].unknown
+            text = replace(text, text=old[0].text + text.text, unknown=unknown or text.unknown)
         values[match[1]] = (text,)
 
     def _call(self, fields: list[Text], words: list[Word]) -> None:
@@ -301,6 +332,8 @@ def _launch(program: Text, arguments: list[Text], words: list[Word]) -> Launch:
             key = match["key"].replace("/", ".").partition("@")[0]
             value = match["value"] or ""
             overrides.append(Override(key, value, text.line, text.unknown, match["mark"] == "~"))
+            if text.unknown is None and text.assumption is not None:
+                remarks.append(Remark(text.line, text.text, f"taken as it is: {text.assumption}", False))
     remarks += [
         Remark(word.line, "$@", "arguments of the script, which are not known here")
         for word in words
@@ -323,7 +356,3 @@ def _lead(word: Word) -> str:
 
 def _keyword(word: Word | ArrayWords) -> str | None:
     return word.literal if isinstance(word, Word) and word.bare else None
-
-
-def _told(texts: tuple[Text, ...]) -> tuple[tuple[str, str | None], ...]:
-    return tuple((text.text, text.unknown) for text in texts)

@@ -24,6 +24,14 @@ class Text:
     """Line, from 1, of the word that it comes from."""
     unknown: str | None = None
     """Why a part is unknown, as a clause; None where all is known."""
+    assumption: str | None = None
+    """What must be so for the text to be right, as a clause: a variable in it is set under a condition alone.
+    None where it is right in any case."""
+
+    @property
+    def certain(self) -> bool:
+        """Whether the text is known in any case, so that conditions may rest on it."""
+        return self.unknown is None and self.assumption is None
 
 
 @dataclass
@@ -89,8 +97,16 @@ class Variables:
         expression = self.text(part.expression)
         if expression.unknown is not None:
             return Text(part.raw, line, expression.unknown)
+        assumptions = [expression.assumption]
+
+        def number(name: str) -> str:
+            texts = self.values.get(name)
+            assumptions.append(texts[0].assumption if texts else None)
+            return self._number(name)
+
         try:
-            return Text(str(evaluate(expression.text, self._number)), line)
+            value = str(evaluate(expression.text, number))
+            return Text(value, line, assumption=next(filter(None, assumptions), None))
         except ArithmeticFault as fault:
             return Text(part.raw, line, f"{part.raw} cannot be computed: {fault}")
 
@@ -109,6 +125,8 @@ class Variables:
             return ()
         if not name or operator == "unknown":
             return (Text(part.raw, line, f"{part.raw} is a form of expansion that is not read"),)
+        if operator not in ("", "[@]") and texts and (assumption := texts[0].assumption):
+            return (Text(part.raw, line, f"it may have its default: {assumption}"),)
         if operator in (":-", "-", ":=", "="):
             if texts is None or (operator[0] == ":" and _empty(texts)):
                 if texts is None:
@@ -117,6 +135,8 @@ class Variables:
                 if "=" in operator:
                     self.values[name] = (default,)
                 return (default,)
+        elif operator == ":+" and texts and texts[0].unknown is not None:
+            return (Text(part.raw, line, texts[0].unknown),)
         elif operator in (":+", "+"):
             there = texts is not None and not (operator[0] == ":" and _empty(texts))
             return (replace(self.text(part.word), line=line),) if there else (Text("", line),)
@@ -147,4 +167,5 @@ def _joined(first: Text, second: Text) -> Text:
     text = first.text + second.text
     if len(text) > _MOST_TEXT:
         return Text(text[:80], first.line, f"it has more than {_MOST_TEXT} characters")
-    return Text(text, first.line, first.unknown or second.unknown)
+    assumption = first.assumption or second.assumption
+    return Text(text, first.line, first.unknown or second.unknown, assumption)

@@ -76,6 +76,21 @@ def unknown(before: str, word: str, **given: str) -> str:
         ("for x in 8; do true; done", "$x", "8"),
         ("f() {\n  x=1\n}\nf", "$x", "1"),
         ('[ -z "$x" ] && x=9', "$x", "9"),
+        # Conditions that texts of the script decide.
+        ("a=b\nif [ $a = b ]; then x=1; else x=2; fi", "$x", "1"),
+        ("a=b\nif [ $a = c ]\nthen\n x=1\nelse\n x=2\nfi", "$x", "2"),
+        ("x=0\na=b\nif [[ $a != b ]]; then x=1; fi", "$x", "0"),
+        ("a=b\nif [ $a = c ]; then x=1; elif [ $a = b ]; then x=2; else x=3; fi", "$x", "2"),
+        ("a=b\nif [ $a = b ]; then x=1; elif [ $u = b ]; then x=2; else x=3; fi", "$x", "1"),
+        ("a=b\nif [ $a = c ] || [ $a = b ]; then x=1; else x=2; fi", "$x", "1"),
+        ("a=b\nif [ $a = c ] && [ $u = b ]; then x=1; else x=2; fi", "$x", "2"),
+        ("n=2\n[ $n -gt 1 ] && x=$n || x=null", "$x", "2"),
+        ("n=1\n[ $n -gt 1 ] && x=$n || x=null", "$x", "null"),
+        ("a=b\ncase $a in\n c|b)\n x=1\n ;;\n *)\n x=2\n ;;\nesac", "$x", "1"),
+        ("a=z\ncase $a in c|b) x=1 ;; *) x=2 ;; esac", "$x", "2"),
+        ("a=z\nx=0\ncase $a in\n (c) x=1 ;;\n (b) x=2\nesac", "$x", "0"),
+        ("a=b\ncase $a in\n b) if [ $a = b ]; then x=3; else x=4; fi ;;\n *) x=2 ;;\nesac", "$x", "3"),
+        ("x=0\nif false; then\n if [ $u ]; then x=1; fi\n x=2\nfi", "$x", "0"),
     ],
 )
 def test_values(before, word, expected):
@@ -89,6 +104,7 @@ def test_values(before, word, expected):
         ("", "`date`", "`date` is what a command prints, and no command is run"),
         ("x=run_$(date)", "$x", "$(date) is what a command prints, and no command is run"),
         ("", "$HOME/x", "HOME has no value in the script: give it with --set HOME=VALUE"),
+        ("x=$(date)", "${x:+y}", "$(date) is what a command prints, and no command is run"),
         ("", "$1", "$1 is an argument of the script"),
         ("x=a.b", "${x%.b}", "${x%.b} is a form of expansion that is not read"),
         ("x=abc", "${x:1:2}", "${x:1:2} is a form of expansion that is not read"),
@@ -103,6 +119,26 @@ def test_values(before, word, expected):
         ("case $a in\n b) x=1 ;;\n *) x=2 ;;\nesac", "$x", "x depends on the condition of line 1"),
         ("x=1\n[ -z $y ] && x=2", "$x", "x depends on the condition of line 2"),
         ("for x in 1 2; do true; done", "$x", "x is the variable of the loop of line 1"),
+        (
+            "if [ $u ]; then x=1; fi\ny=${x:-2}",
+            "$y",
+            "it may have its default: x is set under the condition of line 1 alone",
+        ),
+        (
+            "if [ $u ]; then x=1; fi\nx+=2",
+            "$x",
+            "it is added to what may not be there: x is set under the condition of line 1 alone",
+        ),
+        (
+            "if [ $u ]; then x=1; fi\ny=0\nif [ -n $x ]; then y=1; fi",
+            "$y",
+            "y depends on the condition of line 3",
+        ),
+        ("a=b\nx=0\nif [ $a = b ] && [ $u ]; then x=1; fi", "$x", "x depends on the condition of line 3"),
+        ("x=0\nif [ $u ]; then x=1; elif true; then x=2; fi", "$x", "x depends on the condition of line 2"),
+        ("a=bcd\nx=0\nif [[ $a == b* ]]; then x=1; fi", "$x", "x depends on the condition of line 3"),
+        ("x=0\nif grep -q a b; then x=1; fi", "$x", "x depends on the condition of line 2"),
+        ("a=b\ncase $a in\n [a-c]) x=1 ;;\n *) x=2 ;;\nesac", "$x", "x depends on the condition of line 2"),
     ],
 )
 def test_what_is_not_known_is_told_and_never_guessed(before, word, words):
@@ -123,6 +159,11 @@ def test_what_is_not_known_is_told_and_never_guessed(before, word, words):
         "torchrun -m recipe.dapo.main_dapo a.b=1 c.d=2",
         f"if x; then\n  {START} a.b=1 c.d=2\nfi",
         f"python3 -m prepare.data a.b=7\n{START} a.b=1 c.d=2",
+        f"if ! {START} a.b=1 c.d=2; then exit 1; fi",
+        f"cd /w && {START} a.b=1 c.d=2 || exit 1",
+        f"f() {{\n  {START} a.b=1 c.d=2\n}}\nf",
+        f"function f() {{\n  {START} a.b=1 c.d=2\n}}\nf",
+        f"a=x\nif [ $a = y ]; then\n  {START} a.b=7\nelse\n  {START} a.b=1 c.d=2\nfi",
     ],
 )
 def test_forms_of_a_launch(script):
@@ -173,6 +214,13 @@ def test_a_second_launch_and_defaults_for_the_environment_are_told():
     ]
 
 
+def test_a_value_that_a_condition_alone_sets_is_told():
+    found = launch(f"if [ $a = b ]; then\n  x=1\nfi\ny=$((x + 1))\n{START} k.x=$x k.y=$y\n")
+    assert [(each.key, each.value) for each in found.overrides] == [("k.x", "1"), ("k.y", "2")]
+    alone = "taken as it is: x is set under the condition of line 1 alone"
+    assert [str(remark) for remark in found.remarks] == [f"k.x=1: {alone}", f"k.y=2: {alone}"]
+
+
 def test_given_variables_count_until_the_script_sets_them():
     assert value("y=${HOME:-/none}", "$y", HOME="/home/me") == "/home/me"
     assert value("HOME=/other", "$HOME", HOME="/home/me") == "/other"
@@ -209,3 +257,31 @@ def test_no_launch(script, line, words):
         launch(script)
     assert caught.value.line == line
     assert str(caught.value).startswith(words)
+
+
+def test_a_given_variable_decides_what_a_script_finds_out_by_a_command():
+    script = f"""\
+DEVICE=${{DEVICE:-$(python3 -c 'import torch_npu' && echo npu || echo gpu)}}
+more=(a=1)
+case "${{DEVICE}}" in
+    gpu)
+        more+=(b=2)
+        ;;
+    npu)
+        more+=(c=3)
+        ;;
+    *)
+        exit 1
+        ;;
+esac
+{START} "${{more[@]}}" "$@"
+"""
+    assert [each.key for each in launch(script, DEVICE="gpu").overrides] == ["a", "b"]
+    assert [each.key for each in launch(script, DEVICE="npu").overrides] == ["a", "c"]
+    found = launch(script)
+    assert found.overrides == ()
+    assert [remark.words for remark in found.remarks] == [
+        "left out: more depends on the condition of line 3",
+        "arguments of the script, which are not known here",
+        "taken as not set: the script's default counts; --set gives it a value",
+    ]
