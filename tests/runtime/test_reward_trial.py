@@ -42,14 +42,14 @@ def folder(tmp_path: Path) -> Path:
 )
 def test_in_a_process_of_its_own(folder: Path, capfd: pytest.CaptureFixture[str], function: str,
                                  words: str | None) -> None:  # fmt: skip
-    found = try_reward([FunctionCall(f"judge_tried:{function}")], [folder], [reward_input()] * 2, seconds=60)
+    found = try_reward([FunctionCall(f"judge_tried:{function}")], [folder], [reward_input()] * 2, 60, None)
     assert (found.words if found is not None else None) == words
     assert capfd.readouterr() == ("", ""), "what the function prints is not for whoever checks a manifest"
 
 
 def test_one_that_takes_long_is_left_alone(folder: Path) -> None:
     before, began = children(), time.monotonic()
-    assert try_reward([FunctionCall("judge_tried:slow")], [folder], [reward_input()], seconds=1.0) is None
+    assert try_reward([FunctionCall("judge_tried:slow")], [folder], [reward_input()], 1.0, None) is None
     assert time.monotonic() - began < 30
     assert children() <= before
 
