@@ -18,9 +18,22 @@ _WIDE = 0.05
 def traps(job: RLJob) -> Iterator[Problem]:
     """What to look at again, in the order of the manifest's fields."""
     training = job.spec.training
+    yield from _punishments(training)
     yield from _equal_groups(training)
     yield from _unclipped(training)
     yield from _response_losses(training)
+
+
+def _punishments(training: Training) -> Iterator[Problem]:
+    if training.algorithm.advantage.max_rl is None:
+        return
+    for index, each in enumerate(training.reward.functions or ()):
+        if each.weight < 0:
+            yield Problem(
+                (*_TRAINING, "reward", "functions", index, "weight"),
+                f"is {each.weight:g}, and algorithm.advantage.maxRl ends the job at the first negative "
+                "reward: see that the sum with the other functions is never below 0",
+            )
 
 
 def _unclipped(training: Training) -> Iterator[Problem]:

@@ -11,7 +11,8 @@ from tests.support.valid_jobs import GOOD
 
 LOSS, AGGREGATION = "training.algorithm.policyLoss", "training.algorithm.aggregation"
 STALENESS, FILTER = "training.async.maxStaleness", "training.rollout.filter"
-ADVANTAGE = "training.algorithm.advantage"
+ADVANTAGE, REWARD = "training.algorithm.advantage", "training.reward"
+COPY = {"name": "copy", "function": "rljob_runtime.rewards.tasks:copy"}
 
 
 def warned(changes: dict[str, Any]) -> list[str]:
@@ -35,6 +36,13 @@ def warned(changes: dict[str, Any]) -> list[str]:
         ({LOSS: {"gspo": {}}}, ["aggregation: is token-mean, with which long responses weigh more"]),
         ({LOSS: {"sapo": {}}}, ["policyLoss.sapo was published with aggregation: sequence-mean"]),
         (
+            {
+                REWARD: {"functions": [COPY, {**COPY, "name": "long", "weight": -0.5}]},
+                ADVANTAGE: {"maxRl": {}},
+            },
+            ["reward.functions[1].weight: is -0.5, and algorithm.advantage.maxRl ends the job at the first"],
+        ),
+        (
             {FILTER: {"zeroVariance": {}}, ADVANTAGE: {"reinforcePlusPlus": {}}},
             ["rollout.filter.zeroVariance: refuses groups of equal rewards, which"],
         ),
@@ -57,6 +65,8 @@ def test_warned_of(changes: dict[str, Any], words: list[str]) -> None:
         {FILTER: {"zeroVariance": {}}},
         {FILTER: {"zeroVariance": {}}, ADVANTAGE: {"reinforcePlusPlus": {"baseline": True}}},
         {ADVANTAGE: {"reinforcePlusPlus": {}}},
+        {REWARD: {"functions": [COPY]}, ADVANTAGE: {"maxRl": {}}},
+        {REWARD: {"functions": [{**COPY, "weight": -1}]}},
     ],
 )
 def test_as_meant(changes: dict[str, Any]) -> None:
