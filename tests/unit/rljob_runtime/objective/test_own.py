@@ -106,9 +106,9 @@ def test_the_documentation_s_examples_pass(folder: Path) -> None:
     page = Path(__file__).parents[4] / "docs" / "algorithms.md"
     (code,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
     (folder / "documented_objective.py").write_text(code)
-    loss = OwnLoss(function="documented_objective:squared", arguments={"low": 0.1})
+    loss = OwnLoss(function="documented_objective:squared", arguments={"weight": 0.1})
     try_own_loss(Algorithm(policy_loss=PolicyLoss(custom=loss)), [folder])
-    ranks = OwnAdvantage(function="documented_objective:ranks")
+    ranks = OwnAdvantage(function="documented_objective:right_or_wrong")
     for samples in (1, 2, 8):
         try_own_advantage(Algorithm(advantage=Advantage(custom=ranks)), samples, [folder])
 
