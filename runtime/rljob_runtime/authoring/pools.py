@@ -29,10 +29,13 @@ class PoolSizes:
 def divide(accelerators: int, per_node: int, per_engine: int) -> PoolSizes:
     """Pools of at most `accelerators`, and of one trainer and one engine at least: half of the accelerators,
     rounded down, train, as whole nodes of `per_node` where that is more than one; the others generate, by
-    `per_engine` to an engine. All three are 1 or more; `per_node` and `per_engine` at most `PER_WORKER`."""
+    `per_engine` to an engine, and what makes no whole engine trains. All three are 1 or more; `per_node` and
+    `per_engine` at most `PER_WORKER`."""
     half = max(1, min(accelerators // 2, accelerators - per_engine))
     trainers, each = (half // per_node, per_node) if half > per_node else (1, half)
     engines = max(1, (accelerators - trainers * each) // per_engine)
+    if trainers == 1:
+        each = max(each, min(per_node, accelerators - engines * per_engine))
     return PoolSizes(trainers, each, engines, per_engine)
 
 

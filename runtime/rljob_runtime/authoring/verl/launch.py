@@ -325,17 +325,21 @@ def _launch(program: Text, arguments: list[Text], words: list[Word]) -> Launch:
         match = _OVERRIDE.fullmatch(text.text)
         if text.text.startswith("--"):
             remarks.append(Remark(text.line, text.text, _option(text.text)))
+        elif match is not None and re.search("[/@]", match["key"]):
+            remarks.append(
+                Remark(text.line, text.text, "it chooses a file of verl's configuration: not read")
+            )
         elif match is None or (match["value"] is None and match["mark"] != "~"):
             why = text.unknown or "no key=value"
             remarks.append(Remark(text.line, text.text, f"left out: {why}"))
         else:
-            key = match["key"].replace("/", ".").partition("@")[0]
+            key = match["key"]
             value = match["value"] or ""
             overrides.append(Override(key, value, text.line, text.unknown, match["mark"] == "~"))
             if text.unknown is None and text.assumption is not None:
                 remarks.append(Remark(text.line, text.text, f"taken as it is: {text.assumption}", False))
     remarks += [
-        Remark(word.line, "$@", "arguments of the script, which are not known here")
+        Remark(word.line, "$@", "arguments of the script, which are not known here", False)
         for word in words
         if any(isinstance(part, Parameter) and part.name in ("@", "*") for part in word.parts)
     ]

@@ -201,7 +201,14 @@ def policy_loss(given: Given) -> None:
     if mode not in ("vanilla", "gspo", "cispo", "dppo_tv", "sapo"):
         given.tell(key, "no counterpart: clip is left (allowed: vanilla, gspo, cispo, dppo_tv, sapo)")
         mode = "vanilla"
+    bypassed = given.flag("algorithm.rollout_correction.bypass_mode")
     if mode == "vanilla":
+        if not (given.fully_async or weights or bypassed):
+            given.tell(
+                _LOSS,
+                "clip takes ratios against the engines' log-probabilities, where verl computes them again by "
+                "the trainer (bypass_mode: False): decoupledClip does that too, and weighs the difference",
+            )
         member = "decoupledClip" if weights or own is False else "clip"
         _bounds(given, f"{_LOSS}.{member}", {"low": low or 0.2, "high": high or 0.2, "dual": dual or 3.0})
         _bounds(given, f"{_LOSS}.{member}", weights)
@@ -216,18 +223,12 @@ def policy_loss(given: Given) -> None:
             },
         )
     elif mode == "sapo":
-        temperatures = {
-            "positiveTemperature": f"{_ACTOR}.tau_pos",
-            "negativeTemperature": f"{_ACTOR}.tau_neg",
-        }
-        _bounds(
-            given,
-            f"{_LOSS}.sapo",
-            {
-                name: given.number(from_) or {"positiveTemperature": 1.0}.get(name, 1.05)
-                for name, from_ in temperatures.items()
-            },
+        positive, negative = (
+            given.number(f"{_ACTOR}.tau_{sign}", f"{_ACTOR}.policy_loss.tau_{sign}")
+            for sign in ("pos", "neg")
         )
+        values = {"positiveTemperature": positive or 1.0, "negativeTemperature": negative or 1.05}
+        _bounds(given, f"{_LOSS}.sapo", values)
     else:
         member = {"gspo": "gspo", "dppo_tv": "dppoTv"}[mode]
         bounds = {"low": low or 0.2, "high": high or 0.2}

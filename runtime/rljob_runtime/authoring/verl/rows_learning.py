@@ -60,6 +60,12 @@ DATA_AND_REWARD = Section(
             text="write the rows to a JSON Lines or parquet file before the job",
             off=("none",),
         ),
+        none("data.image_patch_size", "data.validation_shuffle", text="prompts are text, and not validated"),
+        none(
+            "data.apply_chat_template_kwargs.*",
+            text="the tokenizer's chat template is applied without arguments",
+            off=(),
+        ),
         none("data.trust_remote_code", text="code of a tokenizer's folder is never run", off=("false",)),
         built(
             "custom_reward_function.path",
@@ -197,13 +203,18 @@ ALGORITHM = Section(
         built(
             f"{_ACTOR}.tau_pos",
             f"{_ACTOR}.tau_neg",
+            f"{_ACTOR}.policy_loss.tau_pos",
+            f"{_ACTOR}.policy_loss.tau_neg",
             text="`training.algorithm.policyLoss.sapo.positiveTemperature`, `negativeTemperature`",
         ),
         built(
             "algorithm.rollout_correction.rollout_is",
             "algorithm.rollout_correction.rollout_is_threshold",
+            "algorithm.rollout_correction.bypass_mode",
             text="`training.algorithm.rolloutCorrection.level`, `weightCap`; a threshold of two numbers is "
-            "`weightFloor`, `weightCap` and `outside: mask`. With `clip` it is `policyLoss.decoupledClip`",
+            "`weightFloor`, `weightCap` and `outside: mask`. With `clip` it is `policyLoss.decoupledClip`. "
+            "`bypass_mode: true` without weights is `clip`, whose ratio is against the engines' policy; "
+            "false, verl's default, takes the ratio against the trainer's, as `decoupledClip` does",
         ),
         none(
             "algorithm.rollout_correction.*",
@@ -275,6 +286,7 @@ ALGORITHM = Section(
         none(f"{_ACTOR}.optim.*", text="the optimizer is AdamW, as `training.optimizer` has it"),
         none("critic.*", text="there is no critic: advantages are those of a group"),
         none("algorithm.*", text="no other estimators, penalties or filters", off=("none", "false")),
-        none("distillation.*", text="there is no teacher", off=("none", "false")),
+        none("distillation.enabled", text="there is no teacher", off=("false",)),
+        none("distillation.*", text="there is no teacher"),
     ),
 )

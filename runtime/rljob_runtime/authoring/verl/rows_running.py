@@ -62,6 +62,8 @@ ASYNCHRONY = Section(
         built(
             "rollout.nnodes",
             "rollout.n_gpus_per_node",
+            f"{_ROLLOUT}.nnodes",
+            f"{_ROLLOUT}.n_gpus_per_node",
             text="`pools.fastRollout.replicas` engines of `pools.fastRollout.acceleratorsPerWorker` devices. "
             "A script of `main_ppo` has one set of devices that trains and generates in turn: half of it, "
             "rounded down, becomes the trainer, the rest engines",
@@ -132,7 +134,13 @@ MODEL_AND_TRAINER = Section(
         built(f"{_ACTOR}.fsdp_config.fsdp_size", text="`training.parallel.shardGroupSize`; -1: leave it out"),
         built(f"{_ACTOR}.fsdp_config.dtype", f"{_ROLLOUT}.dtype", text="`training.model.dtype`"),
         none(f"{_ACTOR}.fsdp_config.*", text="weights are sharded by FSDP2, with float32 master weights"),
-        none("model_engine", f"{_ACTOR}.strategy", f"{_REF}.strategy", text="the trainer is FSDP2"),
+        none(
+            "model_engine",
+            f"{_ACTOR}.model_engine",
+            f"{_ACTOR}.strategy",
+            f"{_REF}.strategy",
+            text="the trainer is FSDP2",
+        ),
         none(
             f"{_ACTOR}.megatron.use_mbridge",
             f"{_ACTOR}.megatron.use_dist_checkpointing",
@@ -219,15 +227,31 @@ MODEL_AND_TRAINER = Section(
         none("trainer.test_freq", text=_NO_VALIDATION, off=("-1", "0")),
         none("trainer.critic_warmup", text="there is no critic", off=("0",)),
         none("trainer.balance_batch", text="tokens are always balanced over ranks and micro-batches"),
+        none(
+            "trainer.v1.*",
+            text="verl's newer asynchronous trainer: set `training.async.maxStaleness` and `stepsPerVersion` "
+            "by hand",
+            off=(),
+        ),
         none("trainer.*", text="no other setting of verl's trainer is needed"),
         none(
             "ray_kwargs.*",
             "ray_init.*",
             "global_profiler.*",
             "transfer_queue.*",
+            "hydra.*",
+            "skip.*",
             f"{_ACTOR}.profiler.*",
             f"{_ROLLOUT}.profiler.*",
             text="settings of verl's own processes",
+        ),
+        none("actor_rollout_ref.nccl_timeout", text="see `training.timeouts`"),
+        none(
+            f"{_ACTOR}.veomni.*",
+            f"{_ACTOR}.torchtitan.*",
+            f"{_ACTOR}.engine.*",
+            text="settings of another trainer; here it is FSDP2, with `training.parallel`",
+            off=("0", "1", "true", "false", "none"),
         ),
         none(f"{_ACTOR}.checkpoint.*", text="a checkpoint holds all that a resumed run needs"),
         none(f"{_ACTOR}.*", text="no other setting of verl's actor is known here", off=("none", "false")),
@@ -306,6 +330,16 @@ ROLLOUT = Section(
             "`training.rollout.maxRunningRequests`",
         ),
         direct(f"{_ROLLOUT}.max_num_seqs", "training.rollout.maxRunningRequests", "integer"),
+        none(
+            f"{_ROLLOUT}.enable_rollout_routing_replay",
+            text="the trainer chooses experts for itself",
+            off=("false",),
+        ),
+        none(
+            f"{_ROLLOUT}.engine_kwargs.vllm.kv_cache_dtype",
+            text="the KV cache has `training.model.dtype`",
+            off=("auto", "none"),
+        ),
         none(f"{_ROLLOUT}.*", text="no other setting of verl's engines is needed"),
     ),
 )

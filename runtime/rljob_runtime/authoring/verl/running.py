@@ -76,21 +76,26 @@ def pools(given: Given) -> None:
         _count(given, "trainer.nnodes", 1, 4096),
         _count(given, "trainer.n_gpus_per_node", 8, PER_WORKER),
     )
-    per_engine = 1
-    if given.fully_async:
+    # The fully-async recipe has the devices of the engines under a name of its own.
+    apart = "rollout" if given.fully_async else _ROLLOUT
+    if given.fully_async or (given.integer(f"{_ROLLOUT}.nnodes") or 0) > 0:
         per_engine = _count(given, f"{_ROLLOUT}.tensor_model_parallel_size", 2, PER_WORKER)
-        others = _count(given, "rollout.nnodes", 1, 4096) * _count(
-            given, "rollout.n_gpus_per_node", 8, PER_WORKER
-        )
+        on_each = _count(given, f"{apart}.n_gpus_per_node", 8, PER_WORKER)
+        others = _count(given, f"{apart}.nnodes", 1, 4096) * on_each
         sizes = PoolSizes(nodes, each, min(4096, max(1, others // per_engine)), per_engine)
         words = tuple(
             given.origin(f"{part}.{key}")
-            for part in ("trainer", "rollout")
+            for part in ("trainer", apart)
             for key in ("nnodes", "n_gpus_per_node")
         )
     else:
         per_engine = _count(given, f"{_ROLLOUT}.tensor_model_parallel_size", 2, PER_WORKER)
-        per_engine = min(per_engine, max(1, nodes * each - 1))
+        asked = per_engine
+        while per_engine > max(1, nodes * each // 2):
+            per_engine //= 2
+        if per_engine < asked:
+            key = f"{_ROLLOUT}.tensor_model_parallel_size"
+            given.tell(key, f"{per_engine} is taken: half of the {nodes * each} accelerators train")
         sizes = divide(nodes * each, each, per_engine)
         words = (
             f"of {nodes * each} accelerators that verl trains and generates with in turn",

@@ -113,7 +113,6 @@ def test_every_key_of_a_script_becomes_a_field_or_is_listed_with_its_line():
         "trainer.log_val_generations=10",
         "rollout.total_rollout_steps=512000",
         "rollout.test_freq=5",
-        "$@",
     ]
 
 
@@ -178,6 +177,11 @@ def test_length_of_training(program, overrides, expected):
             ["trainer.n_gpus_per_node=8", f"{ROLLOUT}.tensor_model_parallel_size=2"],
             (1, 4, 2, 2),
         ),
+        (
+            "verl.trainer.main_ppo",
+            ["trainer.n_gpus_per_node=8", f"{ROLLOUT}.tensor_model_parallel_size=8"],
+            (1, 4, 1, 4),
+        ),
         ("verl.trainer.main_ppo", ["trainer.n_gpus_per_node=1"], (1, 1, 1, 1)),
         (
             "verl.trainer.main_ppo",
@@ -188,6 +192,11 @@ def test_length_of_training(program, overrides, expected):
             RECIPE,
             ["trainer.nnodes=2", "rollout.nnodes=3", f"{ROLLOUT}.tensor_model_parallel_size=4"],
             (2, 8, 6, 4),
+        ),
+        (
+            "verl.trainer.main_ppo",
+            [f"{ROLLOUT}.nnodes=2", f"{ROLLOUT}.tensor_model_parallel_size=4"],
+            (1, 8, 4, 4),
         ),
         ("verl.trainer.main_ppo", ["trainer.device=cpu", "trainer.n_gpus_per_node=4"], (1, 1, 1, 1)),
     ],

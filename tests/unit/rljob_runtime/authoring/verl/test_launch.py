@@ -172,13 +172,12 @@ def test_forms_of_a_launch(script):
 
 
 def test_marks_of_overrides():
-    found = launch(f"{START} +a=1 ++b.c=2 ~d e=f=g 'data/x@y=z'")
+    found = launch(f"{START} +a=1 ++b.c=2 ~d e=f=g")
     assert [(each.key, each.value, each.removed) for each in found.overrides] == [
         ("a", "1", False),
         ("b.c", "2", False),
         ("d", "", True),
         ("e", "f=g", False),
-        ("data.x", "z", False),
     ]
 
 
@@ -189,10 +188,11 @@ def test_lines_are_those_of_the_overrides():
 
 
 def test_every_other_word_of_a_launch_is_told():
-    found = launch(f"{START} --config-name=x a=1 word $(options) $@\n")
+    found = launch(f"{START} --config-name=x a=1 word model@x=y $(options) $@\n")
     assert [str(remark) for remark in found.remarks] == [
         "--config-name=x: not read: where that file changes a default of verl, set the field here",
         "word: left out: no key=value",
+        "model@x=y: it chooses a file of verl's configuration: not read",
         "$(options): left out: $(options) is what a command prints, and no command is run",
         "$@: arguments of the script, which are not known here",
     ]
