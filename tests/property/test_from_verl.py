@@ -1,6 +1,6 @@
 """Whatever a script of verl says, what is written is a valid manifest, and nothing is passed over."""
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rljob_api import RLJob
@@ -38,7 +38,7 @@ OVERRIDES = st.lists(
 PROGRAMS = st.sampled_from(["verl.trainer.main_ppo", "recipe.fully_async_policy.fully_async_main"])
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 @given(OVERRIDES, PROGRAMS)
 def test_what_is_written_is_valid(overrides, program):
     conversion = convert(Launch(1, program, tuple(overrides), ()), "train.sh")
@@ -94,7 +94,7 @@ PIECES = [
 SCRIPTS = st.lists(st.sampled_from(PIECES), max_size=30).map("".join)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(SCRIPTS | st.text(max_size=60))
 def test_any_text_is_read_to_its_end_or_refused_with_a_line(script):
     try:

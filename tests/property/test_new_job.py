@@ -46,7 +46,7 @@ def dialogues(draw: st.DrawFn) -> list[tuple[Question, str]]:
     return said
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(dialogues())
 def test_what_is_written_is_valid(said):
     answers = Answers()

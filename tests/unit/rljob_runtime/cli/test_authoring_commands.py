@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rljob_runtime.authoring.answers import EXAMPLE_TASKS
 from rljob_runtime.cli import main
 from rljob_runtime.manifest.load import read
 
@@ -88,10 +89,11 @@ class Terminal(StringIO):
         return True
 
 
-def test_new_writes_a_manifest_that_rljob_validate_accepts(tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize("task", EXAMPLE_TASKS)
+def test_new_writes_a_manifest_that_rljob_validate_accepts(tmp_path, capsys, monkeypatch, task):
     monkeypatch.setattr(sys, "stdin", StringIO())
     output = tmp_path / "job.yaml"
-    assert main(["new", "--task", "copy", "--accelerator", "cpu", "--output", str(output)]) == 0
+    assert main(["new", "--task", task, "--accelerator", "cpu", "--output", str(output)]) == 0
     assert capsys.readouterr() == ("", f"{output}: written. Next: rljob validate {output}\n")
     assert main(["validate", str(output)]) == 0
 
