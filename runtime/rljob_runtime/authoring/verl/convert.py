@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rljob_api.errors import Problem, dotted
 from rljob_runtime.authoring.fields import Fields, broken
-from rljob_runtime.authoring.verl import learning, running
+from rljob_runtime.authoring.verl import learning, loss, running
 from rljob_runtime.authoring.verl.counterparts import TABLE
 from rljob_runtime.authoring.verl.given import Given
 from rljob_runtime.authoring.verl.launch import Launch, Override, Remark
@@ -23,7 +23,7 @@ _BUILDERS = (
     learning.reward,
     running.rollout,
     learning.algorithm,
-    learning.policy_loss,
+    loss.policy_loss,
     running.schedule,
     running.asynchrony,
     running.parallel,

@@ -1,7 +1,5 @@
-"""Fields of data, reward, algorithm and optimizer from a launch of verl."""
+"""Fields of data, reward, algorithm and optimizer from a launch of verl; `loss.py` has the policy loss."""
 
-import re
-from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 from rljob_runtime.authoring.verl.given import Given
@@ -9,7 +7,6 @@ from rljob_runtime.authoring.verl.values import items
 
 _ACTOR = "actor_rollout_ref.actor"
 _DATA = "training.data"
-_LOSS = "training.algorithm.policyLoss"
 _OVERLONG = (
     "reward_model.reward_kwargs.overlong_buffer_cfg",
     "reward_model.overlong_buffer",
@@ -186,90 +183,6 @@ def _filter(given: Given) -> None:
         field = "training.rollout.filter.zeroVariance"
         if given.take(f"{group}.max_num_gen_batches", f"{field}.maxRefill", most - 1):
             del given.fields[f"spec.{field}"]
-
-
-def policy_loss(given: Given) -> None:
-    """The objective: its family, its bounds, and importance weights."""
-    key = f"{_ACTOR}.policy_loss.loss_mode"
-    mode = given.text(key) or "vanilla"
-    both = given.number(f"{_ACTOR}.clip_ratio")
-    low, high = (given.number(f"{_ACTOR}.clip_ratio_{side}") for side in ("low", "high"))
-    low, high = (side if side is not None else both for side in (low, high))
-    dual = given.number(f"{_ACTOR}.clip_ratio_c")
-    weights = _weights(given)
-    own = given.flag("async_training.use_rollout_log_probs")
-    if mode not in ("vanilla", "gspo", "cispo", "dppo_tv", "sapo"):
-        given.tell(key, "no counterpart: clip is left (allowed: vanilla, gspo, cispo, dppo_tv, sapo)")
-        mode = "vanilla"
-    bypassed = given.flag("algorithm.rollout_correction.bypass_mode")
-    if mode == "vanilla":
-        if not (given.fully_async or weights or bypassed):
-            given.tell(
-                _LOSS,
-                "clip takes ratios against the engines' log-probabilities, where verl computes them again by "
-                "the trainer (bypass_mode: False): decoupledClip does that too, and weighs the difference",
-            )
-        member = "decoupledClip" if weights or own is False else "clip"
-        _bounds(given, f"{_LOSS}.{member}", {"low": low or 0.2, "high": high or 0.2, "dual": dual or 3.0})
-        _bounds(given, f"{_LOSS}.{member}", weights)
-        return
-    if mode == "cispo":
-        _bounds(
-            given,
-            f"{_LOSS}.cispo",
-            {
-                "weightFloor": max(0.0, 1 - (0.2 if low is None else low)),
-                "weightCap": 1 + (0.2 if high is None else high),
-            },
-        )
-    elif mode == "sapo":
-        positive, negative = (
-            given.number(f"{_ACTOR}.tau_{sign}", f"{_ACTOR}.policy_loss.tau_{sign}")
-            for sign in ("pos", "neg")
-        )
-        values = {"positiveTemperature": positive or 1.0, "negativeTemperature": negative or 1.05}
-        _bounds(given, f"{_LOSS}.sapo", values)
-    else:
-        member = {"gspo": "gspo", "dppo_tv": "dppoTv"}[mode]
-        bounds = {"low": low or 0.2, "high": high or 0.2}
-        _bounds(
-            given, f"{_LOSS}.{member}", bounds | ({"weightCap": dual or 3.0} if mode == "dppo_tv" else {})
-        )
-    if weights or own is False:
-        _bounds(given, "training.algorithm.rolloutCorrection", weights or {"level": "token"})
-
-
-def _bounds(given: Given, field: str, values: Mapping[str, object]) -> None:
-    sources = {
-        "low": f"{_ACTOR}.clip_ratio_low",
-        "weightFloor": f"{_ACTOR}.clip_ratio_low",
-        "high": f"{_ACTOR}.clip_ratio_high",
-        "dual": f"{_ACTOR}.clip_ratio_c",
-        "positiveTemperature": f"{_ACTOR}.tau_pos",
-        "negativeTemperature": f"{_ACTOR}.tau_neg",
-    }
-    corrected = "algorithm.rollout_correction.rollout_is"
-    for name, value in values.items():
-        key = sources.get(name, corrected if given.known(corrected) else f"{_ACTOR}.policy_loss.loss_mode")
-        given.take(key, f"{field}.{name}", value)
-    if values and not any(path.startswith(f"spec.{field}.") for path in given.fields):
-        given.put(field, {}, "")
-
-
-def _weights(given: Given) -> dict[str, object]:
-    """Members of ImportanceWeights that the script asks for; none where it asks for no correction."""
-    group = "algorithm.rollout_correction"
-    level = given.text(f"{group}.rollout_is")
-    threshold = given.text(f"{group}.rollout_is_threshold")
-    if level is None:
-        return {}
-    if level not in ("token", "sequence"):
-        given.tell(f"{group}.rollout_is", "must be token or sequence")
-        return {}
-    numbers = [float(each) for each in re.findall(r"\d+(?:\.\d+)?", threshold or "2.0")]
-    if len(numbers) == 2:
-        return {"level": level, "weightFloor": numbers[0], "weightCap": numbers[1], "outside": "mask"}
-    return {"level": level, "weightCap": numbers[0] if numbers else 2.0}
 
 
 def optimizer(given: Given) -> None:

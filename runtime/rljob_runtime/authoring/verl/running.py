@@ -128,6 +128,10 @@ def schedule(given: Given) -> None:
         prompts = prompts or 256
         batches = _count(given, f"{_ASYNC}.require_batches", 1, 1024)
     else:
+        if whole is not None and whole < 1:
+            given.tell(
+                "data.train_batch_size", "left out: must be 1 or more; verl's default of 1024 is taken"
+            )
         whole = whole if whole and whole > 0 else 1024
         prompts = min(prompts or 256, whole)
         batches = min(1024, whole // prompts)
@@ -160,7 +164,7 @@ def _length(given: Given, prompts_per_step: int) -> None:
             steps_key,
             f"verl ends with whichever comes first; to end earlier than epochs, totalSteps: {steps}",
         )
-    if not epochs or epochs < 1 or not given.take(epochs_key, f"{field}.epochs", epochs):
+    if epochs is None or not given.take(epochs_key, f"{field}.epochs", epochs):
         given.put(f"{field}.epochs", 30, "verl's default of trainer.total_epochs")
 
 

@@ -337,6 +337,11 @@ def test_keys_that_are_more_than_a_copy(overrides, field, value):
 @pytest.mark.parametrize(
     ("override", "words"),
     [
+        (f"{ACTOR}.clip_ratio_low=0", "must be above 0 (found 0.0); left at its default"),
+        (f"{ACTOR}.clip_ratio_c=1", "must be above 1 (found 1.0); left at its default"),
+        ("algorithm.rollout_correction.rollout_is=group", "left out: it must be token or sequence"),
+        ("trainer.total_epochs=0", "0 is below the smallest allowed value 1; left at its default"),
+        ("data.train_batch_size=0", "left out: must be 1 or more"),
         ("algorithm.adv_estimator=gae", "gae has no counterpart"),
         ("data.max_prompt_length=0", "0 is below the smallest allowed value 1; left at its default"),
         ("data.max_prompt_length=long", "it must be a whole number; left at its default"),
