@@ -1,6 +1,6 @@
 """Whatever a script of verl says, what is written is a valid manifest, and nothing is passed over."""
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rljob_api import RLJob
@@ -94,7 +94,8 @@ PIECES = [
 SCRIPTS = st.lists(st.sampled_from(PIECES), max_size=30).map("".join)
 
 
-@settings(max_examples=300)
+@settings(max_examples=600)
+@example(";;x=)")
 @given(SCRIPTS | st.text(max_size=60))
 def test_any_text_is_read_to_its_end_or_refused_with_a_line(script):
     try:

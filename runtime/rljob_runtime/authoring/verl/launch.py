@@ -161,9 +161,11 @@ class _Walk:
         """Take notice of one simple command."""
         words, self._after = command.words, command.after
         if not words:
-            # The next branch is one once its pattern has matched.
-            self._branches.branch(False, in_condition=True)
-            self._in_pattern = True
+            # Outside a `case` it ends nothing.
+            if self._branches.subject is not None:
+                # The next branch is one once its pattern has matched.
+                self._branches.branch(False, in_condition=True)
+                self._in_pattern = True
         elif self._in_pattern and _keyword(words[0]) != "esac":
             self._take_pattern(words)
         elif command.before in ("&&", "||") and self._branches.in_condition:
