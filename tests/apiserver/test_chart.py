@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from rljob_operator.controller.leadership import CLUSTER_LEASE
 from tests.chart.helm import CHART, NAMESPACE, RELEASE, HelmFailed, helm, of_kind, render
 from tests.support.operator.operator_site import JobClient, running_operator, until
 from tools.cluster import KUBERAY_VERSIONS, Cluster
@@ -50,8 +51,9 @@ def site(chart_cluster):
     if RELEASE in helm("list", "-q", "-n", NAMESPACE, kubeconfig=chart_cluster.kubeconfig):
         uninstall(chart_cluster)
     chart_cluster.kubectl("delete", "crd", "rljobs.rljob.dev", "--ignore-not-found")
-    # The operator keeps its Lease when it stops.
+    # The operator keeps its Leases when it stops.
     chart_cluster.kubectl("delete", "leases", "--all", "-n", NAMESPACE)
+    chart_cluster.kubectl("delete", "lease", CLUSTER_LEASE, "-n", "kube-system", "--ignore-not-found")
 
 
 @pytest.fixture

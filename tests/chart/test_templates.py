@@ -6,6 +6,7 @@ import re
 import pytest
 import yaml
 
+from rljob_operator.controller.leadership import CLUSTER_LEASE, NAMESPACE_LEASE
 from rljob_operator.controller.main import _parser
 from rljob_operator.metrics import OperatorMetrics
 from rljob_operator.render.images import ACCELERATORS
@@ -34,6 +35,10 @@ def deployment(objects):
 
 def pod(objects):
     return deployment(objects)["template"]["spec"]
+
+
+def made_in(objects):
+    return the(objects, "Deployment")["metadata"]["namespace"]
 
 
 def arguments(objects):
@@ -146,6 +151,7 @@ class TestDeployment:
     def test_the_operator_takes_its_arguments(self, values):
         parsed = _parser().parse_args(arguments(render(values)))
         assert parsed.lease_namespace == NAMESPACE
+        assert parsed.cluster_lease_namespace == "kube-system"
         assert parsed.namespace == values.get("watchNamespace")
         assert parsed.runtime_images == values.get("runtimeImages", {})
 
@@ -231,6 +237,34 @@ class TestRights:
         assert of_kind(made, "ClusterRole") == of_kind(made, "ClusterRoleBinding") == []
         assert the(made, "Role", "rljob-operator")["metadata"]["namespace"] == "team"
 
+    @pytest.mark.parametrize(
+        ("values", "namespace", "lease"),
+        [
+            ({}, "kube-system", CLUSTER_LEASE),
+            ({"clusterLeaseNamespace": "shared"}, "shared", CLUSTER_LEASE),
+            ({"watchNamespace": "team"}, "team", NAMESPACE_LEASE),
+        ],
+    )
+    def test_releases_that_watch_the_same_jobs_share_a_lease(self, values, namespace, lease):
+        found = [render(values, namespace=each) for each in ("one", "two")]
+        roles = [self.shared(made, namespace) for made in found]
+        names = {role["metadata"]["name"] for role in roles}
+        assert len(names) == 2
+        for made, role in zip(found, roles, strict=True):
+            assert role["rules"][0]["resourceNames"] == [lease]
+            binding = the(made, "RoleBinding", role["metadata"]["name"])
+            assert binding["metadata"]["namespace"] == namespace
+            assert binding["subjects"][0]["namespace"] == made_in(made)
+
+    def shared(self, made, namespace):
+        """The Role of the Lease that releases share."""
+        [found] = [
+            role
+            for role in of_kind(made, "Role")
+            if role["metadata"]["namespace"] == namespace and role["rules"][0]["resources"] == ["leases"]
+        ]
+        return found
+
     def test_no_wildcards_and_no_secrets_to_read(self, default):
         for each in of_kind(default, "ClusterRole") + of_kind(default, "Role"):
             for rule in each["rules"]:
@@ -304,6 +338,7 @@ class TestJobStatusPolicy:
         ({"image.pullPolicy": "Sometimes"}, "pullPolicy"),
         ({"image.digest": "sha256:short"}, "digest"),
         ({"watchNamespace": "Not_A_Name"}, "watchNamespace"),
+        ({"clusterLeaseNamespace": ""}, "clusterLeaseNamespace"),
         ({"networkPolicy.apiServerPorts": [0]}, "apiServerPorts"),
         ({"jobStatusPolicy.exempt": ["somebody"]}, "exempt"),
         ({"serviceAccount": {"create": False, "name": ""}}, "serviceAccount.name is needed"),

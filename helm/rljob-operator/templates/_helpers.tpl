@@ -35,3 +35,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ default $.Chart.AppVersion .tag }}{{ end }}
 {{- end -}}
 {{- end -}}
+
+{{- /* Of objects in a namespace that several releases may share. */}}
+{{- define "rljob.shared" -}}
+{{ include "rljob.name" . | trunc 52 | trimSuffix "-" }}-{{ printf "%s/%s" .Release.Namespace .Release.Name | sha256sum | trunc 10 }}
+{{- end -}}

@@ -44,6 +44,7 @@ async def _run(options: argparse.Namespace) -> int:
         kubeconfig=options.kubeconfig,
         namespace=options.namespace,
         lease_namespace=options.lease_namespace,
+        cluster_lease_namespace=options.cluster_lease_namespace,
         port=options.port,
         host=options.host,
         workers=options.workers,
@@ -69,6 +70,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--kubeconfig", type=Path, help="default: KUBECONFIG, the pod's service account")
     parser.add_argument("--namespace", help="watch this namespace alone (default: all)")
     parser.add_argument("--lease-namespace", help="where the Lease is (default: the process's own)")
+    parser.add_argument(
+        "--cluster-lease-namespace",
+        default=defaults.cluster_lease_namespace,
+        help="where the Lease is that all operators share which watch all namespaces (default: "
+        f"{defaults.cluster_lease_namespace})",
+    )
     parser.add_argument("--port", type=int, default=defaults.port, help="of /healthz, /readyz, /metrics")
     parser.add_argument("--host", help="address to listen on (default: all)")
     parser.add_argument("--workers", type=int, default=defaults.workers, help="jobs reconciled at a time")

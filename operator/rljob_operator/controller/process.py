@@ -1,8 +1,9 @@
 """The operator's process: its parts, and their beginning and end.
 
-Guarantees: of all replicas only the holder of the lease writes; on SIGTERM what is under way is finished and
-the lease given back. A process that lost its lease, as it does while the API server is away, remembers
-nothing and begins anew; any other failure of a part ends it.
+Guarantees: of all replicas, and of all releases that watch the same jobs, only the holder of the leases
+writes; on SIGTERM what is under way is finished and the leases are given back. A process that lost a lease,
+as it does while the API server is away, remembers nothing and begins anew; any other failure of a part ends
+it.
 """
 
 import asyncio
@@ -26,6 +27,7 @@ from rljob_operator.controller.definition import Definition
 from rljob_operator.controller.jobs import JobStore
 from rljob_operator.controller.kopf_events import KopfEnded, watch_jobs
 from rljob_operator.controller.kuberay_schema import KubeRaySchema
+from rljob_operator.controller.leadership import CLUSTER_LEASE, NAMESPACE_LEASE, Leadership
 from rljob_operator.controller.lost_workers import LostWorkers
 from rljob_operator.controller.mutation_cache import MutationCache
 from rljob_operator.controller.observe import LastHeads, Observer
@@ -72,6 +74,8 @@ class Options:
     lease_namespace: str | None = None
     """Where the lease is; None: the process's own namespace."""
     lease_name: str = "rljob-operator"
+    cluster_lease_namespace: str = "kube-system"
+    """Where the lease is that all operators share which look everywhere."""
     port: int = 8080
     """Of /healthz, /readyz and /metrics."""
     host: str | None = None
@@ -98,6 +102,7 @@ class OperatorProcess:
         self._jobs = JobStore(self._changed, options.runtime_images)
         self._informers: Informers | None = None
         self._definition: Definition | None = None
+        self._leadership: Leadership | None = None
         self._heads = LastHeads()
         self._workers = LostWorkers()
         self._leading = False
@@ -136,16 +141,9 @@ class OperatorProcess:
             self._start(parts, "definition", self._definition.run())
             for informer in self._informers:
                 self._start(parts, informer.plural, informer.run())
-            election = LeaderElection(
-                transport,
-                options.lease_namespace or credentials.namespace,
-                options.lease_name,
-                self._identity,
-                self._metrics,
-                self._random,
-            )
+            self._leadership = self._leaders(transport, options.lease_namespace or credentials.namespace)
             # The last part, and so the first to end: what it has under way still needs the informers.
-            self._start(parts, "leader", self._lead(election, transport, client))
+            self._start(parts, "leader", self._lead(self._leadership, transport, client))
             if await self._served(client):
                 try:
                     await watch_jobs(self._heard, credentials, options.namespace, self._stop, parts.aclose)
@@ -229,12 +227,21 @@ class OperatorProcess:
         task.add_done_callback(ended)
         stack.push_async_callback(end)
 
-    async def _lead(self, election: LeaderElection, transport: Transport, client: ApiClient) -> None:
-        async with election.held() as fence:
-            await self._work(fence, transport, client)
+    def _leaders(self, transport: Transport, own_namespace: str) -> Leadership:
+        options, who, metrics, random = self._options, self._identity, self._metrics, self._random
+        name = CLUSTER_LEASE if options.namespace is None else NAMESPACE_LEASE
+        scope = options.namespace or options.cluster_lease_namespace
+        return Leadership(
+            LeaderElection(transport, own_namespace, options.lease_name, who, metrics, random, tells=False),
+            LeaderElection(transport, scope, name, who, metrics, random),
+        )
 
-    async def _work(self, fence: Fence, transport: Transport, unfenced: ApiClient) -> None:
-        """What the holder of the lease does."""
+    async def _lead(self, leadership: Leadership, transport: Transport, client: ApiClient) -> None:
+        async with leadership.held() as fences:
+            await self._work(fences, transport, client)
+
+    async def _work(self, fences: tuple[Fence, ...], transport: Transport, unfenced: ApiClient) -> None:
+        """What the holder of the leases does."""
         watched, definition = self._informers, self._definition
         assert watched is not None and definition is not None
         # Its own task looks until that is known, and ends the process where it fails. Not known, every status
@@ -242,7 +249,7 @@ class OperatorProcess:
         await definition.known.wait()
         # A watch may have died unnoticed while this replica waited for the lease: list before deciding.
         await asyncio.gather(*(informer.refresh() for informer in watched))
-        client = unfenced.fenced(fence)
+        client = unfenced.fenced(*fences)
         kuberay = KubeRaySchema(transport, time.monotonic)
         mutations = MutationCache()
         recorder = EventRecorder(self._identity, self._metrics, self._random)
@@ -296,4 +303,6 @@ class OperatorProcess:
             )
         if self._definition is None or not self._definition.known.is_set():
             return "the definition of RLJobs has not been looked at yet"
+        if self._leadership is not None and self._leadership.trouble is not None:
+            return f"no lease can be asked for: {self._leadership.trouble}"
         return self._definition.trouble

@@ -3,13 +3,13 @@
 Guarantees:
 - each method returns what the server says, or raises one `ApiError` (or `LeaseLost`, from a fenced client);
 - no attempt takes longer than its time limit, and failures that may pass are tried again by the retry policy;
-- a write of a fenced client is sent only while its fence is open, which is looked at before each attempt;
+- a write of a fenced client is sent only while its fences are open, which is looked at before each attempt;
 - writes are limited in rate; reads are not.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Generic, TypeVar
@@ -80,7 +80,7 @@ class ApiClient:
         settings: ClientSettings,
         random: Random,
         bucket: TokenBucket | None = None,
-        fence: Fence | None = None,
+        fences: tuple[Fence, ...] = (),
     ) -> None:
         """`bucket`: limits the rate of writes, together with whoever else takes from it; None: no limit."""
         self._transport = transport
@@ -88,11 +88,12 @@ class ApiClient:
         self._settings = settings
         self._random = random
         self._bucket = bucket
-        self._fence = fence
+        self._fences = fences
 
-    def fenced(self, fence: Fence) -> "ApiClient":
-        """The same client, whose writes raise `LeaseLost` once `fence` is closed."""
-        return ApiClient(self._transport, self._observer, self._settings, self._random, self._bucket, fence)
+    def fenced(self, *fences: Fence) -> "ApiClient":
+        """The same client, whose writes raise `LeaseLost` once one of `fences` is closed."""
+        more = (*self._fences, *fences)
+        return ApiClient(self._transport, self._observer, self._settings, self._random, self._bucket, more)
 
     # Reading
 
@@ -256,10 +257,9 @@ class ApiClient:
         if self._bucket is not None:
             # First the token: the fence may close while it is waited for.
             self._observer.write_waited(await self._bucket.take())
-        if self._fence is None:
-            return await self._transport.send(call, self._settings.timeout_seconds)
-        with self._fence.write() as left:
-            return await self._transport.send(call, min(self._settings.timeout_seconds, left))
+        with ExitStack() as writing:
+            left = [writing.enter_context(fence.write()) for fence in self._fences]
+            return await self._transport.send(call, min([self._settings.timeout_seconds, *left]))
 
     async def _attempts(self, send: Callable[[], Awaitable[bytes]]) -> bytes:
         sent = 0

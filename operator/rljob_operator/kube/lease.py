@@ -64,9 +64,11 @@ class LeaderElection:
         timing: LeaseTiming | None = None,
         clock: Callable[[], float] = time.monotonic,
         today: Callable[[], datetime] = lambda: datetime.now(UTC),
+        tells: bool = True,
     ) -> None:
         """`namespace`, `name`: of the Lease. `identity`: of this process, never used by another, not even by
-        the one that runs after it in the same pod. `clock` is what the fence goes by."""
+        the one that runs after it in the same pod. `clock` is what the fence goes by. `tells`: whether
+        `observer` hears who leads; not where another lease is needed for that, too."""
         self._timing = timing or LeaseTiming()
         # Neither other writes nor retries may delay a renewal.
         settings = ClientSettings(
@@ -80,15 +82,37 @@ class LeaderElection:
         self._random = random
         self._clock = clock
         self._today = today
+        self._tells = tells
         self._seen: Sighting | None = None
+        self._ended = ""
+        self._told = ""
+        self.predecessor = ""
+        """Identity of the process that the lease was taken from; empty where it was free."""
+        self.trouble: str | None = None
+        """Why the lease cannot be asked for; None where it can."""
+
+    async def look(self) -> None:
+        """Return once the API server lets the lease be read. Until then `trouble` says why it does not."""
+        while True:
+            try:
+                await self._read()
+            except NotFound:
+                break
+            except ApiError as error:
+                await self._try_again(error)
+            else:
+                break
+        self.trouble = None
 
     @asynccontextmanager
-    async def held(self) -> AsyncIterator[Fence]:
+    async def held(self, ended: str = "") -> AsyncIterator[Fence]:
         """Wait for the lease, keep it while the body runs, give it back. The body's writes go through the
-        fence (`ApiClient.fenced`). Raises `LeaseLost` where the lease was lost meanwhile."""
+        fence (`ApiClient.fenced`). `ended`: identity of a process that is known to write no more, whose lease
+        is not waited for. Raises `LeaseLost` where the lease was lost meanwhile."""
+        self._ended = ended
         record, fence = await self._acquire()
         _log.info("%s holds lease %s/%s", self._identity, self._namespace, self._name)
-        self._observer.leads(True)
+        self._leads(True)
         body = asyncio.current_task()
         assert body is not None
         cancelled_before = body.cancelling()
@@ -101,7 +125,7 @@ class LeaderElection:
             interrupted = True
             ended = "was cancelled" if keeper.cancelled() else f"failed: {keeper.exception()!r}"
             fence.close(f"its keeper {ended}")
-            self._observer.leads(False)
+            self._leads(False)
             body.cancel()
 
         keeper = asyncio.create_task(self._keep(record, fence))
@@ -123,36 +147,58 @@ class LeaderElection:
     # Taking
 
     async def _acquire(self) -> tuple[LeaseRecord, Fence]:
-        said = ""
         while True:
             try:
                 # Counted from the sending: the others count from when they see the renewal, which is later.
                 sent = self._clock()
                 if (record := await self._take_if_free()) is not None:
+                    self.trouble = None
                     return record, Fence(sent + self._timing.renew_deadline, self._clock)
                 if await self._await_turn():
                     continue
             except (AlreadyExists, Conflict):
                 _log.debug("another replica was quicker")
+                await self._pause()
             except ApiError as error:
-                # Once: it is tried every few seconds for as long as the API server is away.
-                level = logging.DEBUG if str(error) == said else logging.WARNING
-                said = str(error)
-                _log.log(level, "%s; the lease is tried again", error)
-            # Spread, for replicas that found the lease free together would try together again.
-            await asyncio.sleep(self._timing.retry * (0.5 + self._random.random()))
+                await self._try_again(error)
+            else:
+                await self._pause()
+
+    async def _try_again(self, error: ApiError) -> None:
+        # Once: it is tried every few seconds for as long as the API server is away.
+        level = logging.DEBUG if str(error) == self.trouble else logging.WARNING
+        self.trouble = str(error)
+        _log.log(level, "%s; the lease is tried again", error)
+        await self._pause()
+
+    async def _pause(self) -> None:
+        # Spread, for replicas that found the lease free together would try together again.
+        await asyncio.sleep(self._timing.retry * (0.5 + self._random.random()))
+
+    def _leads(self, holds_lease: bool) -> None:
+        if self._tells:
+            self._observer.leads(holds_lease)
 
     async def _take_if_free(self) -> LeaseRecord | None:
         """The lease, as this replica's; None while it is another's."""
+        self.predecessor = ""
         try:
             record = await self._read()
         except NotFound:
             return await self._make()
         now = self._clock()
         self._seen = Sighting(record, now) if self._seen is None else self._seen.updated(record, now)
-        if now < self._seen.free_at(self._identity):
+        if now < self._seen.free_at(self._identity, self._ended):
+            self._waits(record.holder)
             return None
+        self.predecessor = record.holder
         return await self._write(self._client, record, took=True)
+
+    def _waits(self, holder: str) -> None:
+        self.trouble = None
+        if holder != self._told:
+            _log.info("lease %s/%s is held by %s: waiting for it", self._namespace, self._name, holder)
+            self._told = holder
 
     async def _await_turn(self) -> bool:
         """Whether the lease was given back, was deleted, or has not been renewed for its duration. False when
@@ -184,7 +230,7 @@ class LeaderElection:
         return True
 
     def _until_free(self, seen: Sighting) -> float:
-        return seen.free_at(self._identity) - self._clock()
+        return seen.free_at(self._identity, self._ended) - self._clock()
 
     # Keeping
 
@@ -231,7 +277,7 @@ class LeaderElection:
         await asyncio.gather(keeper, return_exceptions=True)
         left = fence.deadline - self._clock()
         fence.close("it was given back")
-        self._observer.leads(False)
+        self._leads(False)
         try:
             # First the writes that are under way: the next holder writes as soon as the lease is free.
             async with asyncio.timeout(left):

@@ -55,8 +55,9 @@ class Sighting:
         same = replace(record, version=self.record.version) == self.record
         return Sighting(record, self.seen_at if same else now)
 
-    def free_at(self, identity: str) -> float:
-        """When `identity` may take the lease, if the record does not change before."""
-        if self.record.holder in ("", identity):
+    def free_at(self, identity: str, ended: str = "") -> float:
+        """When `identity` may take the lease, if the record does not change before. `ended`: identity of a
+        process that is known to write no more."""
+        if self.record.holder in ("", identity, ended):
             return self.seen_at
         return self.seen_at + self.record.duration

@@ -1,0 +1,37 @@
+"""Two releases of the operator that look at the same jobs."""
+
+from tests.support.operator.operator_site import JobClient, running_operator, until
+
+
+def images(client: JobClient) -> set[str]:
+    return {each["image"] for pod in client.pods() for each in pod["spec"]["containers"]}
+
+
+def attempts(client: JobClient) -> list[str]:
+    """UIDs of the job's RayClusters."""
+    return [each["metadata"]["uid"] for each in client.cluster.api.items(client.clusters_path)]
+
+
+def test_one_works_and_the_other_goes_on_with_what_runs(cluster, namespace, tmp_path):
+    """They have other default images, and are in other namespaces."""
+    client = JobClient(cluster, namespace)
+    first, second = ("--runtime-image", "cpu=site/runtime:1"), ("--runtime-image", "cpu=site/runtime:2")
+    with running_operator(cluster, tmp_path, namespace, arguments=first) as working:
+        client.create({"image": None})
+        client.wait_phase("Running")
+        made = attempts(client)
+        with running_operator(
+            cluster, tmp_path, namespace, name="second", lease_namespace="kube-public", arguments=second
+        ) as waiting:
+            until(lambda: "is held by" in waiting.process.log.read_text(), "it waits for the lease")
+            client.scale(2)
+            client.wait_pods(lambda pods: len(pods) == 4, "a pod more")
+            assert (working.metric("rljob_leader"), waiting.metric("rljob_leader")) == (1, 0)
+            assert waiting.metric("rljob_api_calls_total", 'verb="apply"') == 0
+
+            working.process.stop()
+            until(lambda: waiting.metric("rljob_leader") == 1, "it leads")
+            client.scale(3)
+            client.wait_pods(lambda pods: len(pods) == 5, "another pod more")
+            assert attempts(client) == made and images(client) == {"site/runtime:1"}
+            assert client.get()["status"]["attempt"] == 1
