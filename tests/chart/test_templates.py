@@ -256,6 +256,14 @@ class TestRights:
             assert binding["metadata"]["namespace"] == namespace
             assert binding["subjects"][0]["namespace"] == made_in(made)
 
+    def test_only_who_watches_everything_looks_for_others_leases(self, default):
+        [rule] = [
+            r for r in the(default, "ClusterRole", "rljob-operator")["rules"] if r["resources"] == ["leases"]
+        ]
+        assert (rule["resourceNames"], rule["verbs"]) == ([NAMESPACE_LEASE], ["get", "list", "watch"])
+        alone = the(render({"watchNamespace": "team"}), "Role", "rljob-operator")["rules"]
+        assert not [rule for rule in alone if rule["resources"] == ["leases"]]
+
     def shared(self, made, namespace):
         """The Role of the Lease that releases share."""
         [found] = [

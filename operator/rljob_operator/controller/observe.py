@@ -130,6 +130,10 @@ class Observer:
     def forget(self, ref: JobRef) -> None:
         """The job is gone."""
         self._heads.forget(ref)
+        self.leave(ref)
+
+    def leave(self, ref: JobRef) -> None:
+        """The job is another operator's: what this one did to its objects is of the past."""
         self._workers.forget(ref)
         self._mutations.forget(ref)
 

@@ -24,6 +24,7 @@ from typing import Any, get_args
 from rljob_api.status import Phase
 from rljob_operator.controller.act import Actor
 from rljob_operator.controller.definition import Definition
+from rljob_operator.controller.elsewhere import Elsewhere
 from rljob_operator.controller.jobs import JobStore
 from rljob_operator.controller.kopf_events import KopfEnded, watch_jobs
 from rljob_operator.controller.kuberay_schema import KubeRaySchema
@@ -103,10 +104,11 @@ class OperatorProcess:
         self._informers: Informers | None = None
         self._definition: Definition | None = None
         self._leadership: Leadership | None = None
+        self._elsewhere: Elsewhere | None = None
         self._heads = LastHeads()
         self._workers = LostWorkers()
         self._leading = False
-        # 0 in replicas that do not lead: summed over all of them each job counts once.
+        # 0 in replicas that do not lead: summed over those of an operator each job counts once.
         self._metrics.count_jobs(get_args(Phase), lambda phase: self._leading * self._jobs.count(phase))
 
     async def run(self) -> int | None:
@@ -122,6 +124,7 @@ class OperatorProcess:
                 self._random,
                 TokenBucket(options.writes_per_second, options.burst),
             )
+            self._elsewhere = Elsewhere(client, time.monotonic, self._namespace_changed)
             self._informers = informers(
                 client,
                 options.namespace,
@@ -130,6 +133,7 @@ class OperatorProcess:
                 self._pods_changed,
                 self._metrics,
                 self._random,
+                self._elsewhere if options.namespace is None else None,
             )
             # Before anything that waits for the API server: a pod whose probes get no answer is restarted.
             health = HealthServer(self._metrics, self._alive, self._ready, options.port, options.host)
@@ -189,6 +193,11 @@ class OperatorProcess:
             # A job of which nothing was made yet is not to wait for others' counts.
             self._queue.add(ref, first=entry is not None and entry.job.status.attempt == 0)
 
+    def _namespace_changed(self, namespace: str) -> None:
+        for ref in self._jobs.refs():
+            if ref[0] == namespace:
+                self._changed(ref)
+
     def _all_changed(self) -> None:
         for ref in self._jobs.refs():
             self._changed(ref)
@@ -197,7 +206,7 @@ class OperatorProcess:
         assert self._informers is not None
         pods = self._informers.pods.of(ref).values()
         entry = self._jobs.get(ref)
-        if not self._leading:
+        if not self._leading or (self._elsewhere is not None and self._elsewhere.left(ref[0])):
             self._workers.forget(ref)  # who was lost before this replica led was told by another one
         self._heads.see(ref, pods)
         self._workers.see(ref, pods)
@@ -242,8 +251,8 @@ class OperatorProcess:
 
     async def _work(self, fences: tuple[Fence, ...], transport: Transport, unfenced: ApiClient) -> None:
         """What the holder of the leases does."""
-        watched, definition = self._informers, self._definition
-        assert watched is not None and definition is not None
+        watched, definition, elsewhere = self._informers, self._definition, self._elsewhere
+        assert watched is not None and definition is not None and elsewhere is not None
         # Its own task looks until that is known, and ends the process where it fails. Not known, every status
         # might be refused.
         await definition.known.wait()
@@ -270,6 +279,7 @@ class OperatorProcess:
             self._metrics,
             lambda: datetime.now(UTC),
             self._random,
+            elsewhere.wait,
         )
         self._queue = WorkQueue(
             reconciler.reconcile, self._metrics, self._random, QueueSettings(self._options.workers)

@@ -6,7 +6,7 @@ again.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import datetime
 from random import Random
@@ -56,8 +56,10 @@ class Reconciler:
         metrics: OperatorMetrics,
         today: Callable[[], datetime],
         random: Random,
+        elsewhere: Callable[[str], Awaitable[float | None]],
     ) -> None:
-        """`today`: aware time in UTC."""
+        """`today`: aware time in UTC. `elsewhere`: seconds for which a namespace's jobs are another
+        operator's; None: they are not."""
         self._jobs = jobs
         self._observer = observer
         self._actor = actor
@@ -67,6 +69,7 @@ class Reconciler:
         self._metrics = metrics
         self._today = today
         self._random = random
+        self._elsewhere = elsewhere
         self._creations = CreationHistory()
         self._statuses = OwnStatuses()
         self._conflicts = Conflicts()
@@ -76,10 +79,13 @@ class Reconciler:
         entry = self._jobs.get(ref)
         if entry is None:
             self._observer.forget(ref)
-            self._creations.forget(ref)
-            self._statuses.forget(ref)
-            self._conflicts.passed(ref)
+            self._forget(ref)
             return None
+        if (left := await self._elsewhere(ref[0])) is not None:
+            # What is remembered would pass for newer than what the other operator writes.
+            self._observer.leave(ref)
+            self._forget(ref)
+            return left
         # The API server would refuse a status with fields that it does not know, time and again.
         if self._definition.trouble is not None:
             if entry.job.managed_by == CONTROLLER and not finished(entry.job.status):
@@ -130,6 +136,11 @@ class Reconciler:
         self._conflicts.passed(ref)
         waits = [plan.requeue_after, recheck(observed, now), repair, self._resync()]
         return min(wait for wait in waits if wait is not None)
+
+    def _forget(self, ref: JobRef) -> None:
+        self._creations.forget(ref)
+        self._statuses.forget(ref)
+        self._conflicts.passed(ref)
 
     async def _look_again(self, ref: JobRef, entry: Entry) -> None:
         """The job may have changed, or be gone, without a word yet."""

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from rljob_operator.controller.elsewhere import Elsewhere
 from rljob_operator.controller.items import CoreEvent, PodItem, RayClusterItem, RLJobItem
 from rljob_operator.controller.jobs import Entry, JobStore, job_key
+from rljob_operator.controller.leadership import NAMESPACE_LEASE
 from rljob_operator.controller.mutation_cache import SeenCluster, seen_cluster
 from rljob_operator.controller.project import (
     ClusterWarning,
@@ -22,9 +24,11 @@ from rljob_operator.controller.project import (
 )
 from rljob_operator.kube.client import ApiClient, WatchLimits
 from rljob_operator.kube.informer import Informer, Selection
-from rljob_operator.kube.informer_store import Key
+from rljob_operator.kube.informer_store import Key, ValueT
+from rljob_operator.kube.lease import Lease, lease_record
+from rljob_operator.kube.lease_rules import LeaseRecord
 from rljob_operator.kube.observer import KubeObserver
-from rljob_operator.kube.resources import CORE_EVENTS, PODS, RAY_CLUSTERS, RLJOBS
+from rljob_operator.kube.resources import CORE_EVENTS, LEASES, PODS, RAY_CLUSTERS, RLJOBS
 from rljob_operator.kube.watch_rules import WatchRules
 from rljob_operator.plan.observed import Pod
 from rljob_operator.render.labels import JOB
@@ -46,9 +50,13 @@ class Informers:
     pods: Informer[PodItem, JobRef, Pod]
     warnings: Informer[CoreEvent, JobRef, ClusterWarning]
     """Events about RayClusters."""
+    leases: Informer[Lease, str, LeaseRecord] | None = None
+    """Of operators of one namespace, by namespace; None where this operator is one."""
 
-    def __iter__(self) -> Iterator[Informer[Any, JobRef, Any]]:
+    def __iter__(self) -> Iterator[Informer[Any, Any, Any]]:
         yield from (self.jobs, self.clusters, self.pods, self.warnings)
+        if self.leases is not None:
+            yield self.leases
 
     @property
     def trouble(self) -> str | None:
@@ -64,9 +72,10 @@ def informers(
     pods_changed: Callable[[JobRef], None],
     observer: KubeObserver,
     random: Random,
+    elsewhere: Elsewhere | None = None,
 ) -> Informers:
     """Informers that bring the jobs into `store`, and call `changed`, or for pods `pods_changed`, for each
-    job whose objects differ."""
+    job whose objects differ. `elsewhere` is told of Leases."""
     jobs = Selection(RLJOBS, RLJobItem, job_key, store.read, namespace)
     clusters = Selection(RAY_CLUSTERS, RayClusterItem, cluster_job, seen_cluster, namespace, JOB)
     pods = Selection(PODS, PodItem, pod_job, pod, namespace, JOB)
@@ -82,9 +91,26 @@ def informers(
         Informer(client, clusters, changed, observer, random),
         Informer(client, pods, pods_changed, observer, random),
         Informer(client, warnings, changed, observer, random, limits=_WARNING_LIMITS),
+        None if elsewhere is None else _leases(client, elsewhere, observer, random),
     )
 
 
-def _only(entries: Mapping[Key, Entry]) -> Entry | None:
-    """A job owns itself alone."""
+def _leases(
+    client: ApiClient, elsewhere: Elsewhere, observer: KubeObserver, random: Random
+) -> Informer[Lease, str, LeaseRecord]:
+    chosen = Selection(
+        LEASES,
+        Lease,
+        lambda item: item.metadata.namespace,
+        lease_record,
+        field_selector=f"metadata.name={NAMESPACE_LEASE}",
+    )
+    found: Informer[Lease, str, LeaseRecord] = Informer(
+        client, chosen, lambda name: elsewhere.seen(name, _only(found.of(name))), observer, random
+    )
+    return found
+
+
+def _only(entries: Mapping[Key, ValueT]) -> ValueT | None:
+    """Of an owner that has one object: a job owns itself alone, a namespace one Lease of that name."""
     return next(iter(entries.values()), None)

@@ -39,15 +39,19 @@ _ATTEMPTS_PER_DEADLINE = 3
 """A renewal without an answer is given up after a third of the deadline: there is time for another one."""
 
 
-class _LeaseSpec(msgspec.Struct, rename="camel"):
+class LeaseSpec(msgspec.Struct, rename="camel"):
+    """Who holds a lease, and since when it is renewed."""
+
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
     renew_time: str | None = None
     lease_transitions: int | None = None
 
 
-class _Lease(Item):
-    spec: _LeaseSpec = msgspec.field(default_factory=_LeaseSpec)
+class Lease(Item):
+    """A Lease as the API server has it."""
+
+    spec: LeaseSpec = msgspec.field(default_factory=LeaseSpec)
 
 
 class LeaderElection:
@@ -211,7 +215,7 @@ class LeaderElection:
                 # what an API server that has just started remembers.
                 async with self._client.watch(
                     LEASES,
-                    _Lease,
+                    Lease,
                     "",
                     namespace=self._namespace,
                     field_selector=f"metadata.name={self._name}",
@@ -221,7 +225,7 @@ class LeaderElection:
                             continue
                         if change.kind == "DELETED":
                             return True
-                        self._seen = self._seen.updated(_record(change.item), self._clock())
+                        self._seen = self._seen.updated(lease_record(change.item), self._clock())
                         left = self._until_free(self._seen)
                         if left <= 0:
                             return True
@@ -294,7 +298,7 @@ class LeaderElection:
     # The object
 
     async def _read(self) -> LeaseRecord:
-        return _record(await self._client.get(LEASES, self._namespace, self._name, _Lease))
+        return lease_record(await self._client.get(LEASES, self._namespace, self._name, Lease))
 
     async def _make(self) -> LeaseRecord:
         lease = {
@@ -303,7 +307,7 @@ class LeaderElection:
             "metadata": {"namespace": self._namespace, "name": self._name},
             "spec": self._spec(transitions=0, took=True),
         }
-        return _record(msgspec.convert(await self._client.create(lease), _Lease))
+        return lease_record(msgspec.convert(await self._client.create(lease), Lease))
 
     async def _write(self, client: ApiClient, record: LeaseRecord, took: bool) -> LeaseRecord:
         """Renew, or take from whoever had it; `Conflict` when it is not `record` any more."""
@@ -312,7 +316,7 @@ class LeaderElection:
 
     async def _patch(self, client: ApiClient, version: str, spec: dict[str, Any]) -> LeaseRecord:
         answer = await client.patch(LEASES, self._namespace, self._name, {"spec": spec}, version)
-        return _record(msgspec.convert(answer, _Lease))
+        return lease_record(msgspec.convert(answer, Lease))
 
     def _spec(self, transitions: int, took: bool) -> dict[str, Any]:
         now = self._today().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
@@ -325,7 +329,8 @@ class LeaderElection:
         return {**spec, "acquireTime": now} if took else spec
 
 
-def _record(lease: _Lease) -> LeaseRecord:
+def lease_record(lease: Lease) -> LeaseRecord:
+    """What the rules of leases go by."""
     spec = lease.spec
     return LeaseRecord(
         lease.metadata.resource_version,

@@ -20,7 +20,7 @@ from rljob_operator.controller.reconcile import Reconciler
 from rljob_operator.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound, Refusal
 from rljob_operator.metrics import OperatorMetrics
 from rljob_operator.plan.conditions import condition
-from rljob_operator.plan.observed import Observed
+from rljob_operator.plan.observed import Observed, Record
 from rljob_operator.plan.outdated import FIXED
 from rljob_operator.plan.times import stamp
 from rljob_operator.render import KubeRay
@@ -43,6 +43,8 @@ class Site:
         self.stale = None
         """The resourceVersion that the job has at the API server; None: that of the newest view."""
         self.storable = lambda status: status
+        self.others_for = None
+        """Seconds for which the namespace is another operator's; None: it is not."""
         self.reads = 0
         self.seconds = 0.0
         self.item = job({"image": image, "/metadata.name": "math", "/metadata.namespace": "default"})
@@ -70,6 +72,7 @@ class Site:
             OperatorMetrics(),
             lambda: BEGIN + timedelta(seconds=self.seconds),
             Random(0),
+            self.elsewhere,
         )
         if self.version:
             self._seen({})
@@ -107,6 +110,12 @@ class Site:
 
     def forget(self, ref):
         pass
+
+    def leave(self, ref):
+        self.written.forget(ref)
+
+    async def elsewhere(self, namespace):
+        return self.others_for
 
     def told(self, ref, observed):
         pass
@@ -487,6 +496,29 @@ class TestOldView:
         site.reads = 0
         await site.at(6)
         assert site.reads == 0
+
+
+class TestElsewhere:
+    """The namespace has an operator of its own for a while."""
+
+    async def test_nothing_is_done_meanwhile_and_their_status_is_gone_by_afterwards(self, caplog):
+        site = await _made()
+        site.others_for = 7.0
+        assert await site.reconciler.reconcile(REF) == 7.0
+        failed = {**site.item["status"], "attempt": 2, "clusterName": "math-2", "failures": 1, "restarts": 1}
+        site._seen({"status": failed})
+        created = replace(_seen(site).cluster, name="math-2", uid="cluster-2", attempt=2)
+        site.others = (replace(created, record=Record(1, 1, failed["startTime"])),)
+        for seconds in (10, 20):
+            site.seconds, site.writes = seconds, []
+            assert await site.reconciler.reconcile(REF) == 7.0
+            assert (site.writes, site.reads) == ([], 0)
+        site.others_for = None
+        await site.at(30)
+        status = site.jobs.get(REF).job.status
+        assert (status.attempt, status.cluster_name, status.failures) == (2, "math-2", 1)
+        assert "put right" not in caplog.text
+        assert not [write for write in site.writes if write[0] == "delete"]
 
 
 class TestConflict:
