@@ -37,6 +37,7 @@ PRINTER_COLUMNS: list[Schema] = [
     {"name": "Busy", "type": "string", "jsonPath": ".status.training.load.summary"},
     {"name": "Step", "type": "string", "jsonPath": ".status.training.progress"},
     {"name": "Reward", "type": "number", "jsonPath": ".status.training.reward"},
+    {"name": "Evaluation", "type": "string", "jsonPath": ".status.training.evaluation.summary"},
     {"name": "Restarts", "type": "integer", "jsonPath": ".status.restarts"},
     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
     {"name": "Cluster", "type": "string", "jsonPath": ".status.clusterName", "priority": 1},

@@ -33,7 +33,8 @@ class HuggingFaceData(Model):
 
 
 class GeneratedData(Model):
-    """Prompts of a built-in example task, made from training.seed."""
+    """Prompts of a built-in example task, made from training.seed; those of the sets of training.evaluation
+    from the seeds that follow it."""
 
     task: Literal["copy", "repeat", "count", "reverse"]
     """copy: repeat the prompt's letters. repeat: repeat one letter. count: answer with as many tokens as the
@@ -57,8 +58,8 @@ class GeneratedData(Model):
     )
 
 
-class Data(OneOf):
-    """The prompts."""
+class PromptData(OneOf):
+    """Prompts, and what belongs to them."""
 
     one_of: ClassVar[tuple[str, ...]] = ("jsonl", "parquet", "hugging_face", "generated")
 
@@ -84,6 +85,11 @@ class Data(OneOf):
     long_prompts: Literal["error", "skip"] = "error"
     """What happens to a prompt above maxPromptTokens: the job refuses to start, or the prompt is left out
     and counted."""
+
+
+class Data(PromptData):
+    """The prompts."""
+
     shuffle: bool = True
     """Shuffle each epoch (seeded by training.seed)."""
 

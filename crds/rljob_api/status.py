@@ -24,6 +24,35 @@ class StalenessStatus(Model):
     were not trained, 0 to 1."""
 
 
+class EvaluatedSet(Model):
+    """How well the policy did on one set of prompts."""
+
+    list_key: ClassVar[str] = "name"
+
+    name: str
+    """As in training.evaluation.sets."""
+    mean: float | None = None
+    """Mean reward; none where no response has one."""
+    pass_at_1: float | None = None
+    """Share of the responses that pass."""
+    pass_at_k: float | None = None
+    """Estimated share of the prompts of which at least one of `samplesPerPrompt` responses passes; none
+    where that is 1."""
+
+
+class EvaluationStatus(Model):
+    """The newest evaluation."""
+
+    step: int
+    """Steps that the evaluated weights have behind them."""
+    version: int
+    """Their weight version."""
+    sets: list[EvaluatedSet] = Field(default_factory=list, max_length=8)
+    """Set by set."""
+    summary: str = ""
+    """Mean reward of each set, for the printer column."""
+
+
 class CheckpointStatus(Model):
     """The newest checkpoint."""
 
@@ -87,6 +116,8 @@ class TrainingStatus(Model):
     load: LoadStatus | None = None
     """How busy the pools are. Told with every step; within a step once a minute at most, and only where it is
     noticeably different. None while nothing is trained, as when the trainer is being brought back."""
+    evaluation: EvaluationStatus | None = None
+    """The newest evaluation."""
     checkpoint: CheckpointStatus | None = None
     """The newest checkpoint."""
     released: list[str] = Field(default_factory=list, max_length=4096)

@@ -8,6 +8,7 @@ from rljob_api.algorithm import Algorithm, Optimizer
 from rljob_api.base import Model, Rule
 from rljob_api.compute import Compute
 from rljob_api.data import Data, Reward
+from rljob_api.evaluation import Evaluation
 from rljob_api.model import PolicyModel, Tokenizer
 from rljob_api.rollout import Rollout
 from rljob_api.schedule import Async, Checkpoint, Parallel, Profiling, Schedule
@@ -27,6 +28,9 @@ class Training(Model):
     """How responses are scored."""
     rollout: Rollout = Rollout()
     """How responses are generated."""
+    evaluation: Evaluation | None = None
+    """How well it does on prompts that are not trained, measured while it is trained; null measures
+    nothing."""
     algorithm: Algorithm = Algorithm()
     """How rewards become a loss."""
     optimizer: Optimizer = Optimizer()
@@ -218,6 +222,20 @@ class Training(Model):
                 "schedule.batchesPerStep",
                 "async.stepsPerVersion",
             ),
+        ),
+        Rule(
+            message="evaluation.sets: data.maxPromptTokens of a set must not be above that of training.data, "
+            "for which engines are made",
+            cel="!has(self.evaluation)"
+            " || self.evaluation.sets.all(x, x.data.maxPromptTokens <= self.data.maxPromptTokens)",
+            holds=lambda self: (
+                self.evaluation is None
+                or all(
+                    each.data.max_prompt_tokens <= self.data.max_prompt_tokens
+                    for each in self.evaluation.sets
+                )
+            ),
+            fields=("evaluation.sets", "data.maxPromptTokens"),
         ),
         Rule(
             message="optimizer.warmupUpdates must not be above the job's updates (schedule.totalSteps * "

@@ -39,7 +39,13 @@ class TestStart:
             {"name": "fastRollout", "busyPercent": 93, "running": 12},
         ]
         load = {"windowSeconds": 60, "pools": pools, "waiting": 4, "summary": "88/93/-"}
-        running.report(reward=0.5, load=load)
+        evaluation = {
+            "step": 2,
+            "version": 2,
+            "sets": [{"name": "held_out", "mean": 0.25}],
+            "summary": "0.25",
+        }
+        running.report(reward=0.5, load=load, evaluation=evaluation)
         running.wait(lambda job: job["status"].get("training"), "training")
         seen = running.columns()
         age = seen.pop("AGE")
@@ -53,6 +59,7 @@ class TestStart:
             "BUSY": "88/93/-",
             "STEP": "3/4",
             "REWARD": "0.5",
+            "EVALUATION": "0.25",
             "RESTARTS": "0",
         }
         job = running.get()

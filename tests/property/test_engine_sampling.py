@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rljob_runtime.engines.protocol import Sampling
-from rljob_runtime.engines.torch_sampling import draw, restrict, seed_word, uniforms
+from rljob_runtime.engines.torch_sampling import draw, draw_each, restrict, seed_word, uniforms
 
 LOGITS = st.lists(st.floats(-20, 20, width=32), min_size=2, max_size=12)
 
@@ -91,3 +91,20 @@ def test_uniforms_of_neighbouring_seeds_and_positions_are_uncorrelated() -> None
     assert abs(values.mean() - 0.5) < 0.01
     assert abs(np.corrcoef(values[:-1].ravel(), values[1:].ravel())[0, 1]) < 0.02
     assert abs(np.corrcoef(values[:, :-1].ravel(), values[:, 1:].ravel())[0, 1]) < 0.02
+
+
+@given(
+    rows=st.lists(st.lists(st.floats(-20, 20), min_size=6, max_size=6), min_size=1, max_size=8),
+    data=st.data(),
+)
+def test_each_row_is_drawn_as_if_all_had_its_sampling(rows: list[list[float]], data: st.DataObject) -> None:
+    logits = torch.tensor(rows)
+    kinds = [Sampling(), Sampling(temperature=0.0), Sampling(0.5, top_p=0.9), Sampling(top_k=2)]
+    samplings = data.draw(st.lists(st.sampled_from(kinds), min_size=len(rows), max_size=len(rows)))
+    randoms = uniforms(np.arange(len(rows), dtype=np.uint64), np.zeros(len(rows), np.uint64))
+    tokens, log_probs = draw_each(logits, randoms, samplings)
+    for row, sampling in enumerate(samplings):
+        expected = draw(logits, randoms, sampling)
+        assert (tokens[row], log_probs[row]) == (expected[0][row], expected[1][row])
+    for row in [row for row, sampling in enumerate(samplings) if sampling.temperature == 0]:
+        assert (tokens[row], log_probs[row]) == (logits[row].argmax(), 0.0)

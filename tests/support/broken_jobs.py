@@ -12,6 +12,8 @@ _PROBE: dict[str, Any] = {
     "pools.heavyRollout.replicas": 1,
 }
 
+_HELD_OUT: dict[str, Any] = {"generated": {"task": "copy"}, "maxPromptTokens": 16}
+
 BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
     "sizes of graphs out of order": (
         {"training.rollout.engine": {"vllm": {"captureSizes": [8, 4]}}},
@@ -418,6 +420,16 @@ BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
         },
         f"{_TRAINING}.reward.functions",
         "functions must have different names",
+    ),
+    "two evaluation sets of one name": (
+        {"training.evaluation": {"sets": [{"name": "held_out", "data": _HELD_OUT}] * 2}},
+        f"{_TRAINING}.evaluation.sets",
+        "sets must have different names",
+    ),
+    "an evaluation of longer prompts": (
+        {"training.evaluation": {"sets": [{"name": "x", "data": {**_HELD_OUT, "maxPromptTokens": 4096}}]}},
+        f"{_TRAINING}.evaluation.sets",
+        "evaluation.sets: data.maxPromptTokens of a set must not be above that of training.data",
     ),
     "queue below a step": (
         {"training.async.queueCapacity": 31},

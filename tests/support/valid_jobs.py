@@ -30,6 +30,17 @@ GOOD: dict[str, dict[str, Any]] = {
         "training.model.activationCheckpointing": "full",
     },
     "replicas at their bounds": {"pools.fastRollout": {"replicas": 2, "minReplicas": 2, "maxReplicas": 2}},
+    "two evaluation sets": {
+        "training.evaluation": {
+            "sets": [
+                {"name": "easy", "data": {"generated": {"task": "copy", "rows": 8}, "maxPromptTokens": 16}},
+                {"name": "hard", "data": {"jsonl": {"path": "hard.jsonl"}, "maxPromptTokens": 8}},
+            ],
+            "everyVersions": 2,
+            "samplesPerPrompt": 4,
+            "sampling": {"temperature": 0.0},
+        }
+    },
     "only the heavy pool": {"pools.fastRollout.replicas": 0, "pools.heavyRollout.replicas": 1},
     "nccl on nvidia": {
         "accelerator": "nvidia",

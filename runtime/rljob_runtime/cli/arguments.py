@@ -124,8 +124,17 @@ def _add_samples(commands: _Commands, of_run: argparse.ArgumentParser) -> None:
     prompt.add_argument(
         "--row", type=_number, metavar="ROW", help="the same prompt over time, by its row of the data"
     )
+    samples.add_argument(
+        "--evaluation",
+        nargs="?",
+        const="",
+        metavar="SET",
+        help="what it said in evaluations (of one set), after so many steps as --step says",
+    )
     samples.add_argument("--count", type=_at_least_one, metavar="N", help="at most N responses")
-    samples.add_argument("--json", action="store_true", help="as they stand in samples.jsonl")
+    samples.add_argument(
+        "--json", action="store_true", help="as they stand in samples.jsonl, or evaluation_samples.jsonl"
+    )
     samples.set_defaults(command=run_commands.samples)
 
 

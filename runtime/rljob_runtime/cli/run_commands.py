@@ -85,7 +85,10 @@ def samples(options: argparse.Namespace) -> int:
     """Print what the model said."""
     from rljob_runtime.trace.report.samples_text import NoSamples, Wanted, samples_text
 
-    wanted = Wanted(options.step, options.order, options.prompt, options.row, options.count, options.json)
+    wanted = Wanted(
+        options.step, options.order, options.prompt, options.row, options.count, options.json,
+        options.evaluation,
+    )  # fmt: skip
     try:
         text = samples_text(options.folder, wanted, min(120, shutil.get_terminal_size((100, 24)).columns))
     except NoSamples as error:

@@ -8,12 +8,13 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rljob_api.data import Data
+from rljob_api.data import Data, PromptData
 from rljob_api.errors import nearest
 from rljob_runtime.data.errors import AnswersMissing, DataError, RewardFieldMissing, listed
 from rljob_runtime.data.fingerprint import DataFingerprint
@@ -35,10 +36,18 @@ _DIGEST_BYTES = 16
 """128 bits: enough against collisions by chance, and short in a checkpoint."""
 
 
+class PlacedText(NamedTuple):
+    """A prompt as the model reads it."""
+
+    where: str
+    """The file and line, or row, that it stands in."""
+    text: str
+
+
 class PromptSource:
     """The prompt of each uid: a job's data, in its order, epoch after epoch."""
 
-    def __init__(self, data: Data, tokenizer: TextTokenizer, seed: int, base: Path) -> None:
+    def __init__(self, data: PromptData, tokenizer: TextTokenizer, seed: int, base: Path) -> None:
         """Opens the data (paths are relative to `base`) and measures every prompt.
 
         Raises `DataError`, which names the file and line, for anything that is not a prompt and, unless
@@ -48,7 +57,7 @@ class PromptSource:
         self._source = open_source(data, base, seed, tokenizer.letters)
         self._tokenizer = tokenizer
         self._seed = seed
-        self._shuffle = data.shuffle
+        self._shuffle = _is_shuffled(data)
         self._kept, self.fingerprint = _read_all(self._source, tokenizer, data, seed)
         _check_answers(self._source, data, needed=False, whole=True)
         _check_reward_fields(self._source, data, whole=True)
@@ -65,6 +74,20 @@ class PromptSource:
         row = place if self._kept is None else int(self._kept[place])
         return _prompt(self._source.row(row), self._tokenizer, uid, epoch, row)
 
+    def texts(self) -> Iterator[PlacedText]:
+        """The prompts of one epoch as the model reads them, in order of the data's rows."""
+        for row in range(len(self._source)) if self._kept is None else map(int, self._kept):
+            yield _placed(self._source, self._tokenizer, row)
+
+
+def some_texts(data: PromptData, tokenizer: TextTokenizer, seed: int, base: Path) -> Iterator[PlacedText]:
+    """The prompts as the model reads them, as far as `check_data` looks at them; too long ones among them."""
+    if _is_remote(data, base):
+        return
+    source, _ = _open_some(data, tokenizer, seed, base)
+    for row in range(len(source)):
+        yield _placed(source, tokenizer, row)
+
 
 @dataclass(frozen=True)
 class Epoch:
@@ -75,7 +98,7 @@ class Epoch:
 
 
 def check_data(
-    data: Data, tokenizer: TextTokenizer, seed: int, base: Path, answers_needed: bool = False
+    data: PromptData, tokenizer: TextTokenizer, seed: int, base: Path, answers_needed: bool = False
 ) -> Epoch | None:
     """A check of at most a few seconds, before a job starts: raises `DataError`; `AnswersMissing` where no
     row has an answer, and some must for the reward (`answers_needed`), or because the manifest names their
@@ -86,10 +109,7 @@ def check_data(
     """
     if _is_remote(data, base):
         return None
-    file = data.jsonl or data.parquet
-    path = base / file.path if file is not None else None
-    small = path is not None and path.is_file() and path.stat().st_size <= _WHOLE_BELOW
-    source = open_source(data, base, seed, tokenizer.letters, limit=None if small else _CHECKED_ROWS)
+    source, small = _open_some(data, tokenizer, seed, base)
     kept, fingerprint = _read_all(source, tokenizer, data, seed)
     whole = len(source) < _CHECKED_ROWS or small
     _check_answers(source, data, answers_needed, whole)
@@ -97,7 +117,17 @@ def check_data(
     return Epoch(_count(source, kept), fingerprint) if whole else None
 
 
-def first_prompts(data: Data, tokenizer: TextTokenizer, seed: int, base: Path, count: int) -> list[Prompt]:
+def _open_some(data: PromptData, tokenizer: TextTokenizer, seed: int, base: Path) -> tuple[Source, bool]:
+    """The rows that are looked at before a job starts, and whether they are those of a small file, whole."""
+    file = data.jsonl or data.parquet
+    path = base / file.path if file is not None else None
+    small = path is not None and path.is_file() and path.stat().st_size <= _WHOLE_BELOW
+    return open_source(data, base, seed, tokenizer.letters, limit=None if small else _CHECKED_ROWS), small
+
+
+def first_prompts(
+    data: PromptData, tokenizer: TextTokenizer, seed: int, base: Path, count: int
+) -> list[Prompt]:
     """Prompts of the first rows that are not too long, at most `count`; none of a data set that would have to
     be fetched. Raises `DataError`."""
     if _is_remote(data, base):
@@ -113,8 +143,16 @@ def first_prompts(data: Data, tokenizer: TextTokenizer, seed: int, base: Path, c
     return found
 
 
-def _is_remote(data: Data, base: Path) -> bool:
+def _is_shuffled(data: PromptData) -> bool:
+    return isinstance(data, Data) and data.shuffle
+
+
+def _is_remote(data: PromptData, base: Path) -> bool:
     return data.hugging_face is not None and not (base / data.hugging_face.name).is_dir()
+
+
+def _placed(source: Source, tokenizer: TextTokenizer, number: int) -> PlacedText:
+    return PlacedText(source.where(number), _render(source.row(number).prompt, tokenizer)[0])
 
 
 def _prompt(row: Row, tokenizer: TextTokenizer, uid: int, epoch: int, number: int) -> Prompt:
@@ -125,9 +163,9 @@ def _prompt(row: Row, tokenizer: TextTokenizer, uid: int, epoch: int, number: in
     )
 
 
-def _check_answers(source: Source, data: Data, needed: bool, whole: bool) -> None:
+def _check_answers(source: Source, data: PromptData, needed: bool, whole: bool) -> None:
     # An API server writes the default into an RLJob, so that one is not known to be what a person wants.
-    named = data.answer_field != Data.model_fields["answer_field"].default
+    named = data.answer_field != PromptData.model_fields["answer_field"].default
     # Data without answers are right where the reward needs none: only a field that was named must be there.
     if not (needed or named) or any(source.row(n).answer is not None for n in range(len(source))):
         return
@@ -142,7 +180,7 @@ def _check_answers(source: Source, data: Data, needed: bool, whole: bool) -> Non
     )
 
 
-def _check_reward_fields(source: Source, data: Data, whole: bool) -> None:
+def _check_reward_fields(source: Source, data: PromptData, whole: bool) -> None:
     """Each must be in some row. Raises `RewardFieldMissing`."""
     missing = dict.fromkeys(data.reward_fields)
     for number in range(len(source)):
@@ -166,7 +204,7 @@ def _digest(data: bytes) -> str:
 
 
 def _read_all(
-    source: Source, tokenizer: TextTokenizer, data: Data, seed: int
+    source: Source, tokenizer: TextTokenizer, data: PromptData, seed: int
 ) -> tuple[NDArray[np.int64] | None, DataFingerprint]:
     """The numbers of the usable rows (see `_usable_rows`), and the fingerprint. Raises `DataError`."""
     # The digest is fed by the pass that measures the prompts: the data are read once.
@@ -178,7 +216,7 @@ def _read_all(
         len(source),
         content.hexdigest(),
         "" if kept is None else _digest(kept.tobytes()),
-        f"shuffled with seed {seed}" if data.shuffle else "in order",
+        f"shuffled with seed {seed}" if _is_shuffled(data) else "in order",
     )
     return kept, fingerprint
 
@@ -189,7 +227,7 @@ def _count(source: Source, kept: NDArray[np.int64] | None) -> int:
 
 
 def _usable_rows(
-    source: Source, tokenizer: TextTokenizer, data: Data, take: Callable[[bytes], object]
+    source: Source, tokenizer: TextTokenizer, data: PromptData, take: Callable[[bytes], object]
 ) -> NDArray[np.int64] | None:
     """Numbers of the rows whose prompt is not too long, ascending, shape (rows,); None where that is all of
     them. `take` is given the content of all rows, in order. Raises `DataError`."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from rljob_api.data import Data, GeneratedData, HuggingFaceData
+from rljob_api.data import GeneratedData, HuggingFaceData, PromptData
 from rljob_runtime.data.errors import DataError, missing_name, one_line
 from rljob_runtime.data.shuffle import mix
 
@@ -41,7 +41,7 @@ class FieldNames(NamedTuple):
     further: tuple[str, ...] = ()
 
 
-def field_names(data: Data) -> FieldNames:
+def field_names(data: PromptData) -> FieldNames:
     """As the RLJob names them."""
     return FieldNames(data.prompt_field, data.answer_field, tuple(dict.fromkeys(data.reward_fields)))
 
@@ -134,7 +134,9 @@ class JsonlSource:
 class TableSource:
     """Rows of a table that gives one record at a time: parquet, or a Hugging Face data set."""
 
-    def __init__(self, table: Any, rows: int, name: str, data: Data, columns: Mapping[str, Any]) -> None:
+    def __init__(
+        self, table: Any, rows: int, name: str, data: PromptData, columns: Mapping[str, Any]
+    ) -> None:
         """`table` gives a dict of the columns to read for each index below `rows`; `columns`: all there are,
         those with fields of their own as mappings."""
         self._table = table
@@ -212,7 +214,7 @@ class GeneratedSource:
         return self._letters[mix(key, place) % len(self._letters)]
 
 
-def open_source(data: Data, base: Path, seed: int, letters: str, limit: int | None = None) -> Source:
+def open_source(data: PromptData, base: Path, seed: int, letters: str, limit: int | None = None) -> Source:
     """The rows of `data`, at most `limit`; `base` is the manifest's folder, `letters` what generated tasks
     draw from. Raises `DataError`."""
     if data.jsonl is not None:
@@ -302,7 +304,7 @@ def _check_message(message: Any, where: str) -> dict[str, str]:
     return {"role": message["role"], "content": message["content"]}
 
 
-def _open_parquet(path: Path, data: Data, limit: int | None) -> Source:
+def _open_parquet(path: Path, data: PromptData, limit: int | None) -> Source:
     import pyarrow
     from pyarrow import parquet
 
@@ -331,7 +333,7 @@ def _fields_of(kind: Any) -> dict[str, Any] | None:
     return {field.name: _fields_of(field.type) for field in kind} if is_struct(kind) else None
 
 
-def _open_hugging_face(config: HuggingFaceData, data: Data, base: Path, limit: int | None) -> Source:
+def _open_hugging_face(config: HuggingFaceData, data: PromptData, base: Path, limit: int | None) -> Source:
     name = str(base / config.name) if (base / config.name).is_dir() else config.name
     loaded = _load_data_set(name, config)
     table = loaded.select_columns(_columns(loaded.column_names, data, name))
@@ -356,7 +358,7 @@ def _load_data_set(name: str, config: HuggingFaceData) -> Any:
     return saved[config.split]
 
 
-def _columns(names: list[str], data: Data, where: str) -> list[str]:
+def _columns(names: list[str], data: PromptData, where: str) -> list[str]:
     """The columns to read: those with the prompt, and with the other fields where there are any."""
     fields = field_names(data)
     # A field of an object is read with the whole column that has the object.

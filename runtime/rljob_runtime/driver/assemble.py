@@ -17,6 +17,7 @@ from rljob_runtime.data.length_trace import TraceHeader
 from rljob_runtime.data.prompts import PromptSource
 from rljob_runtime.data.tokenizer import TextTokenizer
 from rljob_runtime.driver.activity import JobActivity
+from rljob_runtime.driver.evaluations import Evaluations
 from rljob_runtime.driver.export import keep_model_files
 from rljob_runtime.driver.job_settings import JobSettings
 from rljob_runtime.driver.model_folder import checkpoint_root, engine_model
@@ -30,6 +31,8 @@ from rljob_runtime.driver.stop import StopRequest
 from rljob_runtime.driver.trainer_start import TrainerStart
 from rljob_runtime.driver.watched_scorer import WatchedScorer
 from rljob_runtime.driver.weight_delivery import WeightDelivery
+from rljob_runtime.engines.sampling import evaluation_sampling
+from rljob_runtime.evaluation.schedule import EvaluationSchedule
 from rljob_runtime.fleet.device_share import device_share
 from rljob_runtime.fleet.fleet import Fleet
 from rljob_runtime.fleet.member import FleetTimes
@@ -39,6 +42,7 @@ from rljob_runtime.objective.advantages import estimator
 from rljob_runtime.queue.service import QueueService
 from rljob_runtime.rewards.calls import calls_of, in_words
 from rljob_runtime.rewards.pool import RewardPool
+from rljob_runtime.rollout.evaluator import Evaluator, EvaluatorSettings, HeldOutSet
 from rljob_runtime.rollout.outbox import Outbox
 from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.rollout.rollouter import Rollouter
@@ -48,6 +52,7 @@ from rljob_runtime.routing.choose import policy_of
 from rljob_runtime.run_folder import RunOptions
 from rljob_runtime.site import one_machine as local_ray
 from rljob_runtime.site.site import Site
+from rljob_runtime.trace.record.evaluation_log import EvaluationLog
 from rljob_runtime.trace.record.event_log import EVENTS_FOLDER, EventLog
 from rljob_runtime.trace.record.event_ranks import EventRanks
 from rljob_runtime.trace.record.length_log import LengthLog
@@ -66,6 +71,8 @@ class JobInputs:
     settings: JobSettings
     tokenizer: TextTokenizer
     prompts: PromptSource
+    held_out: tuple[HeldOutSet, ...] = ()
+    """What is evaluated."""
 
     @property
     def checkpoints(self) -> Path:
@@ -146,6 +153,7 @@ async def assembled(
             site, stop, events, lengths, pool, queue, outbox, rollouter, failures, trainer, placement,
             TrainerStart(trainer, placement, inputs.checkpoints, site.one_machine, say),
             _sample_keeper(inputs, outbox, spawn), sync, delivery, fleet, activity, spawn, say,
+            _evaluations(inputs, rollouter, rewards, delivery),
         )  # fmt: skip
         # Runs after `fleet.close`, which is entered below: what engines did last is written too.
         stack.callback(parts.flush_records)
@@ -206,6 +214,33 @@ def _sample_keeper(inputs: JobInputs, outbox: Outbox, spawn: Spawn) -> SampleKee
     return SampleKeeper(
         training.profiling.samples_per_step, SampleLog(inputs.options.folder), outbox, inputs.tokenizer,
         inputs.settings.bound, estimate, training.seed, spawn, time.time,
+    )  # fmt: skip
+
+
+def _evaluations(
+    inputs: JobInputs, rollouter: Rollouter, rewards: RewardPool, delivery: WeightDelivery
+) -> Evaluations | None:
+    training = inputs.job.spec.training
+    wanted, rollout = training.evaluation, training.rollout
+    if wanted is None:
+        return None
+
+    def pin(step: int | None) -> None:
+        delivery.pinned = step
+
+    settings = EvaluatorSettings(
+        wanted.samples_per_prompt, rollout.max_response_tokens, training.seed,
+        evaluation_sampling(rollout, wanted.sampling, inputs.tokenizer.stop_ids),
+        training.profiling.samples_per_step,
+    )  # fmt: skip
+    # How long responses are is no part of how good they are.
+    scorer = PoolScorer(rewards, inputs.tokenizer, rollout.max_response_tokens, overlong=None)
+    evaluator = Evaluator(
+        inputs.held_out, settings, rollouter.pool, rollouter.responder, scorer, rollouter.poke
+    )
+    return Evaluations(
+        EvaluationSchedule(wanted.every_versions, training.async_.steps_per_version), evaluator,
+        wanted.pass_reward, EvaluationLog(inputs.options.folder), inputs.tokenizer, time.time, pin,
     )  # fmt: skip
 
 

@@ -7,10 +7,12 @@ from pathlib import Path
 
 from rljob_runtime.driver.assemble import JobInputs
 from rljob_runtime.driver.ending import ReportWriter, export_model
+from rljob_runtime.driver.evaluation_status import evaluation_status
 from rljob_runtime.driver.load_watch import LoadWatch
 from rljob_runtime.driver.parts import Parts
 from rljob_runtime.driver.sample_board import SampleBoard
 from rljob_runtime.driver.tracker import Tracker
+from rljob_runtime.trace.record.evaluation_log import EvaluationLine, in_words, scalars
 from rljob_runtime.trace.record.metrics_log import MetricsLog
 from rljob_runtime.trace.record.start_log import Cause
 from rljob_runtime.trainer.step_metrics import StepMetrics
@@ -32,6 +34,7 @@ class RunObserver:
         self._view = view
         self._report = report
         self._parts: Parts | None = None
+        self._metrics: MetricsLog | None = None
         self._load_watch: LoadWatch | None = None
         self._watching: asyncio.Task[None] | None = None
 
@@ -45,14 +48,23 @@ class RunObserver:
         )  # fmt: skip
         parts.says.on_kept = SampleBoard(metrics.show)
         parts.site.draft.progress(self.tracker.progress)
+        self._metrics = metrics
+        if parts.evaluations is not None:
+            parts.evaluations.on_evaluated = self._evaluated
+            if parts.evaluations.newest is not None:
+                parts.site.draft.evaluated(evaluation_status(parts.evaluations.newest))
         # The tracker goes by the clock of engines and events, which may be set back; what is paced may not.
         self._load_watch = LoadWatch(self.tracker, parts.site.draft, self._view, time.monotonic)
         self._watching = parts.spawn(self._load_watch.run())
 
     def training(self, step: int) -> None:
         """Trainer and engines are ready: training begins, or goes on after an interruption, with `step`."""
-        assert self.tracker is not None, "`begins` comes first"
+        assert self.tracker is not None and self._parts is not None, "`begins` comes first"
         self.tracker.begin(step)
+        newest = None if self._parts.evaluations is None else self._parts.evaluations.newest
+        if newest is not None and newest.step == step:
+            # TensorBoard was told to drop what it has from this step on.
+            self._show(newest)
 
     def interrupted(self, cause: Cause, why: str = "") -> None:
         """Training stops, and goes on with the next `training`; `why`: what broke, in words."""
@@ -78,6 +90,17 @@ class RunObserver:
         self._parts.site.draft.progress(self.tracker.progress)
         self._load_watch.told()
         self._view.update(self.tracker.progress)
+
+    def _evaluated(self, line: EvaluationLine) -> None:
+        """An evaluation is over."""
+        assert self._parts is not None, "`begins` comes first"
+        self._show(line)
+        self._parts.site.draft.evaluated(evaluation_status(line))
+        self._view.message(in_words(line))
+
+    def _show(self, line: EvaluationLine) -> None:
+        if self._metrics is not None:
+            self._metrics.curves(line.step, scalars(line))
 
     def trained(self) -> None:
         """Make what the run leaves behind, while its parts are taken down."""

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from rljob_runtime.driver.evaluations import Evaluations
 from rljob_runtime.driver.reward_failures import RewardFailures
 from rljob_runtime.driver.sample_keeper import SampleKeeper
 from rljob_runtime.driver.stall import Activity
@@ -93,6 +94,8 @@ class Parts:
     spawn: Spawn
     say: Callable[[str], None]
     """Tells a person, in one line."""
+    evaluations: Evaluations | None = None
+    """None where the job has none."""
 
     def flush_records(self) -> None:
         """Write what is buffered of the driver's events, of those that it records for the engines, of the

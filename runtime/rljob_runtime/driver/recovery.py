@@ -108,6 +108,8 @@ class Recovery:
         # The others are generated again, and recorded then.
         parts.lengths.begin(lambda uid: uid in self.ledger or uid in kept)
         parts.says.begin(state.step)
+        if parts.evaluations is not None:
+            parts.evaluations.begin(state.step)
         await parts.queue.reset(self.ledger)
         await parts.outbox.refill()
         for group in groups:

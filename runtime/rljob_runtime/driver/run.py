@@ -27,6 +27,7 @@ from rljob_runtime.data.tokenizer import build_tokenizer
 from rljob_runtime.devices import DeviceMissing
 from rljob_runtime.driver.assemble import JobInputs, assembled
 from rljob_runtime.driver.ending import ReportWriter
+from rljob_runtime.driver.held_out import held_out_sets
 from rljob_runtime.driver.job_settings import Origin, job_settings
 from rljob_runtime.driver.model_folder import checkpoint_root, place_checkpoints
 from rljob_runtime.driver.observer import RunObserver
@@ -125,6 +126,7 @@ class _Running:
         folder = options.manifest_folder / training.model.path if training.model.path else None
         tokenizer = build_tokenizer(training.tokenizer, options.manifest_folder, folder)
         prompts = PromptSource(training.data, tokenizer, training.seed, options.manifest_folder)
+        held_out = held_out_sets(training, prompts, tokenizer, options.manifest_folder)
         origin = Origin()
         if options.resume:
             origin = check_resume(self._checkpoints, prompts.fingerprint, training.schedule, prompts.rows)
@@ -134,7 +136,7 @@ class _Running:
         settings = job_settings(job, prompts.rows, origin, forced)
         header = header_of(job, options.manifest_folder)
         self._view.start(Progress(header, total_steps=settings.total_steps, activity="starting"))
-        inputs = JobInputs(job, options, settings, tokenizer, prompts)
+        inputs = JobInputs(job, options, settings, tokenizer, prompts, held_out)
         self._observer = observer = RunObserver(inputs, header, self._view, self._report)
         async with self._open_site(job) as site:
             stop = StopRequest(site.changes)

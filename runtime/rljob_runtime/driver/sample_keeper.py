@@ -146,12 +146,12 @@ class SampleKeeper:
             yield self._line(step, version, group, each.place, known[each.uid])
 
     def _of_group(self, group: Group, advantages: list[float]) -> "_GroupText":
-        prompt, left_out = self._text(group.prompt)
+        prompt, left_out = transcribed(self._tokenizer, group.prompt)
         return _GroupText(prompt, left_out, advantages)
 
     def _line(self, step: int, version: int, group: Group, index: int, known: "_GroupText") -> SampleLine:
         sample = group.samples[index]
-        response, left_out = self._text(sample.tokens)
+        response, left_out = transcribed(self._tokenizer, sample.tokens)
         spans = sample.spans
         return SampleLine(
             step=step,
@@ -178,14 +178,15 @@ class SampleKeeper:
             trained_with=version,
         )
 
-    def _text(self, tokens: Tokens) -> tuple[str, int]:
-        """The tokens as text, and how many of them were left out of its middle."""
-        left_out = max(0, len(tokens) - MOST_TOKENS)
-        half = MOST_TOKENS // 2
-        parts = [tokens[:half], tokens[-half:]] if left_out else [tokens]
-        text = f"\n[... {left_out} tokens left out ...]\n".join(map(self._tokenizer.transcribe, parts))
-        # Half of a surrogate pair cannot be written as UTF-8.
-        return text.encode("utf-8", "replace").decode("utf-8"), left_out
+
+def transcribed(tokenizer: TextTokenizer, tokens: Tokens) -> tuple[str, int]:
+    """The tokens as text, special tokens by their names, and how many of them were left out of its middle."""
+    left_out = max(0, len(tokens) - MOST_TOKENS)
+    half = MOST_TOKENS // 2
+    parts = [tokens[:half], tokens[-half:]] if left_out else [tokens]
+    text = f"\n[... {left_out} tokens left out ...]\n".join(map(tokenizer.transcribe, parts))
+    # Half of a surrogate pair cannot be written as UTF-8.
+    return text.encode("utf-8", "replace").decode("utf-8"), left_out
 
 
 class _GroupText(NamedTuple):

@@ -7,6 +7,10 @@ others and only compared here. Pure: the time is passed in.
 from dataclasses import dataclass
 
 
+class Stalled(RuntimeError):
+    """Training waits for responses, and nobody works on them."""
+
+
 @dataclass(frozen=True)
 class Activity:
     """What has been done for groups so far; any difference between two looks is progress, but for an engine

@@ -4,7 +4,9 @@ Guarantees:
 - step s trains exactly the groups that staleness control selected for it, once;
 - a checkpoint holds one consistent cut: the weights after step s, which prompts are trained, and every
   finished group that waits, so that a restart trains each remaining prompt exactly once;
-- a stop that was asked for takes effect between two steps, after a checkpoint.
+- a stop that was asked for takes effect between two steps, after a checkpoint;
+- an evaluation is of one set of weights: the engines get others when it is over, and a checkpoint of a later
+  step is written then.
 """
 
 import asyncio
@@ -15,7 +17,9 @@ from typing import Any, Protocol
 import msgspec
 
 from rljob_runtime.data.fingerprint import DataFingerprint
-from rljob_runtime.driver.stall import Activity, StallWatch
+from rljob_runtime.driver.evaluation_turn import Evaluating, EvaluationTurn
+from rljob_runtime.driver.first_of import first_of
+from rljob_runtime.driver.stall import Activity, Stalled, StallWatch
 from rljob_runtime.engines.protocol import WeightRef
 from rljob_runtime.groups.ledger import Ledger
 from rljob_runtime.groups.staleness import StalenessController
@@ -61,10 +65,6 @@ class WaitingGroups(Protocol):
         ...
 
 
-class Stalled(RuntimeError):
-    """A step waits for groups, and nobody works on them."""
-
-
 @dataclass(frozen=True)
 class LoopSettings:
     """What the loop needs of the RLJob."""
@@ -96,13 +96,15 @@ class TrainingLoop:
         on_checkpoint: Callable[[int], None] = lambda step: None,
         before_checkpoint: Callable[[], None] = lambda: None,
         on_batch: Callable[[int, tuple[int, ...], bool], None] = lambda step, uids, last: None,
+        evaluating: Evaluating | None = None,
     ) -> None:
         """`plan` brings a published version to the engines; `spawn` starts a task whose failure ends the job;
         `activity` tells what has been done for groups so far. `on_batch` is given each step, the uids of
         its groups, and whether it is the job's last one, before they are trained; what it raises ends the
         job. `on_step` is given each step's metrics, the uids of its groups, and the seconds that the trainer
         was at it; `on_checkpoint` how many steps a new checkpoint holds. `before_checkpoint` is called when
-        nothing has been recorded of a checkpoint yet: what it writes down covers all that is recorded."""
+        nothing has been recorded of a checkpoint yet: what it writes down covers all that is recorded.
+        `evaluating`: the job's evaluations; None where it has none."""
         self.stop_asked = asyncio.Event()
         self._settings = settings
         self._trainer = trainer
@@ -122,11 +124,26 @@ class TrainingLoop:
         """Steps in the checkpoint that the loop began from, or wrote last."""
         self._pushing: asyncio.Task[None] | None = None
         """Brings the newest stored version to the engines while the next step trains."""
+        self._sent = 0, 0
+        """The steps behind the weights that engines got last, and the version by which they know them."""
+        self._turn: EvaluationTurn | None = None
+        if evaluating is not None:
+            self._turn = EvaluationTurn(
+                evaluating, rollouter.pool, plan, spawn, activity, settings.stall_seconds
+            )
 
     async def run(self, first_step: int) -> int:
         """Train from `first_step` to the end, or until a stop is asked for. Returns the steps done."""
         self._saved = first_step
-        step = first_step
+        self._sent = first_step, self._controller.bound.version_at(first_step)
+        try:
+            return await self._run(first_step)
+        finally:
+            if self._turn is not None:
+                await self._turn.give_up()
+
+    async def _run(self, step: int) -> int:
+        self._evaluate(last=self._controller.done)
         while not self._controller.done and not self.stop_asked.is_set():
             uids = await self._batch(step)
             if uids is None:
@@ -138,12 +155,15 @@ class TrainingLoop:
             # Before the checkpoint, so that engines load while it is written. After the last step nobody
             # generates.
             if not last and step % self._controller.bound.steps_per_version == 0:
-                await self._publish(step // self._controller.bound.steps_per_version)
+                await self._publish(step, step // self._controller.bound.steps_per_version)
+                self._evaluate(last=False)
             if last or step % self._settings.checkpoint_every == 0:
                 await self._save(step)
         # After a stop.
         if step != self._saved:
             await self._save(step)
+        if self._controller.done:
+            await self._evaluate_last(step)
         if self._pushing is not None:
             # The trainer may be stopped now, and its weights go with it. Each engine's part has a deadline.
             await self._pushing
@@ -165,7 +185,7 @@ class TrainingLoop:
                 if uids is not None:
                     return uids
                 # Engines tell of tokens only when they are asked: a look now and then.
-                ended = await _first(stall_seconds / _LOOKS, ready.wait(), self.stop_asked.wait())
+                ended = await first_of(stall_seconds / _LOOKS, ready.wait(), self.stop_asked.wait())
                 # The second wait: the stop.
                 if ended == 1:
                     return None
@@ -209,13 +229,37 @@ class TrainingLoop:
         self._rollouter.poke()
         self._on_step(result, uids, seconds)
 
-    async def _publish(self, version: int) -> None:
-        """Publish, and let the engines load while the next step trains (a collective transport needs the
-        trainer until they have loaded)."""
+    def _evaluate(self, last: bool) -> None:
+        """The engines get, or have, the weights that were sent last: evaluate them, if that is due."""
+        if self._turn is not None and not self.stop_asked.is_set():
+            self._turn.begin(*self._sent, last, self._pushing)
+
+    async def _evaluate_last(self, step: int) -> None:
+        """Nothing is trained any more: evaluate what was learned, and wait until that is done."""
+        if self._turn is None:
+            return
+        await self._evaluation_over()
+        if self._sent[0] != step and not self.stop_asked.is_set():
+            # Rounded up: a version of its own, also where no step more would have made it whole.
+            await self._publish(step, -(-step // self._controller.bound.steps_per_version))
+        self._evaluate(last=True)
+        await self._evaluation_over()
+
+    async def _evaluation_over(self) -> None:
+        """Wait until engines may get other weights."""
+        if self._turn is not None and self._turn.step is not None:
+            with self._events.span("idle", self._rollouter.pool.step, why="evaluation"):
+                await self._turn.over(self.stop_asked)
+
+    async def _publish(self, step: int, version: int) -> None:
+        """Publish the weights after `step` steps, and let the engines load while the next step trains (a
+        collective transport needs the trainer until they have loaded)."""
         if self._pushing is not None:
             await self._pushing
+        await self._evaluation_over()
         with self._events.span("weight_publish", self._rollouter.pool.step):
             ref = await self._trainer.publish(version)
+        self._sent = step, version
         if ref.transport in STORED:
             self._pushing = self._spawn(self._push(ref, None))
         else:
@@ -226,6 +270,9 @@ class TrainingLoop:
         self._rollouter.poke()
 
     async def _save(self, step: int) -> None:
+        if self._turn is not None and self._turn.step != step:
+            # A restart from the checkpoint would not come to an earlier one again.
+            await self._evaluation_over()
         # Without an await up to the state: a group that the checkpoint keeps is never generated again.
         self._before_checkpoint()
         state = JobState(
@@ -240,14 +287,3 @@ class TrainingLoop:
             await self._trainer.save(step, msgspec.msgpack.encode(state))
         self._saved = step
         self._on_checkpoint(step)
-
-
-async def _first(seconds: float, *waits: Awaitable[object]) -> int | None:
-    """Index of the wait that ends first, None where none does within `seconds`; the others are cancelled."""
-    tasks = [asyncio.ensure_future(wait) for wait in waits]
-    try:
-        done, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-    return next((index for index, task in enumerate(tasks) if task in done), None)

@@ -37,6 +37,8 @@ class WeightDelivery:
         """`sync` brings a published version to the engines of `pool`; `bound` numbers versions by steps."""
         self.may_join = asyncio.Event()
         """Set while the trainer and its weights are where the job stands; clear while it is brought back."""
+        self.pinned: int | None = None
+        """Steps behind the weights that engines are to keep, for they are evaluated; None: any may come."""
         self._trainer = trainer
         self._sync = sync
         self._pool = pool
@@ -65,8 +67,9 @@ class WeightDelivery:
         # Looked at while the trainer's turn is held: neither its step nor its weights change meanwhile.
         if not self.may_join.is_set() or all(slot.entered for slot in slots):
             return None
-        if step % self._bound.steps_per_version and any(slot.joined for slot in slots):
-            # Within a version the trainer is ahead of it. Newcomers wait for the next one, unless nobody else
-            # generates: then there would be no next one.
+        ahead = step % self._bound.steps_per_version or self.pinned not in (None, step)
+        if ahead and any(slot.joined for slot in slots):
+            # The trainer is ahead of what the others have: within a version, or while they are evaluated.
+            # Newcomers wait for the next one, unless nobody else generates: then there would be no next one.
             return None
         return await self._trainer.publish(self._bound.version_at(step))

@@ -221,20 +221,25 @@ class TorchEngine:
     def _step(self, active: list[tuple[int, _Running]]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Put one token into every slot, and draw what would come next in each: tokens and log-probabilities,
         of shape (slots,). Runs in the engine's thread."""
-        from rljob_runtime.engines.torch_sampling import draw, seed_word, uniforms
+        from rljob_runtime.engines.torch_sampling import draw_each, seed_word, uniforms
 
         assert self._model is not None
         count = len(self._slots)
         # Free slots take token 0 at position 0: every step has the same shape.
         inputs, positions = np.zeros(count, np.int64), np.zeros(count, np.int64)
         seeds, draws = np.zeros(count, np.uint64), np.zeros(count, np.uint64)
+        samplings = [self._sampling] * count
         for slot, running in active:
             inputs[slot] = running.tokens[running.cached]
             positions[slot] = running.cached
             seeds[slot] = seed_word(running.request.seed)
             # Position in the whole response, over all attempts: a continuation draws what would have come.
             draws[slot] = running.request.generated + len(running.log_probs)
-        return draw(self._model.step(inputs, positions), uniforms(seeds, draws), self._sampling)
+            samplings[slot] = self._sampling_of(running)
+        return draw_each(self._model.step(inputs, positions), uniforms(seeds, draws), samplings)
+
+    def _sampling_of(self, running: _Running) -> Sampling:
+        return running.request.sampling or self._sampling
 
     def _advance(self, slot: int, running: _Running, token: int, log_prob: float) -> None:
         running.cached += 1
@@ -244,7 +249,7 @@ class TorchEngine:
         running.tokens.append(token)
         running.log_probs.append(log_prob)
         self._generated += 1
-        stopped = token in self._sampling.stop_token_ids and not running.request.exact
+        stopped = token in self._sampling_of(running).stop_token_ids and not running.request.exact
         full = len(running.log_probs) == running.request.max_tokens or len(running.tokens) == self._max_length
         if stopped or full:
             self._release(slot)

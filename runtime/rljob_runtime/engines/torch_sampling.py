@@ -4,6 +4,8 @@ Guarantees: a token depends on its own row of logits, its seed and its position 
 that of the distribution it was drawn from, after temperature, top-k and top-p, in float32.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -33,6 +35,20 @@ def seed_word(seed: int) -> int:
     return seed & _MASK
 
 
+def draw_each(
+    logits: torch.Tensor, randoms: NDArray[np.float64], samplings: Sequence[Sampling]
+) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """As `draw`, each row by its own sampling."""
+    tokens = np.zeros(len(samplings), np.int32)
+    log_probs = np.zeros(len(samplings), np.float32)
+    for sampling in dict.fromkeys(samplings):
+        rows = [row for row, each in enumerate(samplings) if each == sampling]
+        if len(rows) == len(samplings):
+            return draw(logits, randoms, sampling)
+        tokens[rows], log_probs[rows] = draw(logits[rows], randoms[rows], sampling)
+    return tokens, log_probs
+
+
 def draw(
     logits: torch.Tensor, randoms: NDArray[np.float64], sampling: Sampling
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
@@ -40,6 +56,10 @@ def draw(
 
     `logits` has shape (rows, vocabulary); `randoms` has shape (rows,), values in [0, 1).
     """
+    if sampling.temperature == 0:
+        # All of the probability is at the most probable token.
+        best = logits.argmax(dim=-1)
+        return best.to(torch.int32).numpy(), np.zeros(len(best), np.float32)
     log_probs = torch.log_softmax(restrict(logits.float() / sampling.temperature, sampling), dim=-1)
     # In double precision: sums over a large vocabulary would swallow its small probabilities.
     cumulative = log_probs.double().exp_().cumsum_(dim=-1)

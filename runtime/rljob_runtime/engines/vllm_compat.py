@@ -164,7 +164,7 @@ class VllmCore:
 
     async def add(self, request: Request) -> Any:
         """Hand a request to the engine core; the result's `get()` returns its one, final output."""
-        sampling = self._shape.sampling
+        sampling = request.sampling or self._shape.sampling
         parameters = self._parameters(
             max_tokens=request.max_tokens,
             temperature=sampling.temperature,

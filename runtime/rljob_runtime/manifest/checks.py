@@ -178,6 +178,7 @@ def _check_texts(job: RLJob, folder: Path) -> "Generator[Problem, None, Epoch | 
     from rljob_runtime.data.errors import AnswersMissing, DataError, RewardFieldMissing
     from rljob_runtime.data.prompts import check_data
     from rljob_runtime.data.tokenizer import build_tokenizer, check_vocabulary
+    from rljob_runtime.manifest.evaluation_check import check_evaluation
     from rljob_runtime.rewards.calls import calls_of
 
     training = job.spec.training
@@ -209,13 +210,16 @@ def _check_texts(job: RLJob, folder: Path) -> "Generator[Problem, None, Epoch | 
         return None
     try:
         needed = any(call.function in _NEED_ANSWERS for call in calls_of(training.reward))
-        return check_data(training.data, tokenizer, training.seed, folder, answers_needed=needed)
+        epoch = check_data(training.data, tokenizer, training.seed, folder, answers_needed=needed)
     except AnswersMissing as error:
         yield Problem((*_TRAINING, "data", "answerField"), error.fault, error.near)
     except RewardFieldMissing as error:
         yield Problem((*_TRAINING, "data", "rewardFields", error.index), error.fault, error.near)
     except DataError as error:
         yield Problem((*_TRAINING, "data", training.data.yaml_choice), _clause(error))
+    else:
+        yield from check_evaluation(training, tokenizer, folder, needed)
+        return epoch
     return None
 
 

@@ -14,24 +14,20 @@ Guarantees:
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
-import numpy as np
-
-from rljob_runtime.engines.answers import wrong_answer
-from rljob_runtime.engines.protocol import EngineDied, Request
 from rljob_runtime.groups.counts import OVER_SAMPLING, GroupCounts
 from rljob_runtime.groups.ledger import Ledger
 from rljob_runtime.groups.refill import all_equal
-from rljob_runtime.groups.responses import Response, request_id, response_seed
+from rljob_runtime.groups.responses import Response, response_seed
 from rljob_runtime.groups.staleness import StalenessController
 from rljob_runtime.groups.state import RolloutSettings
 from rljob_runtime.rewards import Score, failure_reason
 from rljob_runtime.rollout.division_log import DivisionLog
-from rljob_runtime.rollout.engine_slot import EngineSlot
 from rljob_runtime.rollout.pool import EnginePool
-from rljob_runtime.routing.requests import GroupRequest, RequestKey
-from rljob_runtime.samples import Generation, Group, Prompt, Sample, Tokens
+from rljob_runtime.rollout.responder import Responder, Wanted
+from rljob_runtime.routing.requests import GroupRequest
+from rljob_runtime.samples import Group, Prompt, Sample
 from rljob_runtime.trace.record.event_log import EventLog
 
 _GROUPS_A_TURN = 64
@@ -85,11 +81,12 @@ class Rollouter:
         self._sink = sink
         self._events = events
         self._division = DivisionLog(events)
+        # By name: whoever restores a job sets other counts.
+        self.responder = Responder(pool, events, lambda: self.counts)
+        """Generates single responses."""
         self._wake = asyncio.Event()
         """Set when admission may have another answer than before."""
         self._on_hold = False
-        self._attempts = 0
-        """Attempts at responses so far; numbers their requests."""
         self._groups: dict[int, asyncio.Task[None]] = {}
         """The groups under way, by uid."""
         self._ending: dict[int, asyncio.Task[None]] = {}
@@ -289,101 +286,9 @@ class Rollouter:
         return Group(prompt.uid, prompt.epoch, prompt.row, prompt.tokens, tuple(samples), version)
 
     async def _respond(self, prompt: Prompt, index: int) -> Response:
-        """One response, over as many engines and attempts as it takes."""
-        key = RequestKey(prompt.uid, index)
-        response = Response(began=self._events.clock())
-        seed = response_seed(self._settings.seed, prompt.uid, index)
-        most = self._settings.most_tokens(prompt.uid, index)
-        while True:
-            slot = await self.pool.acquire(key)
-            if not response.engine:
-                response.expect(self.pool.expects(key))
-            self._attempts += 1
-            request = Request(
-                request_id=request_id(prompt.uid, index, self._attempts),
-                tokens=_tokens_so_far(prompt, response),
-                max_tokens=most - len(response.tokens),
-                seed=seed,
-                generated=len(response.tokens),
-                exact=self._settings.forced is not None,
-            )
-            if await self._attempt(slot, request, response, key):
-                self.pool.finished(key, len(response.tokens))
-                return response
-            self.counts.rerouted_requests += self.pool.moves(key)
-            if self.pool.interrupted(key, len(response.tokens)):
-                self.counts.begin_anew(len(response.tokens))
-                response.begin_anew()
-
-    async def _attempt(self, slot: EngineSlot, request: Request, response: Response, key: RequestKey) -> bool:
-        """One stay on the engine on which the request was placed; whether the response is complete then."""
-        if not self.pool.may_submit(slot, key):
-            return False
-        began, extra = self._events.clock(), {"uid": key.uid, "request": request.request_id}
-        if self.pool.for_long(slot):
-            extra["for_long"] = True
-        try:
-            generation = await self._submit(slot, request, key)
-        except EngineDied as error:
-            self.counts.moved_requests += 1
-            # Of no token: those that it had here are lost.
-            self._generated(slot, began, 0, response, "abort", extra | {"left": "lost"})
-            self.pool.lost(slot, str(error))
-            return False
-        except asyncio.CancelledError:
-            # Its group is given up; the engine was busy with it all the same.
-            self._generated(slot, began, 0, response, "cancelled", extra)
-            raise
-        response.extend(generation, slot.engine.name, slot.pool, self._events.clock())
-        self.counts.generated(slot.pool, len(generation.tokens))
-        if generation.spans:
-            extra["versions"] = [generation.spans[0].version, generation.spans[-1].version]
-        if generation.finish == "abort" and len(generation.tokens) >= request.max_tokens:
-            # The abort came with the last token; an attempt at none more would be refused.
-            response.finish = "length"
-        if response.finish == "abort":
-            extra["left"] = self.pool.reason_left(slot, key)
-            self.counts.continued_requests += 1
-        self._generated(slot, began, len(generation.tokens), response, response.finish, extra)
-        return response.finish != "abort"
-
-    async def _submit(self, slot: EngineSlot, request: Request, key: RequestKey) -> Generation:
-        """Have an engine generate. Raises `EngineDied`, also where what it answers cannot be: it is to be
-        started again, and nothing of it trained."""
-        pool, pauses = self.pool, slot.pauses if slot.joined else None
-        pool.submitted(slot, key, request.request_id, request.generated, request.max_tokens)
-        try:
-            generation = await slot.engine.submit(request)
-        finally:
-            pool.left(slot, request.request_id)
-        wrong = wrong_answer(request, generation, slot.version)
-        taken_out = pauses != slot.pauses or pool.moves(key)
-        if wrong is None and generation.finish == "abort" and not taken_out and len(generation.tokens) == 0:
-            # With tokens it would be of use, and get nearer to its end. So it would be given back for ever.
-            wrong = f"gave back request {request.request_id}, which nobody took out, without a token"
-        if wrong is not None:
-            raise EngineDied(f"engine {slot.engine.name} {wrong}")
-        return generation
-
-    def _generated(
-        self,
-        slot: EngineSlot,
-        began: float,
-        tokens: int,
-        response: Response,
-        finish: str,
-        extra: dict[str, Any],
-    ) -> None:
-        """Record a stay on an engine, in which so many tokens were generated, and how it ended."""
-        slot.events.add(
-            "generate", self.pool.step, began, self._events.clock() - began, **extra, tokens=tokens,
-            length=len(response.tokens), finish=finish,
-        )  # fmt: skip
-
-
-def _tokens_so_far(prompt: Prompt, response: Response) -> Tokens:
-    """Prompt and response. Where there is no response yet, the prompt's own array: requests of one group that
-    wait or run hold one copy of it, not one each."""
-    if len(response.tokens) == 0:
-        return prompt.tokens
-    return np.concatenate([prompt.tokens, response.tokens])
+        wanted = Wanted(
+            self._settings.most_tokens(prompt.uid, index),
+            response_seed(self._settings.seed, prompt.uid, index),
+            exact=self._settings.forced is not None,
+        )
+        return await self.responder.respond(prompt, index, wanted)

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from rljob_api.status import CheckpointStatus, StalenessStatus, TrainingStatus
+from rljob_api.status import CheckpointStatus, EvaluationStatus, StalenessStatus, TrainingStatus
 from rljob_runtime.site.load import load_of, worth_telling
 from rljob_runtime.view.progress import Progress
 
@@ -87,6 +87,10 @@ class StatusDraft:
     def checkpoint(self, step: int, path: str) -> None:
         """The checkpoint of `step` steps is whole."""
         self._set(checkpoint=CheckpointStatus(step=step, path=path))
+
+    def evaluated(self, evaluation: EvaluationStatus) -> None:
+        """An evaluation is over."""
+        self._set(evaluation=evaluation)
 
     def acted_on(self, generation: int) -> None:
         """The driver does what this generation of the spec asks for, or has begun to."""

@@ -27,6 +27,8 @@ from tests.support.jobs import job
 if TYPE_CHECKING:
     from tests.support.simulated.losing_job import LosingSession
 
+EVALUATED = 6
+"""Prompts of an evaluation, of two responses each."""
 CALLS = ("step", "publish", "transmit", "save", "start", "load")
 """What the trainer may die at."""
 
@@ -76,6 +78,9 @@ class Losses:
     """Of `rollout.overSampling`, its rate; None: there is none."""
     equal: Callable[[int], bool] = lambda uid: True
     """Whether the responses of a group get equal rewards."""
+    evaluate_every: int | None = None
+    """Weight versions between two evaluations of `EVALUATED` prompts; None: none is evaluated. Needs a
+    `folder`."""
     script: "Callable[[LosingSession], Coroutine[Any, Any, None]] | None" = None
     """What else happens; ends before the job does."""
 

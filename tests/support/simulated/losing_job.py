@@ -17,6 +17,7 @@ from rljob_runtime.data.fingerprint import DataFingerprint
 from rljob_runtime.data.length_trace import TraceHeader
 from rljob_runtime.data.tokenizer import CharacterTokenizer
 from rljob_runtime.driver.activity import JobActivity
+from rljob_runtime.driver.evaluations import Evaluations
 from rljob_runtime.driver.job_settings import job_settings
 from rljob_runtime.driver.parts import Parts
 from rljob_runtime.driver.recording_scorer import RecordingScorer
@@ -26,6 +27,8 @@ from rljob_runtime.driver.session import Session
 from rljob_runtime.driver.stop import StopRequest
 from rljob_runtime.driver.watched_scorer import WatchedScorer
 from rljob_runtime.driver.weight_delivery import WeightDelivery
+from rljob_runtime.engines.protocol import Sampling
+from rljob_runtime.evaluation.schedule import EvaluationSchedule
 from rljob_runtime.fleet.fleet import Fleet
 from rljob_runtime.fleet.member import FleetTimes
 from rljob_runtime.groups.ledger import Ledger
@@ -34,6 +37,7 @@ from rljob_runtime.net.keys import Keyring
 from rljob_runtime.objective.advantages import estimator
 from rljob_runtime.rewards import Score
 from rljob_runtime.rollout.engine_slot import EngineSlot
+from rljob_runtime.rollout.evaluator import Evaluator, EvaluatorSettings, HeldOutSet
 from rljob_runtime.rollout.outbox import Outbox
 from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.rollout.rollouter import Rollouter
@@ -45,12 +49,13 @@ from rljob_runtime.site.desired import DesiredState
 from rljob_runtime.site.nodes import NodeTable, RayNode
 from rljob_runtime.site.site import Site
 from rljob_runtime.site.status_draft import StatusDraft
+from rljob_runtime.trace.record.evaluation_log import EvaluationLine, EvaluationLog
 from rljob_runtime.trace.record.event_log import EventLog
 from rljob_runtime.trace.record.length_log import LengthLog
 from rljob_runtime.trace.record.sample_log import SampleLog
 from rljob_runtime.trace.record.start_log import Cause
 from rljob_runtime.weights.transport import STORED
-from tests.support.simulated.losable_parts import LocalQueue, LosableTrainer, Losses, WatchedEngine
+from tests.support.simulated.losable_parts import EVALUATED, LocalQueue, LosableTrainer, Losses, WatchedEngine
 
 SAMPLES = 3
 """Responses of each step that are kept as text."""
@@ -67,6 +72,8 @@ class LosingSession:
         """Why engines were lost."""
         self.said: list[str] = []
         self.rewarded = 0
+        self.evaluated: list[EvaluationLine] = []
+        """Evaluations in the order in which they were told."""
         self.began_at: list[int] = []
         self.rows: list[int] = []
         """Steps that have a row, as the observer keeps them."""
@@ -120,8 +127,34 @@ class LosingSession:
             site, StopRequest(changes), self.events, lengths, self.pool, queue, outbox, rollouter, failures,
             self.losable,
             self.placed, self._start_trainer, says, sync, delivery, fleet, activity, self._spawn,
-            self.said.append,
+            self.said.append, self._evaluations(rollouter, delivery),
         )  # fmt: skip
+
+    def _evaluations(self, rollouter: Rollouter, delivery: WeightDelivery) -> Evaluations | None:
+        losses, clock = self._losses, asyncio.get_running_loop().time
+        if losses.evaluate_every is None:
+            return None
+        assert losses.folder is not None
+
+        def pin(step: int | None) -> None:
+            delivery.pinned = step
+
+        settings = EvaluatorSettings(2, losses.max_response_tokens, 0, Sampling(), kept=3)
+        held_out = HeldOutSet("held_out", EVALUATED, lambda row: _prompt(row))
+        self.evaluator = Evaluator(
+            [held_out], settings, self.pool, rollouter.responder, self._grade, rollouter.poke
+        )
+        evaluations = Evaluations(
+            EvaluationSchedule(losses.evaluate_every, losses.steps_per_version), self.evaluator, 1.0,
+            EvaluationLog(losses.folder), CharacterTokenizer("abcdefgh"), clock, pin,
+        )  # fmt: skip
+        evaluations.on_evaluated = self.evaluated.append
+        return evaluations
+
+    async def _grade(self, prompt: Prompt, responses: Sequence[Response]) -> list[Score]:
+        """The first of the two responses to each prompt passes."""
+        self.rewarded += len(responses)
+        return [Score(float(index == 0)) for index in range(len(responses))]
 
     @property
     def rollouter(self) -> Rollouter:

@@ -3,7 +3,7 @@
 from rljob_runtime.authoring.verl.table import Section, built, direct, none, said
 
 _ACTOR = "actor_rollout_ref.actor"
-_NO_VALIDATION = "there is no validation during training"
+_NO_VALIDATION = "validation is not converted: `training.evaluation` is to be written by hand"
 _TOKENS = "`training.parallel.maxTokensPerMicroBatch`"
 
 DATA_AND_REWARD = Section(

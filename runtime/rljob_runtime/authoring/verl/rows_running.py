@@ -8,7 +8,7 @@ _MODEL = "actor_rollout_ref.model"
 _REF = "actor_rollout_ref.ref"
 _ROLLOUT = "actor_rollout_ref.rollout"
 _VLLM = "training.rollout.engine.vllm"
-_NO_VALIDATION = "there is no validation during training"
+_NO_VALIDATION = "validation is not converted: `training.evaluation` is to be written by hand"
 _OFFLOAD = (
     "no engine shares the trainer's devices; where their memory does not suffice, "
     "`training.parallel.cpuOffload`, which is there during steps as well"
@@ -221,7 +221,7 @@ MODEL_AND_TRAINER = Section(
             "trainer.log_val_generations",
             "trainer.val_only",
             "trainer.validation_data_dir",
-            text=f"{_NO_VALIDATION}. What training generates is kept by `training.profiling.samplesPerStep`",
+            text=f"{_NO_VALIDATION}; what is generated is kept by `training.profiling.samplesPerStep`",
             off=("false", "0", "none"),
         ),
         none("trainer.test_freq", text=_NO_VALIDATION, off=("-1", "0")),

@@ -18,7 +18,7 @@ KINDS = ("work", "sync", "save", "move", "idle")
 
 _KIND_OF = {
     "weight_publish": "sync", "weight_pause": "sync", "weight_load": "sync", "weight_resume": "sync",
-    "generate": "work", "forward": "work", "backward": "work", "optimizer": "work",
+    "generate": "work", "evaluate": "work", "forward": "work", "backward": "work", "optimizer": "work",
     "reference_forward": "work",
     "checkpoint": "save",
     "prompt_fetch": "move", "get": "move", "put": "move", "weight_fetch": "move",

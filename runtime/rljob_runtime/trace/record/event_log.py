@@ -29,6 +29,7 @@ EVENTS = {
     "prompt_fetch": "the driver reads and tokenizes a prompt",
     "admission_wait": "an engine has room, and the staleness bound admits no prompt",
     "generate": "an engine generates a response, or a part of it until it is taken out",
+    "evaluate": "an engine generates a response of an evaluation, or a part of it until it is taken out",
     "reward": "a group's responses are scored",
     "group_assembly": "a group is put together from its scored responses",
     "put": "a group is handed to the queue",

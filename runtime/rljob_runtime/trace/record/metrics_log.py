@@ -215,6 +215,10 @@ class MetricsLog:
         append_line(self._path, msgspec.json.encode({**plain, "step": step, "time": self._clock()}))
         self._tensorboard.scalars(step, scalars(plain))
 
+    def curves(self, step: int, values: Mapping[str, float]) -> None:
+        """Add points to curves of TensorBoard's alone, by their tags."""
+        self._tensorboard.scalars(step, values)
+
     def show(self, step: int, texts: Mapping[str, str]) -> None:
         """Add texts of what the model says, in Markdown, to TensorBoard alone, as `says/NAME`."""
         self._tensorboard.texts(step, {f"says/{name}": text for name, text in texts.items()})

@@ -36,7 +36,9 @@ class SampleLine(msgspec.Struct, frozen=True, kw_only=True):
     """A response that was kept."""
 
     step: int
-    """The step that trained it, from 0."""
+    """The step that trained it, from 0; of an evaluation how many steps its weights have behind them."""
+    evaluation: str | msgspec.UnsetType = msgspec.UNSET
+    """The set of prompts, where it is a response of an evaluation; those are not trained."""
     time: float
     """When that step had been trained, seconds since the epoch."""
     uid: int
@@ -103,11 +105,11 @@ _encode = msgspec.json.Encoder().encode
 class SampleLog:
     """Writes what is kept of a run. `begin` comes before the first `write`."""
 
-    def __init__(self, folder: Path, most_bytes: int = MOST_BYTES) -> None:
-        """`folder` is the run's."""
+    def __init__(self, folder: Path, most_bytes: int = MOST_BYTES, file: str = SAMPLES_FILE) -> None:
+        """`folder` is the run's; `file` is the name of the file in it."""
         self.followed: set[int] = set()
         """Rows of the data that are followed over the run."""
-        self._path: Path | None = folder / SAMPLES_FILE
+        self._path: Path | None = folder / file
         self._most_bytes = most_bytes
 
     def begin(self, step: int) -> None:
@@ -178,11 +180,11 @@ def thinned(bytes_of: dict[int, int], wanted: int, most: int) -> set[int]:
     return set(steps) if sum(bytes_of[step] for step in steps) <= most else set()
 
 
-def read_samples(folder: Path) -> Samples:
+def read_samples(folder: Path, file_name: str = SAMPLES_FILE) -> Samples:
     """What is kept of the run in `folder`; empty where there is no file. Raises `OSError`."""
     found = Samples()
     try:
-        file = (folder / SAMPLES_FILE).open("rb")
+        file = (folder / file_name).open("rb")
     except FileNotFoundError:
         return found
     with file:

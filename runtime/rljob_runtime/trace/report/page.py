@@ -18,6 +18,7 @@ from rljob_runtime.run_folder import MANIFEST
 from rljob_runtime.trace.analyse.analysis import Analysis, analyse_run
 from rljob_runtime.trace.forecast.measured_run import measured_run
 from rljob_runtime.trace.forecast.sizing import propose
+from rljob_runtime.trace.record.evaluation_log import EvaluationLine, read_evaluations
 from rljob_runtime.trace.record.sample_log import SampleLine, read_samples
 from rljob_runtime.trace.report.advice import Advice, advise
 from rljob_runtime.trace.report.document import document
@@ -51,7 +52,9 @@ def write_report(run_dir: Path) -> Path:
     left = _SEARCH_BEFORE - (monotonic() - began)
     sizes, remark = _sizes(run_dir, job, analysis, max(0.0, min(_SEARCH, left)))
     samples = read_samples(run_dir).rows
-    page = render(analysis, job, job.metadata.name if job else run_dir.name, sizes, remark, samples)
+    evaluations = read_evaluations(run_dir)
+    name = job.metadata.name if job else run_dir.name
+    page = render(analysis, job, name, sizes, remark, samples, evaluations)
     path = run_dir / REPORT_FILE
     # By renaming: a browser that reloads sees the old page or the new one.
     whole = path.with_suffix(".html.tmp")
@@ -80,9 +83,11 @@ def render(
     sizes: Advice | None = None,
     remark: str = "",
     samples: Sequence[SampleLine] = (),
+    evaluations: Sequence[EvaluationLine] = (),
 ) -> str:
     """The page as HTML. `job`: the run's settings, where they are known; `name`: its heading; `sizes`: advice
-    on pool sizes, and a `remark` about it; `samples`: the responses that are kept as text."""
+    on pool sizes, and a `remark` about it; `samples`: the responses that are kept as text; `evaluations`: in
+    order of steps."""
     notes = {
         odd.step: f": took {odd.seconds / max(odd.median, 1e-9):.1f} x as long as its neighbours"
         for odd in analysis.anomalies
@@ -90,7 +95,7 @@ def render(
     advice = advise(evidence_of(analysis, job)) + ([sizes] if sizes is not None else [])
     sections = [
         ("help", "What would help", _advice(advice, analysis) + _soft(remark)),
-        ("learn", "Did it learn?", learning(analysis)),
+        ("learn", "Did it learn?", learning(analysis, evaluations)),
         (
             "says",
             "What the model says",

@@ -14,6 +14,7 @@ import msgspec
 from rljob_runtime.manifest.load import ManifestError, read
 from rljob_runtime.run_folder import MANIFEST
 from rljob_runtime.trace.analyse.said import Order, ordered, overview, steps_of
+from rljob_runtime.trace.record.evaluation_log import EVALUATION_SAMPLES_FILE
 from rljob_runtime.trace.record.sample_log import SAMPLES_FILE, SampleLine, read_samples
 from rljob_runtime.trace.report.markup import seconds
 from rljob_runtime.view.visible import visible
@@ -44,17 +45,38 @@ class Wanted:
     count: int | None = None
     """At most so many."""
     json: bool = False
+    evaluation: str | None = None
+    """In evaluations: of the set of this name, of all of them where it is empty. None: in training."""
 
 
 def samples_text(run: Path, wanted: Wanted, width: int) -> str:
     """What is printed, in lines of `width` cells. Raises `NoSamples`, and `OSError`."""
-    rows = read_samples(run).rows
-    if not rows:
-        raise NoSamples(_why_none(run))
+    rows = _of_evaluations(run, wanted.evaluation) if wanted.evaluation is not None else _of_training(run)
     found = _found(run, rows, wanted)[: wanted.count]
     if wanted.json:
         return "\n".join(msgspec.json.encode(row).decode() for _, row in found)
     return "\n\n".join(_shown(found, max(width, _LEAST_WIDTH)))
+
+
+def _of_training(run: Path) -> list[SampleLine]:
+    rows = read_samples(run).rows
+    if not rows:
+        raise NoSamples(_why_none(run))
+    return rows
+
+
+def _of_evaluations(run: Path, name: str) -> list[SampleLine]:
+    rows = read_samples(run, EVALUATION_SAMPLES_FILE).rows
+    if not rows:
+        raise NoSamples(
+            f"{run} has no samples of evaluations: {EVALUATION_SAMPLES_FILE} is written when an evaluation "
+            "is over, where training.evaluation is set and training.profiling.samplesPerStep is not 0."
+        )
+    found = [row for row in rows if name in ("", row.evaluation)]
+    if not found:
+        there = ", ".join(sorted({str(row.evaluation) for row in rows}))
+        raise NoSamples(f"{run} has no samples of an evaluation set {name}; there are {there}.")
+    return found
 
 
 def _found(run: Path, rows: Sequence[SampleLine], wanted: Wanted) -> list[tuple[str, SampleLine]]:
@@ -132,19 +154,25 @@ def facts(row: SampleLine) -> list[str]:
     reward = f"no reward ({visible(failure)})" if row.reward is None else f"reward {row.reward:.4g}"
     if row.reward_parts:
         reward += f" ({_numbers(row.reward_parts)})"
-    versions = "" if row.first_version is None else f"version {row.first_version}"
-    if row.last_version != row.first_version:
-        versions += f" to {row.last_version}"
     return [
         reward,
         _numbers(row.reward_metrics),
-        f"advantage {row.advantage:+.3g}",
+        f"evaluation of {row.evaluation}" if row.evaluation else f"advantage {row.advantage:+.3g}",
         f"{row.tokens:,} token{'' if row.tokens == 1 else 's'}, {_FINISH[row.finish]}",
         f"prompt {row.uid} (row {row.row}, response {row.index})",
         visible(row.engine),
-        f"{versions}, trained with {row.trained_with}" if versions else "",
+        _versions(row),
         seconds(row.seconds),
     ]
+
+
+def _versions(row: SampleLine) -> str:
+    if row.first_version is None:
+        return ""
+    versions = f"version {row.first_version}"
+    if row.last_version != row.first_version:
+        versions += f" to {row.last_version}"
+    return versions if row.evaluation else f"{versions}, trained with {row.trained_with}"
 
 
 def _numbers(values: Mapping[str, float | None]) -> str:

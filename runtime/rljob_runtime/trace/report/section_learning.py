@@ -5,8 +5,10 @@ Pure: an analysis in, markup out.
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 
 from rljob_runtime.trace.analyse.analysis import Analysis
+from rljob_runtime.trace.record.evaluation_log import EvaluationLine
 from rljob_runtime.trace.report.charts import Mark, Series, bar_chart, line_chart
 from rljob_runtime.trace.report.markup import figure, grid
 
@@ -17,8 +19,9 @@ def column(analysis: Analysis, name: str) -> list[float | None]:
     return [float(value) if isinstance(value, (int, float)) else None for value in values]
 
 
-def learning(analysis: Analysis) -> str:
-    """The section "Did it learn?": curves of the metrics, with a mark at each interruption."""
+def learning(analysis: Analysis, evaluations: Sequence[EvaluationLine] = ()) -> str:
+    """The section "Did it learn?": curves of the metrics and of the evaluations, with a mark at each
+    interruption."""
     steps = [float(row["step"]) for row in analysis.metrics.rows]
     restarts = [
         Mark(start.step, f"{start.cause}: went on at step {start.step}") for start in analysis.interruptions
@@ -35,6 +38,7 @@ def learning(analysis: Analysis) -> str:
 
     return grid(
         [
+            *_evaluated(evaluations, restarts),
             chart("Reward", ("reward_mean", "mean"), ("reward_std", "standard deviation")),
             chart(
                 "Rewards of a step",
@@ -60,6 +64,30 @@ def learning(analysis: Analysis) -> str:
             chart("Samples without a reward", ("failed", "samples"), zero=True),
         ]
     )  # fmt: skip
+
+
+def _evaluated(evaluations: Sequence[EvaluationLine], marks: list[Mark]) -> list[str]:
+    """Mean reward and pass@k of the prompts that are not trained; nothing where none were evaluated."""
+    if not evaluations:
+        return []
+    steps = [float(line.step) for line in evaluations]
+    scores = {name: [line.sets.get(name) for line in evaluations] for name in evaluations[-1].sets}
+    means = [
+        Series(name, [None if score is None else score.mean for score in found], index)
+        for index, (name, found) in enumerate(scores.items())
+    ]
+    passes = [
+        (f"{name} pass@{k}", [None if score is None else score.pass_at.get(k) for score in found])
+        for name, found in scores.items()
+        for k in sorted({1, max(evaluations[-1].sets[name].pass_at)})
+    ]
+    lines = [Series(label, values, index) for index, (label, values) in enumerate(passes)]
+    return [
+        figure(
+            "Evaluation: mean reward", line_chart(steps, means, marks=marks), "prompts that are not trained"
+        ),
+        figure("Evaluation: pass@k", line_chart(steps, lines, zero=True, marks=marks)),
+    ]
 
 
 def staleness(analysis: Analysis) -> str:

@@ -35,7 +35,7 @@ def recorded() -> Iterator[str]:
 
 def test_what_is_recorded_is_known() -> None:
     found = set(recorded())
-    assert {"idle", "get", "generate", "weight_publish", "forward"} <= found
+    assert {"idle", "get", "generate", "evaluate", "weight_publish", "forward"} <= found
     assert found <= set(EVENTS)
 
 

@@ -1,0 +1,119 @@
+"""What evaluations found: `evaluations.jsonl` in the run's folder, a JSON object for each, and
+`evaluation_samples.jsonl`, some of their responses.
+
+Guarantees:
+- steps ascend, and no step has two evaluations: where training goes back to an earlier step, what is recorded
+  of later ones is cut off;
+- an evaluation is recorded whole, in one write, or not at all; its responses are written before it;
+- an evaluation that cannot be written raises; its responses that cannot be end with one warning.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from rljob_runtime.evaluation.scores import SetScore
+from rljob_runtime.trace.record.event_log import append_line
+from rljob_runtime.trace.record.sample_log import SampleLine, SampleLog
+
+EVALUATIONS_FILE = "evaluations.jsonl"
+EVALUATION_SAMPLES_FILE = "evaluation_samples.jsonl"
+
+
+class EvaluationLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One evaluation."""
+
+    step: int
+    """Steps that the evaluated weights have behind them."""
+    version: int
+    """Their weight version."""
+    time: float
+    """When it was over, seconds since the epoch."""
+    seconds: float
+    """How long it took."""
+    sets: dict[str, SetScore]
+    """By the set's name."""
+
+
+_line_of = msgspec.json.Decoder(EvaluationLine).decode
+
+
+class EvaluationLog:
+    """Records a run's evaluations. `begin` comes before the first `write`."""
+
+    def __init__(self, folder: Path) -> None:
+        """`folder` is the run's."""
+        self.newest: EvaluationLine | None = None
+        """The newest one that counts."""
+        self._path = folder / EVALUATIONS_FILE
+        self._samples = SampleLog(folder, file=EVALUATION_SAMPLES_FILE)
+
+    def begin(self, step: int) -> None:
+        """Training begins, or goes on, after `step` steps. Raises `OSError`."""
+        self.newest, whole = None, 0
+        for line, size in _lines(self._path):
+            if line is not None and line.step > step:
+                break
+            whole += size
+            self.newest = line or self.newest
+        if self._path.exists():
+            os.truncate(self._path, whole)
+        # Also those of an evaluation that was not recorded in the end.
+        self._samples.begin(0 if self.newest is None else self.newest.step + 1)
+
+    def write(self, line: EvaluationLine, samples: Sequence[SampleLine]) -> None:
+        """Record an evaluation, and what is kept of it. Raises `OSError`."""
+        self._samples.write(samples)
+        append_line(self._path, msgspec.json.encode(line))
+        self.newest = line
+
+
+def read_evaluations(folder: Path) -> list[EvaluationLine]:
+    """The evaluations of the run in `folder`, in order of steps; none where there is no file. Raises
+    `OSError`."""
+    return [line for line, _ in _lines(folder / EVALUATIONS_FILE) if line is not None]
+
+
+def scalars(line: EvaluationLine) -> Mapping[str, float]:
+    """The numbers that are curves, by their names in TensorBoard."""
+    found: dict[str, float] = {}
+    for name, score in line.sets.items():
+        if score.mean is not None:
+            found[f"evaluation/{name}/mean"] = score.mean
+        found |= {f"evaluation/{name}/pass@{k}": share for k, share in score.pass_at.items()}
+        found[f"evaluation/{name}/response_length"] = score.response_length_mean
+    return found
+
+
+def in_words(line: EvaluationLine) -> str:
+    """`evaluation after step 20: gsm mean 0.41, pass@1 0.4, pass@4 0.63`."""
+    sets = []
+    for name, score in line.sets.items():
+        numbers = ["no rewards" if score.mean is None else f"mean {score.mean:.3g}"]
+        numbers += [f"pass@{k} {share:.3g}" for k, share in score.pass_at.items() if k in _told(score)]
+        sets.append(f"{name} {', '.join(numbers)}")
+    return f"evaluation after step {line.step}: {'; '.join(sets)}"
+
+
+def _told(score: SetScore) -> set[int]:
+    return {min(score.pass_at), max(score.pass_at)}
+
+
+def _lines(path: Path) -> list[tuple[EvaluationLine | None, int]]:
+    """The whole lines of the file, each with its size in bytes; None for what is no evaluation."""
+    try:
+        lines = path.read_bytes().splitlines(keepends=True)
+    except FileNotFoundError:
+        return []
+    found: list[tuple[EvaluationLine | None, int]] = []
+    for line in lines:
+        # Cut off by a kill.
+        if not line.endswith(b"\n"):
+            break
+        try:
+            found.append((_line_of(line), len(line)))
+        except msgspec.DecodeError:
+            found.append((None, len(line)))
+    return found

@@ -1,0 +1,173 @@
+"""Evaluations of a job, in virtual time: each due one once, of one set of weights, whatever is lost."""
+
+import asyncio
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from rljob_runtime.driver.stall import Stalled
+from rljob_runtime.engines.protocol import PauseMode, Request
+from rljob_runtime.rollout.engine_slot import EngineSlot
+from rljob_runtime.trace.record.evaluation_log import (
+    EVALUATION_SAMPLES_FILE,
+    EvaluationLine,
+    EvaluationLog,
+    read_evaluations,
+)
+from rljob_runtime.trace.record.sample_log import read_samples
+from tests.support.simulated.losable_parts import EVALUATED, Losses, WatchedEngine
+from tests.support.simulated.losing_job import LosingSession, run_losing
+
+
+def whole(line: EvaluationLine) -> bool:
+    """Each prompt was evaluated, with one set of weights, and half of the responses pass."""
+    (score,) = line.sets.values()
+    return (score.prompts, score.responses, score.failed, score.unpinned) == (
+        EVALUATED,
+        2 * EVALUATED,
+        0,
+        0,
+    ) and (score.mean, score.pass_at) == (0.5, {1: 0.5, 2: 1.0})
+
+
+def evaluates(slot: EngineSlot) -> bool:
+    return any(key.uid < 0 for key, _ in slot.requests.values())
+
+
+async def until_evaluated(session: LosingSession) -> None:
+    """Until an engine runs a request of an evaluation."""
+    # In virtual time, where nothing is lost by looking often.
+    while not any(map(evaluates, session.pool.slots)):  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+
+
+def evaluated(folder: Path, **losses: Any) -> tuple[LosingSession, list[int]]:
+    """Run a job; the steps of its evaluations, of which each is whole."""
+    session = run_losing(Losses(folder=folder, **losses))
+    lines = read_evaluations(folder)
+    assert all(map(whole, lines))
+    assert [group.uid for groups in session.losable.trained for group in groups], "it trained"
+    assert not session.pool.router.book.groups, "nothing is left with the pool"
+    return session, [line.step for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("in_flight", "collective"),
+    [
+        ("keep", False),
+        ("abort", False),
+        ("wait", False),
+        (None, False),
+        ("keep", True),
+        ("abort", True),
+        ("wait", True),
+    ],
+)
+def test_each_that_is_due_is_of_one_set_of_weights(
+    tmp_path: Path, in_flight: PauseMode | None, collective: bool
+) -> None:
+    session, steps = evaluated(
+        tmp_path, evaluate_every=4, in_flight=in_flight, collective=collective, steps=10
+    )
+    assert steps == [0, 4, 8, 10]
+    assert [line.step for line in session.evaluated] == steps
+    assert [line.version for line in session.evaluated] == steps
+    assert len(session.losable.trained) == 10
+
+
+def test_versions_of_several_steps_and_a_last_one_that_is_not_whole(tmp_path: Path) -> None:
+    session, steps = evaluated(tmp_path, evaluate_every=2, steps_per_version=3, steps=13)
+    assert [(line.step, line.version) for line in session.evaluated] == [(0, 0), (6, 2), (12, 4), (13, 5)]
+    assert steps == [0, 6, 12, 13]
+
+
+def test_the_staleness_of_what_is_trained_is_what_it_is_without(tmp_path: Path) -> None:
+    with_them, _ = evaluated(tmp_path, evaluate_every=1, max_staleness=1.0)
+    without = run_losing(Losses(max_staleness=1.0))
+    assert max(with_them.losable.ages) <= 1
+    for session in (with_them, without):
+        uids = sorted(group.uid for groups in session.losable.trained for group in groups)
+        assert uids == list(range(48)), "each prompt is trained once"
+
+
+@pytest.mark.parametrize(
+    "at", [("step", 4), ("step", 5), ("publish", 4), ("publish", 6), ("save", 1), ("step", 1)]
+)
+def test_a_lost_trainer_has_evaluations_repeated_that_do_not_count_any_more(
+    tmp_path: Path, at: tuple[str, int]
+) -> None:
+    session, steps = evaluated(tmp_path, evaluate_every=2, at=[at])
+    assert session.losable.losses == 1
+    assert steps == [0, 2, 4, 6, 8, 10, 12]
+    told = [line.step for line in session.evaluated]
+    assert told[-1] == 12 and sorted(set(told)) == steps
+
+
+def test_an_engine_that_dies_costs_no_response(tmp_path: Path) -> None:
+    async def kill(session: LosingSession) -> None:
+        await until_evaluated(session)
+        await next(filter(evaluates, session.pool.slots)).engine.close()
+
+    session, steps = evaluated(tmp_path, evaluate_every=6, script=kill, engines=3)
+    assert steps == [0, 6, 12]
+    assert len(session.lost) == 1
+
+
+def test_what_is_kept_of_them(tmp_path: Path) -> None:
+    evaluated(tmp_path, evaluate_every=6)
+    rows = read_samples(tmp_path, EVALUATION_SAMPLES_FILE).rows
+    assert [(row.step, row.uid, row.row, row.index) for row in rows] == [
+        (step, *place) for step in (0, 6, 12) for place in ((0, 0, 0), (0, 0, 1), (1, 1, 0))
+    ]
+    assert {(row.evaluation, row.first_version == row.last_version == row.step) for row in rows} == {
+        ("held_out", True)
+    }
+
+
+def test_a_stop_gives_up_the_one_under_way_and_it_is_due_again(tmp_path: Path) -> None:
+    async def stop(session: LosingSession) -> None:
+        await until_evaluated(session)
+        session.parts.stop.ask()
+
+    session = run_losing(Losses(folder=tmp_path, evaluate_every=6, script=stop))
+    assert read_evaluations(tmp_path) == [] and session.evaluated == []
+    assert len(session.losable.trained) < 12
+    assert session.parts.delivery.pinned is None
+    evaluations = session.parts.evaluations
+    assert evaluations is not None and evaluations.due(0, last=False)
+
+
+def test_after_a_restart_those_that_are_recorded_are_not_repeated(tmp_path: Path) -> None:
+    evaluated(tmp_path, evaluate_every=4)
+    record = EvaluationLog(tmp_path)
+    record.begin(6)
+    assert record.newest is not None and record.newest.step == 4
+    assert [line.step for line in read_evaluations(tmp_path)] == [0, 4]
+    kept = {row.step for row in read_samples(tmp_path, EVALUATION_SAMPLES_FILE).rows}
+    assert kept == {0, 4}
+
+
+def test_one_that_does_not_end_has_its_engine_started_again_and_then_ends_the_job(tmp_path: Path) -> None:
+    def length(request: Request) -> int:
+        return 10**5 if request.request_id.startswith("-6.1") else 10
+
+    async def hang(session: LosingSession) -> None:
+        await until_evaluated(session)
+        for slot in session.pool.slots:
+            cast(WatchedEngine, slot.engine).stuck = True
+
+    with pytest.raises(ExceptionGroup) as caught:
+        run_losing(
+            Losses(
+                folder=tmp_path, evaluate_every=6, length=length, max_response_tokens=10**5, stall_seconds=60,
+                max_staleness=0.0, script=hang,
+            )
+        )  # fmt: skip
+    stalled, _ = caught.value.split(Stalled)
+    assert stalled is not None
+    assert str(stalled.exceptions[0]) == (
+        "the evaluation after step 0 does not end: engines generated nothing for 60 s "
+        "(spec.training.timeouts.stallSeconds); those with requests were started again, and the same "
+        "happened once more"
+    )

@@ -1,0 +1,67 @@
+"""`evaluations.jsonl`: each evaluation once, whole or not at all."""
+
+from pathlib import Path
+
+import pytest
+
+from rljob_runtime.evaluation.scores import GradedResponse, score_set
+from rljob_runtime.trace.record.evaluation_log import (
+    EVALUATION_SAMPLES_FILE,
+    EVALUATIONS_FILE,
+    EvaluationLine,
+    EvaluationLog,
+    read_evaluations,
+)
+from rljob_runtime.trace.record.sample_log import read_samples
+from tests.support.runtime.said import line as said
+
+SCORE = score_set([[GradedResponse(1.0, 4), GradedResponse(0.0, 4)]], 1.0)
+
+
+def line(step: int) -> EvaluationLine:
+    return EvaluationLine(step=step, version=step, time=1.0, seconds=1.0, sets={"x": SCORE})
+
+
+def recorded(folder: Path, *steps: int) -> EvaluationLog:
+    log = EvaluationLog(folder)
+    log.begin(0)
+    for step in steps:
+        log.write(line(step), [said(step, evaluation="x")])
+    return log
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    log = recorded(tmp_path, 0, 4)
+    assert read_evaluations(tmp_path) == [line(0), line(4)]
+    assert log.newest == line(4)
+
+
+def test_a_run_without_evaluations(tmp_path: Path) -> None:
+    assert read_evaluations(tmp_path) == []
+    log = EvaluationLog(tmp_path)
+    log.begin(3)
+    assert log.newest is None and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("step", "kept"), [(0, [0]), (3, [0]), (4, [0, 4]), (7, [0, 4]), (8, [0, 4, 8]), (99, [0, 4, 8])]
+)
+def test_going_back_cuts_off_what_counts_no_more(tmp_path: Path, step: int, kept: list[int]) -> None:
+    recorded(tmp_path, 0, 4, 8)
+    log = EvaluationLog(tmp_path)
+    log.begin(step)
+    assert [each.step for each in read_evaluations(tmp_path)] == kept
+    assert [each.step for each in read_samples(tmp_path, EVALUATION_SAMPLES_FILE).rows] == kept
+    assert log.newest == line(kept[-1])
+
+
+def test_one_that_a_kill_cut_off_is_none(tmp_path: Path) -> None:
+    recorded(tmp_path, 0, 4)
+    file = tmp_path / EVALUATIONS_FILE
+    file.write_bytes(file.read_bytes()[:-9])
+    log = EvaluationLog(tmp_path)
+    log.begin(4)
+    assert log.newest == line(0)
+    assert [each.step for each in read_samples(tmp_path, EVALUATION_SAMPLES_FILE).rows] == [0]
+    log.write(line(4), [])
+    assert read_evaluations(tmp_path) == [line(0), line(4)]
