@@ -85,6 +85,22 @@ async def test_a_tied_model_agrees_with_the_trainer_after_every_load(
     assert not any(np.isin(got.tokens[:-1], RULES.stop_token_ids).any() for got in results)
 
 
+async def test_a_request_with_a_sampling_of_its_own(engine: VllmEngine, base: Path) -> None:
+    greedy = msgspec.structs.replace(RULES, temperature=0.0)
+    asked = [
+        msgspec.structs.replace(
+            request(f"own{seed}", seed, max_tokens=40), sampling=greedy if seed < 8 else None
+        )
+        for seed in range(16)
+    ]
+    results = await asyncio.gather(*[engine.submit(one) for one in asked])
+    texts = [tuple(got.tokens.tolist()) for got in results]
+    prompts = [tuple(one.tokens.tolist()) for one in asked]
+    for prompt in set(prompts[:8]):
+        assert len({text for text, of in zip(texts[:8], prompts, strict=False) if of == prompt}) == 1
+    assert len(set(texts[8:])) > 1, "the others are drawn as the engine was built to"
+
+
 async def test_versions_are_exact_where_vllm_does_not_report_them(
     engine: VllmEngine, base: Path, tmp_path: Path
 ) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from rljob_api.training import Training
 from rljob_runtime.data.errors import DataError
-from rljob_runtime.data.held_out import check_held_out
+from rljob_runtime.data.held_out import trained_prompts
 from rljob_runtime.data.prompts import PromptSource
 from rljob_runtime.data.tokenizer import TextTokenizer
 from rljob_runtime.rollout.evaluator import HeldOutSet
@@ -15,14 +15,21 @@ def held_out_sets(
 ) -> tuple[HeldOutSet, ...]:
     """The sets of training.evaluation; paths are relative to `base`. Raises `DataError` for what is no
     prompt, for an empty set, and where one has prompts that are trained."""
-    found = []
-    for index, each in enumerate(training.evaluation.sets if training.evaluation is not None else ()):
+    if training.evaluation is None:
+        return ()
+    sets, sources = training.evaluation.sets, []
+    places = [f"training.evaluation.sets[{index}] ({each.name})" for index, each in enumerate(sets)]
+    for index, each in enumerate(sets):
         try:
-            source = PromptSource(each.data, tokenizer, training.seed + 1 + index, base)
-            # Tasks have few different prompts, and repeat them by chance.
-            if each.data.generated is None:
-                check_held_out(source.texts(), trained.texts())
+            sources.append(PromptSource(each.data, tokenizer, training.seed + 1 + index, base))
         except DataError as error:
-            raise DataError(f"training.evaluation.sets[{index}] ({each.name}): {error}") from error
-        found.append(HeldOutSet(each.name, source.rows, source.prompt))
-    return tuple(found)
+            raise DataError(f"{places[index]}: {error}") from error
+    # Tasks have few different prompts, and repeat them by chance.
+    compared = [index for index, each in enumerate(sets) if each.data.generated is None]
+    for place, why in trained_prompts(
+        [sources[index].texts() for index in compared], trained.texts()
+    ).items():
+        raise DataError(f"{places[compared[place]]}: {why}")
+    return tuple(
+        HeldOutSet(each.name, source.rows, source.prompt) for each, source in zip(sets, sources, strict=True)
+    )

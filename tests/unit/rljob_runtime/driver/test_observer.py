@@ -1,4 +1,4 @@
-"""What the status says of busy pools over a run with an interruption."""
+"""What the status says of busy pools over a run with an interruption, and of evaluations."""
 
 import asyncio
 from pathlib import Path
@@ -11,11 +11,13 @@ from rljob_runtime.driver import observer as observer_module
 from rljob_runtime.driver.load_watch import TELL_SECONDS
 from rljob_runtime.driver.observer import RunObserver
 from rljob_runtime.engines.fake import FakeEngine
+from rljob_runtime.evaluation.scores import GradedResponse, score_set
 from rljob_runtime.groups.counts import GroupCounts
 from rljob_runtime.rollout.engine_slot import EngineSlot
 from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.simulate.virtual_loop import run_virtual
 from rljob_runtime.site.status_draft import StatusDraft
+from rljob_runtime.trace.record.evaluation_log import EvaluationLine
 from rljob_runtime.trace.record.event_log import EventLog
 from rljob_runtime.view.progress import Progress
 from tests.support.runtime.steps import HEADER, step_metrics
@@ -50,6 +52,7 @@ def test_no_pool_is_busy_while_the_trainer_is_away_or_all_is_trained(
         parts: Any = SimpleNamespace(
             pool=pool, site=SimpleNamespace(draft=draft), spawn=loop.create_task,
             rollouter=SimpleNamespace(counts=GroupCounts(), steps_left=8), says=SimpleNamespace(),
+            evaluations=None,
         )  # fmt: skip
         shown: Any = view
         report: Any = None
@@ -73,3 +76,49 @@ def test_no_pool_is_busy_while_the_trainer_is_away_or_all_is_trained(
         assert "load" not in draft.training
 
     run_virtual(main())
+
+
+def test_an_evaluation_is_shown_everywhere_and_again_after_a_resume(tmp_path: Path) -> None:
+    score = score_set([[GradedResponse(1.0, 4), GradedResponse(0.0, 4)]], 1.0)
+    line = EvaluationLine(step=4, version=2, time=1.0, seconds=1.0, sets={"held_out": score})
+
+    async def main(newest: EvaluationLine | None, told: bool) -> tuple[StatusDraft, list[str]]:
+        loop, draft, said = asyncio.get_running_loop(), StatusDraft(attempt=1), list[str]()
+        inputs: Any = SimpleNamespace(
+            settings=SimpleNamespace(total_steps=9, capacity_samples=64),
+            options=SimpleNamespace(folder=tmp_path),
+            job=SimpleNamespace(
+                spec=SimpleNamespace(training=SimpleNamespace(algorithm=SimpleNamespace(kl=None)))
+            ),
+        )
+        evaluations: Any = SimpleNamespace(newest=newest, on_evaluated=None)
+        parts: Any = SimpleNamespace(
+            pool=EnginePool(loop.time, lambda slot, why: None), site=SimpleNamespace(draft=draft),
+            spawn=loop.create_task, rollouter=SimpleNamespace(counts=GroupCounts(), steps_left=8),
+            says=SimpleNamespace(), evaluations=evaluations,
+        )  # fmt: skip
+        view: Any = SimpleNamespace(message=said.append, update=lambda progress: None)
+        report: Any = None
+        observer = RunObserver(inputs, HEADER, view, report)
+        observer.begins(parts, 4)
+        observer.training(4)
+        if told:
+            evaluations.on_evaluated(line)
+        observer.close()
+        return draft, said
+
+    shown = {
+        "step": 4,
+        "version": 2,
+        "sets": [{"name": "held_out", "mean": 0.5, "passAt1": 0.5, "passAtK": 1.0}],
+        "summary": "0.5",
+    }
+    draft, said = run_virtual(main(None, told=True))
+    assert draft.training["evaluation"] == shown
+    assert said == ["evaluation after step 4: held_out mean 0.5, pass@1 0.5, pass@2 1"]
+    draft, said = run_virtual(main(line, told=False))
+    assert (draft.training["evaluation"], said) == (shown, [])
+    records = b"".join(file.read_bytes() for file in sorted((tmp_path / "tensorboard").iterdir()))
+    assert records.count(b"evaluation/held_out/pass@2") == 2, (
+        "once told, and once after the points were dropped"
+    )

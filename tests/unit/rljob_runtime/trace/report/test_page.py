@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from rljob_runtime.evaluation.scores import GradedResponse, score_set
 from rljob_runtime.trace.analyse.analysis import analyse_run
 from rljob_runtime.trace.forecast.sizing import Unfinished
+from rljob_runtime.trace.record.evaluation_log import EvaluationLine, EvaluationLog
 from rljob_runtime.trace.record.start_log import Start
 from rljob_runtime.trace.report import page as page_module
 from rljob_runtime.trace.report.charts import POINTS, Series, curve_chart, line_chart, stacked_chart, ticks
@@ -278,3 +280,19 @@ def test_charts_take_what_there_is(values: list[float | None]) -> None:
     chart = line_chart([float(index) for index in range(len(values))], [Series("a", values)])
     assert ("<path" in chart) == any(value is not None for value in values)
     assert curve_chart([("a", [])], "s") == ""
+
+
+def test_evaluations_are_curves(tmp_path: Path) -> None:
+    write_run(tmp_path, Job(steps=6))
+    page, _ = checked(write_report(tmp_path))
+    assert "Evaluation" not in page
+    log = EvaluationLog(tmp_path)
+    log.begin(0)
+    for step in (0, 3, 6):
+        graded = [[GradedResponse(step / 6, 4), GradedResponse(1.0, 4)]]
+        sets = {name: score_set(graded, 1.0) for name in ("easy", "hard")}
+        log.write(EvaluationLine(step=step, version=step, time=1.0, seconds=1.0, sets=sets), [])
+    page, _ = checked(write_report(tmp_path))
+    assert "Evaluation: mean reward" in page and "Evaluation: pass@k" in page
+    for label in ("easy", "hard", "easy pass@1", "hard pass@2"):
+        assert f">{label}<" in page

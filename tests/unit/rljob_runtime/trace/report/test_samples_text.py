@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from rljob_runtime.cli import main
+from rljob_runtime.trace.record.evaluation_log import EVALUATION_SAMPLES_FILE
 from rljob_runtime.trace.record.sample_log import SAMPLES_FILE, SampleLine, SampleLog
 from tests.support.jobs import job
 from tests.support.runtime.said import line
@@ -210,3 +211,40 @@ def test_errors_say_what_there_is(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_arguments_that_mean_nothing(tmp_path: Path, arguments: list[str]) -> None:
     with pytest.raises(SystemExit):
         main(["samples", str(tmp_path), *arguments])
+
+
+def evaluated(folder: Path) -> Path:
+    run = run_of(folder, line(9))
+    log = SampleLog(folder, file=EVALUATION_SAMPLES_FILE)
+    log.begin(0)
+    for step in (0, 10):
+        log.write([line(step, uid=uid, evaluation=name) for uid, name in enumerate(("easy", "easy", "hard"))])
+    return run
+
+
+def test_evaluations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = evaluated(tmp_path / "run")
+    (found,) = headings(printed(capsys, run, "--evaluation", "hard"))
+    assert " ".join(found.split()).startswith(
+        "step 10 · best · reward 1 · evaluation of hard · 3 tokens, ended"
+    )
+    text = printed(capsys, run, "--evaluation", "--json", "--worst", "--step", "0")
+    rows = [json.loads(row) for row in text.splitlines()]
+    assert sorted((row["step"], row["uid"], row["evaluation"]) for row in rows) == [
+        (0, 0, "easy"), (0, 1, "easy"), (0, 2, "hard"),
+    ]  # fmt: skip
+    over_time = printed(capsys, run, "--evaluation", "easy", "--row", "1", "--json")
+    assert [json.loads(row)["step"] for row in over_time.splitlines()] == [0, 10]
+    assert [json.loads(row)["step"] for row in printed(capsys, run, "--json").splitlines()] == [9]
+    assert "trained with" not in printed(capsys, run, "--evaluation")
+
+
+def test_evaluations_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = run_of(tmp_path / "run", line(9))
+    assert "has no samples of evaluations: evaluation_samples.jsonl is written" in refused(
+        capsys, run, "--evaluation"
+    )
+    run = evaluated(tmp_path / "other")
+    assert "has no samples of an evaluation set odd; there are easy, hard." in refused(
+        capsys, run, "--evaluation", "odd"
+    )
