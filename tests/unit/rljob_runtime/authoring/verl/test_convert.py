@@ -395,5 +395,6 @@ def test_the_list_names_script_and_line_and_says_what_is_to_do_first():
     assert "s.sh:2  a.b=1: not known here: nothing is made of it." in lines
     assert lines[-2:] == [
         "Nothing to do (1):",
-        "s.sh:3  data.val_files=x: validation is not converted: training.evaluation is to be written by hand.",
+        "s.sh:3  data.val_files=x: validation is not converted: training.evaluation is to be written by "
+        "hand.",
     ]
