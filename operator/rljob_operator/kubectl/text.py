@@ -43,6 +43,10 @@ def training(progress: TrainingStatus) -> list[str]:
     second += [f"queue {progress.queue_depth}", f"tokens/s {progress.tokens_per_second:,.0f}"]
     if progress.checkpoint is not None:
         second.append(f"checkpoint {progress.checkpoint.step}")
+    if progress.evaluation is not None:
+        second.append(
+            f"evaluation {_line(progress.evaluation.summary)} after step {progress.evaluation.step}"
+        )
     lines = ["   ".join(first), "   ".join(second)]
     return lines if progress.load is None else [*lines, busy(progress.load)]
 

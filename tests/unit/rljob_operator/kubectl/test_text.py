@@ -59,6 +59,13 @@ def test_masked_tokens_are_shown_where_steps_do_not_wait():
     assert any("staleness 2.0 mean, 11 max   masked 16 %" in line for line in shown)
 
 
+def test_the_newest_evaluation_is_shown():
+    evaluation = {"step": 2, "version": 2, "sets": [], "summary": "0.25/0.5\x1b"}
+    training = {"attempt": 1, "step": 3, "totalSteps": 4, "weightVersion": 2, "evaluation": evaluation}
+    shown = text.whole("ml", "math", status(phase="Running", training=training), NOW)
+    assert any("   evaluation 0.25/0.5 after step 2" in line for line in shown)
+
+
 def test_busy_pools_are_named():
     load = {
         "windowSeconds": 61,
