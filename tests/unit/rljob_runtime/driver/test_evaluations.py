@@ -171,3 +171,26 @@ def test_one_that_does_not_end_has_its_engine_started_again_and_then_ends_the_jo
         "(spec.training.timeouts.stallSeconds); those with requests were started again, and the same "
         "happened once more"
     )
+
+
+def test_an_engine_that_comes_meanwhile_gets_no_newer_weights(tmp_path: Path) -> None:
+    """With a collective transport whoever comes is sent what the trainer holds, which is ahead by then."""
+    ahead: list[int] = []
+
+    def length(request: Request) -> int:
+        return 900 if request.request_id.startswith("-6.1") else 10
+
+    async def come(session: LosingSession) -> None:
+        await until_evaluated(session)
+        await session.losable.stepped.until(lambda: session.losable.steps >= 1, 1e6)
+        pinned = session.parts.delivery.pinned
+        assert pinned is not None
+        ahead.append(session.losable.steps - pinned)
+        await session.come()
+        await session.send_to_newcomers()
+
+    session, steps = evaluated(
+        tmp_path, evaluate_every=6, collective=True, length=length, engines=1, script=come
+    )
+    assert (ahead, steps) == ([1], [0, 6, 12])
+    assert all(slot.entered for slot in session.pool.slots), "it gets the next version with the others"
