@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -54,6 +54,8 @@ class Losses:
     in_flight: PauseMode | None = "keep"
     """How pushes interrupt; None is the pull plan."""
     collective: bool = False
+    fetch_seconds: float = 0.0
+    """How long engines fetch a version while they generate on; 0: it is on their machine."""
     engines: int = 2
     heavy_engines: int = 0
     """Further engines, of the heavy pool."""
@@ -181,7 +183,8 @@ class LosableTrainer:
     async def publish(self, version: int) -> WeightRef:
         await self._work("publish")
         location = f"host:{len(self._published)}"
-        ref = WeightRef(version, "nccl" if self._losses.collective else "shm", location)
+        stored: Literal["tcp", "shm"] = "tcp" if self._losses.fetch_seconds else "shm"
+        ref = WeightRef(version, "nccl" if self._losses.collective else stored, location)
         self._published.append(ref)
         return ref
 
@@ -216,6 +219,7 @@ class WatchedEngine(FakeEngine):
     def __init__(self, name: str, losses: Losses, trainer: LosableTrainer) -> None:
         super().__init__(name, losses.length, losses.max_running, losses.timing)
         self._trainer = trainer
+        self._fetch_seconds = losses.fetch_seconds
         self._location = ""
         self.stuck = False
         """It does not finish what it runs, and says that it generates nothing."""
@@ -228,6 +232,9 @@ class WatchedEngine(FakeEngine):
     async def load_snapshot(self) -> LoadSnapshot:
         snapshot = await super().load_snapshot()
         return msgspec.structs.replace(snapshot, generated_tokens=7) if self.stuck else snapshot
+
+    async def prepare(self, ref: WeightRef) -> None:
+        await asyncio.sleep(self._fetch_seconds)
 
     async def load(self, ref: WeightRef) -> None:
         await super().load(ref)

@@ -104,6 +104,36 @@ def test_a_lost_trainer_has_evaluations_repeated_that_do_not_count_any_more(
     assert told[-1] == 12 and sorted(set(told)) == steps
 
 
+def test_one_of_steps_that_do_not_count_any_more_is_made_again(tmp_path: Path) -> None:
+    # Checkpoints are of 3, 6, ... steps: the sixth step is lost with those since 3.
+    session, steps = evaluated(tmp_path, evaluate_every=2, at=[("step", 6)])
+    assert [line.step for line in session.evaluated] == [0, 2, 4, 4, 6, 8, 10, 12]
+    assert steps == [0, 2, 4, 6, 8, 10, 12]
+
+
+def slow_last(request: Request) -> int:
+    """The last response of an evaluation takes as long as many steps."""
+    return 900 if request.request_id.startswith("-6.1") else 10
+
+
+def test_no_checkpoint_passes_by_one_that_is_not_over(tmp_path: Path) -> None:
+    # Five steps of a version are trained while it is evaluated; the trainer is lost within them.
+    session, steps = evaluated(
+        tmp_path, evaluate_every=1, steps_per_version=5, checkpoint_every=1, steps=10, at=[("step", 3)],
+        length=slow_last,
+    )  # fmt: skip
+    assert session.losable.losses == 1
+    assert steps == [0, 5, 10]
+
+
+@pytest.mark.parametrize("in_flight", ["keep", None])
+def test_engines_that_fetch_what_is_evaluated_have_it_first(
+    tmp_path: Path, in_flight: PauseMode | None
+) -> None:
+    _, steps = evaluated(tmp_path, evaluate_every=2, steps=6, in_flight=in_flight, fetch_seconds=0.7)
+    assert steps == [0, 2, 4, 6]
+
+
 def test_an_engine_that_dies_costs_no_response(tmp_path: Path) -> None:
     async def kill(session: LosingSession) -> None:
         await until_evaluated(session)
@@ -177,9 +207,6 @@ def test_an_engine_that_comes_meanwhile_gets_no_newer_weights(tmp_path: Path) ->
     """With a collective transport whoever comes is sent what the trainer holds, which is ahead by then."""
     ahead: list[int] = []
 
-    def length(request: Request) -> int:
-        return 900 if request.request_id.startswith("-6.1") else 10
-
     async def come(session: LosingSession) -> None:
         await until_evaluated(session)
         await session.losable.stepped.until(lambda: session.losable.steps >= 1, 1e6)
@@ -190,7 +217,7 @@ def test_an_engine_that_comes_meanwhile_gets_no_newer_weights(tmp_path: Path) ->
         await session.send_to_newcomers()
 
     session, steps = evaluated(
-        tmp_path, evaluate_every=6, collective=True, length=length, engines=1, script=come
+        tmp_path, evaluate_every=6, collective=True, length=slow_last, engines=1, script=come
     )
     assert (ahead, steps) == ([1], [0, 6, 12])
     assert all(slot.entered for slot in session.pool.slots), "it gets the next version with the others"
