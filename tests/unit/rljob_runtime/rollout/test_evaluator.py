@@ -15,7 +15,7 @@ from rljob_runtime.rollout.engine_slot import EngineSlot
 from rljob_runtime.rollout.evaluator import EvaluatedSet, Evaluator, EvaluatorSettings, HeldOutSet
 from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.rollout.responder import Responder
-from rljob_runtime.samples import Prompt
+from rljob_runtime.samples import Generation, Prompt
 from rljob_runtime.simulate.virtual_loop import run_virtual
 from rljob_runtime.trace.record.event_log import EventLog
 
@@ -30,7 +30,7 @@ class Engine(FakeEngine):
         super().__init__(name, lambda request: 10, LIMIT, FakeTiming(step_seconds=0.01))
         self.asked: list[Request] = []
 
-    async def submit(self, request: Request):  # type: ignore[no-untyped-def]
+    async def submit(self, request: Request) -> Generation:
         self.asked.append(request)
         return await super().submit(request)
 
