@@ -18,7 +18,7 @@ EVALUATION = {
 }
 
 MODES: dict[str, dict[str, Any]] = {
-    "pull": {"async": {"maxStaleness": 1, "weightSync": {"pull": {}}}, "evaluation": EVALUATION},
+    "pull": {"async": {"maxStaleness": 1, "weightSync": {"pull": {}}}},
     "push over tcp": {"async": {"maxStaleness": 1, "weightSync": {"push": {}, "transport": "tcp"}}},
     "pull over tcp": {"async": {"maxStaleness": 1, "weightSync": {"pull": {}, "transport": "tcp"}}},
     "abort and resubmit": {
