@@ -41,6 +41,7 @@ PLACES: Mapping[str, Place] = {
     "prompt_fetch": Place("prompts", "overlapping"),
     "admission_wait": Place("admission"),
     "generate": Place("requests", "overlapping"),
+    "evaluate": Place("requests", "overlapping"),
     "reward": Place("groups", "overlapping", _REWARDS),
     "group_assembly": Place("groups", "overlapping"),
     "put": Place("groups", "overlapping"),
@@ -153,7 +154,7 @@ class Tracks:
 
 def _name(event: Event) -> str:
     """What a slice is called: its request or group where it has one."""
-    if event.event == "generate" and "request" in event.extra:
+    if event.event in ("generate", "evaluate") and "request" in event.extra:
         return f"request {event.extra['request']}"
     return f"{event.event} {event.extra['uid']}" if "uid" in event.extra else event.event
 
