@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rljob_api.errors import Problem, dotted
 from rljob_runtime.authoring.fields import Fields, broken
-from rljob_runtime.authoring.verl import learning, loss, running
+from rljob_runtime.authoring.verl import learning, loss, running, validation
 from rljob_runtime.authoring.verl.counterparts import TABLE
 from rljob_runtime.authoring.verl.given import Given
 from rljob_runtime.authoring.verl.launch import Launch, Override, Remark
@@ -29,6 +29,7 @@ _BUILDERS = (
     running.parallel,
     learning.optimizer,
     running.checkpoint,
+    validation.evaluation,
 )
 """In the order in which each needs the fields of those before it."""
 _REQUIRED = (

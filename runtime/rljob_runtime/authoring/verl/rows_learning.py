@@ -3,7 +3,6 @@
 from rljob_runtime.authoring.verl.table import Section, built, direct, none, said
 
 _ACTOR = "actor_rollout_ref.actor"
-_NO_VALIDATION = "validation is not converted: `training.evaluation` is to be written by hand"
 _TOKENS = "`training.parallel.maxTokensPerMicroBatch`"
 
 DATA_AND_REWARD = Section(
@@ -14,7 +13,13 @@ DATA_AND_REWARD = Section(
             text="`training.data.parquet.path`; also `jsonl`, `huggingFace`, `generated`. One file: of a "
             "list the first is taken",
         ),
-        none("data.val_files", "data.val_batch_size", "data.val_max_samples", text=_NO_VALIDATION),
+        built(
+            "data.val_files",
+            text="[`training.evaluation.sets`](evaluation.md), one for each file, where `test_freq` is above "
+            "0; the reward is that of training",
+        ),
+        none("data.val_batch_size", text="prompts are evaluated as engines have room"),
+        none("data.val_max_samples", text="each prompt of a set is evaluated", off=("-1",)),
         direct("data.prompt_key", "training.data.promptField", "text"),
         said(
             "(the reference answer: `reward_model.ground_truth` in verl's files)",
@@ -60,7 +65,8 @@ DATA_AND_REWARD = Section(
             text="write the rows to a JSON Lines or parquet file before the job",
             off=("none",),
         ),
-        none("data.image_patch_size", "data.validation_shuffle", text="prompts are text, and not validated"),
+        none("data.image_patch_size", text="prompts are text"),
+        none("data.validation_shuffle", text="each prompt of a set is evaluated, in any order"),
         none(
             "data.apply_chat_template_kwargs.*",
             text="the tokenizer's chat template is applied without arguments",

@@ -8,7 +8,7 @@ _MODEL = "actor_rollout_ref.model"
 _REF = "actor_rollout_ref.ref"
 _ROLLOUT = "actor_rollout_ref.rollout"
 _VLLM = "training.rollout.engine.vllm"
-_NO_VALIDATION = "validation is not converted: `training.evaluation` is to be written by hand"
+_EVERY = "`training.evaluation.everyVersions`, where `data.val_files` names files"
 _OFFLOAD = (
     "no engine shares the trainer's devices; where their memory does not suffice, "
     "`training.parallel.cpuOffload`, which is there during steps as well"
@@ -73,7 +73,7 @@ ASYNCHRONY = Section(
             text="`training.rollout.maxRunningRequests` of each engine, which counts responses",
         ),
         none("rollout.*", text="no other setting of the recipe is needed"),
-        none("rollout.test_freq", text=_NO_VALIDATION, off=("-1", "0")),
+        built("rollout.test_freq", text=_EVERY),
         none("actor_rollout_ref.hybrid_engine", text="trainer and engines are always separate"),
         none(f"{_ROLLOUT}.mode", text="engines are always asynchronous"),
         said(
@@ -218,13 +218,17 @@ MODEL_AND_TRAINER = Section(
         ),
         none(
             "trainer.val_before_train",
-            "trainer.log_val_generations",
-            "trainer.val_only",
-            "trainer.validation_data_dir",
-            text=f"{_NO_VALIDATION}; what is generated is kept by `training.profiling.samplesPerStep`",
-            off=("false", "0", "none"),
+            text="a job with `training.evaluation` evaluates the initial weights too",
+            off=("true",),
         ),
-        none("trainer.test_freq", text=_NO_VALIDATION, off=("-1", "0")),
+        none("trainer.val_only", text="a job trains", off=("false",)),
+        none(
+            "trainer.log_val_generations",
+            "trainer.validation_data_dir",
+            text="`training.profiling.samplesPerStep` responses of each set are kept, in "
+            "`evaluation_samples.jsonl`",
+        ),
+        built("trainer.test_freq", text=_EVERY),
         none("trainer.critic_warmup", text="there is no critic", off=("0",)),
         none("trainer.balance_batch", text="tokens are always balanced over ranks and micro-batches"),
         none(
@@ -308,7 +312,15 @@ ROLLOUT = Section(
             f"{_ROLLOUT}.log_prob_use_dynamic_bsz",
             text="see `training.parallel.maxTokensPerMicroBatch`",
         ),
-        none(f"{_ROLLOUT}.val_kwargs.*", text=_NO_VALIDATION),
+        built(f"{_ROLLOUT}.val_kwargs.n", text="`training.evaluation.samplesPerPrompt`"),
+        built(
+            f"{_ROLLOUT}.val_kwargs.temperature",
+            f"{_ROLLOUT}.val_kwargs.top_p",
+            f"{_ROLLOUT}.val_kwargs.top_k",
+            text="`training.evaluation.sampling`; verl's defaults are 0, 1 and off, whatever training has",
+        ),
+        none(f"{_ROLLOUT}.val_kwargs.do_sample", text="`temperature: 0` takes the most probable token"),
+        none(f"{_ROLLOUT}.val_kwargs.*", text="see `training.evaluation.sampling`"),
         none(
             f"{_ROLLOUT}.multi_turn.*",
             f"{_ROLLOUT}.agent.*",

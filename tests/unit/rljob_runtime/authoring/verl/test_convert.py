@@ -89,6 +89,22 @@ def test_a_whole_script():
         "training.async.stepsPerVersion": 4,
         "training.async.weightSync.push.inFlight": "wait",
         "training.parallel.maxTokensPerMicroBatch": 6144,
+        "training.evaluation.sets": [
+            {
+                "name": "gsm8k-test",
+                "data": {
+                    "parquet": {"path": "/data/gsm8k/test.parquet"},
+                    "promptField": "prompt",
+                    "answerField": "reward_model.ground_truth",
+                    "maxPromptTokens": 2048,
+                },
+            }
+        ],
+        "training.evaluation.everyVersions": 5,
+        "training.evaluation.samplesPerPrompt": 1,
+        "training.evaluation.sampling.temperature": 0.7,
+        "training.evaluation.sampling.topP": 0.7,
+        "training.evaluation.sampling.topK": 0,
     }
     assert training.longest_sample_tokens == training.parallel.max_tokens_per_micro_batch
 
@@ -110,9 +126,8 @@ def test_every_key_of_a_script_becomes_a_field_or_is_listed_with_its_line():
         "training.reward.function",
         "--config-path=config",
         "--config-name=fully_async_ppo_megatron_trainer.yaml",
-        "trainer.log_val_generations=10",
+        "trainer.val_before_train=False",
         "rollout.total_rollout_steps=512000",
-        "rollout.test_freq=5",
     ]
 
 
@@ -395,6 +410,62 @@ def test_the_list_names_script_and_line_and_says_what_is_to_do_first():
     assert "s.sh:2  a.b=1: not known here: nothing is made of it." in lines
     assert lines[-2:] == [
         "Nothing to do (1):",
-        "s.sh:3  data.val_files=x: validation is not converted: training.evaluation is to be written by "
-        "hand.",
+        "s.sh:3  data.val_files=x: nothing to set: so by default, or without effect beside the script's "
+        "other settings.",
     ]
+
+
+FILES = "data.val_files=[/d/aime/test.parquet,/d/math/test.parquet,/d/2024.jsonl]"
+KWARGS = f"{ROLLOUT}.val_kwargs"
+
+
+def test_validation_becomes_sets_with_names_of_their_own():
+    found = fields(converted(FILES, "trainer.test_freq=20", "data.max_prompt_length=64"))
+    sets = found["training.evaluation.sets"]
+    assert [(each["name"], *each["data"]) for each in sets] == [
+        (name, kind, "answerField", "maxPromptTokens")
+        for name, kind in (("aime-test", "parquet"), ("math-test", "parquet"), ("d-2024", "jsonl"))
+    ]
+    assert found["training.evaluation.everyVersions"] == 20
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        # One response, of the most probable tokens, whatever training has.
+        ([f"{ROLLOUT}.temperature=0.7", f"{ROLLOUT}.top_p=0.9"], (None, 0.0, 1.0, 0)),
+        (
+            [
+                f"{KWARGS}.{word}"
+                for word in ("n=8", "temperature=1.0", "top_p=0.7", "top_k=-1", "do_sample=True")
+            ],
+            (8, 1.0, 0.7, 0),
+        ),
+        ([f"{KWARGS}.top_k=50", f"{KWARGS}.temperature=11"], (None, 0.0, 1.0, 50)),
+    ],
+)
+def test_how_responses_of_a_validation_are_drawn(overrides, expected):
+    found = fields(converted(FILES, "trainer.test_freq=5", *overrides))
+    sampling = [found[f"training.evaluation.sampling.{name}"] for name in ("temperature", "topP", "topK")]
+    assert (found.get("training.evaluation.samplesPerPrompt"), *sampling) == expected
+
+
+@pytest.mark.parametrize(
+    ("overrides", "subject"),
+    [
+        ([FILES], None),
+        ([FILES, "trainer.test_freq=-1"], None),
+        (["trainer.test_freq=5"], "trainer.test_freq=5"),
+        (["trainer.test_freq=5", "data.val_files=s3://bucket/test.parquet"], "trainer.test_freq=5"),
+    ],
+)
+def test_without_files_or_repetition_nothing_is_evaluated(overrides, subject):
+    conversion = converted(*overrides)
+    assert not [path for path in fields(conversion) if path.startswith("training.evaluation")]
+    words = told(conversion).get(subject, "") if subject else ""
+    assert words.startswith("no file of data.val_files is known") == (subject is not None)
+
+
+def test_files_whose_names_are_alike_are_told_apart():
+    found = fields(converted("data.val_files=[/a/x.parquet,/b/a/x.parquet,9.parquet]", "trainer.test_freq=1"))
+    assert [each["name"] for each in found["training.evaluation.sets"]] == ["a-x", "a-x-2", "set-9"]
