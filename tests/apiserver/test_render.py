@@ -155,7 +155,7 @@ def test_pods_are_made_that_fulfil_restricted_pod_security(cluster, namespace, k
     )
     for pod in pods:
         names = [each["name"] for each in pod["spec"]["containers"]]
-        assert names == (["ray-head", "driver"] if pool(pod) == "head" else ["ray-worker"])
+        assert names == (["ray-head", "driver", "rewards"] if pool(pod) == "head" else ["ray-worker"])
         assert pod["spec"]["restartPolicy"] == "Never"
         [start] = pod["spec"]["containers"][0]["args"]
         assert resource_flags(start) == FLAGS[accelerator][pool(pod)].split(), start
