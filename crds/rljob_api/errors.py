@@ -131,6 +131,11 @@ def _sentence(kind: str, details: ErrorDetails) -> str:
         )
     if kind == "string_too_long":
         return f"has more than {context['max_length']} characters"
+    if kind == "too_short":
+        least = context["min_length"]
+        return "must not be empty" if least == 1 else f"needs {least} (found {context['actual_length']})"
+    if kind == "too_long":
+        return f"may have {context['max_length']} at most (found {context['actual_length']})"
     message = details["msg"]
     return f"{message[0].lower()}{message[1:]} (found {value})"
 

@@ -42,6 +42,8 @@ class Made(Model):
     words: list[Annotated[str, Field(pattern="^[a-z]+$")]] = []
     levels: list[Literal["low", "high"]] = []
     point: Point | None = None
+    some: list[int] = Field([1], min_length=1, max_length=3)
+    pair: list[int] = Field([1, 2], min_length=2)
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule("inner.count must not be 13", "", lambda made: made.inner.count != 13, ("inner.count",)),
     )
@@ -87,6 +89,9 @@ def told(document: object, model: type[Model] = Made) -> list[str]:
         ({"weight": {}}, ["weight.grams: must be set (The weight of X)."]),
         ({"weights": [{}]}, ["weights[0].grams: must be set."]),
         ({"words": ["a", "A"]}, ["words[1]: must be of the form ^[a-z]+$ (found 'A')."]),
+        ({"some": []}, ["some: must not be empty."]),
+        ({"some": [1, 2, 3, 4]}, ["some: may have 3 at most (found 4)."]),
+        ({"pair": [1]}, ["pair: needs 2 (found 1)."]),
         ({"levels": ["mid"]}, ["levels[0]: 'mid' is not allowed; it must be 'low' or 'high'."]),
         ({"point": {"unit": "mm"}}, ["point.x: must be set."]),
         (
@@ -99,8 +104,8 @@ def told(document: object, model: type[Model] = Made) -> list[str]:
         (
             {"qqq": 1},
             [
-                "qqq: unknown field (known here: either, free, inner, level, levels, only, parts, point, "
-                "size, weight, weights, when, word, words)."
+                "qqq: unknown field (known here: either, free, inner, level, levels, only, pair, parts, "
+                "point, size, some, weight, weights, when, word, words)."
             ],
         ),
     ],
