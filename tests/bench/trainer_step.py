@@ -150,8 +150,13 @@ def measure(shape: Shape, on: frozenset[str], model: Path, options: argparse.Nam
         return time_steps(shape, options, lambda groups: groups, train)
 
 
-def longest(shape: Shape, on: frozenset[str], model: Path, options: argparse.Namespace, until: float) -> int:
-    """The longest sample that trains, in tokens, to a 16th; by doubling and halving."""
+def longest(
+    shape: Shape, on: frozenset[str], model: Path, options: argparse.Namespace, until: float
+) -> tuple[int, int | None]:
+    """The longest sample seen to train, in tokens, by doubling and halving; and the shortest that did not.
+
+    They are within a 16th of each other, unless time ran out; none did not fit up to a million.
+    """
     fits, above = 0, None
     size = 8192
     while 256 <= size <= 2**20 and time.monotonic() < until and (above is None or above - fits > fits // 16):
@@ -159,7 +164,7 @@ def longest(shape: Shape, on: frozenset[str], model: Path, options: argparse.Nam
         say("  sample of", size, "tokens", "trains" if good else "does not fit")
         fits, above = (size, above) if good else (fits, size)
         size = 2 * size if above is None else (fits + above) // 2 // 256 * 256
-    return fits
+    return fits, above
 
 
 def trains(shape: Shape, on: frozenset[str], model: Path, options: argparse.Namespace, size: int) -> bool:
@@ -204,19 +209,28 @@ def variants(options: argparse.Namespace) -> list[tuple[str, frozenset[str]]]:
         found[f"only-{gain}"] = frozenset({gain})
     if unknown := set(options.variants or ()) - found.keys():
         raise SystemExit(f"no variant {', '.join(sorted(unknown))}; there are {', '.join(found)}")
-    names = options.variants or [name for name in found if options.alone or not name.startswith("only-")]
-    return [(name, found[name]) for name in names]
+    every_one = [name for name in found if options.alone or not name.startswith("only-")]
+    usual = [] if options.longest else every_one
+    return [(name, found[name]) for name in options.variants or usual]
 
 
 def main() -> None:
     parser = options_of(__doc__)
     parser.add_argument(
-        "--variants", nargs="*", help="of `base`, `all`, `no-X`, `only-X`; default: no `only-X`"
+        "--variants",
+        nargs="*",
+        help="of `base`, `all`, `no-X`, `only-X`; default: no `only-X`, with --longest none",
     )
     parser.add_argument("--alone", action="store_true", help="`only-X` too")
     parser.add_argument("--without", nargs="*", default=[], choices=GAINS, help="left off in every variant")
     parser.add_argument("--logits-mib", type=int, help="memory of logits at a time")
-    parser.add_argument("--longest", action="store_true", help="the longest sample that trains, too")
+    parser.add_argument(
+        "--longest",
+        nargs="*",
+        choices=("base", "all"),
+        default=[],
+        help="the longest sample that trains, too",
+    )
     options = parser.parse_args()
     until = time.monotonic() + options.seconds
     for name, model in shapes_of(options):
@@ -247,16 +261,16 @@ def bench(name: str, model: Path, options: argparse.Namespace, until: float) -> 
         if variant == "base":
             base = {"TFLOP/s": best["tflops"], "tokens/s": best["tokens_s"], "GiB": best["memory"]}
         record_step(f"trainer step, {name}, {variant}", best, base, options)
-    if options.longest:
-        for variant, on in (("base", frozenset()), ("all", frozenset(GAINS) - set(options.without))):
-            say(f"{name}, longest sample, {variant}")
-            found = longest(shape, on, model, options, until)
-            record(
-                "trainer_step",
-                [Figure(f"longest sample, {name}, {variant}", found, "tokens")],
-                options.out,
-                keep=True,
-            )
+    for variant in options.longest:
+        on = frozenset(GAINS) - set(options.without) if variant == "all" else frozenset()
+        say(f"{name}, longest sample, {variant}")
+        fits, above = longest(shape, on, model, options, until)
+        if fits:
+            said = f"longest sample, {name}, {variant}{', recomputed' if options.recompute else ''}"
+            figures = [Figure(said, fits, "tokens")]
+            if above:
+                figures.append(Figure(f"{said}: does not fit", above, "tokens"))
+            record("trainer_longest", figures, options.out, keep=True)
 
 
 if __name__ == "__main__":
