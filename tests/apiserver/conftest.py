@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rljob_operator.kube.credentials import from_kubeconfig
+from rljob_client.credentials import find_credentials
 from tests.support.operator.kube_site import ProxiedSite, Site, proxied_site, site
 from tests.support.runtime.ray_pods import RayPods
 from tests.support.scheduling import Together, unit_of_apiserver
@@ -156,7 +156,7 @@ def pods() -> Iterator[RayPods]:
 @pytest.fixture
 async def here(cluster: Cluster) -> AsyncIterator[Site]:
     """The operator's API client, as the administrator."""
-    async with site(from_kubeconfig(cluster.kubeconfig)) as made:
+    async with site(find_credentials(cluster.kubeconfig)) as made:
         yield made
 
 

@@ -11,9 +11,8 @@ from uuid import uuid4
 import pytest
 import yaml
 
-from rljob_operator.kube.client import WatchLimits
-from rljob_operator.kube.credentials import Credentials, FixedToken, find_credentials, from_kubeconfig
-from rljob_operator.kube.errors import (
+from rljob_client.credentials import Credentials, TokenFile, find_credentials
+from rljob_client.errors import (
     AlreadyExists,
     Conflict,
     Forbidden,
@@ -24,8 +23,9 @@ from rljob_operator.kube.errors import (
     Unauthorized,
     Unreachable,
 )
-from rljob_operator.kube.objects import Item
-from rljob_operator.kube.resources import CONFIG_MAPS, PODS, RLJOBS, Resource
+from rljob_client.objects import Item
+from rljob_client.resources import CONFIG_MAPS, PODS, RLJOBS, Resource
+from rljob_operator.kube.client import WatchLimits
 from tests.support.jobs import job
 from tests.support.operator.config_maps import config_map, data_of
 from tests.support.operator.fault_proxy import Answer
@@ -204,19 +204,20 @@ class TestReading:
 
 class TestRefusals:
     async def test_rbac_says_who_may_not_do_what(self, cluster, here, namespace):
-        async with site(from_kubeconfig(cluster.kubeconfig_of(namespace, "default"))) as nobody:
+        async with site(find_credentials(cluster.kubeconfig_of(namespace, "default"))) as nobody:
             with pytest.raises(Forbidden, match=rf"{namespace}:default.*cannot list resource .pods."):
                 await nobody.client.list(PODS, Item, namespace)
             assert nobody.calls("list", "pods", "403") == 1
 
-    async def test_a_wrong_token_is_said_to_be_wrong(self, cluster):
-        right = from_kubeconfig(cluster.kubeconfig)
-        async with site(replace(right, token=FixedToken("wrong"))) as stranger:
+    async def test_a_wrong_token_is_said_to_be_wrong(self, cluster, tmp_path):
+        (tmp_path / "token").write_text("wrong")
+        right = find_credentials(cluster.kubeconfig)
+        async with site(replace(right, authorization=TokenFile(tmp_path / "token"))) as stranger:
             with pytest.raises(Unauthorized, match="the token or certificate in use is wrong or has expired"):
                 await stranger.client.list(PODS, Item, "default")
 
     async def test_a_server_that_is_not_who_it_says_is_not_talked_to(self, cluster):
-        right = from_kubeconfig(cluster.kubeconfig)
+        right = find_credentials(cluster.kubeconfig)
         async with site(replace(right, tls=ssl.create_default_context())) as wary:
             with pytest.raises(Unreachable, match="certificate verify failed"):
                 await wary.client.list(PODS, Item, "default")

@@ -6,8 +6,7 @@ from random import Random
 
 import pytest
 
-from rljob_operator.kube.client import ApiClient, WatchLimits
-from rljob_operator.kube.errors import (
+from rljob_client.errors import (
     AlreadyExists,
     Conflict,
     Forbidden,
@@ -17,9 +16,10 @@ from rljob_operator.kube.errors import (
     TooManyRequests,
     Unreachable,
 )
+from rljob_client.objects import Item
+from rljob_client.resources import CONFIG_MAPS
+from rljob_operator.kube.client import ApiClient, WatchLimits
 from rljob_operator.kube.fence import Fence, LeaseLost
-from rljob_operator.kube.objects import Item
-from rljob_operator.kube.resources import CONFIG_MAPS
 from rljob_operator.kube.token_bucket import TokenBucket
 from tests.support.operator.config_maps import config_map, data_of
 from tests.support.operator.fault_proxy import Answer, Cut, CutAfter, Delay

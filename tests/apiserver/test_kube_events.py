@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
+from rljob_client.resources import CONFIG_MAPS, EVENTS
 from rljob_operator.kube.event_recorder import EventRecorder, Happening, ObjectReference
-from rljob_operator.kube.resources import CONFIG_MAPS, EVENTS
 from tests.support.operator.fault_proxy import Answer, Cut
 
 LOST = Happening(

@@ -11,12 +11,12 @@ from random import Random
 import pytest
 import yaml
 
+from rljob_client.credentials import find_credentials
+from rljob_client.objects import Item
+from rljob_client.resources import CONFIG_MAPS, PODS, Resource
 from rljob_operator.kube.backoff import Backoff
 from rljob_operator.kube.client import WatchLimits
-from rljob_operator.kube.credentials import from_kubeconfig
 from rljob_operator.kube.informer import Informer, Selection
-from rljob_operator.kube.objects import Item
-from rljob_operator.kube.resources import CONFIG_MAPS, PODS, Resource
 from rljob_operator.kube.watch_rules import WatchRules
 from tests.support.operator.fault_proxy import Answer
 from tests.support.operator.kube_pods import make_pods
@@ -266,7 +266,7 @@ async def test_a_server_that_denies_the_type_for_a_moment_is_not_believed(there,
 async def test_missing_rights_are_said_and_their_arrival_is_noticed(cluster, here, namespace, put):
     await put("a", "job-1", "1")
     async with (
-        site(from_kubeconfig(cluster.kubeconfig_of(namespace, "default"))) as nobody,
+        site(find_credentials(cluster.kubeconfig_of(namespace, "default"))) as nobody,
         informing(nobody, selection(namespace)) as seen,
     ):
         await until(lambda: seen.informer.trouble)

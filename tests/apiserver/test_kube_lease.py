@@ -15,11 +15,11 @@ from random import Random
 import pytest
 import yaml
 
+from rljob_client.objects import Item
+from rljob_client.resources import CONFIG_MAPS, LEASES
 from rljob_operator.kube.fence import LeaseLost
 from rljob_operator.kube.lease import LeaderElection
 from rljob_operator.kube.lease_rules import LeaseTiming
-from rljob_operator.kube.objects import Item
-from rljob_operator.kube.resources import CONFIG_MAPS, LEASES
 from tests.support.operator.fault_proxy import Answer, Delay
 from tests.support.operator.lease_contender import BOOK, LEASE, TIMING
 

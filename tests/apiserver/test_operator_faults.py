@@ -10,7 +10,7 @@ from itertools import groupby
 
 import pytest
 
-from rljob_operator.kube.credentials import from_kubeconfig
+from rljob_client.credentials import find_credentials
 from tests.support.operator.fault_proxy import Answer, Cut, CutAfter, Delay, FaultProxy
 from tests.support.operator.operator_site import (
     SECONDS,
@@ -207,7 +207,7 @@ class ThreadedProxy:
 
     @contextmanager
     def running(self) -> Iterator[FaultProxy]:
-        credentials = from_kubeconfig(self._kubeconfig)
+        credentials = find_credentials(self._kubeconfig)
         self._thread.start()
         proxy = FaultProxy(credentials.server, credentials.tls)
         self.call(proxy.__aenter__())

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 import yaml
 
+from rljob_client.credentials import find_credentials
 from rljob_runtime.cluster.api import ApiClient
-from rljob_runtime.cluster.credentials import from_kubeconfig
 from rljob_runtime.cluster.own_job import Identity
 from rljob_runtime.cluster.report import Reporter
 from rljob_runtime.site.desired import DesiredState
@@ -63,7 +63,7 @@ def wait_until_unserved(cluster: Cluster) -> None:
 async def test_what_it_does_not_know_is_left_out_and_answers_reach_the_operator(old: Cluster, caplog) -> None:
     made = old.api.request("POST", JOBS, job({"/metadata.name": "test", "/metadata.namespace": "default"}))
     draft = StatusDraft(attempt=1)
-    async with ApiClient(from_kubeconfig(old.kubeconfig)) as client:
+    async with ApiClient(find_credentials(old.kubeconfig)) as client:
         reporter = Reporter(
             client, Identity("default", "test"), made["metadata"]["uid"], draft,
             lambda: DesiredState(1, 1, 1, 0), lambda: None, random.Random(0),

@@ -30,7 +30,7 @@ from tests.bench.figures import Figure, record
 
 REPOSITORY = Path(__file__).parents[2]
 WORK = REPOSITORY / ".cache" / "mutants"
-SOURCES = ("crds/rljob_api", "operator/rljob_operator", "runtime/rljob_runtime")
+SOURCES = ("crds/rljob_api", "client/rljob_client", "operator/rljob_operator", "runtime/rljob_runtime")
 EQUIVALENT = Path(__file__).with_name("mutants_equivalent.toml")
 IGNORED = shutil.ignore_patterns("__pycache__")
 DECIDES = (

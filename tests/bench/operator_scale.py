@@ -17,13 +17,13 @@ from random import Random
 from statistics import median, quantiles
 from typing import Any
 
+from rljob_client.credentials import find_credentials
+from rljob_client.objects import Item
+from rljob_client.resources import PODS, RAY_CLUSTERS, RLJOBS, Resource
 from rljob_operator.controller.items import PodItem
 from rljob_operator.controller.project import cluster_job, pod_job
 from rljob_operator.kube.client import ApiClient
-from rljob_operator.kube.credentials import from_kubeconfig
 from rljob_operator.kube.informer import Informer, Selection
-from rljob_operator.kube.objects import Item
-from rljob_operator.kube.resources import PODS, RAY_CLUSTERS, RLJOBS, Resource
 from tests.bench.figures import Figure, record
 from tests.support.jobs import job
 from tests.support.operator.kube_site import Site, site
@@ -250,7 +250,7 @@ async def one_size(
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
     cluster.api.request("POST", "/api/v1/namespaces", body)
     cluster.wait(f"/api/v1/namespaces/{namespace}/serviceaccounts", bool, "a default service account")
-    async with site(from_kubeconfig(cluster.kubeconfig)) as made, asyncio.TaskGroup() as group:
+    async with site(find_credentials(cluster.kubeconfig)) as made, asyncio.TaskGroup() as group:
         view = View(made, namespace)
         looking = view.run(group)
         await asyncio.to_thread(leads, operator)

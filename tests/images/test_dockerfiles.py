@@ -164,7 +164,16 @@ def test_its_version_is_the_projects(name):
 
 def test_builds_get_the_sources_and_no_more():
     tops = {path.relative_to(ROOT).parts[0] for path in context_files()}
-    assert tops == {"LICENSE", "README.md", "pyproject.toml", "constraints", "crds", "operator", "runtime"}
+    assert tops == {
+        "LICENSE",
+        "README.md",
+        "pyproject.toml",
+        "constraints",
+        "crds",
+        "client",
+        "operator",
+        "runtime",
+    }
     assert not [path for path in context_files() if "__pycache__" in path.parts]
 
 

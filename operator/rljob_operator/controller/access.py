@@ -14,10 +14,10 @@ from typing import Any, Literal
 import msgspec
 
 from rljob_api.job import KIND
+from rljob_client.errors import AlreadyExists, Forbidden, Invalid, NotFound, WebhookFailed
+from rljob_client.objects import Item, OwnerReference
+from rljob_client.resources import resource_of
 from rljob_operator.kube.client import ApiClient
-from rljob_operator.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound, WebhookFailed
-from rljob_operator.kube.objects import Item, OwnerReference
-from rljob_operator.kube.resources import resource_of
 from rljob_operator.render import JobKey
 
 log = logging.getLogger(__name__)

@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from rljob_client.errors import AlreadyExists, Conflict, NotFound
+from rljob_client.resources import PODS, RAY_CLUSTERS, RLJOBS
 from rljob_operator.controller.access import Taken, ensure, refusals, restore
 from rljob_operator.controller.items import PodItem, RayClusterItem
 from rljob_operator.controller.jobs import Entry
@@ -17,8 +19,6 @@ from rljob_operator.controller.kuberay_schema import KubeRaySchema
 from rljob_operator.controller.mutation_cache import MutationCache, SeenCluster, seen_cluster
 from rljob_operator.controller.project import JobRef, cluster_job, controller_uid, pod, pod_job
 from rljob_operator.kube.client import ApiClient
-from rljob_operator.kube.errors import AlreadyExists, Conflict, NotFound
-from rljob_operator.kube.resources import PODS, RAY_CLUSTERS, RLJOBS
 from rljob_operator.plan.conditions import reason
 from rljob_operator.plan.observed import GROUPS, Record
 from rljob_operator.plan.plan import (

@@ -21,10 +21,10 @@ from rljob_api.job import KIND, Spec
 from rljob_api.status import Status
 from rljob_api.stored import name_fields
 from rljob_api.stored_status import read_status
+from rljob_client.errors import ApiError, NotFound, Unreachable
+from rljob_client.resources import RLJOBS
+from rljob_client.transport import Call, Transport
 from rljob_operator.controller.declared import ESSENTIAL, Schema, declared, lacking
-from rljob_operator.kube.errors import ApiError, NotFound, Unreachable
-from rljob_operator.kube.resources import RLJOBS
-from rljob_operator.kube.transport import Call, Transport
 
 log = logging.getLogger(__name__)
 

@@ -11,12 +11,12 @@ watch whose connection is dead tells nothing.
 import logging
 from collections.abc import Callable
 
+from rljob_client.errors import NotFound
+from rljob_client.resources import LEASES
 from rljob_operator.controller.leadership import NAMESPACE_LEASE
 from rljob_operator.kube.client import ApiClient
-from rljob_operator.kube.errors import NotFound
 from rljob_operator.kube.lease import Lease, lease_record
 from rljob_operator.kube.lease_rules import LeaseRecord, Sighting
-from rljob_operator.kube.resources import LEASES
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from rljob_operator.kube.objects import Item, ObjectMeta
+from rljob_client.objects import Item, ObjectMeta
 
 
 # gc=False here and below: they form no cycles, and the collector need not look at each of 10,000 pods.

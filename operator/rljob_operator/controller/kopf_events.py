@@ -15,9 +15,10 @@ from typing import Any
 
 import aiohttp
 import kopf
+from multidict import CIMultiDict
 
 from rljob_api.job import GROUP, VERSION
-from rljob_operator.kube.credentials import Credentials
+from rljob_client.credentials import Credentials
 
 _REQUEST_SECONDS = 30.0
 _CONNECT_SECONDS = 10.0
@@ -125,8 +126,11 @@ def _settings() -> kopf.OperatorSettings:
 
 
 def _session(credentials: Credentials) -> aiohttp.ClientSession:
-    token = credentials.token.read() if credentials.token is not None else None
+    headers = CIMultiDict(credentials.headers)
+    if credentials.authorization is not None:
+        headers["Authorization"] = credentials.authorization.read()
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, ssl=credentials.tls or False),
-        headers={"Authorization": f"Bearer {token}"} if token is not None else {},
+        headers=headers,
+        proxy=credentials.proxy,
     )

@@ -8,9 +8,9 @@ from typing import Literal
 
 import msgspec
 
-from rljob_operator.kube.errors import NotFound
-from rljob_operator.kube.resources import RAY_CLUSTERS
-from rljob_operator.kube.transport import Call, Transport
+from rljob_client.errors import NotFound
+from rljob_client.resources import RAY_CLUSTERS
+from rljob_client.transport import Call, Transport
 from rljob_operator.render.kuberay import KubeRay, UnsupportedKubeRay
 
 log = logging.getLogger(__name__)

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
+from rljob_client.credentials import CredentialsError
 from rljob_operator.controller.process import OperatorProcess, Options
 from rljob_operator.kube.backoff import Backoff
-from rljob_operator.kube.credentials import CredentialsError
 from rljob_operator.render.images import add_option
 
 _ANEW = Backoff(base_seconds=1.0, cap_seconds=30.0)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from rljob_client.resources import CORE_EVENTS
 from rljob_operator.controller.head_events import head_from_events
 from rljob_operator.controller.items import CoreEvent
 from rljob_operator.controller.jobs import Entry
@@ -18,7 +19,6 @@ from rljob_operator.controller.mutation_cache import MutationCache
 from rljob_operator.controller.project import ClusterWarning, JobRef
 from rljob_operator.controller.watched import Informers
 from rljob_operator.kube.client import ApiClient
-from rljob_operator.kube.resources import CORE_EVENTS
 from rljob_operator.plan.attempt import attempt_of
 from rljob_operator.plan.believed import readable
 from rljob_operator.plan.observed import Cluster, Observed, Pod

@@ -22,6 +22,11 @@ from random import Random
 from typing import Any, get_args
 
 from rljob_api.status import Phase
+from rljob_client.credentials import find_credentials
+from rljob_client.errors import ApiError
+from rljob_client.objects import Item
+from rljob_client.resources import RLJOBS
+from rljob_client.transport import Transport
 from rljob_operator.controller.act import Actor
 from rljob_operator.controller.definition import Definition
 from rljob_operator.controller.elsewhere import Elsewhere
@@ -37,16 +42,11 @@ from rljob_operator.controller.project import JobRef
 from rljob_operator.controller.reconcile import Reconciler
 from rljob_operator.controller.watched import Informers, informers
 from rljob_operator.kube.client import ApiClient, ClientSettings
-from rljob_operator.kube.credentials import find_credentials
-from rljob_operator.kube.errors import ApiError
 from rljob_operator.kube.event_recorder import EventRecorder
 from rljob_operator.kube.fence import Fence, LeaseLost
 from rljob_operator.kube.http import HealthServer
 from rljob_operator.kube.lease import LeaderElection
-from rljob_operator.kube.objects import Item
-from rljob_operator.kube.resources import RLJOBS
 from rljob_operator.kube.token_bucket import TokenBucket
-from rljob_operator.kube.transport import Transport
 from rljob_operator.kube.work_queue import QueueSettings, WorkQueue
 from rljob_operator.metrics import OperatorMetrics
 from rljob_operator.plan.observed import POOLS
@@ -116,7 +116,9 @@ class OperatorProcess:
         options = self._options
         credentials = find_credentials(options.kubeconfig)
         async with AsyncExitStack() as stack:
-            transport = await stack.enter_async_context(Transport(credentials, self._metrics))
+            transport = await stack.enter_async_context(
+                Transport(credentials, self._metrics, "rljob-operator")
+            )
             client = ApiClient(
                 transport,
                 self._metrics,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import get_args
 
+from rljob_client.objects import Item
 from rljob_operator.controller.items import ContainerStatus, CoreEvent, PodItem, RayClusterItem
-from rljob_operator.kube.objects import Item
 from rljob_operator.plan.conditions import clip
 from rljob_operator.plan.observed import EVICTED, GROUPS, Cluster, ContainerEnd, Group, Pod, Role
 from rljob_operator.plan.times import moment

@@ -14,6 +14,8 @@ from typing import Any
 
 from rljob_api.job import GROUP, KIND, VERSION
 from rljob_api.status import Status
+from rljob_client.errors import Conflict, Forbidden, Invalid, NotFound
+from rljob_client.resources import RLJOBS
 from rljob_operator.controller.access import CreationError
 from rljob_operator.controller.act import Actor, Stale
 from rljob_operator.controller.conflicts import Conflicts
@@ -24,9 +26,7 @@ from rljob_operator.controller.observe import Observer, recheck
 from rljob_operator.controller.own_statuses import OwnStatuses, changed_fields, same
 from rljob_operator.controller.project import JobRef
 from rljob_operator.kube.client import ApiClient
-from rljob_operator.kube.errors import Conflict, Forbidden, Invalid, NotFound
 from rljob_operator.kube.event_recorder import EventRecorder, Happening, ObjectReference
-from rljob_operator.kube.resources import RLJOBS
 from rljob_operator.metrics import OperatorMetrics
 from rljob_operator.plan.conditions import clip, finished
 from rljob_operator.plan.decide import CONTROLLER, decide

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from rljob_client.resources import CORE_EVENTS, LEASES, PODS, RAY_CLUSTERS, RLJOBS
 from rljob_operator.controller.elsewhere import Elsewhere
 from rljob_operator.controller.items import CoreEvent, PodItem, RayClusterItem, RLJobItem
 from rljob_operator.controller.jobs import Entry, JobStore, job_key
@@ -28,7 +29,6 @@ from rljob_operator.kube.informer_store import Key, ValueT
 from rljob_operator.kube.lease import Lease, lease_record
 from rljob_operator.kube.lease_rules import LeaseRecord
 from rljob_operator.kube.observer import KubeObserver
-from rljob_operator.kube.resources import CORE_EVENTS, LEASES, PODS, RAY_CLUSTERS, RLJOBS
 from rljob_operator.kube.watch_rules import WatchRules
 from rljob_operator.plan.observed import Pod
 from rljob_operator.render.labels import JOB

@@ -16,14 +16,14 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from rljob_operator.kube.errors import ApiError, Gone, Unreachable, error_of, refusal_of
+from rljob_client.errors import ApiError, Gone, Unreachable, error_of, refusal_of
+from rljob_client.objects import Item, Page, Status, WatchEvent
+from rljob_client.resources import Resource, resource_of
+from rljob_client.transport import Call, Transport
 from rljob_operator.kube.fence import Fence
-from rljob_operator.kube.objects import Item, Page, Status, WatchEvent
 from rljob_operator.kube.observer import KubeObserver
-from rljob_operator.kube.resources import Resource, resource_of
 from rljob_operator.kube.retry import RetryPolicy
 from rljob_operator.kube.token_bucket import TokenBucket
-from rljob_operator.kube.transport import Call, Transport
 
 AnswerT = TypeVar("AnswerT")
 ItemT = TypeVar("ItemT", bound=Item)

@@ -13,12 +13,12 @@ from datetime import UTC, datetime
 from random import Random
 from typing import Any, Literal
 
+from rljob_client.errors import AlreadyExists, ApiError, NotFound
+from rljob_client.resources import EVENTS
 from rljob_operator.kube.client import ApiClient
-from rljob_operator.kube.errors import AlreadyExists, ApiError, NotFound
 from rljob_operator.kube.event_series import Series, SeriesBook
 from rljob_operator.kube.fence import LeaseLost
 from rljob_operator.kube.observer import KubeObserver
-from rljob_operator.kube.resources import EVENTS
 
 _log = logging.getLogger(__name__)
 

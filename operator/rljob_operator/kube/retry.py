@@ -7,8 +7,8 @@ precondition turns a repeated write into a `Conflict` or `NotFound`, and created
 from dataclasses import dataclass
 from random import Random
 
+from rljob_client.errors import ApiError
 from rljob_operator.kube.backoff import Backoff
-from rljob_operator.kube.errors import ApiError
 
 _BACKOFF = Backoff(base_seconds=0.25, cap_seconds=5.0)
 

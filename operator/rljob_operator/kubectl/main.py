@@ -15,13 +15,13 @@ from random import Random
 from typing import Any
 
 from rljob_api.stored_status import read_status
+from rljob_client.credentials import Credentials, CredentialsError, find_credentials
+from rljob_client.errors import ApiError, Gone, NotFound
+from rljob_client.objects import Item
+from rljob_client.resources import PODS, RLJOBS
+from rljob_client.transport import Transport
 from rljob_operator.kube.client import ApiClient, ClientSettings
-from rljob_operator.kube.credentials import Credentials, CredentialsError, find_credentials
-from rljob_operator.kube.errors import ApiError, Gone, NotFound
-from rljob_operator.kube.objects import Item
 from rljob_operator.kube.observer import KubeObserver
-from rljob_operator.kube.resources import PODS, RLJOBS
-from rljob_operator.kube.transport import Transport
 from rljob_operator.kubectl import text
 from rljob_operator.plan.conditions import finished
 from rljob_operator.render.labels import ATTEMPT, JOB, POOL

@@ -1,26 +1,26 @@
-"""The driver's few requests to the Kubernetes API server, over HTTP.
+"""The driver's few requests to the Kubernetes API server, over `rljob_client`.
 
 Guarantees: every request has a deadline, and a watch ends when it has been silent for too long; an error says
-whether trying again can help (`ApiUnavailable`) or not (`ApiRefused`); a token that the server refuses is
-read again once; neither tokens nor bodies are logged.
+whether trying again can help (`ApiUnavailable`) or not (`ApiRefused`); neither tokens nor bodies are logged.
 """
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
 from typing import Any, Self
 
-import aiohttp
 import msgspec
 
-from rljob_runtime.cluster.credentials import Credentials, CredentialsError
+from rljob_client.credentials import Credentials
+from rljob_client.errors import ApiError, Unreachable
+from rljob_client.resources import RLJOBS
+from rljob_client.transport import Call, Transport
 
 _REQUEST_SECONDS = 30.0
 WATCH_SECONDS = 300
 """The server ends a watch after this time; it is then begun anew."""
 _SILENCE_SECONDS = 150.0
 """The server sends a bookmark about every minute: after so long a silence the connection is dead."""
-_MOST_EVENT_BYTES = 16 * 2**20
-"""Ten times what etcd takes for one object by default (1.5 MiB)."""
 _MAY_PASS = frozenset({408, 409, 425, 429})
 """Client errors that are about the moment, not about the request: timeout, conflict, too early, too many
 requests."""
@@ -39,7 +39,7 @@ class ApiRefused(RuntimeError):
     """The server answered that the request is wrong or not allowed."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
-        super().__init__(f"{status} {reason}: {message}")
+        super().__init__(f"{_code(status, reason)}: {message}")
         self.status = status
 
 
@@ -47,141 +47,79 @@ class ApiClient:
     """A connection to one API server; use it as an asynchronous context manager."""
 
     def __init__(self, credentials: Credentials) -> None:
-        self._credentials = credentials
-        self._session: aiohttp.ClientSession | None = None
+        self._transport = Transport(credentials, _Uncounted(), "rljob-driver")
 
     async def __aenter__(self) -> Self:
-        # True is aiohttp's default for certificates; plain HTTP does not look at it.
-        connector = aiohttp.TCPConnector(ssl=self._credentials.tls or True)
-        # No proxy and no .netrc from the environment: the server is in the cluster.
-        self._session = aiohttp.ClientSession(connector=connector, trust_env=False)
+        await self._transport.__aenter__()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        if self._session is not None:
-            await self._session.close()
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._transport.__aexit__(kind, error, trace)
 
     async def get(self, path: str) -> dict[str, Any]:
         """The object at `path`. Raises `ApiUnavailable`, `ApiRefused`."""
-        return await self._request("GET", path, {}, None)
+        return await self._request(Call("get", RLJOBS, path))
 
     async def apply(self, path: str, manager: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Server-side apply, taking over fields of other managers. Raises `ApiUnavailable`, `ApiRefused`."""
-        return await self._request("PATCH", path, {"fieldManager": manager, "force": "true"}, body)
+        query = (("fieldManager", manager), ("force", "true"))
+        # JSON is YAML.
+        kind = "application/apply-patch+yaml"
+        return await self._request(Call("apply", RLJOBS, path, query, msgspec.json.encode(body), kind))
 
     async def watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[dict[str, Any], None]:
         """Events of the collection at `path` until the server ends the watch. Raises `ApiUnavailable`,
         `ApiRefused`."""
-        # No limit for the whole: the server ends a watch after `WATCH_SECONDS`, and silence ends it here.
-        limits = aiohttp.ClientTimeout(total=None, sock_connect=_REQUEST_SECONDS, sock_read=_SILENCE_SECONDS)
         asked = {**query, "watch": "1", "timeoutSeconds": str(WATCH_SECONDS)}
-        try:
-            async with await self._open("GET", path, asked, None, limits) as answer:
-                async for line in _lines(answer.content):
-                    yield _decoded(line)
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise ApiUnavailable(f"watching {path}: {_brief(error)}") from error
+        call = Call("watch", RLJOBS, path, tuple(asked.items()))
+        with _told():
+            async with self._transport.stream(call, _SILENCE_SECONDS) as lines:
+                async for line in lines:
+                    yield _decoded(call, line)
 
-    async def _request(
-        self, method: str, path: str, query: Mapping[str, str], body: Mapping[str, Any] | None
-    ) -> dict[str, Any]:
-        limits = aiohttp.ClientTimeout(total=_REQUEST_SECONDS)
-        try:
-            async with await self._open(method, path, query, body, limits) as answer:
-                return _decoded(await answer.read())
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            # There was no connection: nothing can have reached the server.
-            unsent = isinstance(error, aiohttp.ClientConnectorError)
-            raise ApiUnavailable(f"{method} {path}: {_brief(error)}", without_effect=unsent) from error
+    async def _request(self, call: Call) -> dict[str, Any]:
+        with _told():
+            return _decoded(call, await self._transport.send(call, _REQUEST_SECONDS))
 
-    async def _open(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str],
-        body: Mapping[str, Any] | None,
-        limits: aiohttp.ClientTimeout,
-    ) -> aiohttp.ClientResponse:
-        """The answer to a request, for the caller to close. Raises `ApiUnavailable` or `ApiRefused` for an
-        error."""
-        answer = await self._send(method, path, query, body, limits)
-        token = self._credentials.token
-        # Once more: the token may have been rotated since it was read.
-        if answer.status == 401 and token is not None:
-            answer.release()
-            token.refused()
-            answer = await self._send(method, path, query, body, limits)
-        if answer.status >= 400:
-            async with answer:
-                raise await _error(answer)
-        return answer
 
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str],
-        body: Mapping[str, Any] | None,
-        limits: aiohttp.ClientTimeout,
-    ) -> aiohttp.ClientResponse:
-        if self._session is None:
-            raise RuntimeError("the client is used outside of its context")
-        headers = {"Accept": "application/json"}
-        if self._credentials.token is not None:
-            try:
-                # Off the loop: the file may lie on a slow disk.
-                token = await asyncio.to_thread(self._credentials.token.read)
-            except CredentialsError as error:
-                raise ApiUnavailable(str(error)) from None
-            headers["Authorization"] = f"Bearer {token}"
-        data = None
-        if body is not None:
-            headers["Content-Type"] = "application/apply-patch+yaml"  # JSON is YAML
-            data = msgspec.json.encode(body)
-        url = f"{self._credentials.server}{path}"
-        # A redirect would carry the token to another host.
-        return await self._session.request(
-            method, url, params=query, data=data, headers=headers, timeout=limits, allow_redirects=False
+class _Uncounted:
+    def api_called(self, verb: str, resource: str, code: str, seconds: float) -> None:
+        """The driver makes a few requests a minute: nobody counts them."""
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Errors of the client as those of this module."""
+    try:
+        yield
+    except ApiError as error:
+        raise _meaning(error) from error
+
+
+def _meaning(error: ApiError) -> ApiUnavailable | ApiRefused:
+    refusal = error.refusal
+    # Not of the server: there is no connection, or no token can be read now.
+    if refusal is None:
+        unsent = isinstance(error, Unreachable) and not error.sent
+        return ApiUnavailable(str(error), without_effect=unsent)
+    # After a 5xx nobody knows whether the server has carried the request out.
+    if refusal.code >= 500 or refusal.code in _MAY_PASS:
+        return ApiUnavailable(
+            f"{_code(refusal.code, refusal.reason)}: {refusal.message}",
+            without_effect=refusal.code in _MAY_PASS,
         )
+    return ApiRefused(refusal.code, refusal.reason, refusal.message)
 
 
-async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """Lines of any length up to a limit; the reader's own lines are shorter than an object may be."""
-    rest = bytearray()
-    async for chunk in content.iter_any():
-        rest += chunk
-        *lines, tail = rest.split(b"\n")
-        for line in lines:
-            if line.strip():
-                yield bytes(line)
-        rest = bytearray(tail)
-        if len(rest) > _MOST_EVENT_BYTES:
-            raise aiohttp.ClientPayloadError(f"an event of more than {_MOST_EVENT_BYTES} bytes")
+def _code(status: int, reason: str) -> str:
+    # A proxy on the way gives no reason.
+    return f"{status} {reason}" if reason else f"HTTP {status}"
 
 
-def _decoded(data: bytes) -> dict[str, Any]:
+def _decoded(call: Call, data: bytes) -> dict[str, Any]:
     try:
         return msgspec.json.decode(data, type=dict[str, Any])
     except msgspec.DecodeError as error:
-        raise aiohttp.ClientPayloadError(f"the answer is no JSON object: {error}") from None
-
-
-async def _error(answer: aiohttp.ClientResponse) -> ApiUnavailable | ApiRefused:
-    """What an answer with an error status means."""
-    text = await answer.read()
-    try:
-        status = msgspec.json.decode(text, type=dict[str, Any])
-    except msgspec.DecodeError:
-        status = {}
-    reason = str(status.get("reason") or answer.reason)
-    message = str(status.get("message") or text[:200].decode(errors="replace"))
-    # After a 5xx nobody knows whether the server has carried the request out.
-    if answer.status >= 500 or answer.status in _MAY_PASS:
-        return ApiUnavailable(
-            f"{answer.status} {reason}: {message}", without_effect=answer.status in _MAY_PASS
-        )
-    return ApiRefused(answer.status, reason, message)
-
-
-def _brief(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise Unreachable(str(call), f"the answer is no JSON object: {error}") from None

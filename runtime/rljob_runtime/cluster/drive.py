@@ -24,9 +24,9 @@ import yaml
 from rljob_api import RLJob
 from rljob_api.errors import Problem
 from rljob_api.stored import StoredError, name_fields, read_stored
+from rljob_client.credentials import Credentials, CredentialsError, find_credentials, in_cluster
 from rljob_runtime.cluster.api import ApiClient, ApiRefused, ApiUnavailable
 from rljob_runtime.cluster.completed import completed_before, say_completed, take_back_completed
-from rljob_runtime.cluster.credentials import Credentials, CredentialsError, from_kubeconfig, in_pod
 from rljob_runtime.cluster.own_job import Identity, JobGone, read_job
 from rljob_runtime.cluster.pod_site import cluster_site
 from rljob_runtime.cluster.settings import TERMINATION_LOG, Settings, SettingsError, read_settings
@@ -90,7 +90,9 @@ def drive(environment: Mapping[str, str] = os.environ) -> int:
 def _drive(settings: Settings, environment: Mapping[str, str]) -> Outcome:
     # What is logged before the run has a folder; `carry_out` sets this anew.
     logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    credentials = from_kubeconfig(settings.kubeconfig) if settings.kubeconfig else in_pod(environment)
+    # In a pod nothing else counts: a KUBECONFIG that an image brings along is another cluster's.
+    named = settings.kubeconfig
+    credentials = find_credentials(named) if named else in_cluster(environment)
     found = asyncio.run(_read(credentials, settings.identity))
     # In a pod, relative paths in the job are relative to the container's working folder.
     job, folder = parse(found), Path.cwd()

@@ -10,10 +10,10 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from rljob_client.credentials import Credentials
 from rljob_runtime.change_signal import ChangeSignal
 from rljob_runtime.cluster.api import ApiClient
 from rljob_runtime.cluster.connect import connected
-from rljob_runtime.cluster.credentials import Credentials
 from rljob_runtime.cluster.own_job import OwnJob
 from rljob_runtime.cluster.report import Reporter
 from rljob_runtime.cluster.settings import Settings

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from rljob_client.resources import CONFIG_MAPS
 from rljob_operator.kube.client import ApiClient
-from rljob_operator.kube.resources import CONFIG_MAPS
 
 
 def config_map(namespace: str, name: str = "a", **data: str) -> dict[str, Any]:

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
+from rljob_client.errors import AlreadyExists
+from rljob_client.objects import Item
+from rljob_client.resources import PODS
 from rljob_operator.kube.client import ApiClient
-from rljob_operator.kube.errors import AlreadyExists
 from rljob_operator.kube.informer import Selection
-from rljob_operator.kube.objects import Item
-from rljob_operator.kube.resources import PODS
 
 JOB_LABEL = "rljob.dev/job"
 PODS_PER_JOB = 10

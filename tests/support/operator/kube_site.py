@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
+from rljob_client.credentials import Credentials, find_credentials
+from rljob_client.transport import Transport
 from rljob_operator.kube.backoff import Backoff
 from rljob_operator.kube.client import ApiClient, ClientSettings
-from rljob_operator.kube.credentials import Credentials, from_kubeconfig
 from rljob_operator.kube.retry import RetryPolicy
-from rljob_operator.kube.transport import Transport
 from rljob_operator.metrics import OperatorMetrics
 from tests.support.operator.fault_proxy import FaultProxy
 
@@ -53,7 +53,7 @@ def settings(field_manager: str = "rljob-operator", timeout_seconds: float = 30.
 async def site(credentials: Credentials, timeout_seconds: float = 30.0) -> AsyncIterator[Site]:
     """A client with these credentials."""
     metrics = OperatorMetrics()
-    async with Transport(credentials, metrics) as transport:
+    async with Transport(credentials, metrics, "test") as transport:
         made = settings(timeout_seconds=timeout_seconds)
         yield Site(transport, metrics, ApiClient(transport, metrics, made, Random(0)))
 
@@ -61,9 +61,9 @@ async def site(credentials: Credentials, timeout_seconds: float = 30.0) -> Async
 @asynccontextmanager
 async def proxied_site(kubeconfig: Path, timeout_seconds: float = 30.0) -> AsyncIterator[ProxiedSite]:
     """A client whose requests pass a proxy."""
-    direct = from_kubeconfig(kubeconfig)
+    direct = find_credentials(kubeconfig)
     assert direct.tls is not None
     async with FaultProxy(direct.server, direct.tls) as proxy:
-        through = Credentials(proxy.url, None, direct.token, direct.namespace)
+        through = Credentials(proxy.url, None, direct.authorization, direct.namespace)
         async with site(through, timeout_seconds) as made:
             yield ProxiedSite(made.transport, made.metrics, made.client, proxy=proxy)

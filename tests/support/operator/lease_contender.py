@@ -16,13 +16,13 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+from rljob_client.credentials import find_credentials
+from rljob_client.errors import ApiError
+from rljob_client.resources import CONFIG_MAPS
 from rljob_operator.kube.client import ApiClient
-from rljob_operator.kube.credentials import from_kubeconfig
-from rljob_operator.kube.errors import ApiError
 from rljob_operator.kube.fence import LeaseLost
 from rljob_operator.kube.lease import LeaderElection
 from rljob_operator.kube.lease_rules import LeaseTiming
-from rljob_operator.kube.resources import CONFIG_MAPS
 from tests.support.operator.kube_site import site
 
 LEASE = "rljob-operator"
@@ -58,7 +58,7 @@ async def main(kubeconfig: Path, namespace: str, name: str, seconds: float, dura
     timing = replace(TIMING, duration=duration)
     leave = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, leave.set)
-    async with site(from_kubeconfig(kubeconfig)) as made:
+    async with site(find_credentials(kubeconfig)) as made:
         election = LeaderElection(made.transport, namespace, LEASE, name, made.metrics, Random(name), timing)
         while not leave.is_set():
             try:

@@ -14,14 +14,14 @@ from typing import Any
 
 import msgspec
 
+from rljob_client.credentials import find_credentials
+from rljob_client.errors import Conflict
+from rljob_client.objects import Item
+from rljob_client.resources import PODS, RAY_CLUSTERS, RLJOBS, Resource
 from rljob_operator.controller.items import PodItem, RayClusterItem
 from rljob_operator.controller.project import JobRef, cluster, cluster_job, pod, pod_job
 from rljob_operator.kube.client import ApiClient
-from rljob_operator.kube.credentials import from_kubeconfig
-from rljob_operator.kube.errors import Conflict
 from rljob_operator.kube.informer import Informer, Selection
-from rljob_operator.kube.objects import Item
-from rljob_operator.kube.resources import PODS, RAY_CLUSTERS, RLJOBS, Resource
 from rljob_operator.plan.attempt import dead
 from rljob_operator.plan.observed import Pod, Pool
 from tests.support.jobs import job
@@ -347,7 +347,7 @@ async def scale_at_random(
     """Play `jobs` jobs side by side, `scale_downs` in each; an operator must run. What happened.
 
     `changes`: what the jobs have besides. `deaf`: their runtimes release nothing."""
-    async with site(from_kubeconfig(kubernetes.kubeconfig)) as made:
+    async with site(find_credentials(kubernetes.kubeconfig)) as made:
         pools = Pools(made, namespace, jobs, changes or {}, deaf)
         async with pools.running(), asyncio.TaskGroup() as group:
             for number, ref in enumerate(pools.runtimes):

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from rljob_runtime.cluster.credentials import Credentials, FixedToken, TokenFile
+from rljob_client.credentials import Authorization, Credentials
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -29,8 +29,8 @@ class Scripted:
         self.bodies.append(msgspec.json.decode(body) if body else None)
         return await self.script[min(len(self.seen), len(self.script)) - 1](request)
 
-    def credentials(self, token: FixedToken | TokenFile | None = None) -> Credentials:
-        return Credentials(self.url, None, token)
+    def credentials(self, authorization: Authorization | None = None) -> Credentials:
+        return Credentials(self.url, None, authorization)
 
 
 @asynccontextmanager

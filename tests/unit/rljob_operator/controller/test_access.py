@@ -2,8 +2,8 @@
 
 import pytest
 
+from rljob_client.errors import AlreadyExists, Forbidden, Invalid, NotFound, Refusal, WebhookFailed
 from rljob_operator.controller.access import CreationError, Refused, Taken, as_rendered, ensure, restore
-from rljob_operator.kube.errors import AlreadyExists, Forbidden, Invalid, NotFound, Refusal, WebhookFailed
 from rljob_operator.render import JobKey, access_objects, key_secret
 from tests.support.operator.observations import spec
 

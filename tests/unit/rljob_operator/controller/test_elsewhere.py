@@ -5,8 +5,8 @@ import asyncio
 import msgspec
 import pytest
 
+from rljob_client.errors import NotFound, Refusal, Unreachable
 from rljob_operator.controller.elsewhere import Elsewhere
-from rljob_operator.kube.errors import NotFound, Refusal, Unreachable
 from rljob_operator.kube.lease_rules import LeaseRecord
 
 

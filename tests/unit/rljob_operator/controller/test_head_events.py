@@ -2,9 +2,9 @@
 
 import pytest
 
+from rljob_client.objects import ObjectMeta
 from rljob_operator.controller.head_events import head_from_events
 from rljob_operator.controller.items import CoreEvent, Involved
-from rljob_operator.kube.objects import ObjectMeta
 from rljob_operator.plan.attempt import attempt_of
 from tests.support.operator.observations import cluster, running
 

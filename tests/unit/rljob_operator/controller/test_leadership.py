@@ -8,9 +8,7 @@ from random import Random
 
 import pytest
 
-from rljob_operator.controller.leadership import CLUSTER_LEASE, NAMESPACE_LEASE, Leadership
-from rljob_operator.kube.client import ApiClient, ClientSettings
-from rljob_operator.kube.errors import (
+from rljob_client.errors import (
     AlreadyExists,
     ApiError,
     Conflict,
@@ -19,10 +17,12 @@ from rljob_operator.kube.errors import (
     Refusal,
     Unreachable,
 )
+from rljob_client.resources import CONFIG_MAPS
+from rljob_operator.controller.leadership import CLUSTER_LEASE, NAMESPACE_LEASE, Leadership
+from rljob_operator.kube.client import ApiClient, ClientSettings
 from rljob_operator.kube.fence import LeaseLost
 from rljob_operator.kube.lease import LeaderElection
 from rljob_operator.kube.observer import KubeObserver
-from rljob_operator.kube.resources import CONFIG_MAPS
 from rljob_runtime.simulate.virtual_loop import run_virtual
 
 DURATION = 15.0

@@ -12,12 +12,12 @@ import pytest
 
 from rljob_api.crd import object_schema
 from rljob_api.job import Spec
+from rljob_client.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound, Refusal
 from rljob_operator.controller.act import Actor
 from rljob_operator.controller.items import RayClusterItem, RLJobItem
 from rljob_operator.controller.jobs import JobStore
 from rljob_operator.controller.mutation_cache import MutationCache, seen_cluster
 from rljob_operator.controller.reconcile import Reconciler
-from rljob_operator.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound, Refusal
 from rljob_operator.metrics import OperatorMetrics
 from rljob_operator.plan.conditions import condition
 from rljob_operator.plan.observed import Observed, Record

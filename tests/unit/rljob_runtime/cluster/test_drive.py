@@ -118,8 +118,8 @@ def found(changes: dict[str, Any]) -> Answer:
             "engine.mlx: unknown here (known: vllm, torch)",
         ),
         (reply(404, reason="NotFound", message=""), {}, 1, "there is no RLJob team/test"),
-        (reply(403, reason="Forbidden", message="no"), {}, 1, "403 Forbidden"),
-        (found({}), {"RLJOB_KUBECONFIG": "/nowhere"}, 2, "/nowhere: cannot be read"),
+        (reply(403, kind="Status", reason="Forbidden", message="no"), {}, 1, "403 Forbidden"),
+        (found({}), {"RLJOB_KUBECONFIG": "/nowhere"}, 2, "/nowhere: cannot read the kubeconfig"),
     ],
     ids=["settings", "rule", "reference", "newer choice", "deleted", "forbidden", "credentials"],
 )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from rljob_operator.kube.objects import Status
+from rljob_client.objects import Status
 
 _LONGEST_BODY = 300
 """Bytes that are told of an answer which is not the API server's, such as a proxy's page."""
@@ -61,9 +61,15 @@ class ApiError(RuntimeError):
 
 
 class Unreachable(ApiError):
-    """No whole answer: not connected, cut off, or too late. Whether a write was carried out is unknown."""
+    """No whole answer: not connected, cut off, or too late. Whether a write was carried out is unknown,
+    unless `sent` is False."""
 
     retryable = True
+
+    def __init__(self, call: str, message: str, *, sent: bool = True) -> None:
+        """`sent`: the request may have reached the server."""
+        super().__init__(call, message)
+        self.sent = sent
 
 
 class Unauthorized(ApiError):

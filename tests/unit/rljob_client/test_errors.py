@@ -5,8 +5,7 @@ from random import Random
 
 import pytest
 
-from rljob_operator.kube.backoff import Backoff
-from rljob_operator.kube.errors import (
+from rljob_client.errors import (
     AlreadyExists,
     ApiError,
     Conflict,
@@ -23,6 +22,7 @@ from rljob_operator.kube.errors import (
     error_of,
     refusal_of,
 )
+from rljob_operator.kube.backoff import Backoff
 from rljob_operator.kube.retry import NO_RETRY, RetryPolicy
 
 DEAD = 'failed calling webhook "a.b": connection refused'

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rljob_operator.kube.resources import LEASES, PODS, RAY_CLUSTERS, Resource, resource_of
+from rljob_client.resources import LEASES, PODS, RAY_CLUSTERS, Resource, resource_of
 
 NODES = Resource("", "v1", "Node", "nodes", namespaced=False)
 

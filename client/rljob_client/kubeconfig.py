@@ -1,0 +1,295 @@
+"""What kubeconfigs say: the server, and who speaks to it.
+
+Read by the `kubernetes` package, so that what works with kubectl works here: several files, commands that
+log in (EKS, GKE, AKS), OpenID Connect, certificates, proxies. Guarantees: what cannot be done is refused,
+with the file and the key; a secret is in no error and in no file that stays; the first file that names a
+current context wins, as for kubectl (the package takes the last).
+"""
+
+import base64
+import copy
+import os
+import ssl
+import tempfile
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import certifi
+import yaml
+from kubernetes.client import ApiException, Configuration
+from kubernetes.config import ConfigException
+from kubernetes.config.exec_provider import ExecProvider
+from kubernetes.config.kube_config import ConfigNode, KubeConfigLoader, KubeConfigMerger
+from oauthlib.oauth2 import OAuth2Error
+from requests import RequestException
+from requests.utils import should_bypass_proxies
+from urllib3.exceptions import HTTPError
+
+from rljob_client.credentials import Authorization, Credentials, CredentialsError, TokenFile
+
+_EXPIRES_SOON = timedelta(minutes=1)
+"""A credential that is valid for less is asked for anew."""
+_IDENTITY_PROVIDER_AUTHORITY = "idp-certificate-authority"
+
+
+def from_kubeconfig(
+    paths: Sequence[Path], context: str | None = None, environment: Mapping[str, str] = os.environ
+) -> Credentials:
+    """The cluster and user of `context`, by default the first that a file names as its current one.
+
+    Runs the user's credential command, if there is one. Raises `CredentialsError`.
+    """
+    login = _Login(paths, context)
+    configuration, tls = login.load()
+    server = str(configuration.host)
+    return Credentials(
+        server,
+        tls,
+        login.authorization(),
+        str(login.context.get("namespace") or "default"),
+        server_name=configuration.tls_server_name,
+        proxy=_proxy(login.where, server, login.cluster.value.get("proxy-url"), environment),
+        headers=_impersonation(login.user.value) if login.user else (),
+    )
+
+
+class _Login:
+    """A context of kubeconfigs. Logs in as its user, and again when the server wants it."""
+
+    def __init__(self, paths: Sequence[Path], context: str | None) -> None:
+        self.where = ", ".join(map(str, paths))
+        self._merger, current = _merged(paths)
+        if not (name := context or current):
+            raise CredentialsError(f"{self.where}: no current-context: set one (kubectl config use-context)")
+        self._name = name
+        self.context: dict[str, Any] = self._named("context", name).value["context"]
+        self.cluster = self._part("cluster", self.context.get("cluster"))
+        self.user = self._part("user", self.context["user"]) if self.context.get("user") else None
+        self._check()
+        self._tls: ssl.SSLContext | None = None
+        self.header: str | None = None
+        self.expires: datetime | None = None
+
+    def authorization(self) -> Authorization | None:
+        """How the user is told to the server in a header; None for a user with a certificate, or none."""
+        if self.user is not None and "tokenFile" in self.user.value and "token" not in self.user.value:
+            return TokenFile(Path(self.user.path).parent / self.user.value["tokenFile"])
+        return _LoggedIn(self) if self.header else None
+
+    def load(self) -> tuple[Configuration, ssl.SSLContext | None]:
+        """What the `kubernetes` package makes of the context, and TLS with it: always the same object, with
+        the newest certificate. Raises `CredentialsError`."""
+        configuration = Configuration()
+        answered = self._run_command()
+        try:
+            # Files, since the ssl module reads private keys from files alone; gone with this block.
+            with tempfile.TemporaryDirectory() as folder:
+                self._loader(answered, folder).load_and_set(configuration)
+                self._tls = self._tls_of(configuration)
+        except OSError as error:
+            raise CredentialsError(f"{self.where}: {error.filename or ''}: {error.strerror}") from None
+        except (ConfigException, ValueError) as error:
+            raise CredentialsError(f"{self.where}: {error}") from None
+        except (ApiException, HTTPError, RequestException, OAuth2Error) as error:
+            raise CredentialsError(
+                f"{self.where}: user {self.context['user']!r}: the identity provider gives no token:"
+                f" {type(error).__name__}"
+            ) from None
+        self.header = configuration.api_key.get("BearerToken")
+        return configuration, self._tls
+
+    def _loader(self, answered: Mapping[str, Any] | None, folder: str) -> KubeConfigLoader:
+        config = self._merger.config
+        persist = None
+        if answered is not None:
+            config = copy.deepcopy(config)
+            entry = next(user for user in config.value["users"] if user.value["name"] == self.context["user"])
+            entry.value["user"] = dict(answered)
+        elif provider := self._identity_provider():
+            # Without one the package would not check who answers as the identity provider.
+            added = (
+                not {_IDENTITY_PROVIDER_AUTHORITY, f"{_IDENTITY_PROVIDER_AUTHORITY}-data"} & provider.keys()
+            )
+            if added:
+                provider[_IDENTITY_PROVIDER_AUTHORITY] = certifi.where()
+
+            def persist() -> None:
+                # As kubectl does: an identity provider may take back a refresh token that was used.
+                if added:
+                    provider.pop(_IDENTITY_PROVIDER_AUTHORITY, None)
+                self._merger.save_changes()
+
+        return KubeConfigLoader(
+            config_dict=config,
+            active_context=self._name,
+            config_base_path=None,
+            config_persister=persist,
+            temp_file_path=folder,
+        )
+
+    def _identity_provider(self) -> dict[str, Any] | None:
+        provider = self.user.value.get("auth-provider") if self.user else None
+        return provider.setdefault("config", {}) if provider else None
+
+    def _run_command(self) -> dict[str, Any] | None:
+        """What the user's credential command answers, as a kubeconfig's user; None without a command."""
+        if self.user is None or "exec" not in self.user.value:
+            return None
+        command = ConfigNode("exec", self.user.value["exec"], self.user.path)
+        said = f"{self.user.path}: user {self.context['user']!r}: exec {command.safe_get('command')}"
+        folder = str(Path(self.user.path).absolute().parent)
+        try:
+            answer = ExecProvider(command, folder, self.cluster).run()
+        except ConfigException as error:
+            raise CredentialsError(f"{said}: {str(error).removeprefix('exec: ')}") from None
+        except OSError as error:
+            hint = command.safe_get("installHint")
+            raise CredentialsError(f"{said}: {error.strerror}" + (f"; {hint}" if hint else "")) from None
+        except AttributeError:
+            # On a terminal the command's own words are there already, and the package has none of them.
+            raise CredentialsError(f"{said}: it failed") from None
+        expires = answer.get("expirationTimestamp")
+        self.expires = datetime.fromisoformat(expires) if expires else None
+        if token := answer.get("token"):
+            return {"token": token}
+        if (certificate := answer.get("clientCertificateData")) and (key := answer.get("clientKeyData")):
+            return {"client-certificate-data": _base64(certificate), "client-key-data": _base64(key)}
+        raise CredentialsError(f"{said}: it must give token, or clientCertificateData and clientKeyData")
+
+    def _tls_of(self, configuration: Configuration) -> ssl.SSLContext | None:
+        if not str(configuration.host).startswith("https://"):
+            return None
+        try:
+            tls = self._tls or ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+            if not configuration.verify_ssl:
+                tls.check_hostname = False
+                tls.verify_mode = ssl.CERT_NONE
+            if configuration.cert_file and configuration.key_file:
+                tls.load_cert_chain(configuration.cert_file, configuration.key_file)
+        except ssl.SSLError as error:
+            raise CredentialsError(f"{self.where}: unusable certificate or key: {error}") from None
+        return tls
+
+    def _check(self) -> None:
+        """Refuse what the package would pass over: to ignore a key would be to speak to another server, or as
+        somebody else, than kubectl does."""
+        name = self.context.get("cluster")
+        server = self.cluster.value.get("server")
+        if not isinstance(server, str) or not server.startswith(("https://", "http://")):
+            raise CredentialsError(f"{self.where}: cluster {name!r}: server must be an http(s) URL")
+        provider = self.user.value.get("auth-provider") if self.user else None
+        if provider is not None and provider.get("name") != "oidc":
+            raise CredentialsError(
+                f"{self.where}: user {self.context['user']!r}: auth-provider {provider.get('name')!r} is not"
+                " supported; allowed: oidc, or the provider's command under exec"
+            )
+
+    def _named(self, kind: str, name: Any) -> ConfigNode:
+        for entry in self._merger.config.value[f"{kind}s"]:
+            if entry.value["name"] == name:
+                return entry
+        raise CredentialsError(f"{self.where}: there is no {kind} named {name!r}")
+
+    def _part(self, kind: str, name: Any) -> ConfigNode:
+        entry = self._named(kind, name)
+        return ConfigNode(kind, entry.value.get(kind) or {}, entry.path)
+
+
+class _LoggedIn:
+    """The header of a user that has logged in, asked for anew before it expires and when it is refused."""
+
+    def __init__(self, login: _Login) -> None:
+        self._login = login
+
+    def known(self) -> str | None:
+        expires = self._login.expires
+        return self._login.header if expires is None or _now() < expires - _EXPIRES_SOON else None
+
+    def read(self) -> str:
+        if (known := self.known()) is not None:
+            return known
+        self._login.load()
+        if self._login.header is None:
+            raise CredentialsError(f"{self._login.where}: the user has no token any more")
+        return self._login.header
+
+    def refused(self) -> bool:
+        old = self._login.header
+        self._login.load()
+        return self._login.header not in (old, None)
+
+
+def _merged(paths: Sequence[Path]) -> tuple[KubeConfigMerger, str | None]:
+    """The files as one, and the first current context that one of them names."""
+    current = None
+    for path in paths:
+        try:
+            config = yaml.safe_load(path.read_text())
+        except OSError as error:
+            raise CredentialsError(f"{path}: cannot read the kubeconfig: {error.strerror}") from None
+        except (yaml.YAMLError, UnicodeDecodeError):
+            # The parser's own message quotes the file, which holds secrets.
+            raise CredentialsError(f"{path}: not valid YAML") from None
+        if not isinstance(config, dict):
+            raise CredentialsError(f"{path}: not a kubeconfig: it is no mapping")
+        for kind in ("cluster", "context", "user"):
+            _check_entries(path, kind, config.get(f"{kind}s") or [])
+        current = current or config.get("current-context")
+    return KubeConfigMerger(os.pathsep.join(map(str, paths))), current
+
+
+def _check_entries(path: Path, kind: str, entries: Any) -> None:
+    """Each is a name and a mapping, which the package takes for granted."""
+    if not isinstance(entries, list):
+        raise CredentialsError(f"{path}: {kind}s must be a list")
+    for entry in entries:
+        if not isinstance(entry, dict) or "name" not in entry:
+            raise CredentialsError(f"{path}: an entry of {kind}s has no name")
+        if not isinstance(entry.get(kind) or {}, dict):
+            raise CredentialsError(f"{path}: {kind} {entry['name']!r} must be a mapping")
+
+
+def _proxy(where: str, server: str, named: str | None, environment: Mapping[str, str]) -> str | None:
+    """The proxy of the kubeconfig, else of HTTPS_PROXY and NO_PROXY, which never count for this machine."""
+    host = urlsplit(server).hostname or ""
+    if named is None and not _is_here(host):
+        scheme = urlsplit(server).scheme
+        found = environment.get(f"{scheme}_proxy") or environment.get(f"{scheme.upper()}_PROXY")
+        # Of no other places: `requests` would ask the system's settings, too.
+        unless = environment.get("no_proxy") or environment.get("NO_PROXY") or ""
+        named = found if found and not should_bypass_proxies(server, unless) else None
+    if named is not None and not named.startswith(("http://", "https://")):
+        raise CredentialsError(f"{where}: a proxy must be an http(s) URL; SOCKS is not supported")
+    return named
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _impersonation(user: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """The headers for `as`, `as-uid`, `as-groups` and `as-user-extra`."""
+    found = [
+        (header, str(user[key]))
+        for key, header in (("as", "Impersonate-User"), ("as-uid", "Impersonate-Uid"))
+        if user.get(key)
+    ]
+    found += [("Impersonate-Group", str(group)) for group in user.get("as-groups") or ()]
+    for key, values in (user.get("as-user-extra") or {}).items():
+        found += [(f"Impersonate-Extra-{key}", str(value)) for value in values]
+    return tuple(found)
+
+
+def _base64(pem: str) -> str:
+    return base64.b64encode(pem.encode()).decode()
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,249 @@
+"""One request to the API server, one answer.
+
+Guarantees:
+- every request ends within its time limit: with its answer or with an `ApiError`;
+- a request that ran out of time is not delivered later: its connection is reset and unsent bytes are dropped;
+- a token or a certificate authority that was rotated since it was read is read again, and the request sent
+  once more, before it counts as refused;
+- each request is counted, by verb, type and HTTP status.
+"""
+
+import asyncio
+import socket
+import ssl
+import struct
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Protocol, Self
+from urllib.parse import quote, urlencode
+
+import aiohttp
+from multidict import CIMultiDict
+from yarl import URL
+
+from rljob_client.credentials import Credentials, CredentialsError
+from rljob_client.errors import ApiError, Unauthorized, Unreachable, error_of, refusal_of
+from rljob_client.resources import Resource
+
+_METHODS = {
+    "get": "GET",
+    "list": "GET",
+    "watch": "GET",
+    "create": "POST",
+    "apply": "PATCH",
+    "patch": "PATCH",
+    "delete": "DELETE",
+}
+_CONNECT_SECONDS = 10.0
+_LONGEST_LINE = 32 * 1024 * 1024
+"""Bytes of one watch event; the API server's own limit for an object is below 4 MiB."""
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+"""`struct linger`: on, 0 seconds. Closing the socket then sends a reset."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A request."""
+
+    verb: str
+    """get, list, watch, create, apply, patch or delete."""
+    resource: Resource
+    path: str
+    query: tuple[tuple[str, str], ...] = ()
+    body: bytes | None = None
+    content_type: str = "application/json"
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.path}"
+
+
+class CallObserver(Protocol):
+    """Whoever counts requests."""
+
+    def api_called(self, verb: str, resource: str, code: str, seconds: float) -> None:
+        """A request has its answer: `code` is the HTTP status, `none` where no answer came. For a watch,
+        `seconds` is the time until it began. May not block or raise."""
+
+
+class Transport:
+    """A pool of connections to one API server. Use as a context manager."""
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        observer: CallObserver,
+        user_agent: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._credentials = credentials
+        self._observer = observer
+        self._clock = clock
+        self._headers = {
+            "Accept": "application/json",
+            # A compressed page costs both sides more time than it saves inside a cluster.
+            "Accept-Encoding": "identity",
+            "User-Agent": user_agent,
+        }
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            # No limit of connections: a lease must be renewed however many requests are under way.
+            connector=aiohttp.TCPConnector(limit=0, socket_factory=_resetting_socket),
+            # The cookie of a load balancer would keep all requests at one API server.
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers=self._headers,
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._session.close()
+
+    async def send(self, call: Call, timeout: float) -> bytes:
+        """The answer's body. Raises `ApiError`; `timeout`: seconds for everything."""
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._send(call)
+        except TimeoutError:
+            raise Unreachable(str(call), f"no answer within {timeout:.3g} s") from None
+
+    @asynccontextmanager
+    async def stream(self, call: Call, silence: float) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The lines of an answer that goes on. They end when the server ends the answer; reading them raises
+        `Unreachable` when the connection breaks or nothing comes for `silence` seconds."""
+        response = await self._ask(call, silence)
+        try:
+            refused = await response.read() if response.status >= 300 else None
+        except (aiohttp.ClientError, OSError) as error:
+            raise self._unreachable(call, error) from error
+        try:
+            if refused is not None:
+                raise _error(call, response, refused)
+            yield self._lines(call, response.content)
+        finally:
+            response.close()
+
+    async def _send(self, call: Call) -> bytes:
+        try:
+            async with await self._ask(call) as response:
+                body = await response.read()
+        except (aiohttp.ClientError, OSError) as error:
+            raise self._unreachable(call, error) from error
+        if response.status >= 300:
+            raise _error(call, response, body)
+        return body
+
+    async def _ask(self, call: Call, silence: float | None = None) -> aiohttp.ClientResponse:
+        """The beginning of the answer. Raises `ApiError`."""
+        try:
+            try:
+                response = await self._request(call, silence)
+            except aiohttp.ClientConnectorCertificateError:
+                if not await self._has_other_authority():
+                    raise
+                return await self._request(call, silence)
+            if response.status == 401:
+                # The whole of it, so that its connection is free and it can still be told.
+                await response.read()
+                if await self._has_other_authorization():
+                    return await self._request(call, silence)
+            return response
+        except (aiohttp.ClientError, OSError) as error:
+            raise self._unreachable(call, error) from error
+        except CredentialsError as error:
+            raise Unauthorized(str(call), str(error)) from None
+
+    async def _has_other_authorization(self) -> bool:
+        who = self._credentials.authorization
+        return who is not None and await asyncio.to_thread(who.refused)
+
+    async def _has_other_authority(self) -> bool:
+        authority = self._credentials.authority
+        return authority is not None and await asyncio.to_thread(authority.changed)
+
+    async def _lines(self, call: Call, content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+        begun: list[bytes] = []
+        try:
+            # Not by lines: aiohttp refuses lines that are shorter than many an object.
+            async for chunk in content.iter_any():
+                # A chunk may end within a line, and may hold many lines.
+                first, *others = chunk.split(b"\n")
+                begun.append(first)
+                for other in others:
+                    if line := b"".join(begun):
+                        yield line
+                    begun = [other]
+                if sum(map(len, begun)) > _LONGEST_LINE:
+                    raise Unreachable(str(call), f"a line of the answer exceeds {_LONGEST_LINE:,} bytes")
+        except (aiohttp.ClientError, OSError) as error:
+            raise self._unreachable(call, error) from error
+
+    async def _request(self, call: Call, silence: float | None) -> aiohttp.ClientResponse:
+        began = self._clock()
+        code = "none"
+        try:
+            response = await self._session.request(
+                _METHODS[call.verb],
+                URL(self._url(call), encoded=True),
+                data=call.body,
+                headers=await self._headers_of(call),
+                # A redirect would carry the token to another host.
+                allow_redirects=False,
+                # No total: a watch goes on for minutes, and `send` sets a limit around all other calls.
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=silence),
+                proxy=self._credentials.proxy,
+                server_hostname=self._credentials.server_name,
+                ssl=self._tls,
+            )
+            code = str(response.status)
+            return response
+        finally:
+            self._observer.api_called(call.verb, call.resource.plural, code, self._clock() - began)
+
+    @property
+    def _tls(self) -> ssl.SSLContext | bool:
+        authority = self._credentials.authority
+        return (self._credentials.tls if authority is None else authority.tls) or False
+
+    def _url(self, call: Call) -> str:
+        query = urlencode(call.query, quote_via=quote)
+        return f"{self._credentials.server}{call.path}" + (f"?{query}" if query else "")
+
+    async def _headers_of(self, call: Call) -> CIMultiDict[str]:
+        headers = CIMultiDict(self._credentials.headers)
+        if call.body is not None:
+            headers["Content-Type"] = call.content_type
+        if (who := self._credentials.authorization) is not None:
+            known = who.known()
+            # Off the loop: it may read a file, or run a command that asks somebody to log in.
+            headers["Authorization"] = await asyncio.to_thread(who.read) if known is None else known
+        return headers
+
+    def _unreachable(self, call: Call, error: Exception) -> Unreachable:
+        where = self._credentials.server
+        # Neither of the first two has sent anything: there was no connection.
+        if isinstance(error, aiohttp.ClientConnectorCertificateError):
+            why = f"the certificate of {where} is not accepted: {error.certificate_error}"
+            return Unreachable(str(call), why, sent=False)
+        if isinstance(error, aiohttp.ClientConnectorError):
+            why = f"cannot connect to {where}: {error.os_error.strerror or error.os_error}"
+            return Unreachable(str(call), why, sent=False)
+        if isinstance(error, (aiohttp.ServerTimeoutError, TimeoutError)):
+            return Unreachable(str(call), f"{where} is silent")
+        return Unreachable(str(call), f"the connection to {where} broke: {error or type(error).__name__}")
+
+
+def _error(call: Call, response: aiohttp.ClientResponse, body: bytes) -> ApiError:
+    return error_of(str(call), refusal_of(response.status, body, response.headers.get("Retry-After")))
+
+
+def _resetting_socket(address: tuple[Any, ...]) -> socket.socket:
+    """A socket that is reset when it is closed, instead of delivering what it still holds in its own time."""
+    family, kind, protocol, *_ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+    return made

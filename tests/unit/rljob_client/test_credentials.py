@@ -1,0 +1,114 @@
+"""Where the API server is looked for, and a pod's service account."""
+
+import pytest
+
+from rljob_client.credentials import CredentialsError, TokenFile, find_credentials, in_cluster
+from tests.support.operator.certificates import Authority
+from tests.support.operator.kubeconfig import write_kubeconfig
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory):
+    return Authority(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture
+def service_account(tmp_path, authority):
+    folder = tmp_path / "serviceaccount"
+    folder.mkdir()
+    (folder / "token").write_text("pod-token")
+    (folder / "namespace").write_text("rljob-system\n")
+    (folder / "ca.crt").write_bytes(authority.certificate.read_bytes())
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("host", "server"), [("10.96.0.1", "https://10.96.0.1:6443"), ("fd00::1", "https://[fd00::1]:6443")]
+)
+def test_in_a_pod(service_account, host, server):
+    environment = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": "6443"}
+    found = find_credentials(environment=environment, service_account=service_account)
+    assert (found.server, found.namespace) == (server, "rljob-system")
+    assert found.authorization.read() == "Bearer pod-token"
+    assert len(found.tls.get_ca_certs()) == 1
+
+
+@pytest.mark.parametrize(
+    ("missing", "says"),
+    [
+        ("token", "token: cannot read the token: No such file"),
+        ("namespace", "incomplete service account"),
+        ("ca.crt", r"ca\.crt: no certificate can be read"),
+    ],
+)
+def test_an_incomplete_service_account_says_where(service_account, missing, says):
+    (service_account / missing).unlink()
+    with pytest.raises(CredentialsError, match=says):
+        in_cluster({"KUBERNETES_SERVICE_HOST": "10.96.0.1"}, service_account)
+
+
+def test_outside_of_a_pod_there_is_no_service_account(service_account):
+    with pytest.raises(CredentialsError, match="not in a pod: KUBERNETES_SERVICE_HOST is not set"):
+        in_cluster({}, service_account)
+
+
+def test_a_rotated_authority_is_taken_in(service_account, tmp_path):
+    found = in_cluster({"KUBERNETES_SERVICE_HOST": "10.96.0.1"}, service_account)
+    assert not found.authority.changed()
+    (tmp_path / "new").mkdir()
+    (service_account / "ca.crt").write_bytes(Authority(tmp_path / "new").certificate.read_bytes())
+    old = found.authority.tls.get_ca_certs()
+    assert found.authority.changed()
+    assert len(found.authority.tls.get_ca_certs()) == 1
+    assert found.authority.tls.get_ca_certs() != old
+    assert not found.authority.changed()
+
+
+def test_the_order_of_places(tmp_path, service_account):
+    (tmp_path / ".kube").mkdir()
+    write_kubeconfig(tmp_path / ".kube" / "config", {"server": "https://home"})
+    environment = {"HOME": str(tmp_path)}
+
+    def server(**more):
+        return find_credentials(environment={**environment, **more}, service_account=service_account).server
+
+    assert server() == "https://home"
+    assert server(KUBERNETES_SERVICE_HOST="pod") == "https://pod:443"
+    named = str(write_kubeconfig(tmp_path / "named", {"server": "https://named"}))
+    assert server(KUBERNETES_SERVICE_HOST="pod", KUBECONFIG=named) == "https://named"
+    assert server(KUBECONFIG=f"{tmp_path}/gone:{named}") == "https://named"
+    with pytest.raises(CredentialsError, match="gone: cannot read the kubeconfig"):
+        server(KUBECONFIG=f"{tmp_path}/gone")
+    with pytest.raises(CredentialsError, match="set KUBECONFIG, or run in a pod"):
+        server(HOME=str(tmp_path / "nobody"))
+
+
+def test_a_rotated_token_is_used_within_a_minute(tmp_path):
+    path, now = tmp_path / "token", [0.0]
+    token = TokenFile(path, clock=lambda: now[0])
+    path.write_text("old\n")
+    assert token.read() == "Bearer old"
+    path.write_text("new")
+    now[0] = 59.0
+    assert (token.known(), token.read()) == ("Bearer old", "Bearer old")
+    now[0] = 60.0
+    assert (token.known(), token.read()) == (None, "Bearer new")
+
+
+def test_a_refused_token_is_read_again_at_once(tmp_path):
+    path = tmp_path / "token"
+    token = TokenFile(path, clock=lambda: 0.0)
+    path.write_text("old")
+    assert token.read() == "Bearer old"
+    assert not token.refused()
+    path.write_text("new")
+    assert token.refused()
+    assert token.read() == "Bearer new"
+
+
+@pytest.mark.parametrize(("content", "says"), [(None, "No such file"), ("\n", "the token is empty")])
+def test_a_missing_token_says_where(tmp_path, content, says):
+    if content is not None:
+        (tmp_path / "token").write_text(content)
+    with pytest.raises(CredentialsError, match=says):
+        TokenFile(tmp_path / "token").read()

@@ -1,0 +1,345 @@
+"""Kubeconfigs as clusters' providers write them: what is read from them, and who is believed."""
+
+import asyncio
+import base64
+import json
+import ssl
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import yaml
+from aiohttp import web
+
+from rljob_client.credentials import CredentialsError
+from rljob_client.kubeconfig import from_kubeconfig
+from tests.support.operator.certificates import Authority
+from tests.support.operator.kubeconfig import write_kubeconfig
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory):
+    return Authority(tmp_path_factory.mktemp("certificates"))
+
+
+def read(path, *others, context=None, **environment):
+    return from_kubeconfig([path, *others], context, environment)
+
+
+def in_base64(path):
+    return base64.b64encode(path.read_bytes()).decode()
+
+
+def test_token_and_authority(tmp_path, authority):
+    data = {"certificate-authority-data": in_base64(authority.certificate)}
+    found = read(write_kubeconfig(tmp_path / "config", data, {"token": "secret"}))
+    assert (found.server, found.namespace) == ("https://api:6443", "team")
+    assert found.authorization.read() == "Bearer secret"
+    assert found.tls.verify_mode is ssl.CERT_REQUIRED
+    assert len(found.tls.get_ca_certs()) == 1
+
+
+def test_files_are_relative_to_the_kubeconfig(tmp_path, authority):
+    own = authority.sign("test")
+    files = {"ca.pem": authority.certificate, "cert.pem": own.certificate, "key.pem": own.key}
+    for name, file in files.items():
+        (tmp_path / name).write_bytes(file.read_bytes())
+    (tmp_path / "token").write_text("from-file\n")
+    user = {"client-certificate": "cert.pem", "client-key": "key.pem", "tokenFile": "token"}
+    found = read(write_kubeconfig(tmp_path / "config", {"certificate-authority": "ca.pem"}, user))
+    assert found.authorization.read() == "Bearer from-file"
+    assert len(found.tls.get_ca_certs()) == 1
+
+
+def test_nothing_secret_stays_in_a_file(tmp_path, authority, monkeypatch):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    own = authority.sign("test")
+    user = {"client-certificate-data": in_base64(own.certificate), "client-key-data": in_base64(own.key)}
+    read(write_kubeconfig(tmp_path / "config", user=user))
+    assert not list(temporary.iterdir())
+
+
+def test_verification_is_off_only_where_asked(tmp_path):
+    assert read(write_kubeconfig(tmp_path / "a")).tls.verify_mode is ssl.CERT_REQUIRED
+    insecure = read(write_kubeconfig(tmp_path / "b", {"insecure-skip-tls-verify": True}))
+    assert insecure.tls.verify_mode is ssl.CERT_NONE
+
+
+def test_plain_http_has_no_tls(tmp_path):
+    assert read(write_kubeconfig(tmp_path / "a", {"server": "http://127.0.0.1:1"})).tls is None
+
+
+def test_of_several_files_the_first_that_says_something_wins(tmp_path):
+    def context(name, cluster):
+        return {"name": name, "context": {"cluster": cluster, "user": "u"}}
+
+    first = write_kubeconfig(
+        tmp_path / "first", user={"token": "one"}, contexts=[context("a", "other")], **{"current-context": ""}
+    )
+    other = [{"name": "other", "cluster": {"server": "https://other"}}]
+    second = write_kubeconfig(
+        tmp_path / "second",
+        user={"token": "two"},
+        contexts=[context("a", "c"), context("b", "c")],
+        clusters=other,
+        **{"current-context": "a"},
+    )
+    third = write_kubeconfig(tmp_path / "third", **{"current-context": "b"})
+    found = read(first, second, third)
+    assert (found.server, found.authorization.read()) == ("https://other", "Bearer one")
+    assert read(first, second, third, context="b").server == "https://api:6443"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"current-context": ""}, "no current-context"),
+        ({"current-context": "there"}, "no context named 'there'"),
+        ({"clusters": []}, "no cluster named 'c'"),
+        ({"clusters": {"c": {}}}, "clusters must be a list"),
+        ({"users": []}, "no user named 'u'"),
+        ({"users": [{"user": {}}]}, "an entry of users has no name"),
+        ({"contexts": [{"name": "here", "context": ["c"]}]}, "context 'here' must be a mapping"),
+        ({"cluster": {"server": "api:6443"}}, "server must be an http"),
+        ({"cluster": {"proxy-url": "socks5://p"}}, "SOCKS is not supported"),
+        ({"cluster": {"certificate-authority-data": "?"}}, "unusable certificate or key"),
+        ({"cluster": {"certificate-authority": "gone"}}, "File does not exist: .*gone"),
+        (
+            {"user": {"auth-provider": {"name": "gcp"}}},
+            "user 'u': auth-provider 'gcp' is not supported; allowed: oidc, or the provider's command",
+        ),
+        ({"user": {"auth-provider": {"name": "oidc"}}}, "Expected key id-token"),
+        (
+            {"user": {"client-certificate-data": "AAAA", "client-key-data": "AAAA"}},
+            "unusable certificate or key",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_kubeconfig(tmp_path, wrong, says):
+    with pytest.raises(CredentialsError, match=says) as caught:
+        read(write_kubeconfig(tmp_path / "config", **wrong))
+    assert str(tmp_path / "config") in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"), [("users: [{user: {token: secret}", "not valid YAML"), ("- secret", "not a kubeconfig")]
+)
+def test_a_broken_kubeconfig_is_not_quoted(tmp_path, text, says):
+    (tmp_path / "config").write_text(text)
+    with pytest.raises(CredentialsError, match=says) as caught:
+        read(tmp_path / "config")
+    assert "secret" not in str(caught.value)
+
+
+def test_secrets_are_not_shown(tmp_path):
+    user = {"username": "me", "password": "secret"}
+    found = read(write_kubeconfig(tmp_path / "config", {"proxy-url": "http://me:secret@proxy"}, user))
+    assert found.authorization.read() == "Basic " + base64.b64encode(b"me:secret").decode()
+    assert found.proxy == "http://me:secret@proxy"
+    assert "secret" not in repr(found)
+
+
+def test_somebody_else_s_name(tmp_path):
+    user = {"token": "t", "as": "jane", "as-uid": "7", "as-groups": ["a", "b"]}
+    user["as-user-extra"] = {"scope": ["x", "y"]}
+    assert read(write_kubeconfig(tmp_path / "config", user=user)).headers == (
+        ("Impersonate-User", "jane"),
+        ("Impersonate-Uid", "7"),
+        ("Impersonate-Group", "a"),
+        ("Impersonate-Group", "b"),
+        ("Impersonate-Extra-scope", "x"),
+        ("Impersonate-Extra-scope", "y"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("server", "environment", "proxy"),
+    [
+        ("https://api:6443", {}, None),
+        ("https://api:6443", {"HTTPS_PROXY": "http://p:1"}, "http://p:1"),
+        ("https://api:6443", {"https_proxy": "http://p:1", "no_proxy": "api"}, None),
+        ("https://10.1.2.3:6443", {"HTTPS_PROXY": "http://p:1", "NO_PROXY": "10.0.0.0/8"}, None),
+        ("https://10.1.2.3:6443", {"HTTPS_PROXY": "http://p:1", "NO_PROXY": "10.2.0.0/16"}, "http://p:1"),
+        ("http://api:8080", {"HTTPS_PROXY": "http://p:1"}, None),
+        # As for kubectl, which reaches this machine directly.
+        ("https://127.0.0.1:6443", {"HTTPS_PROXY": "http://p:1"}, None),
+        ("https://localhost:6443", {"HTTPS_PROXY": "http://p:1"}, None),
+    ],
+)
+def test_the_proxy_of_the_environment(tmp_path, server, environment, proxy):
+    path = write_kubeconfig(tmp_path / "config", {"server": server})
+    assert read(path, **environment).proxy == proxy
+
+
+def test_a_proxy_and_a_name_of_the_cluster_s_own(tmp_path):
+    cluster = {"proxy-url": "http://own:1", "tls-server-name": "kubernetes"}
+    found = read(write_kubeconfig(tmp_path / "config", cluster), HTTPS_PROXY="http://p:1")
+    assert (found.proxy, found.server_name) == ("http://own:1", "kubernetes")
+
+
+class Command:
+    """A credential command that gives what `answers` says, one line for each time it is run."""
+
+    def __init__(self, folder):
+        self._answers, self._asked = folder / "answers", folder / "asked"
+        self.program = folder / "login"
+        self.program.write_text(
+            f"#!{sys.executable}\n"
+            "import os, sys\n"
+            f"open({str(self._asked)!r}, 'a').write(os.environ['KUBERNETES_EXEC_INFO'] + chr(10))\n"
+            f"times = len(open({str(self._asked)!r}).readlines())\n"
+            f"answers = open({str(self._answers)!r}).readlines()\n"
+            "print(answers[min(times, len(answers)) - 1])\n"
+        )
+        self.program.chmod(0o700)
+
+    def answers(self, *statuses):
+        version = "client.authentication.k8s.io/v1"
+        lines = [{"apiVersion": version, "kind": "ExecCredential", "status": status} for status in statuses]
+        self._answers.write_text("\n".join(map(json.dumps, lines)))
+        command = {"apiVersion": version, "command": "./login", "interactiveMode": "IfAvailable"}
+        return {"exec": {**command, "provideClusterInfo": True}}
+
+    @property
+    def asked(self):
+        return [json.loads(line) for line in self._asked.read_text().splitlines()]
+
+
+@pytest.fixture
+def command(tmp_path):
+    return Command(tmp_path)
+
+
+def test_a_command_that_logs_in(tmp_path, command):
+    found = read(write_kubeconfig(tmp_path / "config", user=command.answers({"token": "secret"})))
+    assert found.authorization.read() == found.authorization.known() == "Bearer secret"
+    (asked,) = command.asked
+    assert asked["spec"]["cluster"]["server"] == "https://api:6443/"
+    assert "secret" not in (tmp_path / "config").read_text()
+
+
+def test_a_command_that_gives_a_certificate(tmp_path, command, authority):
+    own = authority.sign("exec")
+    status = {"clientCertificateData": own.certificate.read_text(), "clientKeyData": own.key.read_text()}
+    found = read(write_kubeconfig(tmp_path / "config", user=command.answers(status)))
+    assert found.authorization is None
+    assert found.tls is not None
+
+
+def test_a_credential_is_asked_for_again_before_it_expires_and_when_it_is_refused(tmp_path, command):
+    def until(seconds):
+        return (datetime.now(UTC) + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    user = command.answers(
+        {"token": "short", "expirationTimestamp": until(30)},
+        {"token": "long", "expirationTimestamp": until(3600)},
+        {"token": "other"},
+    )
+    who = read(write_kubeconfig(tmp_path / "config", user=user)).authorization
+    assert (who.known(), who.read(), who.read()) == (None, "Bearer long", "Bearer long")
+    assert who.refused()
+    assert who.read() == "Bearer other"
+    assert not who.refused()
+    assert len(command.asked) == 4
+
+
+@pytest.mark.parametrize(
+    ("program", "says"),
+    [
+        (None, "login: No such file or directory; install it from here"),
+        ("echo no such account >&2; exit 3", "login: process returned 3. no such account"),
+        ("echo hello", "failed to decode process output"),
+        ("""echo '{"apiVersion": "x", "kind": "y"}'""", "missing key 'status'"),
+        (
+            """echo '{"apiVersion": "v", "kind": "y", "status": {}}'""",
+            "it must give token, or clientCertificateData and clientKeyData",
+        ),
+    ],
+)
+def test_a_command_that_fails_says_why(tmp_path, program, says):
+    if program is not None:
+        (tmp_path / "login").write_text(f"#!/bin/sh\n{program}\n")
+        (tmp_path / "login").chmod(0o700)
+    user = {"exec": {"apiVersion": "v", "command": "./login", "installHint": "install it from here"}}
+    with pytest.raises(CredentialsError, match=says) as caught:
+        read(write_kubeconfig(tmp_path / "config", user=user))
+    assert f"{tmp_path / 'config'}: user 'u': exec ./login" in str(caught.value)
+
+
+def token_until(seconds):
+    """A JSON Web Token, unsigned, that is valid for so long from now."""
+
+    def part(content):
+        return base64.urlsafe_b64encode(json.dumps(content).encode()).rstrip(b"=").decode()
+
+    return f"{part({'alg': 'none'})}.{part({'exp': int(time.time()) + seconds})}.sign"
+
+
+@pytest.fixture
+async def provider(authority):
+    """An identity provider on loopback, with a certificate of the authority's; the tokens that it gave."""
+    given = []
+
+    async def configuration(request):
+        return web.json_response({"token_endpoint": f"https://{request.host}/token"})
+
+    async def token(request):
+        asked = await request.post()
+        given.append(asked["refresh_token"])
+        answer = {"access_token": "a", "token_type": "bearer", "id_token": token_until(3600)}
+        return web.json_response({**answer, "refresh_token": f"{asked['refresh_token']}+"})
+
+    application = web.Application()
+    application.router.add_get("/.well-known/openid-configuration", configuration)
+    application.router.add_post("/token", token)
+    runner = web.AppRunner(application, access_log=None)
+    await runner.setup()
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    own = authority.sign("provider")
+    tls.load_cert_chain(own.certificate, own.key)
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
+    yield f"https://127.0.0.1:{runner.addresses[0][1]}", given
+    await runner.cleanup()
+
+
+def oidc(issuer, seconds, **more):
+    config = {"client-id": "me", "client-secret": "s", "id-token": token_until(seconds), "refresh-token": "r"}
+    return {"auth-provider": {"name": "oidc", "config": {**config, "idp-issuer-url": issuer, **more}}}
+
+
+def provider_in(path):
+    return yaml.safe_load(path.read_text())["users"][0]["user"]["auth-provider"]["config"]
+
+
+async def in_thread(call, *arguments):
+    """The identity provider answers on this test's loop meanwhile."""
+    return await asyncio.to_thread(call, *arguments)
+
+
+async def test_a_token_of_an_identity_provider_is_refreshed_and_kept(tmp_path, provider, authority):
+    issuer, given = provider
+    known = {"idp-certificate-authority-data": in_base64(authority.certificate)}
+    path = write_kubeconfig(tmp_path / "config", user=oidc(issuer, 3600, **known))
+    valid = await in_thread(read, path)
+    before = provider_in(path)
+    assert valid.authorization.read() == f"Bearer {before['id-token']}"
+    assert given == []
+    write_kubeconfig(path, user=oidc(issuer, -10, **known))
+    found = await in_thread(read, path)
+    kept = provider_in(path)
+    assert given == ["r"]
+    # The provider takes back a refresh token that was used: the next one must be in the file.
+    assert kept["refresh-token"] == "r+"
+    assert found.authorization.read() == f"Bearer {kept['id-token']}"
+    assert kept.keys() == before.keys()
+
+
+async def test_an_identity_provider_with_a_strange_certificate_gets_no_secret(tmp_path, provider):
+    issuer, given = provider
+    path = write_kubeconfig(tmp_path / "config", user=oidc(issuer, -10))
+    with pytest.raises(CredentialsError, match="user 'u': the identity provider gives no token"):
+        await in_thread(read, path)
+    assert given == []

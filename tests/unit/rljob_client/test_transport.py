@@ -1,0 +1,209 @@
+"""Single requests: who is believed, and what becomes of those that are given up."""
+
+import asyncio
+import ssl
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+
+from rljob_client.credentials import AuthorityFile, Credentials, find_credentials
+from rljob_client.errors import Unauthorized, Unreachable
+from rljob_client.resources import PODS
+from rljob_client.transport import Call, Transport
+from rljob_operator.metrics import OperatorMetrics
+from tests.support.operator.certificates import Authority
+from tests.support.operator.kubeconfig import write_kubeconfig
+
+CALL = Call("create", PODS, PODS.path("team"), body=b"{}")
+
+
+@pytest.fixture
+def authority(tmp_path):
+    return Authority(tmp_path)
+
+
+@pytest.fixture(params=[ssl.CERT_REQUIRED])
+async def server(authority, request):
+    """An HTTPS server that lets in only who has a certificate of the authority's (CERT_OPTIONAL: anybody);
+    tells them their name."""
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(authority.certificate))
+    tls.verify_mode = request.param
+    own = authority.sign("server")
+    tls.load_cert_chain(own.certificate, own.key)
+
+    async def answer(request):
+        certificate = request.transport.get_extra_info("peercert")
+        return web.json_response({"you": certificate["subject"][0][0][1] if certificate else None})
+
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(application, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
+    yield f"https://127.0.0.1:{runner.addresses[0][1]}"
+    await runner.cleanup()
+
+
+def kubeconfig(path, server, user=None, **cluster):
+    return find_credentials(write_kubeconfig(path, {"server": server, **cluster}, user))
+
+
+async def send(credentials, timeout=10.0):
+    async with Transport(credentials, OperatorMetrics(), "test") as transport:
+        return await transport.send(CALL, timeout)
+
+
+async def test_a_client_certificate_says_who_we_are(tmp_path, authority, server):
+    me = authority.sign("operator")
+    user = {"client-certificate": me.certificate.name, "client-key": me.key.name}
+    ours = {"certificate-authority": authority.certificate.name}
+    assert await send(kubeconfig(tmp_path / "a", server, user, **ours)) == b'{"you": "operator"}'
+    insecure = {"insecure-skip-tls-verify": True}
+    assert await send(kubeconfig(tmp_path / "b", server, user, **insecure)) == b'{"you": "operator"}'
+    with pytest.raises(Unreachable, match="certificate verify failed"):
+        await send(kubeconfig(tmp_path / "c", server, user))
+    with pytest.raises(Unreachable):
+        await send(kubeconfig(tmp_path / "d", server, **ours))
+
+
+async def test_a_strange_certificate_is_named_and_nothing_is_sent(tmp_path, server):
+    with pytest.raises(
+        Unreachable, match=f"the certificate of {server} is not accepted: .*verify failed"
+    ) as caught:
+        await send(kubeconfig(tmp_path / "config", server))
+    assert not caught.value.sent
+
+
+@pytest.mark.parametrize("server", [ssl.CERT_OPTIONAL], indirect=True)
+async def test_a_rotated_authority_is_read_again(tmp_path, authority, server):
+    (tmp_path / "other").mkdir()
+    file = tmp_path / "ca.crt"
+    file.write_bytes(Authority(tmp_path / "other").certificate.read_bytes())
+    rotated = AuthorityFile(file)
+    credentials = Credentials(server, rotated.tls, authority=rotated)
+    with pytest.raises(Unreachable, match="not accepted"):
+        await send(credentials)
+    file.write_bytes(authority.certificate.read_bytes())
+    assert await send(credentials) == b'{"you": null}'
+
+
+async def test_the_name_that_a_certificate_must_bear(tmp_path, authority, server):
+    me = authority.sign("me")
+    user = {"client-certificate": me.certificate.name, "client-key": me.key.name}
+    ours = {"certificate-authority": authority.certificate.name, "tls-server-name": "kubernetes"}
+    with pytest.raises(Unreachable, match="not valid for 'kubernetes'"):
+        await send(kubeconfig(tmp_path / "config", server, user, **ours))
+
+
+class Login:
+    """A user whose token is accepted from the second on."""
+
+    def __init__(self):
+        self.tokens = ["Bearer 1"]
+
+    def known(self):
+        return self.tokens[-1]
+
+    def read(self):
+        return self.tokens[-1]
+
+    def refused(self):
+        self.tokens.append(f"Bearer {len(self.tokens) + 1}")
+        return len(self.tokens) < 4
+
+
+@asynccontextmanager
+async def picky_server(accepted):
+    """Accepts one token; tells the requests that came."""
+    seen = []
+
+    async def answer(request):
+        seen.append(request)
+        if request.headers.get("Authorization") != accepted:
+            return web.json_response({"kind": "Status", "message": "who?"}, status=401)
+        return web.Response(text="{}\n")
+
+    runner = web.AppRunner(web.Application(), access_log=None)
+    runner.app.router.add_route("*", "/{path:.*}", answer)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}", seen
+    await runner.cleanup()
+
+
+async def test_a_refused_user_logs_in_again_for_requests_and_watches():
+    async with (
+        picky_server("Bearer 2") as (address, seen),
+        Transport(Credentials(address, None, Login()), OperatorMetrics(), "test") as transport,
+        transport.stream(CALL, 10.0) as lines,
+    ):
+        assert [line async for line in lines] == [b"{}"]
+        assert await transport.send(CALL, 10.0) == b"{}\n"
+    assert [request.headers["Authorization"] for request in seen] == ["Bearer 1", "Bearer 2", "Bearer 2"]
+
+
+async def test_a_user_whom_nobody_knows_is_told_the_server_s_words():
+    login = Login()
+    login.tokens = ["Bearer a", "Bearer b", "Bearer c"]
+    async with picky_server("Bearer 2") as (address, seen):
+        with pytest.raises(Unauthorized, match=r"who\?"):
+            await send(Credentials(address, None, login))
+    assert len(seen) == 1
+
+
+async def test_requests_speak_for_somebody_else_through_a_proxy():
+    headers = (("Impersonate-Group", "a"), ("Impersonate-Group", "b"))
+    async with picky_server("Bearer 1") as (proxy, seen):
+        credentials = Credentials("http://api.invalid", None, Login(), proxy=proxy, headers=headers)
+        assert await send(credentials) == b"{}\n"
+    (request,) = seen
+    assert request.headers["Host"] == "api.invalid"
+    assert request.headers.getall("Impersonate-Group") == ["a", "b"]
+
+
+@asynccontextmanager
+async def silent_server():
+    """Takes requests and never answers. Gives its address, an event that is set when a request has come, and
+    how each connection ended."""
+    begun, ended = asyncio.Event(), asyncio.Queue()
+
+    async def serve(reader, writer):
+        try:
+            await reader.readuntil(b"\r\n\r\n{}")
+            begun.set()
+            ended.put_nowait(await reader.read())
+        except ConnectionResetError as error:
+            ended.put_nowait(type(error))
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", begun, ended
+
+
+async def test_a_request_that_is_given_up_resets_its_connection():
+    async with silent_server() as (address, _, ended):
+        with pytest.raises(
+            Unreachable, match=r"create /api/v1/namespaces/team/pods: no answer within 0\.3 s"
+        ):
+            await send(Credentials(address, None), timeout=0.3)
+        assert await asyncio.wait_for(ended.get(), 10) is ConnectionResetError
+
+
+async def test_a_caller_that_goes_away_resets_its_connection():
+    async with (
+        silent_server() as (address, begun, ended),
+        Transport(Credentials(address, None), OperatorMetrics(), "test") as it,
+    ):
+        sending = asyncio.create_task(it.send(CALL, 60.0))
+        await asyncio.wait_for(begun.wait(), 30)
+        sending.cancel()
+        assert await asyncio.wait_for(ended.get(), 10) is ConnectionResetError
+
+
+async def test_a_caller_s_own_time_limit_is_not_taken_for_an_answer_that_is_late():
+    async with silent_server() as (address, _, _):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await send(Credentials(address, None))
