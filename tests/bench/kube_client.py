@@ -1,10 +1,10 @@
-"""Where the `kubernetes` package serves and where the project's own client does, with 10,000 pods on a real API
-server: what it takes until all are known, in time, CPU and memory, each in a process of its own.
+"""Where the `kubernetes` package serves, and where the project's own client does: what it takes until 10,000
+pods of a real API server are known, in time, CPU and memory, each way in a process of its own.
 
     python -m tests.bench.kube_client [--pods 10000]
 
-The package's informer, which keeps whole objects, is the baseline. Its asynchronous client lists in pages of the
-same size as ours, and keeps the same four fields of each pod.
+The package's informer, which keeps whole objects, is the baseline. Its asynchronous client lists in pages of
+the same size as ours, and keeps the same four fields of each pod.
 """
 
 import argparse

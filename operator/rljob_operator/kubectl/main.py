@@ -16,7 +16,7 @@ from typing import Any
 
 from rljob_api.stored_status import read_status
 from rljob_client.credentials import Credentials, CredentialsError, find_credentials
-from rljob_client.errors import ApiError, Gone, NotFound
+from rljob_client.errors import ApiError, Gone, NoSuchResource, NotFound
 from rljob_client.objects import Item
 from rljob_client.resources import PODS, RLJOBS
 from rljob_client.transport import Transport
@@ -78,6 +78,9 @@ async def _run(options: argparse.Namespace, credentials: Credentials) -> list[st
         client = ApiClient(transport, observer, ClientSettings("kubectl-rljob"), Random())
         try:
             job = await client.get(RLJOBS, namespace, options.name, _Job)
+        except NoSuchResource:
+            # Not the job is missing, but its definition: the error says what to install.
+            raise
         except NotFound:
             raise _Told(f"there is no RLJob {options.name} in namespace {namespace}") from None
         if options.command == "status":

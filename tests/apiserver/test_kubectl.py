@@ -1,0 +1,38 @@
+"""`kubectl rljob` as a user of a managed cluster has it: a kubeconfig whose user logs in by a command."""
+
+import asyncio
+import json
+
+import pytest
+import yaml
+
+from rljob_client.resources import RLJOBS
+from rljob_operator.kubectl.main import main
+from tests.support.jobs import job
+
+VERSION = "client.authentication.k8s.io/v1"
+
+
+@pytest.fixture
+def kubeconfig(cluster, tmp_path):
+    """The cluster's own, with its token behind a command."""
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    (user,) = config["users"]
+    answer = {"apiVersion": VERSION, "kind": "ExecCredential", "status": {"token": user["user"]["token"]}}
+    (tmp_path / "login").write_text(f"#!/bin/sh\necho '{json.dumps(answer)}'\n")
+    (tmp_path / "login").chmod(0o700)
+    user["user"] = {"exec": {"apiVersion": VERSION, "command": "./login"}}
+    (tmp_path / "config").write_text(yaml.safe_dump(config))
+    return tmp_path / "config"
+
+
+async def test_status_through_a_command_that_logs_in(here, namespace, kubeconfig, capsys):
+    def status(name):
+        return main(["status", name, "-n", namespace, "--kubeconfig", str(kubeconfig)])
+
+    made = await here.client.create(job({"/metadata": {"name": "math", "namespace": namespace}}))
+    assert await asyncio.to_thread(status, "math") == 0
+    assert f"{namespace}/math   Pending" in capsys.readouterr().out
+    assert await asyncio.to_thread(status, "physics") == 1
+    assert capsys.readouterr().err == f"kubectl rljob: there is no RLJob physics in namespace {namespace}\n"
+    await here.client.delete(RLJOBS, namespace, "math", made["metadata"]["uid"])
