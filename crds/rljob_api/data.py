@@ -58,8 +58,8 @@ class GeneratedData(Model):
     )
 
 
-class PromptData(OneOf):
-    """Prompts, and what belongs to them."""
+class PromptRows(OneOf):
+    """Where rows come from."""
 
     one_of: ClassVar[tuple[str, ...]] = ("jsonl", "parquet", "hugging_face", "generated")
 
@@ -71,6 +71,11 @@ class PromptData(OneOf):
     """A Hugging Face data set."""
     generated: GeneratedData | None = None
     """A built-in example task."""
+
+
+class PromptData(PromptRows):
+    """Prompts, and what belongs to them."""
+
     prompt_field: str = Field(default="prompt", min_length=1)
     """Field that holds the prompt: a string, or a list of chat messages (then the tokenizer's chat template
     is applied). `a.b` is field b of the object in field a, unless a field has that very name."""
@@ -80,6 +85,9 @@ class PromptData(OneOf):
     reward_fields: list[str] = Field(default_factory=list, max_length=32)
     """Further fields of a row that the reward function gets (`RewardInput.fields`), each named like
     promptField. Rows may lack one, but not all of them."""
+    system_prompt: str | None = Field(default=None, min_length=1)
+    """System message that the tokenizer's chat template puts before each prompt; a prompt that is a string
+    becomes the user's message. null: none."""
     max_prompt_tokens: int = Field(default=1024, ge=1, le=1048576)
     """Longest prompt, in tokens."""
     long_prompts: Literal["error", "skip"] = "error"
@@ -87,11 +95,76 @@ class PromptData(OneOf):
     and counted."""
 
 
+class DataSource(PromptRows):
+    """One of several sources of prompts."""
+
+    list_key: ClassVar[str] = "name"
+
+    name: str = Field(
+        pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$",
+        max_length=48,
+        json_schema_extra=form("letters, digits, _ and -, no digit or - first"),
+    )
+    """What it is called in curves, and what the reward function gets (`RewardInput.source`)."""
+    weight: float | None = Field(default=None, gt=0, le=1_000_000)
+    """Its share of the prompts is this, divided by the sum of all weights; a source that has too few prompts
+    for its share repeats them, in another order each time. Not set, which none of them may be then: the
+    number of its prompts, so that an epoch has each prompt of each source once."""
+    prompt_field: str | None = Field(default=None, min_length=1)
+    """Not set: data.promptField."""
+    answer_field: str | None = Field(default=None, min_length=1)
+    """Not set: data.answerField."""
+    reward_fields: list[str] | None = Field(default=None, max_length=32)
+    """Not set: data.rewardFields."""
+    system_prompt: str | None = Field(default=None, min_length=1)
+    """Not set: data.systemPrompt."""
+
+
 class Data(PromptData):
     """The prompts."""
 
+    one_of: ClassVar[tuple[str, ...]] = (*PromptRows.one_of, "sources")
+
+    sources: list[DataSource] | None = Field(default=None, min_length=1, max_length=16)
+    """Several sources of prompts, mixed evenly: every stretch of the order has its share of each. An epoch
+    has as many prompts as all of them together."""
     shuffle: bool = True
-    """Shuffle each epoch (seeded by training.seed)."""
+    """Shuffle each epoch (seeded by training.seed); of several sources, each by itself."""
+    pass_reward: float = Field(default=1.0, ge=-1e6, le=1e6)
+    """A response passes, as the pass rates of `sources` count it, where its reward is at least this."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            message="sources must have different names",
+            cel="!has(self.sources) || self.sources.all(x, self.sources.exists_one(y, y.name == x.name))",
+            holds=lambda self: len({each.name for each in self.sources or ()}) == len(self.sources or ()),
+            fields=("sources",),
+        ),
+        Rule(
+            message="sources must all have a weight, or none of them",
+            cel="!has(self.sources) || self.sources.all(x, has(x.weight))"
+            " || !self.sources.exists(x, has(x.weight))",
+            holds=lambda self: len({each.weight is None for each in self.sources or ()}) < 2,
+            fields=("sources",),
+        ),
+    )
+
+    def parts(self) -> tuple[PromptData, ...]:
+        """Each of the sources by itself, with what it does not set taken from here; without sources: this
+        alone."""
+        return tuple(map(self._part, self.sources)) if self.sources is not None else (self,)
+
+    def _part(self, source: DataSource) -> PromptData:
+        kind, rows = source.chosen
+        own = {
+            name: getattr(source, name)
+            for name in ("prompt_field", "answer_field", "reward_fields", "system_prompt")
+            if getattr(source, name) is not None
+        }
+        common = {
+            name: getattr(self, name) for name in PromptData.model_fields if name not in PromptRows.one_of
+        }
+        return PromptData(**{**common, **own, kind: rows})
 
 
 class OverlongShaping(Model):

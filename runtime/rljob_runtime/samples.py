@@ -32,6 +32,8 @@ class Prompt(msgspec.Struct, frozen=True):
     answer: str | None = None
     fields: dict[str, Any] = {}
     """Further fields of the row, for the reward."""
+    source: str = ""
+    """Which of data.sources it is from; empty where there are none."""
 
 
 class Span(msgspec.Struct, frozen=True, array_like=True):

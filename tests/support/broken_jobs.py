@@ -12,6 +12,7 @@ _PROBE: dict[str, Any] = {
     "pools.heavyRollout.replicas": 1,
 }
 
+_SOURCE = {"name": "a", "jsonl": {"path": "a.jsonl"}}
 _HELD_OUT: dict[str, Any] = {"generated": {"task": "copy"}, "maxPromptTokens": 16}
 
 BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
@@ -237,7 +238,7 @@ BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
     "no data": (
         {"training.data": {"maxPromptTokens": 16}},
         f"{_TRAINING}.data",
-        "set exactly one of jsonl, parquet, huggingFace, generated (found none)",
+        "set exactly one of jsonl, parquet, huggingFace, generated, sources (found none)",
     ),
     "two advantages": (
         {"training.algorithm.advantage": {"grpo": {}, "rloo": {}}},
@@ -425,6 +426,21 @@ BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
         {"training.evaluation": {"sets": [{"name": "held_out", "data": _HELD_OUT}] * 2}},
         f"{_TRAINING}.evaluation.sets",
         "sets must have different names",
+    ),
+    "two sources of one name": (
+        {"training.data": {"sources": [_SOURCE, _SOURCE], "maxPromptTokens": 16}},
+        f"{_TRAINING}.data.sources",
+        "sources must have different names",
+    ),
+    "a source without a weight": (
+        {
+            "training.data": {
+                "sources": [_SOURCE, {**_SOURCE, "name": "b", "weight": 1.0}],
+                "maxPromptTokens": 16,
+            }
+        },
+        f"{_TRAINING}.data.sources",
+        "sources must all have a weight, or none of them",
     ),
     "an evaluation of longer prompts": (
         {"training.evaluation": {"sets": [{"name": "x", "data": {**_HELD_OUT, "maxPromptTokens": 4096}}]}},

@@ -30,6 +30,16 @@ GOOD: dict[str, dict[str, Any]] = {
         "training.model.activationCheckpointing": "full",
     },
     "replicas at their bounds": {"pools.fastRollout": {"replicas": 2, "minReplicas": 2, "maxReplicas": 2}},
+    "two sources of prompts": {
+        "training.data": {
+            "sources": [
+                {"name": "a", "jsonl": {"path": "a.jsonl"}, "weight": 1.0},
+                {"name": "b", "parquet": {"path": "b.parquet"}, "promptField": "task", "weight": 0.5},
+            ],
+            "systemPrompt": "Think.",
+            "maxPromptTokens": 16,
+        }
+    },
     "two evaluation sets": {
         "training.evaluation": {
             "sets": [

@@ -6,6 +6,9 @@ from rljob_api.errors import nearest
 class DataError(ValueError):
     """The prompts or the tokenizer cannot be used."""
 
+    source: int | None = None
+    """Which of data.sources it is about, from 0; None where there are none, or it is about no one of them."""
+
 
 class AnswersMissing(DataError):
     """No row has an answer, and some must. `fault` says what is wrong, `near` what name was meant."""

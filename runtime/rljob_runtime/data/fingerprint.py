@@ -8,6 +8,8 @@ renamed is the same data. Pure.
 import msgspec
 
 _OR_ANEW = "or begin anew with --restart"
+SEVERAL = "of the sources"
+"""Stands in the order of prompts that come from several sources."""
 
 
 class DataFingerprint(msgspec.Struct, frozen=True):
@@ -22,7 +24,8 @@ class DataFingerprint(msgspec.Struct, frozen=True):
     used: str
     """Digest of the numbers of the rows that are not left out for their length; empty where none is."""
     order: str
-    """How rows become uids: "in order", or "shuffled with seed 3"."""
+    """How rows become uids: "in order", "shuffled with seed 3", or "in order, 30 + 10 of the sources in an
+    epoch"."""
 
 
 def difference(recorded: DataFingerprint, now: DataFingerprint) -> str | None:
@@ -38,7 +41,7 @@ def difference(recorded: DataFingerprint, now: DataFingerprint) -> str | None:
     if recorded.order != now.order:
         return (
             f"the prompts of {now.source} come {now.order}, and came {recorded.order} when the run began: "
-            f"set training.seed and data.shuffle back to go on with --resume, {_OR_ANEW}"
+            f"set {_ordering(recorded, now)} back to go on with --resume, {_OR_ANEW}"
         )
     if recorded.used != now.used:
         return (
@@ -46,3 +49,11 @@ def difference(recorded: DataFingerprint, now: DataFingerprint) -> str | None:
             f"data.maxPromptTokens and the tokenizer back to go on with --resume, {_OR_ANEW}"
         )
     return None
+
+
+def _ordering(recorded: DataFingerprint, now: DataFingerprint) -> str:
+    """The fields that order prompts, as far as the two orders have to do with them."""
+    fields = ["training.seed", "data.shuffle"]
+    if SEVERAL in recorded.order + now.order:
+        fields.append("data.sources")
+    return f"{', '.join(fields[:-1])} and {fields[-1]}"

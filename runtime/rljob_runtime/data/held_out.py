@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from rljob_runtime.data.prompts import PlacedText
+from rljob_runtime.data.usable import PlacedText
 
 
 def trained_prompts(

@@ -4,8 +4,6 @@ resumed job goes on in the order it began with.
 The generator is SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
 """
 
-from functools import lru_cache
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,12 +31,28 @@ def mix_many(key: int, count: int) -> NDArray[np.uint64]:
     return value ^ (value >> np.uint64(31))
 
 
-@lru_cache(maxsize=2)
 def permutation(seed: int, epoch: int, rows: int) -> NDArray[np.int64]:
-    """The rows of an epoch in their order: shape (rows,). Two epochs are cached, because groups of two
-    epochs are in flight where one ends."""
+    """The rows of an epoch in their order: shape (rows,)."""
     # Stable: the other kinds may order equal keys differently in another version of numpy.
-    order = np.argsort(mix_many(mix(mix(seed, 0), epoch), rows), kind="stable")
-    # It is shared by all callers through the cache.
-    order.setflags(write=False)
-    return order
+    return np.argsort(mix_many(mix(mix(seed, 0), epoch), rows), kind="stable")
+
+
+class Shuffle:
+    """The order of one source's rows, epoch after epoch. Two epochs are kept, because groups of two epochs
+    are in flight where one ends."""
+
+    def __init__(self, seed: int, rows: int) -> None:
+        self._seed = seed
+        self._rows = rows
+        self._epochs: dict[int, NDArray[np.int64]] = {}
+
+    def row(self, epoch: int, place: int) -> int:
+        """The row at a place of an epoch."""
+        order = self._epochs.pop(epoch, None)
+        if order is None:
+            order = permutation(self._seed, epoch, self._rows)
+        # The newest stands last.
+        self._epochs[epoch] = order
+        if len(self._epochs) > 2:
+            del self._epochs[next(iter(self._epochs))]
+        return int(order[place])

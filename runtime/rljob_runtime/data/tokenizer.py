@@ -126,7 +126,8 @@ class CharacterTokenizer:
 
     def chat(self, messages: Messages) -> str:
         raise DataError(
-            "the character tokenizer has no chat template: use a string prompt, or a tokenizer with one"
+            "the character tokenizer has no chat template, which lists of messages and data.systemPrompt "
+            "need: use string prompts alone, or a tokenizer with one"
         )
 
     def save_pretrained(self, folder: Path) -> None:
@@ -215,8 +216,8 @@ class FolderTokenizer:
 
         if not self._inner.chat_template:
             raise DataError(
-                f"{self._folder}: the tokenizer has no chat template, but the prompt is a list of messages: "
-                "add chat_template.jinja to the folder, or use string prompts"
+                f"{self._folder}: the tokenizer has no chat template, which lists of messages and "
+                "data.systemPrompt need: add chat_template.jinja to the folder, or use string prompts alone"
             )
         try:
             text = self._inner.apply_chat_template(list(messages), add_generation_prompt=True, tokenize=False)

@@ -12,6 +12,8 @@ from rljob_runtime.driver.load_watch import LoadWatch
 from rljob_runtime.driver.parts import Parts
 from rljob_runtime.driver.sample_board import SampleBoard
 from rljob_runtime.driver.tracker import Tracker
+from rljob_runtime.groups.source_rewards import source_rewards
+from rljob_runtime.samples import decode_group
 from rljob_runtime.trace.record.evaluation_log import EvaluationLine, in_words, scalars
 from rljob_runtime.trace.record.metrics_log import MetricsLog
 from rljob_runtime.trace.record.start_log import Cause
@@ -35,6 +37,8 @@ class RunObserver:
         self._report = report
         self._parts: Parts | None = None
         self._metrics: MetricsLog | None = None
+        self._of_sources: dict[str, dict[str, float]] = {}
+        """Rewards of the step that is trained, by source."""
         self._load_watch: LoadWatch | None = None
         self._watching: asyncio.Task[None] | None = None
 
@@ -73,9 +77,15 @@ class RunObserver:
         self._parts.site.draft.trains_no_more()
         self._view.update(self.tracker.progress)
 
-    def step_begins(self) -> None:
-        """The trainer begins with a step."""
-        assert self.tracker is not None, "`begins` comes first"
+    def step_begins(self, uids: Sequence[int]) -> None:
+        """The trainer begins with a step of these groups, which wait in the outbox."""
+        assert self.tracker is not None and self._parts is not None, "`begins` comes first"
+        prompts = self._inputs.prompts
+        if prompts.names:
+            # Now: when the step is trained, they are kept no more.
+            groups = map(decode_group, self._parts.outbox.frames_of(uids))
+            passed = self._inputs.job.spec.training.data.pass_reward
+            self._of_sources = source_rewards(groups, prompts.source_of, passed)
         self.tracker.step_begins()
 
     def step_done(
@@ -86,7 +96,7 @@ class RunObserver:
         assert self._load_watch is not None
         counts = self._parts.rollouter.counts
         self.tracker.planned(metrics.step + 1 + self._parts.rollouter.steps_left)
-        self.tracker.step_done(metrics, uids, waiting_samples, version, seconds, counts)
+        self.tracker.step_done(metrics, uids, waiting_samples, version, seconds, counts, self._of_sources)
         self._parts.site.draft.progress(self.tracker.progress)
         self._load_watch.told()
         self._view.update(self.tracker.progress)

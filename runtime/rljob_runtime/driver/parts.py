@@ -121,8 +121,8 @@ class Observer(Protocol):
         """Training stops, and goes on with the next `training`; `why`: what broke, in words."""
         ...
 
-    def step_begins(self) -> None:
-        """The trainer begins with a step, whose groups are complete."""
+    def step_begins(self, uids: Sequence[int]) -> None:
+        """The trainer begins with a step of these groups, which are complete and wait in the outbox."""
         ...
 
     def step_done(

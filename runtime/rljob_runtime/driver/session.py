@@ -135,7 +135,7 @@ class Session:
         # First: it may refuse the step, which then does not begin.
         self._parts.rewards.to_train(step, uids, last)
         self._parts.says.step_begins(step, uids)
-        self._observer.step_begins()
+        self._observer.step_begins(uids)
 
     def _step_done(self, metrics: StepMetrics, uids: tuple[int, ...], seconds: float) -> None:
         parts = self._parts

@@ -116,9 +116,10 @@ class Tracker:
         version: int,
         seconds: float,
         counts: GroupCounts,
+        more: Mapping[str, Any] = {},
     ) -> None:
         """A step was trained on the groups `uids` in `seconds`; `queue_depth` in samples, `counts` since the
-        job began."""
+        job began. `more`: further values of the step's row."""
         self.counts = counts
         self._steps += 1
         self._tokens += metrics.response_tokens
@@ -163,7 +164,7 @@ class Tracker:
             values["masked"] = msgspec.structs.asdict(masked)
         values |= {"queue_depth": queue_depth, "tokens_per_second": rates.tokens_per_second}
         values |= {"weight_version": version, "step_seconds": seconds, "busy": dict(rates.busy)}
-        values |= {"uids": list(uids), **counts.metrics()}
+        values |= {"uids": list(uids), **counts.metrics(), **more}
         self._log.write(metrics.step, values)
 
     def recent_reward(self) -> float | None:

@@ -175,9 +175,10 @@ def _check_own_functions(job: RLJob, folder: Path) -> Iterator[Problem]:
 def _check_texts(job: RLJob, folder: Path) -> "Generator[Problem, None, Epoch | None]":
     """Model, tokenizer and data, which must fit one another. Returns the data's epoch, as far as it is
     known."""
-    from rljob_runtime.data.errors import AnswersMissing, DataError, RewardFieldMissing
+    from rljob_runtime.data.errors import DataError
     from rljob_runtime.data.prompts import check_data
     from rljob_runtime.data.tokenizer import build_tokenizer, check_vocabulary
+    from rljob_runtime.manifest.data_problem import data_problem
     from rljob_runtime.manifest.evaluation_check import check_evaluation
     from rljob_runtime.rewards.calls import calls_of
 
@@ -211,12 +212,8 @@ def _check_texts(job: RLJob, folder: Path) -> "Generator[Problem, None, Epoch | 
     try:
         needed = any(call.function in _NEED_ANSWERS for call in calls_of(training.reward))
         epoch = check_data(training.data, tokenizer, training.seed, folder, answers_needed=needed)
-    except AnswersMissing as error:
-        yield Problem((*_TRAINING, "data", "answerField"), error.fault, error.near)
-    except RewardFieldMissing as error:
-        yield Problem((*_TRAINING, "data", "rewardFields", error.index), error.fault, error.near)
     except DataError as error:
-        yield Problem((*_TRAINING, "data", training.data.yaml_choice), _clause(error))
+        yield data_problem(training.data, error)
     else:
         yield from check_evaluation(training, tokenizer, folder, needed)
         return epoch

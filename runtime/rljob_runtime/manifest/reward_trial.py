@@ -69,5 +69,6 @@ def made_up(prompt: Prompt, tokenizer: TextTokenizer) -> Iterator[RewardInput]:
             continue
         ended = np.append(tokens, np.int32(tokenizer.eos_id)).astype(np.int32)
         yield RewardInput(
-            prompt.text, text, prompt.answer, prompt.tokens, ended, finished=True, fields=prompt.fields
-        )
+            prompt.text, text, prompt.answer, prompt.tokens, ended, finished=True, fields=prompt.fields,
+            source=prompt.source,
+        )  # fmt: skip

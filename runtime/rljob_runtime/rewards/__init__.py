@@ -22,6 +22,8 @@ class RewardInput(msgspec.Struct, frozen=True):
     """True when the response ended with a stop token, False when it hit its length limit."""
     fields: dict[str, Any] = {}
     """Further fields of the row, by the names in data.rewardFields; None where the row lacks one."""
+    source: str = ""
+    """Which of data.sources the prompt is from, by its name; empty where there are none."""
 
 
 class RewardResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -53,6 +53,7 @@ class PoolScorer:
             response_tokens=response.tokens,
             finished=finished,
             fields=prompt.fields,
+            source=prompt.source,
         )
 
     def _shaped(self, score: Score, length: int) -> Score:

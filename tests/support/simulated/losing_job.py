@@ -225,7 +225,7 @@ class LosingSession:
         self.interruptions.append(cause)
         self.trains = False
 
-    def step_begins(self) -> None:
+    def step_begins(self, uids: Sequence[int]) -> None:
         assert self.trains, "a step begins while training is interrupted"
 
     def step_done(self, metrics: Any, *_: object) -> None:

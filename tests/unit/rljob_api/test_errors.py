@@ -66,7 +66,8 @@ from tests.support.jobs import REMOVED, job
         ),
         (
             {"training.data": REMOVED},
-            "spec.training.data: must be set by one of jsonl, parquet, huggingFace, generated (The prompts).",
+            "spec.training.data: must be set by one of jsonl, parquet, huggingFace, generated, sources "
+            "(The prompts).",
         ),
         (
             {"pools.trainer.replicas": True},

@@ -2,11 +2,13 @@
 
 from pathlib import PurePosixPath
 
+from rljob_runtime.authoring.verl.files import format_of, local_files, named
 from rljob_runtime.authoring.verl.given import Given
 from rljob_runtime.authoring.verl.values import items
 
 _ACTOR = "actor_rollout_ref.actor"
 _DATA = "training.data"
+_MOST_SOURCES = 16
 _OVERLONG = (
     "reward_model.reward_kwargs.overlong_buffer_cfg",
     "reward_model.overlong_buffer",
@@ -19,7 +21,7 @@ UNSET = "TO-BE-SET"
 
 def data(given: Given) -> None:
     """The prompts."""
-    _train_file(given)
+    _train_files(given)
     given.put(f"{_DATA}.answerField", "reward_model.ground_truth", "where verl's files have the answer")
     for key, field in (
         ("max_prompt_length", f"{_DATA}.maxPromptTokens"),
@@ -38,28 +40,21 @@ def data(given: Given) -> None:
         given.put(f"{_DATA}.longPrompts", "skip", given.origin("data.truncation"))
 
 
-def _train_file(given: Given) -> None:
+def _train_files(given: Given) -> None:
     key = "data.train_files"
-    override = given.overrides.get(key)
-    known = given.known(key)
-    files = [str(item) for item in items(override.value)] if override and known else []
-    if len(files) > 1:
-        given.tell(key, f"one file is trained, and the first is taken: write all {len(files)} to one")
-    path = local_path(given, key, files[0]) if files else None
+    paths = local_files(given, key)
+    if len(paths) > _MOST_SOURCES:
+        given.tell(key, f"a job has at most {_MOST_SOURCES} sources: the first of {len(paths)} are taken")
+    if len(paths) > 1:
+        sources = [
+            {"name": name, format_of(path): {"path": path}} for name, path in named(paths[:_MOST_SOURCES])
+        ]
+        given.put(f"{_DATA}.sources", sources, given.origin(key))
+        return
+    path = paths[0] if paths else None
     if path is None:
         given.tell(key, f"set spec.{_DATA}.parquet.path")
-    kind = "jsonl" if path and path.endswith((".jsonl", ".json")) else "parquet"
-    given.put(f"{_DATA}.{kind}.path", path or UNSET, given.origin(key))
-
-
-def local_path(given: Given, key: str, path: str) -> str | None:
-    """A path as an RLJob has it; None, and told, where it is none of a file system."""
-    if "://" in path:
-        given.tell(key, f"{path} is no path of a file system: copy it to one")
-        return None
-    if path.startswith("~"):
-        given.tell(key, "~ is not expanded in a manifest: write the folder out")
-    return path or None
+    given.put(f"{_DATA}.{format_of(path or '')}.path", path or UNSET, given.origin(key))
 
 
 def reward(given: Given) -> None:

@@ -10,8 +10,8 @@ DATA_AND_REWARD = Section(
     (
         built(
             "data.train_files",
-            text="`training.data.parquet.path`; also `jsonl`, `huggingFace`, `generated`. One file: of a "
-            "list the first is taken",
+            text="`training.data.parquet.path`; also `jsonl`, `huggingFace`, `generated`. A list: "
+            "[`training.data.sources`](data.md), one for each file",
         ),
         built(
             "data.val_files",
@@ -57,15 +57,24 @@ DATA_AND_REWARD = Section(
             "data.return_full_prompt",
             text="a prompt that is a list of messages gets the tokenizer's chat template, a string does not",
         ),
-        none("data.reward_fn_key", text="one reward function scores all rows"),
-        none("data.image_key", "data.video_key", "data.audio_key", text="prompts are text"),
+        none(
+            "data.reward_fn_key",
+            text="one reward function scores all rows; it gets the name of a row's source, "
+            "`RewardInput.source`",
+        ),
+        none(
+            "data.image_key",
+            "data.video_key",
+            "data.audio_key",
+            text="prompts are text, and rows with images are refused",
+        ),
         none("data.dataloader_num_workers", "data.use_shm", text="prompts are read by the driver"),
         none(
             "data.custom_cls.*",
             text="write the rows to a JSON Lines or parquet file before the job",
             off=("none",),
         ),
-        none("data.image_patch_size", text="prompts are text"),
+        none("data.image_patch_size", text="prompts are text, and rows with images are refused"),
         none("data.validation_shuffle", text="each prompt of a set is evaluated, in any order"),
         none(
             "data.apply_chat_template_kwargs.*",

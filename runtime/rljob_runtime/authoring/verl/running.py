@@ -4,8 +4,9 @@ import re
 
 from rljob_runtime.authoring.fields import Field
 from rljob_runtime.authoring.pools import PER_WORKER, PoolSizes, divide, pool_fields
+from rljob_runtime.authoring.verl.files import local_path
 from rljob_runtime.authoring.verl.given import Given
-from rljob_runtime.authoring.verl.learning import UNSET, local_path
+from rljob_runtime.authoring.verl.learning import UNSET
 from rljob_runtime.authoring.verl.values import items
 
 _ACTOR = "actor_rollout_ref.actor"

@@ -48,6 +48,7 @@ def test_no_pool_is_busy_while_the_trainer_is_away_or_all_is_trained(
             settings=SimpleNamespace(total_steps=9, capacity_samples=64),
             options=SimpleNamespace(folder=tmp_path),
             job=SimpleNamespace(spec=SimpleNamespace(training=SimpleNamespace(algorithm=algorithm))),
+            prompts=SimpleNamespace(names=()),
         )
         parts: Any = SimpleNamespace(
             pool=pool, site=SimpleNamespace(draft=draft), spawn=loop.create_task,
@@ -60,7 +61,7 @@ def test_no_pool_is_busy_while_the_trainer_is_away_or_all_is_trained(
         observer.begins(parts, 0)
         observer.training(0)
         assert "load" not in draft.training
-        observer.step_begins()
+        observer.step_begins([])
         await asyncio.sleep(10)
         observer.step_done(step_metrics(0), [0], 0, 0, 10.0)
         assert draft.training["load"]["summary"] == "100/0/-"

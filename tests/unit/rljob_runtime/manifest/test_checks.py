@@ -22,9 +22,14 @@ from tests.support.runtime.traces import lines, written
 
 COPY = {"name": "a", "function": "rljob_runtime.rewards.tasks:copy"}
 GOOD_DATA = {"jsonl": {"path": "good.jsonl"}, "maxPromptTokens": 16}
+GOOD = {"name": "a", "jsonl": {"path": "good.jsonl"}}
 LOSS, ADVANTAGE = "training.algorithm.policyLoss.custom", "training.algorithm.advantage.custom"
 OWN = "tests.support.runtime.own_objective"
 MATH = "rljob_runtime.rewards.math:math_answer"
+
+
+def mixed(other, **more):
+    return {"training.data": {"sources": [GOOD, other], "maxPromptTokens": 16, **more}}
 
 
 @pytest.mark.parametrize(
@@ -180,6 +185,24 @@ MATH = "rljob_runtime.rewards.math:math_answer"
             {"training.data": {"generated": {"task": "copy"}, "maxPromptTokens": 16, "rewardFields": ["a"]}},
             "spec.training.data.rewardFields[0]",
             ['data.generated: field "a" is absent or null in each of the first'],
+        ),
+        (
+            ["good.jsonl"],
+            mixed({**GOOD, "name": "b", "rewardFields": ["levle"]}),
+            "spec.training.data.sources[1].rewardFields[0]",
+            ['field "levle" is absent'],
+        ),
+        (
+            ["good.jsonl"],
+            mixed({**GOOD, "name": "b"}, answerField="solution"),
+            "spec.training.data.answerField",
+            ['no field "solution"'],
+        ),
+        (
+            ["good.jsonl"],
+            mixed({"name": "b", "jsonl": {"path": "d.jsonl"}}),
+            "spec.training.data.sources[1].jsonl",
+            ["d.jsonl"],
         ),
         (
             [],

@@ -155,7 +155,8 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(tmp_path):
         "5  spec.accelerator: 'gpu' is not allowed; it must be one of nvidia, ascend, cpu.",
         "9  spec.pools.fastRollout.replicas: replicas must be between minReplicas and maxReplicas "
         "(replicas is 20, maxReplicas is 16).",
-        "10  spec.training.data: must be set by one of jsonl, parquet, huggingFace, generated (The prompts).",
+        "10  spec.training.data: must be set by one of jsonl, parquet, huggingFace, generated, sources "
+        "(The prompts).",
         "10  spec.training.reward: must be set by one of function, functions (How responses are scored).",
         "10  spec.training.schedule: must be set by one of totalSteps, epochs (Steps and batches).",
         "13  spec.training.async.maxStalenes: unknown field. Did you mean maxStaleness?",

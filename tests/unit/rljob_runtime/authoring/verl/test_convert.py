@@ -291,7 +291,15 @@ def test_weights_of_other_losses_stand_beside_them():
     ("overrides", "field", "value"),
     [
         (["data.filter_overlong_prompts=True"], "data.longPrompts", "skip"),
-        (["data.train_files=[/a.parquet,/b.parquet]"], "data.parquet.path", "/a.parquet"),
+        (
+            ["data.train_files=[/a/train.parquet,/b/train.jsonl]"],
+            "data.sources",
+            [
+                {"name": "a-train", "parquet": {"path": "/a/train.parquet"}},
+                {"name": "b-train", "jsonl": {"path": "/b/train.jsonl"}},
+            ],
+        ),
+        (["data.train_files=[/a.parquet]"], "data.parquet.path", "/a.parquet"),
         (["data.train_files=/a.jsonl"], "data.jsonl.path", "/a.jsonl"),
         ([], "data.parquet.path", "TO-BE-SET"),
         (["data.seed=7"], "seed", 7),

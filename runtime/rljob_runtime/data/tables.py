@@ -1,0 +1,139 @@
+"""Rows of prompts in tables: parquet files, and data sets of the `datasets` library.
+
+Guarantees: of a parquet file the columns with the fields that are read are held, and no others; no image is
+decoded to see that there is one.
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rljob_api.data import HuggingFaceData, PromptData
+from rljob_runtime.data.errors import DataError, missing_name, one_line
+from rljob_runtime.data.images import has_content, refusal, suspects
+from rljob_runtime.data.rows import Row, Source, field_names, names_of, to_row
+
+_AT_ONCE = 16
+"""Rows of a column that may have images that are read at a time: each may have megabytes."""
+
+
+def open_parquet(path: Path, data: PromptData, limit: int | None) -> Source:
+    """The rows of a parquet file, at most `limit`. Raises `DataError`."""
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        path.open("rb").close()  # its error is clearer than pyarrow's
+        with parquet.ParquetFile(path) as file:
+            there = {field.name: _fields_of(field.type) for field in file.schema_arrow}
+            columns = _columns(list(there), data, str(path))
+            for column in suspects(data.reward_fields) & there.keys():
+                stored = file.iter_batches(batch_size=_AT_ONCE, columns=[column])
+                _refuse_images((batch.column(0) for batch in stored), str(path), column)
+            # A file without rows gives no batch to take.
+            if limit is None or file.metadata.num_rows == 0:
+                table = file.read(columns=columns)
+            else:
+                batches = file.iter_batches(batch_size=limit, columns=columns)
+                table = pyarrow.Table.from_batches([next(batches)])
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror or one_line(error)}") from error
+    except pyarrow.ArrowException as error:
+        raise DataError(f"{path}: not a usable parquet file: {one_line(error)}") from error
+    return TableSource(_ParquetTable(table), table.num_rows, str(path), data, there)
+
+
+def _refuse_images(batches: Iterable[Any], where: str, column: str) -> None:
+    """Raises `DataError` where a value of the column, an array of them at a time, is an image. Reads no
+    further than that."""
+    values = (value for batch in batches for value in batch.to_pylist())
+    for index, value in enumerate(values):
+        if has_content(value):
+            raise DataError(refusal(f"{where} row {index}", column))
+
+
+def _fields_of(kind: Any) -> dict[str, Any] | None:
+    """The fields of a parquet column's type; None where it has none."""
+    from pyarrow.types import is_struct
+
+    return {field.name: _fields_of(field.type) for field in kind} if is_struct(kind) else None
+
+
+def open_hugging_face(config: HuggingFaceData, data: PromptData, base: Path, limit: int | None) -> Source:
+    """The rows of a data set, at most `limit`; `base` is the manifest's folder. Raises `DataError`."""
+    name = str(base / config.name) if (base / config.name).is_dir() else config.name
+    loaded = _load_data_set(name, config)
+    for column in suspects(data.reward_fields) & set(loaded.column_names):
+        # As it is stored: images are not decoded.
+        stored = loaded.select_columns([column]).with_format("arrow")
+        _refuse_images((batch[column] for batch in stored.iter(_AT_ONCE)), f"{name} ({config.split})", column)
+    table = loaded.select_columns(_columns(loaded.column_names, data, name))
+    rows = len(table) if limit is None else min(limit, len(table))
+    return TableSource(table, rows, f"{name} ({config.split})", data, loaded.features)
+
+
+def _load_data_set(name: str, config: HuggingFaceData) -> Any:
+    import datasets
+
+    try:
+        # `load_dataset` refuses a folder that `save_to_disk` wrote; these files tell it.
+        if not any((Path(name) / file).is_file() for file in ("dataset_dict.json", "state.json")):
+            return datasets.load_dataset(name, config.config, split=config.split)
+        saved = datasets.load_from_disk(name)
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+        raise DataError(f'data set "{config.name}" does not load: {one_line(error)}') from error
+    if not isinstance(saved, datasets.DatasetDict):
+        return saved
+    if config.split not in saved:
+        raise DataError(f"{name}: {missing_name('split', config.split, list(saved))}")
+    return saved[config.split]
+
+
+def _columns(names: list[str], data: PromptData, where: str) -> list[str]:
+    """The columns to read: those with the prompt, and with the other fields where there are any."""
+    fields = field_names(data)
+    # A field of an object is read with the whole column that has the object.
+    columns = [
+        field if field in names else field.partition(".")[0]
+        for field in (fields.prompt, fields.answer, *fields.further)
+    ]
+    if columns[0] not in names:
+        raise DataError(f"{where}: {missing_name('column', data.prompt_field, names)} (see data.promptField)")
+    return [name for name in dict.fromkeys(columns) if name in names]
+
+
+class TableSource:
+    """Rows of a table that gives one record at a time: parquet, or a Hugging Face data set."""
+
+    def __init__(
+        self, table: Any, rows: int, name: str, data: PromptData, columns: Mapping[str, Any]
+    ) -> None:
+        """`table` gives a dict of the columns to read for each index below `rows`; `columns`: all there are,
+        those with fields of their own as mappings."""
+        self._table = table
+        self._rows = rows
+        self.name = name
+        self._fields = field_names(data)
+        self._names = names_of(columns)
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def where(self, index: int) -> str:
+        return f"{self.name} row {index}"
+
+    def fields(self) -> list[str]:
+        return self._names
+
+    def row(self, index: int) -> Row:
+        return to_row(self._table[index], self._fields, self.where(index))
+
+
+class _ParquetTable:
+    """Records of a pyarrow table."""
+
+    def __init__(self, table: Any) -> None:
+        self._columns = {name: table.column(name) for name in table.column_names}
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {name: column[index].as_py() for name, column in self._columns.items()}
