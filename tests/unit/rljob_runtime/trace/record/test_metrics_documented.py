@@ -9,6 +9,7 @@ from typing import Any
 
 from rljob_runtime.driver.tracker import Tracker
 from rljob_runtime.groups.counts import GroupCounts
+from rljob_runtime.groups.source_rewards import source_rewards
 from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.trace.record.metrics_log import METRICS_FILE, MetricsLog, scalars
 from rljob_runtime.trace.record.start_log import STARTS_FILE
@@ -18,8 +19,10 @@ PAGE = Path(__file__).parents[5] / "docs" / "operations.md"
 KEYS = {
     "staleness_histogram": "VERSIONS", "busy": "POOL", "seconds": "EVENT", "cancelled": "REASON",
     "discarded": "REASON", "rejected": "REASON", "reward_parts": "NAME", "reward_metrics": "NAME",
+    "source_groups": "NAME", "source_reward": "NAME", "source_pass_rate": "NAME",
 }  # fmt: skip
 """Values that are dicts, and what their keys are; the others have keys that are always the same."""
+SOURCES = source_rewards([], lambda row: "", 1.0)
 
 
 def written(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -29,7 +32,7 @@ def written(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     tracker = Tracker(HEADER, pool, log, lambda: 1000.0, 0, 10, 64, with_kl=True)
     tracker.begin(0)
     counts = GroupCounts(9, 5, 1, {"over-sampling": 3}, {"trainer restarted": 2}, {"timeout": 1}, 4, 6)
-    tracker.step_done(step_metrics(0, parity=1e-6, masked=0.2), [0, 1], 8, 0, 1.0, counts)
+    tracker.step_done(step_metrics(0, parity=1e-6, masked=0.2), [0, 1], 8, 0, 1.0, counts, SOURCES)
     tracker.close()
     lines = [(folder / name).read_text().splitlines()[0] for name in (METRICS_FILE, STARTS_FILE)]
     return json.loads(lines[0]), json.loads(lines[1])
