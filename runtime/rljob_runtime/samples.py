@@ -44,6 +44,26 @@ class Span(msgspec.Struct, frozen=True, array_like=True):
     end: int
 
 
+class Timing(msgspec.Struct, frozen=True):
+    """What the time of a request on its engine was made of, from its submit to its end. In seconds; together
+    they are all of it."""
+
+    queued: float = 0.0
+    """It waited for the engine to begin with it, or to go on with it after a pause."""
+    prefill: float = 0.0
+    """From there to its first token: the prompt, and what earlier attempts had generated, was computed."""
+    decode: float = 0.0
+    """It was generated, token by token."""
+    paused: float = 0.0
+    """The engine stood still for new weights."""
+    preempted: float = 0.0
+    """It waited without its KV cache, which the engine had dropped for want of room."""
+    recomputed: float = 0.0
+    """That cache, or the one of the weights before a pause, was computed anew."""
+    preemptions: int = 0
+    """How often the engine dropped its KV cache for want of room."""
+
+
 class Generation(msgspec.Struct, frozen=True):
     """What an engine made of one request."""
 
@@ -56,6 +76,8 @@ class Generation(msgspec.Struct, frozen=True):
     spans: tuple[Span, ...]
     """Contiguous, ascending, covering all tokens."""
     finish: FinishReason
+    timing: Timing | None = None
+    """Where its time went; None where the engine does not tell."""
 
 
 class Sample(msgspec.Struct, frozen=True):

@@ -1,10 +1,12 @@
 """What `engines.protocol` promises, held by every engine."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 import pytest_asyncio
@@ -86,6 +88,18 @@ def check_whole(asked: Request, got: Generation) -> None:
     assert got.tokens.dtype == np.int32
     assert got.log_probs.dtype == np.float32
     assert spans_cover(got.spans, len(got.tokens))
+
+
+def check_timing(got: Generation, paused: float, whole: float) -> None:
+    """Its phases are all of its time, of which its engine stood still for `paused` seconds, and computed its
+    KV cache anew afterwards, which is no pre-emption."""
+    assert got.timing is not None
+    phases = msgspec.structs.asdict(got.timing)
+    assert phases.pop("preemptions") == 0
+    assert min(phases.values()) >= 0
+    assert paused <= phases["paused"] <= sum(phases.values()) <= whole
+    assert min(phases["prefill"], phases["decode"], phases["recomputed"]) > 0
+    assert phases["preempted"] == 0
 
 
 async def test_start_sets_the_version(subject: Subject) -> None:
@@ -277,14 +291,17 @@ async def test_every_token_carries_the_version_it_was_sampled_from(subject: Subj
     token's log-probability (where an engine has a model) is that of a trainer with the weights of its
     label."""
     asked, before = subject.asks(SLOTS), await subject.generated()
-    tasks, counts = subject.launch(asked), []
+    tasks, counts, stood_still, began = subject.launch(asked), [], 0.0, time.monotonic()
     for version in (10, 11):
         await subject.under_way(before + sum(counts), SLOTS * 10)
         await subject.engine.pause("keep")
+        paused = time.monotonic()
         counts.append(await subject.generated() - before - sum(counts))
         await subject.engine.load(weights_at(version, subject.new_weights(version)))
+        stood_still += time.monotonic() - paused
         await subject.engine.resume()
     results = await asyncio.gather(*tasks)
+    whole = time.monotonic() - began
     labelled = dict.fromkeys((3, 10, 11), 0)
     for one, got in zip(asked, results, strict=True):
         check_whole(one, got)
@@ -296,6 +313,8 @@ async def test_every_token_carries_the_version_it_was_sampled_from(subject: Subj
     if not isinstance(subject.engine, FakeEngine):
         folders = {3: subject.folder, 10: subject.new_weights(10), 11: subject.new_weights(11)}
         check_log_probs(subject.folder, folders, zip(asked, results, strict=True))
+        for got in results:
+            check_timing(got, stood_still, whole)
 
 
 async def test_wrong_weights_are_refused_and_the_old_ones_stay(subject: Subject, tmp_path: Path) -> None:

@@ -211,6 +211,8 @@ async def test_time_limit_is_for_one_sample_not_for_the_wait(folder: Path) -> No
         scores = await pool.score([sample()] * 9)
         assert [score.failure for score in scores] == [None] * 9
         assert all(score.seconds >= 0.25 for score in scores)
+        waited = [score.waited for score in scores]
+        assert waited == sorted(waited) and waited[-1] >= 8 * 0.25
 
 
 async def test_workers_share_slow_samples(folder: Path) -> None:

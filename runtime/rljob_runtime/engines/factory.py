@@ -56,4 +56,5 @@ def make(name: str, spec: bytes) -> Engine:
         tensor_parallel=1 if accelerator == "cpu" else pool.accelerators_per_worker,
         threads=pool.cpus_per_worker,
         seed=built.seed,
+        timed=training.profiling.events,
     )

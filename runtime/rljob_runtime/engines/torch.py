@@ -9,10 +9,11 @@ token in each slot: the next of a prompt whose KV cache is not complete, else th
 """
 
 import asyncio
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,7 @@ from rljob_runtime.engines.protocol import (
     check_request,
 )
 from rljob_runtime.engines.spans import SpanRecorder
+from rljob_runtime.engines.stays import Mark, Pauses, timing_of
 from rljob_runtime.samples import FinishReason, Generation
 from rljob_runtime.weights.shm import reading
 
@@ -46,6 +48,17 @@ class _Running:
     cached: int = 0
     """How many of `tokens` the KV cache holds."""
     log_probs: list[float] = field(default_factory=list)
+    submitted: float = field(default_factory=time.monotonic)
+    marks: list[Mark] = field(default_factory=list)
+
+    def mark(self, what: Literal["scheduled", "token", "preempted"]) -> None:
+        """This happens to it now."""
+        self.marks.append((what, time.monotonic()))
+
+    @property
+    def computing(self) -> bool:
+        """Whether the token that comes next is the first since its KV cache was begun."""
+        return self.marks[-1][0] == "scheduled"
 
 
 class TorchEngine:
@@ -77,6 +90,7 @@ class TorchEngine:
         self._changed = asyncio.Event()
         self._at_rest = asyncio.Event()
         self._drained = asyncio.Event()
+        self._pauses = Pauses()
         self._model: SlotModel | None = None
         self._thread: ThreadPoolExecutor | None = None
         self._loop_task: asyncio.Task[None] | None = None
@@ -129,6 +143,7 @@ class TorchEngine:
         # A step may be under way in the thread.
         await self._at_rest.wait()
         self._check_alive()
+        self._pauses.begin(time.monotonic())
         if mode == "abort":
             for running in [*self._slots, *self._waiting.values()]:
                 if running is not None:
@@ -152,9 +167,16 @@ class TorchEngine:
                 # The KV cache is of the old weights: it is filled anew, from the first token on.
                 running.cached = 0
                 running.spans.mark(ref.version, len(running.log_probs))
+        for running in self._slots:
+            if running is not None:
+                running.mark("preempted")
+                running.mark("scheduled")
 
     async def resume(self) -> None:
         self._check_alive()
+        there = [running for running in [*self._slots, *self._waiting.values()] if running is not None]
+        now = time.monotonic()
+        self._pauses.end(now, oldest=min((running.submitted for running in there), default=now))
         self._paused = self._draining = False
         self._changed.set()
 
@@ -216,7 +238,8 @@ class TorchEngine:
             if not self._waiting:
                 return
             if occupant is None:
-                self._slots[slot] = self._waiting.pop(next(iter(self._waiting)))
+                self._slots[slot] = admitted = self._waiting.pop(next(iter(self._waiting)))
+                admitted.mark("scheduled")
 
     def _step(self, active: list[tuple[int, _Running]]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Put one token into every slot, and draw what would come next in each: tokens and log-probabilities,
@@ -246,6 +269,8 @@ class TorchEngine:
         # Its tokens are not all in the KV cache yet: what comes next is known, and the draw is of no use.
         if running.cached < len(running.tokens):
             return
+        if running.computing:
+            running.mark("token")
         running.tokens.append(token)
         running.log_probs.append(log_prob)
         self._generated += 1
@@ -271,6 +296,7 @@ class TorchEngine:
                 log_probs=np.array(running.log_probs, np.float32),
                 spans=running.spans.spans(count),
                 finish=finish,
+                timing=timing_of(running.submitted, running.marks, time.monotonic(), self._pauses),
             )
         )
 

@@ -10,6 +10,7 @@ waits for those that are half-way in, then stops the core. So the core stands st
 
 import asyncio
 import os
+import time
 from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,9 +31,10 @@ from rljob_runtime.engines.protocol import (
     check_request,
 )
 from rljob_runtime.engines.spans import SpanRecorder, spans_from_report
+from rljob_runtime.engines.stays import Pauses, timing_of
 from rljob_runtime.engines.vllm_compat import Accelerator, VllmCore, VllmShape, environment
 from rljob_runtime.engines.vllm_sockets import SOCKETS
-from rljob_runtime.samples import FinishReason, Generation
+from rljob_runtime.samples import FinishReason, Generation, Timing
 from rljob_runtime.weights.contents import Shapes, check_same_model, tensor_shapes
 from rljob_runtime.weights.shm import reading
 
@@ -48,6 +50,7 @@ class _Ticket:
         self.request = request
         self.spans: SpanRecorder | None = None
         """The versions of its tokens; None until it is in the core."""
+        self.submitted = time.monotonic()
         self.aborted = False
         self.gate: asyncio.Future[None] | None = None
         """While it waits for `resume`."""
@@ -70,9 +73,11 @@ class VllmEngine:
         tensor_parallel: int = 1,
         threads: int = 1,
         seed: int = 0,
+        timed: bool = True,
     ) -> None:
         """`max_length` is the most tokens of prompt and response together; `tensor_parallel` the number of
-        accelerators it spans; `threads` counts on CPUs alone; engines of one job take different seeds."""
+        accelerators it spans; `threads` counts on CPUs alone; engines of one job take different seeds;
+        `timed`: whether generations tell where their time went."""
         self.name = name
         self.version = 0
         self._shape = VllmShape(
@@ -86,12 +91,14 @@ class VllmEngine:
             tensor_parallel,
             threads,
             seed,
+            timed,
         )
         self._speculation = self._shape.options.speculation
         self._finished = FinishedTexts(self._speculation) if self._speculation is not None else None
         self._tensors: Shapes = {}
         self._tickets: dict[str, _Ticket] = {}
         self._paused = False
+        self._pauses = Pauses()
         self._entering = 0
         self._entered = asyncio.Event()
         self._generated = 0
@@ -141,6 +148,8 @@ class VllmEngine:
             await self._teach(request, got)
             return got
         finally:
+            if self._core is not None:
+                self._core.marks.pop(request.request_id, None)
             del self._tickets[request.request_id]
             ticket.ended.set_result(None)
 
@@ -164,6 +173,7 @@ class VllmEngine:
         inside = [ticket.ended for ticket in self._tickets.values() if ticket.spans is not None]
         if mode == "wait" and inside:
             await self._guarded(asyncio.wait(inside))
+        self._pauses.begin(time.monotonic())
         await self._guarded(self._live_core().pause("abort" if mode == "abort" else "keep"))
         if mode == "abort":
             outside = [ticket for ticket in self._tickets.values() if ticket.spans is None]
@@ -214,6 +224,9 @@ class VllmEngine:
         # The core first: what the gate lets in is to find it running.
         await self._guarded(self._live_core().resume())
         self._paused = False
+        now = time.monotonic()
+        # The first one is the oldest.
+        self._pauses.end(now, oldest=next((each.submitted for each in self._tickets.values()), now))
         self._reports.wake()
         for ticket in self._tickets.values():
             if ticket.gate is not None and not ticket.gate.done():
@@ -290,7 +303,14 @@ class VllmEngine:
             log_probs=np.array(output.logprobs.logprobs[:count] if count else [], np.float32),
             spans=spans,
             finish=_FINISH[reason],
+            timing=self._timing(ticket),
         )
+
+    def _timing(self, ticket: _Ticket) -> Timing | None:
+        if not self._shape.timed:
+            return None
+        marks = self._live_core().marks.get(ticket.request.request_id, [])
+        return timing_of(ticket.submitted, marks, time.monotonic(), self._pauses)
 
     async def _guarded(self, work: Awaitable[T]) -> T:
         """Await something that only a live engine core can end; raises `EngineDied` as soon as it is dead."""

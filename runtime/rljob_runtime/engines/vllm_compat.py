@@ -6,6 +6,7 @@ an `AsyncLLM` and its engine core process and offers the few verbs that the engi
 
 import asyncio
 import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +15,8 @@ from rljob_api.rollout import Speculation
 from rljob_api.rollout import VllmEngine as VllmOptions
 from rljob_runtime.engines.finished_texts import FinishedText
 from rljob_runtime.engines.protocol import PauseMode, Request, Sampling
+from rljob_runtime.engines.stays import Mark
+from rljob_runtime.engines.vllm_counters import SchedulerCounters, silent_logger
 from rljob_runtime.engines.vllm_drafter import PROMPT_TOKENS, PROPOSER
 from rljob_runtime.engines.vllm_extension import HOST_VARIABLE
 from rljob_runtime.routing.gears import capture_sizes
@@ -23,6 +26,13 @@ from rljob_runtime.weights.contents import Shapes
 Accelerator = Literal["nvidia", "ascend", "cpu"]
 
 _SHUTDOWN_SECONDS = 3.0
+
+_MARKS: dict[str, Literal["scheduled", "preempted"]] = {
+    "SCHEDULED": "scheduled",
+    "PREEMPTED": "preempted",
+}
+"""vLLM's `EngineCoreEventType` by name, of those that count. Their times are of the monotonic clock, which
+all processes of a machine share."""
 
 _COLLECTIVE = {"nvidia": "nccl", "ascend": "hccl"}
 """By accelerator, the name of vLLM's backend for weights that are broadcast."""
@@ -42,6 +52,8 @@ class VllmShape:
     tensor_parallel: int
     threads: int
     seed: int
+    timed: bool = True
+    """Whether it is recorded when requests were scheduled, pre-empted, and got their first token."""
 
 
 def environment(shape: VllmShape, host: int, sockets: Path) -> dict[str, str]:
@@ -143,8 +155,15 @@ class VllmCore:
         collective = _COLLECTIVE.get(shape.accelerator)
         transfer = WeightTransferConfig(backend=collective) if collective else None
         self._llm: Any = AsyncLLM.from_engine_args(
-            AsyncEngineArgs(**arguments(shape), weight_transfer_config=transfer)
+            AsyncEngineArgs(**arguments(shape), weight_transfer_config=transfer),
+            stat_loggers=[silent_logger] if shape.timed else None,
         )
+        # The engine core records and counts now. Here it is read as it arrives (`_note`): vLLM's own sums for
+        # each output, and its Prometheus metrics, would take time of the loop that all requests share.
+        self._llm.log_stats, self._llm.logger_manager = False, None
+        self._counters = SchedulerCounters()
+        self.marks: dict[str, list[Mark]] = {}
+        """What has happened to running requests, by id; whoever takes a request's generation removes them."""
         self.dead_error: type[Exception] = EngineDeadError
         self.reports_versions = hasattr(self._llm, "update_weight_version")
         """Whether outputs say which version each token came from; else see `token_counts`."""
@@ -252,6 +271,10 @@ class VllmCore:
         if self.reports_versions:
             await self._llm.update_weight_version(str(version))
 
+    def counters(self) -> Mapping[str, float]:
+        """What its scheduler has counted since the last call."""
+        return self._counters.take()
+
     async def outputs_processed(self) -> None:
         """Return when every output that the engine core has sent reached the requests' collectors.
 
@@ -298,6 +321,23 @@ class VllmCore:
                 self._outputs_idle.set()
             outputs = await receive()
             self._outputs_idle.clear()
+            self._note(outputs)
             return outputs
 
         self._client.get_output_async = get_output_async
+
+    def _note(self, outputs: Any) -> None:
+        """Keep what the engine core tells of its requests: it tells it with the next token."""
+        if outputs.scheduler_stats is not None:
+            self._counters.observe(outputs.scheduler_stats)
+        states = self._llm.output_processor.request_states
+        for output in outputs.outputs:
+            # None for nearly all.
+            if output.events is None or (state := states.get(output.request_id)) is None:
+                continue
+            marks = self.marks.setdefault(state.external_req_id, [])
+            for event in output.events:
+                if (what := _MARKS.get(event.type.name)) is not None:
+                    marks.append((what, event.timestamp))
+            if output.new_token_ids:
+                marks.append(("token", outputs.timestamp))

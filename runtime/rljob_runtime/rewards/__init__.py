@@ -55,6 +55,8 @@ class Score(msgspec.Struct, frozen=True):
     """What else the function measured; None where it does not apply to the response."""
     complaints: dict[str, str] = {}
     """Parts and metrics that this response lacks, each with why: `metrics.depth`: `returned nan, ...`."""
+    waited: float = 0.0
+    """Seconds in which the response waited for a worker; 0 where that is not known."""
 
 
 _NOT_ERRORS = ("timeout", "reward worker died", "cancelled")

@@ -125,7 +125,8 @@ class RewardPool:
             if left == 0 and not done.done():
                 done.set_result(None)
 
-        jobs = [Job(next(self._numbers), s, partial(finish, i)) for i, s in enumerate(samples)]
+        now = asyncio.get_running_loop().time()
+        jobs = [Job(next(self._numbers), s, partial(finish, i), now) for i, s in enumerate(samples)]
         self.counters.submitted += len(jobs)
         self._waiting.extend(jobs)
         self._batches.add(done)

@@ -29,12 +29,16 @@ _LARGEST_WINDOW = 64
 class Job:
     """A sample on its way through the pool; it ends once."""
 
-    __slots__ = ("_report", "done", "number", "sample")
+    __slots__ = ("_report", "asked", "done", "number", "sample")
 
-    def __init__(self, number: int, sample: RewardInput, report: Callable[[Score], None]) -> None:
-        """`number` is unique in the pool; `report` is called once, with the score."""
+    def __init__(
+        self, number: int, sample: RewardInput, report: Callable[[Score], None], asked: float = 0.0
+    ) -> None:
+        """`number` is unique in the pool; `report` is called once, with the score; `asked`: when the score
+        was asked for, in seconds of the loop's clock."""
         self.number = number
         self.sample = sample
+        self.asked = asked
         self.done = False
         self._report = report
 
@@ -195,7 +199,8 @@ class WorkerProcess(asyncio.Protocol):
         before = self._seconds
         # A mean in which each older sample weighs half as much: it follows a function whose speed changes.
         self._seconds = message.seconds if before is None else (before + message.seconds) / 2
-        self._jobs.popleft().finish(score_of(message))
+        job = self._jobs.popleft()
+        job.finish(score_of(message, self._waited(job, message.seconds)))
 
     def _watch(self) -> None:
         # One timer is enough, however often the deadline moves: it looks when it fires, and is set again.
@@ -216,18 +221,23 @@ class WorkerProcess(asyncio.Protocol):
         self._stopped = True
         self.reason = reason
         if self._jobs:
-            self._jobs.popleft().finish(Score(0.0, reason, self._timeout))
+            job = self._jobs.popleft()
+            job.finish(Score(0.0, reason, self._timeout, waited=self._waited(job, self._timeout)))
         self._kill()
+
+    def _waited(self, job: Job, seconds: float) -> float:
+        """How long a sample that ends now had waited before the function, which took so many seconds."""
+        return max(0.0, self._loop.time() - job.asked - seconds)
 
     def _kill(self) -> None:
         if self._process is not None:
             self._process.kill()
 
 
-def score_of(result: Result) -> Score:
-    """What a worker says of a sample."""
+def score_of(result: Result, waited: float) -> Score:
+    """What a worker says of a sample, which had waited for it for so many seconds."""
     return Score(
-        result.value, result.failure, result.seconds, result.parts, result.metrics, result.complaints
+        result.value, result.failure, result.seconds, result.parts, result.metrics, result.complaints, waited
     )
 
 

@@ -17,6 +17,7 @@ from rljob_runtime.engines.protocol import EngineDied, Request, Sampling
 from rljob_runtime.groups.counts import GroupCounts
 from rljob_runtime.groups.responses import Response, request_id
 from rljob_runtime.rollout.engine_slot import EngineSlot
+from rljob_runtime.rollout.group_times import phases_of
 from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.routing.requests import RequestKey
 from rljob_runtime.samples import Generation, Prompt, Tokens
@@ -111,6 +112,8 @@ class Responder:
             raise
         response.extend(generation, slot.engine.name, slot.pool, self._events.clock())
         self._counts().generated(slot.pool, len(generation.tokens))
+        if generation.timing is not None:
+            extra["phases"] = phases_of(generation.timing)
         if generation.spans:
             extra["versions"] = [generation.spans[0].version, generation.spans[-1].version]
         if generation.finish == "abort" and len(generation.tokens) >= request.max_tokens:

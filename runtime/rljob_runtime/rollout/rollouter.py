@@ -24,6 +24,7 @@ from rljob_runtime.groups.staleness import StalenessController
 from rljob_runtime.groups.state import RolloutSettings
 from rljob_runtime.rewards import Score, failure_reason
 from rljob_runtime.rollout.division_log import DivisionLog
+from rljob_runtime.rollout.group_times import reward_times, sibling_spread
 from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.rollout.responder import Responder, Wanted
 from rljob_runtime.routing.requests import GroupRequest
@@ -236,6 +237,7 @@ class Rollouter:
         with self._events.span("reward", self.pool.step, uid=uid) as extra:
             scores = await self._scorer(prompt, responses)
             extra["rewards"] = [None if each.failure is not None else each.value for each in scores]
+            extra |= reward_times(scores) | {"spread": sibling_spread(responses)}
         equal = all_equal([(each.value, each.failure) for each in scores])
         # Without an await between them, as in what follows the put: whoever looks finds it in one place.
         if equal and controller.refuse(uid):

@@ -109,13 +109,14 @@ class StepRunner:
             for index, responses in enumerate(batches_of(outlines, schedule, estimate, oldest))
         ]
         plans = [self._plan(batch.responses) for batch in batches]
-        agree(step, plans)
         parts = [
             keys((batch, plan.ranks[part]) for batch, plan in zip(batches, plans, strict=True))
             for part in range(self._layout.data_ranks)
         ]
         wanted = [parts[self._layout.data_rank_of(rank)] for rank in range(self._layout.ranks)]
-        contents = share_contents(wanted, outlines, groups)
+        with self._phases.span("share", step):
+            agree(step, plans)
+            contents = share_contents(wanted, outlines, groups)
         tally = Tally()
         learning_rate = 0.0
         with one_thread(self._device) as thread:
@@ -130,7 +131,8 @@ class StepRunner:
                     self._update(step, batch, tally)
                 else:
                     self._optimizer.skip()
-        totals = tally.totals()
+        with self._phases.span("reduce", step):
+            totals = tally.totals()
         timed = self._phases.take()
         updates = [PlannedUpdate(plan, b.lengths) for b, plan in zip(batches, plans, strict=True)]
         counts, recomputed = [len(each) for each in work], self._training.model.recomputed
@@ -169,13 +171,13 @@ class StepRunner:
         if needs_proximal(self._training.algorithm) and any(work[1:]):
             if self._held is not None:
                 # Kept for the first update, which is made with the same weights.
-                self._held.gather()
+                self._gather(step, self._held)
             for micro_batch in (each for batch in work[1:] for each in batch):
                 with self._phases.span("forward", step, tokens=micro_batch.packed.size, why="proximal"):
                     micro_batch.proximal = micro_batch.score(self._policy, "none").log_probs
         if self._reference is not None:
             if self._held_reference is not None:
-                self._held_reference.gather()
+                self._gather(step, self._held_reference)
             for micro_batch in (each for batch in work for each in batch):
                 with self._phases.span("reference_forward", step, tokens=micro_batch.packed.size):
                     micro_batch.reference = micro_batch.score(self._reference, "none").log_probs
@@ -184,7 +186,7 @@ class StepRunner:
 
     def _update(self, step: int, batch: Sequence[MicroBatchWork], tally: Tally) -> None:
         if self._held is not None:
-            self._held.gather()
+            self._gather(step, self._held)
         for index, micro_batch in enumerate(batch, start=1):
             size = micro_batch.packed.size
             if self._held is not None:
@@ -203,6 +205,10 @@ class StepRunner:
                 )
             self._optimizer.step()
         tally.add_update(norm)
+
+    def _gather(self, step: int, held: HeldWeights) -> None:
+        with self._phases.span("gather", step):
+            held.gather()
 
     def _cure(self) -> str:
         """What to do about a gradient that is not finite."""

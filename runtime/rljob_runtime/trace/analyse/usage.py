@@ -19,9 +19,10 @@ KINDS = ("work", "sync", "save", "move", "idle")
 _KIND_OF = {
     "weight_publish": "sync", "weight_pause": "sync", "weight_load": "sync", "weight_resume": "sync",
     "generate": "work", "evaluate": "work", "forward": "work", "backward": "work", "optimizer": "work",
-    "reference_forward": "work",
+    "reference_forward": "work", "gather": "work",
     "checkpoint": "save",
-    "prompt_fetch": "move", "get": "move", "put": "move", "weight_fetch": "move",
+    "prompt_fetch": "move", "get": "move", "put": "move", "weight_fetch": "move", "share": "move",
+    "reduce": "move",
 }  # fmt: skip
 _PRECEDENCE = ("sync", "work", "save", "move")
 _COVERS = {event: _PRECEDENCE[_PRECEDENCE.index(kind) :] for event, kind in _KIND_OF.items()}

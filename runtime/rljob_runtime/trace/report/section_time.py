@@ -25,8 +25,8 @@ _KINDS = {
 _IDLE_COLOUR = 8
 """A colour class of the charts that the page draws as waiting."""
 _TRAINER_LAYERS = {
-    "forward": 1, "backward": 2, "optimizer": 3, "reference_forward": 4, "get": 7, "checkpoint": 6,
-    "weight_publish": 5,
+    "forward": 1, "backward": 2, "optimizer": 3, "reference_forward": 4, "gather": 0, "get": 7, "share": 7,
+    "reduce": 7, "checkpoint": 6, "weight_publish": 5,
 }  # fmt: skip
 """What a trainer does and its colour, which is that of the time lines and of the kinds above."""
 _LIFE = ("generate", "reward", "group_assembly", "put", "queue_wait")

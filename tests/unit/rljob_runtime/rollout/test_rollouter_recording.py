@@ -134,7 +134,7 @@ def test_scoring_a_group_says_its_rewards(tmp_path: Path) -> None:
         (found,) = [
             event for _, step in read_steps(tmp_path, Tally()) for event in step if event.event == "reward"
         ]
-        assert found.extra == {"uid": 0, "rewards": [0.5, None, -1.0]}
+        assert found.extra == {"uid": 0, "rewards": [0.5, None, -1.0], "spread": 0.0}
 
     run_virtual(main())
 
