@@ -86,6 +86,16 @@ class Devices:
         page = os.sysconf("SC_PAGE_SIZE")
         return os.sysconf("SC_AVPHYS_PAGES") * page, os.sysconf("SC_PHYS_PAGES") * page
 
+    def use(self, index: int) -> tuple[float, int]:
+        """Share of the newest moments, 0 to 1, in which device `index` (among the visible ones) computed, and
+        bytes of its memory that are in use, by whomever; for an NVIDIA device by NVML, so that a process that
+        computes nothing on it takes none of its memory for the question. Not for the CPU."""
+        module = self._module()
+        if self.torch_type == "cuda":
+            return module.utilization(index) / 100, int(module.device_memory_used(index))
+        free, total = module.mem_get_info(index)
+        return module.utilization(index) / 100, int(total - free)
+
     def seed(self, seed: int) -> None:
         """Seed torch's generators of the CPU and of all devices."""
         import torch

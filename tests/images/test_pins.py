@@ -22,7 +22,8 @@ EXTRAS = {
 }
 """The extras that an image has."""
 OF_THE_ASCEND_BASE = {
-    "msgspec", "numpy", "pydantic", "pyyaml", "pyzmq", "safetensors", "tokenizers", "torch", "transformers",
+    "msgspec", "numpy", "psutil", "pydantic", "pyyaml", "pyzmq", "safetensors", "tokenizers", "torch",
+    "transformers",
 }  # fmt: skip
 """What vLLM on Ascend brings itself, of what the runtime asks for."""
 ASCEND_VERSIONS = ("torch==2.10.0", "transformers==5.5.4")

@@ -51,6 +51,7 @@ from rljob_runtime.rollout.weight_sync import EngineSync, Pull, Push
 from rljob_runtime.routing.choose import policy_of
 from rljob_runtime.run_folder import RunOptions
 from rljob_runtime.site import one_machine as local_ray
+from rljob_runtime.site.process_use import ProcessUse, UseSampler
 from rljob_runtime.site.site import Site
 from rljob_runtime.trace.record.evaluation_log import EvaluationLog
 from rljob_runtime.trace.record.event_log import EVENTS_FOLDER, EventLog
@@ -117,6 +118,14 @@ async def assembled(
         outbox = Outbox(queue.client, events, timeouts.stall_seconds)
         # The pool and the fleet know each other: an engine's death is the fleet's to answer.
         pool = EnginePool(time.time, lambda slot, why: fleet.lost(slot, why), policy_of(job.spec))
+        if inputs.events_folder is not None:
+            # Of the driver alone: on one machine the other workers are its children, and tell themselves.
+            sampler = UseSampler(
+                ProcessUse(children=False),
+                lambda began, seconds, values: events.add("usage", pool.step, began, seconds, **values),
+            )
+            sampler.start()
+            stack.callback(sampler.stop)
         failures = RewardFailures(in_words(calls_of(job.spec.training.reward)), inputs.rewards_log)
         rewards = await _rewards(inputs, stack)
         lengths = LengthLog(options.folder, _lengths_header(inputs))
@@ -139,7 +148,7 @@ async def assembled(
         delivery = WeightDelivery(trainer, sync, pool, settings.bound)
         workers = RolloutWorkers(
             job, inputs.tokenizer, share, site.one_machine, inputs.events_folder, event_ranks, route,
-            site.keyring,
+            site.keyring, lambda: pool.step,
         )  # fmt: skip
         stack.callback(workers.close)
         fleet = Fleet(

@@ -79,13 +79,20 @@ class Progress(msgspec.Struct, frozen=True, tag="progress"):
     """Tokens generated since its submit, by request id."""
 
 
+class Usage(msgspec.Struct, frozen=True, tag="usage"):
+    """What the worker's processes used in the last `seconds`, and what its engine counted in them."""
+
+    seconds: Annotated[float, msgspec.Meta(ge=0)]
+    values: dict[str, float]
+
+
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
     """A message was not read, or its sender is not let in."""
 
     why: str
 
 
-FromWorker: TypeAlias = Results | Progress | Refused
+FromWorker: TypeAlias = Results | Progress | Usage | Refused
 
 _to_worker = decoder(ToWorker)
 _from_worker = decoder(FromWorker)

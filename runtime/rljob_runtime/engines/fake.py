@@ -11,7 +11,7 @@ jumps.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -177,6 +177,9 @@ class FakeEngine:
         self._settle()
         count = len(self._running) + len(self._waiting)
         return LoadSnapshot(self.version, count, self._paused, self._generated, self._kv_tokens)
+
+    def counters(self) -> Mapping[str, float]:
+        return {"running": float(len(self._running)), "waiting": float(len(self._waiting))}
 
     def on_progress(self, listener: ProgressListener, seconds: float) -> None:
         self._reports.listen(listener, seconds)

@@ -7,7 +7,7 @@ cannot be fetched raises `WeightsGone`, with the old weights in place.
 
 import asyncio
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -119,6 +119,9 @@ class FetchingEngine:
 
     async def load_snapshot(self) -> LoadSnapshot:
         return await self._inner.load_snapshot()
+
+    def counters(self) -> Mapping[str, float]:
+        return self._inner.counters()
 
     def on_progress(self, listener: ProgressListener, seconds: float) -> None:
         self._inner.on_progress(listener, seconds)

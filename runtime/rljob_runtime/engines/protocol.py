@@ -148,6 +148,11 @@ class Engine(Protocol):
         is late is left out, never made up for."""
         ...
 
+    def counters(self) -> Mapping[str, float]:
+        """What it has counted since the last call, by name, for people; nothing where it counts nothing. Its
+        names mean what they mean in `vllm_counters.SchedulerCounters.take`."""
+        ...
+
     async def close(self) -> None:
         """End the engine and everything it started. Running submits raise `EngineDied`."""
         ...

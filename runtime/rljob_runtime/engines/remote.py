@@ -11,7 +11,7 @@ import asyncio
 import logging
 import math
 import struct
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,17 +58,19 @@ class RemoteEngine:
         start_seconds: float = 900.0,
         control_seconds: float = 600.0,
         contact_seconds: float = 30.0,
+        on_usage: Callable[[float, Mapping[str, float]], None] | None = None,
     ) -> None:
         """`actor` is the handle of a `RolloutWorker`. An engine that takes longer than `start_seconds` to be
         ready or `control_seconds` for any other order, or that cannot be reached for `contact_seconds`,
         counts as dead. How long the engine may take to finish what it runs is for the caller of
-        `pause("wait")` to say."""
+        `pause("wait")` to say. `on_usage` is told what the worker used in the last so many seconds."""
         self.name = name
         self._actor = actor
         self._keys = keys
         self._start_seconds = start_seconds
         self._control_seconds = control_seconds
         self._contact_seconds = contact_seconds
+        self._on_usage = on_usage
         self._token = ""
         self._submitted: dict[str, _Submitted] = {}
         """Requests whose results have not arrived, those that nobody awaits any more among them."""
@@ -143,6 +145,10 @@ class RemoteEngine:
     async def load_snapshot(self) -> LoadSnapshot:
         snapshot: LoadSnapshot = await self._order("load_snapshot")
         return snapshot
+
+    def counters(self) -> Mapping[str, float]:
+        """Nothing: the worker tells them with what it uses."""
+        return {}
 
     def on_progress(self, listener: ProgressListener, seconds: float) -> None:
         self._watch = listener, seconds
@@ -273,6 +279,10 @@ class RemoteEngine:
                 self._send(channel.ProgressRead())
                 if self._watch is not None and self._death is None:
                     self._watch[0](message.tokens)
+                continue
+            if isinstance(message, channel.Usage):
+                if self._on_usage is not None:
+                    self._on_usage(message.seconds, message.values)
                 continue
             for generation in message.generations:
                 self._arrive(generation.request_id, generation)

@@ -17,6 +17,7 @@ import msgspec
 import zmq
 import zmq.asyncio
 
+from rljob_runtime.devices import Accelerator, Devices
 from rljob_runtime.engines import channel
 from rljob_runtime.engines.channel import Failure, encode_message
 from rljob_runtime.engines.protocol import Engine, EngineDied, LoadSnapshot, PauseMode, Request, WeightRef
@@ -24,6 +25,7 @@ from rljob_runtime.net.auth import Endpoint, Gate
 from rljob_runtime.net.keys import ServerSide, server_keys
 from rljob_runtime.samples import Generation
 from rljob_runtime.site import process_log
+from rljob_runtime.site.process_use import ProcessUse, UseSampler
 
 _log = logging.getLogger(__name__)
 _GENERATE = "generate"
@@ -34,10 +36,18 @@ class RolloutWorker:
     """See the module's guarantees; `start_worker` makes a Ray actor of it."""
 
     def __init__(
-        self, factory: str, arguments: dict[str, Any], name: str, address: str, keys: ServerSide
+        self,
+        factory: str,
+        arguments: dict[str, Any],
+        name: str,
+        address: str,
+        keys: ServerSide,
+        sampled: Accelerator | None = None,
     ) -> None:
         """`factory` is the import path "module:function" of what makes the engine, called with `name` and
-        `arguments`; `address` is where to listen: tcp://HOST:PORT (port 0 takes a free one) or ipc://PATH."""
+        `arguments`; `address` is where to listen: tcp://HOST:PORT (port 0 takes a free one) or ipc://PATH.
+        `sampled`: whoever watches is told what this process, those it starts and its accelerators of this
+        kind use; None: it is not."""
         process_log.begin()
         self.refused: Counter[str] = Counter()
         """Messages that were refused, by kind."""
@@ -61,6 +71,8 @@ class RolloutWorker:
         """How often it is told."""
         self._unread = False
         """Whether progress was sent that the watcher has not confirmed."""
+        self._sampled = sampled
+        self._sampler: UseSampler | None = None
         self._outbox: defaultdict[bytes, list[str]] = defaultdict(list)
         self._tasks: set[asyncio.Task[None]] = set()
         self._gate: Gate | None = None
@@ -84,6 +96,7 @@ class RolloutWorker:
         await self._engine.start(version)
         self._serves = True
         self._watch()
+        self._sample()
         _log.info("engine %s serves after %.0f s", self._name, time.monotonic() - began)
 
     async def pause(self, mode: PauseMode, begun: int) -> int:
@@ -113,6 +126,8 @@ class RolloutWorker:
         return await self._engine.load_snapshot()
 
     async def close(self) -> None:
+        if self._sampler is not None:
+            self._sampler.stop()
         await self._engine.close()
         self._close(f"engine {self._name}: it was closed")
 
@@ -217,6 +232,24 @@ class RolloutWorker:
             self._unread = True
             self._send(self._watcher, channel.Progress(dict(tokens)))
 
+    def _sample(self) -> None:
+        if self._sampled is None:
+            return
+        loop = asyncio.get_running_loop()
+
+        def tell(began: float, seconds: float, values: Mapping[str, float]) -> None:
+            # The loop of a process that ends may be closed by now.
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(self._tell_usage, seconds, values)
+
+        devices = None if self._sampled != "nvidia" else Devices.of(self._sampled)
+        self._sampler = UseSampler(ProcessUse(devices), tell)
+        self._sampler.start()
+
+    def _tell_usage(self, seconds: float, values: Mapping[str, float]) -> None:
+        if self._watcher is not None:
+            self._send(self._watcher, channel.Usage(seconds, {**values, **self._engine.counters()}))
+
     def _refuse(self, identity: bytes, kind: str, why: str) -> None:
         self.refused[kind] += 1
         _log.warning("engine %s refused a message: %s (%d so far)", self._name, why, self.refused[kind])
@@ -261,9 +294,15 @@ def load_factory(path: str) -> Callable[..., Engine]:
 
 
 def start_worker(
-    factory: str, arguments: dict[str, Any], name: str, address: str, keys: ServerSide, **options: Any
+    factory: str,
+    arguments: dict[str, Any],
+    name: str,
+    address: str,
+    keys: ServerSide,
+    sampled: Accelerator | None = None,
+    **options: Any,
 ) -> Any:
     """A handle of an actor with a `RolloutWorker`; `options` are Ray's for actors (resources, ...)."""
     import ray
 
-    return ray.remote(**options)(RolloutWorker).remote(factory, arguments, name, address, keys)
+    return ray.remote(**options)(RolloutWorker).remote(factory, arguments, name, address, keys, sampled)

@@ -10,6 +10,7 @@ token in each slot: the next of a prompt whose KV cache is not complete, else th
 
 import asyncio
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -185,6 +186,14 @@ class TorchEngine:
         count = sum(running is not None for running in self._slots) + len(self._waiting)
         kv_tokens = len(self._slots) * self._max_length
         return LoadSnapshot(self.version, count, self._paused, self._generated, kv_tokens)
+
+    def counters(self) -> Mapping[str, float]:
+        running = [occupant for occupant in self._slots if occupant is not None]
+        return {
+            "running": float(len(running)),
+            "waiting": float(len(self._waiting)),
+            "kv_use": sum(each.cached for each in running) / (len(self._slots) * self._max_length),
+        }
 
     def on_progress(self, listener: ProgressListener, seconds: float) -> None:
         self._reports.listen(listener, seconds)

@@ -11,7 +11,7 @@ waits for those that are half-way in, then stops the core. So the core stands st
 import asyncio
 import os
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -99,6 +99,7 @@ class VllmEngine:
         self._tickets: dict[str, _Ticket] = {}
         self._paused = False
         self._pauses = Pauses()
+        self._preemptions = 0
         self._entering = 0
         self._entered = asyncio.Event()
         self._generated = 0
@@ -237,6 +238,13 @@ class VllmEngine:
         generated = self._generated + sum(core.token_counts().values())
         return LoadSnapshot(self.version, len(self._tickets), self._paused, generated, core.kv_tokens)
 
+    def counters(self) -> Mapping[str, float]:
+        """Also preemptions: of requests that have ended. Nothing while it is not up."""
+        if self._core is None or not self._shape.timed:
+            return {}
+        preemptions, self._preemptions = self._preemptions, 0
+        return {**self._core.counters(), "preemptions": float(preemptions)}
+
     def on_progress(self, listener: ProgressListener, seconds: float) -> None:
         self._reports.listen(listener, seconds)
 
@@ -310,7 +318,9 @@ class VllmEngine:
         if not self._shape.timed:
             return None
         marks = self._live_core().marks.get(ticket.request.request_id, [])
-        return timing_of(ticket.submitted, marks, time.monotonic(), self._pauses)
+        timing = timing_of(ticket.submitted, marks, time.monotonic(), self._pauses)
+        self._preemptions += timing.preemptions
+        return timing
 
     async def _guarded(self, work: Awaitable[T]) -> T:
         """Await something that only a live engine core can end; raises `EngineDied` as soon as it is dead."""

@@ -3,6 +3,8 @@
 import itertools
 import os
 import tempfile
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +53,11 @@ class RolloutWorkers:
         ranks: EventRanks,
         route: WeightRoute,
         keyring: Keyring,
+        step: Callable[[], int],
     ) -> None:
-        """`device_share`: the part of each accelerator that a worker asks for."""
+        """`device_share`: the part of each accelerator that a worker asks for; `step`: the one that is being
+        trained, which labels events."""
+        self._step = step
         self._device_share = device_share
         self._job = job
         self._json = job.model_dump_json(by_alias=True, exclude_none=True)
@@ -87,8 +92,10 @@ class RolloutWorkers:
         if self._one_machine:
             address = f"ipc://{Path(self._sockets.name) / f'{worker.name}-{number}'}"
         actor = start_worker(
-            factory, arguments, worker.name, address, self._server_keys, **self._options(worker, node)
-        )
+            factory, arguments, worker.name, address, self._server_keys,
+            sampled=self._job.spec.accelerator if self._events_folder is not None else None,
+            **self._options(worker, node),
+        )  # fmt: skip
         try:
             timeouts = self._job.spec.training.timeouts
             engine = RemoteEngine(
@@ -97,6 +104,7 @@ class RolloutWorkers:
                 client_keys(self._client_keys),
                 start_seconds=timeouts.start_seconds + _MARGIN_SECONDS,
                 control_seconds=timeouts.weight_update_seconds + _MARGIN_SECONDS,
+                on_usage=partial(self._used, worker.events),
             )
             # The initial weights are version 0.
             await engine.start(0)
@@ -112,6 +120,9 @@ class RolloutWorkers:
     def close(self) -> None:
         """Remove the workers' sockets."""
         self._sockets.cleanup()
+
+    def _used(self, events: EventLog, seconds: float, values: Mapping[str, float]) -> None:
+        events.add("usage", self._step(), events.clock() - seconds, seconds, **values)
 
     def _engine(self, worker: WorkerSpec, number: int) -> tuple[str, dict[str, Any]]:
         """The factory of a worker's engine and its arguments."""

@@ -7,7 +7,7 @@ acknowledges them after they were trained (nothing is unpickled); where it canno
 
 import logging
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from rljob_runtime.queue.blocking_client import QueueClient
 from rljob_runtime.queue.client import QueueError
 from rljob_runtime.samples import Group, decode_group
 from rljob_runtime.site import process_log
+from rljob_runtime.site.process_use import ProcessUse, UseSampler
 from rljob_runtime.trace.record.event_log import EventLog
 from rljob_runtime.trainer.checkpoint import newest
 from rljob_runtime.trainer.outline import GroupsMissing
@@ -87,6 +88,7 @@ class TrainerActor:
         self._step = 0
         """The newest step, to which events between steps are charged."""
         self._server: FolderServer | None = None
+        self._sampler: UseSampler | None = None
 
     def address(self) -> str:
         """Where the ranks meet, host:port; for rank 0, which opens it."""
@@ -126,6 +128,11 @@ class TrainerActor:
         self._events = EventLog(
             folder, spec.events_rank, f"trainer-{spec.rank}", "trainer", devices.synchronize
         )
+        if folder is not None:
+            self._sampler = UseSampler(
+                ProcessUse(None if devices.torch_type == "cpu" else devices), self._used
+            )
+            self._sampler.start()
         model_folder = local_copy(spec.model) if spec.model is not None else Path(spec.model_folder)
         self._weights_root = self._choose_root(model_folder)
         worker = TrainerWorker(
@@ -227,6 +234,8 @@ class TrainerActor:
 
     def close(self) -> None:
         """Leave the queue and the other ranks; remove what was published."""
+        if self._sampler is not None:
+            self._sampler.stop()
         if self._server is not None:
             self._server.close()
         self._engines.close()
@@ -235,6 +244,9 @@ class TrainerActor:
         if self._worker is not None:
             self._worker.close()
             self._events.flush()
+
+    def _used(self, began: float, seconds: float, values: Mapping[str, float]) -> None:
+        self._events.add("usage", self._step, began, seconds, **values)
 
     def _idle_ends(self, step: int) -> None:
         """The rank has work to do: what it waited until now is recorded, apart from the work, so that its

@@ -26,7 +26,8 @@ from rljob_runtime.trace.analyse.windows import (
     windows_from_events,
     windows_from_metrics,
 )
-from rljob_runtime.trace.record.event_log import EVENTS_FOLDER, Event, WorkerInfo
+from rljob_runtime.trace.analyse.worker_use import WorkerUseBook
+from rljob_runtime.trace.record.event_log import EVENTS_FOLDER, STATES, Event, WorkerInfo
 from rljob_runtime.trace.record.metrics_log import METRICS_FILE, Metrics, read_metrics
 from rljob_runtime.trace.record.start_log import Start, read_starts
 
@@ -69,6 +70,8 @@ class Analysis:
     requests: RequestBook
     scheduling: SchedulingBook
     predictions: Predictions
+    use: WorkerUseBook
+    """What workers used."""
     anomalies: list[Anomaly]
     details: list[StepDetail]
     lost_seconds: float
@@ -145,7 +148,7 @@ def analyse(
     """Analyse events, given step by step in order; `detailed` is a step that is kept in detail as well."""
     anomalies = find_anomalies(windows)
     went_back = [start.time for start in starts if start.goes_back]
-    book, scheduling = RequestBook(went_back), SchedulingBook()
+    book, scheduling, use = RequestBook(went_back), SchedulingBook(), WorkerUseBook()
     chosen = choose_steps(windows, anomalies, DETAILED_STEPS)
     details = DetailBook(windows, chosen if detailed is None else [*chosen, detailed])
     workers = {(who.pool, who.worker): WorkerUse(who.worker, who.pool, who.host) for who in known}
@@ -164,7 +167,9 @@ def analyse(
         # A worker was busy with what was thrown away, too: for the steps that were trained meanwhile it was
         # not idle.
         for event in everything:
-            by_worker.setdefault((event.pool, event.worker), []).append(event)
+            if event.event not in STATES:
+                by_worker.setdefault((event.pool, event.worker), []).append(event)
+        use.add_step(everything)
         for event in events:
             durations.setdefault((event.pool, event.event), []).append(event.duration)
         for (pool, worker), own in by_worker.items():
@@ -190,6 +195,7 @@ def analyse(
         scheduling=scheduling,
         # `analyse_run` reads them: they are in a file of their own.
         predictions=Predictions(),
+        use=use,
         anomalies=anomalies,
         details=details.details(),
         lost_seconds=lost_seconds(windows),

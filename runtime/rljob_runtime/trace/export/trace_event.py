@@ -35,7 +35,20 @@ class Place:
     that hold for a time."""
     group: str | None = None
     """The group of tracks; None: the worker's."""
+    counters: Mapping[str, tuple[str, ...]] | None = None
+    """Of a counter: its tracks, each with the numbers that it shows; None: one with all of them."""
 
+
+_USE: Mapping[str, tuple[str, ...]] = {
+    "processors": ("cpu",),
+    "memory, MiB": ("memory_mib", "device_memory_mib"),
+    "accelerators in use": ("device_use",),
+    "KV cache in use": ("kv_use",),
+    "requests in the engine": ("running", "waiting"),
+    "prompt tokens looked for in the prefix cache": ("prefix_asked", "prefix_hits"),
+    "pre-emptions": ("preemptions",),
+}
+"""What a worker used: values of one unit are a track."""
 
 PLACES: Mapping[str, Place] = {
     "prompt_fetch": Place("prompts", "overlapping"),
@@ -55,6 +68,7 @@ PLACES: Mapping[str, Place] = {
     "optimizer": Place("passes"),
     "reduce": Place("passes"),
     "division": Place("long responses", "counter"),
+    "usage": Place("use", "counter", counters=_USE),
     "weight_publish": Place("weights"),
     "weight_fetch": Place("fetched weights"),
     "weight_pause": Place("weights"),
@@ -94,9 +108,10 @@ class Tracks:
         name = _name(event)
         told = {"step": event.step, **event.extra}
         if place.shape == "counter":
-            numbers = {key: value for key, value in event.extra.items() if _is_number(value)}
-            if numbers:
-                yield {"ph": "C", "name": place.track, "pid": pid, "ts": start, "args": numbers}
+            told = {key: value for key, value in event.extra.items() if _is_number(value)}
+            for track, names in (place.counters or {place.track: tuple(told)}).items():
+                if numbers := {name: told[name] for name in names if name in told}:
+                    yield {"ph": "C", "name": track, "pid": pid, "ts": start, "args": numbers}
             return
         if place.shape == "overlapping":
             shared = {"cat": place.track, "id": hex(next(self._ids)), "name": name, "pid": pid, "tid": 0}

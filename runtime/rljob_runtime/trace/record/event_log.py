@@ -43,6 +43,7 @@ EVENTS = {
     "optimizer": "the weights are updated",
     "reduce": "a step's figures are summed over all ranks, which waits for the slowest of them",
     "division": "so many engines are for long responses, and responses are long from so many tokens on",
+    "usage": "what a worker's processes used: processors, memory, accelerators, the engine's cache",
     "weight_publish": "the trainer makes its weights available as a version",
     "weight_fetch": "an engine's machine fetches a version while the engine generates on",
     "weight_pause": "an engine is stopped for a new version",
@@ -53,7 +54,7 @@ EVENTS = {
 }
 """What is recorded, and what each event means."""
 
-STATES = frozenset({"division"})
+STATES = frozenset({"division", "usage"})
 """Those that say what was so in a time, and not what a worker did in it."""
 
 _log = logging.getLogger(__name__)

@@ -30,6 +30,7 @@ from rljob_runtime.trace.report.section_routing import routing
 from rljob_runtime.trace.report.section_says import says
 from rljob_runtime.trace.report.section_tail import long_tail, tail_sentence
 from rljob_runtime.trace.report.section_time import time_spent
+from rljob_runtime.trace.report.section_use import worker_use
 from rljob_runtime.trace.report.sizing_advice import size_advice
 
 REPORT_FILE = "report.html"
@@ -108,6 +109,7 @@ def render(
             f"<p>{tail_sentence(analysis)}</p>" + long_tail(analysis),
         ),
         ("routing", "How were responses placed and moved?", routing(analysis)),
+        ("use", "What did each worker use?", worker_use(analysis)),
         ("stale", "How old were the samples?", staleness(analysis)),
         ("lost", "Was anything lost?", losses(analysis)),
     ]

@@ -27,7 +27,7 @@ def test_every_kind_of_event_has_a_place():
 
 @pytest.mark.parametrize("kind", EVENTS)
 def test_every_kind_of_event_is_shown(kind):
-    (first, *_) = records(event(kind, 1.0, 3.0, uid=7, engines=2))
+    (first, *_) = records(event(kind, 1.0, 3.0, uid=7, engines=2, cpu=1.5))
     assert first["ts"] == 1_000_000
     assert first["ph"] == {"slice": "X", "overlapping": "b", "counter": "C"}[PLACES[kind].shape]
 
@@ -60,6 +60,16 @@ def test_what_holds_for_a_time_is_a_counter():
     (record,) = records(event("division", 2.0, 3.0, "driver", engines=1, cut=200, why="none"))
     assert (record["ph"], record["args"]) == ("C", {"engines": 1, "cut": 200})
     assert records(event("division", 2.0, 3.0, "driver")) == []
+
+
+def test_what_a_worker_used_is_a_counter_for_each_unit():
+    found = records(event("usage", 2.0, 7.0, cpu=1.5, memory_mib=900, running=3, waiting=0, why="none"))
+    assert {each["name"]: each["args"] for each in found} == {
+        "processors": {"cpu": 1.5},
+        "memory, MiB": {"memory_mib": 900},
+        "requests in the engine": {"running": 3, "waiting": 0},
+    }
+    assert {(each["ph"], each["ts"]) for each in found} == {("C", 2_000_000)}
 
 
 def test_a_clock_that_was_set_back_makes_no_negative_duration():
