@@ -120,6 +120,43 @@ class DataSource(PromptRows):
     """Not set: data.systemPrompt."""
 
 
+class PoolShares(Model):
+    """How often prompts of each pool are trained: the share of the times that the order comes to one of them.
+    0: never again; 1: each time."""
+
+    unsolved: float = Field(default=0.05, ge=0, le=1)
+    """Prompts of which no response passed. They may be solved later: a little keeps measuring them."""
+    hard: float = Field(default=0.2, ge=0, le=1)
+    """Prompts with a pass rate up to hardUpTo."""
+    normal: float = Field(default=1.0, gt=0, le=1)
+    """Prompts with a pass rate between the two."""
+    easy: float = Field(default=0.2, ge=0, le=1)
+    """Prompts with a pass rate from easyFrom on."""
+    solved: float = Field(default=0.05, ge=0, le=1)
+    """Prompts of which all responses passed."""
+
+
+class Curriculum(Model):
+    """Prompts by difficulty: each is in a pool by its pass rate, the share of the responses of its newest
+    group whose reward is at least passReward. A prompt that was not tried yet is always trained."""
+
+    hard_up_to: float = Field(default=0.25, gt=0, lt=1)
+    """Largest pass rate of a hard prompt."""
+    easy_from: float = Field(default=0.75, gt=0, lt=1)
+    """Smallest pass rate of an easy prompt."""
+    shares: PoolShares = PoolShares()
+    """How often prompts of each pool are trained."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            message="hardUpTo must be below easyFrom",
+            cel="self.hardUpTo < self.easyFrom",
+            holds=lambda self: self.hard_up_to < self.easy_from,
+            fields=("hardUpTo", "easyFrom"),
+        ),
+    )
+
+
 class Data(PromptData):
     """The prompts."""
 
@@ -131,7 +168,11 @@ class Data(PromptData):
     shuffle: bool = True
     """Shuffle each epoch (seeded by training.seed); of several sources, each by itself."""
     pass_reward: float = Field(default=1.0, ge=-1e6, le=1e6)
-    """A response passes, as the pass rates of `sources` count it, where its reward is at least this."""
+    """A response passes, as the pass rates of `sources` and `curriculum` count it, where its reward is at
+    least this."""
+    curriculum: Curriculum | None = None
+    """Train prompts by how difficult they turn out; null trains all of them alike. With schedule.totalSteps:
+    how many prompts of an epoch are passed over is not known before."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(

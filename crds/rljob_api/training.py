@@ -238,6 +238,13 @@ class Training(Model):
             fields=("evaluation.sets", "data.maxPromptTokens"),
         ),
         Rule(
+            message="data.curriculum must not be set with schedule.epochs: set schedule.totalSteps, since how"
+            " many prompts of an epoch are passed over is not known before",
+            cel="!has(self.data.curriculum) || has(self.schedule.totalSteps)",
+            holds=lambda self: self.data.curriculum is None or self.schedule.total_steps is not None,
+            fields=("data.curriculum",),
+        ),
+        Rule(
             message="optimizer.warmupUpdates must not be above the job's updates (schedule.totalSteps * "
             "schedule.batchesPerStep)",
             cel="!has(self.schedule.totalSteps) || self.optimizer.warmupUpdates"

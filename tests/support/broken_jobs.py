@@ -442,6 +442,16 @@ BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
         f"{_TRAINING}.data.sources",
         "sources must all have a weight, or none of them",
     ),
+    "a curriculum without a middle": (
+        {"training.data.curriculum": {"hardUpTo": 0.5, "easyFrom": 0.5}},
+        f"{_TRAINING}.data.curriculum.hardUpTo",
+        "hardUpTo must be below easyFrom",
+    ),
+    "a curriculum of epochs": (
+        {"training.data.curriculum": {}, "training.schedule": {"epochs": 1, "promptsPerBatch": 4}},
+        f"{_TRAINING}.data.curriculum",
+        "data.curriculum must not be set with schedule.epochs",
+    ),
     "an evaluation of longer prompts": (
         {"training.evaluation": {"sets": [{"name": "x", "data": {**_HELD_OUT, "maxPromptTokens": 4096}}]}},
         f"{_TRAINING}.evaluation.sets",

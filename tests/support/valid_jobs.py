@@ -40,6 +40,7 @@ GOOD: dict[str, dict[str, Any]] = {
             "maxPromptTokens": 16,
         }
     },
+    "a curriculum": {"training.data.curriculum": {"shares": {"solved": 0.0}, "hardUpTo": 0.125}},
     "two evaluation sets": {
         "training.evaluation": {
             "sets": [

@@ -10,6 +10,8 @@ import msgspec
 _OR_ANEW = "or begin anew with --restart"
 SEVERAL = "of the sources"
 """Stands in the order of prompts that come from several sources."""
+BY_DIFFICULTY = "by difficulty"
+"""Stands in the order of prompts that a curriculum passes over or not."""
 
 
 class DataFingerprint(msgspec.Struct, frozen=True):
@@ -56,4 +58,6 @@ def _ordering(recorded: DataFingerprint, now: DataFingerprint) -> str:
     fields = ["training.seed", "data.shuffle"]
     if SEVERAL in recorded.order + now.order:
         fields.append("data.sources")
+    if (BY_DIFFICULTY in recorded.order) != (BY_DIFFICULTY in now.order):
+        fields.append("data.curriculum")
     return f"{', '.join(fields[:-1])} and {fields[-1]}"

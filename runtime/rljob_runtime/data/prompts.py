@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rljob_api.data import Data, PromptData
 from rljob_runtime.data.errors import DataError
-from rljob_runtime.data.fingerprint import SEVERAL, DataFingerprint
+from rljob_runtime.data.fingerprint import BY_DIFFICULTY, SEVERAL, DataFingerprint
 from rljob_runtime.data.mixing import Mix, Place
 from rljob_runtime.data.rows import Source
 from rljob_runtime.data.shuffle import Shuffle, mix
@@ -59,6 +59,8 @@ class PromptSource:
         self.fingerprint = _fingerprint(self._parts, self._mix, data, seed)
         self.rows = self._mix.rows
         """Prompts of one epoch."""
+        self.usable = sum(map(len, self._parts))
+        """Different rows that prompts are made of."""
         self.skipped = sum(len(part.source) - len(part) for part in self._parts)
         """Rows left out because their prompt is too long."""
         # Rows are numbered through all sources.
@@ -234,6 +236,8 @@ def _fingerprint(parts: Sequence[UsableRows], order: Mix, data: PromptData, seed
     said = f"shuffled with seed {seed}" if _is_shuffled(data) else "in order"
     if _names(data):
         said += f", {' + '.join(map(str, order.quotas))} {SEVERAL} in an epoch"
+    if isinstance(data, Data) and data.curriculum is not None:
+        said += f", {BY_DIFFICULTY}"
     if len(parts) == 1:
         content, used = parts[0].content, parts[0].used
     else:

@@ -20,6 +20,7 @@ from rljob_runtime.driver.activity import JobActivity
 from rljob_runtime.driver.evaluations import Evaluations
 from rljob_runtime.driver.export import keep_model_files
 from rljob_runtime.driver.job_settings import JobSettings
+from rljob_runtime.driver.measuring_scorer import MeasuringScorer
 from rljob_runtime.driver.model_folder import checkpoint_root, engine_model
 from rljob_runtime.driver.parts import Parts, Spawn
 from rljob_runtime.driver.placement import RankPlacement
@@ -37,6 +38,7 @@ from rljob_runtime.fleet.device_share import device_share
 from rljob_runtime.fleet.fleet import Fleet
 from rljob_runtime.fleet.member import FleetTimes
 from rljob_runtime.fleet.workers import RolloutWorkers
+from rljob_runtime.groups.curriculum import Curriculum
 from rljob_runtime.groups.ledger import Ledger
 from rljob_runtime.objective.advantages import estimator
 from rljob_runtime.queue.service import QueueService
@@ -45,11 +47,12 @@ from rljob_runtime.rewards.pool import RewardPool
 from rljob_runtime.rollout.evaluator import Evaluator, EvaluatorSettings, HeldOutSet
 from rljob_runtime.rollout.outbox import Outbox
 from rljob_runtime.rollout.pool import EnginePool
-from rljob_runtime.rollout.rollouter import Rollouter
+from rljob_runtime.rollout.rollouter import Rollouter, Scorer
 from rljob_runtime.rollout.scorer import PoolScorer
 from rljob_runtime.rollout.weight_sync import EngineSync, Pull, Push
 from rljob_runtime.routing.choose import policy_of
 from rljob_runtime.run_folder import RunOptions
+from rljob_runtime.samples import Prompt
 from rljob_runtime.site import one_machine as local_ray
 from rljob_runtime.site.process_use import ProcessUse, UseSampler
 from rljob_runtime.site.site import Site
@@ -129,12 +132,15 @@ async def assembled(
         failures = RewardFailures(in_words(calls_of(job.spec.training.reward)), inputs.rewards_log)
         rewards = await _rewards(inputs, stack)
         lengths = LengthLog(options.folder, _lengths_header(inputs))
-        scorer = RecordingScorer(WatchedScorer(_scorer(inputs, rewards), failures), lengths)
+        curriculum = _curriculum(inputs)
+        scorer: Scorer = RecordingScorer(WatchedScorer(_scorer(inputs, rewards), failures), lengths)
+        if curriculum is not None:
+            scorer = MeasuringScorer(scorer, curriculum)
         # It has no prompts and a new job's controller until `Recovery` knows where the job stands and gives
         # it others.
         rollouter = Rollouter(
-            settings.rollout, pool, settings.controller(Ledger()), inputs.prompts.prompt, Ledger(), iter(()),
-            scorer, outbox, events,
+            settings.rollout, pool, settings.controller(Ledger()), _prompts(inputs, curriculum), Ledger(),
+            iter(()), scorer, outbox, events,
         )  # fmt: skip
         stack.callback(lambda: log.info("at the end: %s", rollouter.counts))
         trainer = RayTrainer(job, settings, options, queue, inputs.events_folder, event_ranks, route, share)
@@ -162,7 +168,7 @@ async def assembled(
             site, stop, events, lengths, pool, queue, outbox, rollouter, failures, trainer, placement,
             TrainerStart(trainer, placement, inputs.checkpoints, site.one_machine, say),
             _sample_keeper(inputs, outbox, spawn), sync, delivery, fleet, activity, spawn, say,
-            _evaluations(inputs, rollouter, rewards, delivery),
+            _evaluations(inputs, rollouter, rewards, delivery), curriculum,
         )  # fmt: skip
         # Runs after `fleet.close`, which is entered below: what engines did last is written too.
         stack.callback(parts.flush_records)
@@ -215,6 +221,22 @@ def _scorer(inputs: JobInputs, rewards: RewardPool) -> PoolScorer:
     return PoolScorer(
         rewards, inputs.tokenizer, training.rollout.max_response_tokens, training.reward.overlong
     )
+
+
+def _curriculum(inputs: JobInputs) -> Curriculum | None:
+    training, prompts = inputs.job.spec.training, inputs.prompts
+    wanted = training.data.curriculum
+    if wanted is None:
+        return None
+    return Curriculum(wanted, training.data.pass_reward, training.seed, prompts.usable, prompts.row)
+
+
+def _prompts(inputs: JobInputs, curriculum: Curriculum | None) -> Callable[[int], Prompt]:
+    """The prompt of each uid: at its place in the order, or where the curriculum places it."""
+    prompts = inputs.prompts
+    if curriculum is None:
+        return prompts.prompt
+    return lambda uid: prompts.prompt(uid, curriculum.place(uid))
 
 
 def _sample_keeper(inputs: JobInputs, outbox: Outbox, spawn: Spawn) -> SampleKeeper:

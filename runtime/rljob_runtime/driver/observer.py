@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rljob_runtime.driver.assemble import JobInputs
 from rljob_runtime.driver.ending import ReportWriter, export_model
@@ -94,9 +95,12 @@ class RunObserver:
         """A step is trained."""
         assert self.tracker is not None and self._parts is not None, "`begins` comes first"
         assert self._load_watch is not None
-        counts = self._parts.rollouter.counts
+        counts, curriculum = self._parts.rollouter.counts, self._parts.curriculum
+        more: dict[str, Any] = dict(self._of_sources)
+        if curriculum is not None:
+            more["curriculum"] = curriculum.metrics()
         self.tracker.planned(metrics.step + 1 + self._parts.rollouter.steps_left)
-        self.tracker.step_done(metrics, uids, waiting_samples, version, seconds, counts, self._of_sources)
+        self.tracker.step_done(metrics, uids, waiting_samples, version, seconds, counts, more)
         self._parts.site.draft.progress(self.tracker.progress)
         self._load_watch.told()
         self._view.update(self.tracker.progress)

@@ -13,6 +13,7 @@ from rljob_runtime.driver.stop import StopRequest
 from rljob_runtime.driver.training_loop import Trainer
 from rljob_runtime.driver.weight_delivery import Publisher, WeightDelivery
 from rljob_runtime.fleet.fleet import Fleet
+from rljob_runtime.groups.curriculum import Curriculum
 from rljob_runtime.groups.ledger import Ledger
 from rljob_runtime.groups.state import JobState
 from rljob_runtime.rollout.outbox import Outbox
@@ -96,6 +97,8 @@ class Parts:
     """Tells a person, in one line."""
     evaluations: Evaluations | None = None
     """None where the job has none."""
+    curriculum: Curriculum | None = None
+    """Which prompts are trained next; None: all in their order."""
 
     def flush_records(self) -> None:
         """Write what is buffered of the driver's events, of those that it records for the engines, of the

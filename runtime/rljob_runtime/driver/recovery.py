@@ -13,6 +13,7 @@ from rljob_runtime.driver.parts import Parts
 from rljob_runtime.driver.ranks import TrainerDied
 from rljob_runtime.driver.reward_failures import has_reward
 from rljob_runtime.groups.counts import GroupCounts
+from rljob_runtime.groups.curriculum import CurriculumState
 from rljob_runtime.groups.ledger import Ledger
 from rljob_runtime.groups.state import JobState
 from rljob_runtime.restarts import RestartBudget
@@ -110,6 +111,8 @@ class Recovery:
         parts.says.begin(state.step)
         if parts.evaluations is not None:
             parts.evaluations.begin(state.step)
+        if parts.curriculum is not None:
+            parts.curriculum.restore(state.curriculum or CurriculumState())
         await parts.queue.reset(self.ledger)
         await parts.outbox.refill()
         for group in groups:

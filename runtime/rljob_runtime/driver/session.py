@@ -112,7 +112,7 @@ class Session:
                 self._loop_settings, parts.trainer, parts.rollouter, self._recovery.controller, parts.sync,
                 self._recovery.ledger, parts.outbox, parts.events, parts.spawn, parts.activity,
                 self._step_done, self._checkpoint_written, self._before_checkpoint, self._step_begins,
-                parts.evaluations,
+                parts.evaluations, parts.curriculum,
             )  # fmt: skip
             # What was asked for while there was no loop.
             if parts.stop.asked or parts.placement.outdated:

@@ -21,6 +21,7 @@ from rljob_runtime.driver.evaluation_turn import Evaluating, EvaluationTurn
 from rljob_runtime.driver.first_of import first_of
 from rljob_runtime.driver.stall import Activity, Stalled, StallWatch
 from rljob_runtime.engines.protocol import WeightRef
+from rljob_runtime.groups.curriculum import Curriculum
 from rljob_runtime.groups.ledger import Ledger
 from rljob_runtime.groups.staleness import StalenessController
 from rljob_runtime.groups.state import JobState
@@ -97,6 +98,7 @@ class TrainingLoop:
         before_checkpoint: Callable[[], None] = lambda: None,
         on_batch: Callable[[int, tuple[int, ...], bool], None] = lambda step, uids, last: None,
         evaluating: Evaluating | None = None,
+        curriculum: Curriculum | None = None,
     ) -> None:
         """`plan` brings a published version to the engines; `spawn` starts a task whose failure ends the job;
         `activity` tells what has been done for groups so far. `on_batch` is given each step, the uids of
@@ -104,7 +106,8 @@ class TrainingLoop:
         job. `on_step` is given each step's metrics, the uids of its groups, and the seconds that the trainer
         was at it; `on_checkpoint` how many steps a new checkpoint holds. `before_checkpoint` is called when
         nothing has been recorded of a checkpoint yet: what it writes down covers all that is recorded.
-        `evaluating`: the job's evaluations; None where it has none."""
+        `evaluating`: the job's evaluations; None where it has none. `curriculum`: which prompts are trained
+        next; None: all in their order."""
         self.stop_asked = asyncio.Event()
         self._settings = settings
         self._trainer = trainer
@@ -120,6 +123,7 @@ class TrainingLoop:
         self._before_checkpoint = before_checkpoint
         self._on_batch = on_batch
         self._spawn = spawn
+        self._curriculum = curriculum
         self._saved = -1
         """Steps in the checkpoint that the loop began from, or wrote last."""
         self._pushing: asyncio.Task[None] | None = None
@@ -282,6 +286,7 @@ class TrainingLoop:
             self._rollouter.counts.copy(),
             self._settings.data,
             self._controller.bound.steps_per_version,
+            self._curriculum.state(self._ledger) if self._curriculum is not None else None,
         )
         with self._events.span("checkpoint", step):
             await self._trainer.save(step, msgspec.msgpack.encode(state))

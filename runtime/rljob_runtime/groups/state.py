@@ -7,6 +7,7 @@ import msgspec
 from rljob_runtime.data.fingerprint import DataFingerprint
 from rljob_runtime.data.forced_lengths import ForcedLengths
 from rljob_runtime.groups.counts import GroupCounts
+from rljob_runtime.groups.curriculum import CurriculumState
 from rljob_runtime.groups.ledger import Ledger
 
 
@@ -39,3 +40,5 @@ class JobState(msgspec.Struct):
     steps_per_version: int | None = None
     """Steps to a weight version when the waiting groups were dispatched; None in checkpoints that do not say
     it."""
+    curriculum: CurriculumState | None = None
+    """None where the job has no curriculum."""

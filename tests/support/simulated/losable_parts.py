@@ -80,6 +80,9 @@ class Losses:
     """Of `rollout.overSampling`, its rate; None: there is none."""
     equal: Callable[[int], bool] = lambda uid: True
     """Whether the responses of a group get equal rewards."""
+    curriculum_rows: int | None = None
+    """The data have so many prompts, and are trained by difficulty, without those that are solved; None: no
+    prompt comes again."""
     evaluate_every: int | None = None
     """Weight versions between two evaluations of `EVALUATED` prompts; None: none is evaluated. Needs a
     `folder`."""

@@ -12,6 +12,8 @@ import numpy as np
 
 from rljob_api import RLJob
 from rljob_api.algorithm import Algorithm
+from rljob_api.data import Curriculum as CurriculumSettings
+from rljob_api.data import PoolShares
 from rljob_runtime.change_signal import ChangeSignal
 from rljob_runtime.data.fingerprint import DataFingerprint
 from rljob_runtime.data.length_trace import TraceHeader
@@ -19,6 +21,7 @@ from rljob_runtime.data.tokenizer import CharacterTokenizer
 from rljob_runtime.driver.activity import JobActivity
 from rljob_runtime.driver.evaluations import Evaluations
 from rljob_runtime.driver.job_settings import job_settings
+from rljob_runtime.driver.measuring_scorer import MeasuringScorer
 from rljob_runtime.driver.parts import Parts
 from rljob_runtime.driver.recording_scorer import RecordingScorer
 from rljob_runtime.driver.reward_failures import RewardFailures
@@ -31,6 +34,7 @@ from rljob_runtime.engines.protocol import Sampling
 from rljob_runtime.evaluation.schedule import EvaluationSchedule
 from rljob_runtime.fleet.fleet import Fleet
 from rljob_runtime.fleet.member import FleetTimes
+from rljob_runtime.groups.curriculum import Curriculum
 from rljob_runtime.groups.ledger import Ledger
 from rljob_runtime.groups.responses import Response
 from rljob_runtime.net.keys import Keyring
@@ -40,7 +44,7 @@ from rljob_runtime.rollout.engine_slot import EngineSlot
 from rljob_runtime.rollout.evaluator import Evaluator, EvaluatorSettings, HeldOutSet
 from rljob_runtime.rollout.outbox import Outbox
 from rljob_runtime.rollout.pool import EnginePool
-from rljob_runtime.rollout.rollouter import Rollouter
+from rljob_runtime.rollout.rollouter import Rollouter, Scorer
 from rljob_runtime.rollout.weight_sync import EngineSync, Pull, Push
 from rljob_runtime.routing.policy import Policy
 from rljob_runtime.samples import Prompt
@@ -71,6 +75,8 @@ class LosingSession:
         self.lost: list[str] = []
         """Why engines were lost."""
         self.said: list[str] = []
+        self.placed_at: list[tuple[int, int]] = []
+        """Each dispatched group and its place in the order, by a curriculum."""
         self.rewarded = 0
         self.evaluated: list[EvaluationLine] = []
         """Evaluations in the order in which they were told."""
@@ -103,9 +109,13 @@ class LosingSession:
         rollout = settings.rollout
         header = TraceHeader(rollout.samples_per_prompt, rollout.max_response_tokens)
         lengths = LengthLog(losses.folder, header)
+        curriculum = self._curriculum()
+        scorer: Scorer = RecordingScorer(WatchedScorer(self._score, failures), lengths)
+        if curriculum is not None:
+            scorer = MeasuringScorer(scorer, curriculum)
         rollouter = Rollouter(
-            rollout, self.pool, settings.controller(Ledger()), _prompt, Ledger(), iter(()),
-            RecordingScorer(WatchedScorer(self._score, failures), lengths), outbox, self.events,
+            rollout, self.pool, settings.controller(Ledger()), self._prompts(curriculum), Ledger(), iter(()),
+            scorer, outbox, self.events,
         )  # fmt: skip
         engines = EngineSync(self.pool, deadline=60, stall_seconds=losses.stall_seconds)
         sync = Push(engines, losses.in_flight) if losses.in_flight else Pull(engines, self._spawn)
@@ -127,8 +137,26 @@ class LosingSession:
             site, StopRequest(changes), self.events, lengths, self.pool, queue, outbox, rollouter, failures,
             self.losable,
             self.placed, self._start_trainer, says, sync, delivery, fleet, activity, self._spawn,
-            self.said.append, self._evaluations(rollouter, delivery),
+            self.said.append, self._evaluations(rollouter, delivery), curriculum,
         )  # fmt: skip
+
+    def _curriculum(self) -> Curriculum | None:
+        rows = self._losses.curriculum_rows
+        if rows is None:
+            return None
+        settings = CurriculumSettings(shares=PoolShares(solved=0.0))
+        return Curriculum(settings, 1.0, 0, rows, lambda place: place % rows)
+
+    def _prompts(self, curriculum: Curriculum | None) -> Callable[[int], Prompt]:
+        if curriculum is None:
+            return _prompt
+
+        def prompt(uid: int) -> Prompt:
+            place = curriculum.place(uid)
+            self.placed_at.append((uid, place))
+            return Prompt(uid, 0, place % (self._losses.curriculum_rows or 1), np.full(4, 7, np.int32))
+
+        return prompt
 
     def _evaluations(self, rollouter: Rollouter, delivery: WeightDelivery) -> Evaluations | None:
         losses, clock = self._losses, asyncio.get_running_loop().time

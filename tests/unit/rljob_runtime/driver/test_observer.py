@@ -53,7 +53,7 @@ def test_no_pool_is_busy_while_the_trainer_is_away_or_all_is_trained(
         parts: Any = SimpleNamespace(
             pool=pool, site=SimpleNamespace(draft=draft), spawn=loop.create_task,
             rollouter=SimpleNamespace(counts=GroupCounts(), steps_left=8), says=SimpleNamespace(),
-            evaluations=None,
+            evaluations=None, curriculum=None,
         )  # fmt: skip
         shown: Any = view
         report: Any = None

@@ -153,3 +153,24 @@ def test_a_stop_is_made_after_the_step_that_is_trained_with_a_checkpoint() -> No
     session = run_losing(Losses(script=script))
     assert session.session.steps_done == session.session.checkpoint_step == len(session.losable.trained)
     assert 5 <= session.session.steps_done < 12
+
+
+@pytest.mark.parametrize("at", [[], [("step", 5)], [("step", 3), ("step", 9)]], ids=str)
+def test_a_curriculum_goes_on_where_it_was(at: list[tuple[str, int]]) -> None:
+    """A lost trainer costs no prompt its turn, and gives none two: a group that is dispatched again has the
+    place in the order that it had, if the checkpoint knew it, and no two trained groups have one place."""
+    losses = Losses(
+        at=at, steps=12, checkpoint_every=2, curriculum_rows=10, equal=lambda uid: uid % 3 == 0,
+        seconds={"step": 5.0},
+    )  # fmt: skip
+    session = run_losing(losses)
+    assert session.losable.losses == len(at)
+    trained = [group.uid for groups in session.losable.trained for group in groups]
+    assert sorted(trained) == list(range(48))
+    places = dict(session.placed_at)
+    assert len({places[uid] for uid in trained}) == 48
+    # Rows of the groups that are trained say the same.
+    rows = {group.uid: group.row for groups in session.losable.trained for group in groups}
+    assert rows == {uid: places[uid] % 10 for uid in trained}
+    passed_over = set(range(max(places.values()))) - set(places.values())
+    assert passed_over, "nothing was solved, so that this test says nothing"

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rljob_api.data import Curriculum as CurriculumSettings
 from rljob_runtime.driver.tracker import Tracker
 from rljob_runtime.groups.counts import GroupCounts
+from rljob_runtime.groups.curriculum import Curriculum
 from rljob_runtime.groups.source_rewards import source_rewards
 from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.trace.record.metrics_log import METRICS_FILE, MetricsLog, scalars
@@ -22,7 +24,11 @@ KEYS = {
     "source_groups": "NAME", "source_reward": "NAME", "source_pass_rate": "NAME",
 }  # fmt: skip
 """Values that are dicts, and what their keys are; the others have keys that are always the same."""
-SOURCES = source_rewards([], lambda row: "", 1.0)
+MORE = {
+    **source_rewards([], lambda row: "", 1.0),
+    "curriculum": Curriculum(CurriculumSettings(), 1.0, 0, 1, lambda place: 0).metrics(),
+}
+"""Values that some jobs have."""
 
 
 def written(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -32,7 +38,7 @@ def written(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     tracker = Tracker(HEADER, pool, log, lambda: 1000.0, 0, 10, 64, with_kl=True)
     tracker.begin(0)
     counts = GroupCounts(9, 5, 1, {"over-sampling": 3}, {"trainer restarted": 2}, {"timeout": 1}, 4, 6)
-    tracker.step_done(step_metrics(0, parity=1e-6, masked=0.2), [0, 1], 8, 0, 1.0, counts, SOURCES)
+    tracker.step_done(step_metrics(0, parity=1e-6, masked=0.2), [0, 1], 8, 0, 1.0, counts, MORE)
     tracker.close()
     lines = [(folder / name).read_text().splitlines()[0] for name in (METRICS_FILE, STARTS_FILE)]
     return json.loads(lines[0]), json.loads(lines[1])
