@@ -20,6 +20,7 @@ from pathlib import Path
 
 import torch
 
+from rljob_runtime.site.process_use import FIRST_SECONDS, ProcessUse
 from rljob_runtime.trace.record.event_log import EventLog
 from tests.bench.figures import Figure, record
 
@@ -29,6 +30,12 @@ GROUPS = 32
 SAMPLES = 8
 PROMPT_TOKENS = 8
 RESPONSE_TOKENS = 8
+WORKERS = 4
+"""Driver, trainer and two engines: each is sampled once in the step, which is oftener than it is."""
+USE = {
+    "cpu": 1.234, "memory_mib": 1234, "running": 64.0, "waiting": 0.0, "kv_use": 0.1234,
+    "prefix_asked": 1234.0, "prefix_hits": 123.0, "preemptions": 0.0,
+}  # fmt: skip
 HIDDEN = 64
 VOCABULARY = 512
 
@@ -66,14 +73,18 @@ def generate(model: Model, prompts: torch.Tensor, events: EventLog, step: int) -
                 uid=uid, request=f"{uid}.{index}#{uid}",
                 tokens=RESPONSE_TOKENS, length=RESPONSE_TOKENS, finish="stop", for_long=True,
                 versions=[step, step],
+                phases={"queued": 0.001234, "prefill": 0.002345, "decode": 0.345678, "paused": 0.012345},
             )  # fmt: skip
         with events.span("reward", step, uid=uid) as extra:
             extra["rewards"] = [1.0] * SAMPLES
+            extra |= {"waiting": 0.001234, "running": 0.000123, "spread": 0.123456}
         for event in ("group_assembly", "put"):
             with events.span(event, step, uid=uid):
                 pass
         events.add("queue_wait", step, began, seconds, uid=uid)
     events.add("division", step, began, seconds, engines=1, cut=64)
+    for _ in range(WORKERS):
+        events.add("usage", step, began, seconds, **USE)
     for event in ("admission_wait", "idle", "weight_publish", "weight_pause", "weight_load", "weight_resume"):
         events.add(event, step, began, seconds)
     return tokens
@@ -83,6 +94,9 @@ def train(
     model: Model, optimizer: torch.optim.Optimizer, tokens: torch.Tensor, events: EventLog, step: int
 ) -> None:
     """One update, and what a trainer records of it."""
+    for event in ("share", "reduce"):
+        with events.span(event, step):
+            pass
     with events.span("get", step):
         batches = tokens.chunk(MICRO_BATCHES)
     for batch in batches:
@@ -96,7 +110,16 @@ def train(
         optimizer.zero_grad()
 
 
-EVENTS_OF_A_STEP = GROUPS * (5 + SAMPLES) + 7 + 2 + 2 * MICRO_BATCHES
+EVENTS_OF_A_STEP = GROUPS * (5 + SAMPLES) + 7 + 4 + WORKERS + 2 * MICRO_BATCHES
+
+
+def cost_of_a_sample(count: int = 200) -> float:
+    """Milliseconds of processor time of one look at what this process and its children use."""
+    use = ProcessUse()
+    began = time.process_time()
+    for _ in range(count):
+        use.take()
+    return (time.process_time() - began) / count * 1e3
 
 
 def cost_per_event(folder: Path, count: int = 20_000) -> tuple[float, float]:
@@ -146,6 +169,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         without, differences = overhead(Path(folder))
         add, span = cost_per_event(Path(folder))
+    sample = cost_of_a_sample()
     step, more = statistics.median(without), statistics.median(differences)
     deviation = 1.4826 * statistics.median(abs(value - more) for value in differences)
     spread = 1.2533 * deviation / PAIRS**0.5
@@ -158,6 +182,10 @@ def main() -> None:
             Figure("step with events", (step + more) * 1e3, "ms of processor time", baseline=step * 1e3),
             Figure("overhead of events", more / step * 100, "% of the step", goal="< 1 %"),
             Figure("standard error of the overhead", spread / step * 100, "% of the step"),
+            Figure("one sample of what a process uses", sample, "ms of processor time"),
+            Figure(
+                "samples, one every 5 s", sample / 1e3 / FIRST_SECONDS * 100, "% of a processor", goal="< 1 %"
+            ),
         ],
     )
 

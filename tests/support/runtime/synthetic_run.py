@@ -111,6 +111,8 @@ def _write(folder: Path, job: Job, first: int, last: int, began: float) -> float
     for step in range(first, last):
         # The bound: groups of a step are dispatched once `step - bound` steps are trained.
         admitted = state.trained_at[max(first, step - job.bound)]
+        for log in (driver, *engines, *trainers):
+            _use(log, step, state.trained_at[-1] - 1.0, state.trained_at[-1], log in engines)
         ready, lengths, waits = admitted, [], []
         for _ in range(job.groups):
             uid, ended = state.uid, 0.0
@@ -144,14 +146,14 @@ def _write(folder: Path, job: Job, first: int, last: int, began: float) -> float
                     at, seconds = at + part + 0.05, seconds - part
                 engines[job.fast if split and job.by_length else engine].add(
                     "generate", step, at, seconds, uid=uid, request=f"{name}#{2 * uid + 1}",
-                    tokens=tokens - split, length=tokens, finish=finish,
+                    tokens=tokens - split, length=tokens, finish=finish, phases=_phases(seconds),
                 )  # fmt: skip
                 heapq.heappush(state.lanes, (at + seconds, engine, place))
                 ended = max(ended, at + seconds)
                 lengths.append(tokens)
             # What the group goes through when its last response has ended.
             scoring = 0.01 + rng.random() * 0.03
-            driver.add("reward", step, ended, scoring, uid=uid)
+            driver.add("reward", step, ended, scoring, uid=uid, waiting=0.004, running=0.006, spread=1.5)
             driver.add("group_assembly", step, ended + scoring, 0.0005, uid=uid)
             driver.add("put", step, ended + scoring + 0.0005, 0.001, uid=uid)
             waits.append((uid, ended + scoring + 0.002))
@@ -181,6 +183,20 @@ def _write(folder: Path, job: Job, first: int, last: int, began: float) -> float
         log.flush()
     metrics.close()
     return clock[0]
+
+
+def _phases(seconds: float) -> dict[str, float]:
+    """What a stay of so many seconds was made of."""
+    return {"queued": 0.03 * seconds, "prefill": 0.02 * seconds, "decode": 0.94 * seconds}
+
+
+def _use(log: EventLog, step: int, began: float, ended: float, engine: bool) -> None:
+    """A sample of what a worker used."""
+    values = {"cpu": 0.5 + 0.1 * (step % 7), "memory_mib": 900.0 + step}
+    if engine:
+        values |= {"running": 8.0, "waiting": 0.0, "kv_use": 0.4 + 0.05 * (step % 9)}
+        values |= {"prefix_asked": 400.0, "prefix_hits": 90.0, "preemptions": 0.0}
+    log.add("usage", step, began, ended - began, **values)
 
 
 def _expected(path: Path, job: Job, rng: random.Random, step: int, lengths: list[int]) -> None:

@@ -10,12 +10,15 @@ from pathlib import Path
 
 from rljob_runtime.data.length_trace import LENGTHS_FILE
 from rljob_runtime.trace.analyse.event_files import Tally, read_steps, read_workers
+from rljob_runtime.trace.analyse.length_duration import LengthDuration
 from rljob_runtime.trace.analyse.predictions import Predictions, read_predictions
+from rljob_runtime.trace.analyse.request_phases import PhaseBook
 from rljob_runtime.trace.analyse.requests import RequestBook
 from rljob_runtime.trace.analyse.scheduling import SchedulingBook
 from rljob_runtime.trace.analyse.sketch import Sketch
 from rljob_runtime.trace.analyse.step_detail import DetailBook, StepDetail
 from rljob_runtime.trace.analyse.usage import PoolUse, WorkerUse, event_shares, kind_of, pool_uses
+from rljob_runtime.trace.analyse.what_if import TailSums
 from rljob_runtime.trace.analyse.windows import (
     Anomaly,
     Window,
@@ -72,6 +75,12 @@ class Analysis:
     predictions: Predictions
     use: WorkerUseBook
     """What workers used."""
+    phases: PhaseBook
+    """What the time of requests, rewards and groups was made of."""
+    tail: TailSums
+    """What the last responses of each step cost, and what would have saved it."""
+    lengths: LengthDuration
+    """How long responses took, by how long they became."""
     anomalies: list[Anomaly]
     details: list[StepDetail]
     lost_seconds: float
@@ -149,6 +158,7 @@ def analyse(
     anomalies = find_anomalies(windows)
     went_back = [start.time for start in starts if start.goes_back]
     book, scheduling, use = RequestBook(went_back), SchedulingBook(), WorkerUseBook()
+    phases, tail, lengths = PhaseBook(), TailSums(), LengthDuration()
     chosen = choose_steps(windows, anomalies, DETAILED_STEPS)
     details = DetailBook(windows, chosen if detailed is None else [*chosen, detailed])
     workers = {(who.pool, who.worker): WorkerUse(who.worker, who.pool, who.host) for who in known}
@@ -184,6 +194,9 @@ def analyse(
         ended = book.add_step(step, events)
         details.add_step(step, everything, ended)
         scheduling.add_step(step, events, ended)
+        phases.add_step(step, events)
+        tail.add_step(ended)
+        lengths.add(ended)
     return Analysis(
         metrics=metrics,
         starts=list(starts),
@@ -196,6 +209,9 @@ def analyse(
         # `analyse_run` reads them: they are in a file of their own.
         predictions=Predictions(),
         use=use,
+        phases=phases,
+        tail=tail,
+        lengths=lengths,
         anomalies=anomalies,
         details=details.details(),
         lost_seconds=lost_seconds(windows),

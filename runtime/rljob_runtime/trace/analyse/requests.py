@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from rljob_runtime.groups.responses import response_of
+from rljob_runtime.trace.analyse.request_phases import phases_of
 from rljob_runtime.trace.analyse.sketch import Sketch
 from rljob_runtime.trace.record.event_log import Event
 
@@ -37,6 +38,8 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
     """Whether the engine was one for long responses."""
     had: int | None = None
     """Tokens that the response had when it came; None where that was not recorded."""
+    phases: dict[str, float] | None = None
+    """What its time was made of, in seconds, as events tell it; None where they do not."""
 
     @property
     def end(self) -> float:
@@ -71,6 +74,15 @@ class Request(msgspec.Struct):
         if len(self.attempts) == 1:
             return self.attempts[0].seconds
         return sum(attempt.seconds for attempt in self.attempts)
+
+    @property
+    def phases(self) -> dict[str, float]:
+        """What its time on engines was made of, in seconds; what events do not tell is missing."""
+        found: dict[str, float] = {}
+        for attempt in self.attempts:
+            for name, value in (attempt.phases or {}).items():
+                found[name] = found.get(name, 0.0) + value
+        return found
 
     @property
     def finish(self) -> str:
@@ -158,7 +170,8 @@ class RequestBook:
         had = length - tokens if "length" in extra else None
         attempts.append(
             Attempt(
-                event.worker, event.start, event.duration, tokens, finish, event.pool, left, for_long, had
+                event.worker, event.start, event.duration, tokens, finish, event.pool, left, for_long, had,
+                phases_of(extra)[0] or None,
             )
         )  # fmt: skip
         self.of_attempt[len(attempts)].add(event.duration)

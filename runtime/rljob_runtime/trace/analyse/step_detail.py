@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 
 from rljob_runtime.trace.analyse.requests import Request
 from rljob_runtime.trace.analyse.sketch import Curve, exact_curve
+from rljob_runtime.trace.analyse.what_if import DONE, when_done
 from rljob_runtime.trace.analyse.windows import Window
+from rljob_runtime.trace.analyse.worker_stays import WorkerStays, last_worker_stays
 from rljob_runtime.trace.record.event_log import STATES, Event
 
 WORKERS = 24
@@ -56,6 +58,16 @@ class StepDetail:
     """Durations by worker."""
     requests: list[Request]
     """Its longest requests, by start."""
+    finished_by_worker: dict[str, Curve] = field(default_factory=dict)
+    """As `finished`, of the responses that ended on each of the workers of `by_worker`."""
+    responses: int = 0
+    """That ended in the step."""
+    responses_seconds: float = 0.0
+    """From the begin of the first of them to the end of the last."""
+    done: float | None = None
+    """Seconds of these until `DONE` of them had ended; None without any."""
+    last_worker: WorkerStays | None = None
+    """The requests of the engine on which the last of them ended; None without any."""
 
 
 class DetailBook:
@@ -103,8 +115,13 @@ def _detail(window: Window, events: Sequence[Event], requests: Sequence[Request]
     names = sorted(by_worker, key=lambda name: (name[0] != "trainer", name[0] == "driver", name))
     lines = [_time_line(window, pool, worker, by_worker[pool, worker]) for pool, worker in names[:WORKERS]]
     durations: dict[str, list[float]] = {}
+    ended: dict[str, list[float]] = {}
     for request in requests:
-        durations.setdefault(request.attempts[-1].worker, []).append(request.seconds)
+        worker = request.attempts[-1].worker
+        durations.setdefault(worker, []).append(request.seconds)
+        ended.setdefault(worker, []).append(max(0.0, request.attempts[-1].end - window.start))
+    first = min((request.start for request in requests), default=0.0)
+    ends = [request.attempts[-1].end - first for request in requests]
     longest = heapq.nlargest(REQUESTS, requests, key=lambda request: request.seconds)
     curves = sorted(durations, key=lambda worker: max(durations[worker]), reverse=True)[:CURVES]
     return StepDetail(
@@ -115,6 +132,11 @@ def _detail(window: Window, events: Sequence[Event], requests: Sequence[Request]
         seconds=exact_curve([request.seconds for request in requests]),
         finished=exact_curve([max(0.0, request.attempts[-1].end - window.start) for request in requests]),
         by_worker={worker: exact_curve(durations[worker], points=30) for worker in sorted(curves)},
+        finished_by_worker={worker: exact_curve(ended[worker], points=30) for worker in sorted(curves)},
+        done=when_done(ends, DONE) if ends else None,
+        responses=len(requests),
+        responses_seconds=max(ends, default=0.0),
+        last_worker=last_worker_stays(requests),
         requests=sorted(longest, key=lambda request: request.start),
     )
 

@@ -181,20 +181,37 @@ def scatter_chart(points: Sequence[tuple[float, float]], x_label: str, unit: str
     equal."""
     if not points:
         return ""
-    values = [value for point in points for value in point]
-    low, high = min(values), max(values)
-    # One value alone needs a range too.
-    low, high = (low / 2, high * 2) if low == high else (low, high)
+    low, high = _range([value for point in points for value in point])
     axes = Axes(low, high, low, high, log_x=True, log_y=True)
     _grid(axes, x_label, unit)
     axes.parts.append(
         f'<path class="line faint s4" d="M{axes.x(low):.1f},{axes.y(low):.1f}'
         f'L{axes.x(high):.1f},{axes.y(high):.1f}"/>'
     )
-    # One path of dots: a short stroke with round ends is a dot.
-    dots = "".join(f"M{axes.x(x):.1f},{axes.y(y):.1f}h.01" for x, y in points)
-    axes.parts.append(f'<path class="dots s0" d="{dots}"/>')
+    axes.parts.append(_dots(axes, points))
     return _svg(axes, [("as expected", 4), ("a response", 0)], "")
+
+
+def cloud_chart(points: Sequence[tuple[float, float]], x_label: str, unit: str) -> str:
+    """Points of positive numbers over two logarithmic axes, each of a range of its own."""
+    if not points:
+        return ""
+    axes = Axes(*_range([x for x, _ in points]), *_range([y for _, y in points]), log_x=True, log_y=True)
+    _grid(axes, x_label, unit)
+    axes.parts.append(_dots(axes, points))
+    return _svg(axes, [], "")
+
+
+def _range(values: Sequence[float]) -> tuple[float, float]:
+    """From the smallest to the largest of positive values; one value alone needs a range too."""
+    low, high = min(values), max(values)
+    return (low / 2, high * 2) if low == high else (low, high)
+
+
+def _dots(axes: Axes, points: Sequence[tuple[float, float]]) -> str:
+    # One path: a short stroke with round ends is a dot.
+    drawn = "".join(f"M{axes.x(x):.1f},{axes.y(y):.1f}h.01" for x, y in points)
+    return f'<path class="dots s0" d="{drawn}"/>'
 
 
 def ticks(low: float, high: float, count: int = 5) -> list[float]:

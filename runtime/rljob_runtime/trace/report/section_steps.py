@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from rljob_runtime.trace.analyse.step_detail import StepDetail, TimeLine
+from rljob_runtime.trace.analyse.what_if import DONE
 from rljob_runtime.trace.report.charts import curve_chart
 from rljob_runtime.trace.report.lanes import ROW, SPAN, area, box, lanes
-from rljob_runtime.trace.report.markup import figure, grid, legend
-from rljob_runtime.trace.report.waterfall import waterfall
+from rljob_runtime.trace.report.markup import figure, grid, legend, percent, seconds
+from rljob_runtime.trace.report.waterfall import extent, waterfall
 
 COLOURS = {
     "generate": 0, "evaluate": 0, "forward": 1, "backward": 2, "optimizer": 3, "reference_forward": 4,
@@ -20,6 +21,8 @@ COLOURS = {
 }  # fmt: skip
 """Colour class of each event; what waits ("idle", "admission_wait", "queue_wait") is hatched."""
 
+_FINISHED = {"stop": 0, "length": 5, "abort": 2}
+"""Colour class of a request by how it left the engine."""
 _LEGEND = (
     ("generate", "0"), ("forward", "1"), ("backward", "2"), ("optimizer", "3"),
     ("reference, fetch, hand on", "4"), ("weight update", "5"), ("checkpoint", "6"), ("reward", "7"),
@@ -54,7 +57,8 @@ def _panel(detail: StepDetail, shown: bool) -> str:
     figures = (
         figure(
             "Responses that had ended, over the step's time",
-            curve_chart([("", detail.finished)], "s", linear=True),
+            curve_chart([("all", detail.finished), *detail.finished_by_worker.items()], "s", linear=True),
+            "and by the engine on which they ended",
         ),
         figure("Lengths of its responses", curve_chart([("", detail.lengths)], "tokens")),
         figure("Durations of its requests, by engine", curve_chart(by_worker, "s")),
@@ -64,9 +68,47 @@ def _panel(detail: StepDetail, shown: bool) -> str:
         f"<h4>Step {window.step}: what each worker did in its {window.seconds:.2f} s</h4>"
         + lanes(lines, window.seconds)
         + more
+        + f'<p class="hint">{escape(done_sentence(detail))}</p>'
         + waterfall(detail)
+        + _worker_timeline(detail)
         + grid(figures)
         + "</section>"
+    )
+
+
+def done_sentence(detail: StepDetail) -> str:
+    """The step's tail in a sentence; empty where no response ended in it."""
+    if detail.done is None:
+        return ""
+    share = detail.done / max(detail.responses_seconds, 1e-9)
+    return (
+        f"{percent(DONE)} of the {detail.responses:,} responses that ended in this step were done in "
+        f"{percent(share)} of the time that all of them took ({seconds(detail.responses_seconds)})."
+    )
+
+
+def _worker_timeline(detail: StepDetail) -> str:
+    """The requests of the engine on which the step's last response ended, as they lay beside each other."""
+    found = detail.last_worker
+    if found is None:
+        return ""
+    first, span = extent(detail)
+    rows = []
+    for number, stays in enumerate(found.rows, 1):
+        parts = [f'<rect class="lane" x="0" y="1" width="{SPAN}" height="{ROW - 2}"/>']
+        for stay in stays:
+            took = seconds(stay.end - stay.start)
+            title = f"{stay.name}: {stay.tokens:,} tokens in {took}, then: {stay.finish}"
+            path = box((stay.start - first) / span, (stay.end - first) / span)
+            colour = _FINISHED.get(stay.finish, 4)
+            parts.append(f'<path class="f{colour}" d="{path}"><title>{escape(title)}</title></path>')
+        rows.append((str(number), "".join(parts)))
+    more = f" {found.left_out:,} shorter ones are not shown." if found.left_out else ""
+    names = legend((name, str(colour)) for name, colour in _FINISHED.items())
+    return (
+        f"<h4>Requests of {escape(found.worker)}, where the last response ended</h4>"
+        f'<p class="hint">Each bar is a request; those in one row came one after the other.{more}</p>'
+        f"{names}{lanes(rows, span)}"
     )
 
 

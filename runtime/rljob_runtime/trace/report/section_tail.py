@@ -8,14 +8,17 @@ from collections.abc import Sequence
 from html import escape
 
 from rljob_runtime.trace.analyse.analysis import Analysis
+from rljob_runtime.trace.analyse.request_phases import PHASES
 from rljob_runtime.trace.analyse.requests import Request
 from rljob_runtime.trace.report.charts import Series, bar_chart, curve_chart, line_chart, stacked_chart
 from rljob_runtime.trace.report.markup import bar, figure, grid, legend, number, percent, seconds, table
+from rljob_runtime.trace.report.section_inside import COLOURS, inside
+from rljob_runtime.trace.report.section_saved import saved
 from rljob_runtime.trace.report.waterfall import path
 
 _LAYERS = 6
 """Layers of a chart of shares, the last of which may be all others."""
-_STAGE_COLOURS = {"reward": "7", "group_assembly": "1", "put": "3", "queue_wait": "6"}
+_STAGE_COLOURS = {"reward": "7", "group_assembly": "3", "put": "3", "queue_wait": "8"}
 """What a group goes through after its responses, and the colour class of each."""
 
 
@@ -43,7 +46,7 @@ def long_tail(analysis: Analysis) -> str:
         *_attempt_figures(analysis),
     ]
     return (
-        grid(figures) + "<h3>Slowest requests</h3>"
+        grid(figures) + saved(analysis) + inside(analysis) + "<h3>Slowest requests</h3>"
         '<p class="hint">A request is named by the number of its prompt, in order of dispatch, and its own '
         "number in the prompt's group. Its time includes what its group went through afterwards.</p>"
         + _slowest_table(book.slowest())
@@ -123,7 +126,11 @@ def _slowest_table(requests: Sequence[Request]) -> str:
     longest = max((_life(request) for request in requests), default=1.0)
     for request in requests[:20]:
         between = max(0.0, request.seconds - request.generating)
-        parts = [("generating", request.generating, "0"), ("between attempts", between, "wait")]
+        phases = request.phases
+        parts = [(name, phases.get(name, 0.0), COLOURS[name]) for name in PHASES]
+        # What is not told in phases: stays that ended with their engine, and the way to it and back.
+        parts[0:0] = [("generating", max(0.0, request.generating - sum(phases.values())), "0")]
+        parts.append(("between attempts", between, "wait"))
         parts += [(stage, request.stages.get(stage, 0.0), colour) for stage, colour in _STAGE_COLOURS.items()]
         rows.append(
             [
@@ -135,7 +142,7 @@ def _slowest_table(requests: Sequence[Request]) -> str:
             ]
         )  # fmt: skip
     heads = ["request", "step", "engine", "tokens", "ended by", "duration", "tokens/s", "its time"]
-    names = [("generating", "0"), ("between attempts", "wait"), *_STAGE_COLOURS.items()]
+    names = [("generating", "0"), *COLOURS.items(), ("between attempts", "wait"), *_STAGE_COLOURS.items()]
     return legend(names) + table(heads, rows, numbers=(1, 3, 5, 6))
 
 

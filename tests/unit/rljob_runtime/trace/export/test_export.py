@@ -6,6 +6,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from rljob_runtime.cli import main
 from rljob_runtime.run_folder import Begin, held
@@ -14,6 +15,10 @@ from rljob_runtime.trace.record.event_log import EventLog
 from tests.support.jobs import job
 from tests.support.runtime.synthetic_run import Job, write_run
 from tests.support.runtime.trace_format import check_format
+
+SCHEMA = Draft202012Validator(
+    json.loads((Path(__file__).parents[4] / "support" / "runtime" / "trace_event_schema.json").read_text())
+)
 
 
 def many(folder: Path, events: int) -> Path:
@@ -30,12 +35,27 @@ def test_a_run_becomes_a_valid_trace(tmp_path, shape):
     folder = write_run(tmp_path / "run", shape)
     count, tally = export_trace(folder, tmp_path / "trace.json")
     document = json.loads((tmp_path / "trace.json").read_text())
+    SCHEMA.validate(document)
     records = document["traceEvents"]
     check_format(records)
     assert (len(records), tally.unreadable) == (count, 0)
     assert sorted({record["ph"] for record in records}) == ["C", "M", "X", "b", "e"]
     steps = [record["name"] for record in records if record.get("cat") == "steps"]
     assert steps == [f"step {number}" for number in range(8)]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"ph": "X", "name": "forward", "pid": 1, "tid": 1, "ts": 1},
+        {"ph": "b", "name": "request", "cat": "requests", "pid": 1, "tid": 0, "ts": 1},
+        {"ph": "C", "name": "use", "pid": 1, "ts": 1, "args": {"cpu": "much"}},
+        {"ph": "M", "name": "process_name", "pid": 1, "args": {"sort_index": 1}},
+        {"ph": "Q", "name": "forward", "pid": 1},
+    ],
+)
+def test_the_schema_refuses_what_the_format_does_not_have(wrong):
+    assert not SCHEMA.is_valid({"traceEvents": [wrong]})
 
 
 def test_a_name_that_ends_in_gz_is_compressed(tmp_path):
