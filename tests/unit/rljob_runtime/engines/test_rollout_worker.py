@@ -1,7 +1,9 @@
 """Both ends of an engine's connection, without Ray and without a network."""
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +23,7 @@ from rljob_runtime.net.auth import dial, new_keys
 from rljob_runtime.samples import Generation
 from rljob_runtime.simulate.virtual_loop import run_virtual
 from rljob_runtime.site import process_log
+from rljob_runtime.site.process_use import UseSampler
 
 CONTROL_SECONDS = 600.0
 
@@ -158,6 +161,53 @@ async def test_progress_is_sent_again_only_when_the_last_was_read(
         counts = [message.tokens["r"] for message in (first, second, third)]
         assert counts == sorted(counts)
         assert counts[1] >= counts[0] + 90, "not a report that was kept back"
+
+
+async def test_who_watches_is_told_what_the_worker_uses(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(process_log, "begin", lambda: None)
+    often = partial(UseSampler, between=lambda taken: 0.01)
+    monkeypatch.setattr(rollout_worker, "UseSampler", often)
+    server_keys, client_keys = new_keys()
+    worker = RolloutWorker(
+        "rljob_runtime.engines.fake:FakeEngine", {"length_of": len}, "fast-0", f"ipc://{tmp_path}/w/s",
+        server_keys, sampled="cpu",
+    )  # fmt: skip
+    endpoint = await worker.open()
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(ended, worker)
+        dealer = stack.enter_context(stack.enter_context(zmq.asyncio.Context()).socket(zmq.DEALER))
+        token = dial(dealer, endpoint, client_keys)
+        # It is sampled from its start on, and nobody is told of that before somebody watches.
+        await worker.start(0)
+        await dealer.send_multipart([channel.encode_message(channel.ToWorker(token, channel.Watch(1.0)))])
+        async with asyncio.timeout(10):
+            told = channel.decode_from_worker(await dealer.recv_multipart())
+    assert isinstance(told, channel.Usage)
+    assert told.seconds >= 0
+    assert {"cpu", "memory_mib", "running", "waiting"} == set(told.values)
+    assert told.values["memory_mib"] > 10
+    assert worker._sampler is not None
+    worker._sampler._thread.join(10)
+    assert not worker._sampler._thread.is_alive()
+
+
+async def test_the_driver_hears_what_a_worker_uses() -> None:
+    told: list[tuple[float, Mapping[str, float]]] = []
+    frames: asyncio.Queue[bytes] = asyncio.Queue()
+
+    class Connection:
+        async def recv_multipart(self) -> list[bytes]:
+            return [await frames.get()]
+
+    engine = RemoteEngine(
+        "fast-0", None, new_keys()[1], on_usage=lambda seconds, values: told.append((seconds, values))
+    )
+    for message in (channel.Usage(5.0, {"cpu": 1.5}), channel.Refused("that is enough")):
+        frames.put_nowait(channel.encode_message(message))
+    await engine._read(Connection())  # type: ignore[arg-type]
+    assert told == [(5.0, {"cpu": 1.5})]
 
 
 async def ended(worker: RolloutWorker) -> None:
