@@ -19,23 +19,26 @@ PHASES = ("queued", "prefill", "decode", "paused", "preempted", "recomputed")
 class PhaseSums:
     """Seconds of stays on engines."""
 
-    phases: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    told: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """Sums of what `phases` of the events say, by name: seconds, and `preemptions`."""
     seconds: float = 0.0
     """Of the stays that tell their phases, as the driver saw them."""
     stays: int = 0
-    preemptions: int = 0
 
-    def add(self, seconds: float, phases: Mapping[str, float], preemptions: int) -> None:
-        """Count a stay."""
-        self.seconds += seconds
-        self.stays += 1
-        self.preemptions += preemptions
-        for name, value in phases.items():
-            self.phases[name] += value
+    def add(self, other: "PhaseSums") -> None:
+        """Count other stays too."""
+        self.seconds += other.seconds
+        self.stays += other.stays
+        for name, value in other.told.items():
+            self.told[name] += value
 
     def share(self, phase: str) -> float:
         """Part of the time that the phase took."""
-        return self.phases[phase] / self.seconds if self.seconds > 0 else 0.0
+        return self.told[phase] / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def preemptions(self) -> int:
+        return int(self.told["preemptions"])
 
     @property
     def rest(self) -> float:
@@ -60,12 +63,16 @@ class PhaseBook:
     def add_step(self, step: int, events: Iterable[Event]) -> None:
         """Take one step's events."""
         waiting, running, spread = [], [], []
+        pools: defaultdict[str, PhaseSums] = defaultdict(PhaseSums)
         for event in events:
+            # By hand, and summed once for each pool: this runs for every response of a run.
             if event.event == "generate":
-                phases, preemptions = phases_of(event.extra)
-                if phases:
-                    for sums in (self.whole, self.by_pool[event.pool], self.by_step[step]):
-                        sums.add(event.duration, phases, preemptions)
+                if told := told_phases(event.extra):
+                    sums = pools[event.pool]
+                    sums.seconds += event.duration
+                    sums.stays += 1
+                    for name, value in told.items():
+                        sums.told[name] += value
             elif event.event == "reward":
                 extra = event.extra
                 if "running" in extra:
@@ -73,16 +80,22 @@ class PhaseBook:
                     running.append(float(extra["running"]))
                 if "spread" in extra:
                     spread.append(float(extra["spread"]))
+        for pool, sums in pools.items():
+            for book in (self.whole, self.by_pool[pool], self.by_step[step]):
+                book.add(sums)
         self.reward_waiting.extend(waiting)
         self.reward_running.extend(running)
         self.spread.extend(spread)
 
 
-def phases_of(extra: Mapping[str, Any]) -> tuple[dict[str, float], int]:
-    """Seconds of each known phase in the `extra` of a `generate` event, and how often the request was
-    pre-empted; none where it does not tell them."""
+def told_phases(extra: Mapping[str, Any]) -> Mapping[str, float]:
+    """`phases` in the `extra` of a `generate` event; empty where it has none, or what are no numbers."""
     told = extra.get("phases")
     if not isinstance(told, dict):
-        return {}, 0
-    seconds = {name: float(told[name]) for name in PHASES if isinstance(told.get(name), int | float)}
-    return seconds, int(told.get("preemptions", 0))
+        return {}
+    try:
+        # One call for all values: it raises for what cannot be added.
+        sum(told.values())
+    except TypeError:
+        return {}
+    return told

@@ -6,13 +6,13 @@ together they are one request. Guarantees: memory is bounded by the requests in 
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
 from rljob_runtime.groups.responses import response_of
-from rljob_runtime.trace.analyse.request_phases import phases_of
+from rljob_runtime.trace.analyse.request_phases import PHASES, told_phases
 from rljob_runtime.trace.analyse.sketch import Sketch
 from rljob_runtime.trace.record.event_log import Event
 
@@ -38,7 +38,7 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
     """Whether the engine was one for long responses."""
     had: int | None = None
     """Tokens that the response had when it came; None where that was not recorded."""
-    phases: dict[str, float] | None = None
+    phases: Mapping[str, float] | None = None
     """What its time was made of, in seconds, as events tell it; None where they do not."""
 
     @property
@@ -80,8 +80,9 @@ class Request(msgspec.Struct):
         """What its time on engines was made of, in seconds; what events do not tell is missing."""
         found: dict[str, float] = {}
         for attempt in self.attempts:
-            for name, value in (attempt.phases or {}).items():
-                found[name] = found.get(name, 0.0) + value
+            if attempt.phases:
+                for name in PHASES:
+                    found[name] = found.get(name, 0.0) + attempt.phases.get(name, 0.0)
         return found
 
     @property
@@ -171,7 +172,7 @@ class RequestBook:
         attempts.append(
             Attempt(
                 event.worker, event.start, event.duration, tokens, finish, event.pool, left, for_long, had,
-                phases_of(extra)[0] or None,
+                told_phases(extra) or None,
             )
         )  # fmt: skip
         self.of_attempt[len(attempts)].add(event.duration)

@@ -49,7 +49,7 @@ def _groups(book: PhaseBook) -> str:
 def phase_sentences(book: PhaseBook) -> list[str]:
     """What the time was made of, in words."""
     whole = book.whole
-    first, *others = sorted(PHASES, key=lambda phase: -whole.phases[phase])
+    first, *others = sorted(PHASES, key=lambda phase: -whole.told[phase])
     # Less than half a per cent is nothing to act on.
     told = [f"{percent(whole.share(each))} {each}" for each in others if whole.share(each) >= 0.005]
     said = [
@@ -89,6 +89,6 @@ def _by_step(analysis: Analysis) -> str:
     layers = [
         Series(phase, [book.by_step[step].share(phase) * 100 for step in known], int(COLOURS[phase]))
         for phase in PHASES
-        if book.whole.phases[phase]
+        if book.whole.told[phase]
     ]
     return stacked_chart([float(step) for step in known], layers, top=100)
