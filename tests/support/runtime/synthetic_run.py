@@ -153,7 +153,10 @@ def _write(folder: Path, job: Job, first: int, last: int, began: float) -> float
                 lengths.append(tokens)
             # What the group goes through when its last response has ended.
             scoring = 0.01 + rng.random() * 0.03
-            driver.add("reward", step, ended, scoring, uid=uid, waiting=0.004, running=0.006, spread=1.5)
+            driver.add(
+                "reward", step, ended, scoring, uid=uid, waiting=0.004, running=0.006, spread=1.5,
+                rewards=[1 - length / (2 * job.limit) for length in lengths[-job.samples :]],
+            )  # fmt: skip
             driver.add("group_assembly", step, ended + scoring, 0.0005, uid=uid)
             driver.add("put", step, ended + scoring + 0.0005, 0.001, uid=uid)
             waits.append((uid, ended + scoring + 0.002))

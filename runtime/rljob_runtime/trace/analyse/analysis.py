@@ -14,6 +14,7 @@ from rljob_runtime.trace.analyse.length_duration import LengthDuration
 from rljob_runtime.trace.analyse.predictions import Predictions, read_predictions
 from rljob_runtime.trace.analyse.request_phases import PhaseBook
 from rljob_runtime.trace.analyse.requests import RequestBook
+from rljob_runtime.trace.analyse.reward_by_length import RewardByLength
 from rljob_runtime.trace.analyse.scheduling import SchedulingBook
 from rljob_runtime.trace.analyse.sketch import Sketch
 from rljob_runtime.trace.analyse.step_detail import DetailBook, StepDetail
@@ -81,6 +82,8 @@ class Analysis:
     """What the last responses of each step cost, and what would have saved it."""
     lengths: LengthDuration
     """How long responses took, by how long they became."""
+    rewards: RewardByLength
+    """What they were worth, by how long they became."""
     anomalies: list[Anomaly]
     details: list[StepDetail]
     lost_seconds: float
@@ -158,7 +161,7 @@ def analyse(
     anomalies = find_anomalies(windows)
     went_back = [start.time for start in starts if start.goes_back]
     book, scheduling, use = RequestBook(went_back), SchedulingBook(), WorkerUseBook()
-    phases, tail, lengths = PhaseBook(), TailSums(), LengthDuration()
+    phases, tail, lengths, rewards = PhaseBook(), TailSums(), LengthDuration(), RewardByLength()
     chosen = choose_steps(windows, anomalies, DETAILED_STEPS)
     details = DetailBook(windows, chosen if detailed is None else [*chosen, detailed])
     workers = {(who.pool, who.worker): WorkerUse(who.worker, who.pool, who.host) for who in known}
@@ -197,6 +200,7 @@ def analyse(
         phases.add_step(step, events)
         tail.add_step(ended)
         lengths.add(ended)
+        rewards.add_step(ended, events)
     return Analysis(
         metrics=metrics,
         starts=list(starts),
@@ -212,6 +216,7 @@ def analyse(
         phases=phases,
         tail=tail,
         lengths=lengths,
+        rewards=rewards,
         anomalies=anomalies,
         details=details.details(),
         lost_seconds=lost_seconds(windows),

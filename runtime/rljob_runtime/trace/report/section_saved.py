@@ -7,6 +7,7 @@ from html import escape
 
 from rljob_runtime.trace.analyse.analysis import Analysis
 from rljob_runtime.trace.analyse.length_duration import LengthDuration
+from rljob_runtime.trace.analyse.reward_by_length import RewardByLength
 from rljob_runtime.trace.analyse.what_if import DONE, EXTRA, TailSums
 from rljob_runtime.trace.report.charts import Series, cloud_chart, line_chart
 from rljob_runtime.trace.report.markup import figure, grid, percent, seconds
@@ -17,7 +18,7 @@ def saved(analysis: Analysis) -> str:
     tail = analysis.tail
     if not tail.steps:
         return ""
-    sentences = [done_sentence(tail), over_sampling_sentence(tail), limit_sentence(tail)]
+    sentences = [done_sentence(tail), over_sampling_sentence(tail), limit_sentence(tail, analysis.rewards)]
     items = "".join(f"<li>{escape(each)}</li>" for each in [*sentences, length_sentence(analysis.lengths)])
     figures = [
         figure("A lower limit of response tokens", _limits(tail), "what it would have saved, and cut"),
@@ -45,8 +46,8 @@ def over_sampling_sentence(tail: TailSums) -> str:
     )
 
 
-def limit_sentence(tail: TailSums) -> str:
-    """What a lower limit of tokens would have saved, in a sentence."""
+def limit_sentence(tail: TailSums, rewards: RewardByLength) -> str:
+    """What a lower limit of tokens would have saved, and what it would have cut, in sentences."""
     if (found := tail.proposed()) is None:
         return (
             f"No lower limit of response tokens is worth a try: the longest response has {tail.longest:,}, "
@@ -56,7 +57,15 @@ def limit_sentence(tail: TailSums) -> str:
     return (
         f"A limit of {limit:,} response tokens (the longest response has {tail.longest:,}) would have saved "
         f"up to {percent(share)} of that time, and cut {percent(cut)} of the responses."
+        + _worth(*rewards.means(limit))
     )
+
+
+def _worth(others: float | None, longer: float | None) -> str:
+    """What the responses that would have been cut were worth, beside the others."""
+    if others is None or longer is None:
+        return ""
+    return f" Those had a mean reward of {longer:.2f}, the others {others:.2f}."
 
 
 def length_sentence(lengths: LengthDuration) -> str:

@@ -4,6 +4,7 @@ import pytest
 
 from rljob_runtime.trace.analyse.length_duration import LengthDuration
 from rljob_runtime.trace.analyse.requests import Attempt, Request
+from rljob_runtime.trace.analyse.reward_by_length import RewardByLength
 from rljob_runtime.trace.analyse.what_if import TailSums
 from rljob_runtime.trace.report.section_saved import (
     done_sentence,
@@ -11,10 +12,11 @@ from rljob_runtime.trace.report.section_saved import (
     limit_sentence,
     over_sampling_sentence,
 )
+from tests.support.runtime.events import event
 
 
-def request(uid: int, seconds: float, length: int) -> Request:
-    return Request(uid, f"{uid}.0", 0, [Attempt("fast-0", 0.0, seconds, length, "stop")], length)
+def request(uid: int, seconds: float, length: int, name: str = "") -> Request:
+    return Request(uid, name or f"{uid}.0", 0, [Attempt("fast-0", 0.0, seconds, length, "stop")], length)
 
 
 @pytest.fixture
@@ -36,16 +38,24 @@ def test_the_tail_in_sentences(tail: TailSums):
         "Over-sampling by 20 % (begin so many more groups, and give up the last ones when a step has enough) "
         "would have saved up to 50 % of that time, for up to 20 % more tokens"
     )
-    assert limit_sentence(tail) == (
+    saved = (
         "A limit of 609 response tokens (the longest response has 1,000) would have saved up to 24 % of that "
         "time, and cut 2.2 % of the responses."
     )
+    assert limit_sentence(tail, RewardByLength()) == saved
+    rewards = RewardByLength()
+    scored = event("reward", 0, 1, "driver", uid=1, rewards=[0.5, 0.25])
+    rewards.add_step([request(1, 4.0, 400), request(1, 10.0, 1000, "1.1")], [scored])
+    worth = " Those had a mean reward of 0.25, the others 0.50."
+    assert limit_sentence(tail, rewards) == saved + worth
 
 
 def test_no_limit_is_named_where_it_would_cut_many():
     found = TailSums()
     found.add_step([request(uid, 4.0, 400) for uid in range(20)])
-    assert limit_sentence(found).startswith("No lower limit of response tokens is worth a try: the longest")
+    assert limit_sentence(found, RewardByLength()).startswith(
+        "No lower limit of response tokens is worth a try: the longest"
+    )
 
 
 @pytest.mark.parametrize(
