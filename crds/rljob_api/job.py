@@ -313,6 +313,12 @@ class Spec(Model):
                 "pools.trainer.acceleratorsPerWorker",
             ),
         ),
+        Rule(
+            message="training.adapter is for accelerator: nvidia and cpu",
+            cel="!has(self.training.adapter) || self.accelerator != 'ascend'",
+            holds=lambda self: self.training.adapter is None or self.accelerator != "ascend",
+            fields=("training.adapter", "accelerator"),
+        ),
         _not_on_cpus("training.model.offloadActivations"),
         _not_on_cpus("training.parallel.cpuOffload"),
     )

@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from rljob_api.adapter import ADAPTER_RULES, Adapter
 from rljob_api.algorithm import Algorithm, Optimizer
 from rljob_api.base import Model, Rule
 from rljob_api.compute import Compute
@@ -20,6 +21,8 @@ class Training(Model):
 
     model: PolicyModel
     """The policy."""
+    adapter: Adapter | None = None
+    """Train an adapter (LoRA) and leave the model's own weights as they are; null trains all weights."""
     tokenizer: Tokenizer | None = None
     """How text becomes tokens. Default: the tokenizer in the model's folder."""
     data: Data
@@ -255,6 +258,7 @@ class Training(Model):
             ),
             fields=("optimizer.warmupUpdates", "schedule.totalSteps", "schedule.batchesPerStep"),
         ),
+        *ADAPTER_RULES,
     )
 
     @property

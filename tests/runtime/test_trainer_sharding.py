@@ -39,6 +39,8 @@ SHARED = {"maxTokensPerMicroBatch": 32, "contextParallel": {"hybrid": {}}}
 """Long samples are shared by ranks."""
 SHARED_IN_PAIRS: dict[str, Any] = {"parallel": SHARED | PAIRS["parallel"]}
 MIXTURE = DENSE | EXPERTS
+ADAPTER: dict[str, Any] = {"adapter": {"rank": 4, "alpha": 8}, "rollout": {"engine": {"vllm": {}}}}
+ADAPTED = DENSE | ADAPTER | {"model": {"headDim": 32}}
 
 
 class Trained(NamedTuple):
@@ -60,7 +62,7 @@ def train(trainer: Any, first: int, last: int) -> Trained:
         for step in range(first, last)
     ]
     ref = trainer.publish(last)
-    weights = load_file(Path(ref.location) / "model.safetensors") if ref is not None else {}
+    weights = load_file(next(Path(ref.location).glob("*.safetensors"))) if ref is not None else {}
     held = sum(_local(parameter).numel() for parameter in trainer._policy.parameters())
     moments = sum(
         _local(value).nbytes
@@ -152,6 +154,9 @@ def all_work(rank: int, ranks: int, store: Path, site: Site) -> Trainings:
             11, DENSE | SHARED_IN_PAIRS | FULL, "dense", (0, 2), offload=True
         ),
         "shared experts": do(12, MIXTURE | SHARED_IN_PAIRS, "mixture", (0, 2)),
+        "an adapter in pairs": do(13, ADAPTED | PAIRS, "adapted", (0, 2), end="an adapter in pairs"),
+        "an adapter, shared samples": do(14, ADAPTED | SHARED_IN_PAIRS | SELECTIVE, "adapted", (0, 2)),
+        "an adapter goes on": do(15, ADAPTED, "adapted", (2, 3), begin="adapter"),
         "all go on from pairs": do(5, DENSE, "dense", (2, 4), begin="pairs"),
     }
 
@@ -161,6 +166,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     found = Site(tmp_path_factory.mktemp("sharding"))
     model_folder(trainer_job(**DENSE), found.model("dense"))
     model_folder(trainer_job(**MIXTURE), found.model("mixture"))
+    model_folder(trainer_job(**ADAPTED), found.model("adapted"))
     return found
 
 
@@ -172,6 +178,8 @@ def alone(site: Site) -> Trainings:
         "dense, two more": one(site, DENSE, "dense", (2, 4), begin="one"),
         "mixture": one(site, MIXTURE, "mixture", (0, 2), end="mixture"),
         "mixture, one more": one(site, MIXTURE, "mixture", (2, 3), begin="mixture"),
+        "adapter": one(site, ADAPTED, "adapted", (0, 2), end="adapter"),
+        "adapter, one more": one(site, ADAPTED, "adapted", (2, 3), begin="adapter"),
     }
 
 
@@ -217,6 +225,21 @@ def test_each_group_holds_one_copy(alone: Trainings, four: Trainings) -> None:
 @pytest.mark.parametrize("name", ["experts in pairs", "shared experts"])
 def test_experts_are_sharded_like_all_else(alone: Trainings, four: Trainings, name: str) -> None:
     assert_same(four[name], alone["mixture"])
+
+
+@pytest.mark.parametrize("name", ["an adapter in pairs", "an adapter, shared samples"])
+def test_an_adapter_is_sharded_like_all_else(alone: Trainings, four: Trainings, name: str) -> None:
+    """The first steps have a KL penalty against the model without it."""
+    assert_same(four[name], alone["adapter"])
+    assert alone["adapter"].metrics[1].kl > 0
+    # Moments of the adapter, and of nothing else.
+    assert alone["adapter"].moments == 8 * sum(each.size for each in alone["adapter"].weights.values())
+
+
+def test_an_adapter_goes_on_from_any_number_of_ranks(site: Site, alone: Trainings, four: Trainings) -> None:
+    assert_same(four["an adapter goes on"], alone["adapter, one more"])
+    found = one(site, ADAPTED, "adapted", (2, 3), begin="an adapter in pairs")
+    assert_same(found, alone["adapter, one more"])
 
 
 @pytest.mark.parametrize("name", ["pairs go on from all", "all go on from pairs"])

@@ -108,6 +108,58 @@ BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
         f"{_TRAINING}.parallel.tensorParallel",
         "parallel.tensorParallel must be 1 for a model with experts (model.random.experts)",
     ),
+    "an adapter with the torch engine": (
+        {"training.adapter": {}, "training.rollout.engine": {"torch": {}}},
+        f"{_TRAINING}.rollout.engine",
+        "rollout.engine must be vllm with adapter",
+    ),
+    "an adapter with drafts": (
+        {"training.adapter": {}, "training.rollout.engine": {"vllm": {"speculation": {"ngram": {}}}}},
+        f"{_TRAINING}.rollout.engine.vllm.speculation",
+        "rollout.engine.vllm.speculation must not be set with adapter",
+    ),
+    "an adapter for experts": (
+        {
+            "training.adapter": {},
+            "training.model.random": {"architecture": "qwen3_moe", "experts": {}},
+        },
+        f"{_TRAINING}.adapter",
+        "adapter must not be set for a model with experts (model.random.experts)",
+    ),
+    "an adapter sent from device to device": (
+        {
+            "accelerator": "nvidia",
+            "training.adapter": {},
+            "training.async.weightSync": {"push": {}, "transport": "nccl"},
+        },
+        f"{_TRAINING}.async.weightSync.transport",
+        "async.weightSync.transport must be auto, shm or tcp with adapter",
+    ),
+    "an adapter of which responses have no fresh tokens": (
+        {"training.adapter": {}, "training.async.staleTokens": "mask"},
+        f"{_TRAINING}.async.weightSync.push.inFlight",
+        "async.weightSync.push.inFlight must be abort with adapter and async.staleTokens: mask",
+    ),
+    "an adapter in tensor groups": (
+        {"training.adapter": {}, "pools.trainer.replicas": 2, "training.parallel": {"tensorParallel": 2}},
+        f"{_TRAINING}.parallel.tensorParallel",
+        "parallel.tensorParallel must be 1 with adapter",
+    ),
+    "an adapter in main memory": (
+        {"accelerator": "nvidia", "training.adapter": {}, "training.parallel": {"cpuOffload": True}},
+        f"{_TRAINING}.parallel.cpuOffload",
+        "parallel.cpuOffload must be false with adapter",
+    ),
+    "an adapter that is compiled": (
+        {"training.adapter": {}, "training.compute": {"compile": True}},
+        f"{_TRAINING}.compute.compile",
+        "compute.compile must be false with adapter",
+    ),
+    "an adapter on NPUs": (
+        {"accelerator": "ascend", "training.adapter": {}},
+        "spec.training.adapter",
+        "training.adapter is for accelerator: nvidia and cpu",
+    ),
     "two words on what is computed again": (
         {
             "training.model.gradientCheckpointing": True,

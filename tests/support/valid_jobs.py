@@ -29,6 +29,22 @@ GOOD: dict[str, dict[str, Any]] = {
         "training.model.gradientCheckpointing": True,
         "training.model.activationCheckpointing": "full",
     },
+    "an adapter": {
+        "training.adapter": {"rank": 8, "alpha": 16, "targetModules": ["q_proj", "self_attn.v_proj"]}
+    },
+    "an adapter of fresh tokens alone": {
+        "accelerator": "nvidia",
+        "training.adapter": {},
+        "training.rollout.engine": {"vllm": {}},
+        "training.async": {
+            "staleTokens": "mask",
+            "weightSync": {"push": {"inFlight": "abort"}, "transport": "tcp"},
+        },
+    },
+    "an adapter that engines fetch when they are done": {
+        "training.adapter": {"rank": 1, "alpha": 1},
+        "training.async.weightSync": {"pull": {}},
+    },
     "replicas at their bounds": {"pools.fastRollout": {"replicas": 2, "minReplicas": 2, "maxReplicas": 2}},
     "two sources of prompts": {
         "training.data": {

@@ -161,6 +161,7 @@ def _checked(file: Path) -> Manifest:
 
 def _check_machine(manifest: Manifest, folder: Path, share: bool) -> None:
     """Raise `ManifestError` when the job does not fit this machine."""
+    from rljob_runtime.manifest.adapters import model_size
     from rljob_runtime.manifest.checks import model_parameters
     from rljob_runtime.manifest.preflight import measure, preflight
     from rljob_runtime.site.scratch import sweep
@@ -169,9 +170,9 @@ def _check_machine(manifest: Manifest, folder: Path, share: bool) -> None:
     job = manifest.job
     path = job.spec.training.checkpoint.path
     checkpoints = manifest.folder / path if path is not None else folder.absolute()
-    parameters = model_parameters(job, manifest.folder)
+    size = model_size(job, manifest.folder, model_parameters(job, manifest.folder))
     sweep(SHARED_MEMORY)  # what killed runs left there does not count against this one
-    problems = preflight(job, parameters, measure(job, checkpoints, share))
+    problems = preflight(job, size, measure(job, checkpoints, share))
     if problems:
         raise ManifestError(manifest.find(problem) for problem in problems)
 

@@ -17,6 +17,7 @@ from rljob_api import RLJob
 from rljob_api.errors import Problem
 from rljob_api.model import RandomModel
 from rljob_runtime.job_errors import OwnFunctionFailed
+from rljob_runtime.manifest.adapters import check_adapter
 from rljob_runtime.manifest.cache_size import check_cache_size
 from rljob_runtime.manifest.load import Finding, Manifest
 from rljob_runtime.manifest.traps import traps
@@ -195,7 +196,11 @@ def _check_texts(job: RLJob, folder: Path) -> "Generator[Problem, None, Epoch | 
             # It would be the one in the model's folder.
             if training.tokenizer is None:
                 return None
+        else:
+            yield from check_adapter(job, folder, config)
         yield from _check_length(job, config)
+    else:
+        yield from check_adapter(job, folder, config)
     if (why := unfit(training.parallel.tensor_parallel, _divided(job, config))) is not None:
         yield Problem(_TENSOR_PARALLEL, why)
     if (small := check_cache_size(job, config)) is not None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rljob_api import RLJob
 from rljob_api.errors import Problem
-from rljob_runtime.manifest.trainer_memory import moments_bytes, state_bytes, ways_to_save
+from rljob_runtime.manifest.trainer_memory import ModelSize, moments_bytes, state_bytes, ways_to_save
 from rljob_runtime.site.sizes import amounts
 
 GIB = 2**30
@@ -61,16 +61,16 @@ class Machine:
     """The folder above the checkpoints that is there, if nothing can be written to its mount."""
 
 
-def preflight(job: RLJob, parameters: int, machine: Machine) -> list[Problem]:
-    """Why the machine cannot run the job; empty when it can. `parameters` counts the policy's."""
+def preflight(job: RLJob, size: ModelSize, machine: Machine) -> list[Problem]:
+    """Why the machine cannot run the job; empty when it can. `size` is the policy's."""
     return [
         *_engine(job, machine),
         *_accelerators(job, machine),
         *_workers(job, machine),
-        *_memory(job, parameters, machine),
-        *_accelerator_memory(job, parameters, machine),
-        *_shared_memory(job, parameters, machine),
-        *_disk(job, parameters, machine),
+        *_memory(job, size, machine),
+        *_accelerator_memory(job, size, machine),
+        *_shared_memory(job, size, machine),
+        *_disk(job, size, machine),
     ]
 
 
@@ -196,17 +196,17 @@ def _workers(job: RLJob, machine: Machine) -> Iterator[Problem]:
         )
 
 
-def memory_needed(job: RLJob, parameters: int) -> int:
+def memory_needed(job: RLJob, size: ModelSize) -> int:
     """Bytes of main memory that the job takes at least."""
     spec = job.spec
     engines = spec.pools.fast_rollout.replicas + spec.pools.heavy_rollout.replicas
     name, engine = spec.training.rollout.engine.chosen
     needed = (engines * _PROCESS_BYTES[name]) + spec.training.reward.workers * _PROCESS_BYTES["reward"]
-    state = state_bytes(job, parameters)
+    state = state_bytes(job, size)
     # Elsewhere weights, KV cache and the trainer's state are in the accelerators' memory.
     if spec.accelerator == "cpu":
         kv_cache = int(engine.kv_cache_gi_b * GIB) if name == "vllm" else 0
-        needed += engines * (kv_cache + parameters * weight_bytes(job))
+        needed += engines * (kv_cache + size.model * weight_bytes(job))
     if spec.accelerator == "cpu" or state.in_main_memory:
         needed += math.ceil(spec.trainer_ranks * state.kept)
     return needed + spec.trainer_ranks * _PROCESS_BYTES["trainer"]
@@ -217,8 +217,8 @@ def weight_bytes(job: RLJob) -> int:
     return 4 if job.spec.training.model.dtype == "float32" else 2
 
 
-def _memory(job: RLJob, parameters: int, machine: Machine) -> Iterator[Problem]:
-    needed = memory_needed(job, parameters)
+def _memory(job: RLJob, size: ModelSize, machine: Machine) -> Iterator[Problem]:
+    needed = memory_needed(job, size)
     if needed > machine.memory:
         takes, has = amounts(needed, machine.memory)
         yield Problem(
@@ -228,8 +228,8 @@ def _memory(job: RLJob, parameters: int, machine: Machine) -> Iterator[Problem]:
         )
 
 
-def _accelerator_memory(job: RLJob, parameters: int, machine: Machine) -> Iterator[Problem]:
-    state, memory = state_bytes(job, parameters), machine.accelerator_memory
+def _accelerator_memory(job: RLJob, size: ModelSize, machine: Machine) -> Iterator[Problem]:
+    state, memory = state_bytes(job, size), machine.accelerator_memory
     if memory is None or state.on_device <= memory:
         return
     what, needed = "weights, gradients and optimizer states take", state.on_device
@@ -245,13 +245,13 @@ def _accelerator_memory(job: RLJob, parameters: int, machine: Machine) -> Iterat
     )
 
 
-def _shared_memory(job: RLJob, parameters: int, machine: Machine) -> Iterator[Problem]:
+def _shared_memory(job: RLJob, size: ModelSize, machine: Machine) -> Iterator[Problem]:
     sync = job.spec.training.async_.weight_sync
     if sync.transport not in ("auto", "shm", "tcp"):
         return
     # One more is needed than is kept: a version is written before an older one goes.
     copies = sync.pull.keep_versions if sync.pull is not None else 1
-    needed = (copies + 1) * parameters * weight_bytes(job)
+    needed = (copies + 1) * size.trained * weight_bytes(job)
     if needed > machine.shm:
         takes, has = amounts(needed, machine.shm)
         yield Problem(
@@ -261,7 +261,7 @@ def _shared_memory(job: RLJob, parameters: int, machine: Machine) -> Iterator[Pr
         )
 
 
-def _disk(job: RLJob, parameters: int, machine: Machine) -> Iterator[Problem]:
+def _disk(job: RLJob, size: ModelSize, machine: Machine) -> Iterator[Problem]:
     if machine.read_only is not None:
         # Such a mount may say that it has no room, or any: neither is what is wrong.
         yield Problem(
@@ -271,7 +271,7 @@ def _disk(job: RLJob, parameters: int, machine: Machine) -> Iterator[Problem]:
         )
         return
     keep = job.spec.training.checkpoint.keep
-    needed = (keep + 1) * parameters * (_SAVED_WEIGHT_BYTES + moments_bytes(job))
+    needed = (keep + 1) * size.trained * (_SAVED_WEIGHT_BYTES + moments_bytes(job))
     if needed > machine.disk:
         takes, has = amounts(needed, machine.disk)
         yield Problem(

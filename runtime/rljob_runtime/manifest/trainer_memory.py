@@ -22,7 +22,8 @@ class StateBytes:
     gradients: float
     moments: float
     reference: float
-    """The reference model's weights; 0 without a KL penalty."""
+    """The reference model's weights; 0 without a KL penalty, and with an adapter, without which the model is
+    its own reference."""
     held: float
     """What an update holds beside it where ranks share samples, and with `compute.holdWeights`: all
     weights, and all gradients, of the rank's part of each layer. Where nobody has set it, the trainer holds
@@ -49,30 +50,53 @@ def moments_bytes(job: RLJob) -> int:
     return 2 * _MOMENT_BYTES[job.spec.training.optimizer.state_format]
 
 
-def state_bytes(job: RLJob, parameters: int) -> StateBytes:
-    """What the state of a model with so many parameters takes of each rank."""
+@dataclass(frozen=True)
+class ModelSize:
+    """Numbers of parameters."""
+
+    model: int
+    """Of the model."""
+    adapter: int | None = None
+    """Of its adapter; None where there is none, and the whole model is trained."""
+
+    @property
+    def trained(self) -> int:
+        """What has gradients, is updated, and is kept and sent."""
+        return self.model if self.adapter is None else self.adapter
+
+    @property
+    def frozen(self) -> int:
+        """What stays as it is."""
+        return 0 if self.adapter is None else self.model
+
+
+def state_bytes(job: RLJob, size: ModelSize) -> StateBytes:
+    """What the state of a model of this size takes of each rank."""
     spec, training = job.spec, job.spec.training
-    part = parameters / (training.parallel.shard_group_size or spec.trainer_ranks)
+    ranks = training.parallel.shard_group_size or spec.trainer_ranks
+    trained, frozen = size.trained / ranks, size.frozen / ranks
     forward = _FORWARD_BYTES[training.model.dtype]
     holds = _shared(job) or training.compute.hold_weights
+    referred = training.algorithm.kl is not None and size.adapter is None
     return StateBytes(
-        weights=_MASTER_BYTES * part,
-        gradients=_MASTER_BYTES * part,
-        moments=moments_bytes(job) * part,
-        reference=forward * part if training.algorithm.kl is not None else 0.0,
-        held=held_bytes(job, parameters) if holds else 0.0,
+        weights=_MASTER_BYTES * trained + forward * frozen,
+        gradients=_MASTER_BYTES * trained,
+        moments=moments_bytes(job) * trained,
+        reference=forward * trained if referred else 0.0,
+        held=held_bytes(job, size) if holds else 0.0,
         in_main_memory=training.parallel.cpu_offload,
     )
 
 
-def held_bytes(job: RLJob, parameters: int) -> float:
+def held_bytes(job: RLJob, size: ModelSize) -> float:
     """What holding a model's weights and gradients during an update takes of each rank."""
     training = job.spec.training
     forward = _FORWARD_BYTES[training.model.dtype]
     if job.spec.trainer_ranks == 1 and forward == _MASTER_BYTES:
         # Nothing is gathered or reduced.
         return 0.0
-    return (forward + _MASTER_BYTES) * parameters / training.parallel.tensor_parallel
+    held = forward * (size.trained + size.frozen) + _MASTER_BYTES * size.trained
+    return held / training.parallel.tensor_parallel
 
 
 def ways_to_save(job: RLJob, only_held: bool) -> list[str]:

@@ -1,4 +1,5 @@
-"""What a checkpoint holds: model, optimizer, schedule, random generators, and what the driver adds.
+"""What a checkpoint holds: model (its adapter alone, where it has one), optimizer, schedule, random
+generators, and what the driver adds.
 
 Guarantees: a checkpoint is whole or absent (`trainer.checkpoint`); one that could not be written leaves the
 earlier ones as they were and raises `CheckpointError` on every rank; any number of ranks can load it.
@@ -22,7 +23,7 @@ import torch.distributed as dist
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
-from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
 from torch.distributed.checkpoint.state_dict_loader import load as load_tensors
 from torch.distributed.checkpoint.state_dict_saver import save as save_tensors
 
@@ -56,7 +57,7 @@ def save(
     rank = dist.get_rank()
 
     def write() -> None:
-        weights, moments = get_state_dict(model, optimizer.adamw)
+        weights, moments = _trained(model, optimizer)
         save_tensors(
             {_POLICY: weights, _OPTIMIZER: moments},
             storage_writer=FileSystemWriter(partial, sync_files=True),
@@ -90,7 +91,7 @@ def load(folder: Path, model: Any, optimizer: ScheduledAdamW, devices: Devices) 
     with _readable(folder):
         # Where there was no update yet, torch makes the moments first, by a step with gradients and learning
         # rate 0.
-        weights, moments = get_state_dict(model, optimizer.adamw)
+        weights, moments = _trained(model, optimizer)
         tensors: dict[str, Any] = {_POLICY: weights, _OPTIMIZER: moments}
         # In place: these tensors say which part of each this rank needs.
         load_tensors(tensors, storage_reader=FileSystemReader(folder))
@@ -98,7 +99,12 @@ def load(folder: Path, model: Any, optimizer: ScheduledAdamW, devices: Devices) 
     groups = optimizer.adamw.param_groups
     settings = [{name: value for name, value in group.items() if name != "params"} for group in groups]
     set_state_dict(
-        model, optimizer.adamw, model_state_dict=tensors[_POLICY], optim_state_dict=tensors[_OPTIMIZER]
+        model,
+        optimizer.adamw,
+        model_state_dict=tensors[_POLICY],
+        optim_state_dict=tensors[_OPTIMIZER],
+        # All that was saved was found above; what is not trained is not in it.
+        options=StateDictOptions(strict=not _frozen(model)),
     )
     for group, own in zip(optimizer.adamw.param_groups, settings, strict=True):
         group.update(own)
@@ -108,6 +114,20 @@ def load(folder: Path, model: Any, optimizer: ScheduledAdamW, devices: Devices) 
     if generators.exists():
         _set_generators(msgspec.msgpack.decode(generators.read_bytes(), type=_Generators), devices)
     return extra
+
+
+def _trained(model: Any, optimizer: ScheduledAdamW) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The model's weights, and the optimizer's state, by name; where some weights are frozen, those that are
+    trained alone: the others are in the model's folder."""
+    weights, moments = get_state_dict(model, optimizer.adamw)
+    if _frozen(model):
+        trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+        weights = {name: tensor for name, tensor in weights.items() if name in trained}
+    return weights, moments
+
+
+def _frozen(model: Any) -> bool:
+    return not all(parameter.requires_grad for parameter in model.parameters())
 
 
 class TensorLayout(NamedTuple):

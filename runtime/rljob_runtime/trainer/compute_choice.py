@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from rljob_api import RLJob
-from rljob_runtime.manifest.trainer_memory import held_bytes
+from rljob_runtime.manifest.trainer_memory import ModelSize, held_bytes
 
 _HELD_SHARE = 0.1
 """Of an accelerator's memory, that held weights and gradients may take unasked."""
@@ -40,6 +40,7 @@ def compiles(job: RLJob, model: Any, found: str | None) -> Choice:
         )
         > 1,
         "parallel.tensorParallel is above 1": spec.training.parallel.tensor_parallel > 1,
+        "an adapter is trained": spec.training.adapter is not None,
         "the model has experts": bool(
             getattr(text, "num_experts", None) or getattr(text, "num_local_experts", None)
         ),
@@ -50,10 +51,10 @@ def compiles(job: RLJob, model: Any, found: str | None) -> Choice:
     return Choice(not reasons, reasons[0] if reasons else f"with {found}")
 
 
-def holds_weights(job: RLJob, parameters: int, memory: int) -> bool:
+def holds_weights(job: RLJob, size: ModelSize, memory: int) -> bool:
     """Whether weights are gathered once for an update though no samples are shared. `memory`: bytes of an
     accelerator."""
     asked = job.spec.training.compute.hold_weights
     if asked is not None:
         return asked
-    return job.spec.accelerator != "cpu" and held_bytes(job, parameters) <= _HELD_SHARE * memory
+    return job.spec.accelerator != "cpu" and held_bytes(job, size) <= _HELD_SHARE * memory

@@ -16,14 +16,17 @@ from torch import Tensor
 from torch._C._distributed_c10d import Store
 
 from rljob_api import RLJob
+from rljob_api.adapter import Adapter
 from rljob_runtime.devices import Devices
 from rljob_runtime.engines.protocol import WeightRef
+from rljob_runtime.manifest.trainer_memory import ModelSize
 from rljob_runtime.objective.objective import Objective
 from rljob_runtime.parallel.cost_model import CostModel
 from rljob_runtime.parallel.rank_layout import RankLayout
 from rljob_runtime.samples import Group
 from rljob_runtime.trace.record.event_log import EventLog
 from rljob_runtime.trainer import checkpoint_tensors, compute_choice
+from rljob_runtime.trainer.adapter import BaseModel, adapter_weights, add_adapter
 from rljob_runtime.trainer.attention_choice import Heads, choose_attention
 from rljob_runtime.trainer.context_parallel import share_samples
 from rljob_runtime.trainer.distribution import Distribution
@@ -40,6 +43,7 @@ from rljob_runtime.trainer.sharding import Sharding, shard, whole_weights
 from rljob_runtime.trainer.share import share_outlines
 from rljob_runtime.trainer.step import StepRunner
 from rljob_runtime.trainer.step_metrics import StepMetrics
+from rljob_runtime.weights import adapter as adapter_files
 from rljob_runtime.weights.contents import tensor_shapes
 from rljob_runtime.weights.shm import WeightStore
 from rljob_runtime.weights.write import write_weights
@@ -91,15 +95,14 @@ class TrainerWorker:
         """The newest step, to which events between steps are charged."""
 
     def setup(self, store: Store) -> None:
-        """Join the other ranks at `store` and load the model. Raises `UnsupportedModel`, `DeviceMissing`,
-        `FunctionLoadError`."""
+        """Join the other ranks at `store` and load the model. Raises `UnsupportedModel`, `NoSuchLayers`,
+        `DeviceMissing`, `FunctionLoadError`."""
         # First, as a large model takes long to load.
         self._objective = Objective.of(self._job.spec.training.algorithm, self._search_path)
         self._join(store)
         reference = self._load()
-        self._optimizer = ScheduledAdamW(
-            self._policy.parameters(), self._job.spec.training.optimizer, self._total_updates
-        )
+        trained = [each for each in self._policy.parameters() if each.requires_grad]
+        self._optimizer = ScheduledAdamW(trained, self._job.spec.training.optimizer, self._total_updates)
         self._steps = self._runner(reference)
         self.shapes = tensor_shapes(self._model_folder)
 
@@ -124,7 +127,7 @@ class TrainerWorker:
             timeout=self._patience,
         )
 
-    def _load(self) -> Policy | None:
+    def _load(self) -> Policy | BaseModel | None:
         """Load the policy; the reference, where the algorithm has a KL penalty."""
         training = self._job.spec.training
         model, parallel = training.model, training.parallel
@@ -139,8 +142,13 @@ class TrainerWorker:
             weights=self._rank == 0,
         )
         # Master weights in float32, for small updates would vanish in bfloat16; `shard` computes in the
-        # model's format.
-        policy = load(torch.float32, model.recomputed, offload_activations=model.offload_activations)
+        # model's format. Beside an adapter they are never updated.
+        trained = torch.float32 if training.adapter is None else self._dtype
+        policy = load(trained, model.recomputed, offload_activations=model.offload_activations)
+        if training.adapter is not None:
+            add_adapter(
+                self._model_folder, policy.model, training.adapter, training.seed, weights=self._rank == 0
+            )
         check_rotations(policy.model.config.get_text_config(), training.longest_sample_tokens)
         compiled = compute_choice.compiles(self._job, policy.model, compute_choice.compiler())
         log.info("layers are %s (%s)", "compiled" if compiled.on else "not compiled", compiled.why)
@@ -148,12 +156,14 @@ class TrainerWorker:
         self._policy = shard(policy, self._device, self._dtype, sharding)
         if training.algorithm.kl is None:
             return None
+        if training.adapter is not None:
+            return BaseModel(self._policy)
         # Never updated, so without master weights.
         reference = load(self._dtype).requires_grad_(False)
         reference.tune(logits, compiled.on)
         return shard(reference, self._device, self._dtype, sharding)
 
-    def _runner(self, reference: Policy | None) -> StepRunner:
+    def _runner(self, reference: Policy | BaseModel | None) -> StepRunner:
         """What trains steps, with the attention and the plans that serve this job on this device."""
         spec, model = self._job.spec, self._policy.model
         largest = spec.context_parallel.largest_degree(self._world_size)
@@ -161,8 +171,7 @@ class TrainerWorker:
         own, asked = heads.part(self._layout.tensor), spec.training.compute.attention
         attention = choose_attention(self._device, self._dtype, own, asked, shared=largest > 1)
         log.info("attention: %s (%s)", attention.name, attention.why)
-        parameters = sum(each.numel() for each in self._policy.parameters())
-        hold = compute_choice.holds_weights(self._job, parameters, self._devices.memory()[1])
+        hold = compute_choice.holds_weights(self._job, _size(self._policy), self._devices.memory()[1])
         prior = CostModel.prior(shape_of(model, heads), largest)
         costs = PassCosts(prior, largest, in_step=largest == 1 and not hold)
         sharing = share_samples(spec, heads, attention, self._device, self._patience, costs)
@@ -217,17 +226,28 @@ class TrainerWorker:
     def publish(self, version: int) -> WeightRef | None:
         """Write the weights where engines load them, as `version`; where that is, on rank 0."""
         with self._phases.span("weight_publish", self._step, wait=True, version=version):
+            adapter = self._job.spec.training.adapter
+            tensors = self.weights() if adapter is None else self._adapter_weights(adapter)
             # Every rank takes part in gathering each tensor, and rank 0 alone keeps it.
-            weights = {name: tensor.cpu() if self._rank == 0 else None for name, tensor in self.weights()}
+            weights = {name: tensor.cpu() if self._rank == 0 else None for name, tensor in tensors}
             if self._rank != 0:
                 return None
             whole = {name: tensor for name, tensor in weights.items() if tensor is not None}
+
+            def write(path: Path) -> None:
+                if adapter is None:
+                    write_weights(whole, path / "model.safetensors")
+                else:
+                    base = str(self._model_folder)
+                    adapter_files.write(path, whole, adapter_files.config(self.shapes, adapter, base))
+
             if self._store is None:
                 self._store = WeightStore(self._weights_root, self._keep_versions)
-            folder = self._store.publish(
-                version, lambda path: write_weights(whole, path / "model.safetensors")
-            )
-            return WeightRef(version, "shm", str(folder))
+            return WeightRef(version, "shm", str(self._store.publish(version, write)))
+
+    def _adapter_weights(self, adapter: Adapter) -> Iterator[tuple[str, Tensor]]:
+        names = adapter_files.adapter_shapes(self.shapes, adapter)
+        return adapter_weights(self._policy, names, self._dtype)
 
     def save_checkpoint(self, root: Path, step: int, extra: bytes) -> Path:
         """Write the checkpoint of `step` steps below `root`, with the driver's `extra`. Raises
@@ -248,3 +268,9 @@ class TrainerWorker:
             self._store.close()
         if dist.is_initialized():
             dist.destroy_process_group()
+
+
+def _size(policy: Policy) -> ModelSize:
+    all_of_it = sum(each.numel() for each in policy.parameters())
+    trained = sum(each.numel() for each in policy.parameters() if each.requires_grad)
+    return ModelSize(all_of_it) if trained == all_of_it else ModelSize(all_of_it - trained, trained)

@@ -26,6 +26,7 @@ from rljob_runtime.site.process_use import ProcessUse, UseSampler
 from rljob_runtime.trace.record.event_log import EventLog
 from rljob_runtime.trainer.checkpoint import newest
 from rljob_runtime.trainer.outline import GroupsMissing
+from rljob_runtime.weights.adapter import version_bytes
 from rljob_runtime.weights.collective import CollectiveSender, EngineGroup, Rendezvous
 from rljob_runtime.weights.model_source import ModelSource, local_copy
 from rljob_runtime.weights.shm import choose_root
@@ -260,7 +261,7 @@ class TrainerActor:
         if self._spec.weights_root is not None:
             return Path(self._spec.weights_root)
         name = f"{self._job.metadata.namespace}-{self._job.metadata.name}"
-        size = sum(path.stat().st_size for path in model_folder.glob("*.safetensors"))
+        size = version_bytes(model_folder, self._job.spec.training.adapter)
         return choose_root(name, Path(tempfile.gettempdir()) / f"rljob-{name}", _COPIES, size)
 
     def _serve(self, keys: ServerSide) -> str:

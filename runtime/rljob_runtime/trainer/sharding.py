@@ -43,7 +43,7 @@ def shard(
     """Move the policy to `device`, each rank of the process group holding its part; computes in `dtype`. The
     weights are rank 0's; other ranks' may lie on the meta device."""
     sharding = sharding or Sharding()
-    alone = dist.get_world_size() == 1 and dtype == next(policy.parameters()).dtype
+    alone = dist.get_world_size() == 1 and all(each.dtype == dtype for each in policy.parameters())
     if alone and not sharding.in_main_memory:
         return policy.to(device)
     # Gradients are summed in float32 at least.
@@ -57,7 +57,7 @@ def shard(
     }
     if sharding.in_main_memory:
         options["offload_policy"] = CPUOffloadPolicy(pin_memory=device.type != "cpu")
-    whole = dict(policy.model.state_dict())
+    all_weights = dict(policy.model.state_dict())
     if sharding.tensor > 1:
         # Its parts are cut from what rank 0 has, when all is sharded: the whole model is on no device.
         on_meta(policy.model)
@@ -74,7 +74,7 @@ def shard(
             module.set_force_sum_reduction_for_comms(True)
     if dist.get_world_size() > 1:
         kept_on = torch.device("cpu") if sharding.in_main_memory else device
-        spread(policy, whole, device, kept_on)
+        spread(policy, all_weights, device, kept_on)
     return policy
 
 
@@ -92,21 +92,22 @@ def whole_weights(
     for name in names:
         if name not in waiting:
             source = held_by[name]
-            whole = _whole(weights[source])
-            waiting |= {name: whole} if source == name else as_in_folder(policy.model, source, whole)
+            found = whole(weights[source])
+            waiting |= {name: found} if source == name else as_in_folder(policy.model, source, found)
         weight = waiting.pop(name)
         form = dtype if weight.is_floating_point() else weight.dtype
         # A copy: tied weights must not share memory where they are written under both names.
         yield name, weight.detach().to(form, copy=True, memory_format=torch.contiguous_format)
 
 
-def _whole(weight: Tensor) -> Tensor:
+def whole(weight: Tensor) -> Tensor:
+    """A weight of a sharded model, whole, on the device. All ranks together."""
     if not isinstance(weight, DTensor):
         return weight
     # It may lie in main memory, and is gathered faster on the device.
     there: Any = weight.to(weight.device_mesh.device_type)
-    whole: Tensor = there.full_tensor()
-    return whole
+    gathered: Tensor = there.full_tensor()
+    return gathered
 
 
 def _blocks(model: Any) -> list[torch.nn.Module]:

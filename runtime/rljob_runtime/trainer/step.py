@@ -28,6 +28,7 @@ from rljob_runtime.objective.tokens import Tokens
 from rljob_runtime.parallel.hdp_plan import Plan
 from rljob_runtime.parallel.rank_layout import RankLayout
 from rljob_runtime.samples import Group
+from rljob_runtime.trainer.adapter import BaseModel
 from rljob_runtime.trainer.ahead import Ahead, one_thread
 from rljob_runtime.trainer.attention import LayOut
 from rljob_runtime.trainer.batch import Response, batches_of, describe
@@ -59,7 +60,7 @@ class StepRunner:
         self,
         job: RLJob,
         policy: Policy,
-        reference: Policy | None,
+        reference: Policy | BaseModel | None,
         optimizer: ScheduledAdamW,
         device: torch.device,
         phases: Phases,
@@ -91,7 +92,8 @@ class StepRunner:
         self._maker = WorkMaker(self._training.algorithm, lay_out, sharing, self._layout, device)
         hold = hold or sharing is not None
         self._held = HeldWeights(policy) if hold else None
-        self._held_reference = HeldWeights(reference) if hold and reference is not None else None
+        # A base model's weights are the policy's.
+        self._held_reference = HeldWeights(reference) if hold and isinstance(reference, Policy) else None
 
     def run(
         self, step: int, version: int, outlines: Sequence[GroupOutline], groups: Sequence[Group]
@@ -178,6 +180,9 @@ class StepRunner:
         if self._reference is not None:
             if self._held_reference is not None:
                 self._gather(step, self._held_reference)
+            elif self._held is not None and any(work):
+                # Kept for the first update.
+                self._gather(step, self._held)
             for micro_batch in (each for batch in work for each in batch):
                 with self._phases.span("reference_forward", step, tokens=micro_batch.packed.size):
                     micro_batch.reference = micro_batch.score(self._reference, "none").log_probs

@@ -15,6 +15,7 @@ from torch import Tensor
 from rljob_api.algorithm import Algorithm
 from rljob_runtime.parallel.hdp_plan import PlannedBatch
 from rljob_runtime.parallel.rank_layout import RankLayout
+from rljob_runtime.trainer.adapter import BaseModel
 from rljob_runtime.trainer.attention import LayOut
 from rljob_runtime.trainer.batch import Response
 from rljob_runtime.trainer.context_parallel import Sharing
@@ -55,7 +56,7 @@ class MicroBatchWork:
     reference: Tensor | None = None
     """Log-probabilities under the reference model; for the KL penalty."""
 
-    def score(self, policy: Policy, entropy: Entropy) -> Scores:
+    def score(self, policy: Policy | BaseModel, entropy: Entropy) -> Scores:
         """Scores of every token, as of `Policy`. All ranks that share the pass call it together."""
         found: Scores = policy(self.packed, entropy)
         if self.shard is None:

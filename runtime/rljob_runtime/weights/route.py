@@ -13,6 +13,7 @@ from pathlib import Path
 from rljob_api import RLJob
 from rljob_runtime.net.keys import ClientSide, Keyring, ServerSide, server_keys
 from rljob_runtime.site.scratch import Scratch, remove_unless_held
+from rljob_runtime.weights.adapter import version_bytes
 from rljob_runtime.weights.model_source import MODEL, ModelSource
 from rljob_runtime.weights.shm import DISK_FOLDER, choose_root
 from rljob_runtime.weights.tcp_server import FolderServer
@@ -63,10 +64,13 @@ def open_route(
 
     Raises `TransportError`."""
     sync, name = job.spec.training.async_.weight_sync, job.metadata.name
-    transport = choose(sync.transport, job.spec.accelerator, sync.pull is not None, address is None)
+    adapter = job.spec.training.adapter
+    transport = choose(
+        sync.transport, job.spec.accelerator, sync.pull is not None, address is None, adapter is not None
+    )
     serving, fetching = keyring.pair("weights")
     if address is None:
-        size = sum(path.stat().st_size for path in model_folder.glob("*.safetensors"))
+        size = version_bytes(model_folder, adapter)
         on_disk = run_folder / DISK_FOLDER
         if on_disk.is_dir():
             remove_unless_held(on_disk)  # of an earlier run in this folder, for which memory did not suffice

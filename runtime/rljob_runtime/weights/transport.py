@@ -19,8 +19,11 @@ class TransportError(ValueError):
     """The transport that was asked for cannot work here; the message says what can."""
 
 
-def choose(wanted: Wanted, accelerator: str, pull: bool, one_machine: bool) -> Transport:
-    """The transport of a job. `pull`: engines fetch versions; `one_machine`: all processes share its memory.
+def choose(
+    wanted: Wanted, accelerator: str, pull: bool, one_machine: bool, adapter: bool = False
+) -> Transport:
+    """The transport of a job. `pull`: engines fetch versions; `one_machine`: all processes share its memory;
+    `adapter`: versions are adapters, which are stored.
 
     Raises `TransportError` for shared memory in a cluster."""
     if wanted == "shm" and not one_machine:
@@ -31,4 +34,4 @@ def choose(wanted: Wanted, accelerator: str, pull: bool, one_machine: bool) -> T
         return wanted
     if one_machine:
         return "shm"
-    return "tcp" if pull else _OF_ACCELERATOR[accelerator]
+    return "tcp" if pull or adapter else _OF_ACCELERATOR[accelerator]

@@ -16,6 +16,7 @@ from rljob_runtime.manifest.preflight import (
     memory_needed,
     preflight,
 )
+from rljob_runtime.manifest.trainer_memory import ModelSize
 from tests.support.disks import small_disk
 from tests.support.jobs import job
 
@@ -215,7 +216,7 @@ TORCH = {"training.rollout.engine": {"torch": {}}}
     ],
 )
 def test_decision(changes, machine, parameters, told):
-    found = preflight(RLJob.model_validate(job(changes)), parameters, replace(AMPLE, **machine))
+    found = preflight(RLJob.model_validate(job(changes)), ModelSize(parameters), replace(AMPLE, **machine))
     assert len(found) == len(told)
     for problem, words in zip(found, told, strict=True):
         assert str(problem).startswith(words)
@@ -233,13 +234,15 @@ def test_decision(changes, machine, parameters, told):
     ],
 )
 def test_memory_without_weights(changes, gib):
-    assert memory_needed(RLJob.model_validate(job(changes)), 0) / GIB == pytest.approx(gib, abs=0.01)
+    assert memory_needed(RLJob.model_validate(job(changes)), ModelSize(0)) / GIB == pytest.approx(
+        gib, abs=0.01
+    )
 
 
 def test_memory_of_weights():
     """An engine holds float32 weights; the trainer adds gradients and two moments."""
     parsed = RLJob.model_validate(job(TORCH))
-    assert memory_needed(parsed, GIB) - memory_needed(parsed, 0) == (4 + 16) * GIB
+    assert memory_needed(parsed, ModelSize(GIB)) - memory_needed(parsed, ModelSize(0)) == (4 + 16) * GIB
 
 
 @pytest.mark.parametrize(
@@ -293,4 +296,4 @@ def test_this_machine_can_be_measured(tmp_path):
     assert machine.memory > 0
     assert machine.disk > 0
     enough = replace(machine, memory=AMPLE.memory)
-    assert "spec.pools" not in {dotted(item.path) for item in preflight(parsed, MILLION, enough)}
+    assert "spec.pools" not in {dotted(item.path) for item in preflight(parsed, ModelSize(MILLION), enough)}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rljob_api import RLJob
-from rljob_runtime.manifest.trainer_memory import state_bytes
+from rljob_runtime.manifest.trainer_memory import ModelSize, state_bytes
 from tests.support.jobs import job
 
 HELD = {"training.compute.holdWeights": True}
@@ -55,5 +55,5 @@ FOUR = {"accelerator": "nvidia", "pools.trainer.replicas": 4}
     ],
 )
 def test_bytes_of_a_rank(changes: dict[str, Any], kept: int, on_device: int) -> None:
-    found = state_bytes(RLJob.model_validate(job(changes)), 1_000)
+    found = state_bytes(RLJob.model_validate(job(changes)), ModelSize(1_000))
     assert (found.kept, found.on_device) == (kept, on_device)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from rljob_api import RLJob
+from rljob_runtime.manifest.trainer_memory import ModelSize
 from rljob_runtime.trainer.compute_choice import compiler, compiles, holds_weights
 from tests.support.jobs import job
 
@@ -34,6 +35,7 @@ COMPILED: dict[str, tuple[dict[str, Any], Any, str | None, bool, str]] = {
     "asked for on CPUs": ({"training.compute.compile": True}, model(), "gcc", True, "says so"),
     "experts": (NVIDIA, model(num_experts=8), "gcc", False, "the model has experts"),
     "experts by another name": (NVIDIA, model(num_local_experts=8), "gcc", False, "has experts"),
+    "an adapter": (NVIDIA | {"training.adapter": {}}, model(), "gcc", False, "an adapter is trained"),
     "unknown layers": (NVIDIA, model(layers=False), "gcc", False, "which of its modules are layers"),
     "shared samples": (
         NVIDIA | {"training.parallel.contextParallel": {"hybrid": {}}, "pools.trainer.replicas": 2},
@@ -67,7 +69,7 @@ def test_layers_are_compiled_where_it_pays(case: str) -> None:
 def test_weights_are_held_where_they_are_small(
     changes: dict[str, Any], parameters: float, held: bool
 ) -> None:
-    assert holds_weights(RLJob.model_validate(job(changes)), int(parameters), 80 * GIB) is held
+    assert holds_weights(RLJob.model_validate(job(changes)), ModelSize(int(parameters)), 80 * GIB) is held
 
 
 def test_the_compiler_is_the_one_that_the_environment_names() -> None:

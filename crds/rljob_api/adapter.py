@@ -1,0 +1,101 @@
+"""Training an adapter in place of all weights."""
+
+from pydantic import Field
+
+from rljob_api.base import Model, Rule
+
+
+class Adapter(Model):
+    """Low-rank adaptation (LoRA, arXiv:2106.09685): the model's weights stay as they are, and to the weight
+    of each chosen linear layer alpha / rank * B A is added, where A has shape (rank, inputs) and B (outputs,
+    rank). A and B alone are trained, kept in checkpoints and brought to the engines."""
+
+    rank: int = Field(default=16, ge=1, le=512)
+    """Rows of A and columns of B."""
+    alpha: int = Field(default=32, ge=1, le=65536)
+    """What is added is multiplied by alpha / rank."""
+    target_modules: list[str] | None = Field(default=None, min_length=1, max_length=64)
+    """Names of the linear layers that get an adapter, as peft takes them: q_proj stands for each layer of
+    that name in the whole model, self_attn.q_proj for those in a module self_attn. Default: all linear layers
+    of the decoder; not the embeddings, nor the output head."""
+
+    @property
+    def words(self) -> str:
+        """What tells one adapter from another, for people."""
+        layers = ", ".join(self.target_modules) if self.target_modules is not None else "all linear layers"
+        return f"rank {self.rank}, alpha {self.alpha}, for {layers}"
+
+
+ADAPTER_RULES: tuple[Rule, ...] = (
+    Rule(
+        message="rollout.engine must be vllm with adapter",
+        cel="!has(self.adapter) || !has(self.rollout.engine) || has(self.rollout.engine.vllm)",
+        holds=lambda self: self.adapter is None or self.rollout.engine.vllm is not None,
+        fields=("rollout.engine",),
+    ),
+    Rule(
+        message="rollout.engine.vllm.speculation must not be set with adapter",
+        cel="!has(self.adapter) || !has(self.rollout.engine) || !has(self.rollout.engine.vllm)"
+        " || !has(self.rollout.engine.vllm.speculation)",
+        holds=lambda self: (
+            self.adapter is None
+            or self.rollout.engine.vllm is None
+            or self.rollout.engine.vllm.speculation is None
+        ),
+        fields=("rollout.engine.vllm.speculation",),
+    ),
+    Rule(
+        message="adapter must not be set for a model with experts (model.random.experts)",
+        cel="!has(self.adapter) || !has(self.model.random) || !has(self.model.random.experts)",
+        holds=lambda self: (
+            self.adapter is None or self.model.random is None or self.model.random.experts is None
+        ),
+        fields=("adapter", "model.random.experts"),
+    ),
+    Rule(
+        message="async.weightSync.transport must be auto, shm or tcp with adapter: an adapter is small, and"
+        " is stored for whoever comes",
+        # Where weightSync is not set, its default has transport auto.
+        cel="!has(self.adapter) || !has(self.async.weightSync)"
+        " || self.async.weightSync.transport in ['auto', 'shm', 'tcp']",
+        holds=lambda self: (
+            self.adapter is None or self.async_.weight_sync.transport in ("auto", "shm", "tcp")
+        ),
+        fields=("async.weightSync.transport",),
+    ),
+    Rule(
+        message="async.weightSync.push.inFlight must be abort with adapter and async.staleTokens: mask: a"
+        " response that is not taken out is finished with the adapter that it began with, and has no fresher"
+        " tokens",
+        cel="!has(self.adapter) || self.async.staleTokens == 'wait'"
+        " || (has(self.async.weightSync) && has(self.async.weightSync.push)"
+        " && self.async.weightSync.push.inFlight == 'abort')",
+        holds=lambda self: (
+            self.adapter is None
+            or self.async_.stale_tokens == "wait"
+            or (
+                self.async_.weight_sync.push is not None and self.async_.weight_sync.push.in_flight == "abort"
+            )
+        ),
+        fields=("async.weightSync.push.inFlight", "async.staleTokens"),
+    ),
+    Rule(
+        message="parallel.tensorParallel must be 1 with adapter",
+        cel="!has(self.adapter) || self.parallel.tensorParallel == 1",
+        holds=lambda self: self.adapter is None or self.parallel.tensor_parallel == 1,
+        fields=("parallel.tensorParallel",),
+    ),
+    Rule(
+        message="parallel.cpuOffload must be false with adapter",
+        cel="!has(self.adapter) || !self.parallel.cpuOffload",
+        holds=lambda self: self.adapter is None or not self.parallel.cpu_offload,
+        fields=("parallel.cpuOffload",),
+    ),
+    Rule(
+        message="compute.compile must be false with adapter",
+        cel="!has(self.adapter) || !has(self.compute.compile) || !self.compute.compile",
+        holds=lambda self: self.adapter is None or not self.compute.compile,
+        fields=("compute.compile",),
+    ),
+)
+"""What of `training` an adapter does not go with."""

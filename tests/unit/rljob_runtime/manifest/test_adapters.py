@@ -1,0 +1,97 @@
+"""Adapters against the models that they are for."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from rljob_api import RLJob
+from rljob_runtime.manifest.adapters import check_adapter, model_size
+from rljob_runtime.manifest.trainer_memory import ModelSize, state_bytes
+from tests.support.jobs import job
+
+FOLDER = {"training.model": {"path": "model"}}
+TARGETS = "spec.training.adapter.targetModules"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "model").mkdir()
+    weights = {"model.layers.0.mlp.c_fc.weight": np.zeros((4, 6), np.float32)}
+    save_file(weights, tmp_path / "model" / "model.safetensors")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("changes", "adapter", "config", "where", "said"),
+    [
+        ({}, {}, {}, None, ""),
+        ({}, {"targetModules": ["q_proj", "up_proj"]}, {}, None, ""),
+        ({}, {"targetModules": ["c_fc"]}, {}, TARGETS, 'no linear layer "c_fc": it has down_proj, gate_proj'),
+        (FOLDER, {}, {}, None, ""),
+        (FOLDER, {"targetModules": ["c_fc"]}, {}, None, ""),
+        (FOLDER, {"targetModules": ["q_proj"]}, {}, TARGETS, 'no linear layer "q_proj": it has c_fc'),
+        (
+            FOLDER,
+            {},
+            {"model_type": "mixtral", "num_local_experts": 8},
+            "spec.training.adapter",
+            "a model with experts (mixtral in its config.json)",
+        ),
+        (FOLDER, {}, {"model_type": "mixtral", "num_local_experts": 0}, None, ""),
+    ],
+)
+def test_what_is_wrong_with_an_adapter(
+    folder: Path,
+    changes: dict[str, Any],
+    adapter: dict[str, Any],
+    config: dict[str, Any],
+    where: str | None,
+    said: str,
+) -> None:
+    parsed = RLJob.model_validate(job({**changes, "training.adapter": adapter}))
+    found = list(check_adapter(parsed, folder, config))
+    assert [".".join(map(str, each.path)) for each in found] == ([where] if where else [])
+    assert all(said in each.message for each in found)
+
+
+def test_nothing_is_wrong_with_none(tmp_path: Path) -> None:
+    assert not list(check_adapter(RLJob.model_validate(job(FOLDER)), tmp_path, {}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "trained"),
+    [
+        ({}, None),
+        # Two blocks: inputs and outputs of seven layers, and of one.
+        ({"training.adapter": {"rank": 1}}, 2 * (2 * (64 + 128) + 2 * (64 + 64) + 3 * (64 + 192))),
+        ({"training.adapter": {"rank": 2, "targetModules": ["down_proj"]}}, 2 * 2 * (192 + 64)),
+        ({**FOLDER, "training.adapter": {"rank": 3}}, 3 * (4 + 6)),
+    ],
+)
+def test_numbers_that_are_trained(folder: Path, changes: dict[str, Any], trained: int | None) -> None:
+    assert model_size(RLJob.model_validate(job(changes)), folder, 1000) == ModelSize(1000, trained)
+
+
+@pytest.mark.parametrize(
+    ("changes", "kept", "on_device"),
+    [
+        # 1,000 weights in 4 bytes, and 10 with gradients and two moments.
+        ({}, 4_000 + 160, 4_000 + 160),
+        ({"training.model.dtype": "bfloat16"}, 2_000 + 160, 2_000 + 160),
+        ({"training.algorithm.kl": {}}, 4_000 + 160, 4_000 + 160),
+        ({"training.optimizer.stateFormat": "bfloat16"}, 4_000 + 120, 4_000 + 120),
+        # Held of all of them 2 bytes, and gradients of 10 in 4.
+        (
+            {"training.model.dtype": "bfloat16", "training.compute.holdWeights": True},
+            2_000 + 160,
+            2_000 + 120 + 2_020 + 40,
+        ),
+    ],
+)
+def test_a_rank_has_state_of_the_adapter_alone(changes: dict[str, Any], kept: int, on_device: int) -> None:
+    parsed = RLJob.model_validate(job({**changes, "training.adapter": {}}))
+    found = state_bytes(parsed, ModelSize(1_000, 10))
+    assert (found.kept, found.on_device) == (kept, on_device)
