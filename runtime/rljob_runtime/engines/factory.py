@@ -1,5 +1,7 @@
 """Builds the engine that an RLJob asks for, in the process that hosts it."""
 
+import math
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +11,11 @@ from rljob_api import RLJob
 from rljob_runtime.engines.protocol import Engine, Sampling
 
 if TYPE_CHECKING:
-    from rljob_runtime.engines.vllm_compat import Accelerator
+    from rljob_runtime.engines.vllm_compat import Accelerator, AdapterRoom
+
+_MOST_ADAPTERS = 8
+"""That one batch may be generated with: each takes a part of an accelerator's memory. Requests with others
+wait for a place."""
 
 
 class EngineSpec(msgspec.Struct, frozen=True):
@@ -42,9 +48,12 @@ def make(name: str, spec: bytes) -> Engine:
             name, folder, built.sampling, limit, max_length, pool.cpus_per_worker, training.model.dtype
         )
     from rljob_runtime.engines.vllm import VllmEngine
+    from rljob_runtime.engines.vllm_adapter import AdapterEngine
 
     accelerator: Accelerator = job.spec.accelerator
-    return VllmEngine(
+    adapter = training.adapter
+    build = VllmEngine if adapter is None else partial(AdapterEngine, adapter, adapter_room(job))
+    return build(
         name,
         folder,
         built.sampling,
@@ -58,3 +67,16 @@ def make(name: str, spec: bytes) -> Engine:
         seed=built.seed,
         timed=training.profiling.events,
     )
+
+
+def adapter_room(job: RLJob) -> "AdapterRoom":
+    """Room for the adapters of a job that has one."""
+    from rljob_runtime.engines.vllm_compat import AdapterRoom
+
+    training = job.spec.training
+    if training.adapter is None:
+        raise ValueError("the job has no adapter")
+    # Responses of so many versions may be under way, and those of the newest one beside them.
+    running = min(_MOST_ADAPTERS, math.ceil(training.async_.max_staleness) + 2)
+    # What is not kept is read again from its folder, which a trainer that is started again removes.
+    return AdapterRoom(training.adapter.rank, running, kept=2 * _MOST_ADAPTERS)

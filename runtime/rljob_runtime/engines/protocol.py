@@ -10,6 +10,8 @@ Guarantees that every engine keeps:
   anew under the new weights); after `pause("abort")` every running submit has returned its partial
   generation; after `pause("wait")` every running submit has finished. Submits that arrive while the engine
   is paused wait for `resume`.
+Engines whose versions are adapters let what runs go on with the version that it began with, also while they
+are paused to "keep" (`vllm_adapter`).
 """
 
 from collections.abc import Callable, Mapping

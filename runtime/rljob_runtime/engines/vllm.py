@@ -32,7 +32,13 @@ from rljob_runtime.engines.protocol import (
 )
 from rljob_runtime.engines.spans import SpanRecorder, spans_from_report
 from rljob_runtime.engines.stays import Pauses, timing_of
-from rljob_runtime.engines.vllm_compat import Accelerator, VllmCore, VllmShape, environment
+from rljob_runtime.engines.vllm_compat import (
+    Accelerator,
+    LoadedAdapter,
+    VllmCore,
+    VllmShape,
+    environment,
+)
 from rljob_runtime.engines.vllm_sockets import SOCKETS
 from rljob_runtime.samples import FinishReason, Generation, Timing
 from rljob_runtime.weights.contents import Shapes, check_same_model, tensor_shapes
@@ -48,6 +54,8 @@ class _Ticket:
 
     def __init__(self, request: Request) -> None:
         self.request = request
+        self.adapter: LoadedAdapter | None = None
+        """What it generates with beside the model's own weights."""
         self.spans: SpanRecorder | None = None
         """The versions of its tokens; None until it is in the core."""
         self.submitted = time.monotonic()
@@ -114,7 +122,7 @@ class VllmEngine:
         """Raises `EngineDied` when vLLM does not start; its own log, on stderr, says why."""
         loop = asyncio.get_running_loop()
         self._death = loop.create_future()
-        self._tensors = tensor_shapes(self._shape.model_folder)
+        self._tensors = self._expected_tensors(tensor_shapes(self._shape.model_folder))
         # Before `VllmCore`, whose constructor imports vLLM.
         sockets = await asyncio.to_thread(SOCKETS.enter)
         self._has_sockets = True
@@ -152,6 +160,7 @@ class VllmEngine:
             if self._core is not None:
                 self._core.marks.pop(request.request_id, None)
             del self._tickets[request.request_id]
+            self._give_back(ticket.adapter)
             ticket.ended.set_result(None)
 
     async def abort(self, request_id: str) -> None:
@@ -174,8 +183,7 @@ class VllmEngine:
         inside = [ticket.ended for ticket in self._tickets.values() if ticket.spans is not None]
         if mode == "wait" and inside:
             await self._guarded(asyncio.wait(inside))
-        self._pauses.begin(time.monotonic())
-        await self._guarded(self._live_core().pause("abort" if mode == "abort" else "keep"))
+        await self._stop_core(mode)
         if mode == "abort":
             outside = [ticket for ticket in self._tickets.values() if ticket.spans is None]
             for ticket in outside:
@@ -208,6 +216,29 @@ class VllmEngine:
                 ticket.spans.mark(ref.version, counts[ticket.request.request_id])
         self.version = ref.version
 
+    def _expected_tensors(self, model: Shapes) -> Shapes:
+        """What a version has, from the tensors of the model's folder."""
+        return model
+
+    def _take_adapter(self) -> LoadedAdapter | None:
+        """What a request that begins now is generated with; `_give_back` says that it has ended."""
+        return None
+
+    def _give_back(self, adapter: LoadedAdapter | None) -> None:
+        pass
+
+    async def _stop_core(self, mode: PauseMode) -> None:
+        """Let no request go on; with "abort" end those in the core."""
+        self._pauses.begin(time.monotonic())
+        await self._guarded(self._live_core().pause("abort" if mode == "abort" else "keep"))
+
+    async def _start_core(self) -> None:
+        """The reverse."""
+        await self._guarded(self._live_core().resume())
+        now = time.monotonic()
+        # The first one is the oldest.
+        self._pauses.end(now, oldest=next((each.submitted for each in self._tickets.values()), now))
+
     async def _replace(self, ref: WeightRef, load: Awaitable[None]) -> None:
         """Await `load`, then label; an engine that fails half-way is ended."""
         try:
@@ -223,11 +254,8 @@ class VllmEngine:
     async def resume(self) -> None:
         self._check_alive()
         # The core first: what the gate lets in is to find it running.
-        await self._guarded(self._live_core().resume())
+        await self._start_core()
         self._paused = False
-        now = time.monotonic()
-        # The first one is the oldest.
-        self._pauses.end(now, oldest=next((each.submitted for each in self._tickets.values()), now))
         self._reports.wake()
         for ticket in self._tickets.values():
             if ticket.gate is not None and not ticket.gate.done():
@@ -278,7 +306,8 @@ class VllmEngine:
         """Hand the ticket's request to the core; `pause` waits for those that are half-way in."""
         self._entering += 1
         try:
-            collector = await self._guarded(core.add(ticket.request))
+            ticket.adapter = self._take_adapter()
+            collector = await self._guarded(core.add(ticket.request, ticket.adapter))
             # The version cannot change meanwhile: `pause` waits for this.
             ticket.spans = SpanRecorder(self.version)
             self._reports.wake()
@@ -301,7 +330,7 @@ class VllmEngine:
             self._check_alive()
         if output is None or ticket.spans is None:
             spans = SpanRecorder(self.version).spans(0)
-        elif self._live_core().reports_versions:
+        elif ticket.adapter is None and self._live_core().reports_versions:
             spans = spans_from_report(output.weight_versions, count)
         else:
             spans = ticket.spans.spans(count)

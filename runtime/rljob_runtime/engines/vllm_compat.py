@@ -34,8 +34,33 @@ _MARKS: dict[str, Literal["scheduled", "preempted"]] = {
 """vLLM's `EngineCoreEventType` by name, of those that count. Their times are of the monotonic clock, which
 all processes of a machine share."""
 
+_LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""What vLLM makes room for; adapters of lower ranks fit."""
+
 _COLLECTIVE = {"nvidia": "nccl", "ascend": "hccl"}
 """By accelerator, the name of vLLM's backend for weights that are broadcast."""
+
+
+@dataclass(frozen=True)
+class AdapterRoom:
+    """How many adapters an engine has room for, and how large they may be."""
+
+    rank: int
+    running: int
+    """Most of them that requests of one batch may be generated with; requests with others wait."""
+    kept: int
+    """Most of them in main memory, `running` at least. Another one is read from its folder again."""
+
+
+@dataclass(frozen=True)
+class LoadedAdapter:
+    """An adapter as vLLM knows it."""
+
+    number: int
+    """From 1 on; no other adapter of the engine has had it."""
+    name: str
+    """Nor this: by it vLLM tells whose KV cache the beginning of a prompt may be taken from."""
+    folder: Path
 
 
 @dataclass(frozen=True)
@@ -54,6 +79,7 @@ class VllmShape:
     seed: int
     timed: bool = True
     """Whether it is recorded when requests were scheduled, pre-empted, and got their first token."""
+    adapters: AdapterRoom | None = None
 
 
 def environment(shape: VllmShape, host: int, sockets: Path) -> dict[str, str]:
@@ -109,6 +135,13 @@ def arguments(shape: VllmShape) -> dict[str, Any]:
     }
     if options.max_batched_tokens is not None:
         chosen["max_num_batched_tokens"] = options.max_batched_tokens
+    if shape.adapters is not None:
+        chosen |= {
+            "enable_lora": True,
+            "max_lora_rank": next(rank for rank in _LORA_RANKS if rank >= shape.adapters.rank),
+            "max_loras": shape.adapters.running,
+            "max_cpu_loras": shape.adapters.kept,
+        }
     if options.speculation is not None:
         chosen["speculative_config"] = {
             "method": "custom_class",
@@ -148,6 +181,7 @@ class VllmCore:
         """Starts the processes and loads the model; blocks for many seconds. `environment` must be set."""
         from vllm.config.weight_transfer import WeightTransferConfig
         from vllm.engine.arg_utils import AsyncEngineArgs
+        from vllm.lora.request import LoRARequest
         from vllm.sampling_params import RequestOutputKind, SamplingParams
         from vllm.v1.engine.async_llm import AsyncLLM
         from vllm.v1.engine.exceptions import EngineDeadError
@@ -177,12 +211,14 @@ class VllmCore:
         """Tokens that the KV cache holds; None where vLLM does not say."""
         self._shape = shape
         self._parameters = SamplingParams
+        self._adapter = LoRARequest
         self._final_only = RequestOutputKind.FINAL_ONLY
         self._joined: str | None = None
         self._watch_outputs()
 
-    async def add(self, request: Request) -> Any:
-        """Hand a request to the engine core; the result's `get()` returns its one, final output."""
+    async def add(self, request: Request, adapter: LoadedAdapter | None = None) -> Any:
+        """Hand a request to the engine core, to be generated with `adapter`; the result's `get()` returns its
+        one, final output."""
         sampling = request.sampling or self._shape.sampling
         parameters = self._parameters(
             max_tokens=request.max_tokens,
@@ -200,7 +236,9 @@ class VllmCore:
             extra_args=self._extra_arguments(request),
         )
         prompt = {"prompt_token_ids": [int(token) for token in request.tokens]}
-        return await self._llm.add_request(request.request_id, prompt, parameters)
+        return await self._llm.add_request(
+            request.request_id, prompt, parameters, lora_request=self._lora(adapter)
+        )
 
     def _extra_arguments(self, request: Request) -> dict[str, int] | None:
         if self._shape.options.speculation is None:
@@ -237,6 +275,18 @@ class VllmCore:
 
     async def load_folder(self, folder: Path) -> None:
         await self._llm.collective_rpc("load_folder", args=(str(folder),))
+
+    async def load_adapter(self, adapter: LoadedAdapter) -> int:
+        """Bring an adapter to all ranks, while they generate; how many of its tensors reached a layer on the
+        rank that has the fewest."""
+        await self._llm.add_lora(self._lora(adapter))
+        arrived: list[int] = await self._llm.collective_rpc("adapter_tensors", args=(adapter.number,))
+        return min(arrived)
+
+    def _lora(self, adapter: LoadedAdapter | None) -> Any:
+        if adapter is None:
+            return None
+        return self._adapter(adapter.name, adapter.number, str(adapter.folder))
 
     async def receive(self, location: str, shapes: Shapes) -> None:
         """Take part in a broadcast of the weights; joins the sender's group the first time."""

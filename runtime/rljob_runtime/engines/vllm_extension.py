@@ -42,6 +42,19 @@ class WeightLoader:
             # The copies run on the device's own time; the answer is to mean that they are done.
             torch.accelerator.synchronize()
 
+    def adapter_tensors(self: Any, number: int) -> int:
+        """How many tensors of an adapter belong to layers of the model: vLLM says nothing of those that
+        belong to none, and generates without them."""
+        manager = self.model_runner.lora_manager._adapter_manager
+        adapter = manager.get_adapter(number)
+        if adapter is None:
+            return 0
+        layers = [found for name in manager.modules if (found := adapter.get_lora(name)) is not None]
+        # Of layers that vLLM has made one, such as query, key and value, a list with None for each that has
+        # no adapter.
+        groups = [each if isinstance(each, list) else [each] for one in layers for each in _matrices(one)]
+        return sum(tensor is not None for group in groups for tensor in group)
+
     def start_drafting(self: Any, options: dict[str, Any]) -> None:
         """Draft as a Speculation says, given in YAML names."""
         speculation = Speculation.model_validate(options)
@@ -66,6 +79,10 @@ class WeightLoader:
         """Drafted tokens that were checked, and tokens of these that were kept, since the start."""
         counts: tuple[int, int] = self.model_runner.drafter.counts()
         return counts
+
+
+def _matrices(layer: Any) -> tuple[Any, Any]:
+    return layer.lora_a, layer.lora_b
 
 
 def repair_rejection_sampler() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from rljob_api.rollout import Speculation, VllmEngine
 from rljob_runtime.engines.protocol import Sampling
-from rljob_runtime.engines.vllm_compat import Accelerator, VllmShape, arguments, environment
+from rljob_runtime.engines.vllm_compat import Accelerator, AdapterRoom, VllmShape, arguments, environment
 from rljob_runtime.routing.gears import capture_sizes
 
 SOCKETS = Path("/tmp/rljob-vllm-42")
@@ -72,6 +72,13 @@ def shape(accelerator: Accelerator = "cpu", tensor_parallel: int = 1, **options:
         (shape(maxBatchedTokens=2048, prefixCaching=False), {"max_num_batched_tokens": 2048}),
         (shape(prefixCaching=False), {"enable_prefix_caching": False}),
         (shape(), {"speculative_config": None}),
+        (shape(), {"enable_lora": None, "max_loras": None}),
+        (
+            replace(shape(), adapters=AdapterRoom(12, running=3, kept=16)),
+            {"enable_lora": True, "max_lora_rank": 16, "max_loras": 3, "max_cpu_loras": 16},
+        ),
+        (replace(shape(), adapters=AdapterRoom(512, running=3, kept=16)), {"max_lora_rank": 512}),
+        (replace(shape(), adapters=AdapterRoom(1, running=3, kept=16)), {"max_lora_rank": 8}),
         (
             shape("nvidia", speculation=Speculation.model_validate({"suffix": {}, "draftTokens": 5})),
             {
