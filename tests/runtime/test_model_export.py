@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from peft import PeftModel
 from safetensors import safe_open
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -26,6 +27,12 @@ pytestmark = pytest.mark.timeout(300)
 LETTERS = CharacterTokenizer("abcdefgh")
 TOKENS = torch.arange(24).reshape(2, 12) % 32
 
+ADAPTER: dict[str, Any] = {
+    "adapter": {"rank": 4, "alpha": 8},
+    "model": {"headDim": 32},
+    "rollout": {"engine": {"vllm": {}}},
+    "optimizer": {"learningRate": 1e-2},
+}
 JOBS: dict[str, dict[str, Any]] = {
     "float32": {},
     "tied embeddings": {"model": {"tieWordEmbeddings": True}},
@@ -214,3 +221,49 @@ def test_a_damaged_checkpoint_leaves_the_earlier_model(
     assert not [path.name for path in run.iterdir() if path.suffix in (".tmp", ".old")]
     assert main(["export", str(run), str(tmp_path / "other")]) == 1
     assert "damaged" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_an_adapter_is_exported_alone_and_in_the_model(
+    tmp_path: Path, dtype: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = trainer_job(**ADAPTER, policy={"dtype": dtype})
+    run, initial = tmp_path / "run", model_folder(job, tmp_path / "initial")
+    run.mkdir()
+    (run / "job.yaml").write_text(yaml.safe_dump(job.model_dump(by_alias=True, exclude_none=True)))
+    keep_model_files(initial, LETTERS, run, job.spec.training.adapter)
+    with worker(job, initial) as trainer:
+        for step in (0, 1):
+            trainer.train_step(step, step, groups(4, seed=step, version=step))
+        published = load_file(Path(trainer.publish(2).location) / "adapter_model.safetensors")
+        trainer.save_checkpoint(run / "checkpoints", 2, b"")
+    assert main(["export", str(run), str(tmp_path / "adapter"), "--adapter"]) == 0
+    assert "the adapter of step 2" in capsys.readouterr().out
+    alone = load_file(tmp_path / "adapter" / "adapter_model.safetensors")
+    assert alone.keys() == published.keys()
+    assert all(torch.equal(alone[name], published[name]) for name in alone), "what engines had"
+    assert main(["export", str(run), str(tmp_path / "model")]) == 0
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "model").eval()
+    assert str(merged.dtype) == f"torch.{dtype}"
+    base = AutoModelForCausalLM.from_pretrained(initial, dtype=merged.dtype).eval()
+    before = logits(base)
+    adapted = PeftModel.from_pretrained(base, tmp_path / "adapter").eval()
+    assert (logits(adapted) - before).abs().max() > 1e-3
+    torch.testing.assert_close(
+        logits(merged), logits(adapted), atol=1e-5 if dtype == "float32" else 0.05, rtol=0
+    )
+    initial.rename(tmp_path / "elsewhere")
+    assert main(["export", str(run), str(tmp_path / "later")]) == 2
+    assert "not at" in (said := capsys.readouterr().err) and "--adapter" in said
+    assert main(["export", str(run), str(tmp_path / "still"), "--adapter"]) == 0
+
+
+def test_a_run_without_an_adapter_has_none_to_export(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = trainer_job()
+    run, initial = run_of(job, tmp_path)
+    with worker(job, initial) as trainer:
+        trainer.save_checkpoint(run / "checkpoints", 1, b"")
+    assert main(["export", str(run), str(tmp_path / "adapter"), "--adapter"]) == 2
+    assert "has no adapter: it trained all weights" in capsys.readouterr().err

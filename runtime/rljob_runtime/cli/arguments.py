@@ -109,6 +109,9 @@ def _add_export(commands: _Commands, of_run: argparse.ArgumentParser) -> None:
     )
     export.add_argument("destination", type=Path, metavar="MODEL", help="the folder to write")
     export.add_argument("--step", type=int, metavar="N", help="the checkpoint's step (default: the newest)")
+    export.add_argument(
+        "--adapter", action="store_true", help="write the adapter alone, as peft and vLLM load it"
+    )
     export.set_defaults(command=run_commands.export)
 
 

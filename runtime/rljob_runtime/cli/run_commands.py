@@ -110,15 +110,16 @@ def export(options: argparse.Namespace) -> int:
     """Write a checkpoint as a Hugging Face model."""
     if options.destination.exists():
         return refuse(f"rljob: {options.destination} exists already; name a folder that does not.")
-    from rljob_runtime.driver.export import ExportRefused
+    from rljob_runtime.driver.export import ExportRefused, export_adapter
     from rljob_runtime.driver.export import export as export_model
     from rljob_runtime.trainer.checkpoint import CheckpointError
 
     try:
-        step = export_model(options.folder, options.destination, options.step)
+        write = export_adapter if options.adapter else export_model
+        step = write(options.folder, options.destination, options.step)
     except ExportRefused as error:
         return refuse(f"rljob: {error}.")
     except CheckpointError as error:
         return fail(f"rljob: {error}.")
-    print(f"{options.destination}: the model of step {step}")
+    print(f"{options.destination}: the {'adapter' if options.adapter else 'model'} of step {step}")
     return ExitCode.DONE

@@ -182,7 +182,8 @@ async def _route(inputs: JobInputs, site: Site, stack: AsyncExitStack) -> Weight
     job, options = inputs.job, inputs.options
     # In threads: a large model takes long to write, and the loop has signals to answer meanwhile.
     model_folder = await asyncio.to_thread(engine_model, job, options, inputs.tokenizer)
-    await asyncio.to_thread(keep_model_files, model_folder, inputs.tokenizer, options.folder)
+    adapter = job.spec.training.adapter
+    await asyncio.to_thread(keep_model_files, model_folder, inputs.tokenizer, options.folder, adapter)
     address = None if site.one_machine else site.address
     route = await asyncio.to_thread(open_route, job, model_folder, options.folder, address, site.keyring)
     stack.callback(route.close)

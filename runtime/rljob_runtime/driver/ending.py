@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rljob_runtime.driver.export import MODEL, export
+from rljob_runtime.driver.export import ADAPTER, MODEL, export, export_adapter
 from rljob_runtime.trace.report.page import REPORT_FILE
 from rljob_runtime.trainer.checkpoint import newest
 
@@ -65,11 +65,13 @@ class ReportWriter:
         return self._folder / REPORT_FILE
 
 
-async def export_model(run_folder: Path, checkpoints: Path) -> Path | None:
-    """Write the model of the newest checkpoint into the run's folder; its path, None where the run has no
-    checkpoint. Raises `CheckpointError`."""
+async def export_model(run_folder: Path, checkpoints: Path, adapter: bool = False) -> Path | None:
+    """Write the model of the newest checkpoint into the run's folder, and beside it with `adapter` what was
+    trained of it; the model's path, None where the run has no checkpoint. Raises `CheckpointError`."""
     if newest(checkpoints) is None:
         return None
+    if adapter:
+        await asyncio.to_thread(export_adapter, run_folder, run_folder / ADAPTER)
     destination = run_folder / MODEL
     await asyncio.to_thread(export, run_folder, destination)
     return destination

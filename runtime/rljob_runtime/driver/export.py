@@ -6,7 +6,8 @@ number of trainer ranks may have written the checkpoint; one file's weights at a
 neither Ray nor an accelerator.
 
 What is not weights comes from the run's `model_files`, written when the run starts, so that an export needs
-the run's folder alone.
+the run's folder alone; where an adapter was trained, also the model that it is for, unless the adapter alone
+is exported.
 """
 
 import json
@@ -14,18 +15,31 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from rljob_api.adapter import Adapter
+from rljob_api.training import Training
 from rljob_runtime.data.tokenizer import TextTokenizer
 from rljob_runtime.driver.model_folder import CHECKPOINTS
 from rljob_runtime.manifest.load import ManifestError, read
 from rljob_runtime.run_folder import MANIFEST
 from rljob_runtime.trainer import checkpoint
 from rljob_runtime.trainer.checkpoint import CheckpointError
-from rljob_runtime.weights.contents import TIED_HEAD
+from rljob_runtime.weights.adapter import CONFIG as ADAPTER_CONFIG
+from rljob_runtime.weights.adapter import TENSORS as ADAPTER_TENSORS
+from rljob_runtime.weights.adapter import config as adapter_config
+from rljob_runtime.weights.adapter import write_config
+from rljob_runtime.weights.contents import TIED_HEAD, tensor_shapes
 from rljob_runtime.weights.shards import INDEX, index_of, plan_shards
+
+if TYPE_CHECKING:
+    from rljob_runtime.trainer.checkpoint_tensors import SavedPolicy
+    from rljob_runtime.trainer.merged import MergedPolicy
 
 MODEL = "model"
 """Folder of the trained model in a run's folder."""
+ADAPTER = "adapter"
+"""Folder of the trained adapter in a run's folder, where there is one."""
 _FILES = "model_files"
 """Folder of what a model has beside weights, in a run's folder."""
 _CONFIG = "config.json"
@@ -38,44 +52,88 @@ class ExportRefused(ValueError):
     """There is nothing to export, or no place for it; the message says what to do."""
 
 
-def keep_model_files(model_folder: Path, tokenizer: TextTokenizer, run_folder: Path) -> None:
-    """Copy what a model has beside its weights, configuration and tokenizer, to the run's folder."""
+def keep_model_files(
+    model_folder: Path, tokenizer: TextTokenizer, run_folder: Path, adapter: Adapter | None = None
+) -> None:
+    """Copy what a model has beside its weights, configuration and tokenizer, to the run's folder; where an
+    adapter is trained, also its configuration. Raises `NoSuchLayers`."""
     with _whole(run_folder / _FILES) as folder:
         for name in _COPIED:
             if (model_folder / name).is_file():
                 shutil.copyfile(model_folder / name, folder / name)
         tokenizer.save_pretrained(folder)
+        if adapter is not None:
+            base = str(model_folder.resolve())
+            write_config(folder, adapter_config(tensor_shapes(model_folder), adapter, base))
 
 
 def export(run_folder: Path, destination: Path, step: int | None = None) -> int:
     """Write the model of a run's checkpoint, the newest or that of `step`, to `destination`, in place of what
     is there. Returns the checkpoint's step. Raises `ExportRefused`, `CheckpointError`."""
-    source = _checkpoint(run_folder, step)
+    source, training = _checkpoint(run_folder, step), _training(run_folder)
+    files, dtype, done = run_folder / _FILES, training.model.dtype, checkpoint.step_of(source)
+    base = _base(files) if training.adapter is not None else None
+    with _written(destination, run_folder, source) as folder:
+        shutil.copytree(files, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(ADAPTER_CONFIG))
+        config = json.loads((files / _CONFIG).read_text())
+        # The older name of `dtype`, which would contradict it.
+        config.pop("torch_dtype", None)
+        (folder / _CONFIG).write_text(json.dumps(config | {"dtype": dtype}, indent=2) + "\n")
+        policy = _policy(source, base, training.adapter)
+        _write_weights(policy, folder, dtype, {"step": str(done)})
+    return done
+
+
+def export_adapter(run_folder: Path, destination: Path, step: int | None = None) -> int:
+    """Write the adapter of a run's checkpoint, as peft and vLLM load it, with the tokenizer to `destination`,
+    in place of what is there. Returns the checkpoint's step. Raises `ExportRefused`, `CheckpointError`."""
+    source, training = _checkpoint(run_folder, step), _training(run_folder)
+    if training.adapter is None:
+        raise ExportRefused(f"{run_folder} has no adapter: it trained all weights (training.adapter)")
+    with _written(destination, run_folder, source) as folder:
+        files = run_folder / _FILES
+        shutil.copytree(files, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*_COPIED))
+        _write_adapter(source, folder, training.model.dtype, {"step": str(checkpoint.step_of(source))})
+    return checkpoint.step_of(source)
+
+
+def _training(run_folder: Path) -> Training:
+    """What the run was asked for."""
     files = run_folder / _FILES
     if not (files / _CONFIG).is_file():
         raise ExportRefused(
             f"{files} has no {_CONFIG}: the run's folder is not whole; --resume writes it anew"
         )
     try:
-        dtype = read(run_folder / MANIFEST).job.spec.training.model.dtype
+        return read(run_folder / MANIFEST).job.spec.training
     except ManifestError as error:
         raise ExportRefused(str(error)) from error
-    done = checkpoint.step_of(source)
+
+
+def _base(files: Path) -> Path:
+    """The folder of the model that the run's adapter is for."""
+    base = Path(json.loads((files / ADAPTER_CONFIG).read_text())["base_model_name_or_path"])
+    if not (base / _CONFIG).is_file():
+        raise ExportRefused(
+            f"the model that the adapter is for is not at {base} any more: put it there again, or export the "
+            "adapter alone (--adapter)"
+        )
+    return base
+
+
+@contextmanager
+def _written(destination: Path, run_folder: Path, source: Path) -> Iterator[Path]:
+    """A new folder to fill, as of `_whole`; an error of the disk becomes `CheckpointError`."""
     try:
         with _whole(destination) as folder:
-            shutil.copytree(files, folder, dirs_exist_ok=True)
-            config = json.loads((files / _CONFIG).read_text())
-            # The older name of `dtype`, which would contradict it.
-            config.pop("torch_dtype", None)
-            (folder / _CONFIG).write_text(json.dumps(config | {"dtype": dtype}, indent=2) + "\n")
-            _write_weights(source, folder, dtype, {"step": str(done)})
+            yield folder
     except OSError as error:
         why = checkpoint.reason(error)
         raise CheckpointError(
-            f"the model of step {done} could not be written to {destination} ({why}); {source} is whole: "
-            f"{checkpoint.cure(why)}, or export it elsewhere: rljob export {run_folder} FOLDER"
+            f"the model of step {checkpoint.step_of(source)} could not be written to {destination} ({why}); "
+            f"{source} is whole: {checkpoint.cure(why)}, or export it elsewhere: rljob export {run_folder} "
+            "FOLDER"
         ) from error
-    return done
 
 
 def _checkpoint(run_folder: Path, step: int | None) -> Path:
@@ -95,17 +153,41 @@ def _checkpoint(run_folder: Path, step: int | None) -> Path:
     return newest.with_name(f"step_{step}")
 
 
-def _write_weights(source: Path, folder: Path, dtype: str, metadata: dict[str, str]) -> None:
+def _policy(source: Path, base: Path | None, adapter: Adapter | None) -> "SavedPolicy | MergedPolicy":
+    """The model of a checkpoint; `base` is the folder of the model that its adapter is for."""
+    from rljob_runtime.trainer.checkpoint_tensors import SavedPolicy
+    from rljob_runtime.trainer.merged import MergedPolicy
+
+    saved = SavedPolicy(source)
+    return saved if base is None or adapter is None else MergedPolicy(base, adapter, saved)
+
+
+def _write_adapter(source: Path, folder: Path, dtype: str, metadata: dict[str, str]) -> None:
+    """Write a checkpoint's adapter beside its configuration in `folder`."""
+    import torch
+
+    from rljob_runtime.trainer.adapter import exported_name
+    from rljob_runtime.trainer.checkpoint_tensors import SavedPolicy
+    from rljob_runtime.weights.write import write_weights
+
+    saved = SavedPolicy(source)
+    tensors = saved.tensors(list(saved.layout))
+    form = getattr(torch, dtype)
+    cast = {exported_name(name): tensor.to(form) for name, tensor in sorted(tensors.items())}
+    write_weights(cast, folder / ADAPTER_TENSORS, metadata)
+
+
+def _write_weights(
+    policy: "SavedPolicy | MergedPolicy", folder: Path, dtype: str, metadata: dict[str, str]
+) -> None:
     """Write the policy's tensors beside the configuration in `folder`. A tied head is left out: it is the
     input embedding."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    from rljob_runtime.trainer.checkpoint_tensors import SavedPolicy
     from rljob_runtime.weights.folder_names import as_in_folder
     from rljob_runtime.weights.write import write_weights
 
-    policy = SavedPolicy(source)
     config = AutoConfig.from_pretrained(folder)
     # Without weights: it knows what the tensors are called in a folder.
     with torch.device("meta"):

@@ -120,7 +120,10 @@ class RunObserver:
         """Make what the run leaves behind, while its parts are taken down."""
         self._nothing_is_trained()
         self._report.start()
-        self.export = asyncio.create_task(export_model(self._inputs.options.folder, self._inputs.checkpoints))
+        inputs, adapter = self._inputs, self._inputs.job.spec.training.adapter
+        self.export = asyncio.create_task(
+            export_model(inputs.options.folder, inputs.checkpoints, adapter is not None)
+        )
 
     def close(self) -> None:
         """Close the metrics; the status says nothing of busy pools, however the job ended."""

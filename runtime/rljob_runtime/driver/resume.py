@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from rljob_api.adapter import Adapter
 from rljob_api.schedule import Schedule
 from rljob_runtime.data.errors import DataError
 from rljob_runtime.data.fingerprint import DataFingerprint, difference
@@ -27,10 +28,13 @@ class ResumeRefused(ValueError):
     """The job asks for less than the run has trained; the message says what to change."""
 
 
-def check_resume(checkpoints: Path, data: DataFingerprint, schedule: Schedule, rows: int) -> Origin:
+def check_resume(
+    checkpoints: Path, data: DataFingerprint, schedule: Schedule, rows: int, adapter: Adapter | None = None
+) -> Origin:
     """Where the newest checkpoint in `checkpoints` lets a job with this schedule, and `rows` prompts in an
     epoch, begin; without a checkpoint, at nothing. Raises `DataError` where it was written with other data,
-    `ResumeRefused` where it is beyond the job's end, and `CheckpointError` where it cannot be read."""
+    `ResumeRefused` where it has another adapter or is beyond the job's end, and `CheckpointError` where it
+    cannot be read."""
     folder = newest(checkpoints)
     if folder is None:
         return Origin()
@@ -42,10 +46,20 @@ def check_resume(checkpoints: Path, data: DataFingerprint, schedule: Schedule, r
     why = difference(state.data, data)
     if why is not None:
         raise DataError(why)
+    wanted = adapter.words if adapter is not None else None
+    if state.adapter != wanted:
+        raise ResumeRefused(
+            f"{folder} has {_trained(state.adapter)}, and the job asks for {_trained(wanted)}: set "
+            "training.adapter back to go on with --resume, or begin anew with --restart"
+        )
     why = beyond(state, schedule, rows)
     if why is not None:
         raise ResumeRefused(f"{folder} {why}")
     return Origin(state.step, state.ledger.trained, state.ledger.refused, head.updates)
+
+
+def _trained(adapter: str | None) -> str:
+    return "all weights, without an adapter" if adapter is None else f"an adapter ({adapter})"
 
 
 def beyond(state: JobState, schedule: Schedule, rows: int) -> str | None:

@@ -129,7 +129,9 @@ class _Running:
         held_out = held_out_sets(training, prompts, tokenizer, options.manifest_folder)
         origin = Origin()
         if options.resume:
-            origin = check_resume(self._checkpoints, prompts.fingerprint, training.schedule, prompts.rows)
+            origin = check_resume(
+                self._checkpoints, prompts.fingerprint, training.schedule, prompts.rows, training.adapter
+            )
         sizes = job_settings(job, prompts.rows, origin)
         groups = sizes.total_groups if sizes.uids is None else sizes.uids
         forced = forced_lengths(training.rollout, options.manifest_folder, groups, prompts.fingerprint)

@@ -40,10 +40,12 @@ class Session:
         """Steps that the weights have behind them, as far as it is known."""
         self.checkpoint_step = 0
         """Steps in the newest checkpoint, as far as it is known; 0 where there is none."""
+        adapter = job.spec.training.adapter
         self._loop_settings = LoopSettings(
             job.spec.training.checkpoint.every_steps,
             data,
             job.spec.training.timeouts.stall_seconds,
+            adapter.words if adapter is not None else None,
         )
         self._checkpoints = checkpoints
         self._parts = parts

@@ -74,6 +74,8 @@ class LoopSettings:
     data: DataFingerprint
     """The prompts' fingerprint, which checkpoints record."""
     stall_seconds: float = 1800.0
+    adapter: str | None = None
+    """The adapter that is trained, in words, which checkpoints record; None where the whole model is."""
     """How long a step may wait for its groups while nothing moves (`driver.stall`);
     spec.training.timeouts.stallSeconds."""
 
@@ -287,6 +289,7 @@ class TrainingLoop:
             self._settings.data,
             self._controller.bound.steps_per_version,
             self._curriculum.state(self._ledger) if self._curriculum is not None else None,
+            self._settings.adapter,
         )
         with self._events.span("checkpoint", step):
             await self._trainer.save(step, msgspec.msgpack.encode(state))

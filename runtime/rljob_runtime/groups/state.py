@@ -42,3 +42,5 @@ class JobState(msgspec.Struct):
     it."""
     curriculum: CurriculumState | None = None
     """None where the job has no curriculum."""
+    adapter: str | None = None
+    """The adapter that is trained, in words; None where the whole model is."""
