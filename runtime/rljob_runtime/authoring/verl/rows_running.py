@@ -114,7 +114,18 @@ MODEL_AND_TRAINER = Section(
         ),
         none(f"{_MODEL}.use_remove_padding", text="samples are always packed without padding"),
         none(f"{_MODEL}.trust_remote_code", text="code of a model's folder is never run", off=("false",)),
-        none(f"{_MODEL}.lora_rank", text="all weights are trained: there is no LoRA", off=("0",)),
+        built(f"{_MODEL}.lora_rank", text="`training.adapter.rank`; not on NPUs ([LoRA](lora.md))"),
+        built(f"{_MODEL}.lora_alpha", text="`training.adapter.alpha`"),
+        built(
+            f"{_MODEL}.target_modules",
+            text="`training.adapter.targetModules`, a list; `all-linear` is the default",
+        ),
+        none(
+            f"{_MODEL}.lora_adapter_path",
+            f"{_MODEL}.exclude_modules",
+            text="an adapter begins as no change, on the layers that `targetModules` names",
+            off=("none",),
+        ),
         none(
             f"{_MODEL}.custom_chat_template",
             text="the chat template is the tokenizer's own",
@@ -122,7 +133,7 @@ MODEL_AND_TRAINER = Section(
         ),
         none(
             f"{_MODEL}.*",
-            text="the model is a Hugging Face folder, trained whole",
+            text="the model is a Hugging Face folder",
         ),
         built(
             f"{_ACTOR}.fsdp_config.offload_policy",

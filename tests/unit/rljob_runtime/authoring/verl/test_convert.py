@@ -42,6 +42,40 @@ def told(conversion: Conversion) -> dict[str, str]:
     return {remark.subject: remark.words for remark in conversion.remarks}
 
 
+LORA = "actor_rollout_ref.model.lora_rank=32"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ((LORA,), {"rank": 32, "alpha": 16}),
+        (
+            (
+                LORA,
+                "actor_rollout_ref.model.lora_alpha=64",
+                "actor_rollout_ref.model.target_modules=all-linear",
+            ),
+            {"rank": 32, "alpha": 64},
+        ),
+        (
+            (LORA, "actor_rollout_ref.model.target_modules=[q_proj,v_proj]"),
+            {"rank": 32, "alpha": 16, "targetModules": ["q_proj", "v_proj"]},
+        ),
+        (("actor_rollout_ref.model.lora_rank=0",), {}),
+        ((LORA, "trainer.device=npu"), {}),
+    ],
+)
+def test_lora_becomes_an_adapter(overrides: tuple[str, ...], expected: dict[str, object]) -> None:
+    conversion = converted(*overrides)
+    start = "training.adapter."
+    found = {
+        path.removeprefix(start): it for path, it in fields(conversion).items() if path.startswith(start)
+    }
+    assert found == expected
+    lost = "there is no LoRA on NPUs" in told(conversion).get(LORA, "")
+    assert lost is ("trainer.device=npu" in overrides)
+
+
 def test_a_whole_script():
     conversion = convert(read_launch(SCRIPT, {}), "train.sh")
     training = RLJob.model_validate(parse(conversion.text).value).spec.training
@@ -371,7 +405,7 @@ def test_keys_that_are_more_than_a_copy(overrides, field, value):
         ("actor_rollout_ref.model.path=Qwen/Qwen3-8B", "this must be a folder"),
         ("actor_rollout_ref.model.path=~/models/x", "~ is not expanded"),
         ("data.train_files=hdfs://x/y.parquet", "set spec.training.data.parquet.path"),
-        ("actor_rollout_ref.model.lora_rank=8", "there is no LoRA"),
+        ("actor_rollout_ref.model.lora_adapter_path=old", "an adapter begins as no change"),
         (f"{ACTOR}.ppo_epochs=2", "each sample is trained once"),
         (
             f"{ACTOR}.megatron.tensor_model_parallel_size=3",
