@@ -319,6 +319,18 @@ class Spec(Model):
             holds=lambda self: self.training.adapter is None or self.accelerator != "ascend",
             fields=("training.adapter", "accelerator"),
         ),
+        Rule(
+            message="training.model.dtype must be bfloat16 with training.adapter and accelerator: nvidia,"
+            " where vLLM multiplies adapters in 16 bits",
+            cel="!has(self.training.adapter) || self.accelerator != 'nvidia'"
+            " || self.training.model.dtype == 'bfloat16'",
+            holds=lambda self: (
+                self.training.adapter is None
+                or self.accelerator != "nvidia"
+                or self.training.model.dtype == "bfloat16"
+            ),
+            fields=("training.model.dtype", "training.adapter", "accelerator"),
+        ),
         _not_on_cpus("training.model.offloadActivations"),
         _not_on_cpus("training.parallel.cpuOffload"),
     )

@@ -129,6 +129,7 @@ BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
     "an adapter sent from device to device": (
         {
             "accelerator": "nvidia",
+            "training.model.dtype": "bfloat16",
             "training.adapter": {},
             "training.async.weightSync": {"push": {}, "transport": "nccl"},
         },
@@ -146,7 +147,12 @@ BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
         "parallel.tensorParallel must be 1 with adapter",
     ),
     "an adapter in main memory": (
-        {"accelerator": "nvidia", "training.adapter": {}, "training.parallel": {"cpuOffload": True}},
+        {
+            "accelerator": "nvidia",
+            "training.model.dtype": "bfloat16",
+            "training.adapter": {},
+            "training.parallel": {"cpuOffload": True},
+        },
         f"{_TRAINING}.parallel.cpuOffload",
         "parallel.cpuOffload must be false with adapter",
     ),
@@ -154,6 +160,11 @@ BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
         {"training.adapter": {}, "training.compute": {"compile": True}},
         f"{_TRAINING}.compute.compile",
         "compute.compile must be false with adapter",
+    ),
+    "an adapter in float32 on GPUs": (
+        {"accelerator": "nvidia", "training.adapter": {}},
+        f"{_TRAINING}.model.dtype",
+        "training.model.dtype must be bfloat16 with training.adapter and accelerator: nvidia",
     ),
     "an adapter on NPUs": (
         {"accelerator": "ascend", "training.adapter": {}},

@@ -34,6 +34,7 @@ GOOD: dict[str, dict[str, Any]] = {
     },
     "an adapter of fresh tokens alone": {
         "accelerator": "nvidia",
+        "training.model.dtype": "bfloat16",
         "training.adapter": {},
         "training.rollout.engine": {"vllm": {}},
         "training.async": {

@@ -21,6 +21,10 @@ def adapter(given: Given) -> None:
         return
     if not given.take(_RANK, f"{_FIELD}.rank", rank):
         return
+    dtype = given.fields["spec.training.model.dtype"]
+    if given.fields["spec.accelerator"].value == "nvidia" and dtype.value == "float32":
+        given.put("training.model.dtype", "bfloat16", f"in place of float32: {_RANK}")
+        given.tell(_RANK, "model.dtype is bfloat16, as vLLM multiplies adapters in 16 bits on GPUs")
     alpha = given.integer(_ALPHA)
     if alpha is None or not given.take(_ALPHA, f"{_FIELD}.alpha", alpha):
         given.put(f"{_FIELD}.alpha", _ALPHA_THERE, f"verl's default of {_ALPHA}")

@@ -35,7 +35,10 @@ COMPILED: dict[str, tuple[dict[str, Any], Any, str | None, bool, str]] = {
     "asked for on CPUs": ({"training.compute.compile": True}, model(), "gcc", True, "says so"),
     "experts": (NVIDIA, model(num_experts=8), "gcc", False, "the model has experts"),
     "experts by another name": (NVIDIA, model(num_local_experts=8), "gcc", False, "has experts"),
-    "an adapter": (NVIDIA | {"training.adapter": {}}, model(), "gcc", False, "an adapter is trained"),
+    "an adapter": (
+        NVIDIA | {"training.adapter": {}, "training.model.dtype": "bfloat16"},
+        model(), "gcc", False, "an adapter is trained",
+    ),
     "unknown layers": (NVIDIA, model(layers=False), "gcc", False, "which of its modules are layers"),
     "shared samples": (
         NVIDIA | {"training.parallel.contextParallel": {"hybrid": {}}, "pools.trainer.replicas": 2},

@@ -76,6 +76,14 @@ def test_lora_becomes_an_adapter(overrides: tuple[str, ...], expected: dict[str,
     assert lost is ("trainer.device=npu" in overrides)
 
 
+def test_lora_on_gpus_is_in_bfloat16() -> None:
+    conversion = converted(LORA, f"{ACTOR}.fsdp_config.dtype=float32")
+    assert fields(conversion)["training.model.dtype"] == "bfloat16"
+    assert "in 16 bits on GPUs" in told(conversion)[LORA]
+    alone = converted(LORA, f"{ACTOR}.fsdp_config.dtype=float32", "trainer.device=cpu")
+    assert fields(alone)["training.model.dtype"] == "float32"
+
+
 def test_a_whole_script():
     conversion = convert(read_launch(SCRIPT, {}), "train.sh")
     training = RLJob.model_validate(parse(conversion.text).value).spec.training
