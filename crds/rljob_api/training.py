@@ -10,6 +10,7 @@ from rljob_api.base import Model, Rule
 from rljob_api.compute import Compute
 from rljob_api.data import Data, Reward
 from rljob_api.evaluation import Evaluation
+from rljob_api.loggers import Loggers
 from rljob_api.model import PolicyModel, Tokenizer
 from rljob_api.rollout import Rollout
 from rljob_api.schedule import Async, Checkpoint, Parallel, Profiling, Schedule
@@ -50,6 +51,8 @@ class Training(Model):
     """When checkpoints are written, where, and how many are kept."""
     profiling: Profiling = Profiling()
     """What is recorded about where time goes."""
+    loggers: Loggers = Loggers()
+    """Where metrics are sent beside the run's folder."""
     timeouts: Timeouts = Timeouts()
     """How long the parts of the job may take."""
     seed: int = Field(default=0, ge=0, le=2**31 - 1)

@@ -58,6 +58,14 @@ GOOD: dict[str, dict[str, Any]] = {
         }
     },
     "a curriculum": {"training.data.curriculum": {"shares": {"solved": 0.0}, "hardUpTo": 0.125}},
+    "all loggers": {
+        "training.loggers": {
+            "wandb": {"project": "p", "mode": "offline"},
+            "mlflow": {"trackingUri": "http://127.0.0.1:5000", "experiment": "e"},
+            "webhook": {"url": "https://collect.tools:8443/rljob?x=1"},
+            "bufferSteps": 10,
+        }
+    },
     "two evaluation sets": {
         "training.evaluation": {
             "sets": [

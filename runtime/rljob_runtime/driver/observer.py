@@ -15,6 +15,8 @@ from rljob_runtime.driver.sample_board import SampleBoard
 from rljob_runtime.driver.tracker import Tracker
 from rljob_runtime.groups.source_rewards import source_rewards
 from rljob_runtime.samples import decode_group
+from rljob_runtime.trace.loggers.forwarder import Forwarder, close_all
+from rljob_runtime.trace.loggers.open import open_loggers
 from rljob_runtime.trace.record.evaluation_log import EvaluationLine, in_words, scalars
 from rljob_runtime.trace.record.metrics_log import MetricsLog
 from rljob_runtime.trace.record.start_log import Cause
@@ -38,6 +40,7 @@ class RunObserver:
         self._report = report
         self._parts: Parts | None = None
         self._metrics: MetricsLog | None = None
+        self._loggers: list[Forwarder] = []
         self._of_sources: dict[str, dict[str, float]] = {}
         """Rewards of the step that is trained, by source."""
         self._load_watch: LoadWatch | None = None
@@ -45,11 +48,13 @@ class RunObserver:
 
     def begins(self, parts: Parts, first_step: int) -> None:
         """The job begins with this step, or goes on from it."""
-        settings, metrics = self._inputs.settings, MetricsLog(self._inputs.options.folder)
+        settings, folder, job = self._inputs.settings, self._inputs.options.folder, self._inputs.job
+        self._loggers = open_loggers(job.spec.training.loggers, job.metadata.name, folder)
+        metrics = MetricsLog(folder, loggers=self._loggers)
         self._parts = parts
         self.tracker = Tracker(
             self._header, parts.pool, metrics, time.time, first_step, settings.total_steps,
-            settings.capacity_samples, with_kl=self._inputs.job.spec.training.algorithm.kl is not None,
+            settings.capacity_samples, with_kl=job.spec.training.algorithm.kl is not None,
         )  # fmt: skip
         parts.says.on_kept = SampleBoard(metrics.show)
         parts.site.draft.progress(self.tracker.progress)
@@ -97,6 +102,9 @@ class RunObserver:
         assert self._load_watch is not None
         counts, curriculum = self._parts.rollouter.counts, self._parts.curriculum
         more: dict[str, Any] = dict(self._of_sources)
+        if self._loggers:
+            more["logger_failures"] = {logger.name: logger.failures for logger in self._loggers}
+            more["logger_lost"] = {logger.name: logger.lost for logger in self._loggers}
         if curriculum is not None:
             more["curriculum"] = curriculum.metrics()
         self.tracker.planned(metrics.step + 1 + self._parts.rollouter.steps_left)
@@ -130,6 +138,7 @@ class RunObserver:
         self._nothing_is_trained()
         if self.tracker is not None:
             self.tracker.close()
+        close_all(self._loggers, self._inputs.job.spec.training.loggers.timeout_seconds)
 
     def _nothing_is_trained(self) -> None:
         if self._watching is not None and self._parts is not None:

@@ -20,6 +20,7 @@ from rljob_runtime.job_errors import OwnFunctionFailed
 from rljob_runtime.manifest.adapters import check_adapter
 from rljob_runtime.manifest.cache_size import check_cache_size
 from rljob_runtime.manifest.load import Finding, Manifest
+from rljob_runtime.manifest.logger_packages import check_loggers
 from rljob_runtime.manifest.traps import traps
 from rljob_runtime.own_functions import ArgumentError, FunctionLoadError
 from rljob_runtime.parallel.rank_layout import unfit
@@ -106,6 +107,7 @@ def model_parameters(job: RLJob, folder: Path) -> int:
 def _check_references(job: RLJob, folder: Path, host: Path | None) -> Iterator[Problem]:
     yield from _check_reward(job, folder, host)
     yield from _check_own_functions(job, folder)
+    yield from check_loggers(job.spec.training.loggers)
     epoch = yield from _check_texts(job, folder)
     yield from _check_forced_lengths(job, folder, epoch)
 

@@ -19,6 +19,7 @@ def traps(job: RLJob) -> Iterator[Problem]:
     """What to look at again, in the order of the manifest's fields."""
     training = job.spec.training
     yield from _punishments(training)
+    yield from _system_prompts(training)
     yield from _equal_groups(training)
     yield from _unclipped(training)
     yield from _response_losses(training)
@@ -33,6 +34,18 @@ def _punishments(training: Training) -> Iterator[Problem]:
                 (*_TRAINING, "reward", "functions", index, "weight"),
                 f"is {each.weight:g}, and algorithm.advantage.maxRl ends the job at the first negative "
                 "reward: see that the sum with the other functions is never below 0",
+            )
+
+
+def _system_prompts(training: Training) -> Iterator[Problem]:
+    if all(part.system_prompt is None for part in training.data.parts()):
+        return
+    for index, each in enumerate(training.evaluation.sets if training.evaluation is not None else ()):
+        if each.data.system_prompt is None:
+            yield Problem(
+                (*_TRAINING, "evaluation", "sets", index, "data"),
+                "has no systemPrompt, and prompts are trained with one (training.data): what is evaluated is "
+                "not what is trained. Give it the same",
             )
 
 

@@ -31,6 +31,7 @@ _BUILDERS = (
     learning.optimizer,
     running.checkpoint,
     validation.evaluation,
+    running.loggers,
 )
 """In the order in which each needs the fields of those before it."""
 _REQUIRED = (

@@ -197,12 +197,12 @@ MODEL_AND_TRAINER = Section(
         built(
             "trainer.project_name",
             "trainer.experiment_name",
-            text="`metadata.name`; the run's folder is `--output`",
+            text="`metadata.name`, and the names in `training.loggers`; the run's folder is `--output`",
         ),
-        none(
+        built(
             "trainer.logger",
-            text="the terminal, TensorBoard files and events are always written (events: "
-            "`training.profiling.events`)",
+            text="wandb, mlflow: [`training.loggers`](loggers.md); other services: none. The terminal, "
+            "TensorBoard files and events (`training.profiling.events`) are always written",
         ),
         built(
             "trainer.save_freq",

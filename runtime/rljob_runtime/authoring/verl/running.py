@@ -29,6 +29,27 @@ def name(given: Given) -> None:
     given.fields["metadata.name"] = Field(next(filter(None, slugs), _NO_NAME))
 
 
+def loggers(given: Given) -> None:
+    """Where metrics are sent beside the run's folder."""
+    key, field = "trainer.logger", "training.loggers"
+    override = given.overrides.get(key)
+    if override is None or not given.known(key):
+        return
+    given.accounted.add(key)
+    names = [str(item) for item in items(override.value)]
+    # What each calls a project.
+    for each, own in (("wandb", "project"), ("mlflow", "experiment")):
+        if each in names:
+            project = given.text("trainer.project_name") or UNSET
+            given.put(f"{field}.{each}.{own}", project, given.origin(key))
+            if run_name := given.text("trainer.experiment_name"):
+                given.put(f"{field}.{each}.runName", run_name, given.origin("trainer.experiment_name"))
+    if others := sorted({*names} - {"wandb", "mlflow", "console", "tensorboard"}):
+        given.tell(key, f"no logger: {', '.join(others)}; spec.{field}.webhook posts metrics to any server")
+    if {"console", "tensorboard"} & {*names}:
+        given.tell(key, "the terminal and TensorBoard's files are always written", False)
+
+
 def slug(text: str) -> str:
     """A text as the name of a job; empty where nothing is left of it."""
     return re.sub(r"^[^a-z]+", "", re.sub(r"[^a-z0-9]+", "-", text.lower()))[:40].strip("-")

@@ -18,10 +18,10 @@ import math
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -97,6 +97,15 @@ class _Head(msgspec.Struct):
     step: int
     time: float
     """Seconds since the epoch."""
+
+
+class MetricsSink(Protocol):
+    """A logger beside TensorBoard."""
+
+    def send(self, step: int, time: float, values: Mapping[str, float]) -> None:
+        """Points of a step, by the tags of their curves; `time` in seconds since the epoch. Waits for
+        nothing."""
+        ...
 
 
 class _TensorBoardFile:
@@ -178,7 +187,14 @@ class _TensorBoardFile:
 class MetricsLog:
     """Writes a run's metrics. `begin` comes before the first `write`."""
 
-    def __init__(self, run_folder: Path, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        run_folder: Path,
+        clock: Callable[[], float] = time.time,
+        loggers: Sequence[MetricsSink] = (),
+    ) -> None:
+        """`loggers`: where points of TensorBoard's curves go too."""
+        self._loggers = loggers
         self._folder = run_folder
         self._path = run_folder / METRICS_FILE
         self._clock = clock
@@ -209,15 +225,17 @@ class MetricsLog:
         return start
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
-        """Record a step (from 0). Numbers, texts and dicts are kept; numbers also go to TensorBoard, those
-        in a dict as `name/key`."""
+        """Record a step (from 0). Numbers, texts and dicts are kept; numbers also go to TensorBoard and
+        the loggers, those in a dict as `name/key`."""
         plain = {name: _finite(value) for name, value in values.items()}
         append_line(self._path, msgspec.json.encode({**plain, "step": step, "time": self._clock()}))
-        self._tensorboard.scalars(step, scalars(plain))
+        self.curves(step, scalars(plain))
 
     def curves(self, step: int, values: Mapping[str, float]) -> None:
-        """Add points to curves of TensorBoard's alone, by their tags."""
+        """Add points to curves of TensorBoard and the loggers alone, by their tags."""
         self._tensorboard.scalars(step, values)
+        for logger in self._loggers:
+            logger.send(step, self._clock(), values)
 
     def show(self, step: int, texts: Mapping[str, str]) -> None:
         """Add texts of what the model says, in Markdown, to TensorBoard alone, as `says/NAME`."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rljob_api.loggers import Loggers
 from rljob_runtime.driver import observer as observer_module
 from rljob_runtime.driver.load_watch import TELL_SECONDS
 from rljob_runtime.driver.observer import RunObserver
@@ -47,7 +48,10 @@ def test_no_pool_is_busy_while_the_trainer_is_away_or_all_is_trained(
         inputs: Any = SimpleNamespace(
             settings=SimpleNamespace(total_steps=9, capacity_samples=64),
             options=SimpleNamespace(folder=tmp_path),
-            job=SimpleNamespace(spec=SimpleNamespace(training=SimpleNamespace(algorithm=algorithm))),
+            job=SimpleNamespace(
+                metadata=SimpleNamespace(name="job"),
+                spec=SimpleNamespace(training=SimpleNamespace(algorithm=algorithm, loggers=Loggers())),
+            ),
             prompts=SimpleNamespace(names=()),
         )
         parts: Any = SimpleNamespace(
@@ -89,7 +93,10 @@ def test_an_evaluation_is_shown_everywhere_and_again_after_a_resume(tmp_path: Pa
             settings=SimpleNamespace(total_steps=9, capacity_samples=64),
             options=SimpleNamespace(folder=tmp_path),
             job=SimpleNamespace(
-                spec=SimpleNamespace(training=SimpleNamespace(algorithm=SimpleNamespace(kl=None)))
+                metadata=SimpleNamespace(name="job"),
+                spec=SimpleNamespace(
+                    training=SimpleNamespace(algorithm=SimpleNamespace(kl=None), loggers=Loggers())
+                ),
             ),
         )
         evaluations: Any = SimpleNamespace(newest=newest, on_evaluated=None)

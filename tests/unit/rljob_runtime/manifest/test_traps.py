@@ -12,6 +12,8 @@ from tests.support.valid_jobs import GOOD
 LOSS, AGGREGATION = "training.algorithm.policyLoss", "training.algorithm.aggregation"
 STALENESS, FILTER = "training.async.maxStaleness", "training.rollout.filter"
 ADVANTAGE, REWARD = "training.algorithm.advantage", "training.reward"
+SOURCE, SHORT = {"name": "a", "jsonl": {"path": "a.jsonl"}}, {"maxPromptTokens": 16}
+HELD_OUT = {"jsonl": {"path": "b.jsonl"}, **SHORT}
 COPY = {"name": "copy", "function": "rljob_runtime.rewards.tasks:copy"}
 
 
@@ -41,6 +43,21 @@ def warned(changes: dict[str, Any]) -> list[str]:
                 ADVANTAGE: {"maxRl": {}},
             },
             ["reward.functions[1].weight: is -0.5, and algorithm.advantage.maxRl ends the job at the first"],
+        ),
+        (
+            {
+                "training.data": {"sources": [{**SOURCE, "systemPrompt": "Think."}], **SHORT},
+                "training.evaluation": {
+                    "sets": [
+                        {"name": "bare", "data": {"jsonl": {"path": "b.jsonl"}, **SHORT}},
+                        {
+                            "name": "same",
+                            "data": {"jsonl": {"path": "c.jsonl"}, "systemPrompt": "T", **SHORT},
+                        },
+                    ]
+                },
+            },
+            ["evaluation.sets[0].data: has no systemPrompt, and prompts are trained with one"],
         ),
         (
             {FILTER: {"zeroVariance": {}}, ADVANTAGE: {"reinforcePlusPlus": {}}},

@@ -341,6 +341,12 @@ def test_weights_of_other_losses_stand_beside_them():
                 {"name": "b-train", "jsonl": {"path": "/b/train.jsonl"}},
             ],
         ),
+        (
+            ["trainer.logger=[console,wandb]", "trainer.project_name=maths"],
+            "loggers.wandb.project",
+            "maths",
+        ),
+        (["trainer.logger=mlflow", "trainer.experiment_name=a"], "loggers.mlflow.runName", "a"),
         (["data.train_files=[/a.parquet]"], "data.parquet.path", "/a.parquet"),
         (["data.train_files=/a.jsonl"], "data.jsonl.path", "/a.jsonl"),
         ([], "data.parquet.path", "TO-BE-SET"),

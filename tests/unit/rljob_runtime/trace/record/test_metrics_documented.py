@@ -22,10 +22,13 @@ KEYS = {
     "staleness_histogram": "VERSIONS", "busy": "POOL", "seconds": "EVENT", "cancelled": "REASON",
     "discarded": "REASON", "rejected": "REASON", "reward_parts": "NAME", "reward_metrics": "NAME",
     "source_groups": "NAME", "source_reward": "NAME", "source_pass_rate": "NAME",
+    "logger_failures": "NAME", "logger_lost": "NAME",
 }  # fmt: skip
 """Values that are dicts, and what their keys are; the others have keys that are always the same."""
 MORE = {
     **source_rewards([], lambda row: "", 1.0),
+    "logger_failures": {"webhook": 0},
+    "logger_lost": {"webhook": 0},
     "curriculum": Curriculum(CurriculumSettings(), 1.0, 0, 1, lambda place: 0).metrics(),
 }
 """Values that some jobs have."""

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -188,3 +189,26 @@ def test_a_line_without_a_time_does_not_count(tmp_path: Path, line: str) -> None
     (tmp_path / METRICS_FILE).write_text(f'{{"step": 0, "time": 1.0}}\n{line}\n')
     metrics = read_metrics(tmp_path / METRICS_FILE)
     assert ([row["step"] for row in metrics.rows], metrics.unreadable) == ([0], 1)
+
+
+class Logged:
+    """A logger that remembers."""
+
+    def __init__(self) -> None:
+        self.points: list[tuple[int, float, dict[str, float]]] = []
+
+    def send(self, step: int, time: float, values: Mapping[str, float]) -> None:
+        self.points.append((step, time, dict(values)))
+
+
+def test_loggers_get_what_tensorboard_gets(tmp_path: Path) -> None:
+    logged = Logged()
+    log = MetricsLog(tmp_path, clock=lambda: 1000.0, loggers=[logged])
+    log.begin(0)
+    log.write(0, {"reward_mean": 0.5, "source_reward": {"math": 1.0}, "entropy": math.nan, "uids": [3]})
+    log.curves(1, {"evaluation/held_out": 0.25})
+    log.close()
+    assert logged.points == [
+        (0, 1000.0, {"train/reward": 0.5, "source_reward/math": 1.0}),
+        (1, 1000.0, {"evaluation/held_out": 0.25}),
+    ]

@@ -1,0 +1,1 @@
+"""Loggers beside the run's own files: W&B, MLflow, a webhook."""

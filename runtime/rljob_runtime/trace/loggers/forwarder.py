@@ -1,0 +1,145 @@
+"""Sends metrics to one logger, from a thread of its own.
+
+Guarantees: `send` never waits, whatever the logger does; what fails is counted, told in the log (the first
+time and whenever it works again), and tried again; `close` returns by its deadline, and says what was not
+sent. Keys do not come into the log.
+"""
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from rljob_runtime.trace.loggers.backlog import Backlog, Point
+
+_log = logging.getLogger(__name__)
+
+SECRETS = ("WANDB_API_KEY", "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD", "RLJOB_WEBHOOK_TOKEN")
+"""Variables of the environment that hold keys of loggers."""
+
+
+class LoggerAway(Exception):
+    """The logger did not take the points; the message says why, in one line."""
+
+
+class Sink(Protocol):
+    """A logger that can be reached. Used by one thread alone."""
+
+    def log(self, points: Sequence[Point]) -> None:
+        """Hand over points, in order; whatever it raises means that they are to be sent again."""
+        ...
+
+    def close(self) -> None:
+        """There are no more."""
+        ...
+
+
+class Forwarder:
+    """See the module's guarantees."""
+
+    def __init__(self, name: str, connect: Callable[[], Sink], buffer: int) -> None:
+        """`connect` reaches the logger, and may take its time or raise; `buffer`: most points that wait."""
+        self.name = name
+        self._connect = connect
+        self._backlog = Backlog(buffer)
+        self._changed = threading.Condition()
+        self._closing = False
+        self._ended = False
+        self._thread = threading.Thread(target=self._run, name=f"logger-{name}", daemon=True)
+        self._thread.start()
+
+    @property
+    def lost(self) -> int:
+        """Points that were not sent, for there were too many, or the job had ended."""
+        return self._backlog.lost
+
+    @property
+    def failures(self) -> int:
+        """Attempts to send that failed."""
+        return self._backlog.failures
+
+    def send(self, step: int, time: float, values: Mapping[str, float]) -> None:
+        """Values of a step, by name; `time` in seconds since the epoch."""
+        with self._changed:
+            self._backlog.add(Point(step, time, dict(values)))
+            self._changed.notify_all()
+
+    def close(self, seconds: float) -> None:
+        """Send what waits, for at most so many seconds."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+            # The thread may be in a library that does not return: it is a daemon, and ends with the process.
+            self._changed.wait_for(lambda: self._ended, seconds)
+            self._backlog.give_up()
+            if self._backlog.lost:
+                _log.warning(
+                    "%s: %d steps or evaluations were not sent; metrics.jsonl has them all",
+                    self.name, self._backlog.lost,
+                )  # fmt: skip
+
+    def _run(self) -> None:
+        sink: Sink | None = None
+        away = False
+        try:
+            while (points := self._next()) is not None:
+                try:
+                    sink = sink or self._connect()
+                    sink.log(points)
+                # Whatever a library of others raises is that logger's failure alone.
+                except Exception as error:  # noqa: BLE001
+                    if not away:
+                        _log.warning("%s: metrics are not sent for now: %s", self.name, in_words(error))
+                    away = True
+                    self._pause()
+                    continue
+                if away:
+                    _log.warning("%s: metrics are sent again", self.name)
+                away = False
+                with self._changed:
+                    self._backlog.sent()
+            if sink is not None:
+                self._end(sink)
+        finally:
+            with self._changed:
+                self._ended = True
+                self._changed.notify_all()
+
+    def _next(self) -> list[Point] | None:
+        """The next points to send; None when there are no more, now and later."""
+        with self._changed:
+            # No deadline: it waits for a step, or for the end of the job, which both notify.
+            self._changed.wait_for(lambda: len(self._backlog) or self._closing)
+            return self._backlog.batch() or None
+
+    def _pause(self) -> None:
+        """After a failure: until it is time to try again, or the job ends, when there is one more attempt."""
+        with self._changed:
+            pause = self._backlog.failed()
+            if self._closing:
+                self._backlog.give_up()
+            self._changed.wait_for(lambda: self._closing, pause)
+
+    def _end(self, sink: Sink) -> None:
+        try:
+            sink.close()
+        except Exception as error:  # noqa: BLE001 (as in `_run`)
+            _log.warning("%s: could not be ended: %s", self.name, in_words(error))
+
+
+def close_all(forwarders: Sequence[Forwarder], seconds: float) -> None:
+    """Close each, all of them by one deadline."""
+    deadline = time.monotonic() + seconds
+    for forwarder in forwarders:
+        forwarder.close(max(0.0, deadline - time.monotonic()))
+
+
+def in_words(error: BaseException, limit: int = 300) -> str:
+    """What an error says, in one line, without keys."""
+    text = " ".join(str(error).split())[:limit] or type(error).__name__
+    for name in SECRETS:
+        if key := os.environ.get(name):
+            text = text.replace(key, "***")
+    return text if isinstance(error, LoggerAway) else f"{type(error).__name__}: {text}"

@@ -1,0 +1,55 @@
+"""Metrics for MLflow, by its own client."""
+
+import os
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Any
+
+from rljob_api.loggers import MlflowLogger
+from rljob_runtime.trace.loggers.backlog import Point
+
+_A_REQUEST = 1000
+"""Most values in a request, by MLflow's REST API."""
+
+
+class MlflowSink:
+    """Implements `Sink`."""
+
+    def __init__(
+        self,
+        config: MlflowLogger,
+        name: str,
+        run_id: str | None,
+        timeout_seconds: float,
+        began: Callable[[str], None],
+    ) -> None:
+        """Goes on with the run `run_id`, or begins one, and tells `began` its id. Raises what MLflow does."""
+        # The client reads them at each request; a person's own settings count.
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", str(max(1, round(timeout_seconds))))
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+        from mlflow import MlflowClient
+
+        self._client: Any = MlflowClient(config.tracking_uri)
+        if run_id is None:
+            there = config.experiment
+            found = self._client.get_experiment_by_name(there)
+            experiment = found.experiment_id if found else self._client.create_experiment(there)
+            run_id = str(self._client.create_run(experiment, run_name=config.run_name or name).info.run_id)
+            began(run_id)
+        else:
+            self._client.update_run(run_id, status="RUNNING")
+        self._run_id = run_id
+
+    def log(self, points: Sequence[Point]) -> None:
+        from mlflow.entities import Metric
+
+        metrics = (
+            Metric(name, value, round(point.time * 1000), point.step)
+            for point in points
+            for name, value in point.values.items()
+        )
+        while batch := list(islice(metrics, _A_REQUEST)):
+            self._client.log_batch(self._run_id, metrics=batch)
+
+    def close(self) -> None:
+        self._client.set_terminated(self._run_id)

@@ -1,0 +1,88 @@
+"""The loggers' own libraries, without a server: W&B offline, and MLflow in a folder. They are optional
+(docs/loggers.md); where one is not installed, its test is skipped and says so."""
+
+import importlib.util
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from rljob_api.loggers import Loggers
+from rljob_runtime.trace.loggers.forwarder import Forwarder, close_all
+from rljob_runtime.trace.loggers.open import open_loggers
+
+SECONDS = 60.0
+
+
+def needs(package: str) -> pytest.MarkDecorator:
+    there = importlib.util.find_spec(package) is not None
+    return pytest.mark.skipif(not there, reason=f"needs {package}: pip install 'rljob[{package}]'")
+
+
+def log(folder: Path, loggers: dict[str, object], steps: range) -> Forwarder:
+    """A run of these steps; its only logger, which is closed."""
+    config = Loggers.model_validate({**loggers, "timeoutSeconds": SECONDS})
+    (logger,) = open_loggers(config, "math", folder)
+    for step in steps:
+        logger.send(step, 1000.0 + step, {"train/loss": step / 2, "source_reward/code": 1.0})
+    close_all([logger], SECONDS)
+    assert (logger.failures, logger.lost) == (0, 0)
+    return logger
+
+
+def written(file: Path, parts: Sequence[bytes]) -> bool:
+    """Whether all of `parts` come to stand in the file."""
+    deadline = time.monotonic() + SECONDS
+    while not all(part in file.read_bytes() for part in parts):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+@needs("wandb")
+def test_wandb_writes_offline_runs_of_one_id(tmp_path: Path) -> None:
+    loggers = {"wandb": {"project": "p", "mode": "offline"}}
+    log(tmp_path, loggers, range(3))
+    log(tmp_path, loggers, range(2, 5))
+    first, second = sorted(tmp_path.glob("wandb/offline-run-*/run-*.wandb"))
+    assert first.name == second.name == f"run-{(tmp_path / 'loggers' / 'wandb').read_text()}.wandb"
+    for file, values in ((first, (b"0.5",)), (second, (b"1.5",))):
+        # wandb's own process writes it, and may be a little later than the end of the run.
+        assert written(file, (b"train/loss", b"source_reward/code", *values))
+    assert b"1.5" not in first.read_bytes()
+
+
+@needs("mlflow")
+def test_mlflow_goes_on_with_its_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A store without a server, which MLflow has given up for anything but this.
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    uri = f"file://{tmp_path}/mlruns"
+    loggers = {"mlflow": {"trackingUri": uri, "experiment": "maths", "runName": "third"}}
+    log(tmp_path, loggers, range(3))
+    log(tmp_path, loggers, range(2, 5))
+    from mlflow import MlflowClient
+
+    client = MlflowClient(uri)
+    (run,) = client.search_runs([client.get_experiment_by_name("maths").experiment_id])
+    assert (run.info.run_name, run.info.status) == ("third", "FINISHED")
+    found = client.get_metric_history(run.info.run_id, "train/loss")
+    assert [(each.step, each.value, each.timestamp) for each in found] == [
+        (step, step / 2, (1000 + step) * 1000) for step in (0, 1, 2, 2, 3, 4)
+    ]
+    assert {each.value for each in client.get_metric_history(run.info.run_id, "source_reward/code")} == {1.0}
+
+
+@needs("wandb")
+def test_wandb_without_a_key_is_a_failure_and_no_question(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    (logger,) = open_loggers(Loggers.model_validate({"wandb": {"project": "p"}}), "math", tmp_path)
+    logger.send(0, 0.0, {"train/loss": 1.0})
+    close_all([logger], SECONDS)
+    assert logger.lost == 1 and logger.failures >= 1
+    assert "wandb: metrics are not sent for now: there is no key: set WANDB_API_KEY" in caplog.text

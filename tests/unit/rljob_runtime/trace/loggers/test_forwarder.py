@@ -1,0 +1,133 @@
+"""A logger's own thread: nothing waits for it, its failures are its own, keys stay secret."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from rljob_runtime.trace.loggers import forwarder as forwarder_module
+from rljob_runtime.trace.loggers.backlog import Backlog, Point
+from rljob_runtime.trace.loggers.forwarder import Forwarder, LoggerAway, close_all, in_words
+
+SECONDS = 30.0
+"""For what takes milliseconds."""
+
+
+class Recorder:
+    """A logger that remembers, and fails as it is told."""
+
+    def __init__(self, failure: Callable[[int], Exception | None] = lambda call: None) -> None:
+        self.points: list[Point] = []
+        self.closed = False
+        self.calls = 0
+        self.arrived = threading.Event()
+        self._failure = failure
+
+    def log(self, points: Sequence[Point]) -> None:
+        self.calls += 1
+        if (error := self._failure(self.calls)) is not None:
+            raise error
+        self.points += points
+        self.arrived.set()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Failures are tried again after a millisecond."""
+    failed = Backlog.failed
+    monkeypatch.setattr(Backlog, "failed", lambda self: failed(self) / 1000)
+
+
+def test_all_points_arrive_in_order_and_the_logger_is_ended() -> None:
+    sink = Recorder()
+    logger = Forwarder("webhook", lambda: sink, 10)
+    for step in range(5):
+        logger.send(step, 7.0, {"train/loss": step / 2})
+    logger.close(SECONDS)
+    assert sink.points == [Point(step, 7.0, {"train/loss": step / 2}) for step in range(5)]
+    assert sink.closed and (logger.failures, logger.lost) == (0, 0)
+
+
+@pytest.mark.usefixtures("quick")
+def test_failures_are_counted_told_once_and_made_up_for(caplog: pytest.LogCaptureFixture) -> None:
+    sink, tried = Recorder(lambda call: LoggerAway("503") if call <= 3 else None), []
+
+    def connect() -> Recorder:
+        tried.append(len(tried))
+        if len(tried) < 3:
+            raise OSError("no route")
+        return sink
+
+    with caplog.at_level(logging.WARNING):
+        logger = Forwarder("mlflow", connect, 10)
+        logger.send(0, 0.0, {})
+        assert sink.arrived.wait(SECONDS)
+        logger.close(SECONDS)
+    assert [point.step for point in sink.points] == [0]
+    assert (logger.failures, logger.lost, len(tried)) == (5, 0, 3)
+    assert [record.getMessage() for record in caplog.records] == [
+        "mlflow: metrics are not sent for now: OSError: no route", "mlflow: metrics are sent again",
+    ]  # fmt: skip
+
+
+def test_nothing_waits_for_a_logger_that_hangs(caplog: pytest.LogCaptureFixture) -> None:
+    hanging, release = threading.Event(), threading.Event()
+
+    def connect() -> Recorder:
+        hanging.set()
+        release.wait(SECONDS)
+        return Recorder()
+
+    logger = Forwarder("wandb", connect, 3)
+    began = time.monotonic()
+    for step in range(5):
+        logger.send(step, 0.0, {})
+    assert hanging.wait(SECONDS)
+    with caplog.at_level(logging.WARNING):
+        close_all([logger], 0.05)
+    assert time.monotonic() - began < SECONDS / 2
+    assert logger.lost == 5
+    assert "wandb: 5 steps or evaluations were not sent" in caplog.text
+    release.set()
+
+
+def test_at_the_end_a_logger_that_is_away_gets_one_more_chance() -> None:
+    """The pause before the next attempt is cut short, however long it is."""
+    failed = threading.Event()
+
+    def failure(call: int) -> Exception | None:
+        failed.set()
+        return OSError("away")
+
+    logger = Forwarder("webhook", lambda: Recorder(failure), 10)
+    logger.send(0, 0.0, {})
+    assert failed.wait(SECONDS)
+    began = time.monotonic()
+    logger.close(SECONDS)
+    assert time.monotonic() - began < SECONDS / 2
+    assert logger.failures in (1, 2) and logger.lost == 1
+
+
+def test_a_logger_that_was_never_needed_is_never_reached() -> None:
+    reached: list[Recorder] = []
+
+    def connect() -> Recorder:
+        reached.append(Recorder())
+        return reached[-1]
+
+    logger = Forwarder("webhook", connect, 10)
+    logger.close(SECONDS)
+    assert (reached, logger.failures, logger.lost) == ([], 0, 0)
+
+
+def test_keys_and_line_breaks_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in forwarder_module.SECRETS:
+        monkeypatch.setenv(name, f"secret-of-{name}")
+        assert in_words(ValueError(f"bad key\n secret-of-{name}!")) == "ValueError: bad key ***!"
+    assert in_words(LoggerAway("x answered 503")) == "x answered 503"
+    assert in_words(TimeoutError()) == "TimeoutError: TimeoutError"
