@@ -43,7 +43,8 @@ class PushSync(Model):
 
     in_flight: Literal["keep", "abort", "wait"] = "keep"
     """Requests that run when a version arrives. keep: frozen inside the engine, they go on under the new
-    weights. abort: taken out with what they have, and resubmitted to go on. wait: finished first."""
+    weights; with training.adapter nothing is frozen, and they are finished with the adapter that they began
+    with. abort: taken out with what they have, and resubmitted to go on. wait: finished first."""
 
 
 class PullSync(Model):

@@ -4,14 +4,17 @@ from importlib import metadata
 from pathlib import Path
 
 from rljob_api import RLJob
+from rljob_runtime.manifest.adapters import model_size
 from rljob_runtime.manifest.checks import model_parameters
+from rljob_runtime.manifest.trainer_memory import ModelSize
 from rljob_runtime.view.progress import Header
 
 
 def header_of(job: RLJob, manifest_folder: Path) -> Header:
-    """The view's header. Raises `DataError` or `ModelFolderError` where the model cannot be read."""
+    """The view's header. Raises `DataError`, `ModelFolderError` or `NoSuchLayers` where the model cannot be
+    read, or not be adapted."""
     pools, model = job.spec.pools, job.spec.training.model
-    size = model_parameters(job, manifest_folder)
+    size = model_size(job, manifest_folder, model_parameters(job, manifest_folder))
     if model.random is not None:
         name = f"random {model.random.architecture.capitalize()}"
     else:
@@ -25,7 +28,7 @@ def header_of(job: RLJob, manifest_folder: Path) -> Header:
             "heavy": pools.heavy_rollout.replicas,
         },
         engine=_engine(job),
-        model=f"{name} ({_size(size)})",
+        model=f"{name} ({_size(size.model)}{_adapter(size)})",
         max_staleness=job.spec.training.async_.max_staleness,
     )
 
@@ -39,6 +42,10 @@ def _engine(job: RLJob) -> str:
         except metadata.PackageNotFoundError:
             continue
     return engine
+
+
+def _adapter(size: ModelSize) -> str:
+    return "" if size.adapter is None else f", adapter {_size(size.adapter)}"
 
 
 def _size(parameters: int) -> str:
