@@ -59,7 +59,8 @@ class VllmEngine(Model):
     kv_cache_gi_b: float = Field(default=1.0, gt=0, le=4096, alias="kvCacheGiB")
     """KV cache of an engine on CPUs, in GiB. Must hold the longest sample."""
     max_batched_tokens: int | None = Field(default=None, ge=32, le=1048576)
-    """Most tokens in one engine step. Default: vLLM's."""
+    """Most tokens in one engine step, so that it limits how fast prompts are computed, and after an update
+    the responses so far. Default: what vLLM takes for batches of prompts, on H100 and H200 16384."""
     prefix_caching: bool = True
     """Share the KV cache of equal prompt prefixes."""
     speculation: Speculation | None = None

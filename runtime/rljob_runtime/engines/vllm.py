@@ -12,6 +12,7 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,6 +36,7 @@ from rljob_runtime.engines.stays import Pauses, timing_of
 from rljob_runtime.engines.vllm_compat import (
     Accelerator,
     LoadedAdapter,
+    Response,
     VllmCore,
     VllmShape,
     environment,
@@ -82,10 +84,12 @@ class VllmEngine:
         threads: int = 1,
         seed: int = 0,
         timed: bool = True,
+        hold_outputs: bool = True,
     ) -> None:
         """`max_length` is the most tokens of prompt and response together; `tensor_parallel` the number of
         accelerators it spans; `threads` counts on CPUs alone; engines of one job take different seeds;
-        `timed`: whether generations tell where their time went."""
+        `timed`: whether generations tell where their time went; `hold_outputs`: whether tokens may wait in
+        the engine core until they are asked for."""
         self.name = name
         self.version = 0
         self._shape = VllmShape(
@@ -100,6 +104,7 @@ class VllmEngine:
             threads,
             seed,
             timed,
+            hold_outputs=hold_outputs,
         )
         self._speculation = self._shape.options.speculation
         self._finished = FinishedTexts(self._speculation) if self._speculation is not None else None
@@ -116,7 +121,7 @@ class VllmEngine:
         self._has_sockets = False
         self._dead: str | None = None
         self._death: asyncio.Future[None] | None = None
-        self._reports = ProgressReports(self._progress)
+        self._reports = ProgressReports(self._progress, self._catch_up)
 
     async def start(self, version: int) -> None:
         """Raises `EngineDied` when vLLM does not start; its own log, on stderr, says why."""
@@ -263,6 +268,8 @@ class VllmEngine:
 
     async def load_snapshot(self) -> LoadSnapshot:
         core = self._live_core()
+        if self._tickets:
+            await self._guarded(core.flush())
         generated = self._generated + sum(core.token_counts().values())
         return LoadSnapshot(self.version, len(self._tickets), self._paused, generated, core.kv_tokens)
 
@@ -279,19 +286,18 @@ class VllmEngine:
     async def close(self) -> None:
         await self._shut("it was closed")
 
-    async def _run(self, ticket: _Ticket) -> Any:
-        """The ticket's final output."""
-        core = self._live_core()
+    async def _run(self, ticket: _Ticket) -> Response:
+        """What the core made of the ticket's request."""
+        core, name = self._live_core(), ticket.request.request_id
         try:
-            collector = await self._enter(ticket, core)
+            added = await self._enter(ticket, core)
             if ticket.aborted:
-                await self._guarded(core.abort(ticket.request.request_id))
-            output = await self._guarded(collector.get())
+                await self._guarded(core.abort(name))
+            return await self._guarded(core.response(name, added))
         except asyncio.CancelledError:
             # vLLM would generate the rest for nobody.
-            await core.abort(ticket.request.request_id)
+            await core.drop(name)
             raise
-        return output.outputs[0]
 
     async def _teach(self, request: Request, got: Generation) -> None:
         """Let the drafts for those that run on draw on a response that ended."""
@@ -316,28 +322,36 @@ class VllmEngine:
             self._entering -= 1
             self._entered.set()
 
+    async def _catch_up(self) -> None:
+        """Let `_progress` know of all tokens that there are; nothing where the engine is dead."""
+        core = None if self._dead is not None else self._core
+        if core is not None:
+            with suppress(EngineDied):
+                await self._guarded(core.flush())
+
     def _progress(self) -> dict[str, int]:
-        """Tokens of each request in the core, by its id."""
+        """Tokens of each request in the core that are known of, by its id."""
         core = None if self._paused or self._dead is not None else self._core
         return {} if core is None else core.token_counts()
 
-    def _generation(self, ticket: _Ticket, output: Any) -> Generation:
-        count = len(output.token_ids) if output is not None else 0
+    def _generation(self, ticket: _Ticket, response: Response | None) -> Generation:
+        """What a submit returns; `response` is None for one that never was in the core."""
+        count = len(response.tokens) if response is not None else 0
         self._generated += count
-        reason = output.finish_reason if output is not None else "abort"
+        reason = response.finish if response is not None else "abort"
         if reason not in _FINISH:
             self._die(f"request {ticket.request.request_id} ended with {reason!r}")
             self._check_alive()
-        if output is None or ticket.spans is None:
+        if response is None or ticket.spans is None:
             spans = SpanRecorder(self.version).spans(0)
         elif ticket.adapter is None and self._live_core().reports_versions:
-            spans = spans_from_report(output.weight_versions, count)
+            spans = spans_from_report(response.versions, count)
         else:
             spans = ticket.spans.spans(count)
         return Generation(
             request_id=ticket.request.request_id,
-            tokens=np.array(output.token_ids if count else [], np.int32),
-            log_probs=np.array(output.logprobs.logprobs[:count] if count else [], np.float32),
+            tokens=np.array(response.tokens if response is not None else [], np.int32),
+            log_probs=response.log_probs if response is not None else np.empty(0, np.float32),
             spans=spans,
             finish=_FINISH[reason],
             timing=self._timing(ticket),

@@ -12,6 +12,7 @@ Guarantees:
 Otherwise the contract of `protocol.Engine` holds.
 """
 
+import asyncio
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -108,8 +109,9 @@ class AdapterEngine(VllmEngine):
     async def _stop_core(self, mode: PauseMode) -> None:
         """The core goes on with what it runs."""
         if mode == "abort":
-            for name in [name for name, ticket in self._tickets.items() if ticket.spans is not None]:
-                await self.abort(name)
+            running = [name for name, ticket in self._tickets.items() if ticket.spans is not None]
+            # At once: each waits for the end of a step.
+            await asyncio.gather(*map(self.abort, running))
 
     async def _start_core(self) -> None:
         """It never stood still."""

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rljob_api.rollout import Speculation
 from rljob_api.rollout import VllmEngine as VllmOptions
 from rljob_runtime.engines.finished_texts import FinishedText
@@ -19,6 +22,8 @@ from rljob_runtime.engines.stays import Mark
 from rljob_runtime.engines.vllm_counters import SchedulerCounters, silent_logger
 from rljob_runtime.engines.vllm_drafter import PROMPT_TOKENS, PROPOSER
 from rljob_runtime.engines.vllm_extension import HOST_VARIABLE
+from rljob_runtime.engines.vllm_holding import ArrivedLogProbs, misfit
+from rljob_runtime.engines.vllm_scheduler import FACTORY, FLUSH, FLUSH_AND_PAUSE
 from rljob_runtime.routing.gears import capture_sizes
 from rljob_runtime.weights.collective import Rendezvous
 from rljob_runtime.weights.contents import Shapes
@@ -80,6 +85,21 @@ class VllmShape:
     timed: bool = True
     """Whether it is recorded when requests were scheduled, pre-empted, and got their first token."""
     adapters: AdapterRoom | None = None
+    hold_outputs: bool = True
+    """Whether tokens and log-probabilities wait in the engine core until they are asked for, where this vLLM
+    can do so."""
+
+
+@dataclass(frozen=True)
+class Response:
+    """What vLLM made of a request, whole or, after an abort, in part."""
+
+    tokens: list[int]
+    log_probs: NDArray[np.float32]
+    """Shape (tokens,)."""
+    finish: str
+    versions: Any
+    """vLLM's report of weight versions; None where it has none."""
 
 
 def environment(shape: VllmShape, host: int, sockets: Path) -> dict[str, str]:
@@ -183,13 +203,23 @@ class VllmCore:
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.lora.request import LoRARequest
         from vllm.sampling_params import RequestOutputKind, SamplingParams
+        from vllm.usage.usage_lib import UsageContext
         from vllm.v1.engine.async_llm import AsyncLLM
         from vllm.v1.engine.exceptions import EngineDeadError
 
         collective = _COLLECTIVE.get(shape.accelerator)
         transfer = WeightTransferConfig(backend=collective) if collective else None
+        self.holds_outputs = shape.hold_outputs and misfit(shape.accelerator) is None
+        """Whether tokens wait in the engine core; see `flush`."""
         self._llm: Any = AsyncLLM.from_engine_args(
-            AsyncEngineArgs(**arguments(shape), weight_transfer_config=transfer),
+            AsyncEngineArgs(
+                **arguments(shape),
+                weight_transfer_config=transfer,
+                scheduler_cls=FACTORY if self.holds_outputs else None,
+            ),
+            # Of this depends how many tokens a step takes where that is not given: as many as vLLM takes for
+            # batches of prompts. For servers it takes fewer, so that answers begin sooner.
+            usage_context=UsageContext.LLM_CLASS,
             stat_loggers=[silent_logger] if shape.timed else None,
         )
         # The engine core records and counts now. Here it is read as it arrives (`_note`): vLLM's own sums for
@@ -214,11 +244,11 @@ class VllmCore:
         self._adapter = LoRARequest
         self._final_only = RequestOutputKind.FINAL_ONLY
         self._joined: str | None = None
+        self._log_probs = ArrivedLogProbs(self._llm.output_processor)
         self._watch_outputs()
 
     async def add(self, request: Request, adapter: LoadedAdapter | None = None) -> Any:
-        """Hand a request to the engine core, to be generated with `adapter`; the result's `get()` returns its
-        one, final output."""
+        """Hand a request to the engine core, to be generated with `adapter`; the result is for `response`."""
         sampling = request.sampling or self._shape.sampling
         parameters = self._parameters(
             max_tokens=request.max_tokens,
@@ -245,17 +275,51 @@ class VllmCore:
             return None
         return {PROMPT_TOKENS: len(request.tokens) - request.generated}
 
+    async def response(self, request_id: str, added: Any) -> Response:
+        """What became of a request, once it has ended; `added` is what `add` returned."""
+        output = (await added.get()).outputs[0]
+        count = len(output.token_ids)
+        if self.holds_outputs:
+            log_probs = self._log_probs.take(request_id, count)
+        else:
+            log_probs = np.array(output.logprobs.logprobs[:count], np.float32)
+        return Response(
+            list(output.token_ids), log_probs, output.finish_reason, getattr(output, "weight_versions", None)
+        )
+
     async def abort(self, request_id: str) -> None:
+        """End a request; its response has what it generated so far."""
+        if self.holds_outputs:
+            names = self._llm.output_processor.external_req_ids.get(request_id, [])
+            await self._client.call_utility_async(FLUSH, list(names))
+            await self.outputs_processed()
         await self._llm.abort(request_id)
 
+    async def drop(self, request_id: str) -> None:
+        """End a request whose response nobody waits for."""
+        await self._llm.abort(request_id)
+        self._log_probs.take(request_id, 0)
+
+    async def flush(self) -> None:
+        """Return when `token_counts` has every token that was generated before this call, at least."""
+        if self.holds_outputs:
+            await self._client.call_utility_async(FLUSH, [])
+            await self.outputs_processed()
+
     async def pause(self, mode: PauseMode) -> None:
-        """Stop the scheduler and drop the KV cache; returns when the engine core is idle.
+        """Stop the scheduler and drop the KV cache; returns when the engine core is idle, and nothing waits
+        in it: what is generated afterwards may be of other weights.
 
         Asks the core itself: `AsyncLLM.pause_generation` adds a sleep of 20 ms so that the last outputs
         are likely to have arrived, which `outputs_processed` makes certain. (It also clears the cache of
         image inputs, of which there are none.)
         """
-        await self._client.pause_scheduler_async(mode=mode, clear_cache=True)
+        if self.holds_outputs:
+            # Requests that it aborts are gone when it answers, and what waited with them.
+            await self._client.call_utility_async(FLUSH_AND_PAUSE, mode)
+            await self.flush()
+        else:
+            await self._client.pause_scheduler_async(mode=mode, clear_cache=True)
 
     async def resume(self) -> None:
         await self._client.resume_scheduler_async()
@@ -372,6 +436,8 @@ class VllmCore:
             outputs = await receive()
             self._outputs_idle.clear()
             self._note(outputs)
+            if self.holds_outputs:
+                self._log_probs.strip(outputs.outputs)
             return outputs
 
         self._client.get_output_async = get_output_async

@@ -1,0 +1,134 @@
+"""vLLM's scheduler, with outputs that wait in the engine core until a response ends or somebody asks.
+
+By itself vLLM sends every token to its front end when it is drawn: it cuts the token's log-probability out of
+those of the step, packs both with a token id and a rank, and unpacks them on the other side. With hundreds of
+running requests that takes more than half as long as the step itself. Here the scheduler keeps both, and they
+leave together: with a request's last token, with the token that tells when the request was scheduled or
+pre-empted, or when the front end calls a utility that is added here.
+
+What is kept is what vLLM's scheduler itself would have sent, after its own account of discarded, rejected and
+superfluous tokens. So tokens and log-probabilities are those that it sends otherwise: under pauses,
+pre-emption, asynchronous scheduling, drafts and tensor parallelism alike.
+
+Runs in the engine core's process, where vLLM makes its scheduler by `FACTORY`.
+"""
+
+import copy
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rljob_runtime.engines.held_outputs import HeldOutputs
+
+FACTORY = f"{__name__}.scheduler"
+"""For vLLM's `scheduler_cls`: what it calls to make the scheduler."""
+FLUSH = "flush_outputs"
+"""Name of the engine core's utility that sends what is kept of the running requests, and then ends those that
+it is given. Between the two nothing is generated."""
+FLUSH_AND_PAUSE = "flush_outputs_and_pause"
+"""Name of the one that sends what is kept, and then pauses in a mode that it is given."""
+
+
+def scheduler(**arguments: Any) -> Any:
+    """The scheduler that vLLM would make from these arguments, with outputs that wait."""
+    from vllm.v1.engine.core import EngineCoreProc
+
+    # Utilities are methods of the engine core, looked up by name.
+    setattr(EngineCoreProc, FLUSH, _flush)
+    setattr(EngineCoreProc, FLUSH_AND_PAUSE, _flush_and_pause)
+    config = copy.copy(arguments["vllm_config"].scheduler_config)
+    config.scheduler_cls = None
+    base = config.get_scheduler_cls()
+    return type(f"Holding{base.__name__}", (Holding, base), {})(**arguments)
+
+
+class Holding:
+    """What comes before a scheduler class of vLLM."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._outputs = HeldOutputs()
+
+    def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
+        """Called by vLLM after each step. Returns what is to be sent, by front end."""
+        logprobs, model_runner_output.logprobs = model_runner_output.logprobs, None
+        steps = super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
+        if logprobs is None:
+            drawn, begins = [], None
+        else:
+            # Of the drawn tokens, row by row; where rows may have several, `begins` has their first ones.
+            drawn, begins = logprobs.logprobs[:, 0].tolist(), logprobs.cu_num_generated_tokens
+        rows = model_runner_output.req_id_to_index
+        for client, step in list(steps.items()):
+            step.outputs = self._keep(step.outputs, rows, drawn, begins)
+            if not step.outputs and step.finished_requests is None and step.scheduler_stats is None:
+                del steps[client]
+        return steps
+
+    def _keep(
+        self, outputs: list[Any], rows: dict[str, int], drawn: list[float], begins: list[int] | None
+    ) -> list[Any]:
+        """Keep a step's tokens; returns the outputs that leave now, which get all there is: of requests that
+        end, and of those of which there is more to tell than tokens, such as when they were scheduled."""
+        kept, leaving = self._outputs, []
+        # Once for each running request, while the accelerator may be waiting: no calls that can be spared.
+        for output in outputs:
+            name, tokens = output.request_id, output.new_token_ids
+            if tokens:
+                held = kept[name]
+                held.tokens += tokens
+                if begins is None:
+                    held.log_probs.append(drawn[rows[name]])
+                else:
+                    begin = begins[rows[name]]
+                    held.log_probs.extend(drawn[begin : begin + len(tokens)])
+            if output.finish_reason is not None or output.events:
+                output.new_token_ids, log_probs = kept.take(name)
+                output.new_logprobs = _packed(log_probs)
+                leaving.append(output)
+        return leaving
+
+    def finish_requests(self, *arguments: Any, **named: Any) -> Any:
+        """Called by vLLM for requests that are aborted."""
+        finished = super().finish_requests(*arguments, **named)  # type: ignore[misc]
+        running: dict[str, Any] = self.requests  # type: ignore[attr-defined]
+        self._outputs.forget_all_but(running)
+        return finished
+
+    def flush(self) -> list[Any]:
+        """What is kept of the running requests, as outputs to send; it is kept no longer."""
+        from vllm.v1.engine import EngineCoreOutput
+
+        outputs = []
+        for name in self._outputs.waiting():
+            tokens, log_probs = self._outputs.take(name)
+            outputs.append(EngineCoreOutput(name, tokens, new_logprobs=_packed(log_probs)))
+        return outputs
+
+
+def _flush(core: Any, ended: list[str]) -> None:
+    """A utility. What it sends comes before its answer, on the same socket."""
+    from vllm.v1.engine import EngineCoreOutputs
+
+    if outputs := core.scheduler.flush():
+        step = EngineCoreOutputs(outputs=outputs)
+        if hasattr(core, "_attach_weight_version"):
+            # The tokens are of the current weights: every pause ends with a flush.
+            core._attach_weight_version({0: step})
+        core.output_queue.put_nowait((0, step))
+    if ended:
+        core.abort_requests(ended)
+
+
+def _flush_and_pause(core: Any, mode: str) -> Any:
+    """A utility. Clears the KV cache, as `pause_scheduler` does when it is asked to."""
+    _flush(core, [])
+    return core.pause_scheduler(mode, True)
+
+
+def _packed(log_probs: NDArray[np.float32]) -> Any:
+    """As vLLM sends log-probabilities. Whose they are goes without saying, and ranks are of no use here."""
+    from vllm.v1.outputs import LogprobsLists
+
+    return LogprobsLists(np.empty((0, 1), np.int32), log_probs.reshape(-1, 1), np.empty(0, np.int32), None)

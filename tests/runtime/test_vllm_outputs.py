@@ -1,0 +1,164 @@
+"""The two ways in which tokens and their log-probabilities leave vLLM's engine core: held back until a
+response ends, and one by one. Each with a KV cache that does not hold what runs: requests are pre-empted."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import pytest_asyncio
+import vllm
+from vllm.v1.core.sched.scheduler import Scheduler
+
+from rljob_api.rollout import VllmEngine as VllmOptions
+from rljob_runtime.engines.protocol import Request, Sampling
+from rljob_runtime.engines.vllm import VllmEngine
+from rljob_runtime.engines.vllm_holding import misfit
+from rljob_runtime.samples import Generation
+from tests.support.runtime.engines import load, started
+from tests.support.runtime.tiny_models import (
+    check_log_probs,
+    perturbed,
+    published,
+    request,
+    tiny_model,
+    vllm_device,
+    weights_at,
+)
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+
+SLOTS, LENGTH, RESPONSE = 16, 256, 240
+HELD_BACK = {"0.22.1": True, "0.32.0": True}
+"""By version of vLLM that the runtime is tested with: whether tokens wait in its engine core."""
+ON_CPU = vllm_device()["accelerator"] == "cpu"
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return published(tiny_model(tmp_path_factory.mktemp("outputs") / "model"))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=[True, False], ids=["held", "by token"])
+async def engine(request: pytest.FixtureRequest, base: Path) -> AsyncIterator[VllmEngine]:
+    device: dict[str, Any] = {"options": VllmOptions(kvCacheGiB=2**-9)} if ON_CPU else {}
+    name = "held" if request.param else "by-token"
+    made = VllmEngine(
+        name, base, Sampling(), SLOTS, LENGTH, **vllm_device() | device, hold_outputs=request.param
+    )
+    async with started(made) as engine:
+        yield engine
+
+
+def asks(name: str, count: int = SLOTS, max_tokens: int = RESPONSE) -> list[Request]:
+    return [request(f"{name}{seed}", seed, max_tokens=max_tokens, exact=True) for seed in range(count)]
+
+
+@contextmanager
+def arriving(engine: VllmEngine) -> Iterator[list[str]]:
+    """The requests whose outputs vLLM's front end processes meanwhile, by its own names: one for each."""
+    processor, names = engine._live_core()._llm.output_processor, []
+    process = processor.process_outputs
+
+    def watched(outputs: list[Any], *arguments: Any, **named: Any) -> Any:
+        names.extend(output.request_id for output in outputs)
+        return process(outputs, *arguments, **named)
+
+    processor.process_outputs = watched
+    try:
+        yield names
+    finally:
+        del processor.process_outputs
+
+
+async def under_way(engine: VllmEngine, tokens: int) -> None:
+    """Return when so many more tokens were generated."""
+    before = (await engine.load_snapshot()).generated_tokens
+    async with asyncio.timeout(60):
+        while (await engine.load_snapshot()).generated_tokens < before + tokens:  # noqa: ASYNC110 - progress is told when asked
+            await asyncio.sleep(0.002)
+
+
+async def test_this_version_of_vllm_holds_outputs_back(engine: VllmEngine) -> None:
+    assert (misfit("cpu") is None) == (misfit("nvidia") is None) == HELD_BACK[vllm.__version__]
+    assert engine._live_core().holds_outputs == (engine.name == "held" and HELD_BACK[vllm.__version__])
+
+
+async def test_one_that_differs_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Scheduler, "update_from_output", lambda self, model_runner_output: {})
+    assert misfit("cpu") == "this version of vLLM differs in Scheduler.update_from_output"
+
+
+async def test_a_request_sends_two_outputs_where_nobody_asks(engine: VllmEngine, base: Path) -> None:
+    await load(engine, engine.version + 1, base)
+    asked = asks("quiet", max_tokens=60)
+    with arriving(engine) as names:
+        results = await asyncio.gather(*[engine.submit(one) for one in asked])
+    assert len(set(names)) == SLOTS
+    # The first one says when it was scheduled.
+    assert len(names) == (2 * SLOTS if engine._live_core().holds_outputs else 60 * SLOTS)
+    check_log_probs(base, {engine.version: base}, zip(asked, results, strict=True))
+
+
+async def test_log_probabilities_are_exact_whatever_happens(
+    engine: VllmEngine, base: Path, tmp_path: Path
+) -> None:
+    """Requests are pre-empted, see two updates under pauses, one that aborts; four are aborted by themselves
+    and go on elsewhere: here, with the tokens that they have."""
+    await load(engine, engine.version + 1, base)
+    start = engine.version
+    folders = {start: base, **{start + n: perturbed(base, tmp_path / f"v{n}", n) for n in (1, 2)}}
+    if ON_CPU:
+        kv_tokens = (await engine.load_snapshot()).kv_tokens
+        assert kv_tokens is not None and kv_tokens <= SLOTS * LENGTH / 2
+    asked = asks(f"{start}-")
+    tasks = [asyncio.create_task(engine.submit(one)) for one in asked]
+    await under_way(engine, SLOTS * 15)
+    await asyncio.gather(*(engine.abort(one.request_id) for one in asked[:4]))
+    pairs = list(zip(asked[:4], await asyncio.gather(*tasks[:4]), strict=True))
+    assert {got.finish for _, got in pairs} == {"abort"}
+    rest = [
+        Request(
+            f"{one.request_id}-more",
+            np.concatenate([one.tokens, got.tokens]),
+            RESPONSE - len(got.tokens),
+            one.seed,
+            len(got.tokens),
+            True,
+        )
+        for one, got in pairs
+    ]
+    asked, tasks = asked[4:] + rest, tasks[4:] + [asyncio.create_task(engine.submit(one)) for one in rest]
+    await under_way(engine, SLOTS * 10)
+    await engine.pause("keep")
+    await engine.load(weights_at(start + 1, folders[start + 1]))
+    await engine.resume()
+    await under_way(engine, SLOTS * 30)
+    await engine.pause("abort")
+    results: list[Generation] = await asyncio.gather(*tasks)
+    await engine.load(weights_at(start + 2, folders[start + 2]))
+    await engine.resume()
+    pairs += zip(asked, results, strict=True)
+    last = asks(f"{start}-last", max_tokens=RESPONSE)
+    pairs += zip(last, await asyncio.gather(*[engine.submit(one) for one in last]), strict=True)
+    assert {span.version for _, got in pairs for span in got.spans} == set(folders)
+    assert any(len(got.spans) == 2 for _, got in pairs)
+    check_log_probs(base, folders, pairs)
+
+
+async def test_nothing_is_left_of_requests_that_were_given_up(engine: VllmEngine) -> None:
+    tasks = [asyncio.create_task(engine.submit(one)) for one in asks("given-up", 4)]
+    await under_way(engine, 20)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    core = engine._live_core()
+    # An abort takes effect at the end of the step that runs; a request after it is computed in later ones.
+    await engine.submit(request("after", max_tokens=5, exact=True))
+    with arriving(engine) as names:
+        await core.flush()
+    assert names == []
+    assert core._log_probs._parts == {}
