@@ -95,11 +95,15 @@ async def test_one_that_differs_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch
 async def test_a_request_sends_two_outputs_where_nobody_asks(engine: VllmEngine, base: Path) -> None:
     await load(engine, engine.version + 1, base)
     asked = asks("quiet", max_tokens=60)
+    engine.counters()
     with arriving(engine) as names:
         results = await asyncio.gather(*[engine.submit(one) for one in asked])
     assert len(set(names)) == SLOTS
     # The first one says when it was scheduled.
     assert len(names) == (2 * SLOTS if engine._live_core().holds_outputs else 60 * SLOTS)
+    counts = engine.counters()
+    assert (counts["running"], counts["prefix_asked"]) == (0, sum(len(one.tokens) for one in asked))
+    assert 0 < counts["kv_use"] <= 1
     check_log_probs(base, {engine.version: base}, zip(asked, results, strict=True))
 
 

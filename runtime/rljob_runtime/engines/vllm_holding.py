@@ -18,6 +18,7 @@ def misfit(accelerator: str) -> str | None:
     """Why outputs cannot wait in the engine core; None where they can. Imports vLLM."""
     if accelerator not in _PLATFORMS:
         return f"the scheduler of vLLM on {accelerator} is another"
+    from vllm.v1.core.kv_cache_manager import KVCacheManager
     from vllm.v1.core.sched.scheduler import Scheduler
     from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs
     from vllm.v1.engine.core import EngineCoreProc
@@ -28,6 +29,7 @@ def misfit(accelerator: str) -> str | None:
     needed = {
         "Scheduler.update_from_output": taken == ["self", "scheduler_output", "model_runner_output"],
         "Scheduler.finish_requests": hasattr(Scheduler, "finish_requests"),
+        "Scheduler.make_stats": hasattr(Scheduler, "make_stats") and hasattr(KVCacheManager, "usage"),
         "LogprobsLists": LogprobsLists._fields
         == ("logprob_token_ids", "logprobs", "sampled_token_ranks", "cu_num_generated_tokens"),
         "EngineCoreOutput": {"request_id", "new_token_ids", "new_logprobs", "finish_reason", "events"}

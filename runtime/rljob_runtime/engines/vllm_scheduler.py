@@ -49,6 +49,8 @@ class Holding:
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._outputs = HeldOutputs()
+        self._asked = False
+        self._most_kv_use = 0.0
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         """Called by vLLM after each step. Returns what is to be sent, by front end."""
@@ -89,6 +91,19 @@ class Holding:
                 leaving.append(output)
         return leaving
 
+    def make_stats(self, *arguments: Any, **named: Any) -> Any:
+        """Called by vLLM after each step. Its counts are sent when a request ends, and in the first step
+        after a flush. Till then vLLM sums them up, but for the KV cache in use, of which the most is told."""
+        cache, ended = self.kv_cache_manager, self.finished_req_ids  # type: ignore[attr-defined]
+        self._most_kv_use = max(self._most_kv_use, cache.usage)
+        if not ended and not self._asked:
+            return None
+        stats = super().make_stats(*arguments, **named)  # type: ignore[misc]
+        if stats is not None:
+            stats.kv_cache_usage = self._most_kv_use
+        self._asked, self._most_kv_use = False, 0.0
+        return stats
+
     def finish_requests(self, *arguments: Any, **named: Any) -> Any:
         """Called by vLLM for requests that are aborted."""
         finished = super().finish_requests(*arguments, **named)  # type: ignore[misc]
@@ -100,7 +115,7 @@ class Holding:
         """What is kept of the running requests, as outputs to send; it is kept no longer."""
         from vllm.v1.engine import EngineCoreOutput
 
-        outputs = []
+        self._asked, outputs = True, []
         for name in self._outputs.waiting():
             tokens, log_probs = self._outputs.take(name)
             outputs.append(EngineCoreOutput(name, tokens, new_logprobs=_packed(log_probs)))
