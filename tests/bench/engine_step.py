@@ -5,8 +5,8 @@ tokens, on a random model. `bare` is vLLM's own AsyncLLM, asked for no log-proba
 reach; `bare, log-probabilities` asks it for those of the drawn tokens; `ours, sent by token` is our engine
 where vLLM sends each token and its log-probability by its own; `ours` our engine as a job has it. The first
 three are measured in one engine, then the last one twice in another, then the first three in a third, in
-reverse order. Beside that, log-probabilities of `ours` under a pause and aborts are compared with those of
-the same texts as prompts.
+reverse order. `ours` alone records when requests were scheduled, as jobs do. Its log-probabilities under a
+pause and aborts are compared with those of the same texts as prompts.
 
     python tests/bench/engine_step.py --out FOLDER        on a GPU: model of the shape of Qwen3-0.6B, 64 and
                                                           512 requests; 300 s, of which three engine starts
