@@ -166,3 +166,23 @@ async def test_nothing_is_left_of_requests_that_were_given_up(engine: VllmEngine
         await core.flush()
     assert names == []
     assert core._log_probs._parts == {}
+
+
+@pytest.mark.skipif(not ON_CPU, reason="needs two accelerators")
+async def test_ranks_of_one_engine_hold_back_as_one_does(base: Path, tmp_path: Path) -> None:
+    """The model is computed in other processes than the scheduler's."""
+    made = VllmEngine("ranks", base, Sampling(), SLOTS, LENGTH, **vllm_device(), tensor_parallel=2)
+    folders = {0: base, 1: perturbed(base, tmp_path / "v1", 1)}
+    async with started(made) as engine:
+        assert engine._live_core().holds_outputs == HELD_BACK[vllm.__version__]
+        asked = asks("ranks")
+        tasks = [asyncio.create_task(engine.submit(one)) for one in asked]
+        await under_way(engine, SLOTS * 10)
+        await engine.pause("keep")
+        await engine.load(weights_at(1, folders[1]))
+        await engine.resume()
+        await engine.abort(asked[3].request_id)
+        results = await asyncio.gather(*tasks)
+        assert [got.finish for got in results].count("abort") == 1
+        assert {span.version for got in results for span in got.spans} == {0, 1}
+        check_log_probs(base, folders, zip(asked, results, strict=True))
