@@ -74,7 +74,10 @@ def test_the_example_learns_with_vllm(run: NodeJob) -> None:
 
 
 def test_a_wrong_reward_fails_at_once_and_says_so(run: NodeJob) -> None:
-    run.apply(4, {"training.reward": {"function": "pace:mistyped"}})
+    # The pods wait for a head that has ended, in KubeRay's init container, which no signal ends.
+    soon = {"spec": {"terminationGracePeriodSeconds": 1}}
+    wait = {f"pools.{pool}.template": soon for pool in ("trainer", "fastRollout")}
+    run.apply(4, {"training.reward": {"function": "pace:mistyped"}, **wait})
     failed = run.wait_phase("Failed")
     [why] = [each for each in failed["status"]["conditions"] if each["type"] == "Failed"]
     assert why["reason"] == "InvalidConfiguration"
