@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 import sys
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -16,11 +17,13 @@ from rljob_client.objects import Item
 from rljob_client.resources import CONFIG_MAPS, PODS, Resource
 from rljob_operator.kube.backoff import Backoff
 from rljob_operator.kube.client import WatchLimits
-from rljob_operator.kube.informer import Informer, Selection
+from rljob_operator.kube.informer import HistoryLost, Informer, Selection
 from rljob_operator.kube.watch_rules import WatchRules
+from tests.support.operator.config_maps import config_map
 from tests.support.operator.fault_proxy import Answer
 from tests.support.operator.kube_pods import make_pods
 from tests.support.operator.kube_site import site
+from tools.cluster import Cluster
 from tools.cluster.custom_resources import DEFINITIONS, apply_definitions
 
 ROOT = Path(__file__).parents[2]
@@ -344,6 +347,35 @@ async def test_a_type_that_comes_and_goes(cluster, here, namespace, tmp_path):
             await asyncio.to_thread(remove)
         await seen.until({})
         await until(lambda: not seen.informer.served)
+
+
+async def test_a_server_that_lost_its_history_is_noticed():
+    """etcd begins anew with nothing, as it would with a backup of the cluster's first moment."""
+    with Cluster(kuberay=None, nodes={}) as cluster:
+        async with site(find_credentials(cluster.kubeconfig)) as made:
+            async with asyncio.TaskGroup() as group:
+                for number in range(300):
+                    group.create_task(made.client.create(config_map("default", f"later-{number}")))
+            informer = Informer(
+                made.client, selection("default"), lambda owner: None, made.metrics, Random(0), RULES
+            )
+            running = asyncio.create_task(informer.run())
+            await asyncio.wait_for(informer.synced.wait(), 60)
+            await asyncio.to_thread(begin_anew, cluster)
+            with pytest.raises(
+                HistoryLost, match=r"went back from .* restored from a backup"
+            ):
+                await asyncio.wait_for(running, 60)
+
+
+def begin_anew(cluster):
+    """The control plane with an empty etcd."""
+    parts = ("etcd", "kube-apiserver", "kube-controller-manager")
+    for part in reversed(parts):
+        cluster.stop_component(part)
+    shutil.rmtree(cluster.folder / "etcd")
+    for part in parts:
+        cluster.start_component(part)
 
 
 @pytest.mark.timeout(1200, func_only=True)

@@ -45,6 +45,7 @@ from rljob_operator.kube.client import ApiClient, ClientSettings
 from rljob_operator.kube.event_recorder import EventRecorder
 from rljob_operator.kube.fence import Fence, LeaseLost
 from rljob_operator.kube.http import HealthServer
+from rljob_operator.kube.informer import HistoryLost
 from rljob_operator.kube.lease import LeaderElection
 from rljob_operator.kube.token_bucket import TokenBucket
 from rljob_operator.kube.work_queue import QueueSettings, WorkQueue
@@ -156,7 +157,7 @@ class OperatorProcess:
                 except KopfEnded as error:
                     log.warning("kopf has ended, all begins anew: %s", error)
                     return None
-        if isinstance(self._failed, LeaseLost):
+        if isinstance(self._failed, (LeaseLost, HistoryLost)):
             log.warning("all is read anew: %s", self._failed)
             return None
         if self._failed is not None:
@@ -226,7 +227,7 @@ class OperatorProcess:
         def ended(task: "asyncio.Task[None]") -> None:
             if not task.cancelled() and (error := task.exception()) is not None:
                 self._failed = error
-                if not isinstance(error, LeaseLost):
+                if not isinstance(error, (LeaseLost, HistoryLost)):
                     log.error("%s failed", name, exc_info=error)
                 self._stop.set()
 

@@ -153,6 +153,14 @@ class ApiClient:
                 if restarts > _LIST_RESTARTS:
                     raise
 
+    async def version_of(
+        self, resource: Resource, namespace: str | None = None, field_selector: str = ""
+    ) -> str:
+        """The resourceVersion that the server is at now, for a type of objects."""
+        query = _query(fieldSelector=field_selector, limit="1")
+        call = Call("get", resource, resource.path(namespace), query)
+        return _decode(call, await self._read(call), Page[Item]).metadata.resource_version
+
     @asynccontextmanager
     async def watch(
         self,

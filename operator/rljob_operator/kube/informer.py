@@ -5,6 +5,8 @@ Guarantees:
   what happened while there was no connection is found by the next watch or list, deletions included;
 - `on_change(owner)` is called, after the store has changed, for each owner whose projected objects differ;
 - objects are decoded page by page and only in the fields that the projection needs;
+- `run` ends with `HistoryLost` when the server is at an earlier state than it was before, as after it was
+  restored from a backup: versions that are known from before would make later ones look old;
 - a dead connection is noticed by its silence; a type that the server does not serve counts as having no
   objects, and is looked for again; one that it served before must be denied several times for that.
 """
@@ -23,7 +25,7 @@ from rljob_client.resources import Resource
 from rljob_operator.kube.client import PAGE_SIZE, ApiClient, Change, WatchLimits
 from rljob_operator.kube.informer_store import InformerStore, Key, OwnerT, ValueT
 from rljob_operator.kube.observer import KubeObserver
-from rljob_operator.kube.watch_rules import WatchRules
+from rljob_operator.kube.watch_rules import WatchRules, went_back
 
 _log = logging.getLogger(__name__)
 
@@ -31,6 +33,10 @@ ItemT = TypeVar("ItemT", bound=Item)
 
 _WATCH_JITTER = 0.2
 """Part of a watch's length that is drawn at random."""
+
+
+class HistoryLost(RuntimeError):
+    """The API server has forgotten what it told before."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +87,8 @@ class Informer(Generic[ItemT, OwnerT, ValueT]):
         """Whether the API server serves this type, as far as is known."""
         self.trouble: str | None = None
         """Why the store may be out of date; None while it is not."""
+        self._version = "0"
+        """The newest resourceVersion that the server is known to have been at."""
         self._asked = asyncio.Event()
         """Set while a list is asked for that has not begun."""
         self._asking: list[asyncio.Future[None]] = []
@@ -111,18 +119,19 @@ class Informer(Generic[ItemT, OwnerT, ValueT]):
         await waiting
 
     async def run(self) -> None:
-        """List, watch, and start again where that is needed, until cancelled."""
+        """List, watch, and start again where that is needed, until cancelled. Raises `HistoryLost`."""
         failures = 0
         while True:
-            version, failures = await self._list_until_done(failures)
-            failures = await self._watch_until_asked(version, failures)
+            failures = await self._list_until_done(failures)
+            failures = await self._watch_until_asked(failures)
 
-    async def _list_until_done(self, failures: int) -> tuple[str, int]:
-        """The list's resourceVersion and the failures in a row so far."""
+    async def _list_until_done(self, failures: int) -> int:
+        """The failures in a row so far."""
         denials = 0
         while True:
             try:
-                return await self._list(), failures
+                await self._list()
+                return failures
             except ApiError as error:
                 denials = denials + 1 if isinstance(error, NoSuchResource) else 0
                 served = self.served and self.synced.is_set()
@@ -132,9 +141,9 @@ class Informer(Generic[ItemT, OwnerT, ValueT]):
             failures = after.failures
             await asyncio.sleep(after.wait_seconds)
 
-    async def _watch_until_asked(self, version: str, failures: int) -> int:
+    async def _watch_until_asked(self, failures: int) -> int:
         """Watch until a list is needed, or asked for; the failures in a row so far."""
-        watching = asyncio.create_task(self._watch_until_list_needed(version, failures))
+        watching = asyncio.create_task(self._watch_until_list_needed(failures))
         asked = asyncio.create_task(self._asked.wait())
         try:
             await asyncio.wait({watching, asked}, return_when=asyncio.FIRST_COMPLETED)
@@ -144,20 +153,25 @@ class Informer(Generic[ItemT, OwnerT, ValueT]):
                 task.cancel()
             await asyncio.gather(watching, asked, return_exceptions=True)
 
-    async def _watch_until_list_needed(self, version: str, failures: int) -> int:
+    async def _watch_until_list_needed(self, failures: int) -> int:
         """The failures in a row so far."""
         loop = asyncio.get_running_loop()
+        broke_off = False
         while True:
             began = loop.time()
             error: ApiError | None = None
             try:
-                async with self._watch(version) as changes:
-                    self.trouble = None
+                # A server that was restored was away: a watch from a version that it has yet to reach again
+                # would be accepted, and tell nothing.
+                if broke_off:
+                    await self._check_history()
+                async with self._watch(self._version) as changes:
+                    self.trouble, broke_off = None, False
                     async for change in changes:
-                        version = change.version
+                        self._version = change.version
                         self._take(change)
             except ApiError as caught:
-                error = caught
+                error, broke_off = caught, True
             after = self._rules.after_watch(error, loop.time() - began, failures, self._random)
             self._watch_ended(error, after.relist)
             failures = after.failures
@@ -165,8 +179,20 @@ class Informer(Generic[ItemT, OwnerT, ValueT]):
             if after.relist:
                 return failures
 
-    async def _list(self) -> str:
-        """Bring the store up to date with a list; its resourceVersion."""
+    async def _check_history(self) -> None:
+        chosen = self._selection
+        self._reached(await self._client.version_of(chosen.resource, chosen.namespace, chosen.field_selector))
+
+    def _reached(self, version: str) -> None:
+        """The server says that it is at this version."""
+        if went_back(self._version, version):
+            raise HistoryLost(
+                f"the API server went back from resourceVersion {self._version} to {version}"
+                f" ({self.plural}): it was restored from a backup"
+            )
+
+    async def _list(self) -> None:
+        """Bring the store up to date with a list."""
         chosen = self._selection
         self._observer.listing(self.plural)
         # Who asks from now on needs a later list: this one may have begun before what they wait for.
@@ -174,7 +200,6 @@ class Informer(Generic[ItemT, OwnerT, ValueT]):
         self._served_next += self._asking
         self._asking = []
         seen: set[Key] = set()
-        version = ""
         pages = self._client.pages(
             chosen.resource,
             chosen.item,
@@ -185,7 +210,8 @@ class Informer(Generic[ItemT, OwnerT, ValueT]):
         )
         async for page in pages:
             # The same on every page: the watch goes on from that moment, however long the list took.
-            version = page.metadata.resource_version
+            self._reached(page.metadata.resource_version)
+            self._version = page.metadata.resource_version
             for item in page.items:
                 key = _key(item)
                 seen.add(key)
@@ -193,7 +219,6 @@ class Informer(Generic[ItemT, OwnerT, ValueT]):
         # What a whole list lacks was deleted while nobody watched.
         self._tell(self._store.retain(seen))
         self._listed(served=True)
-        return version
 
     def _watch(self, version: str) -> AbstractAsyncContextManager[AsyncIterator[Change[ItemT]]]:
         # Watches that began together must not end together.

@@ -13,6 +13,12 @@ _REFUSALS_BEFORE_LIST = 3
 _BACKOFF = Backoff(base_seconds=0.5, cap_seconds=30.0)
 
 
+def went_back(known: str, newest: str) -> bool:
+    """Whether a server that was at the resourceVersion `known`, and is at `newest` now, has forgotten some of
+    it. Versions of one server are numbers that grow."""
+    return int(newest) < int(known)
+
+
 @dataclass(frozen=True)
 class Next:
     """What to do after `wait_seconds`."""

@@ -1,8 +1,8 @@
 """Follows the RLJob that this driver runs.
 
 Guarantees: every desired state that lasts long enough to be seen reaches the listener, the newest last; an
-API server that is away, restarts or no longer has the version that is asked for only delays that; a job of
-the same name that was made later counts as this one's deletion. Needs the verbs get and watch on this one
+API server that is away, restarts, or is restored from a backup only delays that; a job of the same name that
+was made later counts as this one's deletion. Needs the verbs get and watch on this one
 object.
 """
 
@@ -21,8 +21,6 @@ from rljob_runtime.site.desired import DesiredState, desired_state_of
 
 log = logging.getLogger(__name__)
 
-_GONE = 410
-"""Of HTTP: the server no longer has the version that a watch was to begin at."""
 _NOT_FOUND = 404
 
 
@@ -94,55 +92,42 @@ class OwnJob:
         """Call `changed` with each new desired state, until cancelled. The watch ends by its own deadlines
         (`cluster.api`) and is begun again."""
         back_off = BackOff(self._rng)
-        version: str | None = None
+        # With the name in the selector a role may allow the watch for this one object (`resourceNames`).
+        # Without a version the server begins with the object as it is now: one that was restored from a
+        # backup would tell nothing before it has reached the version again.
+        query = {"fieldSelector": f"metadata.name={self._identity.name}", "allowWatchBookmarks": "true"}
         while True:
             heard = False
             try:
-                # Without a version the server begins with the object as it is now.
-                watch = self._client.watch(self._identity.collection, self._query(version))
-                async with aclosing(watch) as events:
+                async with aclosing(self._client.watch(self._identity.collection, query)) as events:
                     async for event in events:
-                        version = self._take(event, version, changed)
-                        heard = version is not None
-                        # The version is too old: another watch begins with the present state, after a pause.
-                        if not heard:
-                            break
+                        self._take(event, changed)
+                        heard = True
             except ApiUnavailable as error:
                 log.info("the watch of the RLJob ended: %s", error)
                 heard = False
             except ApiRefused as error:
                 log.warning("the watch of the RLJob is refused: %s", error)
-                heard, version = False, None
+                heard = False
             # A server that ends every watch at once is not asked without a pause.
             if heard:
                 back_off.worked()
             else:
                 await asyncio.sleep(back_off.failed())
 
-    def _query(self, version: str | None) -> dict[str, str]:
-        # With the name in the selector a role may allow the watch for this one object (`resourceNames`).
-        query = {"fieldSelector": f"metadata.name={self._identity.name}", "allowWatchBookmarks": "true"}
-        return query if version is None else {**query, "resourceVersion": version}
-
-    def _take(
-        self, event: Mapping[str, Any], version: str | None, changed: Callable[[DesiredState], None]
-    ) -> str | None:
-        """Use one event; the version to go on from after it, None to begin with the present state."""
+    def _take(self, event: Mapping[str, Any], changed: Callable[[DesiredState], None]) -> None:
+        """Use one event. Raises `ApiUnavailable` for one that ends the watch."""
         found: Mapping[str, Any] = event.get("object", {})
         match event.get("type"):
-            case "ERROR" if found.get("code") == _GONE:
-                return None
             case "ERROR":
                 raise ApiUnavailable(f"the server ended the watch: {found.get('message')}")
             case "BOOKMARK":
-                # A bookmark says only how far the server is, which is taken below.
+                # It says only that the server is there.
                 pass
             case "DELETED":
                 self._set(replace(self.desired, deleted=True), changed)
             case _:
                 self._see(found, changed)
-        newest: str | None = found.get("metadata", {}).get("resourceVersion", version)
-        return newest
 
     def _see(self, found: Mapping[str, Any], changed: Callable[[DesiredState], None]) -> None:
         try:

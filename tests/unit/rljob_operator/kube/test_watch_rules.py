@@ -6,7 +6,7 @@ import pytest
 
 from rljob_client.errors import Forbidden, Gone, NoSuchResource, ServerError, Unreachable
 from rljob_operator.kube.backoff import Backoff
-from rljob_operator.kube.watch_rules import Next, WatchRules
+from rljob_operator.kube.watch_rules import Next, WatchRules, went_back
 
 RULES = WatchRules(Backoff(1.0, 8.0, jitter=0.0), absent_seconds=15.0)
 CUT, GONE, REFUSED = Unreachable("watch", "cut"), Gone("watch", "too old"), ServerError("watch", "why not")
@@ -61,3 +61,10 @@ def test_a_type_that_was_served_is_removed_when_it_is_denied_several_times(denia
 def test_a_denial_that_is_not_believed_is_followed_by_another_look():
     after = RULES.after_list(NoSuchResource("list", "no"), 4, Random(0), removed=False)
     assert after == Next(True, RULES.denial_seconds, 4)
+
+
+@pytest.mark.parametrize(
+    ("known", "newest", "back"), [("0", "5", False), ("9", "9", False), ("9", "10", False), ("10", "9", True)]
+)
+def test_a_server_that_has_forgotten_something(known, newest, back):
+    assert went_back(known, newest) == back
