@@ -362,9 +362,7 @@ async def test_a_server_that_lost_its_history_is_noticed():
             running = asyncio.create_task(informer.run())
             await asyncio.wait_for(informer.synced.wait(), 60)
             await asyncio.to_thread(begin_anew, cluster)
-            with pytest.raises(
-                HistoryLost, match=r"went back from .* restored from a backup"
-            ):
+            with pytest.raises(HistoryLost, match=r"went back from .* restored from a backup"):
                 await asyncio.wait_for(running, 60)
 
 
