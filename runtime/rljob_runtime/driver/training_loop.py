@@ -74,10 +74,10 @@ class LoopSettings:
     data: DataFingerprint
     """The prompts' fingerprint, which checkpoints record."""
     stall_seconds: float = 1800.0
-    adapter: str | None = None
-    """The adapter that is trained, in words, which checkpoints record; None where the whole model is."""
     """How long a step may wait for its groups while nothing moves (`driver.stall`);
     spec.training.timeouts.stallSeconds."""
+    adapter: str | None = None
+    """The adapter that is trained, in words, which checkpoints record; None where the whole model is."""
 
 
 class TrainingLoop:
