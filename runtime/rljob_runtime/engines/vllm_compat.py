@@ -343,8 +343,9 @@ class VllmCore:
     async def load_adapter(self, adapter: LoadedAdapter) -> int:
         """Bring an adapter to all ranks, while they generate; how many of its tensors reached a layer on the
         rank that has the fewest."""
-        await self._llm.add_lora(self._lora(adapter))
-        arrived: list[int] = await self._llm.collective_rpc("adapter_tensors", args=(adapter.number,))
+        # In one call: each waits for the step that the engine is at.
+        arguments = (adapter.name, adapter.number, str(adapter.folder))
+        arrived: list[int] = await self._llm.collective_rpc("load_adapter", args=arguments)
         return min(arrived)
 
     def _lora(self, adapter: LoadedAdapter | None) -> Any:

@@ -42,9 +42,12 @@ class WeightLoader:
             # The copies run on the device's own time; the answer is to mean that they are done.
             torch.accelerator.synchronize()
 
-    def adapter_tensors(self: Any, number: int) -> int:
-        """How many tensors of an adapter belong to layers of the model: vLLM says nothing of those that
-        belong to none, and generates without them."""
+    def load_adapter(self: Any, name: str, number: int, folder: str) -> int:
+        """Load an adapter; how many of its tensors belong to layers of the model. vLLM says nothing of those
+        that belong to none, and generates without them."""
+        from vllm.lora.request import LoRARequest
+
+        self.add_lora(LoRARequest(name, number, folder))
         manager = self.model_runner.lora_manager._adapter_manager
         adapter = manager.get_adapter(number)
         if adapter is None:
