@@ -120,9 +120,8 @@ def _informer(kubeconfig: str, namespace: str, pods: int) -> Callable[[], int]:
         for _ in range(pods):
             if not known.acquire(timeout=_SECONDS):
                 raise TimeoutError("the informer does not know all pods")
-        objects = len(informer.cache.list())
-        informer.stop()
-        return objects
+        # Not stopped: it would wait for the end of its watch. Its thread ends with the process.
+        return len(informer.cache.list())
 
     return start
 
