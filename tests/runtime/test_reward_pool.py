@@ -292,6 +292,36 @@ async def test_function_that_does_not_load(folder: Path, function: str, message:
     assert children() <= before
 
 
+class Dying:
+    """A process that takes its time to end after it was killed."""
+
+    def __init__(self) -> None:
+        self.killed = False
+        self.gone = asyncio.Event()
+
+    async def wait(self) -> int:
+        await self.gone.wait()
+        return -9
+
+    def kill(self) -> None:
+        self.killed = True
+
+
+async def test_a_stop_that_is_cancelled_waits_for_the_process_all_the_same() -> None:
+    """As that of a second worker is, when both cannot have their function and the first says so."""
+    worker = WorkerProcess(60.0, lambda _: None)
+    worker._process = process = Dying()
+    stopping = asyncio.create_task(worker.stop())
+    await asyncio.sleep(0)
+    stopping.cancel()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert process.killed and not stopping.done()
+    process.gone.set()
+    with pytest.raises(asyncio.CancelledError):
+        await stopping
+
+
 async def test_a_start_that_is_cancelled_at_any_moment_leaves_no_process(folder: Path) -> None:
     """As that of a second worker is, when the first cannot have its function."""
     before = children()

@@ -121,7 +121,7 @@ def test_events_cover_the_step(tmp_path: Path) -> None:
             lines = (tmp_path / "events" / f"step_{step}" / "worker_0.jsonl").read_text().splitlines()
             events = [json.loads(line) for line in lines]
             assert {event["event"] for event in events} == {
-                "forward", "backward", "optimizer", "reference_forward", "weight_publish",
+                "share", "forward", "backward", "reduce", "optimizer", "reference_forward", "weight_publish",
             }  # fmt: skip
             recorded = sum(event["duration"] for event in events if event["event"] != "weight_publish")
             # A step's metrics have what was published since the last one.

@@ -16,6 +16,7 @@ from safetensors.numpy import load_file
 from rljob_api import RLJob
 from rljob_runtime.driver.export import _write_weights
 from rljob_runtime.trainer.checkpoint import newest
+from rljob_runtime.trainer.checkpoint_tensors import SavedPolicy
 from rljob_runtime.trainer.step_metrics import StepMetrics
 from tests.support.runtime.hdp_steps import Case, take_step, worst
 from tests.support.runtime.rank_processes import RankProcesses
@@ -226,7 +227,7 @@ def test_an_export_has_what_was_published(ranks: RankProcesses, site: Site, tmp_
     source = newest(site.checkpoints("exported"))
     assert source is not None
     (tmp_path / "config.json").write_bytes((site.model / "config.json").read_bytes())
-    _write_weights(source, tmp_path, "float32", {})
+    _write_weights(SavedPolicy(source), tmp_path, "float32", {})
     exported = {}
     for file in tmp_path.glob("*.safetensors"):
         exported |= load_file(file)

@@ -159,14 +159,23 @@ class WorkerProcess(asyncio.Protocol):
         return left
 
     async def stop(self) -> int:
-        """Kill the process and what it started. Its exit code, negative for a signal."""
+        """Kill the process and what it started, and wait until it is gone, also when cancelled meanwhile. Its
+        exit code, negative for a signal."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
         if self._transport is not None:
             self._transport.abort()
         self._kill()
-        return await self._process.wait() if self._process is not None else 0
+        if self._process is None:
+            return 0
+        gone = asyncio.ensure_future(self._process.wait())
+        try:
+            return await asyncio.shield(gone)
+        except asyncio.CancelledError:
+            # It was killed: this takes no longer than the kernel does.
+            await gone
+            raise
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
