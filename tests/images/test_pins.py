@@ -74,7 +74,7 @@ def test_the_operator_has_no_torch_and_no_ray():
 
 
 def test_no_extra_is_untried_and_none_is_left_out_of_the_documents():
-    """An extra that no environment of ours has may not install at all: those of loggers are resolved below."""
+    """An extra that no environment of ours has may not install: those of loggers are resolved below."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = set(project["optional-dependencies"])
     assert extras == {"dev", *LOGGERS, *(extra for has in EXTRAS.values() for extra in has)}
