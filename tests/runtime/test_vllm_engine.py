@@ -26,6 +26,7 @@ from tests.support.runtime.tiny_models import (
     PLAIN,
     VLLM_TOLERANCE,
     Family,
+    Reference,
     check_log_probs,
     perturbed,
     published,
@@ -248,6 +249,17 @@ async def answers(engine: VllmEngine, prompts: int) -> tuple[list[Group], list[t
     return groups, list(zip(asked, got, strict=True))
 
 
+def surely_routed(
+    base: Path, folder: Path, groups: list[Group], pairs: list[tuple[Request, Generation]]
+) -> tuple[list[Group], list[tuple[Request, Generation]]]:
+    """Those of `answers` in which rounding decides between no two experts; half of the groups may be lost."""
+    reference = Reference(base).use(folder)
+    sure = [reference.surely_routed(asked, got) for asked, got in pairs]
+    kept = [at for at in range(len(groups)) if all(sure[4 * at : 4 * at + 4])]
+    assert 2 * len(kept) >= len(groups)
+    return [groups[at] for at in kept], [pair for at in kept for pair in pairs[4 * at : 4 * at + 4]]
+
+
 async def test_a_mixture_of_experts_agrees_with_the_trainer_after_every_update(tmp_path: Path) -> None:
     """First with weights that are loaded once more as they are, then with what the trainer makes of them."""
     base = tiny_model(tmp_path / "model", "qwen3_moe")
@@ -257,7 +269,7 @@ async def test_a_mixture_of_experts_agrees_with_the_trainer_after_every_update(t
         async with started(vllm_engine(base, "experts")) as engine:
             for version in range(4):
                 await load(engine, version, folder)
-                groups, pairs = await answers(engine, prompts=4)
+                groups, pairs = surely_routed(base, folder, *await answers(engine, prompts=4))
                 check_log_probs(base, {version: folder}, pairs)
                 metrics = trainer.train_step(version, version, groups)
                 assert metrics.parity_max is not None and metrics.parity_max < VLLM_TOLERANCE

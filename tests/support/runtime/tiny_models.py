@@ -22,6 +22,8 @@ VLLM_TOLERANCE = 1e-4
 """Log-probabilities of a vLLM engine may differ from a trainer's by this much, in float32."""
 _ROUNDING = 2e-6
 """Logits and sums of probabilities of an engine and a trainer may differ by this much, in float32."""
+_ROUTER_ROUNDING = 1e-5
+"""The same of a router's logits, which are taken from hidden states that differ already."""
 
 
 def tiny_model(folder: Path, family: Family = "qwen3", tied: bool = False, seed: int = 0) -> Path:
@@ -40,7 +42,7 @@ def tiny_model(folder: Path, family: Family = "qwen3", tied: bool = False, seed:
     if family != "qwen2":
         shape["head_dim"] = 32
     if family in ("qwen3_moe", "mixtral"):
-        # A router that is sure: rounding decides nowhere between two experts.
+        # A router that is mostly sure: see `Reference.surely_routed` for where it is not.
         shape |= {"num_experts_per_tok": 2, "initializer_range": 0.1, "num_local_experts": 8}
         shape |= {"num_experts": 8, "moe_intermediate_size": 48, "norm_topk_prob": True}
     config = transformers.AutoConfig.for_model(family, **shape)
@@ -151,6 +153,18 @@ class Reference:
         logits = self._model(tokens[None]).logits[0, prompt - 1 : -1].float() / sampling.temperature
         chosen = restrict(logits, sampling).log_softmax(-1).gather(1, tokens[prompt:, None])
         return chosen[:, 0].numpy(), (_margin(logits, sampling) > _ROUNDING).numpy()
+
+    @torch.inference_mode()
+    def surely_routed(self, asked: Request, got: Generation) -> bool:
+        """Whether rounding decides nowhere which experts a token has. Where it does, engine and trainer may
+        choose others, and every later token sees what came of it. For a model with experts alone."""
+        tokens = torch.from_numpy(np.concatenate([asked.tokens, got.tokens]).astype(np.int64))
+        chosen = self._model.config.num_experts_per_tok
+        for logits in self._model(tokens[None], output_router_logits=True).router_logits:
+            ordered = logits.sort(dim=-1, descending=True).values
+            if bool((ordered[:, chosen - 1] - ordered[:, chosen] <= _ROUTER_ROUNDING).any()):
+                return False
+        return True
 
 
 def _margin(logits: torch.Tensor, sampling: Sampling) -> torch.Tensor:
