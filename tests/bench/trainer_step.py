@@ -158,7 +158,7 @@ def longest(
     They are within a 16th of each other, unless time ran out; none did not fit up to a million.
     """
     fits, above = 0, None
-    size = 8192
+    size = options.longest_from
     while 256 <= size <= 2**20 and time.monotonic() < until and (above is None or above - fits > fits // 16):
         good = trains(shape, on, model, options, size)
         say("  sample of", size, "tokens", "trains" if good else "does not fit")
@@ -231,6 +231,7 @@ def main() -> None:
         default=[],
         help="the longest sample that trains, too",
     )
+    parser.add_argument("--longest-from", type=int, default=8192, help="tokens of the first that is tried")
     options = parser.parse_args()
     until = time.monotonic() + options.seconds
     for name, model in shapes_of(options):
