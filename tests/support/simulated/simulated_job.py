@@ -11,6 +11,7 @@ import numpy as np
 
 from rljob_runtime.data.fingerprint import DataFingerprint
 from rljob_runtime.data.forced_lengths import ForcedLengths
+from rljob_runtime.driver.evaluation_turn import Evaluating
 from rljob_runtime.driver.stall import Activity
 from rljob_runtime.driver.training_loop import LoopSettings, TrainingLoop
 from rljob_runtime.engines.fake import FakeEngine, FakeTiming
@@ -92,6 +93,8 @@ class Scenario:
     forced: ForcedLengths | None = None
     controller: type[StalenessController] = StalenessController
     faults: Callable[["SimulatedJob"], "asyncio.Task[None] | None"] = lambda job: None
+    evaluating: Callable[["SimulatedJob"], Evaluating | None] = lambda job: None
+    """The job's evaluations; None: it has none."""
 
 
 class SimulatedJob:
@@ -170,6 +173,7 @@ class SimulatedJob:
                 self, self.rollouter, self.controller, self.plan, self.ledger, self,
                 self.events, tasks.create_task, self._activity,
                 lambda step, uids, seconds: self.steps.append(step),
+                evaluating=scenario.evaluating(self),
             )  # fmt: skip
             faults = scenario.faults(self)
             await self.loop.run(self.first_step)
