@@ -4,6 +4,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
+from statistics import fmean
 from typing import Literal
 
 from rljob_runtime.trace.record.sample_log import SampleLine
@@ -53,6 +54,30 @@ def most_seen(rows: Sequence[SampleLine]) -> int | None:
         return None
     most = max(counts.values())
     return min(row for row, count in counts.items() if count == most)
+
+
+def changed_most(rows: Sequence[SampleLine]) -> list[tuple[Literal["rose", "fell"], int]]:
+    """The rows of the data whose prompts' mean reward rose most from the first to the last step that they
+    were kept in, and fell most; none where none did, and of equals the first."""
+    rewards: dict[int, dict[int, list[float]]] = {}
+    for each in rows:
+        if each.reward is not None:
+            rewards.setdefault(each.row, {}).setdefault(each.step, []).append(each.reward)
+    change = {
+        row: fmean(steps[max(steps)]) - fmean(steps[min(steps)])
+        for row, steps in sorted(rewards.items())
+        if len(steps) > 1
+    }
+    found: list[tuple[Literal["rose", "fell"], int]] = []
+    rose, fell = (
+        max(change, key=change.__getitem__, default=0),
+        min(change, key=change.__getitem__, default=0),
+    )
+    if change.get(rose, 0.0) > 0:
+        found.append(("rose", rose))
+    if change.get(fell, 0.0) < 0:
+        found.append(("fell", fell))
+    return found
 
 
 def over_time(rows: Sequence[SampleLine], row: int, most: int) -> list[SampleLine]:

@@ -18,7 +18,11 @@ from rljob_runtime.run_folder import MANIFEST
 from rljob_runtime.trace.analyse.analysis import Analysis, analyse_run
 from rljob_runtime.trace.forecast.measured_run import measured_run
 from rljob_runtime.trace.forecast.sizing import propose
-from rljob_runtime.trace.record.evaluation_log import EvaluationLine, read_evaluations
+from rljob_runtime.trace.record.evaluation_log import (
+    EVALUATION_SAMPLES_FILE,
+    EvaluationLine,
+    read_evaluations,
+)
 from rljob_runtime.trace.record.sample_log import SampleLine, read_samples
 from rljob_runtime.trace.report.advice import Advice, advise
 from rljob_runtime.trace.report.document import document
@@ -54,8 +58,9 @@ def write_report(run_dir: Path) -> Path:
     sizes, remark = _sizes(run_dir, job, analysis, max(0.0, min(_SEARCH, left)))
     samples = read_samples(run_dir).rows
     evaluations = read_evaluations(run_dir)
+    held_out = read_samples(run_dir, EVALUATION_SAMPLES_FILE).rows
     name = job.metadata.name if job else run_dir.name
-    page = render(analysis, job, name, sizes, remark, samples, evaluations)
+    page = render(analysis, job, name, sizes, remark, samples, evaluations, held_out)
     path = run_dir / REPORT_FILE
     # By renaming: a browser that reloads sees the old page or the new one.
     whole = path.with_suffix(".html.tmp")
@@ -85,10 +90,11 @@ def render(
     remark: str = "",
     samples: Sequence[SampleLine] = (),
     evaluations: Sequence[EvaluationLine] = (),
+    held_out: Sequence[SampleLine] = (),
 ) -> str:
     """The page as HTML. `job`: the run's settings, where they are known; `name`: its heading; `sizes`: advice
     on pool sizes, and a `remark` about it; `samples`: the responses that are kept as text; `evaluations`: in
-    order of steps."""
+    order of steps; `held_out`: what is kept of their responses."""
     notes = {
         odd.step: f": took {odd.seconds / max(odd.median, 1e-9):.1f} x as long as its neighbours"
         for odd in analysis.anomalies
@@ -100,7 +106,7 @@ def render(
         (
             "says",
             "What the model says",
-            says(samples, job.spec.training.profiling.samples_per_step if job else None),
+            says(samples, job.spec.training.profiling.samples_per_step if job else None, held_out),
         ),
         ("time", "Where did the time go?", time_spent(analysis, notes)),
         (

@@ -2,7 +2,15 @@
 
 import pytest
 
-from rljob_runtime.trace.analyse.said import most_seen, ordered, over_time, overview, spread, steps_of
+from rljob_runtime.trace.analyse.said import (
+    changed_most,
+    most_seen,
+    ordered,
+    over_time,
+    overview,
+    spread,
+    steps_of,
+)
 from rljob_runtime.trace.record.sample_log import SampleLine
 from tests.support.runtime.said import line
 
@@ -61,3 +69,32 @@ def test_the_same_prompt_over_time() -> None:
 )
 def test_spread(count: int, most: int, indices: list[int]) -> None:
     assert spread(count, most) == indices
+
+
+REWARDS = {
+    # Row: mean rewards at steps 0, 10, 20; None where it was not kept, or has no reward.
+    "one rose, one fell": (
+        {0: (0.0, 1.0, 0.5), 1: (0.0, 0.0, 0.25), 2: (1.0, 0.0, 0.75)},
+        [("rose", 0), ("fell", 2)],
+    ),
+    "none fell": ({0: (0.0, 0.0, 0.0), 1: (0.0, 0.0, 0.5)}, [("rose", 1)]),
+    "none changed": ({0: (0.0, 1.0, 0.0)}, []),
+    "of equals the first": ({3: (0.0, None, 1.0), 1: (0.0, None, 1.0)}, [("rose", 1)]),
+    "kept once": ({0: (None, None, 1.0)}, []),
+    "nothing": ({}, []),
+}
+
+
+@pytest.mark.parametrize("name", REWARDS)
+def test_whose_reward_changed_most(name: str) -> None:
+    rewards, found = REWARDS[name]
+    rows = [
+        # Of two responses, whose mean counts.
+        line(10 * place, uid=row, index=index, reward=reward + spread)
+        for row, of_steps in rewards.items()
+        for place, reward in enumerate(of_steps)
+        if reward is not None
+        for index, spread in enumerate((-0.5, 0.5))
+    ]
+    assert changed_most(rows) == found
+    assert changed_most([line(step, uid=1, reward=None) for step in (0, 10)]) == []
