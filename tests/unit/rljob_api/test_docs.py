@@ -11,6 +11,7 @@ from rljob_runtime.manifest.source import parse
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", ROOT / "examples" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+CODE = re.compile(r"^```.*?^```[^\n]*$", re.MULTILINE | re.DOTALL)
 MANIFESTS = [
     pytest.param(text, id=f"{page.name}-{number}")
     for page in PAGES
@@ -28,12 +29,32 @@ def test_manifest(text):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links(page):
-    for target in re.findall(r"\]\(([^)#:]+)[^):]*\)", page.read_text()):
-        assert (page.parent / target).exists(), target
+    """Each relative link leads to a file, and with an anchor to a heading of it."""
+    for target in re.findall(r"\]\((?![a-z]+:)([^)\s]+)", CODE.sub("", page.read_text())):
+        path, _, anchor = target.partition("#")
+        file = page.parent / path if path else page
+        assert file.exists(), target
+        assert not anchor or anchor in anchors(file.read_text()), target
 
 
-def test_fields_named_in_the_verl_table_exist():
-    text = (ROOT / "docs" / "moving-from-verl.md").read_text()
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("# In a cluster\n", ["in-a-cluster"]),
+        ("## spec.data.sources[]\n", ["specdatasources"]),
+        ("## Nothing after `kubectl apply`\n## A job's way\n", ["nothing-after-kubectl-apply", "a-jobs-way"]),
+        ("## See [loggers](loggers.md), a_b\n", ["see-loggers-a_b"]),
+        ("## Twice\n## Twice\n", ["twice", "twice-1"]),
+        ("```\n# no heading\n```\n", []),
+    ],
+)
+def test_anchors(text, expected):
+    assert anchors(text) == expected
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("moving-from-*.md")), ids=lambda page: page.stem)
+def test_fields_named_in_the_tables_of_counterparts_exist(page):
+    text = page.read_text()
     named = set(re.findall(r"`((?:training|pools)\.[A-Za-z0-9.]+)", text))
     known = set(re.findall(r"^## spec\.(\S+)", reference(), re.MULTILINE))
     for section in re.split(r"^## ", reference(), flags=re.MULTILINE)[1:]:
@@ -50,3 +71,15 @@ def test_exit_codes_are_documented():
 
 def reference() -> str:
     return (ROOT / "docs" / "rljob-reference.md").read_text()
+
+
+def anchors(text: str) -> list[str]:
+    """What the headings of a page are called in links, as GitHub calls them; `make docs` checks those of the
+    site."""
+    found: list[str] = []
+    for heading in re.findall(r"^#{1,6} (.*)$", CODE.sub("", text), re.MULTILINE):
+        shown = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading.strip())
+        name = re.sub(r"[^\w\- ]", "", shown.lower()).replace(" ", "-")
+        again = len([each for each in found if re.fullmatch(rf"{re.escape(name)}(-\d+)?", each)])
+        found.append(f"{name}-{again}" if again else name)
+    return found
