@@ -27,12 +27,14 @@ from rljob_operator.plan.plan import (
     DeleteCluster,
     DeleteJob,
     EnsureAccess,
+    NoteHead,
     RestoreAccess,
     ScaleGroup,
 )
 from rljob_operator.plan.scaling import refusal
 from rljob_operator.render import JobKey, access_objects, key_secret, ray_cluster
 from rljob_operator.render.images import RuntimeImages, with_runtime_image
+from rljob_operator.render.labels import HEAD
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +78,8 @@ class Actor:
                     await self._delete_cluster(ref, name, uid)
                 case ScaleGroup():
                     await self._scale(ref, action)
+                case NoteHead():
+                    await self._note_head(ref, action)
                 case DeleteJob(uid):
                     await self._delete_job(ref, uid, entry.version)
 
@@ -129,6 +133,15 @@ class Actor:
             await self._client.delete(RLJOBS, *ref, uid, version)
         except NotFound:
             log.debug("%s/%s is gone", *ref)
+
+    async def _note_head(self, ref: JobRef, action: NoteHead) -> None:
+        # With the UID: one of the same name that was made since is not meant.
+        noted = {"uid": action.cluster_uid, "annotations": {HEAD: action.head}}
+        try:
+            answer = await self._client.patch(RAY_CLUSTERS, ref[0], action.cluster, {"metadata": noted})
+        except (NotFound, Conflict) as error:
+            raise Stale(f"RayCluster {action.cluster} is another one, or is gone") from error
+        self._mutations.changed(ref, _seen(answer))
 
     async def _scale(self, ref: JobRef, action: ScaleGroup) -> None:
         """See `ScaleGroup`."""

@@ -13,7 +13,7 @@ from rljob_operator.controller.items import ContainerStatus, CoreEvent, PodItem,
 from rljob_operator.plan.conditions import clip
 from rljob_operator.plan.observed import EVICTED, GROUPS, Cluster, ContainerEnd, Group, Pod, Role
 from rljob_operator.plan.times import moment
-from rljob_operator.render.labels import ATTEMPT, JOB, POOL, QUEUE, record_of
+from rljob_operator.render.labels import ATTEMPT, HEAD, JOB, POOL, QUEUE, record_of
 from rljob_operator.render.names import DRIVER_CONTAINER, HEAD_CONTAINER, WORKER_CONTAINER
 
 JobRef = tuple[str, str]
@@ -77,6 +77,7 @@ def cluster(item: RayClusterItem) -> Cluster:
         suspended=item.spec.suspend is True,
         provisioned=_provisioned(item),
         record=record_of(metadata.annotations),
+        head=metadata.annotations.get(HEAD) or None,
     )
 
 

@@ -73,10 +73,13 @@ def plausible(observed: Observed, now: datetime) -> Status:
 
 
 def _as_recorded(status: Status, newest: Cluster) -> Status:
+    runs = status.attempt == newest.attempt and status.cluster_name is not None
+    # Another head than the one on record would pass for a loss, which ends the attempt.
+    if runs and newest.head is not None:
+        status = _changed(status, {"head_pod": newest.head})
     record = newest.record
     if record is None:
         return status
-    runs = status.attempt == newest.attempt and status.cluster_name is not None
     # The end of an attempt, which is written before its RayCluster is deleted, may have been a failure.
     failures = min(max(status.failures, record.failures), record.failures + (not runs))
     changes: dict[str, Any] = {"failures": failures}

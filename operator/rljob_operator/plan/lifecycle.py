@@ -192,7 +192,7 @@ def _goes_on(observed: Observed, spec: Spec, status: Status, attempt: Attempt, n
     rows = (*_health(observed, spec, status, attempt, now), *suspension.withdrawn(status))
     status = put(status, rows, observed.job.generation, now)
     wakes += [deadlines.active(status, spec), deadlines.start(status, spec), *scaling_wakes]
-    return Step(status, (*scaling, *making), tuple(wakes))
+    return Step(status, (*upkeep.noted(attempt), *scaling, *making), tuple(wakes))
 
 
 def _resized(

@@ -172,6 +172,9 @@ class Cluster:
     has not said so. It makes no new head pod from then on."""
     record: Record | None = None
     """None: an operator that notes nothing has made it."""
+    head: str | None = None
+    """UID of the attempt's head pod, which the operator noted as soon as there was one: the job's own token
+    cannot write there. None: there was none yet, or an operator that notes nothing has seen it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,13 +82,23 @@ class ScaleGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class NoteHead:
+    """Note on a RayCluster, by its UID, which head pod the attempt has."""
+
+    cluster: str
+    cluster_uid: str
+    head: str
+    """UID of the head pod."""
+
+
+@dataclass(frozen=True, slots=True)
 class DeleteJob:
     """Delete the RLJob in the background, with the UID and the resourceVersion as preconditions."""
 
     uid: str
 
 
-Action = EnsureAccess | RestoreAccess | CreateCluster | DeleteCluster | ScaleGroup | DeleteJob
+Action = EnsureAccess | RestoreAccess | CreateCluster | DeleteCluster | ScaleGroup | NoteHead | DeleteJob
 
 
 @dataclass(frozen=True, slots=True)

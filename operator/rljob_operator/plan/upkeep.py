@@ -1,4 +1,4 @@
-"""Which objects of a running attempt are missing and to be created.
+"""Which objects of a running attempt are missing and to be created, and what is noted on its RayCluster.
 
 Guarantees: what the API server refused is tried again from time to time, since nothing tells when it would be
 accepted; while no object is missing, nothing is written.
@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from rljob_operator.plan import waiting
 from rljob_operator.plan.attempt import Attempt
 from rljob_operator.plan.observed import Observed
-from rljob_operator.plan.plan import Action, CreateCluster, EnsureAccess, RestoreAccess
+from rljob_operator.plan.plan import Action, CreateCluster, EnsureAccess, NoteHead, RestoreAccess
 
 CREATE_AGAIN_SECONDS = 10.0
 """Until a RayCluster that was asked for and is not seen is asked for once more: the answer may have been
@@ -27,6 +27,14 @@ def missing(
     if creation_failure is not None and now < creation_failure.again:
         return (), creation_failure.again
     return making, now + timedelta(seconds=CREATE_AGAIN_SECONDS) if attempt.cluster is None else None
+
+
+def noted(attempt: Attempt) -> tuple[Action, ...]:
+    """The note of the attempt's head on its RayCluster: once, for whoever leads next."""
+    cluster, head = attempt.cluster, attempt.head
+    if cluster is None or cluster.deleting or cluster.head is not None or head is None:
+        return ()
+    return (NoteHead(cluster.name, cluster.uid, head.uid),)
 
 
 def _making(observed: Observed, attempt: Attempt) -> tuple[Action, ...]:

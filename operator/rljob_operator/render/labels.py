@@ -17,6 +17,7 @@ POOL = f"{GROUP}/pool"
 FAILURES = f"{GROUP}/failures"
 RESTARTS = f"{GROUP}/restarts"
 START_TIME = f"{GROUP}/start-time"
+HEAD = f"{GROUP}/head"
 QUEUE = "kueue.x-k8s.io/queue-name"
 PRIORITY_CLASS = "kueue.x-k8s.io/priority-class"
 

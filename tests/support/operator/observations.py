@@ -53,6 +53,7 @@ def cluster(attempt: int = 1, sizes: tuple[int, int, int] = (1, 2, 0), **fields:
     known = {
         "name": f"{NAME}-{attempt}", "uid": f"cluster-{attempt}", "owner": UID, "attempt": attempt,
         "created": NOW, "deleting": False, "groups": groups, "status_seen": True,
+        "head": f"uid-{NAME}-{attempt}-head-0",
     }  # fmt: skip
     return Cluster(**{**known, **fields})
 

@@ -11,7 +11,7 @@ from rljob_api.job import Spec
 from rljob_api.status import Status, TrainingStatus
 from rljob_operator.plan import scaling
 from rljob_operator.plan.observed import POOLS, Cluster, Group, Job, Pod, Pool, Record
-from rljob_operator.plan.plan import CreateCluster, ScaleGroup
+from rljob_operator.plan.plan import CreateCluster, NoteHead, ScaleGroup
 from rljob_operator.plan.pools import wanted
 from rljob_operator.plan.times import stamp
 
@@ -88,6 +88,12 @@ class SimulatedObjects:
             suspended=self.job.queue is not None,
             record=record,
         )
+
+    def note_head(self, action: NoteHead) -> None:
+        """The operator's annotation; a RayCluster that is another one by now is left alone."""
+        cluster = self.clusters.get(action.cluster)
+        if cluster is not None and cluster.uid == action.cluster_uid:
+            self.clusters[action.cluster] = replace(cluster, head=action.head)
 
     def delete_cluster(self, name: str, uid: str | None = None) -> None:
         """Background deletion: the object is gone at once, its pods get their deletionTimestamps."""

@@ -15,6 +15,7 @@ from rljob_operator.plan.plan import (
     DeleteJob,
     EnsureAccess,
     Event,
+    NoteHead,
     Plan,
     ScaleGroup,
 )
@@ -120,6 +121,8 @@ class SimulatedOperator:
                 self.world.create_cluster(action, noted)
             case DeleteCluster(name, uid):
                 self.world.delete_cluster(name, uid)
+            case NoteHead():
+                self.world.note_head(action)
             case DeleteJob():
                 self.deleted_job = True
             case ScaleGroup():

@@ -145,6 +145,16 @@ class Site:
             raise Conflict("delete", "the object has been modified", Refusal(409, "Conflict"))
         self.objects.pop((resource.kind, name), None)
 
+    async def patch(self, resource, namespace, name, changes):
+        self.writes.append(("patch", resource.kind, name))
+        there = self.objects[resource.kind, name]
+        if changes["metadata"]["uid"] != there["metadata"]["uid"]:
+            raise Conflict("patch", "Precondition failed: UID", Refusal(409, "Conflict"))
+        annotations = {**there["metadata"]["annotations"], **changes["metadata"]["annotations"]}
+        patched = {**there, "metadata": {**there["metadata"], "annotations": annotations}}
+        self.objects[resource.kind, name] = patched
+        return patched
+
     async def create(self, manifest):
         name = manifest["kind"], manifest["metadata"]["name"]
         self.writes.append(name)
@@ -428,6 +438,31 @@ class TestHostileStatus:
         site._seen({"status": {**site.item["status"], "attempt": 7}})
         await site.at(70)
         assert site.jobs.get(REF).job.status.cluster_name == "math-1"
+
+    async def test_another_head_ends_no_attempt_where_somebody_else_leads_next(self):
+        site = await _made()
+        site.pods = pods((1, 1, 0))
+        await site.at(5)
+        assert site.writes == [("status",), ("patch", *CLUSTER)], "which head it has is noted once"
+        site.written.created(REF, _seen(site), 1e9)
+        await site.at(6)
+        assert site.writes == []
+        site.events.clear()
+        for head in ("x", None):
+            site._seen({"status": {**site.item["status"], "headPod": head}})
+            site.start()
+            site.written.created(REF, _seen(site), 1e9)
+            await site.at(50)
+            assert site.item["status"]["headPod"] == "uid-math-1-head-0"
+            assert [write for write in site.writes if write != ("status",)] == [] and site.events == []
+
+    async def test_a_head_is_not_noted_on_another_cluster_of_the_name(self):
+        site = await _made()
+        site.pods = pods((1, 1, 0))
+        site.objects[CLUSTER]["metadata"]["uid"] = "another"
+        site.seconds, site.writes = 5, []
+        assert await site.reconciler.reconcile(REF) < 1, "it is looked at again"
+        assert "rljob.dev/head" not in site.objects[CLUSTER]["metadata"]["annotations"]
 
     async def test_it_is_put_right_now_and_then(self):
         site = await _made()

@@ -94,6 +94,18 @@ FOUND = {
         {"start_time": NOON},
     ),
     "a RayCluster without a note": ((cluster(2),), {**RUNS_2, "failures": 4}, {"failures": 4}),
+    "another head": (
+        (replace(NOTED, head="uid-2"),),
+        {**RUNS_2, "head_pod": "uid-9", "failures": 1},
+        {"head_pod": "uid-2"},
+    ),
+    "no head": ((replace(NOTED, head="uid-2"),), {**RUNS_2, "head_pod": None}, {"head_pod": "uid-2"}),
+    "a head that is not noted yet": ((replace(NOTED, head=None),), {**RUNS_2, "head_pod": "uid-9"}, {"head_pod": "uid-9"}),
+    "the head of the attempt before": (
+        (replace(NOTED, head="uid-2"),),
+        {"attempt": 3, "cluster_name": "math-3", "failures": 1},
+        {"head_pod": None},
+    ),
     "another owner's": ((replace(NOTED, owner="other"),), {"attempt": 7}, {"attempt": 7}),
 }
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rljob_operator.plan.observed import CreationFailure, Observed
-from rljob_operator.plan.plan import CreateCluster, EnsureAccess, RestoreAccess
+from rljob_operator.plan.plan import CreateCluster, EnsureAccess, NoteHead, RestoreAccess
 from tests.support.operator.observations import (
     at,
     cluster,
@@ -129,3 +129,25 @@ def test_a_cluster_is_not_asked_for_while_its_name_is_anothers():
     taken = replace(BEGUN, clusters=(cluster(owner="another"),))
     assert planned(taken, 5).actions == ()
     assert planned(replace(BEGUN, clusters=(cluster(2, owner="another"),)), 5).actions == CREATE
+
+
+class TestNotedHead:
+    """Which head an attempt has is noted where the job's own token cannot write."""
+
+    def noted(self, **fields):
+        seen = replace(running(), clusters=(cluster(**fields),))
+        return [each for each in planned(seen, 70).actions if isinstance(each, NoteHead)]
+
+    def test_it_is_noted_once(self):
+        assert self.noted(head=None) == [NoteHead("math-1", "cluster-1", "uid-math-1-head-0")]
+        assert self.noted(head="uid-math-1-head-0") == []
+
+    def test_another_that_is_noted_stays(self):
+        assert self.noted(head="uid-of-the-first") == []
+
+    def test_nothing_is_noted_on_what_goes(self):
+        assert self.noted(head=None, deleting=True) == []
+
+    def test_nothing_is_noted_before_there_is_a_head(self):
+        begun = observe(NEW, planned(NEW, 0), clusters=(cluster(head=None),))
+        assert planned(begun, 1).actions == ()
