@@ -17,6 +17,7 @@ class OwnerReference(msgspec.Struct, rename="camel", gc=False):
     kind: str
     name: str
     uid: str
+    api_version: str = ""
     controller: bool = False
 
 

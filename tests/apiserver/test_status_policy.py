@@ -99,7 +99,7 @@ def test_an_honest_report_passes_and_attacks_are_told_what_is_allowed(cluster, n
 def test_without_the_policy_the_operator_makes_nothing_of_it(cluster, namespace, tmp_path):
     """Each such write had it delete the RayCluster and make another."""
     client = JobClient(cluster, namespace, "math")
-    with running_operator(cluster, tmp_path, namespace):
+    with running_operator(cluster, tmp_path, namespace) as operator:
         client.create()
         client.wait_phase("Running")
         made = [each["metadata"]["uid"] for each in cluster.api.items(client.clusters_path)]
@@ -107,6 +107,12 @@ def test_without_the_policy_the_operator_makes_nothing_of_it(cluster, namespace,
             hostile = {"attempt": number, "clusterName": f"x-{number}", "failures": 0, "headPod": "x"}
             hostile |= {"startTime": "x", "suspendTime": "9999-12-31T23:59:59Z"}
             cluster.api.request("PATCH", f"{client.jobs}/math/status", {"status": hostile})
+        # One that begins to lead remembers nothing: a head that is gone would end the attempt.
+        operator.process.stop(kill=True)
+        cluster.api.request("PATCH", f"{client.jobs}/math/status", {"status": hostile})
+        operator.process.start()
+        right = client.wait(lambda job: job["status"]["headPod"] != "x", "a status that is put right")
+        assert right["status"]["attempt"] == 1
         client.patch({"runPolicy": {"suspendGraceSeconds": 2}})
         client.patch({"suspend": True})
         client.wait_condition("Suspended", "True")

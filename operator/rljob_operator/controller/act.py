@@ -17,8 +17,9 @@ from rljob_operator.controller.items import PodItem, RayClusterItem
 from rljob_operator.controller.jobs import Entry
 from rljob_operator.controller.kuberay_schema import KubeRaySchema
 from rljob_operator.controller.mutation_cache import MutationCache, SeenCluster, seen_cluster
-from rljob_operator.controller.project import JobRef, cluster_job, controller_uid, pod, pod_job
+from rljob_operator.controller.project import JobRef, cluster_job, pod, pod_job
 from rljob_operator.kube.client import ApiClient
+from rljob_operator.kube.owners import controller_uid
 from rljob_operator.plan.conditions import reason
 from rljob_operator.plan.observed import GROUPS, Record
 from rljob_operator.plan.plan import (

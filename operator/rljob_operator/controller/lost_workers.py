@@ -20,7 +20,7 @@ class LostWorkers:
 
     def see(self, ref: JobRef, pods: Iterable[Pod]) -> None:
         """To be called at each change of a job's pods."""
-        there = {pod.uid: pod for pod in pods if pod.role != "head"}
+        there = {pod.uid: pod for pod in pods if pod.role != "head" and pod.cluster_uid}
         for uid, pod in self._running.get(ref, {}).items():
             # As it is now, where it still is: its status may name the cause.
             now = there.get(uid, pod)

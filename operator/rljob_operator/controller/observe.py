@@ -39,7 +39,7 @@ class LastHeads:
     def see(self, ref: JobRef, pods: Iterable[Pod]) -> None:
         """To be called at each change of a job's pods: KubeRay deletes a pod soon after it has ended."""
         for pod in pods:
-            if pod.role == "head":
+            if pod.role == "head" and pod.cluster_uid:
                 known = self._heads.setdefault(ref, {})
                 known[pod.uid] = pod
                 if len(known) > _HEADS:

@@ -10,6 +10,7 @@ from typing import get_args
 
 from rljob_client.objects import Item
 from rljob_operator.controller.items import ContainerStatus, CoreEvent, PodItem, RayClusterItem
+from rljob_operator.kube.owners import controller_uid, ray_cluster_uid
 from rljob_operator.plan.conditions import clip
 from rljob_operator.plan.observed import EVICTED, GROUPS, Cluster, ContainerEnd, Group, Pod, Role
 from rljob_operator.plan.times import moment
@@ -95,7 +96,7 @@ def pod(item: PodItem) -> Pod:
         role=role,
         attempt=int(labels[ATTEMPT]),
         cluster=labels.get("ray.io/cluster", ""),
-        cluster_uid=controller_uid(item) or "",
+        cluster_uid=_cluster_uid(item),
         created=_time(metadata.creation_timestamp),
         phase=status.phase if status.phase in _PHASES else "Unknown",  # type: ignore[arg-type]
         ready=ready is not None and ready.status == "True",
@@ -158,9 +159,12 @@ def _provisioned(item: RayClusterItem) -> datetime | None:
     return None
 
 
-def controller_uid(item: Item) -> str | None:
-    """UID of the controlling owner; None where there is none."""
-    return next((owner.uid for owner in item.metadata.owner_references if owner.controller), None)
+def _cluster_uid(item: PodItem) -> str:
+    """UID of the RayCluster that owns a pod, where it is the one that all of the pod's labels tell; else
+    empty."""
+    labels = item.metadata.labels
+    name = f"{labels.get(JOB)}-{labels.get(ATTEMPT)}"
+    return (ray_cluster_uid(item, name) if labels.get("ray.io/cluster") == name else None) or ""
 
 
 def _time(text: str) -> datetime:

@@ -22,7 +22,9 @@ from rljob_client.resources import PODS, RLJOBS
 from rljob_client.transport import Transport
 from rljob_operator.kube.client import ApiClient, ClientSettings
 from rljob_operator.kube.observer import KubeObserver
+from rljob_operator.kube.owners import ray_cluster_uid
 from rljob_operator.kubectl import text
+from rljob_operator.plan.attempt import cluster_name
 from rljob_operator.plan.conditions import finished
 from rljob_operator.render.labels import ATTEMPT, JOB, POOL
 from rljob_operator.render.names import DRIVER_CONTAINER
@@ -96,7 +98,9 @@ async def _logs(client: ApiClient, namespace: str, job: _Job, options: argparse.
     """kubectl's own command for the head pod of the newest attempt."""
     name, attempt = job.metadata.name, read_status(job.status).attempt
     selector = f"{JOB}={name},{ATTEMPT}={attempt},{POOL}=head"
-    heads = await client.list(PODS, Item, namespace, selector)
+    found = await client.list(PODS, Item, namespace, selector)
+    # Whoever may create pods may give them these labels.
+    heads = [pod for pod in found if ray_cluster_uid(pod, cluster_name(name, attempt))]
     if not heads:
         raise _Told(f"RLJob {name} has no head pod now: see `kubectl rljob status {name}`")
     # KubeRay may have made a second head pod in the attempt, and the first may still be there.

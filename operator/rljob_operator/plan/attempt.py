@@ -1,7 +1,7 @@
 """The attempt that runs a job, seen as one thing: its RayCluster, its head, its workers.
 
-Guarantees: objects of another RLJob of the same name, of other attempts, and of a RayCluster that was made
-anew never pass for the attempt's own.
+Guarantees: objects of another RLJob of the same name, of other attempts, of a RayCluster that was made anew,
+and pods that only bear an attempt's labels never pass for the attempt's own.
 """
 
 from collections.abc import Iterable
@@ -85,6 +85,7 @@ def attempt_of(observed: Observed) -> Attempt | None:
         for pod in observed.pods
         if pod.cluster == name
         and pod.attempt == status.attempt
+        and pod.cluster_uid
         # A RayCluster that is deleted and made again keeps its name, but not its UID.
         and (cluster is None or pod.cluster_uid == cluster.uid)
     ]
@@ -131,13 +132,11 @@ def _reported(status: Status, cluster: Cluster | None) -> datetime | None:
 def _first_lost(observed: Observed, name: str, cluster: Cluster | None) -> str | None:
     """UID of the head pod that was lost before the status could name it: the write was refused, or had not
     been made. Without this its successor would pass for the attempt's first, and a failure for nothing."""
-    status = observed.job.status
-    for pod in observed.lost_heads:
-        if (pod.cluster, pod.attempt) == (name, status.attempt) and (
-            cluster is None or pod.cluster_uid == cluster.uid
-        ):
-            return pod.uid
-    return None
+    # Without the RayCluster nothing tells whether a pod was its own or somebody else's.
+    if cluster is None:
+        return None
+    found = [pod for pod in observed.lost_heads if pod.cluster_uid == cluster.uid and pod.cluster == name]
+    return found[0].uid if found else None
 
 
 def _head(pods: Iterable[Pod], recorded: str | None, cluster: Cluster | None) -> Pod | None:
@@ -156,6 +155,6 @@ def own_clusters(observed: Observed) -> tuple[Cluster, ...]:
 
 
 def own_pods(observed: Observed) -> tuple[Pod, ...]:
-    """Pods of the job, of whatever attempt; those of another owner's RayCluster are left out."""
-    foreign = {cluster.uid for cluster in observed.clusters if cluster.owner != observed.job.uid}
+    """Pods of the job, of whatever attempt; those of another owner's RayCluster, or of none, are left out."""
+    foreign = {"", *(cluster.uid for cluster in observed.clusters if cluster.owner != observed.job.uid)}
     return tuple(pod for pod in observed.pods if pod.cluster_uid not in foreign)

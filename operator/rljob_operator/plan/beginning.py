@@ -70,8 +70,10 @@ def _obstacle(observed: Observed, status: Status, now: datetime) -> tuple[Row, d
         text = f"Attempt {status.attempt + 1} begins at {moment(status.attempt_time):%H:%M:%S UTC}."
         return Row("PodsReady", "False", "BackOff", text), moment(status.attempt_time)
     # KubeRay finds pods by the name of their RayCluster: it would take these for the new one's.
-    if any(pod.cluster == name for pod in observed.pods):
-        text = f"Waiting for what is left of an earlier RayCluster {name} to go."
+    if taken := sorted(pod.name for pod in observed.pods if pod.cluster == name):
+        more = f" and {len(taken) - 3} more" if len(taken) > 3 else ""
+        which = f"{', '.join(taken[:3])}{more}"
+        text = f"Waiting for pods that KubeRay would take for those of RayCluster {name} to go: {which}."
         return Row("PodsReady", "False", "NameTaken", text), None
     return _remains(observed, status, now)
 

@@ -96,7 +96,8 @@ class Pod:
     cluster: str
     """Name of its RayCluster (label `ray.io/cluster`)."""
     cluster_uid: str
-    """UID of its RayCluster (controlling owner reference)."""
+    """UID of its RayCluster: the controlling owner reference, which KubeRay sets. Empty: none of that name
+    owns it, and it only bears the labels. Then it is none of the job's, though KubeRay takes it for one."""
     created: datetime
     phase: Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"]
     ready: bool

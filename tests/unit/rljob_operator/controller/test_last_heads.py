@@ -43,6 +43,12 @@ class TestLastHeads:
             heads.see(REF, [pod("head", 0, attempt)])
         assert [each.attempt for each in heads.lost(REF, [])] == [6, 7, 8, 9]
 
+    def test_a_pod_that_only_bears_a_heads_labels_is_none(self):
+        heads = LastHeads()
+        for number in range(9):
+            heads.see(REF, [head(0), head(1 + number, cluster_uid="")])
+        assert [each.name for each in heads.lost(REF, [])] == [head(0).name]
+
     def test_nothing_is_kept_of_a_job_that_is_gone(self):
         heads = LastHeads()
         heads.see(REF, [head(0)])

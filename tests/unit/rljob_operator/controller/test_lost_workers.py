@@ -25,6 +25,9 @@ class TestLostWorkers:
     def test_one_that_vanished_is_known_as_it_was(self):
         assert lost([pod(FAST), pod("trainer", 5)], [pod("trainer", 5)])[1] == [("0", False)]
 
+    def test_a_pod_that_only_bears_a_workers_labels_is_none(self):
+        assert lost([pod(FAST, cluster_uid="")], [])[1] == []
+
     def test_one_that_is_deleted_is_lost_from_then_on(self):
         going = replace(pod(FAST), deleting=at(30))
         assert lost([pod(FAST)], [going])[1] == [("0", False)]

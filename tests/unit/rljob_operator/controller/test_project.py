@@ -118,3 +118,35 @@ TAKEN = {
 def test_who_ended_a_pod(status, disrupted, said):
     found = seen("Failed", [], **status)
     assert (found.disrupted, found.eviction) == (disrupted, said)
+
+
+RAY_CLUSTER = {
+    "apiVersion": "ray.io/v1",
+    "kind": "RayCluster",
+    "name": "math-1",
+    "uid": "c",
+    "controller": True,
+}
+OWNERS = {
+    # what: (owner reference of a pod that bears the labels of a head, UID of its RayCluster)
+    "KubeRay's": (RAY_CLUSTER, "c"),
+    "of an older version of its API": ({**RAY_CLUSTER, "apiVersion": "ray.io/v1alpha1"}, "c"),
+    "nobody": (None, ""),
+    "a Deployment's": ({**RAY_CLUSTER, "apiVersion": "apps/v1", "kind": "ReplicaSet"}, ""),
+    "another kind of that name": ({**RAY_CLUSTER, "apiVersion": "ray.io.example/v1"}, ""),
+    "one that does not control it": ({**RAY_CLUSTER, "controller": False}, ""),
+    "of another attempt": ({**RAY_CLUSTER, "name": "math-2"}, ""),
+    "of another job": ({**RAY_CLUSTER, "name": "other-1"}, ""),
+}
+
+
+@pytest.mark.parametrize(("owner", "uid"), OWNERS.values(), ids=OWNERS)
+def test_labels_alone_make_no_pod_of_a_ray_cluster(owner, uid):
+    metadata = {**METADATA, "ownerReferences": [owner] if owner else []}
+    assert pod(msgspec.convert({"metadata": metadata}, PodItem)).cluster_uid == uid
+
+
+def test_a_pod_whose_labels_contradict_each_other_belongs_to_no_ray_cluster():
+    labels = {**METADATA["labels"], "ray.io/cluster": "math-2"}
+    metadata = {**METADATA, "labels": labels, "ownerReferences": [RAY_CLUSTER]}
+    assert pod(msgspec.convert({"metadata": metadata}, PodItem)).cluster_uid == ""

@@ -54,6 +54,7 @@ def test_without_an_attempt_there_is_none():
 FOREIGN = {
     "of another RayCluster": pod(FAST, 7, cluster="math-x"),
     "of another attempt": pod(FAST, 7, 2, cluster="math-1"),
+    "of no RayCluster": pod(FAST, 7, cluster_uid=""),
     "of a RayCluster that was made anew": pod(FAST, 7, cluster_uid="old"),
 }
 
@@ -186,3 +187,23 @@ def test_workers_and_accelerators_that_the_spec_asks_for():
     assert [wanted(of, pool) for pool in ("trainer", FAST, "heavyRollout")] == [1, 2, 3]
     assert [accelerators(of, pool) for pool in ("trainer", FAST, "heavyRollout")] == [1, 1, 4]
     assert accelerators(spec(), "trainer") == 0, "CPUs are no accelerators"
+
+
+STRAY = replace(pod("head", 7, created=at(-9)), cluster_uid="", driver=end(0))
+"""Made by somebody else, with a head's labels and a driver that is done."""
+
+
+def test_labels_alone_make_no_head():
+    observed = replace(running(), pods=(*pods(), STRAY))
+    assert own_pods(observed) == pods()
+    for clusters in (observed.clusters, ()):
+        unnamed = with_status(replace(observed, clusters=clusters), head_pod=None)
+        assert attempt_of(unnamed).head in (pod("head"), None) and attempt_of(unnamed).pods == 4
+
+
+@pytest.mark.parametrize("stray", [STRAY, replace(STRAY, cluster_uid="of none")], ids=["labels", "an owner"])
+def test_one_that_goes_before_there_is_a_ray_cluster_ends_no_attempt(stray):
+    """It may name an owner that does not exist; Kubernetes deletes it then."""
+    begun = with_status(running(), head_pod=None)
+    observed = replace(begun, clusters=(), pods=(), lost_heads=(stray,))
+    assert not attempt_of(observed).head_gone and attempt_of(observed).last_head is None

@@ -141,8 +141,11 @@ def test_pods_under_the_next_attempts_name_go_first():
         "PodsReady",
         "False",
         "NameTaken",
-        "Waiting for what is left of an earlier RayCluster math-2 to go.",
+        "Waiting for pods that KubeRay would take for those of RayCluster math-2 to go: math-2-trainer-0.",
     )
+    others = tuple(pod("trainer", number, attempt=2, cluster_uid="") for number in range(7))
+    words = "math-2-trainer-0, math-2-trainer-1, math-2-trainer-2 and 4 more."
+    assert rows(planned(replace(over, pods=others), 130))[1][3].endswith(words)
 
 
 def test_before_the_first_attempt_no_attempt_runs():

@@ -100,7 +100,11 @@ FOUND = {
         {"head_pod": "uid-2"},
     ),
     "no head": ((replace(NOTED, head="uid-2"),), {**RUNS_2, "head_pod": None}, {"head_pod": "uid-2"}),
-    "a head that is not noted yet": ((replace(NOTED, head=None),), {**RUNS_2, "head_pod": "uid-9"}, {"head_pod": "uid-9"}),
+    "a head that is not noted yet": (
+        (replace(NOTED, head=None),),
+        {**RUNS_2, "head_pod": "uid-9"},
+        {"head_pod": "uid-9"},
+    ),
     "the head of the attempt before": (
         (replace(NOTED, head="uid-2"),),
         {"attempt": 3, "cluster_name": "math-3", "failures": 1},

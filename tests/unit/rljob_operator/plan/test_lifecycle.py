@@ -138,7 +138,7 @@ HINDRANCES = {
     "pods of an earlier job of that name": (
         {"pods": (pod("trainer", cluster_uid="old"),)},
         "NameTaken",
-        "what is left of an earlier RayCluster math-1",
+        "would take for those of RayCluster math-1 to go: math-1-trainer-0",
     ),
 }
 
