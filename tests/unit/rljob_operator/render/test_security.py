@@ -1,10 +1,23 @@
 """Every pod of a job keeps the rules that clusters and scanners hold pods to."""
 
+import json
+
 import pytest
 
 from rljob_operator.render import objects
 from tests.support.operator.pod_rules import HARDENED, RESTRICTED, broken
-from tests.support.operator.rendered import ASCEND, GROUPS, KEY, NEW, NVIDIA, OLD, cluster, pod, spec
+from tests.support.operator.rendered import (
+    ASCEND,
+    GROUPS,
+    KEY,
+    NEW,
+    NVIDIA,
+    OLD,
+    cluster,
+    containers,
+    pod,
+    spec,
+)
 
 PODS = ["head", *GROUPS]
 JOBS = {"cpu": {}, "nvidia": NVIDIA, "ascend": {**ASCEND, "acceleratorType": "module"}}
@@ -116,3 +129,47 @@ def test_the_driver_may_do_nothing_beyond_its_own_job():
             assert {*rule["verbs"], *rule["resources"]}.isdisjoint(
                 {"*", "create", "delete", "list", "secrets"}
             )
+
+
+SECRETS = {
+    # pod: the volumes with secrets that each of its containers mounts
+    "head": {"ray-head": {"keys"}, "driver": {"keys", "driver-token"}, "rewards": set()},
+    **{name: {"ray-worker": {"keys"}} for name in GROUPS},
+}
+
+
+@pytest.mark.parametrize("kuberay", [NEW, OLD], ids=["new", "old"])
+@pytest.mark.parametrize("accelerator", JOBS)
+def test_what_each_container_has_of_secrets(accelerator, kuberay):
+    """A loss of the job's own runs in the trainer's pods: it has the job's keys there, and no token."""
+    rendered = cluster(job_of(accelerator, TEMPLATES["account"], **{"storage.volume": CLAIM}), kuberay)
+    assert {name: mounted_secrets(rendered, name) for name in PODS} == SECRETS
+
+
+def mounted_secrets(rendered, name):
+    """By container of a pod, names of the volumes that it mounts and that hold a Secret or a token."""
+    volumes = pod(rendered, name)["volumes"]
+    secret = {each["name"] for each in volumes if {"secret", "projected"} & each.keys()}
+    found = containers(rendered, name).items()
+    return {called: secret & {mount["name"] for mount in each["volumeMounts"]} for called, each in found}
+
+
+@pytest.mark.parametrize("kuberay", [NEW, OLD], ids=["new", "old"])
+@pytest.mark.parametrize("accelerator", JOBS)
+def test_no_rank_of_the_trainer_runs_in_the_head_pod(accelerator, kuberay):
+    """Ranks and engines ask Ray for units of their pool, and the head offers none."""
+    rendered = cluster(job_of(accelerator, {}, **{"storage.volume": CLAIM}), kuberay)
+    assert offered(rendered["spec"]["headGroupSpec"]) == {}
+    assert [offered(each).keys() & set(UNITS) for each in rendered["spec"]["workerGroupSpecs"]] == [
+        {unit} for unit in UNITS
+    ]
+
+
+UNITS = ("trainer", "fast_rollout", "heavy_rollout")
+
+
+def offered(group):
+    """What Ray may place actors by on the pods of a group."""
+    old = json.loads(group["rayStartParams"].get("resources", "'{}'").strip("'"))
+    found = {"CPU": group["rayStartParams"].get("num-cpus", 0), **old, **group.get("resources", {})}
+    return {name: number for name, number in found.items() if float(number) > 0}
