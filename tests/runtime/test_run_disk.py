@@ -1,4 +1,4 @@
-"""A whole run whose disk is full, or whose data is not what it was: one line says so, nothing is lost."""
+"""A whole run whose disk is full, and whose data is not what it was: one line says so, nothing is lost."""
 
 from pathlib import Path
 
@@ -6,10 +6,9 @@ import pytest
 
 from rljob_runtime.trainer.checkpoint import newest
 from tests.support.disks import fill, small_disk
-from tests.support.runtime.runs import PROMPTS, Run, held, manifest, running
+from tests.support.runtime.runs import ONE_ENGINE, PROMPTS, Run, held, manifest, running
 
-STEPS = 40
-POOLS = {"fastRollout": {"replicas": 1}}
+STEPS = 16
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -33,10 +32,19 @@ def assert_goes_on_to_the_end(file: Path) -> None:
 
 
 def test_a_disk_that_is_full_at_a_checkpoint(tmp_path: Path) -> None:
-    """A checkpoint takes 1.6 MB. The earlier one stays whole, and with room the job goes on from it."""
+    """A checkpoint takes 1.6 MB. The earlier one stays whole, and with room the job goes on from it, but not
+    with other data, which is refused before anything is started."""
+    rows = [f'{{"prompt": "{"abcdefgh"[index % 8]}", "answer": "a"}}\n' for index in range(STEPS * PROMPTS)]
+    data = tmp_path / "train.jsonl"
+    data.write_text("".join(rows))
     with small_disk(tmp_path / "disk", megabytes=24) as disk:
         file, _ = manifest(
-            tmp_path, STEPS, POOLS, checkpoint={"everySteps": 3, "path": str(disk)}, **held(tmp_path, 3)
+            tmp_path,
+            STEPS,
+            ONE_ENGINE,
+            data={"jsonl": {"path": "train.jsonl"}, "maxPromptTokens": 8},
+            checkpoint={"everySteps": 3, "path": str(disk)},
+            **held(tmp_path, 3),
         )
         with running(file) as run:
             run.wait(lambda: newest(disk) is not None, "checkpoint", 300)
@@ -53,13 +61,25 @@ def test_a_disk_that_is_full_at_a_checkpoint(tmp_path: Path) -> None:
             assert not list(disk.glob("*.tmp"))
         run.log.unlink()
         ballast.unlink()
+        data.write_text("".join(rows[1:]))
+        assert_other_data_is_refused(file, data)
+        data.write_text("".join(rows))
         assert_goes_on_to_the_end(file)
+
+
+def assert_other_data_is_refused(file: Path, data: Path) -> None:
+    with running(file, "--resume") as run:
+        assert run.end(300) == 2, run.log.read_text()
+        line = told(run)
+        assert f"{data} is not the data that the run began with ({STEPS * PROMPTS} rows then, " in line
+        assert "put the earlier data back to go on with --resume, or begin anew with --restart" in line
+    run.log.unlink()
 
 
 def test_a_run_folder_on_a_full_disk(tmp_path: Path) -> None:
     """Also the log, the metrics, the events and the report have no room then."""
     with small_disk(tmp_path / "run", megabytes=32) as disk:
-        file, _ = manifest(tmp_path, STEPS, POOLS, **held(tmp_path, 3))
+        file, _ = manifest(tmp_path, STEPS, ONE_ENGINE, **held(tmp_path, 3))
         with running(file) as run:
             run.wait(lambda: newest(disk / "checkpoints") is not None, "checkpoint", 300)
             ballast = fill(disk, left=0)
@@ -70,25 +90,3 @@ def test_a_run_folder_on_a_full_disk(tmp_path: Path) -> None:
         run.log.unlink()
         ballast.unlink()
         assert_goes_on_to_the_end(file)
-
-
-def test_other_data_is_refused_before_anything_is_started(tmp_path: Path) -> None:
-    rows = [f'{{"prompt": "{"abcdefgh"[index % 8]}", "answer": "a"}}\n' for index in range(STEPS * PROMPTS)]
-    data = tmp_path / "train.jsonl"
-    data.write_text("".join(rows))
-    data_of_job = {"jsonl": {"path": "train.jsonl"}, "maxPromptTokens": 8}
-    file, _ = manifest(tmp_path, STEPS, POOLS, data=data_of_job, **held(tmp_path, 3))
-    with running(file) as run:
-        run.wait(lambda: newest(run.folder / "checkpoints") is not None, "checkpoint", 300)
-        run.process.kill()
-        run.end()
-        run.let()
-    data.write_text("".join(rows[1:]))
-    with running(file, "--resume") as run:
-        assert run.end(300) == 2, run.log.read_text()
-        line = told(run)
-        assert f"{data} is not the data that the run began with ({STEPS * PROMPTS} rows then, " in line
-        assert "put the earlier data back to go on with --resume, or begin anew with --restart" in line
-    run.log.unlink()
-    data.write_text("".join(rows))
-    assert_goes_on_to_the_end(file)

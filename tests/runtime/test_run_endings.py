@@ -9,7 +9,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from rljob_runtime.exit_codes import ExitCode
-from tests.support.runtime.runs import manifest, running
+from tests.support.runtime.runs import ONE_ENGINE, manifest, running
 from tests.support.runtime.tiny_models import tiny_model
 
 
@@ -57,7 +57,7 @@ ENDINGS: dict[str, tuple[Callable[[Path], None], ExitCode, str]] = {
 def test_one_line_and_the_exit_code_for_it(tmp_path: Path, case: str) -> None:
     prepare, code, words = ENDINGS[case]
     prepare(tiny_model(tmp_path / "model"))
-    file, _ = manifest(tmp_path, 4, pools={"fastRollout": {"replicas": 1}}, model={"path": "model"})
+    file, _ = manifest(tmp_path, 4, pools=ONE_ENGINE, model={"path": "model"})
     with running(file) as run:
         assert run.end(250) == code, run.log.read_text()
         told = [line for line in run.log.read_text().splitlines() if line.startswith("rljob: ")]
@@ -70,9 +70,7 @@ def test_one_line_and_the_exit_code_for_it(tmp_path: Path, case: str) -> None:
 @pytest.mark.timeout(300)
 def test_rewards_that_all_fail(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("def score(sample):\n    return {}['answer']\n")
-    file, _ = manifest(
-        tmp_path, 4, pools={"fastRollout": {"replicas": 1}}, reward={"function": "broken:score"}
-    )
+    file, _ = manifest(tmp_path, 4, pools=ONE_ENGINE, reward={"function": "broken:score"})
     with running(file) as run:
         assert run.end(250) == ExitCode.REFUSED, run.log.read_text()
         (told,) = [line for line in run.log.read_text().splitlines() if line.startswith("rljob: ")]

@@ -1,5 +1,9 @@
 """Whole runs in the modes that the examples and fault tests leave out: each trains every prompt once."""
 
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,7 +11,7 @@ import pytest
 from rljob_runtime.trace.record.evaluation_log import EVALUATION_SAMPLES_FILE, read_evaluations
 from rljob_runtime.trace.record.metrics_log import read_metrics
 from rljob_runtime.trace.record.sample_log import read_samples
-from tests.support.runtime.runs import PROMPTS, manifest, running
+from tests.support.runtime.runs import ONE_ENGINE, PROMPTS, Run, manifest, running
 
 STEPS = 6
 EVALUATION = {
@@ -18,10 +22,16 @@ EVALUATION = {
 }
 
 MODES: dict[str, dict[str, Any]] = {
-    "pull": {"async": {"maxStaleness": 1, "weightSync": {"pull": {}}}},
-    "push over tcp": {"async": {"maxStaleness": 1, "weightSync": {"push": {}, "transport": "tcp"}}},
-    "pull over tcp": {"async": {"maxStaleness": 1, "weightSync": {"pull": {}, "transport": "tcp"}}},
+    "push over tcp": {
+        "async": {"maxStaleness": 1, "weightSync": {"push": {}, "transport": "tcp"}},
+        "pools": ONE_ENGINE,
+    },
+    "pull over tcp, by two trainer ranks": {
+        "async": {"maxStaleness": 1, "weightSync": {"pull": {}, "transport": "tcp"}},
+        "pools": {"trainer": {"replicas": 2}, **ONE_ENGINE},
+    },
     "abort and resubmit": {
+        "pools": ONE_ENGINE,
         "async": {"maxStaleness": 2, "weightSync": {"push": {"inFlight": "abort"}}},
         "evaluation": EVALUATION,
     },
@@ -37,16 +47,19 @@ MODES: dict[str, dict[str, Any]] = {
 }
 
 
+def assert_every_prompt_once(run: Run, bound: float) -> None:
+    rows = read_metrics(run.folder / "metrics.jsonl").rows
+    assert sorted(uid for row in rows for uid in row["uids"]) == list(range(STEPS * PROMPTS))
+    assert max(row["staleness_max"] for row in rows) <= -(-bound // 1)
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("mode", MODES)
 def test_a_run_trains_every_prompt_once_within_its_bound(tmp_path, mode):
     file, document = manifest(tmp_path, STEPS, **MODES[mode])
     with running(file) as run:
         assert run.end(250) == 0, run.log.read_text()
-    rows = read_metrics(run.folder / "metrics.jsonl").rows
-    assert sorted(uid for row in rows for uid in row["uids"]) == list(range(STEPS * PROMPTS))
-    bound = document["spec"]["training"]["async"]["maxStaleness"]
-    assert max(row["staleness_max"] for row in rows) <= -(-bound // 1)
+    assert_every_prompt_once(run, document["spec"]["training"]["async"]["maxStaleness"])
     assert (run.folder / "report.html").exists()
     evaluations = read_evaluations(run.folder)
     assert [(line.step, line.version) for line in evaluations] == (
@@ -63,10 +76,24 @@ def test_a_run_trains_every_prompt_once_within_its_bound(tmp_path, mode):
     assert all(len(texts) == 1 for texts in said.values()), "at temperature 0 both responses are the same"
 
 
-@pytest.mark.timeout(300)
-def test_two_trainer_ranks_train_every_prompt_once(tmp_path):
-    file, _ = manifest(tmp_path, STEPS, pools={"trainer": {"replicas": 2}, "fastRollout": {"replicas": 1}})
+@pytest.fixture
+def other_ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Another Ray on this machine, and an address in the environment at which there is none."""
+    code = "import ray, time; ray.init(address='local', num_cpus=1); print('up', flush=True); time.sleep(600)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as ray:
+        try:
+            assert ray.stdout is not None
+            assert ray.stdout.readline().strip() == "up"
+            monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+            yield
+        finally:
+            ray.kill()
+
+
+@pytest.mark.timeout(400)
+def test_another_ray_on_the_machine_does_not_matter(tmp_path: Path, other_ray: None) -> None:
+    """To a job of both pools whose engines pull."""
+    file, _ = manifest(tmp_path, STEPS, **{"async": {"maxStaleness": 1, "weightSync": {"pull": {}}}})
     with running(file) as run:
-        assert run.end(250) == 0, run.log.read_text()
-    rows = read_metrics(run.folder / "metrics.jsonl").rows
-    assert sorted(uid for row in rows for uid in row["uids"]) == list(range(STEPS * PROMPTS))
+        assert run.end(350) == 0, run.log.read_text()
+    assert_every_prompt_once(run, bound=1)

@@ -30,8 +30,9 @@ Stage = tuple[Lane, ...]
 
 CHECK: tuple[Stage, ...] = (((UNIT,), (LINT, PROPERTY)),)
 """What needs nothing but Python, on two cores."""
-ALL: tuple[Stage, ...] = (*CHECK, ((RUNTIME,),), ((CHART, IMAGES),), ((APISERVER,),), ((NODE,),))
-"""The later tiers have workers of their own: they fill two cores."""
+ALL: tuple[Stage, ...] = (*CHECK, ((RUNTIME,), (CHART, IMAGES, APISERVER)), ((NODE,),))
+"""The runtime's tests compute most of the time, and the API server's wait: they share two cores. Those on a
+node start as many processes as the runtime's, and wait for their pods: they have the cores to themselves."""
 
 
 def tiers(stages: tuple[Stage, ...]) -> list[Tier]:

@@ -15,6 +15,8 @@ from rljob_runtime.trace.record.metrics_log import METRICS_FILE, read_metrics
 
 PROMPTS = 4
 """Prompts of a step."""
+ONE_ENGINE = {"fastRollout": {"replicas": 1}}
+"""The pools of a job whose test asks nothing of the heavy pool: one process less to start."""
 HOLD = "hold-at"
 """A file beside the manifest: the number of steps from which on a `held` job gets no rewards."""
 HELD_REWARD = f"""
