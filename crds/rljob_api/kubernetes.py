@@ -89,8 +89,9 @@ class RunPolicy(Model):
     """Longest time from the start, in seconds, over all attempts; afterwards the job fails. A suspended job's
     clock stands still and begins anew when it resumes, a queued job's with each admission."""
     start_deadline_seconds: int = Field(default=1800, ge=1, le=_MAX_SECONDS)
-    """Longest time, in seconds, from the creation of an attempt's pods to the first time that all are ready;
-    afterwards the job fails. Time in a queue does not count."""
+    """Longest time, in seconds, from the creation of an attempt's pods until those that training needs are
+    ready: the head, all of the trainer's and one of the rollouts'; afterwards the job fails. A job that has
+    them runs, without the others. Time in a queue does not count."""
     ttl_seconds_after_finished: int | None = Field(default=None, ge=0, le=_MAX_SECONDS)
     """The RLJob is deleted this many seconds after it is Complete or Failed. Default: never."""
     suspend_grace_seconds: int = Field(default=300, ge=0, le=_MAX_SECONDS)

@@ -1,6 +1,6 @@
 """The life of an RLJob on a real API server with the real KubeRay: one operator for all tests of the file."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 
 import pytest
 
@@ -30,6 +30,13 @@ def running(client):
     client.create({"pools.fastRollout.replicas": 2, "runPolicy": {"suspendGraceSeconds": 120}})
     client.wait_phase("Running")
     return client
+
+
+def starts_without(job, attempt, lacks):
+    """Whether this attempt starts, and what it waits for begins with `lacks`."""
+    status = job.get("status", {})
+    starts = (status.get("phase"), status.get("attempt")) == ("Starting", attempt)
+    return starts and condition(job, "PodsReady")["message"].startswith(lacks)
 
 
 class TestStart:
@@ -97,6 +104,24 @@ class TestStart:
         assert why["reason"] == "StartDeadlineExceeded"
         assert lacks in why["message"]
         client.wait_pods(lambda pods: not pods, "no pods")
+
+    def test_a_rollout_pod_that_finds_no_room_keeps_no_job_from_training(self, client):
+        """Nor after a lost head: the first attempt trains, the second one waits until its start deadline."""
+        nowhere = {"spec": {"nodeSelector": {"nowhere": "to-be-found"}}}
+        client.create({"pools.heavyRollout.replicas": 1, "pools.heavyRollout.template": nowhere})
+        lacks = "Waiting for 1 of 1 heavy-rollout pods: "
+        client.wait(lambda job: starts_without(job, 1, lacks), lacks)
+        client.report(reward=0.5, time=datetime.now(UTC).isoformat(timespec="seconds"))
+        client.wait_phase("Running", attempt=1)
+        client.wait_condition("Degraded", "True", "RolloutWorkersMissing")
+        [head] = client.pods("head")
+        client.delete_pod(head["metadata"]["name"], gracePeriodSeconds=0)
+        client.wait(lambda job: starts_without(job, 2, lacks), lacks)
+        client.patch({"runPolicy": {"startDeadlineSeconds": 1}})
+        job = client.wait_phase("Running", attempt=2)
+        assert condition(job, "PodsReady")["message"].startswith(lacks)
+        assert condition(job, "Degraded")["reason"] == "RolloutWorkersMissing"
+        assert job["status"]["failures"] == 0
 
     def test_pods_that_the_cluster_does_not_admit_are_told(self, client):
         """KubeRay makes the RayCluster's pods, and is refused."""

@@ -30,7 +30,8 @@ def active(status: Status, spec: Spec) -> datetime | None:
 
 
 def start(status: Status, spec: Spec) -> datetime | None:
-    """When the attempt's pods must all be ready; None while it waits in a queue, and once they have been."""
+    """When the pods that training needs must be ready; None while the attempt waits in a queue, and once it
+    runs."""
     if status.cluster_name is None or status.attempt_time is None or spec.suspend or holds(status, "Running"):
         return None
     return after(status.attempt_time, spec.run_policy.start_deadline_seconds)

@@ -56,7 +56,8 @@ def _attempts(old: Status, new: Status) -> Iterator[Event]:
         step = ""
         if training is not None and training.attempt == new.attempt and training.total_steps > 0:
             step = f"; step {training.step} of {training.total_steps}"
-        yield _event("Normal", "Running", f"All pods are ready{step}")
+        pods = "All pods are ready" if holds(new, "PodsReady") else "Not all pods are ready"
+        yield _event("Normal", "Running", f"{pods}{step}")
     over = name is not None and new.cluster_name is None and reason(new, "Running") in RESTART_REASONS
     running = condition(new, "Running")
     if over and running is not None:

@@ -19,6 +19,7 @@ from rljob_operator.plan import (
     losses,
     outdated,
     queueing,
+    readiness,
     suspension,
     upkeep,
     waiting,
@@ -147,15 +148,15 @@ def _too_long(observed: Observed, spec: Spec, status: Status, now: datetime) -> 
 def _never_ready(
     observed: Observed, spec: Spec, status: Status, attempt: Attempt, now: datetime
 ) -> Status | None:
-    """The failed status where the attempt's pods have not become ready in time."""
+    """The failed status where the pods that training needs have not become ready in time."""
     deadline = deadlines.start(status, spec)
     if deadline is None or now < deadline or queueing.holding(attempt.cluster) is not None:
         return None
     row = waiting.pods_ready(attempt, spec, observed, None, now)
-    if row.status == "True":
+    if row.status == "True" or readiness.enough(attempt, spec):
         return None
     seconds = spec.run_policy.start_deadline_seconds
-    text = f"Not all pods were ready within startDeadlineSeconds ({seconds}). {row.message}"
+    text = f"What training needs was not ready within startDeadlineSeconds ({seconds}). {row.message}"
     return finish.failed(status, observed.job.generation, "StartDeadlineExceeded", text, now)
 
 
@@ -239,8 +240,10 @@ def _health(
 ) -> tuple[Row, ...]:
     """PodsReady, Running and Degraded of an attempt that runs. While Kueue evicts the attempt, its workers
     end on purpose: Degraded is left as it is."""
-    ready = waiting.pods_ready(attempt, spec, observed, deadlines.start_text(status, spec), now)
-    if ready.status == "False" and not holds(status, "Running"):
+    runs = holds(status, "Running") or readiness.runs_without_all(attempt, spec, status, now)
+    deadline = None if runs else deadlines.start_text(status, spec)
+    ready = waiting.pods_ready(attempt, spec, observed, deadline, now)
+    if ready.status == "False" and not runs:
         return ready, queueing.starting(status)
     running = Row("Running", "True", "Running", _doing(spec, status, attempt))
     if queueing.holding(attempt.cluster) is not None:
@@ -268,12 +271,14 @@ def _doing(spec: Spec, status: Status, attempt: Attempt) -> str:
 
 
 def _degraded(observed: Observed, spec: Spec, status: Status, attempt: Attempt) -> Row:
-    """Degraded: True from the loss of a worker until every pool has all its workers ready again. A pool that
-    is made larger lacks workers too, but has lost none: that alone is not Degraded."""
+    """Degraded: True from the loss of a worker, or from a start without all workers, until every pool has all
+    its workers ready. A pool that is made larger lacks workers too, but has lost none: that alone is not
+    Degraded."""
     before = observed.job.status
     short = [pool for pool in POOLS if pool_status(status, pool).ready < wanted(spec, pool)]
     lost = [pool for pool in short if _lost(observed, spec, status, pool)]
-    if not short or not (lost or holds(before, "Degraded")):
+    begins = not holds(before, "Running")
+    if not short or not (lost or begins or holds(before, "Degraded")):
         return Row("Degraded", "False", "AllWorkersReady", "No worker is lost.")
     old = condition(before, "Degraded")
     text = f"Waiting for {waiting.missing(attempt, spec)}."
@@ -281,7 +286,9 @@ def _degraded(observed: Observed, spec: Spec, status: Status, attempt: Attempt) 
         return Row(
             "Degraded", "True", "TrainerWorkerLost", f"{text} Training goes on from the last checkpoint then."
         )
-    return Row("Degraded", "True", "RolloutWorkerLost", f"{text} Training goes on without them.")
+    never = begins or (not lost and old is not None and old.reason == "RolloutWorkersMissing")
+    kind = "RolloutWorkersMissing" if never else "RolloutWorkerLost"
+    return Row("Degraded", "True", kind, f"{text} Training goes on without them.")
 
 
 def _lost(observed: Observed, spec: Spec, status: Status, pool: Pool) -> bool:

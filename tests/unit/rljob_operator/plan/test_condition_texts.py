@@ -276,7 +276,7 @@ def test_a_job_whose_pods_never_get_ready():
     assert rows(planned(begun, 600))["Failed"] == (
         "True",
         "StartDeadlineExceeded",
-        "Not all pods were ready within startDeadlineSeconds (600). "
+        "What training needs was not ready within startDeadlineSeconds (600). "
         "Waiting for 1 of 1 trainer pods: not created yet; 2 of 2 fast-rollout pods: not created yet.",
     )
 
