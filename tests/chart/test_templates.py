@@ -198,6 +198,12 @@ class TestDeployment:
         made = pod(render(asked))
         assert {name: made[name] for name in asked} == asked
 
+    def test_labels_of_pods_leave_alone_what_is_selected_by(self):
+        asked = {"team": "ml", "app.kubernetes.io/name": "other", "app.kubernetes.io/instance": "other"}
+        [made] = [each for each in render({"podLabels": asked}) if each["kind"] == "Deployment"]
+        labels = made["spec"]["template"]["metadata"]["labels"]
+        assert made["spec"]["selector"]["matchLabels"].items() <= labels.items() and labels["team"] == "ml"
+
 
 class TestNetwork:
     def test_who_reads_metrics(self):
