@@ -29,6 +29,8 @@ def _line(text: str) -> str:
 
 def training(progress: TrainingStatus) -> list[str]:
     """How the training goes."""
+    if not (progress.progress or progress.total_steps):
+        return ["the driver has begun, and has not said at which step"]
     # There may be no step to train.
     share = progress.step / max(1, progress.total_steps)
     done = round(_BAR * min(max(share, 0.0), 1.0))

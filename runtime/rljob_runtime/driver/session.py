@@ -47,6 +47,7 @@ class Session:
             job.spec.training.timeouts.stall_seconds,
             adapter.words if adapter is not None else None,
         )
+        self._total_steps = settings.total_steps
         self._checkpoints = checkpoints
         self._parts = parts
         self._observer = observer
@@ -66,6 +67,10 @@ class Session:
         parts = self._parts
         if resume and (found := newest(self._checkpoints)) is not None:
             self.checkpoint_step = step_of(found)
+            # Whoever ends this attempt before it writes one has to know that there is one.
+            parts.site.draft.checkpoint(self.checkpoint_step, str(found))
+        # Before pods are waited for, which may take long: a job that goes on must not look like a new one.
+        parts.site.draft.stands_at(self.checkpoint_step, self._total_steps)
         # From here on, since a stop or another size may be asked for while pods are waited for.
         following = parts.spawn(self._follow())
         try:

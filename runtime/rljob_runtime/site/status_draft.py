@@ -52,6 +52,10 @@ class StatusDraft:
         # Pods that the operator has begun to remove stay offered, so that no worker is started on them.
         self.offered = frozenset(released) | (self.offered & set(doomed))
 
+    def stands_at(self, step: int, total_steps: int) -> None:
+        """The job has trained `step` of `total_steps` steps, and begins or goes on from there."""
+        self._set(step=step, total_steps=total_steps, progress=_words(step, total_steps))
+
     def progress(self, progress: Progress) -> None:
         """Report where the training stands."""
         staleness = None
@@ -65,7 +69,7 @@ class StatusDraft:
         self._set(
             step=progress.step,
             total_steps=total,
-            progress=f"{progress.step}/{total}",
+            progress=_words(progress.step, total),
             weight_version=progress.version,
             reward=None if progress.reward is None else round(progress.reward, 6),
             staleness=staleness,
@@ -120,3 +124,7 @@ class StatusDraft:
         self._training = changed
         self.changed.set()
         return True
+
+
+def _words(step: int, total_steps: int) -> str:
+    return f"{step}/{total_steps}"

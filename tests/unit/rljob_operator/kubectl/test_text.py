@@ -112,3 +112,9 @@ def test_what_a_job_wrote_is_printed_and_does_nothing_else():
 def test_a_time_that_is_none_is_shown_as_such(time):
     one = {"type": "Running", "status": "True", "reason": "R", "lastTransitionTime": time}
     assert "?" in text.condition(status(conditions=[one]).conditions[0], NOW)
+
+
+def test_a_driver_that_has_just_begun_is_at_no_step_yet():
+    training = {"attempt": 2, "step": 0, "totalSteps": 0, "weightVersion": 0}
+    shown = text.whole("ml", "math", status(phase="Starting", training=training), NOW)
+    assert shown[1] == "the driver has begun, and has not said at which step"

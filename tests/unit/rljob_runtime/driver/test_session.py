@@ -1,14 +1,23 @@
 """A session on made-up parts, in virtual time."""
 
+import asyncio
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from rljob_runtime.data.fingerprint import DataFingerprint
+from rljob_runtime.driver.job_settings import job_settings
+from rljob_runtime.driver.placement import StopAsked
 from rljob_runtime.driver.reward_failures import RewardsFailed, RewardsNeverWorked
+from rljob_runtime.driver.session import Session
 from rljob_runtime.driver.training_loop import Stalled
 from rljob_runtime.engines.fake import FakeTiming
 from rljob_runtime.engines.protocol import PauseMode
+from rljob_runtime.simulate.virtual_loop import run_virtual
 from tests.support.simulated.losable_parts import Losses
 from tests.support.simulated.losing_job import LosingSession, run_losing
 
@@ -174,3 +183,34 @@ def test_a_curriculum_goes_on_where_it_was(at: list[tuple[str, int]]) -> None:
     assert rows == {uid: places[uid] % 10 for uid in trained}
     passed_over = set(range(max(places.values()))) - set(places.values())
     assert passed_over, "nothing was solved, so that this test says nothing"
+
+
+BEGINS = {
+    # what there is: whether the job goes on from it, what is told before any pod has come
+    "a checkpoint": (True, 9, "9/12"),
+    "a checkpoint that is not wanted": (False, None, "0/12"),
+}
+
+
+@pytest.mark.parametrize(("resume", "step", "words"), BEGINS.values(), ids=BEGINS)
+def test_where_a_run_begins_is_told_before_pods_come(
+    tmp_path: Path, resume: bool, step: int | None, words: str
+) -> None:
+    (tmp_path / "step_9").mkdir()
+
+    def stops(*given: object) -> None:
+        raise StopAsked
+
+    async def run() -> dict[str, Any]:
+        async with asyncio.TaskGroup() as tasks:
+            parts = LosingSession(Losses(), tasks).parts
+            manifest, settings = Losses().manifest(), job_settings(Losses().manifest(), 40)
+            data = DataFingerprint("made up", 1, "", "", "in order")
+            observer = SimpleNamespace(begins=stops, trained=lambda: None)
+            session = Session(manifest, settings, data, tmp_path, parts, cast(Any, observer))
+            await session.run(resume)
+            return parts.site.draft.training
+
+    told = run_virtual(run())
+    saved = None if step is None else {"step": step, "path": str(tmp_path / "step_9")}
+    assert (told.get("checkpoint"), told["progress"], told["step"]) == (saved, words, step or 0)
