@@ -17,6 +17,7 @@ from rljob_operator.plan.plan import Event
 from rljob_operator.plan.pools import pool_status
 from rljob_operator.plan.queueing import holding
 from rljob_operator.plan.times import moment
+from rljob_operator.plan.volume import goes_on
 from rljob_operator.plan.waiting import loss
 
 _NAMED_PODS = 5
@@ -28,7 +29,7 @@ _REFUSALS = ("InvalidSpec", "KubeRayMissing", "KubeRayUnsupported", "RayClusterR
 def events(observed: Observed, spec: Spec | None, new: Status) -> tuple[Event, ...]:
     """What is told about the change from the observed status to `new`."""
     old = observed.job.status
-    told = [*_attempts(old, new), *_suspension(old, new)]
+    told = [*_attempts(old, new, spec), *_suspension(old, new)]
     if (
         spec is not None
         and not spec.suspend
@@ -45,7 +46,7 @@ def _event(kind: Literal["Normal", "Warning"], why: str, message: str) -> Event:
     return Event(kind, why, clip(message))
 
 
-def _attempts(old: Status, new: Status) -> Iterator[Event]:
+def _attempts(old: Status, new: Status, spec: Spec | None) -> Iterator[Event]:
     name, before, made = old.cluster_name, reason(old, "PodsReady"), reason(new, "PodsReady")
     # Told when the status stops saying that it is being made, not with the request, which may be refused.
     asked = name is not None and name == new.cluster_name and (before == _MAKING or _unmade(old))
@@ -64,7 +65,7 @@ def _attempts(old: Status, new: Status) -> Iterator[Event]:
         if running.reason == "HeadLost":
             yield _event("Warning", "HeadLost", running.message)
         yield _event(
-            "Warning", "Restarting", f"Attempt {new.attempt} is over. {_next(new)} {running.message}"
+            "Warning", "Restarting", f"Attempt {new.attempt} is over. {_next(new, spec)} {running.message}"
         )
 
 
@@ -74,11 +75,9 @@ def _unmade(old: Status) -> bool:
     return old.head_pod is None and reason(old, "PodsReady") in ("RayClusterRefused", "NameTaken")
 
 
-def _next(new: Status) -> str:
-    saved = new.training.checkpoint if new.training is not None else None
-    source = "anew" if saved is None else f"from the checkpoint of step {saved.step}"
+def _next(new: Status, spec: Spec | None) -> str:
     when = "" if new.attempt_time is None else f" at {moment(new.attempt_time):%H:%M:%S UTC}"
-    return f"The next one begins{when}, {source}."
+    return f"The next one begins{when}, {goes_on(spec, new)}."
 
 
 def _suspension(old: Status, new: Status) -> Iterator[Event]:

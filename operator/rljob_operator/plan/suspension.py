@@ -108,14 +108,21 @@ def _summary(spec: Spec, status: Status) -> str:
     """What was kept and what was released, said when the last pod is gone."""
     if status.attempt == 0:
         return "Created suspended: nothing was started."
-    training = status.training
-    if training is not None and training.attempt == status.attempt and training.suspended_at_step is not None:
-        kept = f"Checkpoint of step {training.suspended_at_step} written"
-    elif training is not None and training.checkpoint is not None:
-        kept = f"No new checkpoint; the job goes on from that of step {training.checkpoint.step}"
-    else:
-        kept = "No checkpoint; the job begins anew"
+    kept = _kept(spec, status)
     if reason(status, "Suspended") == "SuspendTimedOut":
         kept = f"The runtime did not answer in time. {kept}"
     devices = sum(wanted(spec, pool) * accelerators(spec, pool) for pool in POOLS)
     return f"{kept}; {f'{devices} accelerators' if devices else 'all pods'} released."
+
+
+def _kept(spec: Spec, status: Status) -> str:
+    """What the job goes on from when it is resumed."""
+    training = status.training
+    if training is not None and training.attempt == status.attempt and training.suspended_at_step:
+        kept = f"Checkpoint of step {training.suspended_at_step} written"
+        return kept if spec.storage.volume else f"{kept}, but gone with the pods (no storage.volume)"
+    if not spec.storage.volume:
+        return "No checkpoint; the job begins anew"
+    if training is not None and training.checkpoint is not None:
+        return f"No new checkpoint; the job goes on from that of step {training.checkpoint.step}"
+    return "No new checkpoint; the job goes on from the volume's newest one, or anew without one"

@@ -113,9 +113,9 @@ def test_a_trainer_is_what_matters_where_both_are_lost():
     assert rows(planned(trainer_back, 200))["Degraded"][1] == "RolloutWorkerLost"
 
 
-def asked(observed):
+def asked(observed, changes=None):
     """The job after it was asked, at 100 s, to suspend."""
-    wish = observe(observed, planned(observed, 99), spec=spec({"suspend": True}))
+    wish = observe(observed, planned(observed, 99), spec=spec({"suspend": True, **(changes or {})}))
     return observe(wish, planned(wish, 100))
 
 
@@ -147,27 +147,30 @@ def test_a_suspension_from_the_request_to_the_last_pods_end():
     assert rows(planned(going, 140)) == suspended("Waiting for the pods to end.")
     gone = planned(observe(going, planned(going, 140), pods=()), 150)
     assert rows(gone) == suspended(
-        "Checkpoint of step 7 written; all pods released.", "Suspended", status="True"
+        "Checkpoint of step 7 written, but gone with the pods (no storage.volume); all pods released.",
+        "Suspended",
+        status="True",
     )
 
 
+VOLUME = {"storage.volume": {"persistentVolumeClaim": {"claimName": "runs"}}}
+OLDER = said(checkpoint={"step": 3, "path": "p"})
+UNKNOWN = "No new checkpoint; the job goes on from the volume's newest one, or anew without one"
 KEPT = {
-    "nothing": (None, "No checkpoint; the job begins anew"),
-    "an older checkpoint": (
-        said(checkpoint={"step": 3, "path": "p"}),
-        "No new checkpoint; the job goes on from that of step 3",
-    ),
-    "the answer came after all": (said(suspended_at_step=7), "Checkpoint of step 7 written"),
-    "an answer of another attempt": (
-        said(attempt=0, suspended_at_step=2),
-        "No checkpoint; the job begins anew",
-    ),
+    # what: (changes of the spec, what the driver has said, what is told)
+    "nothing": ({}, None, "No checkpoint; the job begins anew"),
+    "what went with the pods": ({}, OLDER, "No checkpoint; the job begins anew"),
+    "an older checkpoint": (VOLUME, OLDER, "No new checkpoint; the job goes on from that of step 3"),
+    "what nobody told of": (VOLUME, None, UNKNOWN),
+    "the answer came after all": (VOLUME, said(suspended_at_step=7), "Checkpoint of step 7 written"),
+    "nothing was trained yet": ({}, said(suspended_at_step=0), "No checkpoint; the job begins anew"),
+    "an answer of another attempt": (VOLUME, said(attempt=0, suspended_at_step=2), UNKNOWN),
 }
 
 
-@pytest.mark.parametrize(("training", "kept"), KEPT.values(), ids=KEPT)
-def test_a_suspension_without_an_answer(training, kept):
-    job = asked(running())
+@pytest.mark.parametrize(("changes", "training", "kept"), KEPT.values(), ids=KEPT)
+def test_a_suspension_without_an_answer(changes, training, kept):
+    job = asked(running(changes=changes), changes)
     late = planned(job, 400)
     assert rows(late) == suspended(TIMED_OUT, "SuspendTimedOut")
     going = observe(job, late, clusters=())

@@ -103,6 +103,29 @@ def test_a_lost_head_is_told_apart_from_what_follows():
     assert second[2].startswith(f"Attempt 1 is over. The next one begins at 14:03:50 UTC, anew. {why}")
 
 
+VOLUME = {"storage.volume": {"persistentVolumeClaim": {"claimName": "runs"}}}
+SAVED = {"path": "p", "step": 39}
+GOES_ON = {
+    # what: (changes of the spec, the newest checkpoint that a driver told of, where the next attempt begins)
+    "nothing is kept": ({}, None, "anew"),
+    "it went with the pods": ({}, SAVED, "anew"),
+    "what is on the volume": (VOLUME, SAVED, "from the checkpoint of step 39"),
+    "what nobody told of": (
+        VOLUME,
+        None,
+        "from the volume's newest checkpoint, or anew without one",
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "saved", "where"), GOES_ON.values(), ids=GOES_ON)
+def test_where_the_next_attempt_goes_on(changes, saved, where):
+    observed = running(changes=changes, training=said(checkpoint=saved))
+    plan = planned(with_pods(observed, replace(pod("head"), driver=end(1, "boom"))), 100)
+    [event] = [each.message for each in plan.events if each.reason == "Restarting"]
+    assert event.startswith(f"Attempt 1 is over. The next one begins at 14:03:50 UTC, {where}. ")
+
+
 def test_a_next_attempt_of_which_no_time_is_known():
     observed = with_pods(running(), replace(pod("head"), driver=end(1, "boom")))
     over = planned(observed, 100).status.model_copy(update={"attempt_time": None})

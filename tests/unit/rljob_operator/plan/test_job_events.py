@@ -183,7 +183,8 @@ def _before_its_pods(observed):
 
 
 def test_the_restart_tells_where_it_goes_on_and_why():
-    observed = running(training=said(checkpoint={"step": 5, "path": "p"}))
+    kept = {"storage.volume": {"persistentVolumeClaim": {"claimName": "runs"}}}
+    observed = running(changes=kept, training=said(checkpoint={"step": 5, "path": "p"}))
     plan = planned(with_pods(observed, replace(pod("head"), driver=end(1, "boom"))), 100)
     assert messages(plan) == [
         (

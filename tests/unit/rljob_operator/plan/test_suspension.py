@@ -27,6 +27,9 @@ SUSPEND = spec({"suspend": True})
 RELEASE = (DeleteCluster("math-1", "cluster-1"),)
 
 
+VOLUME = {"storage.volume": {"persistentVolumeClaim": {"claimName": "runs"}}}
+
+
 def asked(observed, seconds=100):
     """The job right after it was asked to suspend, and the operator's answer."""
     wish = observe(observed, planned(observed, 99), spec=spec({"suspend": True}))
@@ -51,7 +54,7 @@ def test_suspending_waits_for_the_checkpoint_then_for_the_pods():
     assert said_of(gone, "Suspended") == (
         "True",
         "Suspended",
-        "Checkpoint of step 131 written; all pods released.",
+        "Checkpoint of step 131 written, but gone with the pods (no storage.volume); all pods released.",
     )
     assert gone.status.phase == "Suspended" and told(gone) == ["Suspended"]
     idle = observe(replace(going, pods=()), gone)
@@ -59,7 +62,8 @@ def test_suspending_waits_for_the_checkpoint_then_for_the_pods():
 
 
 def test_the_number_of_accelerators_that_are_free_again_is_told():
-    suspended = spec({"suspend": True, "accelerator": "nvidia", "pools.fastRollout.acceleratorsPerWorker": 4})
+    changes = {"accelerator": "nvidia", "pools.fastRollout.acceleratorsPerWorker": 4, **VOLUME}
+    suspended = spec({"suspend": True, **changes})
     wish, plan = asked(running())
     wish = replace(wish, job=replace(wish.job, spec=suspended))
     answered = observe(wish, plan, training=said(suspended_at_step=131))
