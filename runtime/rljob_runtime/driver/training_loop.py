@@ -254,7 +254,7 @@ class TrainingLoop:
     async def _evaluation_over(self) -> None:
         """Wait until engines may get other weights."""
         if self._turn is not None and self._turn.step is not None:
-            with self._events.span("idle", self._rollouter.pool.step, why="evaluation"):
+            with self._events.span("evaluation_wait", self._rollouter.pool.step):
                 await self._turn.over(self.stop_asked)
 
     async def _publish(self, step: int, version: int) -> None:

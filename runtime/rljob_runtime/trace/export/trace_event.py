@@ -53,6 +53,7 @@ _USE: Mapping[str, tuple[str, ...]] = {
 PLACES: Mapping[str, Place] = {
     "prompt_fetch": Place("prompts", "overlapping"),
     "admission_wait": Place("admission"),
+    "evaluation_wait": Place("evaluation"),
     "generate": Place("requests", "overlapping"),
     "evaluate": Place("requests", "overlapping"),
     "reward": Place("groups", "overlapping", _REWARDS),

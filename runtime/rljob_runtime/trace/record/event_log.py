@@ -28,6 +28,7 @@ EVENTS_FOLDER = "events"
 EVENTS = {
     "prompt_fetch": "the driver reads and tokenizes a prompt",
     "admission_wait": "an engine has room, and the staleness bound admits no prompt",
+    "evaluation_wait": "the next version, or a checkpoint, waits until an evaluation is over",
     "generate": "an engine generates a response, or a part of it until it is taken out",
     "evaluate": "an engine generates a response of an evaluation, or a part of it until it is taken out",
     "reward": "a group's responses are scored",

@@ -31,6 +31,8 @@ class Evidence:
     """Share that weight updates take, mean over all engines."""
     admission_share: float = 0.0
     """Share of the run in which an engine had room and no prompt was admitted."""
+    evaluation_share: float = 0.0
+    """Share of the run in which training waited for an evaluation."""
     limited_share: float = 0.0
     """Share of responses that ended at the length limit."""
     limited_seconds: float = 0.0
@@ -135,6 +137,20 @@ def rarer_updates(evidence: Evidence) -> Advice | None:
     )
 
 
+def rarer_evaluations(evidence: Evidence) -> Advice | None:
+    """Training waits for evaluations."""
+    if evidence.evaluation_share < SHARE:
+        return None
+    current = evidence.job.spec.training.evaluation if evidence.job else None
+    change = "double it" if current is None else f"raise it from {current.every_versions}"
+    return Advice(
+        "training.evaluation.everyVersions",
+        f"{change}, and evaluate more prompts at a time for as many responses in all",
+        f"{_percent(evidence.evaluation_share)} of the run training waited for an evaluation: engines get "
+        "the next weights when its longest response has ended",
+    )
+
+
 def shorter_limit(evidence: Evidence) -> Advice | None:
     """A few responses that run into the limit take much of the engines' time."""
     tail = evidence.p99_seconds / evidence.median_seconds if evidence.median_seconds else 0.0
@@ -210,6 +226,7 @@ RULES: tuple[Callable[[Evidence], Advice | None], ...] = (
     looser_bound,
     more_trainers,
     rarer_updates,
+    rarer_evaluations,
     shorter_limit,
     more_reward_workers,
     rarer_checkpoints,

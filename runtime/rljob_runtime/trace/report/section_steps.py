@@ -19,7 +19,7 @@ COLOURS = {
     "checkpoint": 6, "reward": 7, "get": 4, "put": 4, "prompt_fetch": 4, "group_assembly": 4,
     "share": 4, "gather": 4, "reduce": 4,
 }  # fmt: skip
-"""Colour class of each event; what waits ("idle", "admission_wait", "queue_wait") is hatched."""
+"""Colour class of each event; what waits ("idle", "queue_wait" and the like) is hatched."""
 
 _FINISHED = {"stop": 0, "length": 5, "abort": 2}
 """Colour class of a request by how it left the engine."""

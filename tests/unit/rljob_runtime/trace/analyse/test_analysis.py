@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from rljob_runtime.trace.analyse.analysis import analyse, analyse_run
-from rljob_runtime.trace.record.event_log import EventLog
+from rljob_runtime.trace.record.event_log import EVENTS_FOLDER, EventLog
 from rljob_runtime.trace.record.metrics_log import Metrics
 from rljob_runtime.trace.record.start_log import Start
 from rljob_runtime.trace.report.evidence import evidence_of
 from rljob_runtime.trace.report.section_time import time_spent, trainer_layers
 from tests.support.runtime.events import event, generated, windows
-from tests.support.runtime.synthetic_run import Job, write_run
+from tests.support.runtime.synthetic_run import EPOCH, Job, write_run
 from tests.support.simulated.simulated_job import Scenario, SimulatedJob
 
 
@@ -146,6 +146,18 @@ def test_the_responses_of_a_rollout_are_told_apart_and_their_attempts_joined(tmp
     assert sum(sketch.count for attempts, sketch in requests.by_attempts.items() if attempts > 1) > 0
     names = {request.name for request in requests.slowest()}
     assert names <= {f"{group.uid}.{index}" for group in job.trained for index in range(4)}
+
+
+def test_evidence_of_evaluations_that_training_waits_for(tmp_path: Path) -> None:
+    run = write_run(tmp_path, Job(steps=10))
+    steps = analyse_run(run).seconds
+    waits = EventLog(run / EVENTS_FOLDER, 7, "driver", "driver")
+    for step in range(2, 10, 2):
+        waits.add("evaluation_wait", step, EPOCH + step, 0.05 * steps)
+    # After the last step nothing is held up any more.
+    waits.add("evaluation_wait", 10, EPOCH + 1000, 500.0)
+    waits.flush()
+    assert evidence_of(analyse_run(run), None).evaluation_share == pytest.approx(0.2)
 
 
 def test_evidence_of_a_slow_engine(tmp_path: Path) -> None:

@@ -41,6 +41,8 @@ BALANCED = Evidence(trainer_idle=0.05, engine_idle={"fast": 0.05}, engines_idle=
         (Evidence(trainer_idle=0.02, engine_idle={"fast": 0.4}, engines_idle=0.4, admission_share=0.4),
          ["pools.trainer.replicas"]),
         (replace(BALANCED, engine_sync=0.15), ["training.async.stepsPerVersion"]),
+        (replace(BALANCED, evaluation_share=0.15), ["training.evaluation.everyVersions"]),
+        (replace(BALANCED, evaluation_share=0.05), []),
         (replace(BALANCED, limited_share=0.05, limited_seconds=0.3, median_seconds=1, p99_seconds=8),
          ["training.rollout.maxResponseTokens"]),
         (replace(BALANCED, limited_share=0.9, limited_seconds=0.95, median_seconds=1, p99_seconds=1.1),
@@ -52,7 +54,8 @@ BALANCED = Evidence(trainer_idle=0.05, engine_idle={"fast": 0.05}, engines_idle=
     ],
     ids=[
         "no data", "balanced", "generation-bound", "the busiest pool", "bound", "both idle otherwise",
-        "training-bound", "weight updates", "long tail", "all at the limit", "reward", "checkpoints",
+        "training-bound", "weight updates", "evaluations", "short evaluations",
+        "long tail", "all at the limit", "reward", "checkpoints",
         "failing rewards", "slow engine",
     ],
 )  # fmt: skip
