@@ -32,8 +32,11 @@ def test_a_busy_process_uses_a_processor_and_memory():
 
 
 def test_children_count_where_they_are_wanted():
-    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    command = [sys.executable, "-c", "print(flush=True); input()"]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
+        # Before its first line it may have no memory of its own yet.
+        child.stdout.readline()
         alone, together = (ProcessUse(children=wanted).take()["memory_mib"] for wanted in (False, True))
     finally:
         child.communicate(b"\n")
