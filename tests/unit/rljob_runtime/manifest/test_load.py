@@ -188,13 +188,20 @@ def test_unreadable(tmp_path, make, words):
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_example_is_valid(path):
+    """Those in folders: tests/runtime/test_examples.py."""
     assert check(read(path)) == ([], [])
 
 
 def test_every_example_is_in_the_table():
     table = (ROOT / "examples" / "README.md").read_text()
-    for path in (ROOT / "examples").glob("*.yaml"):
-        assert f"[{path.name}]({path.name})" in table
+    for path in (ROOT / "examples").rglob("*.yaml"):
+        name = path.relative_to(ROOT / "examples").as_posix()
+        assert f"[{name}]({name})" in table
+
+
+@pytest.mark.parametrize("folder", [path for path in (ROOT / "examples").iterdir() if path.is_dir()])
+def test_an_example_has_three_files_at_most(folder):
+    assert len([path for path in folder.iterdir() if path.is_file()]) <= 3
 
 
 def errors_of(folder: Path, text: str) -> list[str]:
