@@ -1,5 +1,5 @@
-"""Makes what small.yaml needs, in the folder `small`: a model of 0.1 M parameters with a tokenizer of its own, and
-sums of small numbers in GSM8K's form, for training and for evaluation.
+"""Makes what small.yaml needs, in the folder `small`: a model of 0.1 M parameters with a tokenizer of its
+own, and sums of small numbers in GSM8K's form, for training and for evaluation.
 
 job.yaml does not need it: the files that `hf download` brings are used as they are.
 """
@@ -57,8 +57,8 @@ config = Qwen3Config(
 )  # fmt: skip
 model = Qwen3ForCausalLM(config)
 
-# Supervised training, and little of it: about every fourth answer is right, and the rest is left to the job. So small
-# a model gains nothing from several threads.
+# Supervised training, and little of it: about every fourth answer is right, and the rest is left to the job.
+# So small a model gains nothing from several threads.
 torch.set_num_threads(1)
 prompts = [
     tokenizer.apply_chat_template(
