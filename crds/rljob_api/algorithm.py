@@ -182,10 +182,15 @@ class OwnAdvantage(Model):
     """Keyword arguments for the function."""
 
 
+class NoAdvantage(Model):
+    """Rewards are measured and teach nothing: every advantage is 0 before that of `distillation`, which must
+    be set."""
+
+
 class Advantage(OneOf):
     """How the rewards of responses become their advantages."""
 
-    one_of: ClassVar[tuple[str, ...]] = ("grpo", "rloo", "reinforce_plus_plus", "max_rl", "custom")
+    one_of: ClassVar[tuple[str, ...]] = ("grpo", "rloo", "reinforce_plus_plus", "max_rl", "none", "custom")
 
     grpo: Grpo | None = None
     """Compared with the group, by its standard deviation."""
@@ -195,6 +200,8 @@ class Advantage(OneOf):
     """Compared with all responses of a step."""
     max_rl: MaxRl | None = None
     """Compared with the group, by its mean."""
+    none: NoAdvantage | None = None
+    """Not at all: a teacher alone is learned from."""
     custom: OwnAdvantage | None = None
     """A function of the job's own."""
 
@@ -215,6 +222,27 @@ class OffPolicyMask(Model):
     """Largest mean over the response's trained tokens of log(engines' probability / trained weights'), in
     nats, of a response with a negative advantage that is trained. It grows with age and with differences
     between engine and trainer: 1e-4 in slime, 0.5 in TRL's example."""
+
+
+class Teacher(Model):
+    """A causal language model with the policy's tokenizer. It is not trained."""
+
+    path: str = Field(min_length=1)
+    """Folder of the model (config.json, *.safetensors and the tokenizer's files), relative to the manifest's
+    folder, in a cluster to storage.mountPath, which the trainer's pods must see. Each token of the policy's
+    tokenizer must have the same number in the teacher's."""
+
+
+class Distillation(Model):
+    """On-policy distillation (Thinking Machines, "On-Policy Distillation", 2025; arXiv:2306.13649): the
+    reverse KL from the policy to a teacher, on what the policy itself draws. coefficient * (log teacher's
+    probability - log policy's) of each token is added to its advantage. The teacher is scored in the trainer,
+    at rollout.temperature."""
+
+    teacher: Teacher
+    """What is learned from."""
+    coefficient: float = Field(default=1.0, gt=0, le=100)
+    """Weight of the teacher's part beside the advantage from rewards."""
 
 
 class KlPenalty(Model):
@@ -244,6 +272,8 @@ class Algorithm(Model):
     """Leave out bad responses that the policy has moved away from; null leaves out none."""
     kl: KlPenalty | None = None
     """KL penalty; null keeps no reference model."""
+    distillation: Distillation | None = None
+    """Learn from a teacher, beside rewards or, with advantage none, in place of them; null has no teacher."""
     entropy_coefficient: float = Field(default=0.0, ge=0, le=10)
     """Weight of the entropy bonus."""
     aggregation: Literal["token-mean", "sequence-mean"] = "token-mean"
@@ -269,6 +299,18 @@ class Algorithm(Model):
                 or self.policy_loss.chosen[0] not in ("clip", "decoupled_clip", "truncated_reinforce")
             ),
             fields=("rolloutCorrection",),
+        ),
+        Rule(
+            message="advantage none needs distillation: nothing else would be learned",
+            cel="!has(self.advantage) || !has(self.advantage.none) || has(self.distillation)",
+            holds=lambda self: self.advantage.none is None or self.distillation is not None,
+            fields=("advantage.none", "distillation"),
+        ),
+        Rule(
+            message="offPolicyMask is not for advantage none, with which no response is a bad one",
+            cel="!has(self.offPolicyMask) || !has(self.advantage) || !has(self.advantage.none)",
+            holds=lambda self: self.off_policy_mask is None or self.advantage.none is None,
+            fields=("offPolicyMask",),
         ),
     )
 

@@ -10,6 +10,9 @@ Experts: TypeAlias = Literal["grouped", "eager"]
 ActivationCheckpointing: TypeAlias = Literal["none", "selective", "full"]
 
 
+_VOCABULARY_MULTIPLE = 32
+
+
 class RandomExperts(Model):
     """The experts of a randomly initialised mixture of experts, which take the place of each layer's MLP."""
 
@@ -56,6 +59,10 @@ class RandomModel(Model):
     """Whether input and output embedding are one matrix."""
     vocabulary_size: int | None = Field(default=None, ge=8, le=1048576)
     """Tokens in the vocabulary. Default: what the tokenizer has, rounded up to a multiple of 32."""
+
+    def tokens(self, tokenizer: int) -> int:
+        """vocabularySize, or its default with a tokenizer of so many tokens."""
+        return self.vocabulary_size or -(-tokenizer // _VOCABULARY_MULTIPLE) * _VOCABULARY_MULTIPLE
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(

@@ -169,6 +169,35 @@ class Training(Model):
             fields=("reward.overlong",),
         ),
         Rule(
+            message="algorithm.distillation.teacher.path must not be model.path: the policy begins as that"
+            " model and would be held there, which algorithm.kl does",
+            cel="!has(self.algorithm.distillation) || !has(self.model.path)"
+            " || self.algorithm.distillation.teacher.path != self.model.path",
+            holds=lambda self: (
+                self.algorithm.distillation is None
+                or self.algorithm.distillation.teacher.path != self.model.path
+            ),
+            fields=("algorithm.distillation.teacher.path", "model.path"),
+        ),
+        Rule(
+            message="rollout.filter.zeroVariance must not be set with algorithm.advantage.none, with which"
+            " groups of equal rewards teach as much as others",
+            cel="!has(self.rollout.filter.zeroVariance) || !has(self.algorithm.advantage)"
+            " || !has(self.algorithm.advantage.none)",
+            holds=lambda self: (
+                self.rollout.filter.zero_variance is None or self.algorithm.advantage.none is None
+            ),
+            fields=("rollout.filter.zeroVariance",),
+        ),
+        Rule(
+            message="reward.overlong must not be set with algorithm.advantage.none, with which rewards teach"
+            " nothing",
+            cel="!has(self.reward.overlong) || !has(self.algorithm.advantage)"
+            " || !has(self.algorithm.advantage.none)",
+            holds=lambda self: self.reward.overlong is None or self.algorithm.advantage.none is None,
+            fields=("reward.overlong",),
+        ),
+        Rule(
             message="async.queueCapacity must hold one step's samples (schedule.promptsPerBatch * "
             "schedule.batchesPerStep * rollout.samplesPerPrompt), or training would wait for ever",
             cel="!has(self.async.queueCapacity) || self.async.queueCapacity >= self.schedule.promptsPerBatch"

@@ -75,7 +75,16 @@ def alone(ranks: RankProcesses) -> Any:
 def assert_same_metrics(one: StepMetrics, other: StepMetrics, rel: float = 1e-6) -> None:
     assert (one.parity_max is None) == (other.parity_max is None)
     compared = () if one.parity_max is None else ("parity_max", "parity_mean")
-    for name in ("loss", "policy_loss", "kl", "entropy", "grad_norm", "clip_fraction", *compared):
+    for name in (
+        "loss",
+        "policy_loss",
+        "kl",
+        "teacher_kl",
+        "entropy",
+        "grad_norm",
+        "clip_fraction",
+        *compared,
+    ):
         assert getattr(one, name) == pytest.approx(getattr(other, name), rel=rel, abs=1e-7), name
     for name in ("tokens", "response_tokens", "samples", "failed", "importance_weight_mean"):
         assert getattr(one, name) == pytest.approx(getattr(other, name), rel=rel), name
@@ -113,6 +122,23 @@ def test_losses(ranks: RankProcesses, alone: Any, model: Path, name: str, kind: 
     assert worst(found[0][1][:1], expected[1][:1]) <= EXACT
     assert worst(found[0][1][1:], expected[1][1:]) <= 1e-7
     assert_same_metrics(found[0][0], expected[0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_teacher_of_other_heads(
+    ranks: RankProcesses, alone: Any, model: Path, tmp_path: Path, kind: Kind
+) -> None:
+    """It goes through the same passes, whoever shares them."""
+    learned = {"distillation": {"teacher": {"path": "teacher"}}, "kl": {"coefficient": 0.1}}
+    teacher = hdp_model(tmp_path / "teacher", "one key head")
+    case = Case(model, algorithm=learned, teacher=teacher)
+    found = ranks.run(4, take_step, replace(case, plans=Random(5), attention=kind))
+    expected = alone(case)
+    assert worst(found[0][1], expected[1]) <= EXACT
+    assert_same_metrics(found[0][0], expected[0])
+    assert expected[0].teacher_kl != 0
+    without = alone(Case(model, algorithm={"kl": {"coefficient": 0.1}}))
+    assert worst(without[1], expected[1]) > 0.01
 
 
 @pytest.mark.parametrize("kind", KINDS)

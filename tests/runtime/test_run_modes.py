@@ -1,5 +1,6 @@
 """Whole runs in the modes that the examples and fault tests leave out: each trains every prompt once."""
 
+import copy
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -8,10 +9,15 @@ from typing import Any
 
 import pytest
 
+from rljob_api import RLJob
+from rljob_api.model import CharacterTokenizer as CharacterOptions
+from rljob_runtime.data.tokenizer import CharacterTokenizer
 from rljob_runtime.trace.record.evaluation_log import EVALUATION_SAMPLES_FILE, read_evaluations
 from rljob_runtime.trace.record.metrics_log import read_metrics
 from rljob_runtime.trace.record.sample_log import read_samples
+from rljob_runtime.trainer.model import save_initial_model
 from tests.support.runtime.runs import ONE_ENGINE, PROMPTS, Run, manifest, running
+from tests.support.runtime.tiny_models import sharpened
 
 STEPS = 6
 EVALUATION = {
@@ -26,9 +32,11 @@ MODES: dict[str, dict[str, Any]] = {
         "async": {"maxStaleness": 1, "weightSync": {"push": {}, "transport": "tcp"}},
         "pools": ONE_ENGINE,
     },
-    "pull over tcp, by two trainer ranks": {
+    "pull over tcp, by two trainer ranks, from a teacher alone": {
         "async": {"maxStaleness": 1, "weightSync": {"pull": {}, "transport": "tcp"}},
         "pools": {"trainer": {"replicas": 2}, **ONE_ENGINE},
+        "algorithm": {"advantage": {"none": {}}, "distillation": {"teacher": {"path": "teacher"}}},
+        "reward": {"function": "rljob_runtime.rewards.tasks:unscored"},
     },
     "abort and resubmit": {
         "pools": ONE_ENGINE,
@@ -47,6 +55,16 @@ MODES: dict[str, dict[str, Any]] = {
 }
 
 
+def teacher(document: dict[str, Any], folder: Path) -> None:
+    """A model of the job's shape with other weights, which is surer of its next token."""
+    changed = copy.deepcopy(document)
+    changed["spec"]["training"]["seed"] = 1
+    tokenizer = CharacterTokenizer(CharacterOptions().alphabet)
+    save_initial_model(RLJob.model_validate(changed), tokenizer.vocabulary_size, 0, 1, 2, folder)
+    tokenizer.save_pretrained(folder)
+    sharpened(folder, 8)
+
+
 def assert_every_prompt_once(run: Run, bound: float) -> None:
     rows = read_metrics(run.folder / "metrics.jsonl").rows
     assert sorted(uid for row in rows for uid in row["uids"]) == list(range(STEPS * PROMPTS))
@@ -57,10 +75,19 @@ def assert_every_prompt_once(run: Run, bound: float) -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_a_run_trains_every_prompt_once_within_its_bound(tmp_path, mode):
     file, document = manifest(tmp_path, STEPS, **MODES[mode])
+    taught = "distillation" in MODES[mode].get("algorithm", {})
+    if taught:
+        teacher(document, tmp_path / "teacher")
     with running(file) as run:
         assert run.end(250) == 0, run.log.read_text()
     assert_every_prompt_once(run, document["spec"]["training"]["async"]["maxStaleness"])
     assert (run.folder / "report.html").exists()
+    rows = read_metrics(run.folder / "metrics.jsonl").rows
+    assert all(("teacher_kl" in row) is taught for row in rows)
+    if taught:
+        assert rows[0]["teacher_kl"] > 0.1
+        # Nothing but the teacher gives a gradient.
+        assert all(row["reward_mean"] == 0 and row["grad_norm"] > 0.01 for row in rows)
     evaluations = read_evaluations(run.folder)
     assert [(line.step, line.version) for line in evaluations] == (
         [(0, 0), (2, 2), (4, 4), (6, 6)] if "evaluation" in MODES[mode] else []

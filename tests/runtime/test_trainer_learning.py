@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 import torch
 from msgspec.structs import replace
+from transformers import AutoModelForCausalLM
 
 from rljob_runtime.job_errors import TrainingDiverged
 from rljob_runtime.parallel.micro_batches import SampleTooLong
 from rljob_runtime.samples import Group, Span
 from rljob_runtime.trainer.packing import pack
-from tests.support.runtime.trainer_ranks import groups, model_folder, trainer_job, worker
+from tests.support.runtime.tiny_models import sharpened
+from tests.support.runtime.trainer_ranks import VOCABULARY, groups, model_folder, trainer_job, worker
 
 
 def test_decoupled_clip_uses_the_weights_of_the_steps_beginning(tmp_path: Path) -> None:
@@ -131,6 +133,63 @@ def test_events_cover_the_step(tmp_path: Path) -> None:
             shares.append(recorded / took)
     # Of the best step: on a busy machine any of them may be interrupted between its parts.
     assert max(shares) > 0.5
+
+
+def divergence(trainer: Any) -> float:
+    """KL(policy || teacher) of the token after a prompt, over the whole vocabulary, in nats."""
+    prompts = [group.prompt for group in groups(8, seed=99)]
+    every = np.arange(VOCABULARY, dtype=np.int32)
+    packed = pack([prompt for prompt in prompts for _ in every], [*every[:, None]] * 8, torch.device("cpu"))
+    with torch.no_grad():
+        policy, teacher = (model(packed).log_probs for model in (trainer._policy, trainer._steps._teacher))
+    return float((policy.exp() * (policy - teacher)).sum() / len(prompts))
+
+
+def drawn_evenly(group: Group) -> Group:
+    """Tokens are random: each of the vocabulary as likely as any other, which is what an engine would say."""
+    even = [np.full(len(sample.tokens), -np.log(VOCABULARY), np.float32) for sample in group.samples]
+    pairs = zip(group.samples, even, strict=True)
+    return replace(
+        group, samples=tuple(replace(sample, failure=None, log_probs=each) for sample, each in pairs)
+    )
+
+
+def test_moves_towards_its_teacher(tmp_path: Path) -> None:
+    """A teacher of another shape, that is sure of its next token; rewards are random, and teach nothing."""
+    algorithm = {
+        "advantage": {"none": {}},
+        "distillation": {"teacher": {"path": "teacher"}},
+        # Tokens that the policy would draw more often weigh as much as if it had.
+        "policyLoss": {"truncatedReinforce": {"weightCap": 1000}},
+    }
+    job = trainer_job(algorithm, optimizer={"learningRate": 5e-3}, schedule={"promptsPerBatch": 8})
+    other = trainer_job(model={"layers": 1, "attentionHeads": 8}, seed=1)
+    teacher = sharpened(model_folder(other, tmp_path / "teacher"), 8)
+    folder = model_folder(job, tmp_path / "model")
+    with worker(job, folder, total_updates=30, teacher_folder=teacher) as trainer:
+        before = divergence(trainer)
+        made = [drawn_evenly(group) for group in groups(8, seed=0, samples=8, longest=12)]
+        first = trainer.train_step(0, 0, made)
+        assert first.teacher_kl == pytest.approx(difference(folder, teacher, made), abs=1e-5)
+        for step in range(1, 30):
+            made = groups(8, seed=step, samples=8, longest=12, version=step)
+            trainer.train_step(step, step, [drawn_evenly(group) for group in made])
+        after = divergence(trainer)
+        assert before > 0.4 and after < before / 2, (before, after)
+
+
+def difference(policy: Path, teacher: Path, made: list[Group]) -> float:
+    """Mean of log(policy / teacher) over the tokens of responses, by transformers alone."""
+    models = [AutoModelForCausalLM.from_pretrained(folder).eval() for folder in (policy, teacher)]
+    found = []
+    for group in made:
+        for sample in group.samples:
+            tokens = torch.from_numpy(np.concatenate([group.prompt, sample.tokens])).long()
+            with torch.no_grad():
+                one, other = (model(tokens[None]).logits[0].log_softmax(-1) for model in models)
+            places = torch.arange(len(group.prompt) - 1, len(tokens) - 1)
+            found.append((one - other)[places, tokens[places + 1]])
+    return float(torch.cat(found).mean())
 
 
 def preference(trainer: Any) -> float:

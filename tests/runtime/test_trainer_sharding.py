@@ -31,7 +31,8 @@ RANKS = 4
 PAIRS: dict[str, Any] = {"parallel": {"shardGroupSize": 2}}
 SINGLES: dict[str, Any] = {"parallel": {"shardGroupSize": 1}}
 KL = {"kl": {"coefficient": 0.1}}
-DENSE: dict[str, Any] = {"algorithm": KL, "schedule": {"promptsPerBatch": 3, "batchesPerStep": 2}}
+TAUGHT = {"distillation": {"teacher": {"path": "teacher"}, "coefficient": 0.5}}
+DENSE: dict[str, Any] = {"algorithm": KL | TAUGHT, "schedule": {"promptsPerBatch": 3, "batchesPerStep": 2}}
 SELECTIVE: dict[str, Any] = {"policy": {"activationCheckpointing": "selective"}}
 BFLOAT16: dict[str, Any] = {"optimizer": {"stateFormat": "bfloat16"}}
 FULL: dict[str, Any] = {"policy": {"activationCheckpointing": "full"}}
@@ -116,7 +117,7 @@ def _work(
     job = trainer_job(ranks=ranks, **settings)
     if offload:
         job = _offloaded(job)
-    with worker(job, site.model(model), rank, ranks, store) as trainer:
+    with worker(job, site.model(model), rank, ranks, store, teacher_folder=site.model("teacher")) as trainer:
         if begin:
             found = newest(site.checkpoints(begin))
             assert found is not None
@@ -165,6 +166,7 @@ def all_work(rank: int, ranks: int, store: Path, site: Site) -> Trainings:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     found = Site(tmp_path_factory.mktemp("sharding"))
     model_folder(trainer_job(**DENSE), found.model("dense"))
+    model_folder(trainer_job(model={"layers": 1, "attentionHeads": 8}, seed=1), found.model("teacher"))
     model_folder(trainer_job(**MIXTURE), found.model("mixture"))
     model_folder(trainer_job(**ADAPTED), found.model("adapted"))
     return found
@@ -191,7 +193,7 @@ def four(site: Site, alone: Trainings) -> Trainings:
 
 def assert_same(left: Trained, right: Trained) -> None:
     for one, other in zip(left.metrics, right.metrics, strict=True):
-        for name in ("loss", "policy_loss", "kl", "entropy", "grad_norm", "parity_max"):
+        for name in ("loss", "policy_loss", "kl", "teacher_kl", "entropy", "grad_norm", "parity_max"):
             assert getattr(one, name) == pytest.approx(getattr(other, name), rel=1e-4, abs=1e-5), name
         assert (one.tokens, one.response_tokens) == (other.tokens, other.response_tokens)
     assert left.weights.keys() == right.weights.keys()

@@ -47,8 +47,13 @@ def model_of(family: str, folder: Path) -> Path:
 
 @pytest.mark.parametrize("family", ["qwen3", "tied", "qwen2", "llama", "gemma3, window 9"])
 def test_gradients_are_those_of_one_rank(ranks: RankProcesses, tmp_path: Path, family: str) -> None:
-    """Three updates, on two pairs with different samples, of one family on one pair too."""
+    """Three updates, on two pairs with different samples, of one family on one pair too, and with a
+    teacher."""
     case = Case(model_of(family, tmp_path / "model"), batches=3, algorithm=KL)
+    if family == "qwen3":
+        teacher = hdp_model(tmp_path / "teacher", "llama")
+        learned = KL | {"distillation": {"teacher": {"path": "teacher"}}}
+        case = replace(case, algorithm=learned, teacher=teacher)
     metrics, gradients = ranks.run(1, take_step, case)[0]
     for world_size in (2, 4) if family == "qwen3" else (4,):
         found = ranks.run(world_size, take_step, replace(case, tensor=2))
@@ -60,7 +65,16 @@ def test_gradients_are_those_of_one_rank(ranks: RankProcesses, tmp_path: Path, f
 
 
 def assert_same_metrics(one: StepMetrics, other: StepMetrics, rel: float) -> None:
-    for name in ("loss", "policy_loss", "kl", "entropy", "grad_norm", "clip_fraction", "parity_max"):
+    for name in (
+        "loss",
+        "policy_loss",
+        "kl",
+        "teacher_kl",
+        "entropy",
+        "grad_norm",
+        "clip_fraction",
+        "parity_max",
+    ):
         assert getattr(one, name) == pytest.approx(getattr(other, name), rel=rel, abs=1e-6), name
     for name in ("tokens", "response_tokens", "samples", "failed"):
         assert getattr(one, name) == getattr(other, name), name

@@ -13,6 +13,7 @@ _PROBE: dict[str, Any] = {
 }
 
 _SOURCE = {"name": "a", "jsonl": {"path": "a.jsonl"}}
+_TEACHER = {"teacher": {"path": "teacher"}}
 _HELD_OUT: dict[str, Any] = {"generated": {"task": "copy"}, "maxPromptTokens": 16}
 
 BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
@@ -306,7 +307,7 @@ BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
     "two advantages": (
         {"training.algorithm.advantage": {"grpo": {}, "rloo": {}}},
         f"{_TRAINING}.algorithm.advantage",
-        "set exactly one of grpo, rloo, reinforcePlusPlus, maxRl, custom (found grpo and rloo)",
+        "set exactly one of grpo, rloo, reinforcePlusPlus, maxRl, none, custom (found grpo and rloo)",
     ),
     "no standard deviation to leave out": (
         {"training.algorithm": {"advantage": {"rloo": {}}, "normalizeByStd": False}},
@@ -329,6 +330,43 @@ BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
         {"training.algorithm": {"advantage": {"maxRl": {}}}, "training.reward.overlong": {"bufferTokens": 2}},
         f"{_TRAINING}.reward.overlong",
         "reward.overlong must not be set with algorithm.advantage.maxRl",
+    ),
+    "nothing to learn from": (
+        {"training.algorithm.advantage": {"none": {}}},
+        f"{_TRAINING}.algorithm.advantage.none",
+        "advantage none needs distillation",
+    ),
+    "no bad responses to leave out": (
+        {
+            "training.algorithm": {
+                "advantage": {"none": {}},
+                "distillation": _TEACHER,
+                "offPolicyMask": {"maxDivergence": 0.1},
+            }
+        },
+        f"{_TRAINING}.algorithm.offPolicyMask",
+        "offPolicyMask is not for advantage none",
+    ),
+    "the policy as its own teacher": (
+        {"training.model": {"path": "teacher"}, "training.algorithm.distillation": _TEACHER},
+        f"{_TRAINING}.algorithm.distillation.teacher.path",
+        "algorithm.distillation.teacher.path must not be model.path",
+    ),
+    "groups of equal rewards refused that teach": (
+        {
+            "training.algorithm": {"advantage": {"none": {}}, "distillation": _TEACHER},
+            "training.rollout.filter": {"zeroVariance": {}},
+        },
+        f"{_TRAINING}.rollout.filter.zeroVariance",
+        "rollout.filter.zeroVariance must not be set with algorithm.advantage.none",
+    ),
+    "a punishment that teaches nothing": (
+        {
+            "training.algorithm": {"advantage": {"none": {}}, "distillation": _TEACHER},
+            "training.reward.overlong": {"bufferTokens": 2},
+        },
+        f"{_TRAINING}.reward.overlong",
+        "reward.overlong must not be set with algorithm.advantage.none",
     ),
     "weight bounds crossed": (
         {"training.algorithm.policyLoss": {"decoupledClip": {"weightFloor": 1, "weightCap": 0.5}}},

@@ -187,6 +187,23 @@ GOOD: dict[str, dict[str, Any]] = {
         "training.algorithm": {"advantage": {"reinforcePlusPlus": {"baseline": True}}}
     },
     "rewards by the mean of the group": {"training.algorithm": {"advantage": {"maxRl": {}}}},
+    "a teacher alone, of single responses": {
+        "training.rollout.samplesPerPrompt": 1,
+        "training.algorithm": {
+            "advantage": {"none": {}},
+            "distillation": {"teacher": {"path": "teacher"}},
+            "policyLoss": {"gspo": {}},
+        },
+    },
+    "a teacher beside rewards": {
+        "training.model": {"path": "m"},
+        "training.reward.overlong": {"bufferTokens": 2},
+        "training.algorithm": {
+            "distillation": {"teacher": {"path": "teacher"}, "coefficient": 0.1},
+            "kl": {},
+            "offPolicyMask": {"maxDivergence": 0.1},
+        },
+    },
     "centred alone, by both names": {
         "training.algorithm": {"advantage": {"grpo": {}}, "normalizeByStd": False}
     },

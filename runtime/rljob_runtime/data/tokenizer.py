@@ -33,6 +33,10 @@ class TextTokenizer(Protocol):
         """Highest token id plus one."""
         ...
 
+    def vocabulary(self) -> dict[str, int]:
+        """The number of each token, by the token's own name."""
+        ...
+
     @property
     def pad_id(self) -> int: ...
 
@@ -100,6 +104,13 @@ class CharacterTokenizer:
     def vocabulary_size(self) -> int:
         return 4 + len(self.letters)
 
+    def vocabulary(self) -> dict[str, int]:
+        return {**self._special, **self._ids}
+
+    @property
+    def _special(self) -> dict[str, int]:
+        return {"<pad>": self.pad_id, "<bos>": self.bos_id, "<eos>": self.eos_id, "<sep>": self.sep_id}
+
     def encode(self, text: str, *, rendered: bool = False) -> Tokens:
         try:
             ids = [self._ids[char] for char in text]
@@ -120,8 +131,7 @@ class CharacterTokenizer:
         return "".join(self._chars.get(int(token), NOT_A_CHARACTER) for token in tokens)
 
     def transcribe(self, tokens: Tokens) -> str:
-        names = {self.pad_id: "<pad>", self.bos_id: "<bos>", self.eos_id: "<eos>", self.sep_id: "<sep>"}
-        shown = names | self._chars
+        shown = {token: name for name, token in self._special.items()} | self._chars
         return "".join(shown.get(int(token), NOT_A_CHARACTER) for token in tokens)
 
     def chat(self, messages: Messages) -> str:
@@ -137,8 +147,7 @@ class CharacterTokenizer:
         from tokenizers.decoders import Fuse
         from transformers import PreTrainedTokenizerFast
 
-        special = {"<pad>": self.pad_id, "<bos>": self.bos_id, "<eos>": self.eos_id, "<sep>": self.sep_id}
-        backend = Backend(models.WordLevel({**special, **self._ids}))
+        backend = Backend(models.WordLevel(self.vocabulary()))
         # The model looks up whole words: cut so, each character is one, line breaks too.
         backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
         # Without a decoder tokens are joined with spaces between them.
@@ -184,6 +193,9 @@ class FolderTokenizer:
         # Many tokenizers have no padding token; the end token is the usual stand-in.
         self.pad_id = self.eos_id if pad is None else int(pad)
         self.bos_id = None if bos is None else int(bos)
+
+    def vocabulary(self) -> dict[str, int]:
+        return dict(self._inner.get_vocab())
 
     def encode(self, text: str, *, rendered: bool = False) -> Tokens:
         return self.encode_many([text], rendered=rendered)[0]
@@ -238,6 +250,13 @@ def build_tokenizer(config: Tokenizer | None, base: Path, model_folder: Path | N
     if model_folder is None:
         raise DataError("a random model has no tokenizer of its own: set tokenizer")
     return FolderTokenizer(model_folder)
+
+
+def folder_vocabulary(folder: Path) -> dict[str, int]:
+    """The number of each token of the Hugging Face tokenizer in a model's folder. Raises `DataError`."""
+    if not _has_tokenizer(folder, ()):
+        raise DataError(f"{folder}: no tokenizer in it: copy the files of the model's tokenizer there")
+    return dict(_load_auto_tokenizer(folder).get_vocab())
 
 
 def check_vocabulary(tokenizer: TextTokenizer, model_vocabulary_size: int) -> None:

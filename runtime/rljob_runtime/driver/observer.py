@@ -55,6 +55,7 @@ class RunObserver:
         self.tracker = Tracker(
             self._header, parts.pool, metrics, time.time, first_step, settings.total_steps,
             settings.capacity_samples, with_kl=job.spec.training.algorithm.kl is not None,
+            with_teacher=job.spec.training.algorithm.distillation is not None,
         )  # fmt: skip
         parts.says.on_kept = SampleBoard(metrics.show)
         parts.site.draft.progress(self.tracker.progress)

@@ -40,8 +40,10 @@ class Tracker:
         total_steps: int,
         queue_capacity: int,
         with_kl: bool,
+        with_teacher: bool = False,
     ) -> None:
-        """`queue_capacity` in samples; `with_kl`: whether there is a divergence to show and record."""
+        """`queue_capacity` in samples; `with_kl` and `with_teacher`: whether there is a divergence from the
+        initial model, and from a teacher, to show and record."""
         self.progress = Progress(
             header, step=first_step, total_steps=total_steps, queue_capacity=queue_capacity
         )
@@ -50,6 +52,7 @@ class Tracker:
         self._pool = pool
         self._log = log
         self._with_kl = with_kl
+        self._with_teacher = with_teacher
         self._clock = clock
         self._rewards: deque[float] = deque(maxlen=2 * _TREND_STEPS)
         """Mean rewards of the newest steps, each step once."""
@@ -140,6 +143,7 @@ class Tracker:
             reward_trend=self._trend(),
             loss=metrics.loss,
             kl=metrics.kl if self._with_kl else None,
+            teacher_kl=metrics.teacher_kl if self._with_teacher else None,
             version=version,
             staleness_mean=metrics.staleness_mean,
             staleness_max=metrics.staleness_max,
@@ -154,6 +158,8 @@ class Tracker:
         if not self._with_kl:
             # 0 would look as if it had been measured.
             del values["kl"]
+        if not self._with_teacher:
+            del values["teacher_kl"]
         for name in ("reward_parts", "reward_metrics"):
             if not values[name]:
                 del values[name]

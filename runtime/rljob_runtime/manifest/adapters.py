@@ -1,4 +1,5 @@
-"""A job's adapter against its model, before anything is loaded: the layers that it names, and its size."""
+"""A job's adapter against its model, before anything is loaded: the layers that it names, and the sizes of
+all that the trainer holds."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from rljob_api.model import RandomModel
 from rljob_runtime.manifest.trainer_memory import ModelSize
 from rljob_runtime.weights.adapter import NoSuchLayers, adapter_parameters
 from rljob_runtime.weights.contents import Shapes, tensor_shapes
+from rljob_runtime.weights.model_files import folder_parameters
 
 _ADAPTER = ("spec", "training", "adapter")
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
@@ -36,11 +38,14 @@ def check_adapter(job: RLJob, folder: Path, config: dict[str, Any]) -> Iterator[
 
 
 def model_size(job: RLJob, folder: Path, parameters: int) -> ModelSize:
-    """Size of a model of so many parameters, with the job's adapter. Raises `NoSuchLayers`."""
-    adapter = job.spec.training.adapter
-    if adapter is None:
-        return ModelSize(parameters)
-    return ModelSize(parameters, adapter_parameters(_shapes(job, folder), adapter))
+    """Size of a model of so many parameters, with the job's adapter and its teacher. Raises `NoSuchLayers`,
+    `ModelFolderError`."""
+    adapter, distillation = job.spec.training.adapter, job.spec.training.algorithm.distillation
+    return ModelSize(
+        parameters,
+        None if adapter is None else adapter_parameters(_shapes(job, folder), adapter),
+        0 if distillation is None else folder_parameters(folder / distillation.teacher.path),
+    )
 
 
 def _shapes(job: RLJob, folder: Path) -> Shapes:

@@ -183,6 +183,7 @@ def _check_texts(job: RLJob, folder: Path) -> "Generator[Problem, None, Epoch | 
     from rljob_runtime.data.tokenizer import build_tokenizer, check_vocabulary
     from rljob_runtime.manifest.data_problem import data_problem
     from rljob_runtime.manifest.evaluation_check import check_evaluation
+    from rljob_runtime.manifest.teacher_check import check_teacher
     from rljob_runtime.rewards.calls import calls_of
 
     training = job.spec.training
@@ -216,6 +217,7 @@ def _check_texts(job: RLJob, folder: Path) -> "Generator[Problem, None, Epoch | 
     except DataError as error:
         yield Problem(tokenizer_path, _clause(error))
         return None
+    yield from check_teacher(job, folder, tokenizer, _drawn(job, tokenizer.vocabulary_size, vocabulary_size))
     try:
         needed = any(call.function in _NEED_ANSWERS for call in calls_of(training.reward))
         epoch = check_data(training.data, tokenizer, training.seed, folder, answers_needed=needed)
@@ -252,6 +254,12 @@ def _vocabulary_size(job: RLJob, config: dict[str, Any]) -> int | None:
         return random.vocabulary_size
     size = config.get("vocab_size")
     return size if isinstance(size, int) else None
+
+
+def _drawn(job: RLJob, in_tokenizer: int, in_model: int | None) -> int:
+    """How many tokens the policy may draw; `in_model`: how many it is known to have."""
+    random = job.spec.training.model.random
+    return random.tokens(in_tokenizer) if random is not None else in_model or in_tokenizer
 
 
 def _divided(job: RLJob, config: dict[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ def header_of(job: RLJob, manifest_folder: Path) -> Header:
             "heavy": pools.heavy_rollout.replicas,
         },
         engine=_engine(job),
-        model=f"{name} ({_size(size.model)}{_adapter(size)})",
+        model=f"{name} ({_size(size.model)}{_beside(size)})",
         max_staleness=job.spec.training.async_.max_staleness,
     )
 
@@ -44,8 +44,9 @@ def _engine(job: RLJob) -> str:
     return engine
 
 
-def _adapter(size: ModelSize) -> str:
-    return "" if size.adapter is None else f", adapter {_size(size.adapter)}"
+def _beside(size: ModelSize) -> str:
+    adapter = "" if size.adapter is None else f", adapter {_size(size.adapter)}"
+    return adapter + (f", teacher {_size(size.teacher)}" if size.teacher else "")
 
 
 def _size(parameters: int) -> str:

@@ -24,17 +24,20 @@ class StateBytes:
     reference: float
     """The reference model's weights; 0 without a KL penalty, and with an adapter, without which the model is
     its own reference."""
+    teacher: float
+    """The teacher's weights; 0 without distillation."""
     held: float
-    """What an update holds beside it where ranks share samples, and with `compute.holdWeights`: all
-    weights, and all gradients, of the rank's part of each layer. Where nobody has set it, the trainer holds
-    them only if they are small beside the accelerator's memory, and they are not counted."""
+    """What a step holds beside it where ranks share samples, and with `compute.holdWeights`: all weights, and
+    all gradients or before the updates all of the teacher's weights, of the rank's part of each layer. Where
+    nobody has set it, the trainer holds them only if they are small beside the accelerator's memory, and they
+    are not counted."""
     in_main_memory: bool
     """Whether all but what is held lies there, and not on the accelerator."""
 
     @property
     def kept(self) -> float:
         """What lies there all the time, from the first update on."""
-        return self.weights + self.gradients + self.moments + self.reference
+        return self.weights + self.gradients + self.moments + self.reference + self.teacher
 
     @property
     def on_device(self) -> float:
@@ -58,6 +61,8 @@ class ModelSize:
     """Of the model."""
     adapter: int | None = None
     """Of its adapter; None where there is none, and the whole model is trained."""
+    teacher: int = 0
+    """Of the teacher; 0 where there is none."""
 
     @property
     def trained(self) -> int:
@@ -83,20 +88,24 @@ def state_bytes(job: RLJob, size: ModelSize) -> StateBytes:
         gradients=_MASTER_BYTES * trained,
         moments=moments_bytes(job) * trained,
         reference=forward * trained if referred else 0.0,
+        teacher=forward * size.teacher / ranks,
         held=held_bytes(job, size) if holds else 0.0,
         in_main_memory=training.parallel.cpu_offload,
     )
 
 
 def held_bytes(job: RLJob, size: ModelSize) -> float:
-    """What holding a model's weights and gradients during an update takes of each rank."""
+    """What holding a model's weights takes of each rank, at most: with its gradients during an update, or
+    before it with the teacher's weights, when the policy's may be there already."""
     training = job.spec.training
     forward = _FORWARD_BYTES[training.model.dtype]
     if job.spec.trainer_ranks == 1 and forward == _MASTER_BYTES:
         # Nothing is gathered or reduced.
         return 0.0
-    held = forward * (size.trained + size.frozen) + _MASTER_BYTES * size.trained
-    return held / training.parallel.tensor_parallel
+    # A teacher is in the format of its passes: a rank that has all of it gathers nothing.
+    gathered = job.spec.trainer_ranks > 1 or training.parallel.cpu_offload
+    beside = max(_MASTER_BYTES * size.trained, forward * size.teacher if gathered else 0)
+    return (forward * (size.trained + size.frozen) + beside) / training.parallel.tensor_parallel
 
 
 def ways_to_save(job: RLJob, only_held: bool) -> list[str]:

@@ -21,6 +21,7 @@ def traps(job: RLJob) -> Iterator[Problem]:
     yield from _punishments(training)
     yield from _system_prompts(training)
     yield from _equal_groups(training)
+    yield from _two_models(training)
     yield from _unclipped(training)
     yield from _response_losses(training)
 
@@ -80,7 +81,23 @@ def _response_losses(training: Training) -> Iterator[Problem]:
         )
 
 
+def _two_models(training: Training) -> Iterator[Problem]:
+    algorithm = training.algorithm
+    if algorithm.kl is not None and algorithm.advantage.none is not None:
+        yield Problem(
+            (*_TRAINING, "algorithm", "kl"),
+            "holds the policy at the weights that training began with, and algorithm.distillation with "
+            "advantage none draws it to the teacher and nowhere else: leave one of them out",
+        )
+
+
 def _equal_groups(training: Training) -> Iterator[Problem]:
+    if training.rollout.filter.zero_variance is not None and training.algorithm.distillation is not None:
+        yield Problem(
+            (*_TRAINING, "rollout", "filter", "zeroVariance"),
+            "refuses groups of equal rewards, which algorithm.distillation would learn from: leave the "
+            "filter out, unless rewards alone are to say which prompts are trained",
+        )
     whitened = training.algorithm.advantage.reinforce_plus_plus
     if training.rollout.filter.zero_variance is not None and whitened is not None and not whitened.baseline:
         yield Problem(

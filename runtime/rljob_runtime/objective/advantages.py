@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rljob_api.algorithm import Algorithm, MaxRl, ReinforcePlusPlus, Rloo
+from rljob_api.algorithm import Algorithm, MaxRl, NoAdvantage, ReinforcePlusPlus, Rloo
 from rljob_runtime.job_errors import RewardsUnfit
 from rljob_runtime.objective.own import Own, load_own
 
@@ -148,6 +148,11 @@ def _differ(group: GroupRewards) -> bool:
     return len(counted) > 1 and bool(counted.max() > counted.min())
 
 
+def no_advantage(setting: NoAdvantage, groups: Sequence[GroupRewards]) -> list[NDArray[np.float64]]:
+    """0 for each response: a teacher alone is learned from (`objective.distillation`)."""
+    return [np.zeros(len(each.rewards)) for each in groups]
+
+
 def own_advantage(function: Own, groups: Sequence[GroupRewards]) -> list[NDArray[np.float64]]:
     """What a function of the job's own returns. Raises `OwnFunctionFailed`."""
     found = function(groups)
@@ -183,6 +188,7 @@ ADVANTAGES: Mapping[str, _Formula] = {
     "rloo": rloo,
     "reinforce_plus_plus": reinforce_plus_plus,
     "max_rl": max_rl,
+    "none": no_advantage,
     "custom": own_advantage,
 }
 """By the Python name of the member of `Advantage`. In place of their settings, `grpo` takes whether to divide

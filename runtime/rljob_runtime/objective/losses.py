@@ -15,6 +15,7 @@ from torch import Tensor
 from rljob_api.algorithm import Algorithm
 from rljob_runtime.objective.clipped import clip, decoupled_clip, gspo
 from rljob_runtime.objective.correction import importance_weights
+from rljob_runtime.objective.distillation import towards_teacher
 from rljob_runtime.objective.gated import sapo
 from rljob_runtime.objective.masks import off_policy
 from rljob_runtime.objective.own import Own
@@ -54,11 +55,15 @@ def needs_proximal(algorithm: Algorithm) -> bool:
 
 
 def policy_term(algorithm: Algorithm, tokens: Tokens, own: Own | None = None) -> PolicyTerm:
-    """The policy loss of each token, with the corrections and masks that the manifest asks for. `own`: the
-    function of `policyLoss.custom`, whose errors are `OwnFunctionFailed`."""
-    found = _corrected(algorithm, tokens, own)
+    """The policy loss of each token, with the teacher, the corrections and the masks that the manifest asks
+    for. `own`: the function of `policyLoss.custom`, whose errors are `OwnFunctionFailed`."""
+    taught = tokens
+    if algorithm.distillation is not None:
+        taught = towards_teacher(algorithm.distillation, tokens)
+    found = _corrected(algorithm, taught, own)
     if algorithm.off_policy_mask is None:
         return found
+    # Whether a response is a bad one is for its reward to say.
     left_out = off_policy(algorithm.off_policy_mask, tokens)
     clipped = torch.where(left_out, torch.ones_like(found.clipped), found.clipped)
     return PolicyTerm(found.loss.masked_fill(left_out, 0.0), clipped, found.importance)

@@ -24,6 +24,7 @@ class Tokens:
     engine: Tensor
     """Log-probabilities as the engines gave them when they drew the tokens."""
     advantages: Tensor
+    """From rewards; for a loss's term with what a teacher adds."""
     responses: Tensor
     """Index of each token's response in the micro-batch, int64, ascending."""
     entropy: Tensor | None
@@ -34,6 +35,8 @@ class Tokens:
     (`losses.needs_proximal`)."""
     reference: Tensor | None = None
     """Log-probabilities under the reference model; for the KL penalty."""
+    teacher: Tensor | None = None
+    """Log-probabilities under the teacher; for distillation."""
 
 
 @dataclass(frozen=True)

@@ -66,8 +66,8 @@ def _tokens(algorithm: Algorithm) -> Tokens:
     generator = torch.Generator().manual_seed(0)
     count = sum(_LENGTHS)
     new = -0.05 - 2 * torch.rand(count, generator=generator)
-    engine, proximal, reference = (
-        (new + 0.1 * torch.randn(count, generator=generator)).clamp(max=-0.001) for _ in range(3)
+    engine, proximal, reference, teacher = (
+        (new + 0.1 * torch.randn(count, generator=generator)).clamp(max=-0.001) for _ in range(4)
     )
     lengths = torch.tensor(_LENGTHS)
     return Tokens(
@@ -79,6 +79,7 @@ def _tokens(algorithm: Algorithm) -> Tokens:
         # As in a step: the weights that it began with are known to every loss.
         proximal,
         reference if algorithm.kl is not None else None,
+        teacher if algorithm.distillation is not None else None,
     )
 
 
@@ -103,6 +104,7 @@ def _one_by_one(tokens: Tokens) -> Iterator[Tokens]:
             None if tokens.entropy is None else tokens.entropy[inside],
             None if tokens.proximal is None else tokens.proximal[inside],
             None if tokens.reference is None else tokens.reference[inside],
+            None if tokens.teacher is None else tokens.teacher[inside],
         )
 
 

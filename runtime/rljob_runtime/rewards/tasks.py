@@ -31,6 +31,11 @@ def count(sample: RewardInput, scale: float = 8.0) -> float:
     return 1.0 - abs(length - len(sample.prompt)) / scale
 
 
+def unscored(sample: RewardInput) -> float:
+    """0 for every response: for a job that learns from a teacher alone (algorithm.advantage.none)."""
+    return 0.0
+
+
 def _match(target: str, response: str, overrun_penalty: float) -> float:
     matches = sum(wanted == got for wanted, got in zip(target, response, strict=False))
     return matches / max(len(target), 1) - overrun_penalty * max(0, len(response) - len(target))

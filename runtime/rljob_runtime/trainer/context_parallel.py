@@ -49,15 +49,17 @@ def share_samples(
     device: torch.device,
     patience: timedelta,
     costs: PassCosts,
+    others: Sequence[Heads] = (),
 ) -> Sharing | None:
     """What the trainer's ranks need to share samples of a model with these heads, whose attention is computed
     as in `choice`; None where they are to share none. All ranks call it together, and wait for one another no
-    longer than `patience`, here and in steps; plans follow `costs`. Raises `UnsupportedModel`."""
+    longer than `patience`, here and in steps; plans follow `costs`; `others`: the heads of models that go
+    through the same passes. Raises `UnsupportedModel`."""
     asked, world_size = spec.context_parallel, dist.get_world_size()
     largest = asked.largest_degree(world_size)
     if largest == 1:
         return None
-    kind_of = attention(asked, largest, heads)
+    kind_of = attention(asked, largest, heads, others)
     cap = spec.training.parallel.max_tokens_per_micro_batch
     return Sharing(
         planner(asked, cap, world_size, costs),
@@ -102,19 +104,27 @@ def planner(asked: ContextParallel, cap: int, world_size: int, costs: PassCosts)
     return plan
 
 
-def attention(asked: ContextParallel, largest: int, heads: Heads) -> Callable[[int], Kind]:
-    """How groups of up to `largest` ranks compute attention, for a model with these heads. Raises
-    `UnsupportedModel` where they cannot share its samples."""
-    if asked.attention == "ulysses" and heads.query % largest:
+def attention(
+    asked: ContextParallel, largest: int, heads: Heads, others: Sequence[Heads] = ()
+) -> Callable[[int], Kind]:
+    """How groups of up to `largest` ranks compute attention, for a model with these heads and what `others`
+    there are beside it. Raises `UnsupportedModel` where they cannot share its samples."""
+    unfit = [each.query for each in (heads, *others) if each.query % largest]
+    if asked.attention == "ulysses" and unfit:
         raise UnsupportedModel(
             f"parallel.contextParallel.attention: ulysses needs a model whose attention heads "
-            f"({heads.query}) are divisible by the ranks that share a sample (up to {largest}): set "
+            f"({unfit[0]}) are divisible by the ranks that share a sample (up to {largest}): set "
             "allGather, or a lower degree"
         )
     if asked.attention != "auto":
         chosen: Kind = asked.attention
         return lambda degree: chosen
-    return lambda degree: cheaper(heads.query, heads.shared, degree)
+
+    def serves(degree: int) -> Kind:
+        divided = all(each.query % degree == 0 for each in others)
+        return cheaper(heads.query, heads.shared, degree) if divided else "allGather"
+
+    return serves
 
 
 def agree(step: int, plans: Sequence[Plan]) -> None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from rljob_api.algorithm import Algorithm
+from rljob_runtime.objective.distillation import teacher_kl
 from rljob_runtime.objective.losses import policy_term
 from rljob_runtime.objective.own import Own
 from rljob_runtime.objective.tokens import LOG_RATIO, Tokens
@@ -28,6 +29,8 @@ class TokenLoss:
     total: Tensor
     policy: Tensor
     kl: Tensor
+    teacher_kl: Tensor
+    """log(policy / teacher); 0 without a teacher."""
     clipped: Tensor
     """1 where a clip or a mask stops the gradient or a bound changes its weight, else 0."""
     importance: Tensor
@@ -49,7 +52,8 @@ def token_loss(algorithm: Algorithm, tokens: Tokens, own: Own | None = None) -> 
         if tokens.entropy is None:
             raise ValueError("an entropy bonus needs the entropies")
         total = total - algorithm.entropy_coefficient * tokens.entropy
-    return TokenLoss(total, policy.loss.detach(), kl.detach(), policy.clipped, policy.importance)
+    taught = torch.zeros_like(kl) if algorithm.distillation is None else teacher_kl(tokens)
+    return TokenLoss(total, policy.loss.detach(), kl.detach(), taught, policy.clipped, policy.importance)
 
 
 def token_weights(

@@ -24,7 +24,6 @@ from rljob_runtime.weights.contents import TIED_HEAD, Shapes, tensor_shapes
 from rljob_runtime.weights.folder_names import as_in_folder
 from rljob_runtime.weights.model_files import loading
 
-_VOCABULARY_MULTIPLE = 32
 _EXPERTS: dict[Experts, str] = {"grouped": "grouped_mm", "eager": "eager"}
 """By `training.model.experts`, transformers' name of the implementation."""
 _LAYER_TYPES = {"full_attention", "sliding_attention"}
@@ -49,11 +48,9 @@ def save_initial_model(
     shape = job.spec.training.model.random
     if shape is None:
         raise ValueError("the job's model is a folder, not a random one")
-    multiple = _VOCABULARY_MULTIPLE
     config = AutoConfig.for_model(
         shape.architecture,
-        # Rounded up.
-        vocab_size=shape.vocabulary_size or -(-tokenizer_vocabulary // multiple) * multiple,
+        vocab_size=shape.tokens(tokenizer_vocabulary),
         hidden_size=shape.hidden_size,
         intermediate_size=shape.intermediate_size,
         num_hidden_layers=shape.layers,

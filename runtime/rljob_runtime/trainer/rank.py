@@ -19,6 +19,7 @@ from rljob_api import RLJob
 from rljob_api.adapter import Adapter
 from rljob_runtime.devices import Devices
 from rljob_runtime.engines.protocol import WeightRef
+from rljob_runtime.job_errors import UnsupportedModel
 from rljob_runtime.manifest.trainer_memory import ModelSize
 from rljob_runtime.objective.objective import Objective
 from rljob_runtime.parallel.cost_model import CostModel
@@ -27,7 +28,7 @@ from rljob_runtime.samples import Group
 from rljob_runtime.trace.record.event_log import EventLog
 from rljob_runtime.trainer import checkpoint_tensors, compute_choice
 from rljob_runtime.trainer.adapter import BaseModel, adapter_weights, add_adapter
-from rljob_runtime.trainer.attention_choice import Heads, choose_attention
+from rljob_runtime.trainer.attention_choice import AttentionChoice, Heads, choose_attention
 from rljob_runtime.trainer.context_parallel import share_samples
 from rljob_runtime.trainer.distribution import Distribution
 from rljob_runtime.trainer.host_tuning import bind_to_node, collection_paused
@@ -69,10 +70,12 @@ class TrainerWorker:
         total_updates: int | None,
         device_index: int = 0,
         search_path: Sequence[Path] = (),
+        teacher_folder: Path | None = None,
     ) -> None:
         """`model_folder` holds the initial weights; `weights_root` is where versions are published, of which
         the newest `keep_versions` stay; `device_index` counts among the devices that this process sees;
-        `search_path`: folders in which functions of the job's own are looked for first."""
+        `search_path`: folders in which functions of the job's own are looked for first; `teacher_folder`: of
+        the model of `algorithm.distillation`, where the job has one."""
         self._job = job
         self._model_folder = model_folder
         self._rank = rank
@@ -83,6 +86,7 @@ class TrainerWorker:
         self._total_updates = total_updates
         self._device_index = device_index
         self._search_path = search_path
+        self._teacher_folder = teacher_folder
         self._devices = Devices.of(job.spec.accelerator)
         self._dtype: torch.dtype = getattr(torch, job.spec.training.model.dtype)
         self._events = events
@@ -103,7 +107,7 @@ class TrainerWorker:
         reference = self._load()
         trained = [each for each in self._policy.parameters() if each.requires_grad]
         self._optimizer = ScheduledAdamW(trained, self._job.spec.training.optimizer, self._total_updates)
-        self._steps = self._runner(reference)
+        self._steps = self._runner(reference, self._load_teacher())
         self.shapes = tensor_shapes(self._model_folder)
 
     def _join(self, store: Store) -> None:
@@ -130,9 +134,7 @@ class TrainerWorker:
     def _load(self) -> Policy | BaseModel | None:
         """Load the policy; the reference, where the algorithm has a KL penalty."""
         training = self._job.spec.training
-        model, parallel = training.model, training.parallel
-        sharding = Sharding(parallel.shard_group_size, parallel.cpu_offload, self._layout.tensor)
-        logits = training.compute.logits_mi_b * 2**20 // self._dtype.itemsize
+        model = training.model
         load = partial(
             load_policy,
             self._model_folder,
@@ -152,29 +154,63 @@ class TrainerWorker:
         check_rotations(policy.model.config.get_text_config(), training.longest_sample_tokens)
         compiled = compute_choice.compiles(self._job, policy.model, compute_choice.compiler())
         log.info("layers are %s (%s)", "compiled" if compiled.on else "not compiled", compiled.why)
-        policy.tune(logits, compiled.on)
-        self._policy = shard(policy, self._device, self._dtype, sharding)
+        policy.tune(self._logits, compiled.on)
+        self._policy = shard(policy, self._device, self._dtype, self._sharding)
         if training.algorithm.kl is None:
             return None
         if training.adapter is not None:
             return BaseModel(self._policy)
         # Never updated, so without master weights.
         reference = load(self._dtype).requires_grad_(False)
-        reference.tune(logits, compiled.on)
-        return shard(reference, self._device, self._dtype, sharding)
+        reference.tune(self._logits, compiled.on)
+        return shard(reference, self._device, self._dtype, self._sharding)
 
-    def _runner(self, reference: Policy | BaseModel | None) -> StepRunner:
+    def _load_teacher(self) -> Policy | None:
+        """Load the teacher, where the algorithm has distillation. It is sharded as the policy is."""
+        training, folder = self._job.spec.training, self._teacher_folder
+        if training.algorithm.distillation is None:
+            return None
+        if folder is None or not folder.is_dir():
+            raise UnsupportedModel(
+                f"algorithm.distillation.teacher.path: no folder {folder} where rank {self._rank} of the "
+                "trainer runs: every machine of the trainer must see it"
+            )
+        # Of the temperature that the policy samples at: what is drawn from a restricted distribution may be
+        # scored by a whole one, and a token that the teacher would have cut off is an unlikely one for it.
+        whole = Distribution(training.rollout.temperature)
+        experts = training.model.experts
+        teacher = load_policy(folder, whole, self._dtype, experts=experts, weights=self._rank == 0)
+        teacher.requires_grad_(False)
+        check_rotations(teacher.model.config.get_text_config(), training.longest_sample_tokens)
+        compiled = compute_choice.compiles(self._job, teacher.model, compute_choice.compiler())
+        teacher.tune(self._logits, compiled.on)
+        log.info("the teacher is %s", folder)
+        return shard(teacher, self._device, self._dtype, self._sharding)
+
+    @property
+    def _logits(self) -> int:
+        """How many are held at a time, in numbers."""
+        return self._job.spec.training.compute.logits_mi_b * 2**20 // self._dtype.itemsize
+
+    @property
+    def _sharding(self) -> Sharding:
+        parallel = self._job.spec.training.parallel
+        return Sharding(parallel.shard_group_size, parallel.cpu_offload, self._layout.tensor)
+
+    def _runner(self, reference: Policy | BaseModel | None, teacher: Policy | None) -> StepRunner:
         """What trains steps, with the attention and the plans that serve this job on this device."""
         spec, model = self._job.spec, self._policy.model
         largest = spec.context_parallel.largest_degree(self._world_size)
         heads = Heads.of(model.config.get_text_config())
-        own, asked = heads.part(self._layout.tensor), spec.training.compute.attention
-        attention = choose_attention(self._device, self._dtype, own, asked, shared=largest > 1)
+        # The teacher's layers attend by the same layouts.
+        taught = [Heads.of(teacher.model.config.get_text_config())] if teacher is not None else []
+        attention = self._attention([heads, *taught], shared=largest > 1)
         log.info("attention: %s (%s)", attention.name, attention.why)
-        hold = compute_choice.holds_weights(self._job, _size(self._policy), self._devices.memory()[1])
+        size = _size(self._policy, teacher)
+        hold = compute_choice.holds_weights(self._job, size, self._devices.memory()[1])
         prior = CostModel.prior(shape_of(model, heads), largest)
         costs = PassCosts(prior, largest, in_step=largest == 1 and not hold)
-        sharing = share_samples(spec, heads, attention, self._device, self._patience, costs)
+        sharing = share_samples(spec, heads, attention, self._device, self._patience, costs, taught)
         return StepRunner(
             self._job,
             self._policy,
@@ -187,7 +223,16 @@ class TrainerWorker:
             sharing,
             hold,
             self._objective,
+            teacher,
         )
+
+    def _attention(self, models: Sequence[Heads], shared: bool) -> AttentionChoice:
+        """The fastest attention that serves all of these models; `shared` as in `choose_attention`."""
+        asked, tensor = self._job.spec.training.compute.attention, self._layout.tensor
+        choices = [
+            choose_attention(self._device, self._dtype, heads.part(tensor), asked, shared) for heads in models
+        ]
+        return next((each for each in choices if each.name == "rectangles"), choices[0])
 
     def train_step(self, step: int, version: int, groups: Sequence[Group] | None) -> StepMetrics:
         """Train on rank 0's `groups`, sorted by uid, of which other ranks get what they train; `version` is
@@ -270,7 +315,10 @@ class TrainerWorker:
             dist.destroy_process_group()
 
 
-def _size(policy: Policy) -> ModelSize:
+def _size(policy: Policy, teacher: Policy | None) -> ModelSize:
     all_of_it = sum(each.numel() for each in policy.parameters())
     trained = sum(each.numel() for each in policy.parameters() if each.requires_grad)
-    return ModelSize(all_of_it) if trained == all_of_it else ModelSize(all_of_it - trained, trained)
+    taught = sum(each.numel() for each in teacher.parameters()) if teacher is not None else 0
+    if trained == all_of_it:
+        return ModelSize(all_of_it, teacher=taught)
+    return ModelSize(all_of_it - trained, trained, taught)

@@ -55,7 +55,7 @@ class TrainerSpec(msgspec.Struct, frozen=True):
     model: ModelSource | None
     """Where the model comes from when `model_folder` may not be on this machine."""
     code_folder: str
-    """Where functions of the job's own are looked for first."""
+    """The manifest's folder: where functions of the job's own are looked for first, and a teacher is."""
     checkpoint_root: str
     weights_root: str | None
     """Where versions are published; None: chosen on this machine."""
@@ -136,6 +136,7 @@ class TrainerActor:
             self._sampler.start()
         model_folder = local_copy(spec.model) if spec.model is not None else Path(spec.model_folder)
         self._weights_root = self._choose_root(model_folder)
+        taught = self._job.spec.training.algorithm.distillation
         worker = TrainerWorker(
             self._job,
             model_folder,
@@ -146,6 +147,7 @@ class TrainerActor:
             self._events,
             spec.total_updates,
             search_path=[Path(spec.code_folder)],
+            teacher_folder=Path(spec.code_folder) / taught.teacher.path if taught is not None else None,
         )
         worker.setup(self._store)
         if spec.rank == 0:

@@ -5,13 +5,14 @@ Guarantees:
 - a rank gets the tokens of what it trains, and of nothing else (`trainer.share`);
 - sharded weights are gathered, and gradients reduced, by all ranks together: either in every pass, of which
   all ranks make the same number, or once for each update, whatever passes ranks share (`HeldWeights`);
-- log-probabilities under the step's first weights (for losses that need them) and under the reference model
-  are computed before any update of the step;
+- log-probabilities under the step's first weights (for losses that need them), the reference model and the
+  teacher are computed before any update of the step;
 - a gradient that is not finite never reaches the weights: `TrainingDiverged`.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -69,14 +70,17 @@ class StepRunner:
         sharing: Sharing | None = None,
         hold: bool = False,
         objective: Objective | None = None,
+        teacher: Policy | None = None,
     ) -> None:
-        """`reference` is None where the algorithm has no KL penalty, `sharing` where ranks share no samples;
+        """`reference` is None where the algorithm has no KL penalty, `teacher` where it has no distillation,
+        `sharing` where ranks share no samples;
         `lay_out` makes the layouts of what is not shared; `costs` learns from every step; `hold`: weights are
         gathered once for an update also where ranks share no samples; `objective`: the job's, None where it
         names no functions of its own."""
         self._training = job.spec.training
         self._policy = policy
         self._reference = reference
+        self._teacher = teacher
         self._optimizer = optimizer
         self._device = device
         self._phases = phases
@@ -94,6 +98,7 @@ class StepRunner:
         self._held = HeldWeights(policy) if hold else None
         # A base model's weights are the policy's.
         self._held_reference = HeldWeights(reference) if hold and isinstance(reference, Policy) else None
+        self._held_teacher = HeldWeights(teacher) if hold and teacher is not None else None
 
     def run(
         self, step: int, version: int, outlines: Sequence[GroupOutline], groups: Sequence[Group]
@@ -167,7 +172,7 @@ class StepRunner:
 
     @torch.no_grad()
     def _score_before_updates(self, step: int, work: Sequence[Sequence[MicroBatchWork]]) -> None:
-        """Compute the log-probabilities under the step's first weights and under the reference model.
+        """Compute the log-probabilities under the step's first weights, the reference model and the teacher.
 
         The first batch needs no proximal ones: its own forward pass has the same weights."""
         if needs_proximal(self._training.algorithm) and any(work[1:]):
@@ -178,16 +183,33 @@ class StepRunner:
                 with self._phases.span("forward", step, tokens=micro_batch.packed.size, why="proximal"):
                     micro_batch.proximal = micro_batch.score(self._policy, "none").log_probs
         if self._reference is not None:
-            if self._held_reference is not None:
-                self._gather(step, self._held_reference)
-            elif self._held is not None and any(work):
-                # Kept for the first update.
+            if self._held_reference is None and self._held is not None and any(work):
+                # A base model's weights, which are kept for the first update.
                 self._gather(step, self._held)
-            for micro_batch in (each for batch in work for each in batch):
-                with self._phases.span("reference_forward", step, tokens=micro_batch.packed.size):
-                    micro_batch.reference = micro_batch.score(self._reference, "none").log_probs
-            if self._held_reference is not None:
-                self._held_reference.release()
+            for each, found in self._frozen(step, work, self._reference, self._held_reference):
+                each.reference = found
+        if self._teacher is not None:
+            for each, found in self._frozen(step, work, self._teacher, self._held_teacher, why="teacher"):
+                each.teacher = found
+
+    def _frozen(
+        self,
+        step: int,
+        work: Sequence[Sequence[MicroBatchWork]],
+        model: Policy | BaseModel,
+        held: HeldWeights | None,
+        **extra: Any,
+    ) -> Iterator[tuple[MicroBatchWork, Tensor]]:
+        """The log-probabilities of each micro-batch's tokens under a model that is not trained. All ranks run
+        through it together."""
+        if held is not None:
+            self._gather(step, held)
+        for micro_batch in (each for batch in work for each in batch):
+            with self._phases.span("reference_forward", step, tokens=micro_batch.packed.size, **extra):
+                found = micro_batch.score(model, "none").log_probs
+            yield micro_batch, found
+        if held is not None:
+            held.release()
 
     def _update(self, step: int, batch: Sequence[MicroBatchWork], tally: Tally) -> None:
         if self._held is not None:
@@ -227,7 +249,9 @@ class StepRunner:
         """The micro-batch's share of the batch's loss."""
         new, entropy = work.score(self._policy, self._entropy)
         before = work.proximal if work.proximal is not None else new.detach()
-        tokens = Tokens(new, work.engine, work.advantages, work.responses, entropy, before, work.reference)
+        tokens = Tokens(
+            new, work.engine, work.advantages, work.responses, entropy, before, work.reference, work.teacher
+        )
         each = token_loss(self._training.algorithm, tokens, self._objective.own_loss)
         loss = (each.total * work.weights).sum()
         if work.counts:
@@ -247,6 +271,7 @@ def _metrics(
         loss=sums["loss"] / updates,
         policy_loss=sums["policy_loss"] / updates,
         kl=sums["kl"] / tokens,
+        teacher_kl=sums["teacher_kl"] / tokens,
         entropy=sums["entropy"] / tokens,
         grad_norm=totals.grad_norm / updates,
         learning_rate=learning_rate,

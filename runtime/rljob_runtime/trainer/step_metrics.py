@@ -45,6 +45,8 @@ class StepMetrics(msgspec.Struct, kw_only=True):
     policy_loss: float
     kl: float
     """Estimated divergence from the reference model, without its coefficient; 0 without one."""
+    teacher_kl: float
+    """Estimated divergence from the teacher, in nats, without its coefficient; 0 without one."""
     entropy: float | None
     """Entropy of the sampling distribution, in nats; mean over trained tokens. None where it is not computed.
     """

@@ -12,7 +12,9 @@ from torch import Tensor
 
 from rljob_runtime.trainer.loss import TokenLoss
 
-_SUMS = ("loss", "policy_loss", "kl", "entropy", "clipped", "importance", "parity", "parity_tokens")
+_SUMS = (
+    "loss", "policy_loss", "kl", "teacher_kl", "entropy", "clipped", "importance", "parity", "parity_tokens"
+)  # fmt: skip
 _COUNTS = ("response_tokens", "tokens")
 _NONE = -1.0
 """The largest difference where no token was compared."""
@@ -56,7 +58,7 @@ class Tally:
         self._rows.append(
             torch.stack(
                 (
-                    loss, (each.policy * weights).sum(), each.kl.sum(),
+                    loss, (each.policy * weights).sum(), each.kl.sum(), each.teacher_kl.sum(),
                     zero if entropy is None else entropy.sum(), each.clipped.sum(),
                     each.importance.sum(), torch.where(compared, gap, zero).sum(),
                     compared.sum().to(gap.dtype), torch.where(compared, gap, none).max(),

@@ -55,6 +55,8 @@ class MicroBatchWork:
     """Log-probabilities under the weights that the step begins with; for losses that need them."""
     reference: Tensor | None = None
     """Log-probabilities under the reference model; for the KL penalty."""
+    teacher: Tensor | None = None
+    """Log-probabilities under the teacher; for distillation."""
 
     def score(self, policy: Policy | BaseModel, entropy: Entropy) -> Scores:
         """Scores of every token, as of `Policy`. All ranks that share the pass call it together."""

@@ -37,6 +37,8 @@ class Progress:
     loss: float | None = None
     kl: float | None = None
     """Divergence from the initial model; None where none is computed."""
+    teacher_kl: float | None = None
+    """Divergence from the teacher; None without one."""
     version: int = 0
     """Newest weight version."""
     staleness_mean: float | None = None
@@ -152,6 +154,8 @@ def learning(progress: Progress) -> list[str]:
     parts = [reward, f"loss {decimal(progress.loss)}"]
     if progress.kl is not None:
         parts.append(f"kl {decimal(progress.kl)}")
+    if progress.teacher_kl is not None:
+        parts.append(f"teacher kl {decimal(progress.teacher_kl)}")
     return [*parts, f"version {progress.version}"]
 
 

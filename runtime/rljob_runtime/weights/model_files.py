@@ -17,6 +17,7 @@ from rljob_runtime.job_errors import UnsupportedModel
 
 _WEIGHTS = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
+_ADAPTER = "adapter_config.json"
 _LONGEST_HEADER = 100_000_000
 """The format's own limit, in bytes."""
 
@@ -32,6 +33,11 @@ def read_config(folder: Path) -> dict[str, Any]:
             f"no folder {folder}; it must hold config.json and *.safetensors of a Hugging Face model"
         )
     config = folder / "config.json"
+    if not config.is_file() and (folder / _ADAPTER).is_file():
+        raise ModelFolderError(
+            f"{folder} holds an adapter alone ({_ADAPTER}): merge it into its model, as merge_and_unload of "
+            "peft does, and save that"
+        )
     if not config.is_file():
         raise ModelFolderError(f"{folder} has no config.json: is it a Hugging Face model's folder?")
     _check_weights(folder)

@@ -86,6 +86,8 @@ class Case:
     longest: int = 40
     tensor: int = 1
     """Ranks of a tensor group."""
+    teacher: Path | None = None
+    """Folder of the model that `algorithm` learns from."""
     without_others: bool = False
     """Leave out what queries of other ranks add to the gradients of a rank's keys and values."""
 
@@ -112,9 +114,9 @@ def take_step(rank: int, world_size: int, store: Path, case: Case) -> tuple[Step
     join(rank, world_size, store)
     cpu, dtype = torch.device("cpu"), getattr(torch, case.dtype)
 
-    def model(recompute: bool) -> Any:
+    def model(recompute: bool, folder: Path = case.folder) -> Any:
         master = torch.promote_types(dtype, torch.float32)
-        policy = load_policy(case.folder, Distribution(), master, "full" if recompute else "none")
+        policy = load_policy(folder, Distribution(), master, "full" if recompute else "none")
         if dtype == torch.float64:
             compute_as_given(policy.model)
         return shard(policy, cpu, dtype, Sharding(tensor=case.tensor))
@@ -124,6 +126,7 @@ def take_step(rank: int, world_size: int, store: Path, case: Case) -> tuple[Step
     job = trainer_job(case.algorithm, schedule=schedule, parallel=parallel, ranks=world_size)
     policy = model(case.recompute)
     reference = model(False).requires_grad_(False) if "kl" in case.algorithm else None
+    teacher = model(False, case.teacher).requires_grad_(False) if case.teacher is not None else None
     optimizer = _recording(policy, job.spec.training.optimizer)
     sharing = None
     if case.plans is not None:
@@ -136,7 +139,9 @@ def take_step(rank: int, world_size: int, store: Path, case: Case) -> tuple[Step
     phases = Phases(EventLog(None, rank, f"trainer-{rank}", "trainer"), None)
     prior = CostModel(per_pass=0.0, per_token=1.0, per_square=0.0)
     costs = PassCosts(prior, world_size, in_step=sharing is None)
-    runner = StepRunner(job, policy, reference, optimizer, cpu, phases, costs, sharing=sharing)
+    runner = StepRunner(
+        job, policy, reference, optimizer, cpu, phases, costs, sharing=sharing, teacher=teacher
+    )
     made = groups(3 * case.batches, case.seed, longest=case.longest) if rank == 0 else None
     outlines = share_outlines(made)
     assert outlines is not None

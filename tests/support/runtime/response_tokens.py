@@ -20,17 +20,19 @@ class Token:
     advantage: float
     reference: float = 0.0
     entropy: float = 0.0
+    teacher: float = 0.0
 
 
 def random_tokens(seed: int, spread: float) -> list[Token]:
     """Five responses with advantages of either sign and log-ratios of size `spread`."""
-    rng = np.random.default_rng(seed)
+    rng, taught = np.random.default_rng(seed), np.random.default_rng([seed, 1])
     found = []
     for response, (length, advantage) in enumerate([(4, 1.3), (1, -0.7), (6, -2.1), (3, 0.0), (5, 0.4)]):
         for _ in range(length):
             new = -3.0 + spread * rng.standard_normal()
             engine, proximal, reference = (new + spread * rng.standard_normal() for _ in range(3))
-            found.append(Token(response, new, engine, proximal, advantage, reference, rng.random()))
+            entropy, teacher = rng.random(), new + spread * taught.standard_normal()
+            found.append(Token(response, new, engine, proximal, advantage, reference, entropy, teacher))
     return found
 
 
@@ -44,7 +46,7 @@ def tensors(tokens: list[Token]) -> tuple[Tokens, torch.Tensor]:
     responses = torch.tensor([token.response for token in tokens])
     return Tokens(
         new, column("engine"), column("advantage"), responses, column("entropy"), column("proximal"),
-        column("reference"),
+        column("reference"), column("teacher"),
     ), new  # fmt: skip
 
 

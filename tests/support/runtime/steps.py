@@ -24,9 +24,10 @@ def step_metrics(
     step: int, reward: float = 0.5, parity: float | None = None, masked: float | None = None
 ) -> StepMetrics:
     return StepMetrics(
-        step=step, loss=0.1, policy_loss=0.1, kl=0.0, entropy=1.0, grad_norm=0.5, learning_rate=1e-3,
-        clip_fraction=0.0, importance_weight_mean=1.0, reward_mean=reward, reward_std=0.1, reward_min=0.0,
-        reward_p10=0.1, reward_median=reward, reward_p90=0.9, reward_max=1.0, equal_groups=0.25,
+        step=step, loss=0.1, policy_loss=0.1, kl=0.0, teacher_kl=0.0, entropy=1.0, grad_norm=0.5,
+        learning_rate=1e-3, clip_fraction=0.0, importance_weight_mean=1.0, reward_mean=reward,
+        reward_std=0.1, reward_min=0.0, reward_p10=0.1, reward_median=reward, reward_p90=0.9,
+        reward_max=1.0, equal_groups=0.25,
         reward_parts={"correct": reward}, reward_metrics={"depth": 2.0}, reward_values_failed=0,
         tokens=2 * TOKENS,
         response_tokens=TOKENS, samples=8, failed=0, response_length_mean=125.0, response_length_max=200,

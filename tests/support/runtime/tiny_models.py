@@ -75,9 +75,14 @@ def hdp_model(folder: Path, family: str) -> Path:
 
 def sharp_model(folder: Path, sharpness: float = 100.0) -> Path:
     """A tiny model that is sure of its next token, so that its responses go in circles; returns `folder`."""
-    file = tiny_model(folder) / "model.safetensors"
+    return sharpened(tiny_model(folder), sharpness)
+
+
+def sharpened(folder: Path, by: float) -> Path:
+    """Make the model of a folder so many times surer of its next token; returns `folder`."""
+    file = folder / "model.safetensors"
     weights = load_file(file)
-    weights["lm_head.weight"] *= sharpness
+    weights["lm_head.weight"] *= by
     save_file(weights, file, metadata={"format": "pt"})
     return folder
 

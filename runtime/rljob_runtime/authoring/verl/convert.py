@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rljob_api.errors import Problem, dotted
 from rljob_runtime.authoring.fields import Fields, broken
-from rljob_runtime.authoring.verl import adapter, learning, loss, running, validation
+from rljob_runtime.authoring.verl import adapter, distillation, learning, loss, running, validation
 from rljob_runtime.authoring.verl.counterparts import TABLE
 from rljob_runtime.authoring.verl.given import Given
 from rljob_runtime.authoring.verl.launch import Launch, Override, Remark
@@ -24,6 +24,7 @@ _BUILDERS = (
     learning.reward,
     running.rollout,
     learning.algorithm,
+    distillation.distillation,
     loss.policy_loss,
     running.schedule,
     running.asynchrony,

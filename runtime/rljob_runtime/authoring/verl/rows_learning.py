@@ -301,7 +301,33 @@ ALGORITHM = Section(
         none(f"{_ACTOR}.optim.*", text="the optimizer is AdamW, as `training.optimizer` has it"),
         none("critic.*", text="there is no critic: advantages are those of a group"),
         none("algorithm.*", text="no other estimators, penalties or filters", off=("none", "false")),
-        none("distillation.enabled", text="there is no teacher", off=("false",)),
-        none("distillation.*", text="there is no teacher"),
+        built(
+            "distillation.enabled",
+            "distillation.teacher_models.*",
+            "distillation.teacher_model.*",
+            text="`training.algorithm.distillation.teacher.path` is the `model_path` of a single teacher, "
+            "which is scored in the trainer: it has no engine and no devices of its own "
+            "([Algorithms](algorithms.md#a-teacher))",
+        ),
+        built(
+            "distillation.distillation_loss.use_task_rewards",
+            text="false: `training.algorithm.advantage: {none: {}}`",
+        ),
+        built(
+            "distillation.distillation_loss.distillation_loss_coef",
+            text="`training.algorithm.distillation.coefficient`",
+        ),
+        none(
+            "distillation.distillation_loss.loss_mode",
+            text="the teacher's part is an advantage, the reverse KL at the drawn token (`k1` with "
+            "`use_policy_gradient`)",
+            off=("k1", "kl"),
+        ),
+        none(
+            "distillation.distillation_loss.use_policy_gradient",
+            text="the teacher's part is always an advantage, and goes through the policy loss",
+            off=("true",),
+        ),
+        none("distillation.*", text="there is no other setting of a teacher"),
     ),
 )

@@ -38,7 +38,7 @@ EVENTS = {
     "get": "a trainer rank fetches a step's groups",
     "share": "the trainer's ranks agree on who trains what of a step, and get its tokens",
     "gather": "a rank gathers the weights of all ranks for the passes that follow",
-    "reference_forward": "the initial model's log-probabilities are computed, for the divergence from it",
+    "reference_forward": "log-probabilities of the initial model or, with why: teacher, of the teacher",
     "forward": "the model's forward pass of a micro-batch",
     "backward": "its backward pass",
     "optimizer": "the weights are updated",

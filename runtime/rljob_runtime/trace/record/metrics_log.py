@@ -38,6 +38,7 @@ _TAGS = {
     "loss": "train/loss",
     "policy_loss": "train/policy_loss",
     "kl": "train/kl",
+    "teacher_kl": "train/teacher_kl",
     "entropy": "train/entropy",
     "grad_norm": "train/grad_norm",
     "learning_rate": "train/learning_rate",

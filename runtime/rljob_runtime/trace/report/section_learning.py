@@ -48,6 +48,7 @@ def learning(analysis: Analysis, evaluations: Sequence[EvaluationLine] = ()) -> 
             chart("Groups that teach nothing: all rewards equal", ("equal_groups", "share"), zero=True),
             chart("Loss", ("loss", "loss"), ("policy_loss", "policy loss")),
             chart("KL to the reference", ("kl", "kl")),
+            chart("KL to the teacher", ("teacher_kl", "kl"), zero=True),
             chart("Entropy", ("entropy", "entropy")),
             chart("Gradient norm", ("grad_norm", "norm"), zero=True),
             chart("Learning rate", ("learning_rate", "rate"), zero=True),

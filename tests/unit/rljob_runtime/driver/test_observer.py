@@ -44,7 +44,7 @@ def test_no_pool_is_busy_while_the_trainer_is_away_or_all_is_trained(
         slot = EngineSlot(FakeEngine("fast-0", lambda request: 1), "fast", 8, EventLog(None, 1, "fast-0", ""))
         pool.add(slot)
         pool.join(slot)
-        algorithm = SimpleNamespace(kl=None)
+        algorithm = SimpleNamespace(kl=None, distillation=None)
         inputs: Any = SimpleNamespace(
             settings=SimpleNamespace(total_steps=9, capacity_samples=64),
             options=SimpleNamespace(folder=tmp_path),
@@ -95,7 +95,9 @@ def test_an_evaluation_is_shown_everywhere_and_again_after_a_resume(tmp_path: Pa
             job=SimpleNamespace(
                 metadata=SimpleNamespace(name="job"),
                 spec=SimpleNamespace(
-                    training=SimpleNamespace(algorithm=SimpleNamespace(kl=None), loggers=Loggers())
+                    training=SimpleNamespace(
+                        algorithm=SimpleNamespace(kl=None, distillation=None), loggers=Loggers()
+                    )
                 ),
             ),
         )

@@ -27,6 +27,7 @@ class Followed:
 
     folder: Path
     with_kl: bool = False
+    with_teacher: bool = False
     now: float = 1000.0
     tracker: Tracker = field(init=False)
 
@@ -37,7 +38,9 @@ class Followed:
         )
         pool.add(self.slot)
         log = MetricsLog(self.folder, clock=lambda: self.now)
-        self.tracker = Tracker(HEADER, pool, log, lambda: self.now, 0, STEPS, 64, self.with_kl)
+        self.tracker = Tracker(
+            HEADER, pool, log, lambda: self.now, 0, STEPS, 64, self.with_kl, self.with_teacher
+        )
         # The engine loads for 23 s.
         self.now += 23.0
         pool.join(self.slot)
@@ -124,13 +127,16 @@ def test_training_that_was_not_interrupted_does_not_begin_again(tmp_path: Path) 
     assert len(read_starts(tmp_path)) == 1
 
 
-@pytest.mark.parametrize("with_kl", [False, True])
-def test_a_divergence_is_recorded_where_there_is_one(tmp_path: Path, with_kl: bool) -> None:
-    job = Followed(tmp_path, with_kl)
+@pytest.mark.parametrize(("with_kl", "with_teacher"), [(False, False), (True, False), (False, True)])
+def test_a_divergence_is_recorded_where_there_is_one(
+    tmp_path: Path, with_kl: bool, with_teacher: bool
+) -> None:
+    job = Followed(tmp_path, with_kl, with_teacher)
     job.tracker.begin(0)
     job.steps(range(1), 1.0)
-    assert ("kl" in job.rows()[0]) == with_kl
-    assert (job.tracker.progress.kl is not None) == with_kl
+    for name, there in (("kl", with_kl), ("teacher_kl", with_teacher)):
+        assert (name in job.rows()[0]) == there
+        assert (getattr(job.tracker.progress, name) is not None) == there
 
 
 def test_masked_tokens_are_recorded_and_told_where_steps_do_not_wait(tmp_path: Path) -> None:

@@ -44,6 +44,12 @@ def mixed(other, **more):
             ["has no config.json"],
         ),
         (
+            ["m/adapter_config.json", "m/adapter_model.safetensors"],
+            {"training.model": {"path": "m"}},
+            "spec.training.model.path",
+            ["holds an adapter alone (adapter_config.json): merge it"],
+        ),
+        (
             ["m/config.json"],
             {"training.model": {"path": "m"}},
             "spec.training.model.path",

@@ -57,3 +57,34 @@ FOUR = {"accelerator": "nvidia", "pools.trainer.replicas": 4}
 def test_bytes_of_a_rank(changes: dict[str, Any], kept: int, on_device: int) -> None:
     found = state_bytes(RLJob.model_validate(job(changes)), ModelSize(1_000))
     assert (found.kept, found.on_device) == (kept, on_device)
+
+
+@pytest.mark.parametrize(
+    ("changes", "bytes_"),
+    [({}, 20_000), ({"training.model.dtype": "bfloat16"}, 10_000), (FOUR, 5_000)],
+)
+def test_a_teacher_takes_its_own_parameters(changes: dict[str, Any], bytes_: int) -> None:
+    asked = RLJob.model_validate(job(changes))
+    without, found = (state_bytes(asked, ModelSize(1_000, teacher=size)) for size in (0, 5_000))
+    assert (without.teacher, found.teacher) == (0, bytes_)
+    assert found.kept - without.kept == found.on_device - without.on_device == bytes_
+
+
+@pytest.mark.parametrize(
+    ("teacher", "on_device"),
+    [
+        # Kept: weights and moments, and the teacher in 2 bytes, of a quarter. Held: all weights in 2 bytes,
+        # and gradients in 4.
+        (2_000, 3_000 + 1_000 + 6_000),
+        # Beside the weights all of a large teacher takes more than all gradients.
+        (5_000, 3_000 + 2_500 + 2_000 + 10_000),
+    ],
+)
+def test_a_large_teacher_is_held_beside_the_weights(teacher: int, on_device: int) -> None:
+    asked = RLJob.model_validate(job({**FOUR, "training.model.dtype": "bfloat16", **HELD}))
+    assert state_bytes(asked, ModelSize(1_000, teacher=teacher)).on_device == on_device
+
+
+def test_one_rank_gathers_no_teacher() -> None:
+    asked = RLJob.model_validate(job({"training.model.dtype": "bfloat16", **HELD}))
+    assert state_bytes(asked, ModelSize(1_000, teacher=5_000)).held == 6_000

@@ -14,6 +14,7 @@ STALENESS, FILTER = "training.async.maxStaleness", "training.rollout.filter"
 ADVANTAGE, REWARD = "training.algorithm.advantage", "training.reward"
 SOURCE, SHORT = {"name": "a", "jsonl": {"path": "a.jsonl"}}, {"maxPromptTokens": 16}
 HELD_OUT = {"jsonl": {"path": "b.jsonl"}, **SHORT}
+DISTILLATION, TEACHER = "training.algorithm.distillation", {"teacher": {"path": "t"}}
 COPY = {"name": "copy", "function": "rljob_runtime.rewards.tasks:copy"}
 
 
@@ -60,6 +61,14 @@ def warned(changes: dict[str, Any]) -> list[str]:
             ["evaluation.sets[0].data: has no systemPrompt, and prompts are trained with one"],
         ),
         (
+            {FILTER: {"zeroVariance": {}}, DISTILLATION: TEACHER},
+            ["rollout.filter.zeroVariance: refuses groups of equal rewards, which algorithm.distillation"],
+        ),
+        (
+            {ADVANTAGE: {"none": {}}, DISTILLATION: TEACHER, "training.algorithm.kl": {}},
+            ["algorithm.kl: holds the policy at the weights that training began with, and algorithm.dist"],
+        ),
+        (
             {FILTER: {"zeroVariance": {}}, ADVANTAGE: {"reinforcePlusPlus": {}}},
             ["rollout.filter.zeroVariance: refuses groups of equal rewards, which"],
         ),
@@ -82,6 +91,8 @@ def test_warned_of(changes: dict[str, Any], words: list[str]) -> None:
         {FILTER: {"zeroVariance": {}}},
         {FILTER: {"zeroVariance": {}}, ADVANTAGE: {"reinforcePlusPlus": {"baseline": True}}},
         {ADVANTAGE: {"reinforcePlusPlus": {}}},
+        {ADVANTAGE: {"none": {}}, DISTILLATION: TEACHER},
+        {DISTILLATION: TEACHER, "training.algorithm.kl": {}},
         {REWARD: {"functions": [COPY]}, ADVANTAGE: {"maxRl": {}}},
         {REWARD: {"functions": [{**COPY, "weight": -1}]}},
     ],

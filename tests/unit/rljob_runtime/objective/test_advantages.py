@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from rljob_api.algorithm import Advantage, Algorithm, MaxRl, ReinforcePlusPlus, Rloo
+from rljob_api.algorithm import (
+    Advantage,
+    Algorithm,
+    Distillation,
+    MaxRl,
+    NoAdvantage,
+    ReinforcePlusPlus,
+    Rloo,
+    Teacher,
+)
 from rljob_runtime.job_errors import RewardsUnfit
 from rljob_runtime.objective.advantages import ADVANTAGES, GroupRewards, estimator
 from rljob_runtime.rewards.outcome import LARGEST
@@ -14,6 +23,9 @@ CENTRED = Algorithm(normalize_by_std=False)
 RLOO = Algorithm(advantage=Advantage(rloo=Rloo()))
 WHITENED = Algorithm(advantage=Advantage(reinforce_plus_plus=ReinforcePlusPlus()))
 BASELINE = Algorithm(advantage=Advantage(reinforce_plus_plus=ReinforcePlusPlus(baseline=True)))
+TAUGHT = Algorithm(
+    advantage=Advantage(none=NoAdvantage()), distillation=Distillation(teacher=Teacher(path="t"))
+)
 MAX_RL = Algorithm(advantage=Advantage(max_rl=MaxRl()))
 
 
@@ -91,6 +103,8 @@ def test_no_advantage_exceeds_that_of_one_right_response_in_a_full_group(samples
 @pytest.mark.parametrize(
     ("algorithm", "rewards", "valid", "expected"),
     [
+        (TAUGHT, [3, 1, 2], [1, 1, 0], [0, 0, 0]),
+        (TAUGHT, [3], [1], [0]),
         # Each less the mean of the two others: 3 - 1.5, 1 - 2.5, 2 - 2.
         (RLOO, [3, 1, 2], [1, 1, 1], [1.5, -1.5, 0]),
         (RLOO, [1, 0], [1, 1], [1, -1]),

@@ -13,11 +13,13 @@ import torch
 from rljob_api.algorithm import (
     Advantage,
     Algorithm,
+    Distillation,
     KlPenalty,
     OffPolicyMask,
     OwnAdvantage,
     OwnLoss,
     PolicyLoss,
+    Teacher,
 )
 from rljob_api.algorithm import ImportanceWeights as Weights
 from rljob_runtime.job_errors import OwnFunctionFailed
@@ -50,6 +52,7 @@ def comparing(name: str, arguments: dict[str, Any] | None = None) -> Algorithm:
         {
             "off_policy_mask": OffPolicyMask(max_divergence=1e-9),
             "kl": KlPenalty(),
+            "distillation": Distillation(teacher=Teacher(path="t")),
             "entropy_coefficient": 0.1,
         },
     ],

@@ -75,5 +75,13 @@ def test_weights_are_held_where_they_are_small(
     assert holds_weights(RLJob.model_validate(job(changes)), ModelSize(int(parameters)), 80 * GIB) is held
 
 
+def test_weights_are_not_held_beside_a_large_teacher() -> None:
+    asked = RLJob.model_validate(
+        job(NVIDIA | {"training.model.dtype": "bfloat16", "pools.trainer.replicas": 2})
+    )
+    found = [holds_weights(asked, ModelSize(10**9, teacher=size), 80 * GIB) for size in (10**9, 5 * 10**9)]
+    assert found == [True, False]
+
+
 def test_the_compiler_is_the_one_that_the_environment_names() -> None:
     assert compiler({"CC": "/opt/cc"}) == "/opt/cc"

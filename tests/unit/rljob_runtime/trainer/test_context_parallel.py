@@ -68,6 +68,13 @@ def test_attention_by_itself() -> None:
     assert [of(degree) for degree in (2, 4, 8)] == ["allGather", "ulysses", "ulysses"]
 
 
+def test_attention_that_serves_a_teacher_too() -> None:
+    of = attention(asked(hybrid={}), 8, Heads(32, 8, 128), [Heads(12, 4, 64)])
+    assert [of(degree) for degree in (2, 4, 8)] == ["allGather", "ulysses", "allGather"]
+    with pytest.raises(UnsupportedModel, match=r"attention heads \(12\) are divisible by"):
+        attention(asked(hybrid={}, attention="ulysses"), 8, Heads(32, 8, 128), [Heads(12, 4, 64)])
+
+
 def test_ranks_that_wait_for_each_other_have_passes_of_like_cost() -> None:
     """All passes have four tokens; those with one sample take twice as long as those with two."""
     items = [Item(0, index, tokens) for index, tokens in enumerate([4, 2, 2, 4, 2, 2])]

@@ -17,7 +17,7 @@ def _one_rank(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def add(tally: Tally, gap: list[float], compared: list[bool], scale: float = 1.0) -> None:
     values = torch.arange(1.0, len(gap) + 1) * scale
-    each = TokenLoss(values, values, 2 * values, 3 * values, 4 * values)
+    each = TokenLoss(values, values, 2 * values, -values, 3 * values, 4 * values)
     weights = torch.full_like(values, 0.5)
     loss = values.sum().requires_grad_()
     tally.add(loss, each, weights, 5 * values, torch.tensor(gap), torch.tensor(compared), tokens=10)
@@ -31,8 +31,9 @@ def test_sums_are_those_of_all_micro_batches() -> None:
     tally.add_update(3.0)
     totals = tally.totals()
     assert totals.sums == {
-        "loss": 36.0, "policy_loss": 18.0, "kl": 72.0, "clipped": 108.0, "importance": 144.0,
-        "entropy": 180.0, "parity": 1.75, "parity_tokens": 3.0, "response_tokens": 5.0, "tokens": 20.0,
+        "loss": 36.0, "policy_loss": 18.0, "kl": 72.0, "teacher_kl": -36.0, "clipped": 108.0,
+        "importance": 144.0, "entropy": 180.0, "parity": 1.75, "parity_tokens": 3.0,
+        "response_tokens": 5.0, "tokens": 20.0,
     }  # fmt: skip
     assert (totals.parity_max, totals.updates, totals.grad_norm) == (1.0, 2, 5.0)
 

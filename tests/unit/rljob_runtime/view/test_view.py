@@ -9,7 +9,7 @@ from rich.console import Console, ConsoleDimensions
 from rljob_runtime.view import Header, Progress, Summary, make_view
 from rljob_runtime.view.live import FRAMES_PER_SECOND, LiveView, render, render_header
 from rljob_runtime.view.plain import PlainView
-from rljob_runtime.view.progress import arrow, decimal, duration, flow, pack
+from rljob_runtime.view.progress import arrow, decimal, duration, flow, learning, pack
 
 HEADER = Header(
     "copy-grpo", "cpu", {"trainer": 1, "fast": 1, "heavy": 0}, "vllm 0.32.0", "tiny Qwen3 (0.12 M)", 1
@@ -211,6 +211,10 @@ def test_a_log_line_holds_all_numbers() -> None:
         "step 128/320  reward 0.571 ▲  loss 0.021  kl 0.004  version 128  staleness 0.4 mean, 1 max  "
         "queue 24/64  tokens/s 5,940  fast 92 % busy  trainer 61 %  left 1:24"
     ]
+
+
+def test_the_distance_to_a_teacher_is_told() -> None:
+    assert "kl 0.004  teacher kl 0.250  version" in "  ".join(learning(replace(PROGRESS, teacher_kl=0.25)))
 
 
 def test_requests_are_told_of_beside_the_busy_shares() -> None:

@@ -13,6 +13,8 @@ from rljob_runtime.authoring.verl.listing import listing
 from rljob_runtime.manifest.source import parse
 
 ACTOR = "actor_rollout_ref.actor"
+DISTILLED = "distillation.distillation_loss"
+TEACHER = ["distillation.enabled=True", "distillation.teacher_models.a.model_path=/m/teacher"]
 ROLLOUT = "actor_rollout_ref.rollout"
 SCRIPT = (Path(__file__).parent / "fully_async.sh").read_text()
 NAMELESS = (
@@ -358,6 +360,9 @@ def test_weights_of_other_losses_stand_beside_them():
             "algorithm.advantage.reinforcePlusPlus.baseline",
             True,
         ),
+        (TEACHER, "algorithm.distillation.teacher.path", "/m/teacher"),
+        ([*TEACHER, f"{DISTILLED}.use_task_rewards=False"], "algorithm.advantage.none", {}),
+        ([*TEACHER, f"{DISTILLED}.distillation_loss_coef=0.1"], "algorithm.distillation.coefficient", 0.1),
         (["algorithm.norm_adv_by_std_in_grpo=False"], "algorithm.normalizeByStd", False),
         (
             ["custom_reward_function.path=/x/judge.py", "custom_reward_function.name=score"],

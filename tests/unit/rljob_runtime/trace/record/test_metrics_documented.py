@@ -38,7 +38,7 @@ def written(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """A line of metrics.jsonl, and one of starts.jsonl."""
     pool = EnginePool(lambda: 1000.0, lambda slot, why: None)
     log = MetricsLog(folder, clock=lambda: 1000.0)
-    tracker = Tracker(HEADER, pool, log, lambda: 1000.0, 0, 10, 64, with_kl=True)
+    tracker = Tracker(HEADER, pool, log, lambda: 1000.0, 0, 10, 64, with_kl=True, with_teacher=True)
     tracker.begin(0)
     counts = GroupCounts(9, 5, 1, {"over-sampling": 3}, {"trainer restarted": 2}, {"timeout": 1}, 4, 6)
     tracker.step_done(step_metrics(0, parity=1e-6, masked=0.2), [0, 1], 8, 0, 1.0, counts, MORE)

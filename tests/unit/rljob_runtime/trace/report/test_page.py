@@ -180,6 +180,15 @@ def test_a_chart_of_what_was_not_measured_is_left_out(tmp_path: Path) -> None:
     metrics.write_text(re.sub(r'"kl":[^,]*,', "", metrics.read_text()))
     _, text = checked(write_report(run))
     assert "KL to the reference" not in text and "Entropy" in text
+    assert "KL to the teacher" not in text
+
+
+def test_the_way_to_a_teacher_is_shown_where_there_is_one(tmp_path: Path) -> None:
+    run = write_run(tmp_path, Job(steps=6))
+    metrics = run / "metrics.jsonl"
+    metrics.write_text(metrics.read_text().replace('"kl":', '"teacher_kl":'))
+    _, text = checked(write_report(run))
+    assert "KL to the teacher" in text and "KL to the reference" not in text
 
 
 @pytest.mark.parametrize("broken", [ValueError("no engine fits"), KeyError("x")])
