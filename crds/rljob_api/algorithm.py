@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from rljob_api.base import FUNCTION, Model, OneOf, Rule, form
+from rljob_api.base import FUNCTION, FUNCTION_LENGTH, Model, OneOf, Rule, form
 
 
 class Clip(Model):
@@ -106,7 +106,11 @@ class OwnLoss(Model):
     each token in that shape. A token's loss must depend on its own response alone. It is tried on a small
     batch before the job starts."""
 
-    function: str = Field(pattern=FUNCTION, json_schema_extra=form("module:function, such as my_losses:clip"))
+    function: str = Field(
+        pattern=FUNCTION,
+        max_length=FUNCTION_LENGTH,
+        json_schema_extra=form("module:function, such as my_losses:clip"),
+    )
     """Import path `module:function`, looked for as reward.function is, on the trainer's machines too."""
     arguments: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments for the function."""
@@ -175,7 +179,9 @@ class OwnAdvantage(Model):
     tried on a few groups before the job starts."""
 
     function: str = Field(
-        pattern=FUNCTION, json_schema_extra=form("module:function, such as my_advantages:ranks")
+        pattern=FUNCTION,
+        max_length=FUNCTION_LENGTH,
+        json_schema_extra=form("module:function, such as my_advantages:ranks"),
     )
     """Import path `module:function`, looked for as reward.function is, on the trainer's machines too."""
     arguments: dict[str, Any] = Field(default_factory=dict)

@@ -45,6 +45,8 @@ class Transition:
 
 FUNCTION = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
 """Pattern of "module:function", which names a function of the job's own."""
+FUNCTION_LENGTH = 253
+"""Most characters of such a name."""
 
 
 def form(words: str) -> dict[str, JsonValue]:

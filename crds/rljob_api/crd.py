@@ -13,7 +13,8 @@ from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from rljob_api.base import Model, OneOf
+from rljob_api.base import Model, OneOf, Rule
+from rljob_api.cel_values import message_in_cel, quoted
 from rljob_api.errors import unwrap, yaml_fields
 from rljob_api.job import GROUP, KIND, VERSION, Metadata, Spec
 from rljob_api.kubernetes import holds_quantities
@@ -128,7 +129,7 @@ def object_schema(model: type[Model]) -> Schema:
     required = [name for name, field in fields.items() if field.is_required()]
     if required:
         schema["required"] = required
-    validations = [_validation(rule.cel, rule.message, rule.fields[0]) for rule in model.all_rules()]
+    validations = [_rule(rule, model) for rule in model.all_rules()]
     validations += [_validation(change.cel, change.message, change.field) for change in model.transitions]
     if validations:
         schema["x-kubernetes-validations"] = validations
@@ -136,6 +137,13 @@ def object_schema(model: type[Model]) -> Schema:
         # Else a server-side apply of one member would leave another manager's beside it.
         schema["x-kubernetes-map-type"] = "atomic"
     return schema
+
+
+def _rule(rule: Rule, model: type[Model]) -> Schema:
+    # The plain message too: the API server falls back to it.
+    words = message_in_cel(rule, model)
+    said = {} if words is None else {"messageExpression": words}
+    return {**_validation(rule.cel, rule.message, rule.fields[0]), **said}
 
 
 def _validation(cel: str, message: str, field: str) -> Schema:
@@ -149,7 +157,7 @@ def _field_schema(field: FieldInfo) -> Schema:
     schema: Schema = {}
     if field.description:
         schema["description"] = " ".join(field.description.split())
-    schema |= _type_schema(unwrap(field.annotation), field.metadata)
+    schema |= _in_words(_type_schema(unwrap(field.annotation), field.metadata), field)
     default = _stored(_default(field))
     if default is not None:
         schema["default"] = default
@@ -157,6 +165,20 @@ def _field_schema(field: FieldInfo) -> Schema:
             # Otherwise the API server replaces an explicit null by the default.
             schema["nullable"] = True
     return schema
+
+
+def _in_words(schema: Schema, field: FieldInfo) -> Schema:
+    """The schema with a rule in place of its pattern, where that has words for people. Only for texts of a
+    bounded length: the API server refuses rules that might take too long."""
+    words = field.json_schema_extra.get("form") if isinstance(field.json_schema_extra, dict) else None
+    if not isinstance(words, str) or not {"pattern", "maxLength"} <= schema.keys():
+        return schema
+    rule = _validation(f"self.matches({quoted(schema['pattern'])})", f"must be {words}", "")
+    told = f"must be {words.replace('%', '%%')} (found '%s')"
+    # The API server shows the type of a text that breaks a rule, and not the text.
+    rule["messageExpression"] = f"{quoted(told)}.format([self])"
+    kept = {name: value for name, value in schema.items() if name != "pattern"}
+    return {**kept, "x-kubernetes-validations": [rule]}
 
 
 def default_of(field: FieldInfo) -> Any:

@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from rljob_api.base import FUNCTION, Model, OneOf, Rule, form
+from rljob_api.base import FUNCTION, FUNCTION_LENGTH, Model, OneOf, Rule, form
 
 
 class JsonlData(Model):
@@ -233,7 +233,7 @@ class WeightedReward(Model):
         json_schema_extra=form("letters, digits, _ and -, no digit or - first"),
     )
     """What it is called in metrics, samples and the report."""
-    function: str = Field(pattern=FUNCTION, json_schema_extra=_FUNCTION_FORM)
+    function: str = Field(pattern=FUNCTION, max_length=FUNCTION_LENGTH, json_schema_extra=_FUNCTION_FORM)
     """As reward.function."""
     arguments: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments for the function, beside reward.arguments and before them."""
@@ -246,7 +246,9 @@ class Reward(OneOf):
 
     one_of: ClassVar[tuple[str, ...]] = ("function", "functions")
 
-    function: str | None = Field(default=None, pattern=FUNCTION, json_schema_extra=_FUNCTION_FORM)
+    function: str | None = Field(
+        default=None, pattern=FUNCTION, max_length=FUNCTION_LENGTH, json_schema_extra=_FUNCTION_FORM
+    )
     """Import path `module:function`. The function takes a `rljob_runtime.rewards.RewardInput` and returns a
     number between -1e6 and 1e6, or a dict: `reward` (default: the sum of the parts), `parts` (numbers by
     their names) and `metrics` (numbers that are recorded and not trained). Built in:

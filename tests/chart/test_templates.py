@@ -205,6 +205,11 @@ class TestDeployment:
         assert made["spec"]["selector"]["matchLabels"].items() <= labels.items() and labels["team"] == "ml"
 
 
+def test_a_kubernetes_that_lacks_what_the_definition_needs_is_refused():
+    with pytest.raises(HelmFailed, match=r"requires kubeVersion: >=1.30.0-0"):
+        helm("template", "rljob", str(CHART), "--kube-version=1.29.9")
+
+
 class TestNetwork:
     def test_who_reads_metrics(self):
         peer = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
@@ -329,12 +334,6 @@ class TestJobStatusPolicy:
         spec = the(render({"watchNamespace": "team"}), POLICY[1])["spec"]
         labels = spec["matchResources"]["namespaceSelector"]["matchLabels"]
         assert labels == {"kubernetes.io/metadata.name": "team"}
-
-    @pytest.mark.parametrize(("version", "policies"), [("1.29.9", 0), ("1.30.0", 1)])
-    def test_an_api_server_without_such_policies_gets_none(self, version, policies):
-        text = helm("template", "rljob", str(CHART), f"--kube-version={version}")
-        kinds = [each["kind"] for each in yaml.safe_load_all(text) if each]
-        assert kinds.count(POLICY[0]) == kinds.count(POLICY[1]) == policies
 
     def test_it_can_be_left_out(self):
         made = render({"jobStatusPolicy.enabled": False})
