@@ -39,6 +39,7 @@ PRINTER_COLUMNS: list[Schema] = [
     {"name": "Step", "type": "string", "jsonPath": ".status.training.progress"},
     {"name": "Reward", "type": "number", "jsonPath": ".status.training.reward"},
     {"name": "Evaluation", "type": "string", "jsonPath": ".status.training.evaluation.summary"},
+    {"name": "Reported", "type": "date", "jsonPath": ".status.training.time"},
     {"name": "Restarts", "type": "integer", "jsonPath": ".status.restarts"},
     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
     {"name": "Cluster", "type": "string", "jsonPath": ".status.clusterName", "priority": 1},

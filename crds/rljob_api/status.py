@@ -132,6 +132,8 @@ class TrainingStatus(Model):
     end."""
     time: str | None = None
     """When this was written, RFC 3339."""
+    report_seconds: int | None = Field(default=None, ge=1, le=3600)
+    """The driver writes this at least so often, in seconds, whether there is anything new or not."""
 
 
 class Condition(Model):

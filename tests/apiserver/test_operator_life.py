@@ -52,11 +52,11 @@ class TestStart:
             "sets": [{"name": "held_out", "mean": 0.25}],
             "summary": "0.25",
         }
-        running.report(reward=0.5, load=load, evaluation=evaluation)
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        running.report(reward=0.5, load=load, evaluation=evaluation, time=now)
         running.wait(lambda job: job["status"].get("training"), "training")
         seen = running.columns()
-        age = seen.pop("AGE")
-        assert age.endswith(("s", "m"))
+        assert all(seen.pop(title).endswith(("s", "m")) for title in ("AGE", "REPORTED"))
         assert seen == {
             "NAME": "test",
             "PHASE": "Running",

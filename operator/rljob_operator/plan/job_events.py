@@ -9,7 +9,7 @@ from typing import Literal
 
 from rljob_api.job import Spec
 from rljob_api.status import Status
-from rljob_operator.plan import losses, outdated
+from rljob_operator.plan import losses, outdated, silence
 from rljob_operator.plan.attempt import alive, attempt_of
 from rljob_operator.plan.conditions import RESTART_REASONS, clip, condition, holds, reason
 from rljob_operator.plan.observed import GROUPS, POOLS, Observed, Pod, Pool
@@ -38,7 +38,7 @@ def events(observed: Observed, spec: Spec | None, new: Status) -> tuple[Event, .
     ):
         # Both compare the pods of one attempt: where another one begins, all of them differ.
         told += [*_sizes(old, new), *_losses(observed, new)]
-    told += [*_refusals(old, new), *_outdated(old, new), *_ends(old, new)]
+    told += [*_refusals(old, new), *_silence(old, new), *_outdated(old, new), *_ends(old, new)]
     return tuple(told)
 
 
@@ -151,6 +151,12 @@ def _refusals(old: Status, new: Status) -> Iterator[Event]:
         # By reason: a message may change at each try.
         if before is None or before.reason != now.reason:
             yield _event("Warning", now.reason, now.message)
+
+
+def _silence(old: Status, new: Status) -> Iterator[Event]:
+    now = condition(new, "Degraded")
+    if now is not None and now.reason == silence.REASON != reason(old, "Degraded"):
+        yield _event("Warning", now.reason, now.message)
 
 
 def _outdated(old: Status, new: Status) -> Iterator[Event]:

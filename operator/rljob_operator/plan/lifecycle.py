@@ -20,6 +20,7 @@ from rljob_operator.plan import (
     outdated,
     queueing,
     readiness,
+    silence,
     suspension,
     upkeep,
     waiting,
@@ -193,6 +194,7 @@ def _goes_on(observed: Observed, spec: Spec, status: Status, attempt: Attempt, n
     rows = (*_health(observed, spec, status, attempt, now), *suspension.withdrawn(status))
     status = put(status, rows, observed.job.generation, now)
     wakes += [deadlines.active(status, spec), deadlines.start(status, spec), *scaling_wakes]
+    wakes.append(silence.due(attempt, status) if holds(status, "Running") else None)
     return Step(status, (*upkeep.noted(attempt), *scaling, *making), tuple(wakes))
 
 
@@ -248,7 +250,8 @@ def _health(
     running = Row("Running", "True", "Running", _doing(spec, status, attempt))
     if queueing.holding(attempt.cluster) is not None:
         return ready, running
-    return ready, running, _degraded(observed, spec, status, attempt)
+    degraded = _degraded(observed, spec, status, attempt)
+    return ready, running, silence.noted(degraded, attempt, status, now)
 
 
 def _doing(spec: Spec, status: Status, attempt: Attempt) -> str:
@@ -278,9 +281,10 @@ def _degraded(observed: Observed, spec: Spec, status: Status, attempt: Attempt) 
     short = [pool for pool in POOLS if pool_status(status, pool).ready < wanted(spec, pool)]
     lost = [pool for pool in short if _lost(observed, spec, status, pool)]
     begins = not holds(before, "Running")
-    if not short or not (lost or begins or holds(before, "Degraded")):
-        return Row("Degraded", "False", "AllWorkersReady", "No worker is lost.")
     old = condition(before, "Degraded")
+    since_before = old is not None and old.status == "True" and old.reason != silence.REASON
+    if not short or not (lost or begins or since_before):
+        return Row("Degraded", "False", "AllWorkersReady", "No worker is lost.")
     text = f"Waiting for {waiting.missing(attempt, spec)}."
     if "trainer" in lost or (old is not None and old.reason == "TrainerWorkerLost" and "trainer" in short):
         return Row(

@@ -1,10 +1,11 @@
 """Writes `status.training` of the RLJob.
 
-Guarantees: never blocks the training; writes only what has changed, answers that the operator waits for at
-once and progress at most every `PROGRESS_SECONDS`; tries again, with the newest state, for as long as the
-server does not take it, and leaves out what the server's definition of RLJobs does not know, for as long as
-it does not. Other fields of the status stay as they are: server-side apply with a field manager of its own. A
-write that takes back the release of a pod succeeds only if the operator has not begun to remove that pod.
+Guarantees: never blocks the training; writes answers that the operator waits for at once, progress at most
+every `PROGRESS_SECONDS`, and what has not changed every `REPORT_SECONDS`, as a sign of life; tries again,
+with the newest state, for as long as the server does not take it, and leaves out what its definition of
+RLJobs does not know, for as long as it does not. Other fields of the status stay as they are: server-side
+apply with a field manager of its own. A write that takes back the release of a pod succeeds only if the
+operator has not begun to remove that pod.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from rljob_runtime.cluster.back_off import BackOff
 from rljob_runtime.cluster.older_definition import undeclared
 from rljob_runtime.cluster.own_job import Identity
 from rljob_runtime.site.desired import DesiredState
-from rljob_runtime.site.status_draft import StatusDraft
+from rljob_runtime.site.status_draft import REPORT_SECONDS, StatusDraft
 
 log = logging.getLogger(__name__)
 
@@ -69,11 +70,12 @@ class Reporter:
         """Fields of which a person was told that they are left out."""
 
     async def run(self) -> None:
-        """Write whatever is new, until cancelled. Waits without a deadline: there may be nothing new."""
+        """Write whatever is new, and now and then what is not, until cancelled."""
         while True:
-            await self._draft.changed.wait()
+            await self._first(self._draft.changed, self._written_at + REPORT_SECONDS)
+            sign_of_life = not self._draft.changed.is_set()
             await self._pause()
-            await self._write_newest()
+            await self._write_newest(sign_of_life)
 
     async def flush(self, seconds: float) -> bool:
         """Wait until everything is written, at most `seconds`, while `run` runs; whether it is."""
@@ -90,19 +92,22 @@ class Reporter:
 
     async def _pause(self) -> None:
         """Let time pass since the last write, unless somebody waits for an answer."""
-        left = self._written_at + PROGRESS_SECONDS - self._clock()
-        if left <= 0:
-            return
-        hurried = asyncio.ensure_future(self._draft.urgent.wait())
-        resting = asyncio.ensure_future(self._sleep(left))
+        if self._written_at + PROGRESS_SECONDS > self._clock():
+            await self._first(self._draft.urgent, self._written_at + PROGRESS_SECONDS)
+
+    async def _first(self, event: asyncio.Event, time: float) -> None:
+        """Wait for the event, but no longer than until `time` of the clock."""
+        happened = asyncio.ensure_future(event.wait())
+        resting = asyncio.ensure_future(self._sleep(max(0.0, time - self._clock())))
         try:
-            await asyncio.wait((hurried, resting), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((happened, resting), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            hurried.cancel()
+            happened.cancel()
             resting.cancel()
 
-    async def _write_newest(self) -> None:
-        """Write the newest state; tries until it is written."""
+    async def _write_newest(self, sign_of_life: bool) -> None:
+        """Write the newest state, with `sign_of_life` also where nothing of it is new; tries until it is
+        written."""
         if self._clock() - self._left_out_at >= RELOOK_SECONDS:
             self._undeclared = frozenset()
         while True:
@@ -112,7 +117,7 @@ class Reporter:
             seen, released = self._newest(), training["released"]
             # Pods that the operator may have read as released are released no more.
             takes_back = bool(self._draft.offered - set(released))
-            if training == self._written and not takes_back:
+            if training == self._written and not (takes_back or sign_of_life):
                 break
             # Had the operator begun to remove such a pod, the object would have a newer version, and the
             # write fails.

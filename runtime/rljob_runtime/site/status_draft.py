@@ -13,12 +13,21 @@ from rljob_api.status import CheckpointStatus, EvaluationStatus, StalenessStatus
 from rljob_runtime.site.load import load_of, worth_telling
 from rljob_runtime.view.progress import Progress
 
+REPORT_SECONDS = 30
+"""The status is written at least so often: whoever reads it sees that the driver is alive."""
+
 
 class StatusDraft:
     """See the module's guarantees."""
 
     def __init__(self, attempt: int, step: int = 0, total_steps: int = 0) -> None:
-        self._training = TrainingStatus(attempt=attempt, step=step, total_steps=total_steps, weight_version=0)
+        self._training = TrainingStatus(
+            attempt=attempt,
+            step=step,
+            total_steps=total_steps,
+            weight_version=0,
+            report_seconds=REPORT_SECONDS,
+        )
         self.changed = asyncio.Event()
         """Set while something has changed since the last `take`."""
         self.urgent = asyncio.Event()
