@@ -30,6 +30,7 @@ from rljob_runtime.cluster.completed import completed_before, say_completed, tak
 from rljob_runtime.cluster.own_job import Identity, JobGone, read_job
 from rljob_runtime.cluster.pod_site import cluster_site
 from rljob_runtime.cluster.settings import TERMINATION_LOG, Settings, SettingsError, read_settings
+from rljob_runtime.cluster.words import in_a_cluster
 from rljob_runtime.driver.run import Outcome, carry_out
 from rljob_runtime.exit_codes import ExitCode
 from rljob_runtime.manifest.checks import check_job
@@ -82,8 +83,9 @@ def drive(environment: Mapping[str, str] = os.environ) -> int:
     except (ApiUnavailable, ApiRefused, JobGone, WorkerStartError) as error:
         outcome = Outcome(ExitCode.FAILED, str(error))
     if outcome.why is not None:
-        print(f"rljob: {outcome.why}", file=sys.stderr)
-        _leave(termination_log, outcome.why)
+        why = in_a_cluster(outcome.why)
+        print(f"rljob: {why}", file=sys.stderr)
+        _leave(termination_log, why)
     return outcome.code
 
 
