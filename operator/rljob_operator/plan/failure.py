@@ -19,6 +19,7 @@ from enum import Enum, IntEnum
 from rljob_operator.plan.attempt import Attempt
 from rljob_operator.plan.conditions import tail
 from rljob_operator.plan.deadlines import LATE_DELETION
+from rljob_operator.plan.last_words import last_words
 from rljob_operator.plan.observed import EVICTED, ContainerEnd, Pod
 from rljob_operator.plan.queueing import holding
 from rljob_operator.plan.times import after, stamp
@@ -137,9 +138,9 @@ def _ended(head: Pod, attempt: Attempt) -> Ending | None:
 def _verdict(end: ContainerEnd) -> Ending | None:
     """What the driver said of the job; None where it only ended."""
     if end.exit_code == DriverExit.DONE:
-        return Ending(Kind.COMPLETE, "Completed", tail(end.message))
+        return Ending(Kind.COMPLETE, "Completed", last_words(end.message))
     if end.exit_code == DriverExit.REFUSED:
-        return Ending(Kind.REFUSED, "InvalidConfiguration", tail(end.message) or _words(end))
+        return Ending(Kind.REFUSED, "InvalidConfiguration", last_words(end.message) or _words(end))
     return None
 
 
@@ -194,7 +195,7 @@ def _fate(pod: Pod) -> str:
 def _words(end: ContainerEnd) -> str:
     # "Error" is the kubelet's word for every exit code but 0.
     reason = "" if end.reason in ("", "Error") else f"{end.reason}, "
-    said = tail(end.message)
+    said = last_words(end.message)
     return f"{reason}exit code {end.exit_code}" + (f": {said}" if said else "")
 
 

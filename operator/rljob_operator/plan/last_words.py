@@ -1,0 +1,50 @@
+"""What a container said last, as far as it tells people why it ended.
+
+Guarantees: of Python's and C++'s stacks the error alone is left; where Ray's head ended since one of Ray's
+processes did, that process is named and not quoted; anything else is as the container said it, cut at its
+begin.
+"""
+
+import re
+
+from rljob_operator.plan.conditions import tail
+from rljob_operator.plan.printable import printable
+
+# `ray start --block`, in the words of its releases: a list, then since 2.5x the end of each process's log,
+# of which the last line alone may have fitted into the container's message.
+_RAY_PROCESS = re.compile(
+    r"(?P<listed>\w+) \[exit code=(?P<code>-?\d+)\]"
+    r"|END (?P<quoted>\w+)\.(?:out|err) tail \(exit code\(s\)=(?P<codes>[^)]*)\)"
+)
+_STACK_BEGINS = re.compile(
+    r"^\s*(?:Traceback \(most recent call last\):|\*\*\* StackTrace Information \*\*\*)"
+)
+# A frame and its line of code; underlines below that; a C++ frame, with its address or in a library.
+_FRAME = re.compile(r"^(?:\s+|.*\[0x[0-9a-f]+\]|\S+\.so[.\d]*\()")
+
+
+def last_words(text: str) -> str:
+    """The last words in one paragraph."""
+    clean = printable(text)
+    ended = {
+        found["listed"] or found["quoted"]: found["code"] or found["codes"]
+        for found in _RAY_PROCESS.finditer(clean)
+    }
+    if ended:
+        return ", ".join(f"Ray's {name} ended with exit code {code}" for name, code in ended.items())
+    return tail("\n".join(_without_stacks(clean.splitlines())) or clean)
+
+
+def _without_stacks(lines: list[str]) -> list[str]:
+    kept: list[str] = []
+    in_stack = False
+    for line in lines:
+        if _STACK_BEGINS.match(line):
+            in_stack = True
+        elif in_stack and _FRAME.match(line):
+            continue
+        else:
+            # The first line that is no frame is the error.
+            in_stack = False
+            kept.append(line)
+    return kept

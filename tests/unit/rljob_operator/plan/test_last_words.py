@@ -1,0 +1,55 @@
+"""A container's last words, without the stacks around them."""
+
+import pytest
+
+from rljob_operator.plan.last_words import last_words
+
+PYTHON = """step 12 begins
+Traceback (most recent call last):
+  File "/app/run.py", line 3, in <module>
+    run()
+    ~~~^^
+  File "/app/run.py", line 2, in run
+    raise ValueError("no room")
+ValueError: no room
+"""
+GCS_GONE = """(pid=7) rpc_client.h:154: Failed to connect to GCS within 60 seconds. GCS may have been killed.
+*** StackTrace Information ***
+/venv/ray/_raylet.so(+0x16ea3da) [0x7f0e1bcea3da] ray::operator<<()
+/venv/ray/_raylet.so(_ZN3ray6RayLogD1Ev+0x479) [0x7f0e1bcecfc9] ray::RayLog::~RayLog()
+/lib/libc.so.6(clone+0x40) [0x7f0e1d3c0a04] __clone
+"""
+LISTED = """Some Ray subprocesses exited unexpectedly:
+  \x1b[1mgcs_server\x1b[22m [exit code=-9]
+
+Remaining processes will be killed.
+"""
+QUOTED = """[2026-11-24 00:01:02,003 I 21 21] (gcs_server) gcs_server.cc:481: GcsNodeManager:
+- RegisterNode request count: 3
+
+----- END gcs_server.out tail (exit code(s)=-9) -----
+
+Remaining processes will be killed.
+"""
+SAID = {
+    # what the container said: what is told
+    "nothing": ("", ""),
+    "a sentence": ("spec.training.data: no rows\n", "spec.training.data: no rows"),
+    "a stack of Python": (PYTHON, "step 12 begins ValueError: no room"),
+    "the begin of a stack alone": (
+        "Traceback (most recent call last):\n",
+        "Traceback (most recent call last):",
+    ),
+    "lines of a table": ("a\n  b\n  c\n", "a b c"),
+    "a stack of C++": (
+        GCS_GONE,
+        "(pid=7) rpc_client.h:154: Failed to connect to GCS within 60 seconds. GCS may have been killed.",
+    ),
+    "a process of Ray's that ended": (LISTED, "Ray's gcs_server ended with exit code -9"),
+    "the end of its log": (QUOTED, "Ray's gcs_server ended with exit code -9"),
+}
+
+
+@pytest.mark.parametrize(("said", "told"), SAID.values(), ids=SAID)
+def test_last_words(said, told):
+    assert last_words(said) == told
