@@ -74,6 +74,10 @@ def pods_ready(attempt: Attempt, spec: Spec, observed: Observed, deadline: str |
             return replace(row, message=row.message.removesuffix(".") + until)
         return creating(attempt.name, deadline)
     if cluster is not None and cluster.refusal is not None:
+        if cluster.refusal.rstrip(".").endswith("already exists"):
+            return Row(
+                "PodsReady", "False", "WaitingForKubeRay", _exists(attempt.name, cluster.refusal) + until
+            )
         text = f"KubeRay refuses RayCluster {attempt.name}: {_cut(cluster.refusal).rstrip('.')}"
         return Row("PodsReady", "False", "RayClusterRefused", text + until)
     held = queueing.pods_ready(attempt)
@@ -85,6 +89,15 @@ def pods_ready(attempt: Attempt, spec: Spec, observed: Observed, deadline: str |
         text = f"KubeRay has taken no notice of RayCluster {attempt.name} yet: its operator may be down"
         return Row("PodsReady", "False", "WaitingForKubeRay", text + until)
     return Row("PodsReady", "False", "WaitingForPods", f"Waiting for {missing(attempt, spec)}{until}")
+
+
+def _exists(name: str, refusal: str) -> str:
+    # Most often KubeRay has made it itself, and its view of the cluster is late, as after an API server's
+    # return: it then goes on by itself.
+    return (
+        f"KubeRay goes on with RayCluster {name} as soon as it sees what it has made, or once what is not "
+        f"the RayCluster's is deleted ({_cut(refusal).rstrip('.')})"
+    )
 
 
 def notice_due(cluster: Cluster | None) -> datetime | None:

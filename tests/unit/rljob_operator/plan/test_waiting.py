@@ -99,6 +99,16 @@ CASES = {
         5,
         ("False", "RayClusterRefused", f"KubeRay refuses RayCluster math-1: min is above MAX{UNTIL}"),
     ),
+    "kuberay does not see what it has made": (
+        replace(ASKED, clusters=(cluster(refusal='services "math-1-head-svc" already exists'),)),
+        5,
+        (
+            "False",
+            "WaitingForKubeRay",
+            "KubeRay goes on with RayCluster math-1 as soon as it sees what it has made, or once what is not "
+            f'the RayCluster\'s is deleted (services "math-1-head-svc" already exists){UNTIL}',
+        ),
+    ),
     "kuberay has some seconds to see it": (UNSEEN, 9.9, CREATING),
     "kuberay does not see it": (UNSEEN, 10, ("False", "WaitingForKubeRay", NO_NOTICE + UNTIL)),
     "kuberay has made pods before its status": (
