@@ -76,6 +76,11 @@ def condition(entry: Condition, now: datetime) -> str:
 def whole(namespace: str, name: str, status: Status, now: datetime) -> list[str]:
     """Everything: `kubectl rljob status`."""
     lines = [headline(namespace, name, status)]
+    if status.phase is None:
+        # An operator says something of every job that it sees, if only that it may not run.
+        lines.append(
+            f"No operator has taken notice of it yet: does one run that watches namespace {namespace}?"
+        )
     if status.training is not None:
         lines += training(status.training)
     return [*lines, "", *(condition(entry, now) for entry in status.conditions)]

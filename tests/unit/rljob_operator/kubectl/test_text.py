@@ -15,7 +15,11 @@ def status(**fields: object) -> Status:
 
 
 def test_a_job_without_a_status_is_pending():
-    assert text.whole("ml", "math", Status(), NOW) == ["ml/math   Pending", ""]
+    assert text.whole("ml", "math", Status(), NOW) == [
+        "ml/math   Pending",
+        "No operator has taken notice of it yet: does one run that watches namespace ml?",
+        "",
+    ]
 
 
 def test_a_running_job():
