@@ -18,6 +18,9 @@ USER = 1001
 SOCKETS, SOCKETS_PATH = "reward-sockets", "/var/run/rljob.dev/rewards"
 """The folder that the driver and this container share."""
 SCRATCH = "reward-tmp"
+# All that the job's own code may write in this container. A node whose disk is full evicts pods of others;
+# with these limits it evicts the one that fills it, which counts as the job's own failure.
+_SCRATCH_LIMIT, _SOCKETS_LIMIT = "16Gi", "16Mi"
 COMMAND = "host-rewards"
 _SOCKET = f"{SOCKETS_PATH}/host"
 # An image of the release before has no such command, and its driver starts reward processes itself. A
@@ -54,7 +57,8 @@ def container(spec: Spec, env: list[dict[str, Any]], resources: Template, pre_st
 
 def volumes() -> list[dict[str, Any]]:
     """Its volumes, besides that of the run folder."""
-    return [{"name": SCRATCH, "emptyDir": {}}, {"name": SOCKETS, "emptyDir": {}}]
+    bounded = {SCRATCH: _SCRATCH_LIMIT, SOCKETS: _SOCKETS_LIMIT}
+    return [{"name": name, "emptyDir": {"sizeLimit": limit}} for name, limit in bounded.items()]
 
 
 def driver_mount() -> dict[str, Any]:

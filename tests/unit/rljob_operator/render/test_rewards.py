@@ -32,6 +32,11 @@ def test_the_reward_function_has_no_secret_and_writes_nothing_that_others_read_b
     assert not [name for name in environment(head["rewards"]) if name.startswith("RAY_")]
 
 
+def test_it_cannot_fill_the_nodes_disk():
+    own = {each["name"]: each["emptyDir"] for each in pod(cluster(), "head")["volumes"] if "emptyDir" in each}
+    assert own["reward-tmp"] == {"sizeLimit": "16Gi"} and own["reward-sockets"] == {"sizeLimit": "16Mi"}
+
+
 def test_it_lives_as_long_as_the_driver():
     head = containers(cluster())
     assert head["rewards"]["lifecycle"]["preStop"] == head["ray-head"]["lifecycle"]["preStop"]
