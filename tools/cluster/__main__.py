@@ -134,7 +134,9 @@ def build(options: argparse.Namespace) -> None:
     prints."""
     if not options.programs:
         node = why_no_node() is None
-        prepare(KUBERAY_VERSIONS, node=node)
+        prepare(KUBERAY_VERSIONS)
+        if node:
+            prepare(KUBERAY_VERSIONS, node=True)
         program(HELM, "helm", print)
         if node:
             build_images()

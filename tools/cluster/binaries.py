@@ -40,6 +40,12 @@ def program(family: Family, name: str, say: Callable[[str], None] = print) -> Pa
     return kept(family, name, " ".join(build), lambda target: _compile(family, name, build, target, say))
 
 
+def is_built(family: Family, name: str) -> bool:
+    """Whether the program is there, so that `program` has nothing to build."""
+    how = " ".join(_build_command(family, name))
+    return _is_current(*_places(family, name), _digest(family, how))
+
+
 def manifests(family: Family, name: str, say: Callable[[str], None] = print) -> list[Path]:
     """The paths of the YAML files `name` of `family`, sorted by file name. CannotBuild."""
     kind = next(kind for kind in family.manifests if kind.name == name)
@@ -52,8 +58,8 @@ def kept(family: Family, name: str, how: str, make: Callable[[Path], None]) -> P
 
     `how` says what it is made from, besides the family's module.
     """
-    folder = cache() / f"{family.name}-{family.version}"
-    path, stamp = folder / name, folder / f".{name}.made-from"
+    path, stamp = _places(family, name)
+    folder = path.parent
     wanted = _digest(family, how)
     if _is_current(path, stamp, wanted):
         return path
@@ -71,6 +77,12 @@ def kept(family: Family, name: str, how: str, make: Callable[[Path], None]) -> P
             os.replace(made, path)
         stamp.write_text(wanted)
     return path
+
+
+def _places(family: Family, name: str) -> tuple[Path, Path]:
+    """Where it is kept, and where it is kept what it was made from."""
+    folder = cache() / f"{family.name}-{family.version}"
+    return folder / name, folder / f".{name}.made-from"
 
 
 def _is_current(path: Path, stamp: Path, wanted: str) -> bool:

@@ -44,6 +44,7 @@ def show(folder: Path) -> None:
     print(f"report: {target.relative_to(ROOT)}/report.html")
     print("the cluster runs on; `make cluster-down` ends it:")
     print(f"export KUBECONFIG={shlex.quote(str(folder / 'kubeconfig'))}")
+    print(f"export PATH={shlex.quote(str(folder / 'bin'))}:$PATH    # for kubectl and helm")
 
 
 def _make_claim(folder: Path, volume: Path) -> None:

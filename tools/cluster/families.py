@@ -131,9 +131,10 @@ FAMILIES = (KUBE, ETCD, KWOK, COREDNS, HELM, PAUSE, *map(_kuberay, KUBERAY_VERSI
 CONTROL_PLANE = (
     (KUBE, ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")),
     (ETCD, ("etcd",)),
-    (KWOK, ("kwok",)),
 )
-"""What every cluster needs; a KubeRay comes on top."""
+"""What every cluster needs; a KubeRay and nodes come on top."""
+FAKE_NODES = ((KWOK, ("kwok",)),)
+"""What a cluster with fake nodes needs besides."""
 NODE = (
     (KUBE, ("kubelet", "kube-proxy")),
     (COREDNS, ("coredns",)),
