@@ -53,8 +53,8 @@ class RandomModel(Model):
     head_dim: int = Field(default=32, ge=8, le=512)
     """Width of one head, even. vLLM on CPUs takes 32, 64, 80, 96, 112, 128 and larger; a qwen2 model has
     heads of hiddenSize / attentionHeads."""
-    max_position_embeddings: int = Field(default=256, ge=8, le=1048576)
-    """Longest sequence (prompt and response), in tokens."""
+    max_position_embeddings: int = Field(default=2048, ge=8, le=1048576)
+    """Longest sequence, in tokens. The default holds a prompt and a response of the default lengths."""
     tie_word_embeddings: bool = False
     """Whether input and output embedding are one matrix."""
     vocabulary_size: int | None = Field(default=None, ge=8, le=1048576)

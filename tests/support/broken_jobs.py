@@ -458,7 +458,7 @@ BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
         "vocabularySize must hold tokenizer.characters.alphabet and 4 more",
     ),
     "longer than the model": (
-        {"training.data.maxPromptTokens": 256},
+        {"training.data.maxPromptTokens": 2041},
         f"{_TRAINING}.data.maxPromptTokens",
         "must not be above model.random.maxPositionEmbeddings",
     ),

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from tests.support.jobs import REMOVED
+
 GOOD: dict[str, dict[str, Any]] = {
     "the minimal job": {},
     "sizes of graphs": {"training.rollout.engine": {"vllm": {"captureSizes": [1, 2, 64]}}},
@@ -108,6 +110,11 @@ GOOD: dict[str, dict[str, Any]] = {
         "training.tokenizer.characters.alphabet": "abcd",
         "training.data.generated.letters": 4,
         "training.model.random.vocabularySize": 8,
+    },
+    "a random model and nothing else": {
+        "training.data": {"generated": {"task": "copy"}},
+        "training.rollout": REMOVED,
+        "training.schedule": {"totalSteps": 4},
     },
     "as long as the model": {"training.model.random.maxPositionEmbeddings": 24},
     "warm-up to the end": {"training.optimizer.warmupUpdates": 4},
