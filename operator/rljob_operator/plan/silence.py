@@ -1,8 +1,8 @@
 """Whether a driver that should report has fallen silent.
 
 Guarantees: only a driver that said how often it reports can be silent, and only in an attempt that runs; what
-it costs is a condition and an Event: a driver that hangs is ended by the liveness probe of its container, and
-one that merely does not reach the API server trains on.
+it costs is a condition and an Event: a driver that hangs is ended by its container's liveness probe
+(`render/alive.py`), and one that merely does not reach the API server trains on.
 """
 
 from dataclasses import replace

@@ -12,7 +12,7 @@ from rljob_api.kubernetes import Resources
 from rljob_api.pools import PodShape
 from rljob_api.pools import Pool as PoolSpec
 from rljob_operator.plan.observed import Pool
-from rljob_operator.render import access, rewards, storage
+from rljob_operator.render import access, alive, rewards, storage
 from rljob_operator.render.accelerators import accelerator, device_resource, devices
 from rljob_operator.render.keys import key_mount, key_volume, ray_environment, runtime_environment
 from rljob_operator.render.labels import pod_labels
@@ -58,8 +58,7 @@ _DRAIN = "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"
 def head_template(key: JobKey, spec: Spec, attempt: int) -> Template:
     """The pod of Ray's head, the driver and the reward function.
 
-    No probe of ours: KubeRay gives Ray's container its own. The driver's exit code says how it ended, and a
-    liveness probe would end a driver that waits for a slow step.
+    KubeRay gives Ray's container probes of its own. The driver's exit code says how it ended.
     """
     head = spec.pools.head
     hidden, has_devices = accelerator(spec).hidden(), device_resource(spec) is not None
@@ -70,6 +69,7 @@ def head_template(key: JobKey, spec: Spec, attempt: int) -> Template:
     ray["lifecycle"] = {"preStop": until_driven}
     driver = _container(spec, DRIVER_CONTAINER, _driver_env(key, spec, attempt, hidden))
     driver["command"] = list(DRIVER_COMMAND)
+    driver["livenessProbe"] = alive.probe()
     # Defaults beside what a template says would be limits below its requests, or requests above its limits.
     driver["resources"] = _unless_said(driver_defaults(has_devices), head.template, DRIVER_CONTAINER)
     driver["volumeMounts"] += [access.token_mount(), rewards.driver_mount()]
@@ -176,6 +176,7 @@ def _driver_env(key: JobKey, spec: Spec, attempt: int, hidden: list[dict[str, st
         **_RAY_ENV,
         **runtime_environment(),
         **rewards.driver_environment(),
+        **alive.environment(),
         "PYTHONUNBUFFERED": "1",
         "RLJOB_NAME": key.name,
         "RLJOB_ATTEMPT": str(attempt),

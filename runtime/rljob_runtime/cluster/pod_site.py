@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 
 from rljob_client.credentials import Credentials
 from rljob_runtime.change_signal import ChangeSignal
+from rljob_runtime.cluster.alive import show_alive
 from rljob_runtime.cluster.api import ApiClient
 from rljob_runtime.cluster.connect import connected
 from rljob_runtime.cluster.own_job import OwnJob
@@ -58,6 +59,8 @@ async def cluster_site(
                 tasks.create_task(reporter.run(), name="report"),
                 tasks.create_task(table.run(), name="nodes"),
             ]
+            if settings.alive_file is not None:
+                running.append(tasks.create_task(show_alive(settings.alive_file), name="show-alive"))
             try:
                 yield Site(False, table, home.id, address, lambda: own_job.desired, draft, changes, keyring)
             finally:

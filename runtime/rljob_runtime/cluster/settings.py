@@ -29,6 +29,8 @@ class Settings:
     reward_host: Path | None
     """RLJOB_REWARD_SOCKET: where the pod's container `rewards` starts the reward workers. Default: they are
     the driver's children, as under an operator that makes no such container."""
+    alive_file: Path | None
+    """RLJOB_ALIVE_FILE: the file that the container's liveness probe looks at. Default: none is kept."""
     pod_address: str | None
     """RLJOB_POD_IP: where other pods reach this one. Default: what Ray uses."""
     ray_address: str
@@ -58,13 +60,14 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
     if not ray_address.rpartition(":")[2].isdecimal():
         raise SettingsError(f"RLJOB_RAY_ADDRESS must be host:port (found {ray_address!r})")
     kubeconfig = environment.get("RLJOB_KUBECONFIG")
-    reward_host = environment.get("RLJOB_REWARD_SOCKET")
+    reward_host, alive_file = environment.get("RLJOB_REWARD_SOCKET"), environment.get("RLJOB_ALIVE_FILE")
     return Settings(
         identity=Identity(environment["RLJOB_NAMESPACE"], environment["RLJOB_NAME"]),
         attempt=int(attempt),
         run_folder=Path(environment["RLJOB_RUN_FOLDER"]),
         key_file=Path(environment["RLJOB_KEY_FILE"]),
         reward_host=Path(reward_host) if reward_host else None,
+        alive_file=Path(alive_file) if alive_file else None,
         pod_address=environment.get("RLJOB_POD_IP") or None,
         ray_address=ray_address,
         kubeconfig=Path(kubeconfig) if kubeconfig else None,

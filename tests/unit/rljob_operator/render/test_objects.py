@@ -149,6 +149,7 @@ def test_the_driver_is_told_who_it_is():
         "RLJOB_RUN_FOLDER": "/rljob/runs/research/math-grpo",
         "RLJOB_KEY_FILE": f"{FOLDER}/wire-key",
         "RLJOB_REWARD_SOCKET": "/var/run/rljob.dev/rewards/host",
+        "RLJOB_ALIVE_FILE": "/tmp/rljob-alive",
     }
 
 

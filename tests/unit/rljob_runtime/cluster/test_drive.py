@@ -36,16 +36,17 @@ def test_settings_and_their_defaults() -> None:
     assert settings.identity.path.endswith("/namespaces/team/rljobs/test")
     assert (settings.attempt, settings.ray_address, settings.pod_address) == (2, "127.0.0.1:6379", None)
     assert settings.termination_log == Path("/dev/termination-log")
-    assert settings.reward_host is None
+    assert settings.reward_host is None and settings.alive_file is None
     more = {
         "RLJOB_POD_IP": "10.0.0.9",
         "RLJOB_RAY_ADDRESS": "head:1",
         "RLJOB_KUBECONFIG": "/k",
         "RLJOB_REWARD_SOCKET": "/rewards/host",
+        "RLJOB_ALIVE_FILE": "/tmp/alive",
     }
     assert read_settings(ENVIRONMENT | more) == Settings(
         settings.identity, 2, settings.run_folder, Path("/keys/wire-key"), Path("/rewards/host"),
-        "10.0.0.9", "head:1", Path("/k"), settings.termination_log,
+        Path("/tmp/alive"), "10.0.0.9", "head:1", Path("/k"), settings.termination_log,
     )  # fmt: skip
 
 
