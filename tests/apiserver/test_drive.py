@@ -3,6 +3,7 @@
 import json
 import re
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,8 @@ pytestmark = pytest.mark.timeout(TEST_SECONDS, func_only=True)
 
 BUSY = re.compile(r" \d+/\d+/- ")
 """Busy shares of trainer and fast pool, where there is no heavy one."""
+LIVELY_SECONDS = 60
+"""A driver touches its file every ten; the machine may do much else."""
 POOLS = {"trainer": {"replicas": 1}, "fastRollout": {"replicas": 1}}
 
 
@@ -89,8 +92,10 @@ def test_a_sigterm_stops_with_a_checkpoint(cluster: Cluster, namespace: str, pod
         pods.add(pool)
     with driven(cluster, namespace, pods, tmp_path, paced(tmp_path, 100, POOLS)) as run:
         run.wait_for_step(2)
+        assert time.time() - run.alive_file.stat().st_mtime < LIVELY_SECONDS
         run.process.send_signal(signal.SIGTERM)
         assert run.end() == 130, run.said
+        assert not run.alive_file.exists()
     training = run.training
     assert training["checkpoint"]["step"] == len(run.trained())
     assert "suspendedAtStep" not in training

@@ -52,6 +52,7 @@ class Driven:
         self.path = f"/apis/rljob.dev/v1alpha1/namespaces/{namespace}/rljobs/{NAME}"
         self._namespace = namespace
         self._attempt = 0
+        self.alive_file = folder / "alive"
         self.key_file = folder / "wire-key"
         self.key_file.write_text(secrets.token_hex(32))
         document = {**document, "metadata": {"name": NAME, "namespace": namespace}}
@@ -68,6 +69,7 @@ class Driven:
             "RLJOB_ATTEMPT": str(self._attempt),
             "RLJOB_RUN_FOLDER": str(self.run_folder),
             "RLJOB_KEY_FILE": str(self.key_file),
+            "RLJOB_ALIVE_FILE": str(self.alive_file),
             "RLJOB_RAY_ADDRESS": self.pods.address,
             "RLJOB_KUBECONFIG": str(self.cluster.kubeconfig_of(self._namespace, f"{NAME}-driver")),
             "RLJOB_TERMINATION_LOG": str(self.termination_log),
