@@ -1,0 +1,128 @@
+"""Ours and verl on the same GPUs, with the same work, one after the other in one run of this command.
+
+    python -m tests.bench.peers --gpus 1 --out OUT
+    python -m tests.bench.peers --gpus 2 --contenders ours-1 verl_async ours-2 --out OUT
+    python -m tests.bench.peers --gpus 0 --contenders ours-1 --out OUT      on a CPU, to see that it runs
+
+Measured are the response tokens that each trains per second, from the end of its third step to the end of
+its last one; eight steps at least. The baseline of ours is the verl of the same run. A contender that has no
+time left, or fails, is named and left out; the others' figures are written all the same, each as soon as it
+is there. Everything that verl says is kept in OUT/NAME.log.
+
+verl 0.9.1 and what it imports must be installed (`pip install verl==0.9.1`). Its wheel brings a package
+`tests`, which hides this one and must be removed.
+"""
+
+import argparse
+import subprocess
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from tests.bench.figures import Figure, record
+from tests.bench.peers import ours, verl
+from tests.bench.peers.rates import Ended, steady_rate
+from tests.bench.peers.work import LARGE, SMALL, Work, prepare
+
+OURS = "ours-"
+SKIPPED, FEWEST = 3, 8
+"""Steps that warm up, and the fewest that are measured."""
+_LEAST = 120.0
+"""Seconds: nobody begins with less."""
+
+
+def main() -> None:
+    options = parse()
+    work = LARGE if options.gpus else SMALL
+    until = time.monotonic() + options.seconds
+    rates: dict[str, float] = {}
+    options.out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        prepare(work, folder)
+        for number, name in enumerate(options.contenders):
+            # Each may have an equal part of what is left, so that the last one is not starved.
+            left = until - time.monotonic()
+            share = left / (len(options.contenders) - number)
+            if options.gpus and share < _LEAST:
+                print(f"{name}: not run, {share:.0f} s were left", flush=True)
+                continue
+            steps = contend(name, work, folder, share, options)
+            rate = steady_rate(steps, SKIPPED if options.gpus else 1, FEWEST if options.gpus else 1)
+            print(
+                f"{name}: {len(steps)} steps, {'too few' if rate is None else f'{rate:,.0f} tokens/s'}",
+                flush=True,
+            )
+            if rate is not None:
+                rates[name] = rate
+                record(f"peers_{options.gpus}", figures(rates, options.gpus), options.out)
+
+
+def contend(name: str, work: Work, folder: Path, seconds: float, options: argparse.Namespace) -> list[Ended]:
+    """The steps of one contender; none where it fails."""
+    place = options.out / name
+    place.mkdir()
+    if not name.startswith(OURS):
+        settings = verl.Settings(
+            name, options.gpus, options.micro_batch, options.attention, options.staleness
+        )
+        return verl.run(settings, work, folder, options.out / f"{name}.log", seconds)
+    bound = float(name.removeprefix(OURS))
+    job = ours.manifest(work, folder, bound, options.gpus, options.micro_batch)
+    try:
+        return ours.run(job, place, seconds)
+    except subprocess.SubprocessError as error:
+        print(f"{name}: {error}", flush=True)
+        return []
+
+
+def figures(rates: dict[str, float], gpus: int) -> list[Figure]:
+    """Of what is there so far: ours beside each verl, verl alone where ours is not there yet."""
+    on = f"{gpus} GPU{'' if gpus == 1 else 's'}" if gpus else "CPU"
+    peers = {name: rate for name, rate in rates.items() if not name.startswith(OURS)}
+    mine = {name: rate for name, rate in rates.items() if name.startswith(OURS)}
+    trained = partial(Figure, unit="tokens/s")
+    alone = [
+        trained(name=f"{name}, {on}: response tokens trained", value=rate) for name, rate in rates.items()
+    ]
+    goals = {"verl_sync": ">= 2.5 x", "verl_async": ">= 2 x"}
+    beside = [
+        trained(name=f"{name} beside {peer}, {on}", value=rate, baseline=other, goal=goals[peer])
+        for name, rate in mine.items()
+        for peer, other in peers.items()
+    ]
+    return [*alone, *beside]
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--gpus", type=int, default=torch.cuda.device_count(), help="0: a CPU, with little work"
+    )
+    parser.add_argument(
+        "--contenders", nargs="+", default=["ours-1", "verl_sync", "ours-0"], metavar="NAME",
+        help="ours-BOUND, verl_sync, verl_async; in this order",
+    )  # fmt: skip
+    parser.add_argument("--seconds", type=float, default=560, help="of all contenders together")
+    parser.add_argument(
+        "--micro-batch", type=int, default=32768, help="tokens of a forward pass, of everybody's"
+    )
+    parser.add_argument("--attention", default="flash_attention_2", help="verl's")
+    parser.add_argument("--staleness", type=float, default=1.0, help="verl's staleness_threshold")
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    for name in options.contenders:
+        if name not in verl.MODULES and not (name.startswith(OURS) and name.removeprefix(OURS).isdecimal()):
+            parser.error(f"--contenders: {name!r}; known: {OURS}BOUND, {', '.join(verl.MODULES)}")
+    if "verl_async" in options.contenders and options.gpus < 2:
+        parser.error("--contenders: verl_async needs two GPUs")
+    return options
+
+
+if __name__ == "__main__":
+    main()

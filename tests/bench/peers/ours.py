@@ -1,0 +1,52 @@
+"""Our contender: a job of the work, run as a user runs one."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rljob_runtime.trace.record.metrics_log import read_metrics
+from tests.bench.peers.rates import Ended
+from tests.bench.peers.work import LENGTHS, MODEL, PROMPTS, SAMPLES, Work
+from tests.bench.real_runs import run_job
+
+
+def manifest(work: Work, folder: Path, bound: float, gpus: int, micro_batch: int) -> dict[str, Any]:
+    """The RLJob. `gpus`: 0 for a CPU; one is shared by trainer and engine, of more the first trains."""
+    shared = gpus < 2
+    engine: Mapping[str, Any] = (
+        {"torch": {}} if not gpus else {"vllm": {"gpuMemoryUtilization": 0.35 if shared else 0.85}}
+    )
+    push = {"push": {}, "transport": "auto" if shared else "nccl"}
+    return {
+        "apiVersion": "rljob.dev/v1alpha1",
+        "kind": "RLJob",
+        "metadata": {"name": "peers"},
+        "spec": {
+            "accelerator": "nvidia" if gpus else "cpu",
+            "pools": {"fastRollout": {"replicas": max(1, gpus - 1)}},
+            "training": {
+                "model": {"path": str(folder / MODEL), **({"dtype": "bfloat16"} if gpus else {})},
+                "data": {"jsonl": {"path": str(folder / PROMPTS)}, "maxPromptTokens": 256, "shuffle": False},
+                "reward": {"function": "tests.bench.peers.reward:ours"},
+                "rollout": {
+                    "engine": dict(engine), "samplesPerPrompt": SAMPLES, "maxResponseTokens": work.longest,
+                    "forcedLengths": str(folder / LENGTHS), "maxRunningRequests": 512,
+                },
+                "optimizer": {"learningRate": 1e-6},
+                "schedule": {"totalSteps": work.steps, "promptsPerBatch": work.prompts},
+                "async": {"maxStaleness": bound, "weightSync": push},
+                "parallel": {"maxTokensPerMicroBatch": micro_batch},
+                "checkpoint": {"everySteps": 1000},
+            },
+        },
+    }  # fmt: skip
+
+
+def run(job: Mapping[str, Any], folder: Path, seconds: float) -> list[Ended]:
+    """The steps of the job, run in a folder that is there.
+
+    Raises subprocess.SubprocessError where it fails or takes longer than `seconds`.
+    """
+    output = run_job(folder, job, seconds, *(["--share"] if job["spec"]["accelerator"] == "nvidia" else []))
+    rows = read_metrics(output / "metrics.jsonl").rows
+    return [Ended(row["time"], row["response_tokens"]) for row in rows]

@@ -1,0 +1,39 @@
+"""From the instants at which a contender's steps ended to its figures. Pure."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_STEP = re.compile(r"\bstep:(\d+) - (.*)")
+"""A line of verl's console logger, with whatever Ray puts before it."""
+_TOKENS = "response_length/mean"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A step that has ended."""
+
+    time: float
+    """In seconds, of any clock."""
+    tokens: float
+    """Response tokens that it trained."""
+
+
+def steady_rate(steps: Sequence[Ended], skipped: int, fewest: int) -> float | None:
+    """Response tokens trained per second between the end of step `skipped` and the last one's, in tokens/s.
+    None where fewer than `fewest` steps lie between: the start would be most of what is measured."""
+    counted = steps[skipped:]
+    if len(counted) < max(fewest, 1) or skipped < 1:
+        return None
+    return sum(step.tokens for step in counted) / (steps[-1].time - steps[skipped - 1].time)
+
+
+def verl_step(line: str, time: float, samples: int) -> Ended | None:
+    """The step that a line of verl's output, read at `time`, tells of. `samples`: responses in a step.
+    A line without the length of responses, such as one of an evaluation, tells of none."""
+    found = _STEP.search(line)
+    if found is None:
+        return None
+    # No number contains the separator: a negative exponent has no spaces around its sign.
+    pairs = dict(part.rsplit(":", 1) for part in found.group(2).split(" - ") if ":" in part)
+    return Ended(time, float(pairs[_TOKENS]) * samples) if _TOKENS in pairs else None

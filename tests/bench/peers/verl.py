@@ -1,0 +1,126 @@
+"""verl as a contender: its own command line with our settings, and its steps as its console tells of them.
+
+A run ends by itself or at its deadline, and no process of it stays.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, Queue
+from threading import Thread
+
+from tests.bench.peers.rates import Ended, verl_step
+from tests.bench.peers.work import SAMPLES, Work
+
+HERE = Path(__file__).parent
+MODULES = {
+    "verl_sync": "verl.trainer.main_ppo",
+    "verl_async": "verl.experimental.fully_async_policy.fully_async_main",
+}
+"""What runs with the settings of this name, in this folder's `*.yaml`."""
+_ENDING = 15.0
+"""Seconds for Ray and the engines to end after SIGTERM."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What differs from run to run."""
+
+    mode: str
+    """A key of MODULES."""
+    gpus: int
+    micro_batch: int
+    """Tokens of a forward pass."""
+    attention: str
+    """As transformers calls it."""
+    staleness: float = 1.0
+    """verl's staleness_threshold, in the fully asynchronous mode."""
+
+
+def command(settings: Settings) -> list[str]:
+    """What is run."""
+    chosen = ["--config-dir", str(HERE), "--config-name", settings.mode]
+    return [sys.executable, "-m", MODULES[settings.mode], *chosen]
+
+
+def environment(settings: Settings, work: Work, folder: Path) -> dict[str, str]:
+    """What the settings' files refer to, and what keeps verl and Ray from asking the network."""
+    trainers = max(1, settings.gpus // 2)
+    given = {
+        "WORK": folder, "HERE": HERE, "LONGEST": work.longest, "PROMPTS": work.prompts, "STEPS": work.steps,
+        "GROUPS": work.prompts * work.steps, "MICRO_BATCH": settings.micro_batch,
+        "ATTENTION": settings.attention,
+        "GPUS": max(1, settings.gpus), "TRAINERS": trainers, "ENGINES": max(1, settings.gpus - trainers),
+        "STALENESS": settings.staleness, "CPUS": max(32, os.cpu_count() or 1),
+    }  # fmt: skip
+    return {
+        **{f"PEERS_{name}": str(value) for name, value in given.items()},
+        "HF_HUB_OFFLINE": "1",
+        "HYDRA_FULL_ERROR": "1",
+        "PYTHONUNBUFFERED": "1",
+        "RAY_DEDUP_LOGS": "0",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "TOKENIZERS_PARALLELISM": "true",
+        "VLLM_NO_USAGE_STATS": "1",
+    }
+
+
+def run(settings: Settings, work: Work, folder: Path, log: Path, seconds: float) -> list[Ended]:
+    """The steps that ended within `seconds`. What verl says goes to `log`."""
+    steps: list[Ended] = []
+    # Ray's workers import this package too.
+    path = os.pathsep.join([str(HERE.parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])])
+    told = {**os.environ, "PYTHONPATH": path, **environment(settings, work, folder)}
+    child = subprocess.Popen(
+        command(settings), env=told, text=True, errors="replace", start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    began = time.monotonic()
+    with log.open("w") as kept:
+        try:
+            for now, line in _lines(child, began + seconds):
+                kept.write(f"{now - began:8.2f} {line}")
+                ended = verl_step(line, now, work.prompts * SAMPLES)
+                steps += [ended] if ended else []
+                if len(steps) == work.steps:
+                    break
+        finally:
+            _end(child)
+    return steps
+
+
+def _lines(child: "subprocess.Popen[str]", deadline: float) -> Iterator[tuple[float, str]]:
+    """When each line of the output came, and the line; until the output ends, or the deadline."""
+    lines: Queue[tuple[float, str] | None] = Queue()
+
+    def read() -> None:
+        assert child.stdout is not None
+        for line in child.stdout:
+            lines.put((time.monotonic(), line))
+        lines.put(None)
+
+    # A thread, because Ray's daemons may hold the pipe's other end for longer than anyone waits.
+    Thread(target=read, daemon=True).start()
+    while (left := deadline - time.monotonic()) > 0:
+        try:
+            came = lines.get(timeout=left)
+        except Empty:
+            return
+        if came is None:
+            return
+        yield came
+
+
+def _end(child: "subprocess.Popen[str]") -> None:
+    """End the group of processes: asked first, then killed."""
+    for sent in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(child.pid, sent)
+            child.wait(_ENDING)
+        except (ProcessLookupError, subprocess.TimeoutExpired):
+            continue
