@@ -1,0 +1,96 @@
+"""What refusing groups of equal rewards gives: the copy task with `rollout.filter.zeroVariance` and without
+it, to an evaluation with a mean reward of 0.9. `reward_mean` would not do: with the filter it is that of
+groups which are neither all right nor all wrong.
+
+python -m tests.bench.zero_variance --seed 0
+"""
+
+import argparse
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rljob_runtime.trace.record.evaluation_log import read_evaluations
+from rljob_runtime.trace.record.metrics_log import read_metrics
+from tests.bench.figures import Figure, record
+from tests.bench.real_runs import EXAMPLE, run_job
+
+WANTED = 0.9
+STEPS = 360
+PROMPTS = 16
+EVERY = 10
+"""Steps between two evaluations."""
+SET = "copy"
+
+
+@dataclass(frozen=True)
+class Way:
+    """What a job took to get there."""
+
+    steps: int
+    generated: int
+    """Groups that were accepted or refused by then."""
+    equal: float
+    """Share of these whose rewards were all equal."""
+
+
+def job(seed: int, refuse: bool) -> dict[str, Any]:
+    """The copy example with one engine and smaller steps, evaluated on prompts of their own."""
+    document: dict[str, Any] = yaml.safe_load(EXAMPLE.read_text())
+    document["spec"]["pools"] = {"fastRollout": {"replicas": 1}}
+    training = document["spec"]["training"]
+    prompts = training["data"] | {"generated": training["data"]["generated"] | {"rows": 64}}
+    training["rollout"] = {
+        "engine": {"torch": {}},
+        "samplesPerPrompt": 8,
+        "maxResponseTokens": 8,
+        "filter": {"zeroVariance": {}} if refuse else {},
+    }
+    training["schedule"] = {"totalSteps": STEPS, "promptsPerBatch": PROMPTS}
+    training["evaluation"] = {
+        "sets": [{"name": SET, "data": prompts}],
+        "everyVersions": EVERY,
+        "samplesPerPrompt": 2,
+    }
+    training["seed"] = seed
+    return document
+
+
+def way(folder: Path) -> Way:
+    """The run's way to the first evaluation that is good enough. Raises `SystemExit` where there is none."""
+    means = {line.step: line.sets[SET].mean for line in read_evaluations(folder)}
+    steps = next((step for step, mean in means.items() if mean is not None and mean >= WANTED), None)
+    if not steps:
+        raise SystemExit(f"no mean reward of {WANTED} within {STEPS} steps: {means}")
+    groups = read_metrics(folder / "metrics.jsonl").rows[steps - 1]["groups"]
+    generated = groups["accepted"] + groups["refused"]
+    return Way(steps, generated, (groups["refused"] + groups["equal_rewards"]) / generated)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seed", type=int, required=True)
+    seed = parser.parse_args().seed
+    ways = []
+    with tempfile.TemporaryDirectory() as scratch:
+        for refuse in (False, True):
+            folder = Path(scratch) / str(refuse)
+            folder.mkdir()
+            ways.append(way(run_job(folder, job(seed, refuse), 1500, "--no-live")))
+    without, refused = ways
+    name = f"copy, seed {seed}, groups of equal rewards refused"
+    figures = [
+        Figure(f"{name}: steps to {WANTED}", refused.steps, "steps", baseline=without.steps),
+        Figure(f"{name}: groups until then", refused.generated, "groups", baseline=without.generated),
+        Figure(f"{name}: share of them that teaches nothing", refused.equal, "share", baseline=without.equal),
+    ]
+    record("zero_variance", figures, keep=True)
+
+
+if __name__ == "__main__":
+    main()
