@@ -95,6 +95,8 @@ def test_a_run_trains_every_prompt_once_within_its_bound(tmp_path, mode):
     for line in evaluations:
         score = line.sets["held_out"]
         assert (score.prompts, score.responses, score.failed, score.unpinned) == (5, 10, 0, 0)
+    shown = "Evaluation of held_out, after step 6" in (run.folder / "report.html").read_text()
+    assert shown == bool(evaluations)
     said: dict[tuple[int, int], set[str]] = {}
     for sample in read_samples(run.folder, EVALUATION_SAMPLES_FILE).rows:
         assert sample.first_version == sample.last_version == sample.step
