@@ -80,6 +80,18 @@ ADAPTER_RULES: tuple[Rule, ...] = (
         fields=("async.weightSync.push.inFlight", "async.staleTokens"),
     ),
     Rule(
+        message="async.weightSync.push.kvAfterUpdate must be recompute with adapter: no request is frozen,"
+        " and each is finished with the adapter that it began with",
+        cel="!has(self.adapter) || !has(self.async.weightSync) || !has(self.async.weightSync.push)"
+        " || self.async.weightSync.push.kvAfterUpdate == 'recompute'",
+        holds=lambda self: (
+            self.adapter is None
+            or self.async_.weight_sync.push is None
+            or self.async_.weight_sync.push.kv_after_update == "recompute"
+        ),
+        fields=("async.weightSync.push.kvAfterUpdate",),
+    ),
+    Rule(
         message="parallel.tensorParallel must be 1 with adapter",
         cel="!has(self.adapter) || self.parallel.tensorParallel == 1",
         holds=lambda self: self.adapter is None or self.parallel.tensor_parallel == 1,

@@ -45,6 +45,22 @@ class PushSync(Model):
     """Requests that run when a version arrives. keep: frozen inside the engine, they go on under the new
     weights; with training.adapter nothing is frozen, and they are finished with the adapter that they began
     with. abort: taken out with what they have, and resubmitted to go on. wait: finished first."""
+    kv_after_update: Literal["recompute", "keep"] = "recompute"
+    """What becomes of the KV cache of frozen requests. recompute: it is computed anew with the new weights,
+    so that each token's log-probability is that of the weights of its version. keep: they go on upon what
+    earlier weights made of their tokens, without that work; log-probabilities are still those that tokens
+    were drawn with, and no longer those that the trainer computes for their version. No response uses KV of
+    weights that are older than those of its first token."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            message="kvAfterUpdate must be recompute unless inFlight is keep: no request is frozen then, so"
+            " that there is no KV cache to keep",
+            cel="self.kvAfterUpdate == 'recompute' || self.inFlight == 'keep'",
+            holds=lambda self: self.kv_after_update == "recompute" or self.in_flight == "keep",
+            fields=("kvAfterUpdate", "inFlight"),
+        ),
+    )
 
 
 class PullSync(Model):

@@ -13,7 +13,10 @@ from rljob_runtime.engines.torch import TorchEngine
 from rljob_runtime.samples import Generation
 from tests.support.runtime.engines import load, started, torch_engine
 from tests.support.runtime.tiny_models import (
+    PLAIN,
+    VLLM_TOLERANCE,
     Family,
+    check_kept_kv,
     check_log_probs,
     perturbed,
     published,
@@ -89,6 +92,38 @@ async def test_pausing_and_loading_the_same_weights_changes_nothing(engine: Torc
         await engine.load(weights_at(0, published(model)))
         await engine.resume()
     assert all(same(*pair) for pair in zip(await asyncio.gather(*tasks), undisturbed, strict=True))
+
+
+@pytest.mark.parametrize("keeps", [False, True], ids=["recompute", "keep"])
+async def test_the_kv_of_what_runs_when_weights_are_updated(model: Path, tmp_path: Path, keeps: bool) -> None:
+    """Computed anew, or kept for what has tokens: not for one whose prompt is not computed yet."""
+    folders = {0: model, 1: perturbed(model, tmp_path / "v1", 1)}
+    asked = [request(f"kv{i}", seed=i, max_tokens=60) for i in range(3)]
+    slow = request("slow", seed=8, length=50)
+    async with started(torch_engine(model, slots=4, length=2 * LENGTH, keep_kv=keeps)) as engine:
+        reports: asyncio.Queue[int] = asyncio.Queue()
+        engine.on_progress(lambda counts: reports.put_nowait(sum(counts.values())), 0.001)
+        tasks = [asyncio.create_task(engine.submit(one)) for one in [*asked, slow]]
+        async with asyncio.timeout(60):
+            while await reports.get() < 15:
+                pass
+        await engine.pause("keep")
+        await engine.load(weights_at(1, folders[1]))
+        # It begins when a slot is free, which holds what another response left there.
+        last = request("last", seed=9)
+        after = asyncio.create_task(engine.submit(last))
+        await engine.resume()
+        *results, begun = await asyncio.gather(*tasks)
+        ran = list(zip(asked, results, strict=True))
+        check_log_probs(model, {1: folders[1]}, [(slow, begun), (last, await after)])
+    assert [[span.version for span in got.spans] for _, got in ran] == [[0, 1]] * 3
+    anew = [got.timing.recomputed for _, got in ran if got.timing is not None]
+    if keeps:
+        assert anew == [0.0] * 3
+        assert check_kept_kv(model, folders, ran, PLAIN) > 100 * VLLM_TOLERANCE
+    else:
+        assert min(anew) > 0.0
+        check_log_probs(model, folders, ran)
 
 
 async def test_seeds_decide(engine: TorchEngine) -> None:

@@ -27,6 +27,7 @@ from tests.support.runtime.tiny_models import (
     VLLM_TOLERANCE,
     Family,
     Reference,
+    check_kept_kv,
     check_log_probs,
     perturbed,
     published,
@@ -38,6 +39,7 @@ from tests.support.runtime.trainer_ranks import trainer_job, worker
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
+SLOTS = 16
 RULES = Sampling(temperature=0.7, top_p=0.9, top_k=20, stop_token_ids=(1, 2, 3))
 
 
@@ -48,7 +50,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine(base: Path) -> AsyncIterator[VllmEngine]:
-    async with started(vllm_engine(base, sampling=RULES, slots=32, length=256)) as engine:
+    async with started(vllm_engine(base, sampling=RULES, slots=SLOTS, length=384)) as engine:
         yield engine
 
 
@@ -110,7 +112,7 @@ async def test_versions_are_exact_where_vllm_does_not_report_them(
     await load(engine, start, folders[start])
     core = engine._live_core()
     reported, core.reports_versions = core.reports_versions, False
-    asked = [request(f"counted{seed}", seed, max_tokens=240) for seed in range(32)]
+    asked = [request(f"counted{seed}", seed, max_tokens=240) for seed in range(SLOTS)]
     tasks = [asyncio.create_task(engine.submit(one)) for one in asked]
     try:
         for version in (start + 1, start + 2, start + 3):
@@ -125,6 +127,51 @@ async def test_versions_are_exact_where_vllm_does_not_report_them(
     assert max(len(got.spans) for got in results) > 1
     check_log_probs(base, folders, zip(asked, results, strict=True), RULES)
     await engine._guarded(core.label(engine.version))
+
+
+@pytest.mark.parametrize("keeps", [False, True], ids=["recompute", "keep"])
+async def test_the_kv_of_what_runs_when_weights_are_updated(
+    engine: VllmEngine, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeps: bool
+) -> None:
+    """Computed anew, or kept for what has tokens and for nobody else. Prompts fill a block of the cache: a
+    request with the same one would find it. One waits for its turn meanwhile."""
+    monkeypatch.setattr(engine, "keeps_kv", keeps)
+    old, new = engine.version + 1, engine.version + 2
+    folders = {version: perturbed(base, tmp_path / f"v{version}", version) for version in (old, new)}
+    await load(engine, old, folders[old])
+    asked = [request(f"kv{keeps}{seed}", seed, 130, 240, exact=True) for seed in range(SLOTS)]
+    tasks = [asyncio.create_task(engine.submit(one)) for one in asked]
+    while min(engine._live_core().token_counts().values(), default=0) < 1:
+        await more_tokens(engine, tasks)
+    waits = msgspec.structs.replace(asked[-1], request_id=f"waits{keeps}", max_tokens=20)
+    waiting = asyncio.create_task(engine.submit(waits))
+    while waits.request_id not in engine._live_core().token_counts():
+        await more_tokens(engine, tasks)
+    await engine.pause("keep")
+    await engine.load(weights_at(new, folders[new]))
+    await engine.resume()
+    engine.counters()
+    found, later = [], []
+    for time_around in range(2):
+        again = [
+            msgspec.structs.replace(one, request_id=f"{one.request_id}-{time_around}", max_tokens=20)
+            for one in asked[:8]
+        ]
+        later += list(zip(again, await asyncio.gather(*map(engine.submit, again)), strict=True))
+        found.append(engine.counters()["prefix_hits"])
+    ran = list(zip(asked, await asyncio.gather(*tasks), strict=True))
+    assert [[span.version for span in got.spans] for _, got in ran] == [[old, new]] * SLOTS
+    # What begins after the update is of the new weights alone.
+    check_log_probs(base, folders, [*later, (waits, await waiting)], RULES)
+    anew = [got.timing.recomputed for _, got in ran if got.timing is not None]
+    if keeps:
+        assert anew == [0.0] * SLOTS
+        assert check_kept_kv(base, folders, ran, RULES) > 100 * VLLM_TOLERANCE, "the KV was not kept"
+    else:
+        assert min(anew) > 0.0
+        check_log_probs(base, folders, ran, RULES)
+    # Where it was computed anew, with the weights that are used now, it is there for all.
+    assert [hits > 0 for hits in found] == [not keeps, True]
 
 
 async def test_a_killed_engine_core_ends_every_submit_at_once(base: Path) -> None:

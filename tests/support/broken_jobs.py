@@ -142,6 +142,16 @@ BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
         f"{_TRAINING}.async.weightSync.push.inFlight",
         "async.weightSync.push.inFlight must be abort with adapter and async.staleTokens: mask",
     ),
+    "an adapter that keeps the KV of others": (
+        {"training.adapter": {}, "training.async.weightSync": {"push": {"kvAfterUpdate": "keep"}}},
+        f"{_TRAINING}.async.weightSync.push.kvAfterUpdate",
+        "async.weightSync.push.kvAfterUpdate must be recompute with adapter",
+    ),
+    "KV of requests that are taken out": (
+        {"training.async.weightSync": {"push": {"inFlight": "abort", "kvAfterUpdate": "keep"}}},
+        f"{_TRAINING}.async.weightSync.push.kvAfterUpdate",
+        "kvAfterUpdate must be recompute unless inFlight is keep",
+    ),
     "an adapter in tensor groups": (
         {"training.adapter": {}, "pools.trainer.replicas": 2, "training.parallel": {"tensorParallel": 2}},
         f"{_TRAINING}.parallel.tensorParallel",

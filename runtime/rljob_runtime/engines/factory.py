@@ -40,12 +40,20 @@ def make(name: str, spec: bytes) -> Engine:
     max_length = training.data.max_prompt_tokens + training.rollout.max_response_tokens
     folder = Path(built.model_folder)
     limit = training.rollout.max_running_requests
-    options = training.rollout.engine
+    options, push = training.rollout.engine, training.async_.weight_sync.push
+    keep_kv = push is not None and push.kv_after_update == "keep"
     if options.torch is not None:
         from rljob_runtime.engines.torch import TorchEngine
 
         return TorchEngine(
-            name, folder, built.sampling, limit, max_length, pool.cpus_per_worker, training.model.dtype
+            name,
+            folder,
+            built.sampling,
+            limit,
+            max_length,
+            pool.cpus_per_worker,
+            training.model.dtype,
+            keep_kv,
         )
     from rljob_runtime.engines.vllm import VllmEngine
     from rljob_runtime.engines.vllm_adapter import AdapterEngine
@@ -66,6 +74,7 @@ def make(name: str, spec: bytes) -> Engine:
         threads=pool.cpus_per_worker,
         seed=built.seed,
         timed=training.profiling.events,
+        keep_kv=keep_kv,
     )
 
 

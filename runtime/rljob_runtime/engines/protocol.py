@@ -6,10 +6,12 @@ Guarantees that every engine keeps:
   `abort`;
 - `load` is legal only between `pause` and `resume`, and the new version labels exactly the tokens sampled
   after it;
-- after `pause("keep")` running requests stand still and go on after `resume` (their KV cache is computed
-  anew under the new weights); after `pause("abort")` every running submit has returned its partial
-  generation; after `pause("wait")` every running submit has finished. Submits that arrive while the engine
-  is paused wait for `resume`.
+- after `pause("keep")` running requests stand still and go on after `resume`. Their KV cache is computed anew
+  with the new weights, unless the engine was built to keep it (`keep_kv`): then those that have tokens go on
+  upon what earlier weights made of these, and no request uses KV of weights that are older than those of its
+  first token. After `pause("abort")` every running submit has returned its partial generation; after
+  `pause("wait")` every running submit has finished. Submits that arrive while the engine is paused wait for
+  `resume`.
 Engines whose versions are adapters let what runs go on with the version that it began with, also while they
 are paused to "keep" (`vllm_adapter`).
 """

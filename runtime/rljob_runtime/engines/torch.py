@@ -2,7 +2,8 @@
 
 Keeps the contract of `protocol.Engine`, and with one thread also: a response's tokens and log-probabilities
 are a function of the weights, its prompt and its seed alone, bit for bit, whatever runs beside it and however
-often it is aborted and continued (see `torch_model` and `torch_sampling`).
+often it is aborted and continued (see `torch_model` and `torch_sampling`). With `keep_kv` they also depend on
+the weights that came meanwhile.
 
 The model runs in a thread of its own; requests, aborts and pauses act between two steps. One step takes one
 token in each slot: the next of a prompt whose KV cache is not complete, else the one drawn last.
@@ -74,8 +75,10 @@ class TorchEngine:
         max_length: int,
         threads: int = 1,
         dtype: str = "float32",
+        keep_kv: bool = False,
     ) -> None:
-        """`max_running` slots; `max_length` is the most tokens of prompt and response together."""
+        """`max_running` slots; `max_length` is the most tokens of prompt and response together; `keep_kv`:
+        see `protocol`."""
         self.name = name
         self.version = 0
         self._folder = Path(model_folder)
@@ -83,6 +86,7 @@ class TorchEngine:
         self._max_length = max_length
         self._dtype = dtype
         self._threads = threads
+        self.keeps_kv = keep_kv
         self._slots: list[_Running | None] = [None] * max_running
         self._waiting: dict[str, _Running] = {}
         self._paused = self._draining = False
@@ -165,13 +169,8 @@ class TorchEngine:
         self.version = ref.version
         for running in [*self._slots, *self._waiting.values()]:
             if running is not None:
-                # The KV cache is of the old weights: it is filled anew, from the first token on.
-                running.cached = 0
                 running.spans.mark(ref.version, len(running.log_probs))
-        for running in self._slots:
-            if running is not None:
-                running.mark("preempted")
-                running.mark("scheduled")
+        self._drop_kv()
 
     async def resume(self) -> None:
         self._check_alive()
@@ -213,6 +212,15 @@ class TorchEngine:
 
         torch.set_num_threads(self._threads)
         return SlotModel(self._folder, len(self._slots), self._max_length, self._dtype)
+
+    def _drop_kv(self) -> None:
+        """The KV cache is of the old weights: it is filled anew, from the first token on, unless it is kept
+        for those that have tokens of the old weights too."""
+        for running in self._slots:
+            if running is not None and not (self.keeps_kv and running.log_probs):
+                running.cached = 0
+                running.mark("preempted")
+                running.mark("scheduled")
 
     def _load(self, folder: Path) -> None:
         assert self._model is not None

@@ -59,7 +59,7 @@ class _Ticket:
         self.adapter: LoadedAdapter | None = None
         """What it generates with beside the model's own weights."""
         self.spans: SpanRecorder | None = None
-        """The versions of its tokens; None until it is in the core."""
+        """The versions of its tokens; None while it is not in the core."""
         self.submitted = time.monotonic()
         self.aborted = False
         self.gate: asyncio.Future[None] | None = None
@@ -85,11 +85,12 @@ class VllmEngine:
         seed: int = 0,
         timed: bool = True,
         hold_outputs: bool = True,
+        keep_kv: bool = False,
     ) -> None:
         """`max_length` is the most tokens of prompt and response together; `tensor_parallel` the number of
         accelerators it spans; `threads` counts on CPUs alone; engines of one job take different seeds;
         `timed`: whether generations tell where their time went; `hold_outputs`: whether tokens may wait in
-        the engine core until they are asked for."""
+        the engine core until they are asked for; `keep_kv`: see `protocol`."""
         self.name = name
         self.version = 0
         self._shape = VllmShape(
@@ -108,6 +109,9 @@ class VllmEngine:
         )
         self._speculation = self._shape.options.speculation
         self._finished = FinishedTexts(self._speculation) if self._speculation is not None else None
+        self.keeps_kv = keep_kv
+        self._loads = 0
+        """Versions that were loaded so far."""
         self._tensors: Shapes = {}
         self._tickets: dict[str, _Ticket] = {}
         self._paused = False
@@ -152,13 +156,13 @@ class VllmEngine:
         check_request(request, self._shape.max_length, request.request_id in self._tickets)
         ticket = self._tickets[request.request_id] = _Ticket(request)
         try:
-            # In a loop: another pause may begin before this task runs again.
-            while self._paused and not ticket.aborted:
-                ticket.gate = asyncio.get_running_loop().create_future()
-                await self._guarded(ticket.gate)
-            if ticket.aborted:
+            response = None
+            # Once, but for those that a pause takes out of the core before their first token.
+            while ticket.spans is None and await self._let_in(ticket):
+                response = await self._run(ticket)
+            if ticket.spans is None:
                 return self._generation(ticket, None)
-            got = self._generation(ticket, await self._run(ticket))
+            got = self._generation(ticket, response)
             await self._teach(request, got)
             return got
         finally:
@@ -189,6 +193,8 @@ class VllmEngine:
         if mode == "wait" and inside:
             await self._guarded(asyncio.wait(inside))
         await self._stop_core(mode)
+        if mode == "keep" and self.keeps_kv:
+            await self._take_out_unbegun()
         if mode == "abort":
             outside = [ticket for ticket in self._tickets.values() if ticket.spans is None]
             for ticket in outside:
@@ -219,6 +225,7 @@ class VllmEngine:
         for ticket in self._tickets.values():
             if ticket.spans is not None and ticket.request.request_id in counts:
                 ticket.spans.mark(ref.version, counts[ticket.request.request_id])
+        self._loads += 1
         self.version = ref.version
 
     def _expected_tensors(self, model: Shapes) -> Shapes:
@@ -235,7 +242,9 @@ class VllmEngine:
     async def _stop_core(self, mode: PauseMode) -> None:
         """Let no request go on; with "abort" end those in the core."""
         self._pauses.begin(time.monotonic())
-        await self._guarded(self._live_core().pause("abort" if mode == "abort" else "keep"))
+        core_mode: PauseMode = "abort" if mode == "abort" else "keep"
+        clear = mode != "keep" or not self.keeps_kv
+        await self._guarded(self._live_core().pause(core_mode, clear))
 
     async def _start_core(self) -> None:
         """The reverse."""
@@ -308,12 +317,38 @@ class VllmEngine:
         if texts:
             await self._guarded(self._live_core().learn(texts))
 
+    async def _let_in(self, ticket: _Ticket) -> bool:
+        """Wait until requests may enter the core; False for one that was aborted."""
+        # In a loop: another pause may begin before this task runs again.
+        while self._paused and not ticket.aborted:
+            ticket.gate = asyncio.get_running_loop().create_future()
+            await self._guarded(ticket.gate)
+        return not ticket.aborted
+
+    async def _take_out_unbegun(self) -> None:
+        """Let requests that have no token enter the core anew after the pause. They wait in it, or their
+        prompts are not computed yet: else they would begin upon KV of weights that they have no token of."""
+        core = self._live_core()
+        await self._guarded(core.outputs_processed())
+        counts = core.token_counts()
+        unbegun = [
+            ticket
+            for name, ticket in self._tickets.items()
+            if ticket.spans is not None and counts.get(name) == 0
+        ]
+        for ticket in unbegun:
+            ticket.spans = None
+        if unbegun:
+            await self._guarded(core.abort(*(ticket.request.request_id for ticket in unbegun)))
+
     async def _enter(self, ticket: _Ticket, core: VllmCore) -> Any:
         """Hand the ticket's request to the core; `pause` waits for those that are half-way in."""
         self._entering += 1
         try:
             ticket.adapter = self._take_adapter()
-            collector = await self._guarded(core.add(ticket.request, ticket.adapter))
+            # Not the version: after a loss one may come again with other weights.
+            salt = f"load {self._loads}" if self.keeps_kv else None
+            collector = await self._guarded(core.add(ticket.request, ticket.adapter, salt))
             # The version cannot change meanwhile: `pause` waits for this.
             ticket.spans = SpanRecorder(self.version)
             self._reports.wake()

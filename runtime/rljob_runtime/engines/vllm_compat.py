@@ -247,8 +247,11 @@ class VllmCore:
         self._log_probs = ArrivedLogProbs(self._llm.output_processor)
         self._watch_outputs()
 
-    async def add(self, request: Request, adapter: LoadedAdapter | None = None) -> Any:
-        """Hand a request to the engine core, to be generated with `adapter`; the result is for `response`."""
+    async def add(
+        self, request: Request, adapter: LoadedAdapter | None = None, salt: str | None = None
+    ) -> Any:
+        """Hand a request to the engine core, to be generated with `adapter`; the result is for `response`. It
+        shares the KV cache of prompts with requests of the same `salt` alone."""
         sampling = request.sampling or self._shape.sampling
         parameters = self._parameters(
             max_tokens=request.max_tokens,
@@ -265,7 +268,9 @@ class VllmCore:
             output_kind=self._final_only,
             extra_args=self._extra_arguments(request),
         )
-        prompt = {"prompt_token_ids": [int(token) for token in request.tokens]}
+        prompt: dict[str, Any] = {"prompt_token_ids": request.tokens.tolist()}
+        if salt is not None:
+            prompt["cache_salt"] = salt
         return await self._llm.add_request(
             request.request_id, prompt, parameters, lora_request=self._lora(adapter)
         )
@@ -287,13 +292,14 @@ class VllmCore:
             list(output.token_ids), log_probs, output.finish_reason, getattr(output, "weight_versions", None)
         )
 
-    async def abort(self, request_id: str) -> None:
-        """End a request; its response has what it generated so far."""
+    async def abort(self, *request_ids: str) -> None:
+        """End requests; their responses have what they generated so far."""
         if self.holds_outputs:
-            names = self._llm.output_processor.external_req_ids.get(request_id, [])
-            await self._client.call_utility_async(FLUSH, list(names))
+            inside = self._llm.output_processor.external_req_ids
+            names = [name for each in request_ids for name in inside.get(each, [])]
+            await self._client.call_utility_async(FLUSH, names)
             await self.outputs_processed()
-        await self._llm.abort(request_id)
+        await self._llm.abort(request_ids)
 
     async def drop(self, request_id: str) -> None:
         """End a request whose response nobody waits for."""
@@ -306,9 +312,9 @@ class VllmCore:
             await self._client.call_utility_async(FLUSH, [])
             await self.outputs_processed()
 
-    async def pause(self, mode: PauseMode) -> None:
-        """Stop the scheduler and drop the KV cache; returns when the engine core is idle, and nothing waits
-        in it: what is generated afterwards may be of other weights.
+    async def pause(self, mode: PauseMode, clear: bool = True) -> None:
+        """Stop the scheduler and, with `clear`, drop the KV cache; returns when the engine core is idle, and
+        nothing waits in it: what is generated afterwards may be of other weights.
 
         Asks the core itself: `AsyncLLM.pause_generation` adds a sleep of 20 ms so that the last outputs
         are likely to have arrived, which `outputs_processed` makes certain. (It also clears the cache of
@@ -316,10 +322,10 @@ class VllmCore:
         """
         if self.holds_outputs:
             # Requests that it aborts are gone when it answers, and what waited with them.
-            await self._client.call_utility_async(FLUSH_AND_PAUSE, mode)
+            await self._client.call_utility_async(FLUSH_AND_PAUSE, mode, clear)
             await self.flush()
         else:
-            await self._client.pause_scheduler_async(mode=mode, clear_cache=True)
+            await self._client.pause_scheduler_async(mode=mode, clear_cache=clear)
 
     async def resume(self) -> None:
         await self._client.resume_scheduler_async()

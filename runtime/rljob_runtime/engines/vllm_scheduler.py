@@ -27,7 +27,8 @@ FLUSH = "flush_outputs"
 """Name of the engine core's utility that sends what is kept of the running requests, and then ends those that
 it is given. Between the two nothing is generated."""
 FLUSH_AND_PAUSE = "flush_outputs_and_pause"
-"""Name of the one that sends what is kept, and then pauses in a mode that it is given."""
+"""Name of the one that sends what is kept, and then pauses in a mode that it is given; it is told whether to
+clear the KV cache."""
 
 
 def scheduler(**arguments: Any) -> Any:
@@ -136,10 +137,10 @@ def _flush(core: Any, ended: list[str]) -> None:
         core.abort_requests(ended)
 
 
-def _flush_and_pause(core: Any, mode: str) -> Any:
-    """A utility. Clears the KV cache, as `pause_scheduler` does when it is asked to."""
+def _flush_and_pause(core: Any, mode: str, clear: bool) -> Any:
+    """A utility. With `clear` it clears the KV cache, as `pause_scheduler` does when it is asked to."""
     _flush(core, [])
-    return core.pause_scheduler(mode, True)
+    return core.pause_scheduler(mode, clear)
 
 
 def _packed(log_probs: NDArray[np.float32]) -> Any:

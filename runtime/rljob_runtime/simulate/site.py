@@ -5,6 +5,7 @@ from typing import Any
 
 from rljob_api.job import Spec
 from rljob_api.routing import Routing
+from rljob_api.training import Training
 from rljob_runtime.groups.staleness import Bound
 from rljob_runtime.routing.choose import policy_of
 from rljob_runtime.routing.cost import StepCost
@@ -149,7 +150,7 @@ class Site:
     def job(self) -> JobModel:
         """Trainer, weight updates, bound."""
         training, trainer = self.spec.training, self.spec.pools.trainer
-        capacity, push = training.async_.queue_capacity, training.async_.weight_sync.push
+        capacity = training.async_.queue_capacity
         return JobModel(
             bound=Bound.of(training),
             steps=self.steps,
@@ -157,8 +158,7 @@ class Site:
             trainer_seconds_per_token=self.assumptions.trainer.seconds_per_token
             / (trainer.replicas * trainer.accelerators_per_worker),
             sync_seconds=self.assumptions.weight_sync_seconds,
-            # What is taken out is submitted again, and prefilled with what it has.
-            recompute_kv=push is not None and push.in_flight == "abort",
+            recompute_kv=_recomputes_kv(training),
             capacity_groups=None if capacity is None else capacity // training.rollout.samples_per_prompt,
         )
 
@@ -166,6 +166,17 @@ class Site:
         """Simulate the job. Raises `ValueError` for what cannot be."""
         router = Router(policy_of(self.spec))
         return simulate_job(workload, self.shapes(), self.physics(), router, self.job())
+
+
+def _recomputes_kv(training: Training) -> bool:
+    """Whether a weight update costs the prefill of what runs."""
+    push = training.async_.weight_sync.push
+    if push is None or push.in_flight == "wait":
+        return False
+    # What is taken out is submitted again, with what it has. What is frozen may keep its KV; with an adapter
+    # nothing is frozen.
+    frozen = push.in_flight == "keep"
+    return not (frozen and (push.kv_after_update == "keep" or training.adapter is not None))
 
 
 def step_cost(cost: EngineCost, gears: tuple[int, ...], speed: float = 1.0) -> StepCost:

@@ -30,9 +30,14 @@ def fake_engine(
 
 
 def torch_engine(
-    folder: Path, name: str = "torch", sampling: Sampling = PLAIN, slots: int = SLOTS, length: int = LENGTH
+    folder: Path,
+    name: str = "torch",
+    sampling: Sampling = PLAIN,
+    slots: int = SLOTS,
+    length: int = LENGTH,
+    keep_kv: bool = False,
 ) -> TorchEngine:
-    return TorchEngine(name, folder, sampling, slots, length)
+    return TorchEngine(name, folder, sampling, slots, length, keep_kv=keep_kv)
 
 
 def vllm_engine(

@@ -9,6 +9,7 @@ import torch
 import transformers
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
+from transformers.cache_utils import DynamicCache
 
 from rljob_api.rollout import VllmEngine as VllmOptions
 from rljob_runtime.engines.protocol import Request, Sampling, WeightRef
@@ -155,9 +156,25 @@ class Reference:
         prompt = len(asked.tokens)
         tokens = torch.from_numpy(np.concatenate([asked.tokens, got.tokens]).astype(np.int64))
         # The logits at a position are of the token after it.
-        logits = self._model(tokens[None]).logits[0, prompt - 1 : -1].float() / sampling.temperature
-        chosen = restrict(logits, sampling).log_softmax(-1).gather(1, tokens[prompt:, None])
-        return chosen[:, 0].numpy(), (_margin(logits, sampling) > _ROUNDING).numpy()
+        logits = self._model(tokens[None]).logits[0, prompt - 1 : -1]
+        return _scored(logits, tokens[prompt:], sampling)
+
+    @torch.inference_mode()
+    def scores_upon_kept_kv(
+        self, folders: dict[int, Path], asked: Request, got: Generation, sampling: Sampling
+    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """The same of an engine that keeps its KV cache when weights are updated; `folders` has the weights
+        of each version. Leaves the model with those of the last one."""
+        prompt, done, logits = len(asked.tokens), 0, []
+        tokens = torch.from_numpy(np.concatenate([asked.tokens, got.tokens]).astype(np.int64))
+        cache = DynamicCache()
+        for span in got.spans:
+            # The token that was drawn last is in no cache: the new weights compute it.
+            end = prompt + span.end - 1
+            part = self.use(folders[span.version])._model(tokens[None, done:end], past_key_values=cache)
+            logits.append(part.logits[0, max(0, prompt - 1 - done) :])
+            done = end
+        return _scored(torch.cat(logits), tokens[prompt:], sampling)
 
     @torch.inference_mode()
     def surely_routed(self, asked: Request, got: Generation) -> bool:
@@ -170,6 +187,16 @@ class Reference:
             if bool((ordered[:, chosen - 1] - ordered[:, chosen] <= _ROUTER_ROUNDING).any()):
                 return False
         return True
+
+
+def _scored(
+    logits: torch.Tensor, tokens: torch.Tensor, sampling: Sampling
+) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """Log-probabilities of `tokens`, of shape (length,), by the `logits` before each of them, and where they
+    are certain."""
+    logits = logits.float() / sampling.temperature
+    chosen = restrict(logits, sampling).log_softmax(-1).gather(1, tokens[:, None])
+    return chosen[:, 0].numpy(), (_margin(logits, sampling) > _ROUNDING).numpy()
 
 
 def _margin(logits: torch.Tensor, sampling: Sampling) -> torch.Tensor:
@@ -211,3 +238,20 @@ def check_log_probs(
                     got.log_probs[part][certain], expected[certain], atol=tolerance, rtol=0
                 )
     assert undecided <= max(2, sum(len(got.tokens) for _, got in pairs) / 1000)
+
+
+def check_kept_kv(
+    base: Path, folders: dict[int, Path], pairs: Iterable[tuple[Request, Generation]], sampling: Sampling
+) -> float:
+    """Each token's log-probability is that of a model with the weights of the token's version, upon the KV
+    that the weights of earlier tokens made. Returns the largest difference from what `check_log_probs` asks
+    for, of tokens after the first version."""
+    reference, apart = Reference(base), 0.0
+    for asked, got in pairs:
+        expected, certain = reference.scores_upon_kept_kv(folders, asked, got, sampling)
+        np.testing.assert_allclose(got.log_probs[certain], expected[certain], atol=VLLM_TOLERANCE, rtol=0)
+        for span in got.spans[1:]:
+            part = slice(span.start, span.end)
+            anew = reference.use(folders[span.version]).log_probs(asked, got, sampling)
+            apart = max(apart, float(np.abs(got.log_probs - anew)[part][certain[part]].max(initial=0.0)))
+    return apart

@@ -29,8 +29,8 @@ ASYNCHRONY = Section(
         built(
             f"{_ASYNC}.partial_rollout",
             text="false: `training.async.weightSync.push.inFlight: wait`. true: `keep` (frozen in the "
-            "engine) or `abort` (taken out and resubmitted with what they have). No response is cut short "
-            "and trained",
+            "engine) or `abort` (taken out and resubmitted with what they have). Either computes their KV "
+            "cache anew, as there; `push.kvAfterUpdate: keep` does not. No response is cut short and trained",
         ),
         built(
             f"{_ROLLOUT}.over_sample_rate",

@@ -1,9 +1,15 @@
-"""How much room for adapters an engine is built with."""
+"""What an engine is built with: room for adapters, whether it keeps KV."""
 
+from typing import Any
+
+import msgspec
 import pytest
 
 from rljob_api import RLJob
-from rljob_runtime.engines.factory import adapter_room
+from rljob_runtime.engines.factory import EngineSpec, adapter_room, make
+from rljob_runtime.engines.protocol import Sampling
+from rljob_runtime.engines.torch import TorchEngine
+from rljob_runtime.engines.vllm import VllmEngine
 from rljob_runtime.engines.vllm_compat import AdapterRoom
 from tests.support.jobs import job
 
@@ -19,3 +25,23 @@ def test_room_for_the_versions_that_run_beside_each_other(staleness: float, runn
 def test_a_job_without_an_adapter_needs_none() -> None:
     with pytest.raises(ValueError, match="no adapter"):
         adapter_room(RLJob.model_validate(job()))
+
+
+@pytest.mark.parametrize("kind", ["torch", "vllm"])
+@pytest.mark.parametrize(
+    ("weight_sync", "keeps"),
+    [
+        ({"push": {"kvAfterUpdate": "keep"}}, True),
+        ({"push": {"kvAfterUpdate": "recompute"}}, False),
+        ({"push": {}}, False),
+        ({"pull": {}}, False),
+    ],
+)
+def test_whether_it_keeps_the_kv_of_earlier_weights(
+    kind: str, weight_sync: dict[str, Any], keeps: bool
+) -> None:
+    changes = {"training.rollout.engine": {kind: {}}, "training.async.weightSync": weight_sync}
+    text = RLJob.model_validate(job(changes)).model_dump_json(by_alias=True)
+    engine = make("e", msgspec.msgpack.encode(EngineSpec(text, "fast_rollout", "model", Sampling(), 0)))
+    assert isinstance(engine, TorchEngine | VllmEngine)
+    assert engine.keeps_kv == keeps

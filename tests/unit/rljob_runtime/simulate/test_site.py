@@ -114,8 +114,21 @@ def test_the_bound_is_the_job_s() -> None:
     model = site({"training.async": asynchronous}).job()
     assert model.bound == Bound(0.5, 4, 2)
     assert model.capacity_groups == 70 // 8
-    assert model.recompute_kv
-    assert not site().job().recompute_kv
+
+
+@pytest.mark.parametrize(
+    ("changes", "again"),
+    [
+        ({}, True),
+        ({"training.async.weightSync": {"push": {"inFlight": "abort"}}}, True),
+        ({"training.async.weightSync": {"push": {"inFlight": "wait"}}}, False),
+        ({"training.async.weightSync": {"push": {"kvAfterUpdate": "keep"}}}, False),
+        ({"training.async.weightSync": {"pull": {}}}, False),
+        ({"training.adapter": {}, "training.rollout.engine": {"vllm": {}}}, False),
+    ],
+)
+def test_whether_an_update_costs_a_prefill(changes: dict[str, Any], again: bool) -> None:
+    assert site(changes).job().recompute_kv == again
 
 
 def test_where_stale_tokens_are_masked_no_simulated_step_waits_for_them() -> None:
