@@ -25,7 +25,7 @@ from rljob_api.adapter import Adapter
 from rljob_runtime.engines.protocol import Request
 from rljob_runtime.engines.vllm import VllmEngine
 from rljob_runtime.engines.vllm_adapter import AdapterEngine
-from rljob_runtime.engines.vllm_compat import AdapterRoom
+from rljob_runtime.engines.vllm_shape import AdapterRoom
 from rljob_runtime.samples import Generation, Group, Sample
 from tests.bench.figures import Figure, record
 from tests.support.runtime.engines import started, vllm_engine

@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM
 from rljob_api.adapter import Adapter
 from rljob_runtime.engines.protocol import EngineDied, Request
 from rljob_runtime.engines.vllm_adapter import AdapterEngine
-from rljob_runtime.engines.vllm_compat import AdapterRoom
+from rljob_runtime.engines.vllm_shape import AdapterRoom
 from rljob_runtime.samples import Generation
 from rljob_runtime.weights.adapter import TENSORS, adapter_shapes, config, write
 from rljob_runtime.weights.contents import tensor_shapes

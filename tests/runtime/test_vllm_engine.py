@@ -126,7 +126,7 @@ async def test_versions_are_exact_where_vllm_does_not_report_them(
         core.reports_versions = reported
     assert max(len(got.spans) for got in results) > 1
     check_log_probs(base, folders, zip(asked, results, strict=True), RULES)
-    await engine._guarded(core.label(engine.version))
+    await engine._life.guard(core.label(engine.version))
 
 
 @pytest.mark.parametrize("keeps", [False, True], ids=["recompute", "keep"])

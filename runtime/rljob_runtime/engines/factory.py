@@ -11,7 +11,7 @@ from rljob_api import RLJob
 from rljob_runtime.engines.protocol import Engine, Sampling
 
 if TYPE_CHECKING:
-    from rljob_runtime.engines.vllm_compat import Accelerator, AdapterRoom
+    from rljob_runtime.engines.vllm_shape import Accelerator, AdapterRoom
 
 _MOST_ADAPTERS = 8
 """That one batch may be generated with: each takes a part of an accelerator's memory. Requests with others
@@ -80,7 +80,7 @@ def make(name: str, spec: bytes) -> Engine:
 
 def adapter_room(job: RLJob) -> "AdapterRoom":
     """Room for the adapters of a job that has one."""
-    from rljob_runtime.engines.vllm_compat import AdapterRoom
+    from rljob_runtime.engines.vllm_shape import AdapterRoom
 
     training = job.spec.training
     if training.adapter is None:

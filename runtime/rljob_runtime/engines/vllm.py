@@ -14,11 +14,12 @@ import time
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from rljob_api.rollout import VllmEngine as VllmOptions
+from rljob_runtime.engines.core_life import CoreLife
 from rljob_runtime.engines.finished_texts import FinishedTexts
 from rljob_runtime.engines.progress import ProgressReports
 from rljob_runtime.engines.protocol import (
@@ -33,38 +34,15 @@ from rljob_runtime.engines.protocol import (
 )
 from rljob_runtime.engines.spans import SpanRecorder, spans_from_report
 from rljob_runtime.engines.stays import Pauses, timing_of
-from rljob_runtime.engines.vllm_compat import (
-    Accelerator,
-    LoadedAdapter,
-    Response,
-    VllmCore,
-    VllmShape,
-    environment,
-)
+from rljob_runtime.engines.vllm_compat import Response, VllmCore
+from rljob_runtime.engines.vllm_shape import Accelerator, LoadedAdapter, VllmShape, environment
 from rljob_runtime.engines.vllm_sockets import SOCKETS
+from rljob_runtime.engines.vllm_ticket import Ticket
 from rljob_runtime.samples import FinishReason, Generation, Timing
 from rljob_runtime.weights.contents import Shapes, check_same_model, tensor_shapes
 from rljob_runtime.weights.shm import reading
 
-T = TypeVar("T")
-
 _FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "abort": "abort"}
-
-
-class _Ticket:
-    """A submit that has not ended."""
-
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        self.adapter: LoadedAdapter | None = None
-        """What it generates with beside the model's own weights."""
-        self.spans: SpanRecorder | None = None
-        """The versions of its tokens; None while it is not in the core."""
-        self.submitted = time.monotonic()
-        self.aborted = False
-        self.gate: asyncio.Future[None] | None = None
-        """While it waits for `resume`."""
-        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
 
 class VllmEngine:
@@ -113,7 +91,7 @@ class VllmEngine:
         self._loads = 0
         """Versions that were loaded so far."""
         self._tensors: Shapes = {}
-        self._tickets: dict[str, _Ticket] = {}
+        self._tickets: dict[str, Ticket] = {}
         self._paused = False
         self._pauses = Pauses()
         self._preemptions = 0
@@ -123,14 +101,13 @@ class VllmEngine:
         self._launch: asyncio.Future[VllmCore] | None = None
         self._core: VllmCore | None = None
         self._has_sockets = False
-        self._dead: str | None = None
-        self._death: asyncio.Future[None] | None = None
         self._reports = ProgressReports(self._progress, self._catch_up)
+        self._life = CoreLife(name, self._reports.stop)
 
     async def start(self, version: int) -> None:
         """Raises `EngineDied` when vLLM does not start; its own log, on stderr, says why."""
         loop = asyncio.get_running_loop()
-        self._death = loop.create_future()
+        self._life.begin()
         self._tensors = self._expected_tensors(tensor_shapes(self._shape.model_folder))
         # Before `VllmCore`, whose constructor imports vLLM.
         sockets = await asyncio.to_thread(SOCKETS.enter)
@@ -141,20 +118,18 @@ class VllmEngine:
             # A start that is cancelled goes on in its thread: `_shut` waits for it and ends its processes.
             self._core = await asyncio.shield(self._launch)
         except (RuntimeError, ValueError, OSError) as error:
-            self._die(f"vLLM did not start: {' '.join(str(error).split())}")
-            self._check_alive()
-        for process in self._live_core().processes:
-            # A sentinel is readable once its process has ended.
-            loop.add_reader(process.sentinel, self._on_exit, process)
-        await self._guarded(self._live_core().label(version))
+            self._life.end(f"vLLM did not start: {' '.join(str(error).split())}")
+            self._life.check()
+        self._life.watch(self._live_core())
+        await self._life.guard(self._live_core().label(version))
         if self._speculation is not None:
-            await self._guarded(self._live_core().start_drafting(self._speculation))
+            await self._life.guard(self._live_core().start_drafting(self._speculation))
         self.version = version
 
     async def submit(self, request: Request) -> Generation:
         self._live_core()
         check_request(request, self._shape.max_length, request.request_id in self._tickets)
-        ticket = self._tickets[request.request_id] = _Ticket(request)
+        ticket = self._tickets[request.request_id] = Ticket(request)
         try:
             response = None
             # Once, but for those that a pause takes out of the core before their first token.
@@ -174,24 +149,24 @@ class VllmEngine:
 
     async def abort(self, request_id: str) -> None:
         ticket = self._tickets.get(request_id)
-        if ticket is None or self._dead is not None:
+        if ticket is None or self._life.over:
             return
         ticket.aborted = True
         if ticket.gate is not None and not ticket.gate.done():
             ticket.gate.set_result(None)
         # One that is half-way in is aborted by `_run` when it is inside.
         if ticket.spans is not None:
-            await self._guarded(self._live_core().abort(request_id))
+            await self._life.guard(self._live_core().abort(request_id))
 
     async def pause(self, mode: PauseMode) -> None:
-        self._check_alive()
+        self._life.check()
         self._paused = True
         while self._entering:
             self._entered.clear()
-            await self._guarded(self._entered.wait())
+            await self._life.guard(self._entered.wait())
         inside = [ticket.ended for ticket in self._tickets.values() if ticket.spans is not None]
         if mode == "wait" and inside:
-            await self._guarded(asyncio.wait(inside))
+            await self._life.guard(asyncio.wait(inside))
         await self._stop_core(mode)
         if mode == "keep" and self.keeps_kv:
             await self._take_out_unbegun()
@@ -201,7 +176,7 @@ class VllmEngine:
                 await self.abort(ticket.request.request_id)
             ended = inside + [ticket.ended for ticket in outside]
             if ended:
-                await self._guarded(asyncio.wait(ended))
+                await self._life.guard(asyncio.wait(ended))
 
     async def prepare(self, ref: WeightRef) -> None:
         """Nothing: what this engine loads is on its machine."""
@@ -209,11 +184,11 @@ class VllmEngine:
     async def load(self, ref: WeightRef) -> None:
         """Raises `WeightsGone`, `ValueError` or `FileNotFoundError`, with the old weights in place, where
         `ref` cannot be right; `EngineDied`, the engine being gone, when it fails half-way."""
-        self._check_alive()
+        self._life.check()
         if not self._paused:
             raise RuntimeError(f"engine {self.name}: load while not paused")
         core = self._live_core()
-        await self._guarded(core.outputs_processed())
+        await self._life.guard(core.outputs_processed())
         # Before the weights change: all these tokens are of the old ones.
         counts = core.token_counts()
         if ref.transport == "shm":
@@ -244,11 +219,11 @@ class VllmEngine:
         self._pauses.begin(time.monotonic())
         core_mode: PauseMode = "abort" if mode == "abort" else "keep"
         clear = mode != "keep" or not self.keeps_kv
-        await self._guarded(self._live_core().pause(core_mode, clear))
+        await self._life.guard(self._live_core().pause(core_mode, clear))
 
     async def _start_core(self) -> None:
         """The reverse."""
-        await self._guarded(self._live_core().resume())
+        await self._life.guard(self._live_core().resume())
         now = time.monotonic()
         # The first one is the oldest.
         self._pauses.end(now, oldest=next((each.submitted for each in self._tickets.values()), now))
@@ -256,17 +231,17 @@ class VllmEngine:
     async def _replace(self, ref: WeightRef, load: Awaitable[None]) -> None:
         """Await `load`, then label; an engine that fails half-way is ended."""
         try:
-            await self._guarded(load)
-            await self._guarded(self._live_core().label(ref.version))
+            await self._life.guard(load)
+            await self._life.guard(self._live_core().label(ref.version))
         except EngineDied:
             raise
         except Exception as error:  # noqa: BLE001 - whatever went wrong in the core, half-loaded weights must not generate
             cause = " ".join(str(error).split())
             await self._shut(f"loading version {ref.version} from {ref.location} failed: {cause}")
-            self._check_alive()
+            self._life.check()
 
     async def resume(self) -> None:
-        self._check_alive()
+        self._life.check()
         # The core first: what the gate lets in is to find it running.
         await self._start_core()
         self._paused = False
@@ -278,7 +253,7 @@ class VllmEngine:
     async def load_snapshot(self) -> LoadSnapshot:
         core = self._live_core()
         if self._tickets:
-            await self._guarded(core.flush())
+            await self._life.guard(core.flush())
         generated = self._generated + sum(core.token_counts().values())
         return LoadSnapshot(self.version, len(self._tickets), self._paused, generated, core.kv_tokens)
 
@@ -295,14 +270,14 @@ class VllmEngine:
     async def close(self) -> None:
         await self._shut("it was closed")
 
-    async def _run(self, ticket: _Ticket) -> Response:
+    async def _run(self, ticket: Ticket) -> Response:
         """What the core made of the ticket's request."""
         core, name = self._live_core(), ticket.request.request_id
         try:
             added = await self._enter(ticket, core)
             if ticket.aborted:
-                await self._guarded(core.abort(name))
-            return await self._guarded(core.response(name, added))
+                await self._life.guard(core.abort(name))
+            return await self._life.guard(core.response(name, added))
         except asyncio.CancelledError:
             # vLLM would generate the rest for nobody.
             await core.drop(name)
@@ -315,21 +290,21 @@ class VllmEngine:
         self._finished.add(request, got)
         texts = self._finished.due(len(self._tickets) - 1)
         if texts:
-            await self._guarded(self._live_core().learn(texts))
+            await self._life.guard(self._live_core().learn(texts))
 
-    async def _let_in(self, ticket: _Ticket) -> bool:
+    async def _let_in(self, ticket: Ticket) -> bool:
         """Wait until requests may enter the core; False for one that was aborted."""
         # In a loop: another pause may begin before this task runs again.
         while self._paused and not ticket.aborted:
             ticket.gate = asyncio.get_running_loop().create_future()
-            await self._guarded(ticket.gate)
+            await self._life.guard(ticket.gate)
         return not ticket.aborted
 
     async def _take_out_unbegun(self) -> None:
         """Let requests that have no token enter the core anew after the pause. They wait in it, or their
         prompts are not computed yet: else they would begin upon KV of weights that they have no token of."""
         core = self._live_core()
-        await self._guarded(core.outputs_processed())
+        await self._life.guard(core.outputs_processed())
         counts = core.token_counts()
         unbegun = [
             ticket
@@ -339,16 +314,16 @@ class VllmEngine:
         for ticket in unbegun:
             ticket.spans = None
         if unbegun:
-            await self._guarded(core.abort(*(ticket.request.request_id for ticket in unbegun)))
+            await self._life.guard(core.abort(*(ticket.request.request_id for ticket in unbegun)))
 
-    async def _enter(self, ticket: _Ticket, core: VllmCore) -> Any:
+    async def _enter(self, ticket: Ticket, core: VllmCore) -> Any:
         """Hand the ticket's request to the core; `pause` waits for those that are half-way in."""
         self._entering += 1
         try:
             ticket.adapter = self._take_adapter()
             # Not the version: after a loss one may come again with other weights.
             salt = f"load {self._loads}" if self.keeps_kv else None
-            collector = await self._guarded(core.add(ticket.request, ticket.adapter, salt))
+            collector = await self._life.guard(core.add(ticket.request, ticket.adapter, salt))
             # The version cannot change meanwhile: `pause` waits for this.
             ticket.spans = SpanRecorder(self.version)
             self._reports.wake()
@@ -359,24 +334,24 @@ class VllmEngine:
 
     async def _catch_up(self) -> None:
         """Let `_progress` know of all tokens that there are; nothing where the engine is dead."""
-        core = None if self._dead is not None else self._core
+        core = None if self._life.over else self._core
         if core is not None:
             with suppress(EngineDied):
-                await self._guarded(core.flush())
+                await self._life.guard(core.flush())
 
     def _progress(self) -> dict[str, int]:
         """Tokens of each request in the core that are known of, by its id."""
-        core = None if self._paused or self._dead is not None else self._core
+        core = None if self._paused or self._life.over else self._core
         return {} if core is None else core.token_counts()
 
-    def _generation(self, ticket: _Ticket, response: Response | None) -> Generation:
+    def _generation(self, ticket: Ticket, response: Response | None) -> Generation:
         """What a submit returns; `response` is None for one that never was in the core."""
         count = len(response.tokens) if response is not None else 0
         self._generated += count
         reason = response.finish if response is not None else "abort"
         if reason not in _FINISH:
-            self._die(f"request {ticket.request.request_id} ended with {reason!r}")
-            self._check_alive()
+            self._life.end(f"request {ticket.request.request_id} ended with {reason!r}")
+            self._life.check()
         if response is None or ticket.spans is None:
             spans = SpanRecorder(self.version).spans(0)
         elif ticket.adapter is None and self._live_core().reports_versions:
@@ -392,7 +367,7 @@ class VllmEngine:
             timing=self._timing(ticket),
         )
 
-    def _timing(self, ticket: _Ticket) -> Timing | None:
+    def _timing(self, ticket: Ticket) -> Timing | None:
         if not self._shape.timed:
             return None
         marks = self._live_core().marks.get(ticket.request.request_id, [])
@@ -400,27 +375,8 @@ class VllmEngine:
         self._preemptions += timing.preemptions
         return timing
 
-    async def _guarded(self, work: Awaitable[T]) -> T:
-        """Await something that only a live engine core can end; raises `EngineDied` as soon as it is dead."""
-        assert self._death is not None
-        task = asyncio.ensure_future(work)
-        try:
-            await asyncio.wait((task, self._death), return_when=asyncio.FIRST_COMPLETED)
-            self._check_alive()
-            return task.result()
-        except Exception as error:
-            if self._core is not None and isinstance(error, self._core.dead_error):
-                self._die("the engine core ended")
-                self._check_alive()
-            raise
-        finally:
-            if not task.done():
-                task.cancel()
-            elif not task.cancelled():
-                task.exception()  # retrieved, so that asyncio does not complain about it
-
     async def _shut(self, reason: str) -> None:
-        self._die(reason)
+        self._life.end(reason)
         if self._launch is None:
             return
         core = self._core
@@ -429,35 +385,15 @@ class VllmEngine:
             await asyncio.wait((self._launch,))
             core = None if self._launch.exception() else self._launch.result()
         if core is not None:
-            for process in core.processes:
-                asyncio.get_running_loop().remove_reader(process.sentinel)
+            self._life.unwatch(core)
             core.stop_outputs()
             await asyncio.to_thread(core.shutdown)
         if self._has_sockets:
             self._has_sockets = False
             await asyncio.to_thread(SOCKETS.leave)
 
-    def _on_exit(self, process: Any) -> None:
-        asyncio.get_running_loop().remove_reader(process.sentinel)
-        # The code is known a moment after the end itself, which is not worth waiting for.
-        code = "" if process.exitcode is None else f" with exit code {process.exitcode}"
-        self._die(f"its engine core (process {process.pid}) ended{code}")
-        if self._core is not None:
-            self._core.stop_outputs()
-
-    def _die(self, reason: str) -> None:
-        if self._dead is None:
-            self._dead = f"engine {self.name}: {reason}"
-        self._reports.stop()
-        if self._death is not None and not self._death.done():
-            self._death.set_result(None)
-
     def _live_core(self) -> VllmCore:
-        self._check_alive()
+        self._life.check()
         if self._core is None:
             raise RuntimeError(f"engine {self.name}: used before start")
         return self._core
-
-    def _check_alive(self) -> None:
-        if self._dead is not None:
-            raise EngineDied(self._dead)

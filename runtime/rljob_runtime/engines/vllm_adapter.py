@@ -21,7 +21,7 @@ from typing import Any
 from rljob_api.adapter import Adapter
 from rljob_runtime.engines.protocol import EngineDied, PauseMode, WeightRef
 from rljob_runtime.engines.vllm import VllmEngine
-from rljob_runtime.engines.vllm_compat import AdapterRoom, LoadedAdapter
+from rljob_runtime.engines.vllm_shape import AdapterRoom, LoadedAdapter
 from rljob_runtime.weights.adapter import adapter_shapes
 from rljob_runtime.weights.contents import Shapes, check_same_model
 from rljob_runtime.weights.shm import reading
@@ -54,7 +54,7 @@ class AdapterEngine(VllmEngine):
 
     async def load(self, ref: WeightRef) -> None:
         """Raises what `VllmEngine.load` raises."""
-        self._check_alive()
+        self._life.check()
         if not self._paused:
             raise RuntimeError(f"engine {self.name}: load while not paused")
         if ref.transport != "shm":
@@ -74,7 +74,7 @@ class AdapterEngine(VllmEngine):
     async def _bring(self, adapter: LoadedAdapter, ref: WeightRef) -> None:
         """Load an adapter into the core; the engine ends where that fails, or does less than it should."""
         try:
-            arrived = await self._guarded(self._live_core().load_adapter(adapter))
+            arrived = await self._life.guard(self._live_core().load_adapter(adapter))
         except EngineDied:
             raise
         except Exception as error:  # noqa: BLE001 - whatever went wrong in the core, nothing must be generated with it
@@ -84,7 +84,7 @@ class AdapterEngine(VllmEngine):
                 return
             why = f"{arrived} of {len(self._tensors)} tensors of the adapter reached a layer"
         await self._shut(f"loading version {ref.version} from {ref.location} failed: {why}")
-        self._check_alive()
+        self._life.check()
 
     def _expected_tensors(self, model: Shapes) -> Shapes:
         return adapter_shapes(model, self._adapter)

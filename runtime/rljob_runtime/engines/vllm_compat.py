@@ -15,20 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rljob_api.rollout import Speculation
-from rljob_api.rollout import VllmEngine as VllmOptions
 from rljob_runtime.engines.finished_texts import FinishedText
-from rljob_runtime.engines.protocol import PauseMode, Request, Sampling
+from rljob_runtime.engines.protocol import PauseMode, Request
 from rljob_runtime.engines.stays import Mark
 from rljob_runtime.engines.vllm_counters import SchedulerCounters, silent_logger
-from rljob_runtime.engines.vllm_drafter import PROMPT_TOKENS, PROPOSER
-from rljob_runtime.engines.vllm_extension import HOST_VARIABLE
+from rljob_runtime.engines.vllm_drafter import PROMPT_TOKENS
 from rljob_runtime.engines.vllm_holding import ArrivedLogProbs, misfit
 from rljob_runtime.engines.vllm_scheduler import FACTORY, FLUSH, FLUSH_AND_PAUSE
-from rljob_runtime.routing.gears import capture_sizes
+from rljob_runtime.engines.vllm_shape import LoadedAdapter, VllmShape, arguments
 from rljob_runtime.weights.collective import Rendezvous
 from rljob_runtime.weights.contents import Shapes
-
-Accelerator = Literal["nvidia", "ascend", "cpu"]
 
 _SHUTDOWN_SECONDS = 3.0
 
@@ -39,55 +35,8 @@ _MARKS: dict[str, Literal["scheduled", "preempted"]] = {
 """vLLM's `EngineCoreEventType` by name, of those that count. Their times are of the monotonic clock, which
 all processes of a machine share."""
 
-_LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-"""What vLLM makes room for; adapters of lower ranks fit."""
-
 _COLLECTIVE = {"nvidia": "nccl", "ascend": "hccl"}
 """By accelerator, the name of vLLM's backend for weights that are broadcast."""
-
-
-@dataclass(frozen=True)
-class AdapterRoom:
-    """How many adapters an engine has room for, and how large they may be."""
-
-    rank: int
-    running: int
-    """Most of them that requests of one batch may be generated with; requests with others wait."""
-    kept: int
-    """Most of them in main memory, `running` at least. Another one is read from its folder again."""
-
-
-@dataclass(frozen=True)
-class LoadedAdapter:
-    """An adapter as vLLM knows it."""
-
-    number: int
-    """From 1 on; no other adapter of the engine has had it."""
-    name: str
-    """Nor this: by it vLLM tells whose KV cache the beginning of a prompt may be taken from."""
-    folder: Path
-
-
-@dataclass(frozen=True)
-class VllmShape:
-    """What a vLLM engine is built from."""
-
-    model_folder: Path
-    sampling: Sampling
-    max_running: int
-    max_length: int
-    dtype: str
-    options: VllmOptions
-    accelerator: Accelerator
-    tensor_parallel: int
-    threads: int
-    seed: int
-    timed: bool = True
-    """Whether it is recorded when requests were scheduled, pre-empted, and got their first token."""
-    adapters: AdapterRoom | None = None
-    hold_outputs: bool = True
-    """Whether tokens and log-probabilities wait in the engine core until they are asked for, where this vLLM
-    can do so."""
 
 
 @dataclass(frozen=True)
@@ -100,98 +49,6 @@ class Response:
     finish: str
     versions: Any
     """vLLM's report of weight versions; None where it has none."""
-
-
-def environment(shape: VllmShape, host: int, sockets: Path) -> dict[str, str]:
-    """Environment variables that must be set before vLLM is imported; `host` is this process's id, `sockets`
-    the folder for the sockets of its engines."""
-    variables = {
-        HOST_VARIABLE: str(host),
-        "VLLM_RPC_BASE_PATH": str(sockets),
-        "HF_HUB_OFFLINE": "1",
-        "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_LOGGING_LEVEL": "ERROR",
-        "TORCH_CPP_LOG_LEVEL": "ERROR",
-        # The host has threads, so a fork of it may deadlock.
-        "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
-    }
-    if shape.accelerator == "cpu":
-        # Several engines share the machine's cores: the system places their threads, vLLM pins none.
-        variables |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": str(shape.threads)}
-        # The sampler would be compiled at the first request, for which an image would need a C++ compiler.
-        variables["TORCH_COMPILE_DISABLE"] = "1"
-    if shape.accelerator == "nvidia" and shape.dtype == "float32":
-        # Triton's attention would multiply in TF32: log-probabilities 5e-3 off the trainer's instead of 4e-6.
-        variables["TRITON_F32_DEFAULT"] = "ieee"
-    return variables
-
-
-def arguments(shape: VllmShape) -> dict[str, Any]:
-    """Keyword arguments of `AsyncEngineArgs`."""
-    options, cpu = shape.options, shape.accelerator == "cpu"
-    additional = dict(options.additional_config)
-    if shape.accelerator == "ascend":
-        # vllm-ascend refuses weight updates while its weights are in the NZ layout; this turns that off.
-        additional.setdefault("rl_config", {"enabled": True})
-    chosen: dict[str, Any] = {
-        "model": str(shape.model_folder),
-        # Tokens go in and come out.
-        "skip_tokenizer_init": True,
-        "dtype": shape.dtype,
-        "seed": shape.seed,
-        "max_model_len": shape.max_length,
-        "max_num_seqs": shape.max_running,
-        "tensor_parallel_size": shape.tensor_parallel,
-        "enforce_eager": cpu or options.enforce_eager,
-        "enable_prefix_caching": options.prefix_caching,
-        # The default, raw_logprobs, leaves out temperature, top-k and top-p.
-        "logprobs_mode": "processed_logprobs",
-        # Not the sampling defaults that the model's generation_config.json may hold.
-        "generation_config": "vllm",
-        "use_tqdm_on_load": False,
-        "disable_log_stats": True,
-        "worker_extension_cls": "rljob_runtime.engines.vllm_extension.WeightLoader",
-        "additional_config": additional,
-    }
-    if options.max_batched_tokens is not None:
-        chosen["max_num_batched_tokens"] = options.max_batched_tokens
-    if shape.adapters is not None:
-        chosen |= {
-            "enable_lora": True,
-            "max_lora_rank": next(rank for rank in _LORA_RANKS if rank >= shape.adapters.rank),
-            "max_loras": shape.adapters.running,
-            "max_cpu_loras": shape.adapters.kept,
-        }
-    if options.speculation is not None:
-        chosen["speculative_config"] = {
-            "method": "custom_class",
-            "model": PROPOSER,
-            "num_speculative_tokens": options.speculation.draft_tokens,
-        }
-    if (sizes := _capture_sizes(shape)) is not None:
-        chosen["compilation_config"] = {"cudagraph_capture_sizes": sizes}
-    if cpu and shape.tensor_parallel == 1:
-        # The model runs in the engine core's process. By its short name "uni" vLLM overrules it on CPUs, to
-        # bind threads to cores in a worker process; here nothing is bound, and that process would cost
-        # seconds at start and end and a round trip for each step.
-        chosen["distributed_executor_backend"] = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
-    if cpu:
-        chosen["kv_cache_memory_bytes"] = int(options.kv_cache_gi_b * 2**30)
-    else:
-        chosen["gpu_memory_utilization"] = options.gpu_memory_utilization
-    return chosen
-
-
-def _capture_sizes(shape: VllmShape) -> list[int] | None:
-    """Batch sizes with a graph; None: as the platform chooses."""
-    options = shape.options
-    if options.capture_sizes is not None:
-        return options.capture_sizes
-    # vllm-ascend fits the number of its graphs to what the device's streams can hold.
-    if options.enforce_eager or shape.accelerator == "ascend":
-        return None
-    drafts = 0 if options.speculation is None else options.speculation.draft_tokens
-    return list(capture_sizes(shape.max_running, drafts))
 
 
 class VllmCore:

@@ -164,6 +164,6 @@ def _end_with(host: int) -> None:
     threading.Thread(target=wait, name="rljob-end-with-host", daemon=True).start()
 
 
-# The host itself may import this module too: `vllm_compat` does.
+# The host itself may import this module too: `vllm_shape` does.
 if (_host := os.environ.get(HOST_VARIABLE)) and int(_host) != os.getpid():
     _end_with(int(_host))

@@ -10,7 +10,7 @@ from rljob_runtime.engines.factory import EngineSpec, adapter_room, make
 from rljob_runtime.engines.protocol import Sampling
 from rljob_runtime.engines.torch import TorchEngine
 from rljob_runtime.engines.vllm import VllmEngine
-from rljob_runtime.engines.vllm_compat import AdapterRoom
+from rljob_runtime.engines.vllm_shape import AdapterRoom
 from tests.support.jobs import job
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from rljob_api.rollout import Speculation, VllmEngine
 from rljob_runtime.engines.protocol import Sampling
-from rljob_runtime.engines.vllm_compat import Accelerator, AdapterRoom, VllmShape, arguments, environment
+from rljob_runtime.engines.vllm_shape import Accelerator, AdapterRoom, VllmShape, arguments, environment
 from rljob_runtime.routing.gears import capture_sizes
 
 SOCKETS = Path("/tmp/rljob-vllm-42")
