@@ -77,7 +77,7 @@ test-unit test-property test-chart test-images test-node: test-%: environment
 # Most of a whole run's time is the start of Ray and vLLM, on one core: two tests at a time. What waits most
 # of the time, and runs beside them in `make test`, goes first when it has something to do.
 test-runtime: environment
-	nice -n 5 $(PYTEST) tests/runtime -ra -n 2
+	$(PYTEST) tests/runtime -ra -n 2
 
 # Its tests wait for Kubernetes most of the time. Each worker has a cluster of its own.
 test-apiserver: environment
