@@ -17,6 +17,7 @@ from tests.support.runtime.hdp_steps import (
     Gradients,
     Kind,
     Random,
+    assert_same_metrics,
     run_plans,
     take_step,
     worst,
@@ -70,24 +71,6 @@ def alone(ranks: RankProcesses) -> Any:
         return known[repr(case)]
 
     return step
-
-
-def assert_same_metrics(one: StepMetrics, other: StepMetrics, rel: float = 1e-6) -> None:
-    assert (one.parity_max is None) == (other.parity_max is None)
-    compared = () if one.parity_max is None else ("parity_max", "parity_mean")
-    for name in (
-        "loss",
-        "policy_loss",
-        "kl",
-        "teacher_kl",
-        "entropy",
-        "grad_norm",
-        "clip_fraction",
-        *compared,
-    ):
-        assert getattr(one, name) == pytest.approx(getattr(other, name), rel=rel, abs=1e-7), name
-    for name in ("tokens", "response_tokens", "samples", "failed", "importance_weight_mean"):
-        assert getattr(one, name) == pytest.approx(getattr(other, name), rel=rel), name
 
 
 @pytest.mark.parametrize("kind", KINDS)

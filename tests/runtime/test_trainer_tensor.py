@@ -18,7 +18,7 @@ from rljob_runtime.driver.export import _write_weights
 from rljob_runtime.trainer.checkpoint import newest
 from rljob_runtime.trainer.checkpoint_tensors import SavedPolicy
 from rljob_runtime.trainer.step_metrics import StepMetrics
-from tests.support.runtime.hdp_steps import Case, take_step, worst
+from tests.support.runtime.hdp_steps import Case, assert_same_metrics, take_step, worst
 from tests.support.runtime.rank_processes import RankProcesses
 from tests.support.runtime.tiny_models import hdp_model, tiny_model
 from tests.support.runtime.trainer_ranks import EXPERTS, groups, model_folder, trainer_job, worker
@@ -61,23 +61,7 @@ def test_gradients_are_those_of_one_rank(ranks: RankProcesses, tmp_path: Path, f
         # Later updates begin with weights that rounding has moved, and AdamW divides by small numbers.
         assert worst(found[0][1][1:], gradients[1:]) <= 1e-7, world_size
         for each, _ in found:
-            assert_same_metrics(each, metrics, 1e-6)
-
-
-def assert_same_metrics(one: StepMetrics, other: StepMetrics, rel: float) -> None:
-    for name in (
-        "loss",
-        "policy_loss",
-        "kl",
-        "teacher_kl",
-        "entropy",
-        "grad_norm",
-        "clip_fraction",
-        "parity_max",
-    ):
-        assert getattr(one, name) == pytest.approx(getattr(other, name), rel=rel, abs=1e-6), name
-    for name in ("tokens", "response_tokens", "samples", "failed"):
-        assert getattr(one, name) == getattr(other, name), name
+            assert_same_metrics(each, metrics, 1e-6, near=1e-6)
 
 
 class Trained(NamedTuple):
@@ -178,7 +162,7 @@ def assert_same(one: Trained, other: Trained) -> None:
     """AdamW divides by small numbers: single weights with hardly a gradient may go another way, by no more
     than a tenth of the learning rate."""
     for left, right in zip(one.metrics, other.metrics, strict=True):
-        assert_same_metrics(left, right, 1e-4)
+        assert_same_metrics(left, right, 1e-4, near=1e-6)
     assert one.weights.keys() == other.weights.keys()
     for name, weight in other.weights.items():
         np.testing.assert_allclose(one.weights[name], weight, atol=1e-4, err_msg=name)

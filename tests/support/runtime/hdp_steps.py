@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from rljob_runtime.parallel.hdp_plan import Plan, PlannedBatch
@@ -245,3 +246,23 @@ def run_plans(rank: int, world_size: int, store: Path, count: int, seed: int) ->
         dist.all_reduce(done, op=dist.ReduceOp.MIN)
         assert int(done) == number
     return passes
+
+
+def assert_same_metrics(one: StepMetrics, other: StepMetrics, rel: float = 1e-6, near: float = 1e-7) -> None:
+    """Of one step, trained in two ways: alike but for a part `rel`, or `near` in absolute terms."""
+    assert (one.parity_max is None) == (other.parity_max is None)
+    compared = () if one.parity_max is None else ("parity_max", "parity_mean")
+    for name in (
+        "loss",
+        "policy_loss",
+        "kl",
+        "teacher_kl",
+        "entropy",
+        "grad_norm",
+        "clip_fraction",
+        *compared,
+    ):
+        assert getattr(one, name) == pytest.approx(getattr(other, name), rel=rel, abs=near), name
+    assert one.importance_weight_mean == pytest.approx(other.importance_weight_mean, rel=rel)
+    for name in ("tokens", "response_tokens", "samples", "failed"):
+        assert getattr(one, name) == getattr(other, name), name
