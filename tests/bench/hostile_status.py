@@ -26,7 +26,7 @@ NAMESPACE = "hostile"
 FIELDS = sorted(set(yaml_fields(Status)) - {"training"})
 TIMES = ("x", "9999-12-31T23:59:59Z", "1970-01-01T00:00:00Z", "2026-13-99T00:00:00Z")
 NAMES = ("other-1", "math-2", "math-1", "x")
-POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 
 Patch = dict[str, Any]
 
@@ -101,8 +101,8 @@ def touched(cluster: Cluster, since: int) -> dict[str, int]:
 
 def begin_policy(cluster: Cluster, attacker: Attacker) -> None:
     policy, binding = [each for each in render() if "AdmissionPolicy" in each["kind"]]
-    cluster.api.request("POST", POLICIES, policy)
-    cluster.api.request("POST", f"{POLICIES[:-3]}ybindings", binding)
+    cluster.api.request("POST", f"{ADMISSION}/validatingadmissionpolicies", policy)
+    cluster.api.request("POST", f"{ADMISSION}/validatingadmissionpolicybindings", binding)
     # The API server reads its policies now and then.
     until(lambda: not attacker.changed({"failures": random.randrange(10**6)}), "the policy in force")
 

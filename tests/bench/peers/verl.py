@@ -122,5 +122,8 @@ def _end(child: "subprocess.Popen[str]") -> None:
         try:
             os.killpg(child.pid, sent)
             child.wait(_ENDING)
-        except (ProcessLookupError, subprocess.TimeoutExpired):
-            continue
+        except subprocess.TimeoutExpired:
+            print(f"verl: process {child.pid} has not ended {_ENDING:g} s after {sent.name}", flush=True)
+        except ProcessLookupError:
+            # Nobody of the group is left.
+            return
