@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from rljob_api.base import Model, Rule, form
+from rljob_api.base import Model, OneOf, Rule, form
 from rljob_api.data import PromptData
 
 
@@ -35,10 +35,27 @@ class EvaluationSampling(Model):
     """Sample from the k most probable tokens; 0 is off. Not set: rollout.topK."""
 
 
+class SharedEngines(Model):
+    """Nothing to set."""
+
+
+class EvaluationEngines(OneOf):
+    """Which engines generate the responses of an evaluation, while training goes on."""
+
+    one_of: ClassVar[tuple[str, ...]] = ("shared", "fast_rollout", "heavy_rollout")
+
+    shared: SharedEngines | None = None
+    """All of them, beside training; they get the next weight version when it is over."""
+    fast_rollout: int | None = Field(default=None, ge=1, le=4096)
+    """So many engines of the fast pool, set aside while it runs: they generate nothing else and keep its
+    weights. The others train on with newer ones."""
+    heavy_rollout: int | None = Field(default=None, ge=1, le=4096)
+    """So many engines of the heavy pool, in the same way."""
+
+
 class Evaluation(Model):
     """Evaluations of the policy on prompts that are not trained: with the initial weights, with every
-    `everyVersions`-th weight version, and with the last one. The engines that generate for training generate
-    them, all with one weight version: the next one is loaded when the evaluation is done."""
+    `everyVersions`-th weight version, and with the last one. Each is of one weight version."""
 
     sets: list[EvaluationSet] = Field(min_length=1, max_length=8)
     """The prompts, by name."""
@@ -48,6 +65,8 @@ class Evaluation(Model):
     """Responses to each prompt: n of mean@n, and the largest k of pass@k."""
     sampling: EvaluationSampling = EvaluationSampling()
     """How tokens are drawn."""
+    engines: EvaluationEngines = EvaluationEngines(shared=SharedEngines())
+    """Which engines generate the responses."""
     pass_reward: float = Field(default=1.0, ge=-1e6, le=1e6)
     """A response passes, as pass@k counts it, where its reward is at least this."""
 

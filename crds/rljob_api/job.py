@@ -134,6 +134,24 @@ def _not_on_cpus(path: str) -> Rule:
     )
 
 
+def _engines_left(pool: str) -> Rule:
+    path, size = f"training.evaluation.engines.{pool}", f"pools.{pool}"
+    largest = f"(has(self.{size}.maxReplicas) ? self.{size}.maxReplicas : self.{size}.replicas)"
+
+    def holds(spec: "Spec") -> bool:
+        wanted = value_at(spec, path)
+        most = value_at(spec, f"{size}.maxReplicas") or value_at(spec, f"{size}.replicas")
+        return wanted is None or wanted < most
+
+    has = " || ".join(f"!has(self.{each})" for each in ("training.evaluation", path.rpartition(".")[0], path))
+    return Rule(
+        f"{path} must be below {size}.replicas, or its maxReplicas: an engine has to be left for training",
+        f"{has} || self.{path} < {largest}",
+        holds,
+        (path, f"{size}.replicas"),
+    )
+
+
 def _shard_groups_fit() -> Rule:
     size = "training.parallel.shardGroupSize"
     replicas, each = "pools.trainer.replicas", "pools.trainer.acceleratorsPerWorker"
@@ -283,6 +301,7 @@ class Spec(Model):
             fields=("resourceName", "accelerator"),
         ),
         *(_chips_fit(pool) for pool in ("trainer", "fastRollout", "heavyRollout")),
+        *(_engines_left(pool) for pool in ("fastRollout", "heavyRollout")),
         _shard_groups_fit(),
         _tensor_groups_fit(),
         Rule(

@@ -11,16 +11,18 @@ if a token of an evaluation cost as much as one of training.
 
 import asyncio
 import functools
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from rljob_runtime.engines.fake import FakeTiming
 from rljob_runtime.engines.protocol import Sampling
+from rljob_runtime.evaluation.engines import PoolShare
 from rljob_runtime.evaluation.schedule import EvaluationSchedule
 from rljob_runtime.groups.responses import Response
 from rljob_runtime.rewards import Score
+from rljob_runtime.rollout.evaluation_engines import EvaluationEngines
 from rljob_runtime.rollout.evaluator import Evaluator, EvaluatorSettings, HeldOutSet
 from rljob_runtime.samples import Prompt
 from tests.bench.async_vs_sync import GROUPS, TIMING, length_of
@@ -52,6 +54,8 @@ class Case:
     counted: int = 60
     """Steps that are: whole periods."""
     groups: int = GROUPS
+    aside: int = 0
+    """Engines that are set aside for an evaluation; 0: it runs on all."""
 
     @property
     def last(self) -> int:
@@ -90,18 +94,33 @@ class HeldOut:
             _score,
             job.rollouter.poke,
         )
+        self._engines = EvaluationEngines(
+            job.pool, job.plan, PoolShare("fast", case.aside) if case.aside else None,
+            job.tasks.create_task, _refuse, _nobody,
+        )  # fmt: skip
 
     def due(self, step: int, last: bool) -> bool:
         return self._schedule.due(step, last)
 
-    async def evaluate(self, step: int, version: int) -> None:
+    async def evaluate(self, step: int, version: int, last: bool, free: Callable[[], None]) -> None:
         clock = asyncio.get_running_loop().time
         began = clock()
-        (found,) = await self._evaluator.run(version)
+        async with self._engines.of(version, alone=last) as aside:
+            if aside:
+                free()
+            (found,) = await self._evaluator.run(version, aside=aside > 0)
         graded = [each for responses in found.graded.values() for each in responses]
         assert all(each.pinned for each in graded), "an evaluation of several versions"
         self.tokens[step] = sum(each.tokens for each in graded)
         self.seconds[step] = clock() - began
+
+
+def _refuse(said: str) -> None:
+    raise AssertionError(f"not the evaluation that is measured: {said}")
+
+
+async def _nobody() -> None:
+    raise AssertionError("nothing is broadcast here")
 
 
 def _prompt(number: int) -> Prompt:
@@ -178,12 +197,22 @@ CASES = {
     ),
     "bound 2, 256 prompts every version": Case(2, every=1),
 }
+SET_ASIDE = (
+    "bound 1",
+    "bound 1, engines full",
+    "bound 1, a token costs its own time",
+    "bound 2, a token costs its own time",
+    "bound 2, 32 prompts every 2 versions",
+    "bound 2, 256 prompts every version",
+)
+"""The cases that are run with one of the four engines set aside as well."""
 
 
 def main() -> None:
     """Measure and record."""
     figures = []
-    for name, case in CASES.items():
+    aside = {f"1 of 4 engines set aside, {name}": replace(CASES[name], aside=1) for name in SET_ASIDE}
+    for name, case in {**CASES, **aside}.items():
         found = cost(case)
         figures.append(Figure(f"{name}: steps are slower by", found.slower * 100, "%", found.own * 100, GOAL))
         if name == "bound 1":

@@ -538,6 +538,40 @@ BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
         f"{_TRAINING}.evaluation.sets",
         "sets must have different names",
     ),
+    "an evaluation on all engines of a pool": (
+        {
+            "training.evaluation": {
+                "sets": [{"name": "held_out", "data": _HELD_OUT}],
+                "engines": {"fastRollout": 2},
+            },
+            "pools.fastRollout.replicas": 2,
+        },
+        f"{_TRAINING}.evaluation.engines.fastRollout",
+        "training.evaluation.engines.fastRollout must be below pools.fastRollout.replicas, or its"
+        " maxReplicas: an engine has to be left for training",
+    ),
+    "an evaluation on more engines than the pool will ever have": (
+        {
+            "training.evaluation": {
+                "sets": [{"name": "held_out", "data": _HELD_OUT}],
+                "engines": {"heavyRollout": 3},
+            },
+            "pools.heavyRollout": {"replicas": 1, "maxReplicas": 3},
+        },
+        f"{_TRAINING}.evaluation.engines.heavyRollout",
+        "training.evaluation.engines.heavyRollout must be below pools.heavyRollout.replicas, or its"
+        " maxReplicas: an engine has to be left for training",
+    ),
+    "an evaluation on engines of two pools": (
+        {
+            "training.evaluation": {
+                "sets": [{"name": "held_out", "data": _HELD_OUT}],
+                "engines": {"fastRollout": 1, "heavyRollout": 1},
+            },
+        },
+        f"{_TRAINING}.evaluation.engines",
+        "set exactly one of shared, fastRollout, heavyRollout",
+    ),
     "two sources of one name": (
         {"training.data": {"sources": [_SOURCE, _SOURCE], "maxPromptTokens": 16}},
         f"{_TRAINING}.data.sources",

@@ -77,7 +77,17 @@ GOOD: dict[str, dict[str, Any]] = {
             "everyVersions": 2,
             "samplesPerPrompt": 4,
             "sampling": {"temperature": 0.0},
+            "engines": {"shared": {}},
         }
+    },
+    "an evaluation on engines of a pool that may grow": {
+        "training.evaluation": {
+            "sets": [
+                {"name": "easy", "data": {"generated": {"task": "copy", "rows": 8}, "maxPromptTokens": 16}}
+            ],
+            "engines": {"heavyRollout": 2},
+        },
+        "pools.heavyRollout": {"replicas": 0, "maxReplicas": 3},
     },
     "only the heavy pool": {"pools.fastRollout.replicas": 0, "pools.heavyRollout.replicas": 1},
     "nccl on nvidia": {

@@ -33,6 +33,7 @@ from rljob_runtime.driver.trainer_start import TrainerStart
 from rljob_runtime.driver.watched_scorer import WatchedScorer
 from rljob_runtime.driver.weight_delivery import WeightDelivery
 from rljob_runtime.engines.sampling import evaluation_sampling
+from rljob_runtime.evaluation.engines import PoolShare
 from rljob_runtime.evaluation.schedule import EvaluationSchedule
 from rljob_runtime.fleet.device_share import device_share
 from rljob_runtime.fleet.fleet import Fleet
@@ -44,6 +45,7 @@ from rljob_runtime.objective.advantages import estimator
 from rljob_runtime.queue.service import QueueService
 from rljob_runtime.rewards.calls import calls_of, in_words
 from rljob_runtime.rewards.pool import RewardPool
+from rljob_runtime.rollout.evaluation_engines import EvaluationEngines
 from rljob_runtime.rollout.evaluator import Evaluator, EvaluatorSettings, HeldOutSet
 from rljob_runtime.rollout.outbox import Outbox
 from rljob_runtime.rollout.pool import EnginePool
@@ -164,11 +166,12 @@ async def assembled(
         activity = JobActivity(
             pool, fleet, rollouter, lambda: rewards.counters.submitted - rewards.counters.pending
         )
+        evaluated_on = EvaluationEngines(pool, sync, _set_aside(job), spawn, say, delivery.send_again)
         parts = Parts(
             site, stop, events, lengths, pool, queue, outbox, rollouter, failures, trainer, placement,
             TrainerStart(trainer, placement, inputs.checkpoints, site.one_machine, say),
             _sample_keeper(inputs, outbox, spawn), sync, delivery, fleet, activity, spawn, say,
-            _evaluations(inputs, rollouter, rewards, delivery), curriculum,
+            _evaluations(inputs, rollouter, rewards, delivery, evaluated_on), curriculum,
         )  # fmt: skip
         # Runs after `fleet.close`, which is entered below: what engines did last is written too.
         stack.callback(parts.flush_records)
@@ -250,7 +253,11 @@ def _sample_keeper(inputs: JobInputs, outbox: Outbox, spawn: Spawn) -> SampleKee
 
 
 def _evaluations(
-    inputs: JobInputs, rollouter: Rollouter, rewards: RewardPool, delivery: WeightDelivery
+    inputs: JobInputs,
+    rollouter: Rollouter,
+    rewards: RewardPool,
+    delivery: WeightDelivery,
+    engines: EvaluationEngines,
 ) -> Evaluations | None:
     training = inputs.job.spec.training
     wanted, rollout = training.evaluation, training.rollout
@@ -273,7 +280,17 @@ def _evaluations(
     return Evaluations(
         EvaluationSchedule(wanted.every_versions, training.async_.steps_per_version), evaluator,
         wanted.pass_reward, EvaluationLog(inputs.options.folder), inputs.tokenizer, time.time, pin,
+        engines,
     )  # fmt: skip
+
+
+def _set_aside(job: RLJob) -> PoolShare | None:
+    """What is set aside for an evaluation."""
+    evaluation = job.spec.training.evaluation
+    if evaluation is None or evaluation.engines.shared is not None:
+        return None
+    pool, count = evaluation.engines.chosen
+    return PoolShare("fast" if pool == "fast_rollout" else "heavy", count)
 
 
 def _lengths_header(inputs: JobInputs) -> TraceHeader:

@@ -1,8 +1,9 @@
 """The evaluation that is under way, as the training loop sees it.
 
 Guarantees: one at a time; it begins when the engines hold the weights that it is of, and the loop gives them
-no others before it is `over`; where nothing moves while the loop waits for it, engines that hold requests are
-started again, and the job ends where that does not help.
+no others before it `lets_through`: it is over, or the engines that it runs on are set aside; where nothing
+moves while the loop waits for it, engines that hold requests are started again, and the job ends where that
+does not help.
 """
 
 import asyncio
@@ -28,8 +29,9 @@ class Evaluating(Protocol):
         """Whether the weights after `step` steps are to be evaluated; `last`: no step follows."""
         ...
 
-    async def evaluate(self, step: int, version: int) -> None:
-        """Evaluate the weights after `step` steps, which the engines hold as `version`."""
+    async def evaluate(self, step: int, version: int, last: bool, free: Callable[[], None]) -> None:
+        """Evaluate the weights after `step` steps, which the engines hold as `version`; `last`: nothing is
+        trained beside it. `free` is called where other weights may be delivered before it is over."""
         ...
 
 
@@ -55,30 +57,53 @@ class EvaluationTurn:
         self._activity = activity
         self._stall_seconds = stall_seconds
         self._task: asyncio.Task[None] | None = None
+        self._freed = asyncio.Event()
+        """Set once others may be delivered than the weights that are evaluated."""
 
     def begin(self, step: int, version: int, last: bool, sent: "asyncio.Task[None] | None") -> None:
         """Begin the evaluation of these weights, if it is due. `sent`: what brings them to the engines, where
         that is under way; the evaluation before is over."""
         if self._evaluating.due(step, last):
             self.step = step
-            self._task = self._spawn(self._evaluate(step, version, sent))
+            self._freed = asyncio.Event()
+            self._task = self._spawn(self._evaluate(step, version, last, sent))
 
-    async def _evaluate(self, step: int, version: int, sent: "asyncio.Task[None] | None") -> None:
+    async def _evaluate(self, step: int, version: int, last: bool, sent: "asyncio.Task[None] | None") -> None:
         if sent is not None:
             # Not the task itself, which is not to be cancelled with this one.
             await asyncio.wait((sent,))
         await self._plan.settled()
-        await self._evaluating.evaluate(step, version)
+        await self._evaluating.evaluate(step, version, last, self._freed.set)
+
+    def holds_up(self, step: int) -> bool:
+        """Whether the weights after `step` steps may not be delivered yet: the engines are to keep those that
+        are evaluated, or these are to be evaluated next."""
+        return self.step is not None and (not self._freed.is_set() or self._evaluating.due(step, last=False))
+
+    async def lets_through(self, step: int, stop: asyncio.Event) -> None:
+        """Wait until the weights after `step` steps may be delivered, otherwise as `over`."""
+        if self._evaluating.due(step, last=False):
+            await self.over(stop)
+        else:
+            await self._wait(stop, self._freed)
 
     async def over(self, stop: asyncio.Event) -> None:
         """Wait until no evaluation is under way. One that is under way when `stop` is set is given up. Raises
         `Stalled`."""
+        await self._wait(stop, asyncio.Event())
+
+    async def _wait(self, stop: asyncio.Event, enough: asyncio.Event) -> None:
+        """Wait until no evaluation is under way, or until `enough` is set."""
         task, clock = self._task, asyncio.get_running_loop().time
         if task is None:
             return
         watch, restarted = StallWatch(self._stall_seconds, clock()), False
         while not task.done():
-            ended = await first_of(self._stall_seconds / _LOOKS, asyncio.wait((task,)), stop.wait())
+            if enough.is_set():
+                return
+            ended = await first_of(
+                self._stall_seconds / _LOOKS, asyncio.wait((task,)), stop.wait(), enough.wait()
+            )
             if stop.is_set() and not task.done():
                 await self.give_up()
                 return

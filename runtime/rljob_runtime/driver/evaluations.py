@@ -13,6 +13,7 @@ from rljob_runtime.data.tokenizer import TextTokenizer
 from rljob_runtime.driver.sample_keeper import transcribed
 from rljob_runtime.evaluation.schedule import EvaluationSchedule
 from rljob_runtime.evaluation.scores import score_set
+from rljob_runtime.rollout.evaluation_engines import EvaluationEngines
 from rljob_runtime.rollout.evaluator import EvaluatedSet, Evaluator, KeptResponse
 from rljob_runtime.trace.record.evaluation_log import EvaluationLine, EvaluationLog
 from rljob_runtime.trace.record.sample_log import SampleLine
@@ -32,9 +33,10 @@ class Evaluations:
         tokenizer: TextTokenizer,
         clock: Callable[[], float],
         pin: Callable[[int | None], None],
+        engines: EvaluationEngines,
     ) -> None:
         """`clock`: seconds since the epoch. `pin` is given the step whose weights the engines are to keep,
-        and None when they need not any more."""
+        and None when they need not any more. `engines`: those that `evaluator` has respond."""
         self.on_evaluated: Callable[[EvaluationLine], None] = lambda line: None
         """Is told of each evaluation that is over."""
         self._schedule = schedule
@@ -44,6 +46,7 @@ class Evaluations:
         self._tokenizer = tokenizer
         self._clock = clock
         self._pin = pin
+        self._engines = engines
 
     @property
     def newest(self) -> EvaluationLine | None:
@@ -59,13 +62,18 @@ class Evaluations:
         newest = self._record.newest
         return self._schedule.due(step, last) and (newest is None or newest.step < step)
 
-    async def evaluate(self, step: int, version: int) -> None:
+    async def evaluate(self, step: int, version: int, last: bool, free: Callable[[], None]) -> None:
         """Evaluate the weights after `step` steps, which the engines hold as `version`, and record what comes
-        of it. Raises `OSError`, `RewardPoolError`."""
+        of it. `last`: nothing is trained beside it. `free` is called once other weights may be delivered, for
+        those that are evaluated are on engines set aside. Raises `OSError`, `RewardPoolError`."""
         began = self._clock()
         self._pin(step)
         try:
-            found = await self._evaluator.run(version)
+            async with self._engines.of(version, alone=last) as aside:
+                if aside:
+                    self._pin(None)
+                    free()
+                found = await self._evaluator.run(version, aside=aside > 0)
         finally:
             self._pin(None)
         now = self._clock()
@@ -74,6 +82,7 @@ class Evaluations:
             version=version,
             time=now,
             seconds=now - began,
+            engines=aside,
             sets={
                 each.name: score_set(
                     [each.graded[number] for number in sorted(each.graded)], self._pass_reward

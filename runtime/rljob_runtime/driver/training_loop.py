@@ -5,7 +5,7 @@ Guarantees:
 - a checkpoint holds one consistent cut: the weights after step s, which prompts are trained, and every
   finished group that waits, so that a restart trains each remaining prompt exactly once;
 - a stop that was asked for takes effect between two steps, after a checkpoint;
-- an evaluation is of one set of weights: the engines get others when it is over, and a checkpoint of a later
+- an evaluation is of one set of weights: its engines get others when it is over, and a checkpoint of a later
   step is written then.
 """
 
@@ -252,17 +252,23 @@ class TrainingLoop:
         await self._evaluation_over()
 
     async def _evaluation_over(self) -> None:
-        """Wait until engines may get other weights."""
+        """Wait until no evaluation is under way."""
         if self._turn is not None and self._turn.step is not None:
             with self._events.span("evaluation_wait", self._rollouter.pool.step):
                 await self._turn.over(self.stop_asked)
+
+    async def _may_deliver(self, step: int) -> None:
+        """Wait until engines may get the weights after `step` steps."""
+        if self._turn is not None and self._turn.holds_up(step):
+            with self._events.span("evaluation_wait", self._rollouter.pool.step):
+                await self._turn.lets_through(step, self.stop_asked)
 
     async def _publish(self, step: int, version: int) -> None:
         """Publish the weights after `step` steps, and let the engines load while the next step trains (a
         collective transport needs the trainer until they have loaded)."""
         if self._pushing is not None:
             await self._pushing
-        await self._evaluation_over()
+        await self._may_deliver(step)
         with self._events.span("weight_publish", self._rollouter.pool.step):
             ref = await self._trainer.publish(version)
         self._sent = step, version

@@ -63,7 +63,7 @@ class WeightDelivery:
     async def _current(self) -> WeightRef | None:
         """The trainer's weights while it stands still; None where they are not to be sent now: no engine
         waits for them, or the trainer is being brought back, which ends with a version for all."""
-        step, slots = self._trainer.steps, self._pool.slots
+        step, slots = self._trainer.steps, self._pool.training_slots
         # Looked at while the trainer's turn is held: neither its step nor its weights change meanwhile.
         if not self.may_join.is_set() or all(slot.entered for slot in slots):
             return None

@@ -353,7 +353,9 @@ class Fleet:
     def _relieve_newcomers(self) -> None:
         """Engines that have yet to join may wait for the next version, which waits for steps; with nobody
         else left to generate for those, they are to get what the trainer holds."""
-        if self._pool.only_newcomers and not self._closing:
+        newest = self._weights.newest
+        broadcast = newest is not None and newest.transport not in STORED
+        if broadcast and self._pool.only_newcomers and not self._closing:
             self._spawn(self._push_to_all())
 
     async def _push_to_all(self) -> None:

@@ -29,13 +29,15 @@ class EngineSlot:
     cost: StepCost = field(default_factory=StepCost)
     """What its work costs, as measured."""
     number: int = -1
-    """Its place in the order in which engines were added; what the router calls it."""
+    """What the router calls it; another one where it was set aside, or taken back."""
     joined: bool = False
     """Whether it gets requests now."""
     entered: bool = False
-    """Whether it has joined at some time, so that requests may run on it."""
-    entered_at: float = 0.0
-    """When it joined first, in seconds of the pool's clock."""
+    """Whether it has joined, and was not set aside since, so that requests of training may run on it."""
+    entered_at: float | None = None
+    """When it joined first, in seconds of the pool's clock; None before that."""
+    aside: bool = False
+    """Whether it is set aside for an evaluation: it gets no requests of training, and no weights."""
     leaving: bool = False
     """Whether it is to go: it gets no requests any more, whatever else happens to it."""
     alive: bool = True
@@ -51,7 +53,8 @@ class EngineSlot:
     pauses: int = 0
     """How often it was taken from those that get requests."""
     drained: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set while nothing is placed on it, and once it is lost. Only `EnginePool.clear` waits for it."""
+    """Set while nothing is placed on it, and once it is lost. Who waits for it sees to it that it
+    comes: `Aborts.all_of`."""
     idle_since: float | None = None
     """Since when it has had nothing to do, in seconds of the pool's clock; None while it has, and before it
     joins."""
@@ -64,7 +67,8 @@ class EngineSlot:
 
     def use(self, now: float) -> PoolUse:
         """What it has done, and runs."""
-        return PoolUse(now - self.entered_at if self.entered else 0.0, self.idle(now), self.running)
+        seconds = 0.0 if self.entered_at is None else now - self.entered_at
+        return PoolUse(seconds, self.idle(now), self.running)
 
     @property
     def shape(self) -> EngineShape:

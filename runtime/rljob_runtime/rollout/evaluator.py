@@ -25,7 +25,7 @@ from rljob_runtime.routing.requests import GroupRequest
 from rljob_runtime.samples import Prompt
 
 _LINE = 2
-"""Requests under way at a time, as a multiple of those that all engines run: some always wait, so that no
+"""Requests under way at a time, as a multiple of those that its engines run: some always wait, so that no
 engine does."""
 
 
@@ -96,15 +96,16 @@ class Evaluator:
         self._ended = asyncio.Event()
         """Set whenever a group has ended."""
 
-    async def run(self, version: int) -> list[EvaluatedSet]:
-        """Evaluate the weights of `version`, which all engines that get requests hold. It has no deadline:
-        whoever awaits it watches whether anything moves. Raises `RewardPoolError`."""
+    async def run(self, version: int, aside: bool = False) -> list[EvaluatedSet]:
+        """Evaluate the weights of `version`, which all engines that get requests hold, or with `aside` those
+        that are set aside, which alone are used then. It has no deadline: whoever awaits it watches whether
+        anything moves. Raises `RewardPoolError`."""
         found = [EvaluatedSet(each.name) for each in self._sets]
         try:
             async with asyncio.TaskGroup() as tasks:
                 for result, number, prompt in self._prompts(found):
-                    await self._room()
-                    self._dispatch(prompt, version)
+                    await self._room(aside)
+                    self._dispatch(prompt, version, aside)
                     tasks.create_task(self._evaluate(result, number, prompt, version))
         finally:
             for uid in self._under_way:
@@ -121,23 +122,25 @@ class Evaluator:
                 uid -= 1
                 yield result, number, msgspec.structs.replace(each.prompt(number), uid=uid)
 
-    async def _room(self) -> None:
+    async def _room(self, aside: bool) -> None:
         """Wait until another group may begin."""
         # Also where there is room: reading a prompt takes time, and the loop has others to serve.
         await asyncio.sleep(0)
         while self._under_way:
             self._ended.clear()
-            places = sum(slot.limit for slot in self._pool.slots)
+            slots = self._pool.aside_slots if aside else self._pool.slots
+            places = sum(slot.limit for slot in slots)
             if (len(self._under_way) + 1) * self._settings.samples_per_prompt <= _LINE * places:
                 return
             await self._ended.wait()
 
-    def _dispatch(self, prompt: Prompt, version: int) -> None:
+    def _dispatch(self, prompt: Prompt, version: int, aside: bool) -> None:
         # Its uid in the place of the row: what rows of the training data gave says nothing of it.
         self._pool.dispatch(
             GroupRequest(
                 prompt.uid, prompt.uid, len(prompt.tokens), self._settings.samples_per_prompt, version
-            )
+            ),
+            aside,
         )
         self._under_way.add(prompt.uid)
         self._poke()

@@ -4,6 +4,8 @@ Guarantees:
 - which request runs on which engine is the router's decision (`routing.router`), and `decide` carries it out;
 - a request is placed only on an engine that has joined, and never above the engine's limit;
 - what is placed counts on its engine until it is finished, interrupted or cancelled, once;
+- an engine that is set aside gets no request but those that are dispatched for engines set aside, which no
+  other engine gets, and its version is none that is generated with for training;
 - what is done for each request takes the same time for any number of engines, but for the router, which takes
   O(log engines).
 """
@@ -15,7 +17,7 @@ from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from rljob_runtime.engines.answers import wrong_progress
-from rljob_runtime.engines.protocol import EngineDied
+from rljob_runtime.rollout.aborts import Aborts
 from rljob_runtime.rollout.engine_slot import EngineSlot
 from rljob_runtime.rollout.pool_use import PoolUse
 from rljob_runtime.routing.cost_fit import MeasuredCosts
@@ -23,9 +25,9 @@ from rljob_runtime.routing.policy import Division, Expectation, Policy
 from rljob_runtime.routing.requests import GroupRequest, Move, MoveReason, Place, RequestKey
 from rljob_runtime.routing.router import Router
 
-LeftReason: TypeAlias = MoveReason | Literal["drained", "update", "engine", "lost"]
-"""Why a response has left its engine without being complete: routing moved it, its engine leaves, a weight
-update took it out, its engine gave it up by itself, or its engine was lost."""
+LeftReason: TypeAlias = MoveReason | Literal["drained", "set_aside", "update", "engine", "lost"]
+"""Why a response has left its engine without being complete: routing moved it, its engine leaves, or was set
+aside, a weight update took it out, its engine gave it up by itself, or its engine was lost."""
 
 
 class EnginePool:
@@ -44,6 +46,8 @@ class EnginePool:
         self.step = 0
         """The step that is being trained; labels events."""
         self.router = Router(policy or Policy())
+        self.aside = Router(Policy())
+        """Decides for the engines that are set aside; `router` for all others."""
         self._clock = clock
         self._on_lost = on_lost
         self._by_number: dict[int, EngineSlot] = {}
@@ -56,7 +60,7 @@ class EnginePool:
         """The engine of each request that is placed, those that are gone among them."""
         self._waiters: dict[RequestKey, asyncio.Future[EngineSlot]] = {}
         """Who waits for its request to be placed."""
-        self._aborts: set[asyncio.Task[None]] = set()
+        self._aborts = Aborts(self.lost)
         self._costs = MeasuredCosts()
         self._gone: dict[str, PoolUse] = {}
         """What engines that are gone have done, by pool."""
@@ -71,34 +75,28 @@ class EnginePool:
 
     def add(self, slot: EngineSlot) -> None:
         """Add a live engine; it gets requests once it joins."""
-        slot.number = self._added
-        self._added += 1
         slot.drained.set()
         self.slots.append(slot)
-        self._by_number[slot.number] = slot
+        self._give_number(slot)
 
     def join(self, slot: EngineSlot) -> None:
         """Give this engine requests: it is ready and holds the weights of `slot.version`. One that is leaving
         or gone gets none."""
-        if slot.leaving or slot.joined or not slot.alive:
+        if slot.leaving or slot.joined or slot.aside or not slot.alive:
             return
         if not slot.entered:
-            slot.entered, slot.entered_at = True, self._clock()
+            slot.entered = True
             self._versions[slot.version] += 1
-        slot.joined = True
         self._joined += 1
-        if slot.idle_since is None and slot.running == 0:
-            slot.idle_since = self._clock()
-        self.router.join(slot.number, slot.shape)
-        self._changed()
+        self._serve(slot)
 
     def leave(self, slot: EngineSlot) -> None:
         """Give this engine no further requests until it joins again; those it runs go on."""
         if slot.joined:
             slot.joined = False
             slot.pauses += 1
-            self._joined -= 1
-            self.router.leave(slot.number)
+            self._joined -= not slot.aside
+            self._router(slot).leave(slot.number)
             self._costs.paused(slot.number)
 
     def loaded(self, slot: EngineSlot, version: int) -> None:
@@ -113,17 +111,41 @@ class EnginePool:
         have, or when it is gone; one that keeps requests for longer than `seconds` is lost."""
         slot.leaving = True
         self.leave(slot)
-        # From here on nothing is submitted to it, so that these are all. A request that is placed on it and
-        # not submitted yet is interrupted by the rollouter, which asks `may_submit`.
-        submitted = list(slot.requests)
-        try:
-            async with asyncio.timeout(seconds):
-                await asyncio.gather(*(slot.engine.abort(request_id) for request_id in submitted))
-                await slot.drained.wait()
-        except EngineDied as error:
-            self.lost(slot, str(error))
-        except TimeoutError:
-            self.lost(slot, f"engine {slot.engine.name} kept requests for {seconds:g} s")
+        await self._aborts.all_of(slot, seconds)
+
+    def set_aside(self, slot: EngineSlot) -> None:
+        """Take this engine, which gets requests of training, from training: it keeps its version, which
+        counts no more, and serves once `serve_aside` has cleared it."""
+        self.leave(slot)
+        self._forget_version(slot)
+        slot.entered = False
+        self._give_number(slot)
+        slot.aside = True
+
+    async def serve_aside(self, slot: EngineSlot, seconds: float) -> None:
+        """Move what this engine, which was set aside, runs of training, and give it requests of its own. One
+        that keeps requests for longer than `seconds` is lost."""
+        await self._aborts.all_of(slot, seconds)
+        if slot.aside and slot.alive and not slot.leaving:
+            self._serve(slot)
+
+    def take_back(self, slot: EngineSlot) -> None:
+        """This engine, on which nothing is, is set aside no more: it gets requests of training once it
+        joins."""
+        if slot.aside and slot.alive:
+            self.leave(slot)
+            self._give_number(slot)
+            slot.aside = False
+
+    @property
+    def training_slots(self) -> list[EngineSlot]:
+        """The live engines that are not set aside."""
+        return [slot for slot in self.slots if not slot.aside]
+
+    @property
+    def aside_slots(self) -> list[EngineSlot]:
+        """The live engines that are set aside and do not leave."""
+        return [slot for slot in self.slots if slot.aside and not slot.leaving]
 
     def remove(self, slot: EngineSlot) -> None:
         """Forget an engine that has left, or that was never added."""
@@ -166,8 +188,8 @@ class EnginePool:
 
     @property
     def only_newcomers(self) -> bool:
-        """Whether the engines that are there all wait to join for the first time."""
-        return bool(self.slots) and not self._versions
+        """Whether the engines that are there for training all have yet to join."""
+        return not self._versions and any(not slot.aside for slot in self.slots)
 
     # Requests
 
@@ -175,9 +197,10 @@ class EnginePool:
         """Whether another group is to be dispatched, as far as engines go."""
         return self._joined > 0 and self.router.wants_group()
 
-    def dispatch(self, group: GroupRequest) -> None:
-        """A group is to be generated: each of its responses may be awaited by `acquire` from now on."""
-        self.router.dispatch(group, self._clock())
+    def dispatch(self, group: GroupRequest, aside: bool = False) -> None:
+        """A group is to be generated: each of its responses may be awaited by `acquire` from now on. `aside`:
+        by engines that are set aside."""
+        (self.aside if aside else self.router).dispatch(group, self._clock())
 
     async def acquire(self, key: RequestKey) -> EngineSlot:
         """The engine on which a response of a dispatched group was placed; waits until it is.
@@ -195,7 +218,8 @@ class EnginePool:
 
     def expects(self, key: RequestKey) -> Expectation | None:
         """What routing believes of a response that was placed and has not begun; None: nothing."""
-        return self.router.policy.expects(self.router.book.request(key))
+        router = self._decider(key.uid)
+        return router.policy.expects(router.book.request(key))
 
     def for_long(self, slot: EngineSlot) -> bool:
         """Whether an engine is one of those for long responses now."""
@@ -208,20 +232,23 @@ class EnginePool:
 
     def may_submit(self, slot: EngineSlot, key: RequestKey) -> bool:
         """Whether a response that was placed on this engine may be submitted to it: not where the engine was
-        told to leave, or the response to move, in the meantime."""
-        return not slot.leaving and not self.moves(key)
+        told to leave, or set aside, or the response to move, in the meantime."""
+        set_aside = self._router(slot) is not self._decider(key.uid)
+        return not slot.leaving and not set_aside and not self.moves(key)
 
     def moves(self, key: RequestKey) -> bool:
         """Whether routing has told a response that is placed to leave its engine."""
-        return self.router.book.request(key).moving
+        return self._decider(key.uid).book.request(key).moving
 
     def reason_left(self, slot: EngineSlot, key: RequestKey) -> LeftReason:
         """Why a response has left this live engine without being complete. Asked before `interrupted`."""
-        request = self.router.book.request(key)
+        request = self._decider(key.uid).book.request(key)
         if request.moving:
             return request.reason
         if slot.leaving:
             return "drained"
+        if self._router(slot) is not self._decider(key.uid):
+            return "set_aside"
         return "engine" if slot.joined else "update"
 
     def submitted(
@@ -250,48 +277,49 @@ class EnginePool:
             if request_id in known
         }
         now = self._clock()
-        self.router.progressed(progress, now)
+        self._router(slot).progressed(progress, now)
         if slot.joined:
             self._measure(slot, progress, now)
         self._changed()
 
     def _measure(self, slot: EngineSlot, progress: Mapping[RequestKey, int], now: float) -> None:
-        kv_tokens = self.router.book.engines[slot.number].kv_tokens
+        kv_tokens = self._router(slot).book.engines[slot.number].kv_tokens
         cost = self._costs.report(slot.number, slot.pool, progress, kv_tokens, now)
         if cost is not None:
             for other in self.slots:
                 if other.pool == slot.pool:
                     other.cost = cost
                     if other.joined:
-                        self.router.join(other.number, other.shape)
+                        self._router(other).join(other.number, other.shape)
 
     def finished(self, key: RequestKey, tokens: int) -> None:
         """A response is complete, with so many tokens."""
         self._vacate(self._placed.pop(key))
-        self.router.finished(key, tokens, self._clock())
+        self._decider(key.uid).finished(key, tokens, self._clock())
         self._changed()
 
     def interrupted(self, key: RequestKey, tokens: int) -> bool:
         """A response left its engine with so many tokens and is not complete; `acquire` waits for its next
         engine. Returns whether it begins anew, without its tokens."""
         self._vacate(self._placed.pop(key))
-        restart = self.router.interrupted(key, tokens, self._clock())
+        restart = self._decider(key.uid).interrupted(key, tokens, self._clock())
         self._changed()
         return restart
 
     def cancel(self, uid: int) -> None:
         """A group is given up; nobody awaits its responses any more, and none of them is on an engine."""
-        group = self.router.book.groups.get(uid)
+        router = self._decider(uid)
+        group = router.book.groups.get(uid)
         if group is not None:
             for request in list(group.requests.values()):
                 if (slot := self._placed.pop(request.key, None)) is not None:
                     self._vacate(slot)
-            self.router.cancel(uid)
+            router.cancel(uid)
             self._changed()
 
     def decide(self) -> bool:
         """Carry out what the router decides; whether it placed anything."""
-        actions = self.router.decide(self._clock())
+        actions = [*self.router.decide(self._clock()), *self.aside.decide(self._clock())]
         for action in actions:
             match action:
                 case Place(key, number):
@@ -308,24 +336,41 @@ class EnginePool:
         slot = self._placed[key]
         # One that was placed and not submitted yet is interrupted by the rollouter, which asks `may_submit`.
         if (request_id := slot.has(key)) is not None:
-            task = asyncio.get_running_loop().create_task(self._abort(slot, request_id))
-            self._aborts.add(task)
-            task.add_done_callback(self._aborts.discard)
-
-    async def _abort(self, slot: EngineSlot, request_id: str) -> None:
-        try:
-            await slot.engine.abort(request_id)
-        except EngineDied as error:
-            self.lost(slot, str(error))
+            self._aborts.begin(slot, request_id)
 
     # Accounts
+
+    def _router(self, slot: EngineSlot) -> Router:
+        return self.aside if slot.aside else self.router
+
+    def _decider(self, uid: int) -> Router:
+        """The router that has a group."""
+        return self.aside if uid in self.aside.book.groups else self.router
+
+    def _give_number(self, slot: EngineSlot) -> None:
+        """A number that no router knows. One that knew the slot takes it for an engine that is gone."""
+        if self._has(slot):
+            self._router(slot).remove(slot.number)
+            del self._by_number[slot.number]
+        slot.number = self._added
+        self._added += 1
+        self._by_number[slot.number] = slot
+
+    def _serve(self, slot: EngineSlot) -> None:
+        slot.joined = True
+        if slot.entered_at is None:
+            slot.entered_at = self._clock()
+        if slot.idle_since is None and slot.running == 0:
+            slot.idle_since = self._clock()
+        self._router(slot).join(slot.number, slot.shape)
+        self._changed()
 
     def _has(self, slot: EngineSlot) -> bool:
         return slot.number in self._by_number
 
     def _forget(self, slot: EngineSlot) -> None:
         self.leave(slot)
-        self.router.remove(slot.number)
+        self._router(slot).remove(slot.number)
         slot.alive = False
         slot.drained.set()
         use = replace(slot.use(self._clock()), running=0)

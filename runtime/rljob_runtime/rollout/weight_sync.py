@@ -12,12 +12,13 @@ Guarantees:
   what it runs may take as long as it generates tokens;
 - an engine that is lost while a version is broadcast ends the broadcast within seconds: the trainer goes on,
   and an engine that has not got the version by then is lost too, for it waits in a group that is no more;
-- an engine is taken out only where no group of a collective transport is under way with it.
+- an engine is taken out, or set aside, only where no group of a collective transport is under way with it;
+- an engine that is set aside keeps its version until it is taken back, and joins then with the newest one.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from typing import Any, Protocol
 
@@ -70,6 +71,16 @@ class WeightSync(Protocol):
 
     async def remove(self, slot: EngineSlot) -> None:
         """Take an engine that has left out of the pool."""
+        ...
+
+    async def set_aside(self, choose: Callable[[], Sequence[EngineSlot]]) -> list[EngineSlot]:
+        """Set aside those of the engines that get requests which `choose` names, while none of them is on its
+        way to a version. Returns those that are set aside."""
+        ...
+
+    async def take_back(self, slot: EngineSlot) -> None:
+        """Take back an engine that was set aside, on which nothing is. It joins with the newest version: at
+        once where it can get it, and else (`slot.entered` is False) with one that is delivered later."""
         ...
 
 
@@ -135,6 +146,16 @@ class EngineSync:
         if slot.alive:
             await self._guarded(slot, "weight_resume", slot.engine.resume(), self._deadline)
 
+    async def renew(self, slot: EngineSlot, ref: WeightRef) -> None:
+        """Have an engine that runs nothing load a version that is on its machine, and join with it; it joins
+        not where it is gone."""
+        if slot.version != ref.version:
+            await self.pause(slot, "abort")
+            await self.load(slot, ref)
+            await self.resume(slot)
+        if slot.version == ref.version:
+            self.pool.join(slot)
+
     async def _guarded(
         self, slot: EngineSlot, event: str, call: Coroutine[Any, Any, None], deadline: float | None
     ) -> None:
@@ -185,11 +206,11 @@ class Push:
                 await self._update(ref, broadcaster)
 
     async def _update(self, ref: WeightRef, broadcaster: Broadcaster | None) -> None:
-        await asyncio.gather(*(self._sync.prepare(slot, ref) for slot in list(self._sync.pool.slots)))
+        await asyncio.gather(*(self._sync.prepare(slot, ref) for slot in self._sync.pool.training_slots))
         # Without an await up to `paused`: an engine that comes is among those, or finds this version.
         self.newest = ref
         self.newest_changed.notify()
-        paused = list(self._sync.pool.slots)
+        paused = self._sync.pool.training_slots
         await asyncio.gather(*(self._sync.pause(slot, self._mode) for slot in paused))
         # A collective group waits for all its members: one that was lost before now is left out.
         slots = [slot for slot in paused if slot.alive]
@@ -279,6 +300,26 @@ class Push:
         async with self._one_at_a_time:
             self._sync.pool.remove(slot)
 
+    async def set_aside(self, choose: Callable[[], Sequence[EngineSlot]]) -> list[EngineSlot]:
+        async with self._one_at_a_time:
+            chosen = list(choose())
+            for slot in chosen:
+                self._sync.pool.set_aside(slot)
+            return chosen
+
+    async def take_back(self, slot: EngineSlot) -> None:
+        self._sync.pool.take_back(slot)
+        # From here on each version that is delivered is brought to it too.
+        ref = self.newest
+        if ref is None:
+            self._sync.pool.join(slot)
+        elif ref.transport in STORED or slot.version == ref.version:
+            if slot.version != ref.version:
+                await self._sync.prepare(slot, ref)
+            async with self._one_at_a_time:
+                if self.newest is ref and slot.alive and not slot.entered:
+                    await self._sync.renew(slot, ref)
+
 
 class Pull:
     """Lets every engine load the newest version when it has finished what it runs."""
@@ -297,7 +338,7 @@ class Pull:
             raise ValueError("pull needs a transport with a store, not a collective one")
         self.newest = ref
         self.newest_changed.notify()
-        for slot in list(self._sync.pool.slots):
+        for slot in self._sync.pool.training_slots:
             # One that is under way looks at `newest` again before it is done.
             if slot not in self._updating:
                 self._updating.add(slot)
@@ -313,7 +354,8 @@ class Pull:
                 # Perhaps newer than what was fetched: the pause may have taken long.
                 await self._sync.load(slot, self.newest)
                 await self._sync.resume(slot)
-                self._sync.pool.join(slot)
+                if slot.entered or slot.version == self.newest.version:
+                    self._sync.pool.join(slot)
                 if slot.version != wanted.version and self.newest is wanted:
                     return  # It is gone: the next one that is published brings the engine up to date.
         finally:
@@ -327,6 +369,20 @@ class Pull:
 
     async def remove(self, slot: EngineSlot) -> None:
         self._sync.pool.remove(slot)
+
+    async def set_aside(self, choose: Callable[[], Sequence[EngineSlot]]) -> list[EngineSlot]:
+        chosen = [slot for slot in choose() if slot not in self._updating]
+        for slot in chosen:
+            self._sync.pool.set_aside(slot)
+        return chosen
+
+    async def take_back(self, slot: EngineSlot) -> None:
+        self._sync.pool.take_back(slot)
+        if self.newest is None or slot.version == self.newest.version:
+            self._sync.pool.join(slot)
+        elif slot not in self._updating:
+            self._updating.add(slot)
+            await self._catch_up(slot)
 
 
 def _failed(task: "asyncio.Task[Any]") -> bool:

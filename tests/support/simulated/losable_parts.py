@@ -20,6 +20,7 @@ from rljob_runtime.groups.ledger import Ledger
 from rljob_runtime.groups.state import JobState
 from rljob_runtime.queue.broker import Broker, Granted, Stored
 from rljob_runtime.queue.wire import QueuedGroup
+from rljob_runtime.rollout.engine_slot import EngineSlot
 from rljob_runtime.routing.policy import Policy
 from rljob_runtime.samples import Group, decode_group
 from tests.support.jobs import job
@@ -86,6 +87,8 @@ class Losses:
     evaluate_every: int | None = None
     """Weight versions between two evaluations of `EVALUATED` prompts; None: none is evaluated. Needs a
     `folder`."""
+    set_aside: int | None = None
+    """Engines of the fast pool that are set aside for evaluations; None: these run on all."""
     script: "Callable[[LosingSession], Coroutine[Any, Any, None]] | None" = None
     """What else happens; ends before the job does."""
 
@@ -224,6 +227,7 @@ class WatchedEngine(FakeEngine):
         self._trainer = trainer
         self._fetch_seconds = losses.fetch_seconds
         self._location = ""
+        self.slot: EngineSlot | None = None
         self.stuck = False
         """It does not finish what it runs, and says that it generates nothing."""
 
@@ -245,4 +249,6 @@ class WatchedEngine(FakeEngine):
 
     async def submit(self, request: Request) -> Any:
         assert self._location not in self._trainer.abandoned, "weights that were given up"
+        trained = not request.request_id.startswith("-")
+        assert self.slot is not None and not (trained and self.slot.aside), "it is set aside"
         return await super().submit(request)

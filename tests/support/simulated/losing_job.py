@@ -31,6 +31,7 @@ from rljob_runtime.driver.stop import StopRequest
 from rljob_runtime.driver.watched_scorer import WatchedScorer
 from rljob_runtime.driver.weight_delivery import WeightDelivery
 from rljob_runtime.engines.protocol import Sampling
+from rljob_runtime.evaluation.engines import PoolShare
 from rljob_runtime.evaluation.schedule import EvaluationSchedule
 from rljob_runtime.fleet.fleet import Fleet
 from rljob_runtime.fleet.member import FleetTimes
@@ -41,6 +42,7 @@ from rljob_runtime.net.keys import Keyring
 from rljob_runtime.objective.advantages import estimator
 from rljob_runtime.rewards import Score
 from rljob_runtime.rollout.engine_slot import EngineSlot
+from rljob_runtime.rollout.evaluation_engines import EvaluationEngines
 from rljob_runtime.rollout.evaluator import Evaluator, EvaluatorSettings, HeldOutSet
 from rljob_runtime.rollout.outbox import Outbox
 from rljob_runtime.rollout.pool import EnginePool
@@ -137,7 +139,7 @@ class LosingSession:
             site, StopRequest(changes), self.events, lengths, self.pool, queue, outbox, rollouter, failures,
             self.losable,
             self.placed, self._start_trainer, says, sync, delivery, fleet, activity, self._spawn,
-            self.said.append, self._evaluations(rollouter, delivery), curriculum,
+            self.said.append, self._evaluations(rollouter, delivery, sync), curriculum,
         )  # fmt: skip
 
     def _curriculum(self) -> Curriculum | None:
@@ -158,7 +160,9 @@ class LosingSession:
 
         return prompt
 
-    def _evaluations(self, rollouter: Rollouter, delivery: WeightDelivery) -> Evaluations | None:
+    def _evaluations(
+        self, rollouter: Rollouter, delivery: WeightDelivery, sync: Push | Pull
+    ) -> Evaluations | None:
         losses, clock = self._losses, asyncio.get_running_loop().time
         if losses.evaluate_every is None:
             return None
@@ -172,9 +176,14 @@ class LosingSession:
         self.evaluator = Evaluator(
             [held_out], settings, self.pool, rollouter.responder, self._grade, rollouter.poke
         )
+        wanted = None if losses.set_aside is None else PoolShare("fast", losses.set_aside)
+        engines = EvaluationEngines(
+            self.pool, sync, wanted, self._spawn, self.said.append, delivery.send_again
+        )
         evaluations = Evaluations(
             EvaluationSchedule(losses.evaluate_every, losses.steps_per_version), self.evaluator, 1.0,
             EvaluationLog(losses.folder), CharacterTokenizer("abcdefgh"), clock, pin,
+            engines,
         )  # fmt: skip
         evaluations.on_evaluated = self.evaluated.append
         return evaluations
@@ -203,7 +212,7 @@ class LosingSession:
         """A new engine, with the weights that training began with; it has yet to join."""
         engine = WatchedEngine(f"engine-{len(self.pool.slots)}", self._losses, self.losable)
         await engine.start(0)
-        slot = EngineSlot(engine, pool, self._losses.max_running, self.events)
+        slot = engine.slot = EngineSlot(engine, pool, self._losses.max_running, self.events)
         self.pool.add(slot)
         if self._losses.policy is not Policy:
             engine.on_progress(partial(self.pool.progressed, slot), 0.1)

@@ -35,6 +35,8 @@ class EvaluationLine(msgspec.Struct, frozen=True, kw_only=True):
     """How long it took."""
     sets: dict[str, SetScore]
     """By the set's name."""
+    engines: int = 0
+    """How many engines were set aside for it when it began; 0: it ran on those that train."""
 
 
 _line_of = msgspec.json.Decoder(EvaluationLine).decode

@@ -143,11 +143,13 @@ def rarer_evaluations(evidence: Evidence) -> Advice | None:
         return None
     current = evidence.job.spec.training.evaluation if evidence.job else None
     change = "double it" if current is None else f"raise it from {current.every_versions}"
+    shared = current is None or current.engines.shared is not None
+    instead = "; or have engines set aside for it (training.evaluation.engines)" if shared else ""
     return Advice(
         "training.evaluation.everyVersions",
-        f"{change}, and evaluate more prompts at a time for as many responses in all",
-        f"{_percent(evidence.evaluation_share)} of the run training waited for an evaluation: engines get "
-        "the next weights when its longest response has ended",
+        f"{change}, and evaluate more prompts at a time for as many responses in all{instead}",
+        f"{_percent(evidence.evaluation_share)} of the run training waited for an evaluation, which ends "
+        "with its longest response",
     )
 
 

@@ -20,6 +20,7 @@ REASONS = {
     "levelled": "its engine would have finished last, and another one of the same kind first",
     "stolen": "engines of the other kind had room, and would have finished first",
     "drained": "its engine left the pool",
+    "set_aside": "its engine was set aside for an evaluation",
     "lost": "its engine was lost, and with it the tokens of that stay",
     "update": "a weight update took it out",
     "engine": "its engine gave it up by itself",

@@ -42,13 +42,22 @@ async def until_evaluated(session: LosingSession) -> None:
         await asyncio.sleep(0.01)
 
 
+@pytest.fixture(params=[None, 1], ids=["shared", "set aside"])
+def aside(request: pytest.FixtureRequest) -> int | None:
+    """Engines that are set aside for evaluations; None: they run on all."""
+    return cast("int | None", request.param)
+
+
 def evaluated(folder: Path, **losses: Any) -> tuple[LosingSession, list[int]]:
     """Run a job; the steps of its evaluations, of which each is whole."""
     session = run_losing(Losses(folder=folder, **losses))
     lines = read_evaluations(folder)
     assert all(map(whole, lines))
     assert [group.uid for groups in session.losable.trained for group in groups], "it trained"
-    assert not session.pool.router.book.groups, "nothing is left with the pool"
+    for router in (session.pool.router, session.pool.aside):
+        assert not router.book.groups, "nothing is left with the pool"
+        router.book.check()
+    assert not session.pool.aside_slots, "those that were set aside are taken back"
     return session, [line.step for line in lines]
 
 
@@ -65,10 +74,10 @@ def evaluated(folder: Path, **losses: Any) -> tuple[LosingSession, list[int]]:
     ],
 )
 def test_each_that_is_due_is_of_one_set_of_weights(
-    tmp_path: Path, in_flight: PauseMode | None, collective: bool
+    tmp_path: Path, in_flight: PauseMode | None, collective: bool, aside: int | None
 ) -> None:
     session, steps = evaluated(
-        tmp_path, evaluate_every=4, in_flight=in_flight, collective=collective, steps=10
+        tmp_path, set_aside=aside, evaluate_every=4, in_flight=in_flight, collective=collective, steps=10
     )
     assert steps == [0, 4, 8, 10]
     assert [line.step for line in session.evaluated] == steps
@@ -76,14 +85,16 @@ def test_each_that_is_due_is_of_one_set_of_weights(
     assert len(session.losable.trained) == 10
 
 
-def test_versions_of_several_steps_and_a_last_one_that_is_not_whole(tmp_path: Path) -> None:
-    session, steps = evaluated(tmp_path, evaluate_every=2, steps_per_version=3, steps=13)
+def test_versions_of_several_steps_and_a_last_one_that_is_not_whole(
+    tmp_path: Path, aside: int | None
+) -> None:
+    session, steps = evaluated(tmp_path, set_aside=aside, evaluate_every=2, steps_per_version=3, steps=13)
     assert [(line.step, line.version) for line in session.evaluated] == [(0, 0), (6, 2), (12, 4), (13, 5)]
     assert steps == [0, 6, 12, 13]
 
 
-def test_the_staleness_of_what_is_trained_is_what_it_is_without(tmp_path: Path) -> None:
-    with_them, _ = evaluated(tmp_path, evaluate_every=1, max_staleness=1.0)
+def test_the_staleness_of_what_is_trained_is_what_it_is_without(tmp_path: Path, aside: int | None) -> None:
+    with_them, _ = evaluated(tmp_path, set_aside=aside, evaluate_every=1, max_staleness=1.0)
     without = run_losing(Losses(max_staleness=1.0))
     assert max(with_them.losable.ages) <= 1
     for session in (with_them, without):
@@ -95,18 +106,18 @@ def test_the_staleness_of_what_is_trained_is_what_it_is_without(tmp_path: Path) 
     "at", [("step", 4), ("step", 5), ("publish", 4), ("publish", 6), ("save", 1), ("step", 1)]
 )
 def test_a_lost_trainer_has_evaluations_repeated_that_do_not_count_any_more(
-    tmp_path: Path, at: tuple[str, int]
+    tmp_path: Path, at: tuple[str, int], aside: int | None
 ) -> None:
-    session, steps = evaluated(tmp_path, evaluate_every=2, at=[at])
+    session, steps = evaluated(tmp_path, set_aside=aside, evaluate_every=2, at=[at])
     assert session.losable.losses == 1
     assert steps == [0, 2, 4, 6, 8, 10, 12]
     told = [line.step for line in session.evaluated]
     assert told[-1] == 12 and sorted(set(told)) == steps
 
 
-def test_one_of_steps_that_do_not_count_any_more_is_made_again(tmp_path: Path) -> None:
+def test_one_of_steps_that_do_not_count_any_more_is_made_again(tmp_path: Path, aside: int | None) -> None:
     # Checkpoints are of 3, 6, ... steps: the sixth step is lost with those since 3.
-    session, steps = evaluated(tmp_path, evaluate_every=2, at=[("step", 6)])
+    session, steps = evaluated(tmp_path, set_aside=aside, evaluate_every=2, at=[("step", 6)])
     assert [line.step for line in session.evaluated] == [0, 2, 4, 4, 6, 8, 10, 12]
     assert steps == [0, 2, 4, 6, 8, 10, 12]
 
@@ -116,11 +127,11 @@ def slow_last(request: Request) -> int:
     return 900 if request.request_id.startswith("-6.1") else 10
 
 
-def test_no_checkpoint_passes_by_one_that_is_not_over(tmp_path: Path) -> None:
+def test_no_checkpoint_passes_by_one_that_is_not_over(tmp_path: Path, aside: int | None) -> None:
     # Five steps of a version are trained while it is evaluated; the trainer is lost within them.
     session, steps = evaluated(
-        tmp_path, evaluate_every=1, steps_per_version=5, checkpoint_every=1, steps=10, at=[("step", 3)],
-        length=slow_last,
+        tmp_path, set_aside=aside, evaluate_every=1, steps_per_version=5, checkpoint_every=1, steps=10,
+        at=[("step", 3)], length=slow_last,
     )  # fmt: skip
     assert session.losable.losses == 1
     assert steps == [0, 5, 10]
@@ -128,24 +139,26 @@ def test_no_checkpoint_passes_by_one_that_is_not_over(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("in_flight", ["keep", None])
 def test_engines_that_fetch_what_is_evaluated_have_it_first(
-    tmp_path: Path, in_flight: PauseMode | None
+    tmp_path: Path, in_flight: PauseMode | None, aside: int | None
 ) -> None:
-    _, steps = evaluated(tmp_path, evaluate_every=2, steps=6, in_flight=in_flight, fetch_seconds=0.7)
+    _, steps = evaluated(
+        tmp_path, set_aside=aside, evaluate_every=2, steps=6, in_flight=in_flight, fetch_seconds=0.7
+    )
     assert steps == [0, 2, 4, 6]
 
 
-def test_an_engine_that_dies_costs_no_response(tmp_path: Path) -> None:
+def test_an_engine_that_dies_costs_no_response(tmp_path: Path, aside: int | None) -> None:
     async def kill(session: LosingSession) -> None:
         await until_evaluated(session)
         await next(filter(evaluates, session.pool.slots)).engine.close()
 
-    session, steps = evaluated(tmp_path, evaluate_every=6, script=kill, engines=3)
+    session, steps = evaluated(tmp_path, set_aside=aside, evaluate_every=6, script=kill, engines=3)
     assert steps == [0, 6, 12]
     assert len(session.lost) == 1
 
 
-def test_what_is_kept_of_them(tmp_path: Path) -> None:
-    evaluated(tmp_path, evaluate_every=6)
+def test_what_is_kept_of_them(tmp_path: Path, aside: int | None) -> None:
+    evaluated(tmp_path, set_aside=aside, evaluate_every=6)
     rows = read_samples(tmp_path, EVALUATION_SAMPLES_FILE).rows
     assert [(row.step, row.uid, row.row, row.index) for row in rows] == [
         (step, *place) for step in (0, 6, 12) for place in ((0, 0, 0), (0, 0, 1), (1, 1, 0))
@@ -155,12 +168,12 @@ def test_what_is_kept_of_them(tmp_path: Path) -> None:
     }
 
 
-def test_a_stop_gives_up_the_one_under_way_and_it_is_due_again(tmp_path: Path) -> None:
+def test_a_stop_gives_up_the_one_under_way_and_it_is_due_again(tmp_path: Path, aside: int | None) -> None:
     async def stop(session: LosingSession) -> None:
         await until_evaluated(session)
         session.parts.stop.ask()
 
-    session = run_losing(Losses(folder=tmp_path, evaluate_every=6, script=stop))
+    session = run_losing(Losses(folder=tmp_path, evaluate_every=6, set_aside=aside, script=stop))
     assert read_evaluations(tmp_path) == [] and session.evaluated == []
     assert len(session.losable.trained) < 12
     assert session.parts.delivery.pinned is None
