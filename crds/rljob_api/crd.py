@@ -148,7 +148,7 @@ def _rule(rule: Rule, model: type[Model]) -> Schema:
 
 
 def _validation(cel: str, message: str, field: str) -> Schema:
-    validation = {"rule": cel, "message": message, "reason": "FieldValueInvalid"}
+    validation = {"rule": cel, "message": message}
     if field:
         validation["fieldPath"] = f".{field}"
     return validation

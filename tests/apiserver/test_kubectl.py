@@ -1,4 +1,5 @@
-"""`kubectl rljob` as a user of a managed cluster has it: a kubeconfig whose user logs in by a command."""
+"""kubectl: `kubectl rljob` as a user of a managed cluster has it, with a kubeconfig whose user logs in by a
+command; and what `kubectl apply` keeps of the definition."""
 
 import asyncio
 import json
@@ -9,6 +10,8 @@ import yaml
 from rljob_client.resources import RLJOBS
 from rljob_operator.kubectl.main import main
 from tests.support.jobs import job
+from tests.support.last_applied import ANNOTATION, last_applied
+from tools.cluster.cluster import RLJOB_DEFINITION
 
 VERSION = "client.authentication.k8s.io/v1"
 
@@ -36,3 +39,11 @@ async def test_status_through_a_command_that_logs_in(here, namespace, kubeconfig
     assert await asyncio.to_thread(status, "physics") == 1
     assert capsys.readouterr().err == f"kubectl rljob: there is no RLJob physics in namespace {namespace}\n"
     await here.client.delete(RLJOBS, namespace, "math", made["metadata"]["uid"])
+
+
+def test_what_kubectl_apply_keeps_of_the_definition(cluster):
+    """The size of that is what bounds the definition."""
+    options = ["--save-config", "--dry-run=client", "--output=json"]
+    made = json.loads(cluster.kubectl("create", "-f", str(RLJOB_DEFINITION), *options))
+    kept = last_applied(yaml.safe_load(RLJOB_DEFINITION.read_text()))
+    assert made["metadata"]["annotations"][ANNOTATION] == kept
