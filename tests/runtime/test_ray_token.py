@@ -1,5 +1,5 @@
 """Ray as the pods start it: its processes know each other by a token from a file, the kubelet's probes need
-none, and nobody else gets in."""
+none, and nobody else gets in. A head that ends since its GCS was killed says that in words."""
 
 import json
 import os
@@ -19,6 +19,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from rljob_operator.plan.last_words import last_words
 from rljob_operator.render.keys import FOLDER, RAY_TOKEN
 from tests.support.operator.rendered import cluster, containers, environment
 from tools.cluster.ports import Ports
@@ -28,6 +29,8 @@ pytestmark = pytest.mark.timeout(900)
 ATTEMPTS = 3
 PORTS = Ports()
 SECONDS = 120.0
+MESSAGE_BYTES = 2048
+"""Of a container's log that the kubelet takes for its last words, of its end."""
 RAY = str(Path(sys.executable).with_name("ray"))
 SMALL = ["--num-gpus=0", f"--object-store-memory={80 * 2**20}", "--block"]
 DRIVER = """
@@ -208,3 +211,13 @@ def test_the_token_is_in_no_log_argument_or_variable(nodes: Nodes) -> None:
         except OSError:
             continue  # a process that ended, or a log that was rotated
     assert found == []
+
+
+def test_a_head_whose_gcs_is_killed_says_so(nodes: Nodes) -> None:
+    """The last test of these nodes: Ray ends all of the head."""
+    head, _ = nodes.processes
+    [gcs] = [each for each in psutil.Process(head.pid).children() if "gcs_server" in each.name()]
+    gcs.kill()
+    assert head.wait(SECONDS) != 0
+    said = (nodes.folder / "head.log").read_bytes()[-MESSAGE_BYTES:].decode(errors="replace")
+    assert last_words(said) == "Ray's gcs_server was killed by signal 9"

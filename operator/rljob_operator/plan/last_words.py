@@ -14,8 +14,10 @@ from rljob_operator.plan.printable import printable
 # of which the last line alone may have fitted into the container's message.
 _RAY_PROCESS = re.compile(
     r"(?P<listed>\w+) \[exit code=(?P<code>-?\d+)\]"
-    r"|END (?P<quoted>\w+)\.(?:out|err) tail \(exit code\(s\)=(?P<codes>[^)]*)\)"
+    # With "(signal 9)" behind a code, and several codes where there were several such processes.
+    r"|END (?P<quoted>\w+)\.(?:out|err) tail \(exit code\(s\)=(?P<codes>.*?)\) -----"
 )
+_CODE = re.compile(r"-?\d+(?![\d)])")
 _STACK_BEGINS = re.compile(
     r"^\s*(?:Traceback \(most recent call last\):|\*\*\* StackTrace Information \*\*\*)"
 )
@@ -31,8 +33,15 @@ def last_words(text: str) -> str:
         for found in _RAY_PROCESS.finditer(clean)
     }
     if ended:
-        return ", ".join(f"Ray's {name} ended with exit code {code}" for name, code in ended.items())
+        return ", ".join(f"Ray's {name} {_ends(codes)}" for name, codes in ended.items())
     return tail("\n".join(_without_stacks(clean.splitlines())) or clean)
+
+
+def _ends(codes: str) -> str:
+    """How the processes ended that Ray gives these codes of: a negative one is a signal's."""
+    each = [int(code) for code in _CODE.findall(codes)]
+    told = [f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}" for code in each]
+    return " and ".join(told) or "ended"
 
 
 def _without_stacks(lines: list[str]) -> list[str]:

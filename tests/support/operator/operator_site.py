@@ -14,7 +14,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -79,11 +79,13 @@ def running_operator(
     start: bool = True,
     lease_namespace: str | None = None,
     arguments: tuple[str, ...] = (),
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[OperatorSite]:
     """An operator for one namespace, or for all; what it logged is printed in the end, for pytest to show
     where a test failed.
 
-    `server`: URL of a proxy to go through. `kubeconfig`: as whom; default: as administrator.
+    `server`: URL of a proxy to go through. `kubeconfig`: as whom; default: as administrator. `environment`:
+    variables of the process, such as another release's PYTHONPATH.
     """
     ports = Ports()
     port = ports.take()
@@ -92,7 +94,8 @@ def running_operator(
     command += [f"--lease-namespace={lease_namespace or namespace or 'default'}", *arguments]
     command += [f"--namespace={namespace}"] if namespace else []
     url = f"http://127.0.0.1:{port}"
-    process = Process(name, command, folder / f"{name}.log", answers(f"{url}/readyz"), stop_seconds=20.0)
+    log = folder / f"{name}.log"
+    process = Process(name, command, log, answers(f"{url}/readyz"), environment, stop_seconds=20.0)
     try:
         if start:
             process.start()

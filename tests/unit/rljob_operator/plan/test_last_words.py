@@ -24,6 +24,13 @@ LISTED = """Some Ray subprocesses exited unexpectedly:
 
 Remaining processes will be killed.
 """
+SIGNALLED = """- RegisterNode request count: 3
+
+----- END gcs_server.out tail (exit code(s)=-9 (signal 9)) -----
+Remaining processes will be killed.
+"""
+SEVERAL = """----- END raylet.out tail (exit code(s)=-11 (signal 11), 1) -----
+"""
 QUOTED = """[2026-11-24 00:01:02,003 I 21 21] (gcs_server) gcs_server.cc:481: GcsNodeManager:
 - RegisterNode request count: 3
 
@@ -45,8 +52,14 @@ SAID = {
         GCS_GONE,
         "(pid=7) rpc_client.h:154: Failed to connect to GCS within 60 seconds. GCS may have been killed.",
     ),
-    "a process of Ray's that ended": (LISTED, "Ray's gcs_server ended with exit code -9"),
-    "the end of its log": (QUOTED, "Ray's gcs_server ended with exit code -9"),
+    "a process of Ray's that was killed": (LISTED, "Ray's gcs_server was killed by signal 9"),
+    "the end of its log": (QUOTED, "Ray's gcs_server was killed by signal 9"),
+    "the same in Ray 2.60": (SIGNALLED, "Ray's gcs_server was killed by signal 9"),
+    "a process of Ray's that ended": (LISTED.replace("-9", "1"), "Ray's gcs_server ended with exit code 1"),
+    "one that was started several times": (
+        SEVERAL,
+        "Ray's raylet was killed by signal 11 and ended with exit code 1",
+    ),
 }
 
 

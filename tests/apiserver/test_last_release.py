@@ -1,0 +1,165 @@
+"""The last release and this one in one cluster: its definition of RLJobs, its operator and its image."""
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import yaml
+
+from tests.support.last_release import THIS_RELEASE, NoHistory, Release, last_release
+from tests.support.operator.operator_site import JobClient, condition, running_operator, until
+from tools.cluster import Cluster
+from tools.cluster.custom_resources import apply_definitions
+
+DRIVER = Path(__file__).parents[1] / "support" / "runtime" / "reporting_driver.py"
+PROBE = "/apis/rljob.dev/v1alpha1/namespaces/default/rljobs?dryRun=All"
+
+
+class Parts(NamedTuple):
+    """Of which release each part is; `image`: of attempts that begin."""
+
+    definition: str
+    operator: str
+    image: str
+
+
+ORDER = [
+    Parts("last", "last", "last"),
+    Parts("this", "last", "last"),
+    Parts("this", "this", "last"),
+    Parts("last", "this", "last"),
+    Parts("last", "this", "this"),
+    Parts("this", "this", "this"),
+    Parts("this", "last", "this"),
+    Parts("last", "last", "this"),
+    Parts("last", "last", "last"),
+]
+"""Each of the eight, one part exchanged at a time; the last step is the way back."""
+
+
+@pytest.fixture(scope="module")
+def releases(tmp_path_factory) -> dict[str, Release]:
+    try:
+        return {"last": last_release(tmp_path_factory.mktemp("release")), "this": THIS_RELEASE}
+    except NoHistory as error:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(str(error))
+
+
+@pytest.fixture(scope="module")
+def cluster(programs):
+    """One of its own: a definition is every namespace's."""
+    with Cluster(nodes={"nvidia.com/gpu": 1}) as started:
+        yield started
+
+
+class Image:
+    """Drivers of a release, one after the other."""
+
+    def __init__(self, release: Release, log: Path) -> None:
+        self._log = log.open("w")
+        self._process = subprocess.Popen(
+            [sys.executable, str(DRIVER)], env={**os.environ, **release.environment}, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log,
+        )  # fmt: skip
+
+    def drive(self, client: JobClient) -> dict[str, object]:
+        """What the driver of the job's attempt says, in the environment that its operator gave it."""
+        [head] = client.pods("head")
+        [driver] = [each for each in head["spec"]["containers"] if each["name"] == "driver"]
+        assert driver["command"] == ["rljob", "drive"]
+        account = head["spec"]["serviceAccountName"]
+        environment = {each["name"]: each["value"] for each in driver["env"] if "value" in each} | {
+            "RLJOB_NAMESPACE": client.namespace,
+            "RLJOB_KUBECONFIG": str(client.cluster.kubeconfig_of(client.namespace, account)),
+        }
+        self._process.stdin.write(json.dumps(environment) + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        assert answer, Path(self._log.name).read_text()
+        return json.loads(answer)
+
+    def close(self) -> None:
+        self._process.stdin.close()
+        self._process.wait(30)
+        self._process.stdout.close()
+        self._log.close()
+
+
+def field_paths(schema, path=()):
+    for name, below in schema.get("properties", {}).items():
+        yield (*path, name)
+        yield from field_paths(below, (*path, name))
+
+
+def serve(cluster, definition: Path) -> None:
+    """Replace the definition, and wait until objects get its defaults."""
+    apply_definitions(cluster.api, [definition])
+    [version] = yaml.safe_load(definition.read_text())["spec"]["versions"]
+    wanted = set(field_paths(version["schema"]["openAPIV3Schema"]))
+
+    def served() -> bool:
+        found = cluster.api.request("GET", "/openapi/v3/apis/rljob.dev/v1alpha1")["components"]["schemas"]
+        [schema] = [each for name, each in found.items() if name.endswith(".RLJob")]
+        return wanted == {each for each in field_paths(schema) if each[0] != "metadata" or len(each) == 1}
+
+    until(served, "the definition is served")
+
+
+def attempt_of(client: JobClient):
+    """What a new attempt, or a change of this one, would change."""
+    clusters = client.cluster.api.items(client.clusters_path)
+    mine = [each for each in clusters if each["metadata"]["labels"]["rljob.dev/job"] == client.name]
+    found = {each["metadata"]["name"]: each["metadata"] for each in [*client.pods(), *mine]}
+    return {name: (each["uid"], each.get("generation")) for name, each in found.items()}
+
+
+def test_every_order_in_which_parts_are_exchanged(cluster, releases, tmp_path):
+    """A job that runs goes on through all of them. One that is made is driven, tells how far it is, and
+    ends; an attempt that fails is followed by another."""
+    lasting = JobClient(cluster, "default", "lasting")
+    with ExitStack() as stack:
+        operators = {
+            name: stack.enter_context(
+                running_operator(
+                    cluster, tmp_path, "default", name=name, start=False, environment=release.environment
+                )
+            )
+            for name, release in releases.items()
+        }
+        images = {name: Image(release, tmp_path / f"{name}-image.log") for name, release in releases.items()}
+        for image in images.values():
+            stack.callback(image.close)
+        before, made = None, {}
+        for number, parts in enumerate(ORDER):
+            if before is None or before.definition != parts.definition:
+                serve(cluster, releases[parts.definition].definition)
+            if before is None or before.operator != parts.operator:
+                if before is not None:
+                    operators[before.operator].process.stop()
+                operators[parts.operator].process.start()
+            if before is None:
+                lasting.create()
+                lasting.wait_phase("Running")
+                images[parts.image].drive(lasting)
+                made = attempt_of(lasting)
+            job = JobClient(cluster, "default", f"job-{number}")
+            job.create()
+            job.wait_phase("Running")
+            assert images[parts.image].drive(job) == {"written": True, "steps": 4}, parts
+            job.wait(lambda each: each["status"]["training"].get("step") == 3, "step 3")
+            job.end_driver(0)
+            said = job.wait_phase("Complete")
+            assert "Trained 3 of 4 steps." in condition(said, "Complete")["message"], parts
+            lasting.operator_has_seen()
+            status = lasting.get()["status"]
+            assert (status["phase"], status["attempt"]) == ("Running", 1), parts
+            assert attempt_of(lasting) == made, parts
+            before = parts
+        lasting.end_driver(1, "lost")
+        lasting.wait_phase("Running", attempt=2)
+        assert images["this"].drive(lasting) == {"written": True, "steps": 4}
