@@ -1,7 +1,11 @@
-"""Settings of the property tests of all tiers."""
+"""Settings of the property tests of all tiers, and the last release for those that compare with it."""
+
+import os
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.support.last_release import NoHistory, Release, unpack
 
 # How long an example takes, or making one, depends on what else the machine does: it is no reason to fail.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -13,3 +17,14 @@ def pytest_configure(config: pytest.Config) -> None:
     looks for others."""
     seeded = config.getoption("--hypothesis-seed", None) is not None
     settings.load_profile("untimed" if seeded else "the same examples")
+
+
+@pytest.fixture(scope="session")
+def last_release(tmp_path_factory: pytest.TempPathFactory) -> Release:
+    """The files of the last release."""
+    try:
+        return unpack(tmp_path_factory.mktemp("release"))
+    except NoHistory as error:
+        if os.environ.get("CI"):
+            pytest.fail(str(error), pytrace=False)
+        pytest.skip(str(error))

@@ -43,7 +43,7 @@ class Release:
 THIS_RELEASE = Release(ROOT)
 
 
-def last_release(folder: Path) -> Release:
+def unpack(folder: Path) -> Release:
     """The release's files, put into an empty folder. Raises `NoHistory`."""
     archive = folder / "release.tar"
     command = ["git", "-C", str(ROOT), "archive", f"--output={archive}", COMMIT, *_PACKAGES]

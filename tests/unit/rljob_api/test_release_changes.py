@@ -1,0 +1,86 @@
+"""The definition beside that of the last release: nothing changed that stored objects would feel."""
+
+import pytest
+import yaml
+
+from rljob_api.crd import custom_resource_definition
+from tests.support.release_changes import breaking_changes
+
+ACCEPTED = {
+    # docs/compatibility.md, "Since 0.1.0"
+    "spec.training.model.random.maxPositionEmbeddings: default was 256, is 2048",
+    "spec.training.reward.function: maxLength was None, is 253",
+    "spec.training.reward.functions[].function: maxLength was None, is 253",
+    "spec.training.algorithm.advantage.custom.function: maxLength was None, is 253",
+    "spec.training.algorithm.policyLoss.custom.function: maxLength was None, is 253",
+}
+RULE = {"rule": "self.a > 1", "message": "more"}
+NUMBER = {"type": "integer", "minimum": 1, "maximum": 9, "default": 3}
+WORD = {"type": "string", "enum": ["x", "y"], "pattern": "^x"}
+BOTH = {"a": NUMBER, "b": WORD}
+CHANGES = {
+    # what stands in the new definition of an object with BOTH: what is told
+    "nothing": ({}, []),
+    "a field more": ({"properties": {**BOTH, "c": NUMBER}}, []),
+    "a field less": ({"properties": {"a": NUMBER}}, ["o.b is gone"]),
+    "one that must be there": ({"required": ["a"]}, ["o.a is required"]),
+    "another type": (
+        {"properties": {**BOTH, "a": {**NUMBER, "type": "number"}}},
+        ["o.a: type was 'integer', is 'number'"],
+    ),
+    "another default": (
+        {"properties": {**BOTH, "a": {**NUMBER, "default": 4}}},
+        ["o.a: default was 3, is 4"],
+    ),
+    "wider": ({"properties": {**BOTH, "a": {**NUMBER, "minimum": 0, "maximum": 10}}}, []),
+    "narrower": (
+        {"properties": {**BOTH, "a": {**NUMBER, "minimum": 2, "maximum": 8}}},
+        ["o.a: minimum was 1, is 2", "o.a: maximum was 9, is 8"],
+    ),
+    "a value more": ({"properties": {**BOTH, "b": {**WORD, "enum": ["x", "y", "z"]}}}, []),
+    "a value less": ({"properties": {**BOTH, "b": {**WORD, "enum": ["x"]}}}, ["o.b: y is no value any more"]),
+    "another pattern": (
+        {"properties": {**BOTH, "b": {**WORD, "pattern": "^y"}}},
+        ["o.b: pattern was '^x', is '^y'"],
+    ),
+    "the pattern as a rule": (
+        {
+            "properties": {
+                **BOTH,
+                "b": {
+                    "type": "string",
+                    "enum": ["x", "y"],
+                    "x-kubernetes-validations": [{"rule": 'self.matches("^x")'}],
+                },
+            }
+        },
+        [],
+    ),
+    "a rule more": ({"x-kubernetes-validations": [RULE]}, ["o: rule self.a > 1"]),
+    "a rule of a field more": (
+        {
+            "properties": {**BOTH, "c": NUMBER},
+            "x-kubernetes-validations": [{"rule": "self.c > self.a", "message": "more"}],
+        },
+        [],
+    ),
+    "a default of an object, of a field more": ({"default": {"a": 3, "c": 1}}, []),
+    "a default of an object, changed": (
+        {"default": {"a": 4}},
+        ['o: default was {"a": 3}, is {"a": 4}'],
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "told"), CHANGES.values(), ids=CHANGES)
+def test_what_is_told(changes, told):
+    before = {"type": "object", "properties": BOTH, "default": {"a": 3}}
+    assert list(breaking_changes(before, {**before, **changes}, "o")) == told
+
+
+def test_since_the_last_release(last_release):
+    before, now = (
+        definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        for definition in (yaml.safe_load(last_release.definition.read_text()), custom_resource_definition())
+    )
+    assert set(breaking_changes(before, now)) == ACCEPTED
