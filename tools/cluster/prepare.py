@@ -1,12 +1,14 @@
 """Makes all that clusters need ahead of their start, which takes minutes the first time.
 
 Guarantees: nothing is built that the kind of nodes does not need; whoever waits is told which of how many
-programs is built.
+programs is built, and about how long the rest takes.
 """
 
+import time
 from collections.abc import Callable, Iterable
 
 from tools.cluster.binaries import cache, is_built, manifests, program
+from tools.cluster.build_time import in_words, seconds_left
 from tools.cluster.families import CONTROL_PLANE, FAKE_NODES, NODE, Family, kuberay
 from tools.cluster.packages import ensure_packages
 from tools.cluster.pause import pause_archive
@@ -45,9 +47,11 @@ def _build(programs: list[tuple[Family, str]], say: Callable[[str], None]) -> No
             f"{len(missing)} programs are built from source, once: they are kept in {cache()}, which with "
             "the images of the project takes about 30 GB, and Go keeps 10 GB for itself"
         )
-    for number, (family, name) in enumerate(missing, 1):
+    names, begun = [name for _, name in missing], time.monotonic()
+    for number, (family, name) in enumerate(missing):
+        left = in_words(seconds_left(names[:number], names[number:], time.monotonic() - begun))
 
-        def told(text: str, number: int = number) -> None:
-            say(f"{number} of {len(missing)}: {text}")
+        def told(text: str, place: str = f"{number + 1} of {len(missing)}, {left}") -> None:
+            say(f"{place}: {text}")
 
         program(family, name, told)
