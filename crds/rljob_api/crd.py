@@ -7,7 +7,7 @@ those of unions, which are not stored.
 
 from collections.abc import Mapping
 from types import NoneType
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
 from pydantic import BaseModel
@@ -214,6 +214,9 @@ def _names(model: type[BaseModel]) -> dict[str, str]:
 
 def _type_schema(annotation: Any, metadata: list[Any]) -> Schema:
     origin = get_origin(annotation)
+    if origin is Annotated:
+        bare, *fields = get_args(annotation)
+        return _type_schema(bare, [*metadata, *(bound for field in fields for bound in field.metadata)])
     if isinstance(annotation, type) and issubclass(annotation, Model):
         return object_schema(annotation)
     if origin is Literal:

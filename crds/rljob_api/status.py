@@ -1,10 +1,15 @@
 """What an RLJob reports about itself."""
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from rljob_api.base import Model
+
+# Every text has a bound: a job's own code may write the status, and an operator keeps those of all jobs.
+_Word = Annotated[str, Field(max_length=64)]
+_Name = Annotated[str, Field(max_length=253)]
+_Pod = Annotated[str, Field(max_length=63)]
 
 ConditionType = Literal["Accepted", "PodsReady", "Running", "Degraded", "Suspended", "Complete", "Failed"]
 Phase = Literal[
@@ -29,7 +34,7 @@ class EvaluatedSet(Model):
 
     list_key: ClassVar[str] = "name"
 
-    name: str
+    name: _Word
     """As in training.evaluation.sets."""
     mean: float | None = None
     """Mean reward; none where no response has one."""
@@ -49,7 +54,7 @@ class EvaluationStatus(Model):
     """Their weight version."""
     sets: list[EvaluatedSet] = Field(default_factory=list, max_length=8)
     """Set by set."""
-    summary: str = ""
+    summary: _Name = ""
     """Mean reward of each set, for the printer column."""
 
 
@@ -58,7 +63,7 @@ class CheckpointStatus(Model):
 
     step: int
     """Steps that it holds."""
-    path: str
+    path: str = Field(max_length=4096)
     """Its folder, as the pods see it."""
 
 
@@ -86,7 +91,7 @@ class LoadStatus(Model):
     """Pool by pool."""
     waiting: int = Field(default=0, ge=0)
     """Responses that are to be generated and that no engine has begun now."""
-    summary: str = ""
+    summary: _Word = ""
     """Busy percent of `trainer/fast/heavy`, for the printer column; a pool without a share has `-`."""
 
 
@@ -111,7 +116,7 @@ class TrainingStatus(Model):
     """Response tokens trained per second, over the last minute."""
     queue_depth: int = 0
     """Samples that wait in the queue."""
-    progress: str = ""
+    progress: _Word = ""
     """`step/totalSteps`, for the printer column."""
     load: LoadStatus | None = None
     """How busy the pools are. Told with every step; within a step once a minute at most, and only where it is
@@ -120,7 +125,7 @@ class TrainingStatus(Model):
     """The newest evaluation."""
     checkpoint: CheckpointStatus | None = None
     """The newest checkpoint."""
-    released: list[str] = Field(default_factory=list, max_length=4096)
+    released: list[_Pod] = Field(default_factory=list, max_length=4096)
     """Rollout pods that are drained, in answer to a pool that is to be smaller: they hold no request and get
     none. They may be removed."""
     trainer_stopped_for: int | None = None
@@ -130,7 +135,7 @@ class TrainingStatus(Model):
     completed: bool | None = None
     """True: all steps are trained, model and report are written. The job is then Complete, however its pods
     end."""
-    time: str | None = None
+    time: _Word | None = None
     """When this was written, RFC 3339."""
     report_seconds: int | None = Field(default=None, ge=1, le=3600)
     """The driver writes this at least so often, in seconds, whether there is anything new or not."""
@@ -149,7 +154,7 @@ class Condition(Model):
     """Why, in one CamelCase word for programs."""
     message: str = Field(default="", max_length=1024)
     """Why, for people."""
-    last_transition_time: str
+    last_transition_time: _Word
     """When `status` changed last, RFC 3339."""
     observed_generation: int = 0
     """metadata.generation that it speaks of."""
@@ -168,7 +173,7 @@ class PoolStatus(Model):
     """Workers whose pods exist."""
     ready: int = 0
     """Workers whose pods are ready."""
-    summary: str = "0/0"
+    summary: _Word = "0/0"
     """`ready/desired`, for the printer column."""
 
 
@@ -180,11 +185,11 @@ class ScaleDown(Model):
 
     pool: Literal["trainer", "fastRollout", "heavyRollout"]
     """Which pool."""
-    victims: list[str] = Field(default_factory=list, max_length=4096)
+    victims: list[_Pod] = Field(default_factory=list, max_length=4096)
     """Pods that are being removed. The runtime takes none of them back."""
     replicas: int
     """Workers that the pool has once they are gone."""
-    asked_time: str | None = None
+    asked_time: _Word | None = None
     """When the operator first saw that the spec asks for that many workers, RFC 3339."""
     timed_out: bool = False
     """The runtime did not free the pods within drainGraceSeconds: they go without its answer."""
@@ -209,19 +214,19 @@ class Status(Model):
     spec_digest: str | None = Field(default=None, max_length=64)
     """Digest of those fields of the spec that can change only while the job is suspended, as they were when
     the attempt's cluster was made."""
-    cluster_name: str | None = None
+    cluster_name: _Name | None = None
     """The RayCluster of the attempt; none between two attempts."""
-    head_pod: str | None = None
+    head_pod: _Word | None = None
     """UID of the attempt's head pod; another one means that the head was lost."""
-    start_time: str | None = None
+    start_time: _Word | None = None
     """When the job was started, last resumed or, in a queue, last admitted, RFC 3339; none while it waits for
     admission."""
-    attempt_time: str | None = None
+    attempt_time: _Word | None = None
     """When the attempt's cluster was asked for or, in a queue, admitted, RFC 3339; none while it waits for
     admission; between two attempts, when the next one may begin."""
-    suspend_time: str | None = None
+    suspend_time: _Word | None = None
     """When the newest request to suspend was seen, RFC 3339."""
-    completion_time: str | None = None
+    completion_time: _Word | None = None
     """When the job became Complete or Failed, RFC 3339."""
     pools: list[PoolStatus] = Field(default_factory=list, max_length=3)
     """The pods, pool by pool."""
@@ -229,7 +234,7 @@ class Status(Model):
     """Pools that are being made smaller, and the pods that go."""
     fast_rollout_replicas: int = Field(default=0, ge=0)
     """Fast-rollout workers that exist; for the scale subresource."""
-    fast_rollout_selector: str | None = None
+    fast_rollout_selector: _Name | None = None
     """Label selector of the fast-rollout pods; for the scale subresource."""
     training: TrainingStatus | None = None
     """Progress of the training."""

@@ -133,3 +133,28 @@ def schemas(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[
 
 def test_the_written_crd_is_plain_yaml():
     assert yaml.safe_load(WRITTEN.read_text()) == custom_resource_definition()
+
+
+def test_all_that_a_job_may_write_is_bounded():
+    """Its driver writes the status, and the operator keeps those of all jobs in memory."""
+    status = version()["schema"]["openAPIV3Schema"]["properties"]["status"]
+    unbounded = [path for path, schema in schemas(status) if largest(schema) is None]
+    assert unbounded == []
+    assert largest(status["properties"]["training"]) < 300_000  # etcd takes 1.5 MB of an object
+
+
+def largest(schema: dict[str, Any]) -> int | None:
+    """Characters of the largest JSON that the schema allows; None where there is no bound."""
+    match schema["type"]:
+        case "object":
+            below = [(len(name), largest(each)) for name, each in schema.get("properties", {}).items()]
+        case "array":
+            below = [(0, largest(schema["items"]))] * schema.get("maxItems", 0)
+            if "maxItems" not in schema:
+                return None
+        case "string":
+            words = schema.get("enum")
+            return max(map(len, words)) if words else schema.get("maxLength")
+        case _:
+            return 24
+    return None if any(size is None for _, size in below) else sum(name + size + 6 for name, size in below)

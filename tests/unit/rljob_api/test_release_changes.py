@@ -1,5 +1,7 @@
 """The definition beside that of the last release: nothing changed that stored objects would feel."""
 
+import re
+
 import pytest
 import yaml
 
@@ -14,6 +16,8 @@ ACCEPTED = {
     "spec.training.algorithm.advantage.custom.function: maxLength was None, is 253",
     "spec.training.algorithm.policyLoss.custom.function: maxLength was None, is 253",
 }
+BOUNDED = re.compile(r"status\..*: maxLength was None, is \d+")
+"""The same: all texts of the status have got a bound."""
 RULE = {"rule": "self.a > 1", "message": "more"}
 NUMBER = {"type": "integer", "minimum": 1, "maximum": 9, "default": 3}
 WORD = {"type": "string", "enum": ["x", "y"], "pattern": "^x"}
@@ -83,4 +87,4 @@ def test_since_the_last_release(last_release):
         definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
         for definition in (yaml.safe_load(last_release.definition.read_text()), custom_resource_definition())
     )
-    assert set(breaking_changes(before, now)) == ACCEPTED
+    assert {each for each in breaking_changes(before, now) if not BOUNDED.fullmatch(each)} == ACCEPTED
