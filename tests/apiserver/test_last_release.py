@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +13,15 @@ import yaml
 
 from tests.support.last_release import THIS_RELEASE, Release
 from tests.support.operator.operator_site import JobClient, condition, running_operator, until
+from tests.support.runtime.driven import (
+    TEST_SECONDS,
+    Driven,
+    assert_every_prompt_once,
+    hurry,
+    paced,
+)
+from tests.support.runtime.ray_pods import RayPods
+from tests.support.runtime.runs import processes
 from tools.cluster import Cluster
 from tools.cluster.custom_resources import apply_definitions
 
@@ -160,3 +169,50 @@ def test_every_order_in_which_parts_are_exchanged(cluster, releases, tmp_path):
         lasting.end_driver(1, "lost")
         lasting.wait_phase("Running", attempt=2)
         assert images["this"].drive(lasting) == {"written": True, "steps": 4}
+
+
+@contextmanager
+def attempt(run: Driven, release: Release, monkeypatch):
+    """The next attempt of a job, in pods of this release's image."""
+    with monkeypatch.context() as patch, ExitStack() as stack:
+        for name, value in release.environment.items():
+            patch.setenv(name, value)
+        pods = stack.enter_context(RayPods())
+        pods.add("trainer")
+        pods.add("fast")
+        run.start(pods, release.environment)
+        try:
+            yield
+        finally:
+            if run.process.poll() is None:
+                run.process.kill()
+                run.process.wait(30)
+
+
+def assert_workers_are_of(release: Release) -> None:
+    found = processes(os.getpid(), "ray::RolloutWorker")
+    assert {each.environ()["PYTHONPATH"] for each in found} == {release.environment["PYTHONPATH"]}
+
+
+@pytest.mark.timeout(TEST_SECONDS, func_only=True)
+def test_an_attempt_goes_on_where_one_of_the_other_image_ended(
+    cluster, namespace, releases, tmp_path, monkeypatch
+):
+    """The last release's under this definition, this one's, and the last one's under its own definition."""
+    last, this, steps = releases["last"], releases["this"], 8
+    serve(cluster, this.definition)
+    pools = {"trainer": {"replicas": 1}, "fastRollout": {"replicas": 1}}
+    run = Driven(cluster, namespace, None, tmp_path, paced(tmp_path, steps, pools))
+    for release, reached in ((last, 2), (this, 4)):
+        with attempt(run, release, monkeypatch):
+            run.wait_for_step(reached)
+            assert_workers_are_of(release)
+            run.ask(suspend=True)
+            assert run.end() == 130, run.said
+        run.ask(suspend=False)
+    serve(cluster, last.definition)
+    hurry(run)
+    with attempt(run, last, monkeypatch):
+        assert run.end(400) == 0, run.said
+    assert_every_prompt_once(run, steps)
+    assert run.training["completed"]

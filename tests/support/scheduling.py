@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
-TOGETHER = {"test_chart.py", "test_drive.py", "test_drive_changes.py", "test_version_skew.py"}
+TOGETHER = {
+    "test_chart.py", "test_drive.py", "test_drive_changes.py", "test_last_release.py", "test_version_skew.py",
+}  # fmt: skip
 """Files of the API server's tests whose tests share a cluster of their own, or take a core each."""
 
 

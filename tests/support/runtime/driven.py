@@ -5,7 +5,7 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -40,9 +40,14 @@ class Driven:
     """An RLJob in the API server, and its driver; what the operator would do is up to the test."""
 
     def __init__(
-        self, cluster: Cluster, namespace: str, pods: RayPods, folder: Path, document: dict[str, Any]
+        self,
+        cluster: Cluster,
+        namespace: str,
+        pods: RayPods | None,
+        folder: Path,
+        document: dict[str, Any],
     ) -> None:
-        """`folder` is the driver's working directory."""
+        """`folder` is the driver's working directory. `pods`: None where each `start` names its own."""
         self.cluster = cluster
         self.pods = pods
         self.folder = folder
@@ -59,11 +64,14 @@ class Driven:
         cluster.api.apply(self.path, document)
         _allow(cluster, namespace)
 
-    def start(self) -> None:
-        """Start the driver of the next attempt."""
+    def start(self, pods: RayPods | None = None, image: Mapping[str, str] | None = None) -> None:
+        """Start the driver of the next attempt, on the same Ray cluster or on that of `pods`. `image`: its
+        environment, where that is another release's (`Release.environment`)."""
         self._attempt += 1
+        self.pods = pods or self.pods
         environment = {
             **os.environ,
+            **(image or {}),
             "RLJOB_NAME": NAME,
             "RLJOB_NAMESPACE": self._namespace,
             "RLJOB_ATTEMPT": str(self._attempt),
