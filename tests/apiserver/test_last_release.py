@@ -75,7 +75,11 @@ class Image:
 
     def drive(self, client: JobClient) -> dict[str, object]:
         """What the driver of the job's attempt says, in the environment that its operator gave it."""
-        [head] = client.pods("head")
+        attempt = str(client.get()["status"]["attempt"])
+        # The head of an attempt that has ended may still be on its way out.
+        [head] = [
+            pod for pod in client.pods("head") if pod["metadata"]["labels"]["rljob.dev/attempt"] == attempt
+        ]
         [driver] = [each for each in head["spec"]["containers"] if each["name"] == "driver"]
         assert driver["command"] == ["rljob", "drive"]
         account = head["spec"]["serviceAccountName"]

@@ -216,7 +216,8 @@ def test_the_token_is_in_no_log_argument_or_variable(nodes: Nodes) -> None:
 def test_a_head_whose_gcs_is_killed_says_so(nodes: Nodes) -> None:
     """The last test of these nodes: Ray ends all of the head."""
     head, _ = nodes.processes
-    [gcs] = [each for each in psutil.Process(head.pid).children() if "gcs_server" in each.name()]
+    family = psutil.Process(head.pid).children(recursive=True)
+    [gcs] = [each for each in family if each.name() == "gcs_server"]
     gcs.kill()
     assert head.wait(SECONDS) != 0
     said = (nodes.folder / "head.log").read_bytes()[-MESSAGE_BYTES:].decode(errors="replace")
