@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rljob_operator.plan.last_words import last_words
+from rljob_operator.plan.last_words import ONE_ENDED, last_words
 from rljob_operator.render.keys import FOLDER, RAY_TOKEN
 from tests.support.operator.rendered import cluster, containers, environment
 from tools.cluster.ports import Ports
@@ -221,4 +221,7 @@ def test_a_head_whose_gcs_is_killed_says_so(nodes: Nodes) -> None:
     gcs.kill()
     assert head.wait(SECONDS) != 0
     said = (nodes.folder / "head.log").read_bytes()[-MESSAGE_BYTES:].decode(errors="replace")
-    assert last_words(said) == "Ray's gcs_server was killed by signal 9"
+    told = last_words(said)
+    # What Ray's other processes say in their end may have pushed the name out of the message.
+    assert told == "Ray's gcs_server was killed by signal 9" or told.endswith(ONE_ENDED), said
+    assert "Traceback" not in told and "Parent process" not in told

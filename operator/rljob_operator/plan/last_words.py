@@ -1,8 +1,8 @@
 """What a container said last, as far as it tells people why it ended.
 
 Guarantees: of Python's and C++'s stacks the error alone is left; where Ray's head ended since one of Ray's
-processes did, that process is named and not quoted; anything else is as the container said it, cut at its
-begin.
+processes did, that process is named and not quoted, or, where what follows has pushed its name out of the
+message, that is said; anything else is as the container said it, cut at its begin.
 """
 
 import re
@@ -18,6 +18,11 @@ _RAY_PROCESS = re.compile(
     r"|END (?P<quoted>\w+)\.(?:out|err) tail \(exit code\(s\)=(?P<codes>.*?)\) -----"
 )
 _CODE = re.compile(r"-?\d+(?![\d)])")
+# What Ray's other processes say while `ray start` ends them, with or without a stack.
+_AFTERMATH = re.compile(
+    r"Parent process \d+ died\. Exiting|Raylet is terminated\.|Failed to read Raylet logs|raylet\.out'"
+)
+ONE_ENDED = "a process of Ray's in it ended, and Ray then ended the others; the container's log names it"
 _STACK_BEGINS = re.compile(
     r"^\s*(?:Traceback \(most recent call last\):|\*\*\* StackTrace Information \*\*\*)"
 )
@@ -34,7 +39,11 @@ def last_words(text: str) -> str:
     }
     if ended:
         return ", ".join(f"Ray's {name} {_ends(codes)}" for name, codes in ended.items())
-    return tail("\n".join(_without_stacks(clean.splitlines())) or clean)
+    lines = _without_stacks(clean.splitlines())
+    kept = [line for line in lines if not _AFTERMATH.search(line)]
+    if len(kept) < len(lines):
+        return tail("\n".join([*kept, ONE_ENDED]))
+    return tail("\n".join(kept) or clean)
 
 
 def _ends(codes: str) -> str:

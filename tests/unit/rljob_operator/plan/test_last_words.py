@@ -2,7 +2,7 @@
 
 import pytest
 
-from rljob_operator.plan.last_words import last_words
+from rljob_operator.plan.last_words import ONE_ENDED, last_words
 
 PYTHON = """step 12 begins
 Traceback (most recent call last):
@@ -31,6 +31,15 @@ Remaining processes will be killed.
 """
 SEVERAL = """----- END raylet.out tail (exit code(s)=-11 (signal 11), 1) -----
 """
+AFTERMATH = """ No such file or directory: '/tmp/ray/session_2026/logs/raylet.out'!
+2026-11-25 04:47:42,808\tERROR (agent) process_watcher.py:112 -- Raylet is terminated. Failed to read
+Traceback (most recent call last):
+  File "/venv/ray/_private/process_watcher.py", line 84, in report_raylet_error_logs
+    with open(log_path, "r", encoding="utf-8") as f:
+FileNotFoundError: [Errno 2] No such file or directory: '/tmp/ray/session_2026/logs/raylet.out'
+2026-11-25 04:47:42,959\tWARNING (dashboard) module.py:83 -- Parent process 19735 died. Exiting...
+2026-11-25 04:47:43,287\tWARNING (dashboard) module.py:83 -- Parent process 19735 died. Exiting...
+"""
 QUOTED = """[2026-11-24 00:01:02,003 I 21 21] (gcs_server) gcs_server.cc:481: GcsNodeManager:
 - RegisterNode request count: 3
 
@@ -55,6 +64,9 @@ SAID = {
     "a process of Ray's that was killed": (LISTED, "Ray's gcs_server was killed by signal 9"),
     "the end of its log": (QUOTED, "Ray's gcs_server was killed by signal 9"),
     "the same in Ray 2.60": (SIGNALLED, "Ray's gcs_server was killed by signal 9"),
+    "what others say after it": (LISTED + AFTERMATH, "Ray's gcs_server was killed by signal 9"),
+    "nothing but what others say after it": (AFTERMATH, ONE_ENDED),
+    "something before it": ("[GCS] out of ids\n" + AFTERMATH, f"[GCS] out of ids {ONE_ENDED}"),
     "a process of Ray's that ended": (LISTED.replace("-9", "1"), "Ray's gcs_server ended with exit code 1"),
     "one that was started several times": (
         SEVERAL,
