@@ -46,4 +46,7 @@ def test_what_kubectl_apply_keeps_of_the_definition(cluster):
     options = ["--save-config", "--dry-run=client", "--output=json"]
     made = json.loads(cluster.kubectl("create", "-f", str(RLJOB_DEFINITION), *options))
     kept = last_applied(yaml.safe_load(RLJOB_DEFINITION.read_text()))
-    assert made["metadata"]["annotations"][ANNOTATION] == kept
+    really = made["metadata"]["annotations"][ANNOTATION]
+    assert json.loads(really) == json.loads(kept)
+    # Numbers are not written alike.
+    assert len(kept) == pytest.approx(len(really), abs=500)

@@ -9,7 +9,7 @@ LIMIT = 256 * 1024
 
 
 def last_applied(document: dict[str, Any]) -> str:
-    """The annotation's value: the object as JSON without blanks, as Go writes it."""
+    """The annotation's value: the object as JSON without blanks, but for numbers as Go writes it."""
     metadata = {"annotations": {}, **document["metadata"]}
     text = json.dumps(
         {**document, "metadata": metadata}, separators=(",", ":"), sort_keys=True, ensure_ascii=False
