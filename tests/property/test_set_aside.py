@@ -27,12 +27,11 @@ def troubles(
         rng, pool, sync = random.Random(seed), session.pool, session.parts.sync
 
         async def come() -> None:
-            slot = await session.come()
             if collective:
+                await session.come()
                 await session.send_to_newcomers()
             else:
-                # As the fleet does it: it joins with the newest version.
-                await sync.take_back(slot)
+                await session.come_with_newest()
 
         async def one() -> None:
             staying = [slot for slot in pool.slots if not slot.leaving]

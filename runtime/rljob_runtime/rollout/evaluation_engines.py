@@ -7,7 +7,7 @@ that does not get the engines that it is to have.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -81,8 +81,7 @@ class EvaluationEngines:
         place whenever all are lost; then have them get requests of training again."""
         mine = chosen
         async with asyncio.TaskGroup() as tasks:
-            for slot in chosen:
-                tasks.create_task(self._pool.serve_aside(slot, _CLEAR_SECONDS))
+            serving = self._serve(chosen, tasks)
             # No deadline: it waits for losses, and then for engines, which the fleet starts again.
             while not over.is_set():
                 self._changed.clear()
@@ -91,13 +90,17 @@ class EvaluationEngines:
                     mine = await self._set_aside(wanted, version, over, engines_in_their_place)
                     if mine:
                         self._tell_of_others(wanted, mine[0].version, version)
-                    for slot in mine:
-                        tasks.create_task(self._pool.serve_aside(slot, _CLEAR_SECONDS))
+                    serving = self._serve(mine, tasks)
                 # Looked at again: while others were set aside, it may have ended.
                 if not over.is_set():
                     await self._changed.wait()
             for slot in mine:
-                tasks.create_task(self._take_back(slot))
+                tasks.create_task(self._take_back(slot, serving[slot]))
+
+    def _serve(
+        self, slots: Sequence[EngineSlot], tasks: asyncio.TaskGroup
+    ) -> "Mapping[EngineSlot, asyncio.Task[None]]":
+        return {slot: tasks.create_task(self._pool.serve_aside(slot, _CLEAR_SECONDS)) for slot in slots}
 
     async def _set_aside(
         self,
@@ -133,11 +136,15 @@ class EvaluationEngines:
             f"go on{which}"
         )
 
-    async def _take_back(self, slot: EngineSlot) -> None:
-        """Have an engine get requests of training again, with the newest weights."""
+    async def _take_back(self, slot: EngineSlot, serving: "asyncio.Task[None]") -> None:
+        """Have an engine get requests of training again, with the newest weights. `serving`: what had it
+        serve the evaluation."""
         pool, plan = self._pool, self._plan
-        # Where the evaluation was given up at its very beginning; `serve_aside` has a deadline.
-        await slot.drained.wait()
+        # Where the evaluation was given up at its very beginning; it has a deadline.
+        await asyncio.wait((serving,))
+        # It gets nothing of the next evaluation, which is of other weights and may begin while it fetches.
+        # What it ran of this one is over, or was given up with it.
+        pool.leave(slot)
         while slot.alive and not slot.leaving and not slot.entered:
             newest = plan.newest
             await plan.take_back(slot)

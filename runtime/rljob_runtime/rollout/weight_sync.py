@@ -147,14 +147,12 @@ class EngineSync:
             await self._guarded(slot, "weight_resume", slot.engine.resume(), self._deadline)
 
     async def renew(self, slot: EngineSlot, ref: WeightRef) -> None:
-        """Have an engine that runs nothing load a version that is on its machine, and join with it; it joins
-        not where it is gone."""
+        """Have an engine that runs nothing load a version that is on its machine; it keeps what it has where
+        that is gone."""
         if slot.version != ref.version:
             await self.pause(slot, "abort")
             await self.load(slot, ref)
             await self.resume(slot)
-        if slot.version == ref.version:
-            self.pool.join(slot)
 
     async def _guarded(
         self, slot: EngineSlot, event: str, call: Coroutine[Any, Any, None], deadline: float | None
@@ -308,17 +306,24 @@ class Push:
             return chosen
 
     async def take_back(self, slot: EngineSlot) -> None:
-        self._sync.pool.take_back(slot)
-        # From here on each version that is delivered is brought to it too.
-        ref = self.newest
-        if ref is None:
-            self._sync.pool.join(slot)
-        elif ref.transport in STORED or slot.version == ref.version:
-            if slot.version != ref.version:
-                await self._sync.prepare(slot, ref)
-            async with self._one_at_a_time:
-                if self.newest is ref and slot.alive and not slot.entered:
-                    await self._sync.renew(slot, ref)
+        # While the others generate and get versions: it is none of those yet.
+        await self._fetch_newest(slot)
+        async with self._one_at_a_time:
+            ref = self.newest
+            if ref is not None and ref.transport in STORED:
+                # One that came meanwhile; the next one waits for it.
+                await self._fetch_newest(slot)
+                await self._sync.renew(slot, ref)
+                # It stays aside: what it holds is older than what groups under way were begun with.
+                if slot.version != ref.version:
+                    return
+            self._sync.pool.take_back(slot)
+            if ref is None or slot.version == ref.version:
+                self._sync.pool.join(slot)
+
+    async def _fetch_newest(self, slot: EngineSlot) -> None:
+        if self.newest is not None and slot.version != self.newest.version:
+            await self._sync.prepare(slot, self.newest)
 
 
 class Pull:

@@ -227,6 +227,7 @@ class WatchedEngine(FakeEngine):
         self._trainer = trainer
         self._fetch_seconds = losses.fetch_seconds
         self._location = ""
+        self._bringing = asyncio.Lock()
         self.slot: EngineSlot | None = None
         self.stuck = False
         """It does not finish what it runs, and says that it generates nothing."""
@@ -241,10 +242,14 @@ class WatchedEngine(FakeEngine):
         return msgspec.structs.replace(snapshot, generated_tokens=7) if self.stuck else snapshot
 
     async def prepare(self, ref: WeightRef) -> None:
-        await asyncio.sleep(self._fetch_seconds)
+        assert not self._bringing.locked(), "two versions are brought to it at a time"
+        async with self._bringing:
+            await asyncio.sleep(self._fetch_seconds)
 
     async def load(self, ref: WeightRef) -> None:
-        await super().load(ref)
+        assert not self._bringing.locked(), "two versions are brought to it at a time"
+        async with self._bringing:
+            await super().load(ref)
         self._location = ref.location
 
     async def submit(self, request: Request) -> Any:

@@ -210,13 +210,32 @@ class LosingSession:
 
     async def come(self, pool: str = "fast") -> EngineSlot:
         """A new engine, with the weights that training began with; it has yet to join."""
+        slot = await self._made(pool)
+        self._add(slot)
+        return slot
+
+    async def come_with_newest(self) -> None:
+        """A new engine joins with the newest version, which is stored: as the fleet does it."""
+        slot, loaded = await self._made("fast"), None
+        await self.parts.delivery.may_join.wait()
+        while (ref := self.parts.sync.newest) != loaded and ref is not None:
+            await slot.engine.pause("abort")
+            await slot.engine.load(ref)
+            await slot.engine.resume()
+            slot.version, loaded = ref.version, ref
+        self._add(slot)
+        self.pool.join(slot)
+
+    async def _made(self, pool: str) -> EngineSlot:
         engine = WatchedEngine(f"engine-{len(self.pool.slots)}", self._losses, self.losable)
         await engine.start(0)
-        slot = engine.slot = EngineSlot(engine, pool, self._losses.max_running, self.events)
+        engine.slot = EngineSlot(engine, pool, self._losses.max_running, self.events)
+        return engine.slot
+
+    def _add(self, slot: EngineSlot) -> None:
         self.pool.add(slot)
         if self._losses.policy is not Policy:
-            engine.on_progress(partial(self.pool.progressed, slot), 0.1)
-        return slot
+            slot.engine.on_progress(partial(self.pool.progressed, slot), 0.1)
 
     async def _score(self, prompt: Prompt, responses: Sequence[Response]) -> list[Score]:
         await asyncio.sleep(self._losses.reward_seconds)

@@ -66,7 +66,7 @@ def test_training_goes_on_with_newer_versions_meanwhile(
 
     async def look(session: LosingSession) -> None:
         slot = await until_set_aside(session, version=8)
-        await until(lambda: not slot.aside)
+        await until(lambda: not slot.joined)
         seen.append(
             (slot.version, {each.version for each in session.pool.training_slots}, session.losable.steps)
         )
