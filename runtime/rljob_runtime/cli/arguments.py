@@ -174,13 +174,19 @@ def _add_trace(commands: _Commands, of_run: argparse.ArgumentParser) -> None:
     )
     fit.set_defaults(command=run_commands.fit)
     export = trace.add_parser(
-        "export", parents=[of_run], help="write all events for Perfetto or chrome://tracing"
+        "export", parents=[of_run], help="write all events for Perfetto, chrome://tracing or OpenTelemetry"
+    )
+    export.add_argument(
+        "--format",
+        choices=["trace-event", "otlp"],
+        default="trace-event",
+        help="trace-event: for Perfetto and chrome://tracing (default); otlp: spans for OpenTelemetry",
     )
     export.add_argument(
         "--output",
         type=Path,
         metavar="FILE",
-        help="the file, compressed if its name ends in .gz (default: DIR/trace.json.gz)",
+        help="the file, compressed if its name ends in .gz (default: DIR/trace.json.gz, or trace.otlp.jsonl)",
     )
     export.set_defaults(command=run_commands.export_trace)
     responses = trace.add_parser(

@@ -63,20 +63,23 @@ def responses(options: argparse.Namespace) -> int:
 
 @_of_run
 def export_trace(options: argparse.Namespace) -> int:
-    """Write the run's events for Perfetto."""
-    from rljob_runtime.trace.export.export import NothingToExport
+    """Write the run's events for other tools."""
+    from rljob_runtime.trace.export.export import FILES, NothingToExport
     from rljob_runtime.trace.export.export import export_trace as export_events
 
-    file: Path = options.output or options.folder / "trace.json.gz"
+    file: Path = options.output or options.folder / FILES[options.format]
     try:
-        records, tally = export_events(options.folder, file)
+        count, tally = export_events(options.folder, file, options.format)
     except NothingToExport as error:
         return refuse(f"rljob: {error}")
     except OSError as error:
         return fail(f"rljob: the trace cannot be written: {error.filename}: {error.strerror}.")
     if tally.unreadable:
         print(f"rljob: {tally.unreadable} lines were no events and are left out.", file=sys.stderr)
-    print(f"{file}: {records} records; open it in https://ui.perfetto.dev or chrome://tracing")
+    if options.format == "otlp":
+        print(f"{file}: {count} spans; each line is a request for an OTLP receiver's /v1/traces")
+    else:
+        print(f"{file}: {count} records; open it in https://ui.perfetto.dev or chrome://tracing")
     return ExitCode.DONE
 
 

@@ -1,4 +1,4 @@
-"""Writes a run as a file of the Trace Event Format.
+"""Writes a run as a file for other tools: of the Trace Event Format, or with spans of OpenTelemetry.
 
 Guarantees: the events are read and written in blocks, so that memory does not grow with their number, only
 with that of the steps; the file is whole, or as it was.
@@ -7,14 +7,16 @@ with that of the steps; the file is whole, or as it was.
 import gzip
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal, TypeAlias
 
 import msgspec
 
-from rljob_runtime.trace.analyse.event_files import Tally, read_blocks
+from rljob_runtime.trace.analyse.event_files import Tally, read_blocks, read_workers
 from rljob_runtime.trace.analyse.windows import windows_from_metrics
+from rljob_runtime.trace.export.otlp import Spans, TracesData
 from rljob_runtime.trace.export.trace_event import Record, Tracks
 from rljob_runtime.trace.record.event_log import EVENTS_FOLDER
 from rljob_runtime.trace.record.metrics_log import METRICS_FILE, read_metrics
@@ -25,29 +27,57 @@ class NothingToExport(Exception):
     """The run has no events; the message says so."""
 
 
-def export_trace(folder: Path, file: Path) -> tuple[int, Tally]:
-    """Write the run in `folder` to `file`, compressed where its name ends in .gz; how many records there are,
-    and what could not be read. Raises `NothingToExport`, and `OSError`."""
-    tally = Tally()
-    records = _records(folder, tally)
-    first = next(records, None)
+Format: TypeAlias = Literal["trace-event", "otlp"]
+"""The Trace Event Format, one JSON document; or OTLP in JSON, a line for each block of spans."""
+FILES: Mapping[Format, str] = {"trace-event": "trace.json.gz", "otlp": "trace.otlp.jsonl"}
+"""What a file is called in a run's folder."""
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """What stands around the parts of a file."""
+
+    head: bytes
+    between: bytes
+    tail: bytes
+
+
+_SHAPES: Mapping[Format, _Shape] = {
+    "trace-event": _Shape(b'{"displayTimeUnit":"ms","traceEvents":[\n', b",\n", b"\n]}\n"),
+    "otlp": _Shape(b"", b"\n", b"\n"),
+}
+
+
+def export_trace(folder: Path, file: Path, form: Format = "trace-event") -> tuple[int, Tally]:
+    """Write the run in `folder` to `file`, compressed where its name ends in .gz; how many records or spans
+    there are, and what could not be read. Raises `NothingToExport`, and `OSError`."""
+    tally, shape = Tally(), _SHAPES[form]
+    parts = _spans(folder, tally) if form == "otlp" else _records(folder, tally)
+    first = next(parts, None)
     if first is None:
         raise NothingToExport(f"{folder / EVENTS_FOLDER} has no event: was training.profiling.events false?")
     unfinished = file.with_name(f"{file.name}.part")
     encode = msgspec.json.Encoder().encode
-    count = 1
+    count = _size(first)
     try:
         with _opened(unfinished, file.suffix == ".gz") as out:
-            out.write(b'{"displayTimeUnit":"ms","traceEvents":[\n')
+            out.write(shape.head)
             out.write(encode(first))
-            for record in records:
-                out.write(b",\n" + encode(record))
-                count += 1
-            out.write(b"\n]}\n")
+            for part in parts:
+                out.write(shape.between + encode(part))
+                count += _size(part)
+            out.write(shape.tail)
         os.replace(unfinished, file)
     finally:
         unfinished.unlink(missing_ok=True)
     return count, tally
+
+
+def _size(part: Record | TracesData) -> int:
+    """Records or spans in a part of a file."""
+    if "resourceSpans" not in part:
+        return 1
+    return sum(len(scope["spans"]) for each in part["resourceSpans"] for scope in each["scopeSpans"])
 
 
 def _opened(file: Path, compressed: bool) -> IO[bytes] | gzip.GzipFile:
@@ -72,3 +102,18 @@ def _records(folder: Path, tally: Tally) -> Iterator[Record]:
     for block in itertools.chain((first,), blocks):
         for event in block:
             yield from tracks.of_event(event)
+
+
+def _spans(folder: Path, tally: Tally) -> Iterator[TracesData]:
+    """All spans, in blocks of one worker; none where there are no events."""
+    blocks = read_blocks(folder / EVENTS_FOLDER, tally)
+    first = next(blocks, None)
+    if first is None:
+        return
+    windows = windows_from_metrics(read_metrics(folder / METRICS_FILE), read_starts(folder))
+    spans = Spans(folder.resolve().name, windows, read_workers(folder / EVENTS_FOLDER))
+    if windows:
+        yield spans.of_steps()
+    for block in itertools.chain((first,), blocks):
+        if (found := spans.of_events(block)) is not None:
+            yield found
