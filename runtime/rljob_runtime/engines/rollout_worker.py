@@ -17,7 +17,7 @@ import msgspec
 import zmq
 import zmq.asyncio
 
-from rljob_runtime.devices import Accelerator, Devices
+from rljob_runtime.devices import Accelerator
 from rljob_runtime.engines import channel
 from rljob_runtime.engines.channel import Failure, encode_message
 from rljob_runtime.engines.protocol import Engine, EngineDied, LoadSnapshot, PauseMode, Request, WeightRef
@@ -25,7 +25,7 @@ from rljob_runtime.net.auth import Endpoint, Gate
 from rljob_runtime.net.keys import ServerSide, server_keys
 from rljob_runtime.samples import Generation
 from rljob_runtime.site import process_log
-from rljob_runtime.site.process_use import ProcessUse, UseSampler
+from rljob_runtime.site.process_use import ProcessUse, UseSampler, meter_of
 
 _log = logging.getLogger(__name__)
 _GENERATE = "generate"
@@ -242,8 +242,8 @@ class RolloutWorker:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(self._tell_usage, seconds, values)
 
-        devices = None if self._sampled != "nvidia" else Devices.of(self._sampled)
-        self._sampler = UseSampler(ProcessUse(devices), tell)
+        # vLLM's engine core computes on them, and this process does not.
+        self._sampler = UseSampler(ProcessUse(meter_of(self._sampled, computes=False)), tell)
         self._sampler.start()
 
     def _tell_usage(self, seconds: float, values: Mapping[str, float]) -> None:

@@ -8,10 +8,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 import psutil
 
-from rljob_runtime.devices import Devices
+from rljob_runtime.devices import Accelerator, Devices
+from rljob_runtime.site.npu_smi import NpuSmi
 
 FIRST_SECONDS = 5.0
 """Between two samples at first: a step of a small job takes as long, and the look takes 0.1 % of it."""
@@ -30,12 +32,40 @@ def seconds_between(taken: int) -> float:
     return FIRST_SECONDS * 2.0 ** (taken // EACH)
 
 
+class Meter(Protocol):
+    """Tells what accelerators do."""
+
+    @property
+    def accelerator(self) -> str:
+        """Their kind."""
+        ...
+
+    def count(self) -> int:
+        """How many this process sees."""
+        ...
+
+    def use(self, index: int) -> tuple[float, int]:
+        """Share of the newest moments, 0 to 1, in which one of them computed, and bytes of its memory that
+        are in use, by whomever."""
+        ...
+
+
+def meter_of(accelerator: Accelerator, computes: bool) -> Meter | None:
+    """What tells of this process's accelerators; None: nothing does. `computes`: whether it computes on them
+    itself, for torch must, to tell of an NPU."""
+    if accelerator == "cpu":
+        return None
+    if accelerator == "ascend" and (found := NpuSmi.found()) is not None:
+        return found
+    return Devices.of(accelerator) if computes or accelerator == "nvidia" else None
+
+
 class ProcessUse:
     """What this process has used since it was looked at last."""
 
     def __init__(
         self,
-        devices: Devices | None = None,
+        devices: Meter | None = None,
         children: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -22,7 +22,7 @@ from rljob_runtime.queue.blocking_client import QueueClient
 from rljob_runtime.queue.client import QueueError
 from rljob_runtime.samples import Group, decode_group
 from rljob_runtime.site import process_log
-from rljob_runtime.site.process_use import ProcessUse, UseSampler
+from rljob_runtime.site.process_use import ProcessUse, UseSampler, meter_of
 from rljob_runtime.trace.record.event_log import EventLog
 from rljob_runtime.trainer.checkpoint import newest
 from rljob_runtime.trainer.outline import GroupsMissing
@@ -130,9 +130,8 @@ class TrainerActor:
             folder, spec.events_rank, f"trainer-{spec.rank}", "trainer", devices.synchronize
         )
         if folder is not None:
-            self._sampler = UseSampler(
-                ProcessUse(None if devices.torch_type == "cpu" else devices), self._used
-            )
+            meter = meter_of(devices.accelerator, computes=True)
+            self._sampler = UseSampler(ProcessUse(meter), self._used)
             self._sampler.start()
         model_folder = local_copy(spec.model) if spec.model is not None else Path(spec.model_folder)
         self._weights_root = self._choose_root(model_folder)
