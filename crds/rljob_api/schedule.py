@@ -196,6 +196,8 @@ class Profiling(Model):
     events: bool = True
     """Write every event's start and duration (events/step_N/worker_R.jsonl in the run's
     folder)."""
+    max_events_mi_b: int = Field(default=4096, ge=1, le=2**30, alias="maxEventsMiB")
+    """What they may take, in MiB; those of the oldest steps are removed when they take more."""
     entropy: bool = True
     """Compute the entropy of the policy at each trained token, for the metrics. Without it they have none,
     unless algorithm.entropyCoefficient asks for it."""

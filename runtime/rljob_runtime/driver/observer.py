@@ -18,6 +18,7 @@ from rljob_runtime.samples import decode_group
 from rljob_runtime.trace.loggers.forwarder import Forwarder, close_all
 from rljob_runtime.trace.loggers.open import open_loggers
 from rljob_runtime.trace.record.evaluation_log import EvaluationLine, in_words, scalars
+from rljob_runtime.trace.record.event_room import EventRoom
 from rljob_runtime.trace.record.metrics_log import MetricsLog
 from rljob_runtime.trace.record.start_log import Cause
 from rljob_runtime.trainer.step_metrics import StepMetrics
@@ -43,6 +44,9 @@ class RunObserver:
         self._loggers: list[Forwarder] = []
         self._of_sources: dict[str, dict[str, float]] = {}
         """Rewards of the step that is trained, by source."""
+        self._event_room: EventRoom | None = None
+        """What bounds the events; None where none are recorded."""
+        self._making_room: asyncio.Task[None] | None = None
         self._load_watch: LoadWatch | None = None
         self._watching: asyncio.Task[None] | None = None
 
@@ -52,6 +56,9 @@ class RunObserver:
         self._loggers = open_loggers(job.spec.training.loggers, job.metadata.name, folder)
         metrics = MetricsLog(folder, loggers=self._loggers)
         self._parts = parts
+        if self._inputs.events_folder is not None:
+            most = job.spec.training.profiling.max_events_mi_b * 2**20
+            self._event_room = EventRoom(self._inputs.events_folder, most)
         self.tracker = Tracker(
             self._header, parts.pool, metrics, time.time, first_step, settings.total_steps,
             settings.capacity_samples, with_kl=job.spec.training.algorithm.kl is not None,
@@ -113,6 +120,9 @@ class RunObserver:
         self._parts.site.draft.progress(self.tracker.progress)
         self._load_watch.told()
         self._view.update(self.tracker.progress)
+        # One look at a time: storage may be slow, and steps short.
+        if self._event_room is not None and (self._making_room is None or self._making_room.done()):
+            self._making_room = self._parts.spawn(asyncio.to_thread(self._event_room.look, metrics.step))
 
     def _evaluated(self, line: EvaluationLine) -> None:
         """An evaluation is over."""

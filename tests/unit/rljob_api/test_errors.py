@@ -28,7 +28,8 @@ from tests.support.jobs import REMOVED, job
         ),
         (
             {"training.profiling.zzz": 1},
-            "spec.training.profiling.zzz: unknown field (known here: entropy, events, samplesPerStep).",
+            "spec.training.profiling.zzz: unknown field (known here: entropy, events, maxEventsMiB, "
+            "samplesPerStep).",
         ),
         (
             {"accelerator": "cpus"},

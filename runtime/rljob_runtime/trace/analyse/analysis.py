@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rljob_runtime.data.length_trace import LENGTHS_FILE
-from rljob_runtime.trace.analyse.event_files import Tally, read_steps, read_workers
+from rljob_runtime.trace.analyse.event_files import Tally, first_step, read_steps, read_workers
 from rljob_runtime.trace.analyse.length_duration import LengthDuration
 from rljob_runtime.trace.analyse.predictions import Predictions, read_predictions
 from rljob_runtime.trace.analyse.request_phases import PhaseBook
@@ -92,6 +92,8 @@ class Analysis:
     """Events of steps that were trained again, which count in no figure but the use of workers' time."""
     unreadable: int
     """Lines of event files that could not be read."""
+    recorded_from: int = 0
+    """First step of which there are events; those of earlier ones were removed, to make room."""
 
     @property
     def seconds(self) -> float:
@@ -143,7 +145,9 @@ def analyse_run(run_folder: Path, step: int | None = None) -> Analysis:
     windows = windows_from_metrics(metrics, starts)
     if not windows:
         windows = _windows_from_files(events)
-    analysis = analyse(metrics, starts, windows, read_workers(events), read_steps(events, tally), step)
+    recorded_from = first_step(events)
+    steps = read_steps(events, tally)
+    analysis = analyse(metrics, starts, windows, read_workers(events), steps, step, recorded_from)
     analysis.unreadable = tally.unreadable
     analysis.predictions = read_predictions(run_folder / LENGTHS_FILE)
     return analysis
@@ -156,13 +160,17 @@ def analyse(
     known: Sequence[WorkerInfo],
     steps: Iterable[tuple[int, Sequence[Event]]],
     detailed: int | None = None,
+    recorded_from: int = 0,
 ) -> Analysis:
-    """Analyse events, given step by step in order; `detailed` is a step that is kept in detail as well."""
+    """Analyse events, given step by step in order; `detailed` is a step that is kept in detail as well. Of
+    steps before `recorded_from` there are no events any more."""
     anomalies = find_anomalies(windows)
     went_back = [start.time for start in starts if start.goes_back]
     book, scheduling, use = RequestBook(went_back), SchedulingBook(), WorkerUseBook()
     phases, tail, lengths, rewards = PhaseBook(), TailSums(), LengthDuration(), RewardByLength()
-    chosen = choose_steps(windows, anomalies, DETAILED_STEPS)
+    recorded = [window for window in windows if window.step >= recorded_from]
+    odd = [anomaly for anomaly in anomalies if anomaly.step >= recorded_from]
+    chosen = choose_steps(recorded, odd, DETAILED_STEPS)
     details = DetailBook(windows, chosen if detailed is None else [*chosen, detailed])
     workers = {(who.pool, who.worker): WorkerUse(who.worker, who.pool, who.host) for who in known}
     uses: dict[tuple[str, str], EventUse] = {}
@@ -222,6 +230,7 @@ def analyse(
         lost_seconds=lost_seconds(windows),
         superseded=thrown_away,
         unreadable=0,
+        recorded_from=recorded_from,
     )
 
 

@@ -52,6 +52,12 @@ def read_blocks(events: Path, tally: Tally) -> Iterator[list[Event]]:
                             yield found
 
 
+def first_step(events: Path) -> int:
+    """The first step of which events are there: those of earlier ones were removed, to make room; 0 where
+    there are none."""
+    return min((step for step, _ in _step_folders(events)), default=0)
+
+
 def read_workers(events: Path) -> list[WorkerInfo]:
     """Who recorded, by rank."""
     found = []

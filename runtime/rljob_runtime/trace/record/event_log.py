@@ -164,9 +164,7 @@ class EventLog:
             try:
                 for step, lines in self._lines.items():
                     path = self._folder / f"step_{step}" / f"worker_{self._rank}.jsonl"
-                    # At each write: any worker may be the first to write of this step.
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    append_line(path, b"\n".join(lines))
+                    _append(path, b"\n".join(lines))
             except OSError as error:
                 self._give_up(error)
         # Also after an error: what is buffered is given up with the log.
@@ -215,6 +213,20 @@ class Span:
         if log._folder is not None:
             log._synchronize()
             log._record(self._event, self._step, self._start, log.clock() - self._start, self._extra)
+
+
+def _append(path: Path, text: bytes) -> None:
+    """Append to a file of a step whose folder may have to be made."""
+    for last in (False, True):
+        # At each write: any worker may be the first to write of this step.
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            append_line(path, text)
+            return
+        except FileNotFoundError:
+            # It was removed in this moment, for the events take too much room (`event_room.py`).
+            if last:
+                raise
 
 
 def append_line(path: Path, text: bytes) -> None:

@@ -194,6 +194,12 @@ def _remarks(analysis: Analysis) -> str:
         remarks.append("No step has been recorded: metrics.jsonl is missing or empty.")
     if not analysis.event_uses:
         remarks.append("No events were recorded: training.profiling.events is false, or no worker started.")
+    if analysis.recorded_from and analysis.event_uses:
+        remarks.append(
+            f"Events are there from step {analysis.recorded_from} on: those before took more room than the "
+            "job gives them (training.profiling.maxEventsMiB). What is made of events is of these steps; "
+            "curves and samples are of all."
+        )
     if analysis.interruptions:
         count = len(analysis.interruptions)
         steps = ", ".join(str(start.step) for start in analysis.interruptions[:10])

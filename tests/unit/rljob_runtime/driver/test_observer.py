@@ -48,6 +48,7 @@ def test_no_pool_is_busy_while_the_trainer_is_away_or_all_is_trained(
         inputs: Any = SimpleNamespace(
             settings=SimpleNamespace(total_steps=9, capacity_samples=64),
             options=SimpleNamespace(folder=tmp_path),
+            events_folder=None,
             job=SimpleNamespace(
                 metadata=SimpleNamespace(name="job"),
                 spec=SimpleNamespace(training=SimpleNamespace(algorithm=algorithm, loggers=Loggers())),
@@ -92,6 +93,7 @@ def test_an_evaluation_is_shown_everywhere_and_again_after_a_resume(tmp_path: Pa
         inputs: Any = SimpleNamespace(
             settings=SimpleNamespace(total_steps=9, capacity_samples=64),
             options=SimpleNamespace(folder=tmp_path),
+            events_folder=None,
             job=SimpleNamespace(
                 metadata=SimpleNamespace(name="job"),
                 spec=SimpleNamespace(

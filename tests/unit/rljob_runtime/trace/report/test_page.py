@@ -1,6 +1,7 @@
 """The report of a run: what stands in it, that it needs nothing else, and that it stays small."""
 
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -77,6 +78,16 @@ def test_a_run_that_is_routed_by_length_has_all_of_its_figures(tmp_path: Path) -
         assert heading in text, heading
     assert "division" not in text, "it is no work of the driver"
     assert len(page) < 1_000_000
+
+
+def test_a_report_of_a_run_whose_first_events_were_removed(tmp_path: Path) -> None:
+    run = write_run(tmp_path, Job(steps=40, slow_step=3))
+    for step in range(20):
+        shutil.rmtree(run / "events" / f"step_{step}")
+    _, text = checked(write_report(run))
+    assert "Events are there from step 20 on" in text
+    details = analyse_run(run).details
+    assert details and all(detail.window.step >= 20 for detail in details)
 
 
 def test_the_report_answers_the_questions(tmp_path: Path) -> None:
