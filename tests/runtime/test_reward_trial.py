@@ -72,6 +72,9 @@ def picky(sample):
 def one_is_enough(sample):
     return 1.0 / (sample.response != "")
 
+def unnamed(sample):
+    return float(sample.fields["answer_too"])
+
 def changing(sample):
     parts = {"level": sample.fields["level"]}
     if sample.response:
@@ -88,7 +91,7 @@ def test_a_reward_is_tried_on_the_first_rows(
     manifest = tmp_path / "job.yaml"
     (tmp_path / "picky_reward.py").write_text(PICKY)
     told = {}
-    for name in ("misspelt", "picky", "one_is_enough", "changing"):
+    for name in ("misspelt", "picky", "one_is_enough", "unnamed", "changing"):
         data = {"jsonl": {"path": "good.jsonl"}, "maxPromptTokens": 16, "rewardFields": ["level"]}
         changes = {
             "training.data": data,
@@ -113,6 +116,9 @@ def test_a_reward_is_tried_on_the_first_rows(
         ],
     ]
     assert told["one_is_enough"] == [[], []]
+    ((), (hinted,)) = told["unnamed"]
+    assert "KeyError: 'answer_too' (picky_reward.py:16, in unnamed)" in hinted
+    assert "RewardInput.fields has those of data.rewardFields (now: level)" in hinted
     assert told["changing"] == [
         [
             f"{where} returns other parts or metrics from call to call, as correct, level for one response "

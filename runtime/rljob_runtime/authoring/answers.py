@@ -34,6 +34,8 @@ class Answers:
     """Field of the data that holds the prompt; default: prompt."""
     answer_field: str | None = None
     """Field of the data that holds the reference answer; default: answer."""
+    reward_fields: str | None = None
+    """Further fields of the data that the reward gets, with commas between them; for task own alone."""
     accelerator: str | None = None
     """One of `ACCELERATORS`."""
     accelerators: int | None = None
@@ -44,6 +46,11 @@ class Answers:
     """The PersistentVolumeClaim with model and data; in a cluster alone."""
     name: str | None = None
     """The job's name."""
+
+    @property
+    def reward_field_names(self) -> list[str]:
+        """`reward_fields`, one by one."""
+        return [] if self.reward_fields is None else [each.strip() for each in self.reward_fields.split(",")]
 
     @property
     def is_example(self) -> bool:
@@ -116,6 +123,13 @@ QUESTIONS = (
         "The reward function, as module:function (the module lies beside the manifest)",
         lambda answers: answers.task == "own",
         "for --task own",
+    ),
+    Question(
+        "reward_fields",
+        "Further fields of the data that the reward gets, with commas between them",
+        lambda answers: answers.task == "own",
+        "for --task own",
+        required=False,
     ),
     Question("accelerator", "What it runs on", lambda _: True, choices=ACCELERATORS, default="nvidia"),
     Question(
@@ -206,6 +220,10 @@ def _refused(field: str, value: object, answers: Answers) -> str | None:
     """Why a value cannot be, after the name of its flag."""
     if field == "reward":
         return refusal("spec.training.reward.function", value)
+    if field == "reward_fields":
+        if not all(answers.reward_field_names):
+            return f"must be names of fields with commas between them (found {value})"
+        return refusal("spec.training.data.rewardFields", answers.reward_field_names)
     if field == "name":
         return refusal("metadata.name", value)
     if field == "claim" and not _LABEL.fullmatch(str(value)):

@@ -109,6 +109,12 @@ def lengths(positions: int | None) -> tuple[int, int]:
     return prompt, max(1, min(_RESPONSE_TOKENS, positions - prompt))
 
 
+def _reward_fields(answers: Answers) -> Fields:
+    names = answers.reward_field_names
+    said = "columns that the reward gets too, in RewardInput.fields"
+    return {f"{_TRAINING}.data.rewardFields": Field(names, said)} if names else {}
+
+
 def _own(answers: Answers, positions: int | None) -> Fields:
     assert answers.data is not None
     prompt_tokens, response_tokens = lengths(positions)
@@ -135,6 +141,7 @@ def _own(answers: Answers, positions: int | None) -> Fields:
         f"{_TRAINING}.data.answerField": Field(
             answers.answer_field or "answer", "the reference answer that the reward gets"
         ),
+        **_reward_fields(answers),
         f"{_TRAINING}.data.maxPromptTokens": Field(prompt_tokens),
         f"{_TRAINING}.data.longPrompts": Field("error", "skip leaves them out"),
         f"{_TRAINING}.reward.function": reward,

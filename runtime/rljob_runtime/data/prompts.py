@@ -25,6 +25,8 @@ from rljob_runtime.samples import Prompt
 _WHOLE_BELOW = 16 << 20
 """Bytes. A file up to this size is checked whole before a job starts: that takes a few seconds at most."""
 _CHECKED_ROWS = 1000
+_COMPARED_ROWS = 200_000
+"""Generated prompts that evaluations are compared with: made in two seconds."""
 """Rows that are checked of what is larger, or has no size."""
 _LOOKED_AT = 8
 """Rows that `first_prompts` looks at for each prompt that is wanted."""
@@ -109,10 +111,11 @@ class PromptSource:
 
 
 def some_texts(data: PromptData, tokenizer: TextTokenizer, seed: int, base: Path) -> Iterator[PlacedText]:
-    """The prompts as the model reads them, as far as `check_data` looks at them; too long ones among them."""
+    """The prompts as the model reads them, as far as `check_data` looks at them, and of generated ones the
+    first 200,000; too long ones among them."""
     for part, own in zip(_parts(data), _seeds(data, seed), strict=True):
         if not _is_remote(part, base):
-            source, _ = _open_some(part, tokenizer, own, base)
+            source, _ = _open_some(part, tokenizer, own, base, generated=_COMPARED_ROWS)
             for row in range(len(source)):
                 yield placed(source, tokenizer, row)
 
@@ -184,12 +187,16 @@ def _first_of(
     return found
 
 
-def _open_some(data: PromptData, tokenizer: TextTokenizer, seed: int, base: Path) -> tuple[Source, bool]:
-    """The rows that are looked at before a job starts, and whether they are those of a small file, whole."""
+def _open_some(
+    data: PromptData, tokenizer: TextTokenizer, seed: int, base: Path, generated: int = _CHECKED_ROWS
+) -> tuple[Source, bool]:
+    """The rows that are looked at before a job starts, at most `generated` of a generated task, and whether
+    they are those of a small file, whole."""
     file = data.jsonl or data.parquet
     path = base / file.path if file is not None else None
     small = path is not None and path.is_file() and path.stat().st_size <= _WHOLE_BELOW
-    return open_source(data, base, seed, tokenizer.letters, limit=None if small else _CHECKED_ROWS), small
+    rows = _CHECKED_ROWS if data.generated is None else generated
+    return open_source(data, base, seed, tokenizer.letters, limit=None if small else rows), small
 
 
 def _parts(data: PromptData) -> tuple[PromptData, ...]:

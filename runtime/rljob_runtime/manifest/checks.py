@@ -183,7 +183,7 @@ def _check_texts(job: RLJob, folder: Path) -> "Generator[Problem, None, Epoch | 
     from rljob_runtime.data.tokenizer import build_tokenizer, check_vocabulary
     from rljob_runtime.manifest.data_problem import data_problem
     from rljob_runtime.manifest.evaluation_check import check_evaluation
-    from rljob_runtime.manifest.teacher_check import check_teacher
+    from rljob_runtime.manifest.teacher_check import check_teacher, check_teacher_alone
     from rljob_runtime.rewards.calls import calls_of
 
     training = job.spec.training
@@ -198,6 +198,8 @@ def _check_texts(job: RLJob, folder: Path) -> "Generator[Problem, None, Epoch | 
             yield Problem(_MODEL_PATH, _clause(error))
             # It would be the one in the model's folder.
             if training.tokenizer is None:
+                if (problem := check_teacher_alone(job, folder)) is not None:
+                    yield problem
                 return None
         else:
             yield from check_adapter(job, folder, config)

@@ -5,6 +5,7 @@ and metrics for each; nothing is fetched over the
 network, other than by the function itself.
 """
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,6 +55,13 @@ def try_job_reward(job: RLJob, folder: Path, host: Path | None) -> tuple[Problem
             f"failed for each response that was tried on {rows} of the data (the answer, the prompt's own "
             f"text, no text): {found.words}. Responses whose reward fails are not trained"
         )
+    if (named := re.match(r"KeyError: '([^']+)'", found.words)) and not found.scored:
+        fields = training.data.reward_fields
+        if named[1] not in fields:
+            has = ", ".join(fields) or "none"
+            message += (
+                f". A field of the data? RewardInput.fields has those of data.rewardFields (now: {has})"
+            )
     return Problem(("spec", "training", "reward", reward.yaml_choice), message), found.certain
 
 

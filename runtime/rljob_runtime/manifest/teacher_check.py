@@ -28,15 +28,11 @@ def check_teacher(
     training = job.spec.training
     if training.algorithm.distillation is None:
         return
-    teacher = folder / training.algorithm.distillation.teacher.path
-    try:
-        config = read_config(teacher)
-        folder_parameters(teacher)
-        check_model_type(teacher, config)
-        theirs = folder_vocabulary(teacher)
-    except (ModelFolderError, DataError) as error:
-        yield Problem(_TEACHER, str(error).rstrip("."))
+    if (unread := check_teacher_alone(job, folder)) is not None:
+        yield unread
         return
+    teacher = folder / training.algorithm.distillation.teacher.path
+    config, theirs = read_config(teacher), folder_vocabulary(teacher)
     if training.model.path is not None and teacher.resolve() == (folder / training.model.path).resolve():
         yield Problem(
             _TEACHER,
@@ -46,6 +42,21 @@ def check_teacher(
     if (words := other_tokens(tokenizer.vocabulary(), theirs)) is not None:
         yield Problem(_TEACHER, words)
     yield from _sizes(training, config, vocabulary_size)
+
+
+def check_teacher_alone(job: RLJob, folder: Path) -> Problem | None:
+    """What is wrong with a job's teacher, whatever the policy is."""
+    distillation = job.spec.training.algorithm.distillation
+    if distillation is None:
+        return None
+    teacher = folder / distillation.teacher.path
+    try:
+        check_model_type(teacher, read_config(teacher))
+        folder_parameters(teacher)
+        folder_vocabulary(teacher)
+    except (ModelFolderError, DataError) as error:
+        return Problem(_TEACHER, str(error).rstrip("."))
+    return None
 
 
 def other_tokens(policy: dict[str, int], teacher: dict[str, int]) -> str | None:

@@ -56,6 +56,11 @@ def test_flags_that_are_needed(answers, words):
         (Answers(task="copy", model="m"), "leave --model out: it is for --task math and own"),
         (Answers(task="copy", prompt_field="m"), "leave --prompt-field out: it is for --task math and own"),
         (Answers(task="math", reward="a:b"), "leave --reward out: it is for --task own"),
+        (Answers(task="math", reward_fields="also"), "leave --reward-fields out: it is for --task own"),
+        (
+            Answers(task="own", reward_fields="also, "),
+            "--reward-fields must be names of fields with commas between them (found also, )",
+        ),
         (Answers(task="math", claim="a"), "leave --claim out: it is for --where cluster"),
         (Answers(task="own", reward="judge"), "--reward must be module:function, such as my_rewards:score"),
         (Answers(name="Big"), "--name must be a name of a-z, 0-9 and -"),

@@ -70,7 +70,15 @@ def test_fields_of_the_data_are_those_that_are_named():
         **{**vars(answers("own", "cpu", 2, "machine")), "prompt_field": "q", "answer_field": "a.b"}
     )
     data = written(given).spec.training.data
-    assert (data.prompt_field, data.answer_field) == ("q", "a.b")
+    assert (data.prompt_field, data.answer_field, data.reward_fields) == ("q", "a.b", [])
+
+
+@pytest.mark.parametrize(
+    ("said", "fields"), [("also", ["also"]), ("also, meta.level", ["also", "meta.level"])]
+)
+def test_a_reward_of_ones_own_gets_the_fields_that_are_named(said: str, fields: list[str]) -> None:
+    given = Answers(**{**vars(answers("own", "cpu", 2, "machine")), "reward_fields": said})
+    assert written(given).spec.training.data.reward_fields == fields
 
 
 def test_every_value_has_a_comment():

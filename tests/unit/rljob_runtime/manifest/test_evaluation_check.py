@@ -1,6 +1,7 @@
 """Sets of training.evaluation that are refused before a job starts."""
 
 import json
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -100,3 +101,19 @@ def test_generated_prompts_are_others_than_those_that_are_trained(folder: Path) 
     assert [first.prompt(number).text for number in range(first.rows)] == ["ef", "gh"]
     texts = [{each.prompt(number).text for number in range(64)} for each in (second, third)]
     assert not texts[0] & texts[1]
+
+
+def test_prompts_are_compared_with_all_that_a_task_makes(folder: Path) -> None:
+    generated = {"task": "copy", "rows": 5000, "minLength": 6, "maxLength": 6}
+    document = job({"training.data": {"generated": generated, "maxPromptTokens": 16}})
+    training = RLJob.model_validate(document).spec.training
+    tokenizer = build_tokenizer(training.tokenizer, folder, None)
+    trained = PromptSource(training.data, tokenizer, training.seed, folder)
+    late = next(islice(trained.texts(), 4000, None)).text
+    (folder / "late.jsonl").write_text(json.dumps({"prompt": late}))
+    document["spec"]["training"]["evaluation"] = {
+        "sets": [{"name": "late", "data": {"jsonl": {"path": "late.jsonl"}, "maxPromptTokens": 16}}]
+    }
+    (folder / "job.yaml").write_text(yaml.safe_dump(document))
+    (problem,), _ = check(read(folder / "job.yaml"))
+    assert "1 of its prompts is among those that are trained" in str(problem)

@@ -100,3 +100,13 @@ def test_the_policy_by_another_name_is_no_teacher(tmp_path: Path) -> None:
     errors, _ = check_job(RLJob.model_validate(job(given)), tmp_path)
     assert [str(each).split(": ")[0] for each in errors] == [PATH]
     assert "is model.path (m)" in str(errors[0])
+
+
+def test_a_teacher_and_a_policy_that_are_not_there_are_told_together(tmp_path: Path) -> None:
+    given = {
+        "training.model": {"path": "m"},
+        "training.tokenizer": None,
+        "training.algorithm.distillation": {"teacher": {"path": "t"}},
+    }
+    errors, _ = check_job(RLJob.model_validate(job(given)), tmp_path)
+    assert [str(each).split(": ")[0] for each in errors] == ["spec.training.model.path", PATH]
