@@ -64,6 +64,9 @@ class Growing:
 class Run:
     """One job."""
 
+    slow_prompt: int | None = SLOW_PROMPT
+    """As the constant; None: no prompt is slow."""
+
     def __init__(self, job: RLJob, folder: Path) -> None:
         training = job.spec.training
         self.job, self.ticks, self.version = job, 0, 0
@@ -74,20 +77,30 @@ class Run:
         self.controller = settings.controller(Ledger())
         self.reward = load_reward(str(training.reward.function), training.reward.arguments, [])
         self.sampling = sampling_of(job, self.tokenizer.stop_ids)
-        size, tokenizer = self.tokenizer.vocabulary_size, self.tokenizer
-        save_initial_model(job, size, tokenizer.pad_id, None, tokenizer.stop_ids[0], folder / "model")
+        model = self._model(folder)
         self.trainer = TrainerWorker(
-            job, folder / "model", 0, 1, folder / "weights", 2, EventLog(None, 0, "bench", "bench"), None
+            job, model, 0, 1, folder / "weights", 2, EventLog(None, 0, "bench", "bench"), None
         )
         self.trainer.setup(dist.HashStore())
         slots = settings.bound.most_outstanding * training.rollout.samples_per_prompt
-        self.model = SlotModel(folder / "model", slots, training.longest_sample_tokens, "float32")
+        self.model = SlotModel(model, slots, training.longest_sample_tokens, "float32")
         self.free = list(range(slots))
         self.running: dict[int, list[Growing]] = {}
         """Responses under way, by uid of their group."""
         self.ready: dict[int, Group] = {}
         self.random = np.random.default_rng(training.seed)
         self.next = 0
+
+    def _model(self, folder: Path) -> Path:
+        """The initial model's folder."""
+        path, tokenizer = self.job.spec.training.model.path, self.tokenizer
+        if path is not None:
+            return Path(path)
+        save_initial_model(
+            self.job, tokenizer.vocabulary_size, tokenizer.pad_id, None, tokenizer.stop_ids[0],
+            folder / "model",
+        )  # fmt: skip
+        return folder / "model"
 
     def train(self) -> list[StepMetrics]:
         """The metrics of all steps."""
@@ -125,14 +138,21 @@ class Run:
             each
             for uid, group in self.running.items()
             for each in group
-            if not each.done and (uid % SLOW_PROMPT or self.ticks % SLOW_TICK == 0)
+            if not each.done and (not self._slow(uid) or self.ticks % SLOW_TICK == 0)
         ]
         # A prompt takes no tick of its own: steps of the model until each has a token more.
         while active:
             active = [each for each in self._step(active) if each.cached < len(each.known)]
         for uid in [uid for uid, group in self.running.items() if all(each.done for each in group)]:
-            self.ready[uid] = self._group(self.running.pop(uid))
-            self.controller.put(uid)
+            self.completed(uid, self._group(self.running.pop(uid)))
+
+    def _slow(self, uid: int) -> bool:
+        return self.slow_prompt is not None and uid % self.slow_prompt == 0
+
+    def completed(self, uid: int, group: Group) -> None:
+        """All responses of a group are complete."""
+        self.ready[uid] = group
+        self.controller.put(uid)
 
     def _step(self, active: list[Growing]) -> list[Growing]:
         """One token more of each into the model; those whose prompt is not all there yet."""
