@@ -18,7 +18,7 @@ from tests.bench.figures import Figure, record
 from tests.bench.real_runs import EXAMPLE, run_job
 
 HALF_STEPS = 120
-STEPS = 200
+STEPS = 300
 WINDOW = 10
 WANTED = 0.8
 RANK = 16
@@ -39,7 +39,7 @@ def adapted(model: Path, seed: int) -> list[dict[str, Any]]:
     training["model"] = {"path": str(model.resolve())}
     training["adapter"] = {"rank": RANK, "alpha": 2 * RANK}
     training["rollout"]["engine"] = {"vllm": {"kvCacheGiB": 0.1}}
-    training["optimizer"] = {"learningRate": 3e-3, "beta2": 0.95}
+    training["optimizer"] = {"learningRate": 1e-3, "beta2": 0.95}
     training["seed"] = seed
     with tempfile.TemporaryDirectory() as scratch:
         return read_metrics(run_job(Path(scratch), document, 860, "--no-live") / "metrics.jsonl").rows
