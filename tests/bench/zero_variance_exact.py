@@ -8,6 +8,7 @@ half learned the task by another reward: by this one a random model never would.
 
     python -m tests.bench.learning_adapter --make /tmp/half
     python -m tests.bench.zero_variance_exact --model /tmp/half/run/model --seed 0
+    python -m tests.bench.zero_variance_exact --model /tmp/half/run/model --seed 0 --entropy 0
 """
 
 import argparse
@@ -90,7 +91,7 @@ class ExactRun(Run):
         return Way(self.version, reached, reward, self.groups, self.equal / self.groups)
 
 
-def job(model: Path, seed: int, refuse: bool) -> RLJob:
+def job(model: Path, seed: int, refuse: bool, entropy: float) -> RLJob:
     """The copy example with smaller steps and the reward of this file, from this model on."""
     document: dict[str, Any] = yaml.safe_load(EXAMPLE.read_text())
     training = document["spec"]["training"]
@@ -103,6 +104,7 @@ def job(model: Path, seed: int, refuse: bool) -> RLJob:
     training["schedule"] = {"totalSteps": STEPS, "promptsPerBatch": PROMPTS}
     training["async"] = {"maxStaleness": 1}
     training["optimizer"] = {"learningRate": 1e-3, "beta2": 0.95}
+    training["algorithm"]["entropyCoefficient"] = entropy
     training["seed"] = seed
     return RLJob.model_validate(document)
 
@@ -113,14 +115,16 @@ def main() -> None:
     )
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--model", type=Path, required=True, metavar="FOLDER")
+    parser.add_argument("--entropy", type=float, default=0.02, help="algorithm.entropyCoefficient")
     options = parser.parse_args()
     seed = options.seed
     ways = []
     for refuse in (False, True):
         with tempfile.TemporaryDirectory() as scratch:
-            ways.append(ExactRun(job(options.model, seed, refuse), Path(scratch)).way())
+            ways.append(ExactRun(job(options.model, seed, refuse, options.entropy), Path(scratch)).way())
     without, refused = ways
-    name = f"copy for 0 or 1, seed {seed}, groups of equal rewards refused"
+    bonus = "" if options.entropy else ", no entropy bonus"
+    name = f"copy for 0 or 1, seed {seed}{bonus}, groups of equal rewards refused"
     ends = " and ".join(
         f"{what} {'reached' if way.reached else f'not reached within {STEPS}'}"
         for what, way in (("with", refused), ("without", without))
