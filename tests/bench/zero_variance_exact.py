@@ -87,6 +87,7 @@ class ExactRun(Run):
             self.train()
         except Learned:
             reached = True
+            self.trainer.close()
         reward = statistics.mean(self.newest)
         return Way(self.version, reached, reward, self.groups, self.equal / self.groups)
 
