@@ -61,6 +61,30 @@ class EngineSlot:
     idle_seconds: float = 0.0
     """Idle time that has ended."""
 
+    def serve(self, now: float) -> None:
+        """It gets requests from now on."""
+        self.joined = True
+        if self.entered_at is None:
+            self.entered_at = now
+        if self.idle_since is None and self.running == 0:
+            self.idle_since = now
+
+    def occupy(self, now: float, step: int) -> None:
+        """A request is placed on it; `step` labels the idle time that ends."""
+        self.running += 1
+        self.drained.clear()
+        if self.idle_since is not None:
+            self.events.add("idle", step, self.idle_since, now - self.idle_since)
+            self.idle_seconds += now - self.idle_since
+            self.idle_since = None
+
+    def vacate(self, now: float) -> None:
+        """A request that was placed on it has ended, or left it."""
+        self.running -= 1
+        if self.running == 0:
+            self.idle_since = now
+            self.drained.set()
+
     def idle(self, now: float) -> float:
         """All idle time so far, in seconds."""
         return self.idle_seconds + (0.0 if self.idle_since is None else now - self.idle_since)

@@ -11,7 +11,6 @@ Guarantees:
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Literal, TypeAlias
@@ -20,6 +19,7 @@ from rljob_runtime.engines.answers import wrong_progress
 from rljob_runtime.rollout.aborts import Aborts
 from rljob_runtime.rollout.engine_slot import EngineSlot
 from rljob_runtime.rollout.pool_use import PoolUse
+from rljob_runtime.rollout.versions_held import VersionsHeld
 from rljob_runtime.routing.cost_fit import MeasuredCosts
 from rljob_runtime.routing.policy import Division, Expectation, Policy
 from rljob_runtime.routing.requests import GroupRequest, Move, MoveReason, Place, RequestKey
@@ -54,8 +54,8 @@ class EnginePool:
         self._added = 0
         self._joined = 0
         """How many have joined."""
-        self._versions: Counter[int] = Counter()
-        """How many of the live engines that have entered hold each version."""
+        self._versions = VersionsHeld()
+        """Of the live engines that have entered."""
         self._placed: dict[RequestKey, EngineSlot] = {}
         """The engine of each request that is placed, those that are gone among them."""
         self._waiters: dict[RequestKey, asyncio.Future[EngineSlot]] = {}
@@ -86,7 +86,7 @@ class EnginePool:
             return
         if not slot.entered:
             slot.entered = True
-            self._versions[slot.version] += 1
+            self._versions.add(slot.version)
         self._joined += 1
         self._serve(slot)
 
@@ -102,8 +102,8 @@ class EnginePool:
     def loaded(self, slot: EngineSlot, version: int) -> None:
         """This engine holds the weights of `version` now."""
         if slot.entered and slot.alive:
-            self._forget_version(slot)
-            self._versions[version] += 1
+            self._versions.remove(slot.version)
+            self._versions.add(version)
         slot.version = version
 
     async def clear(self, slot: EngineSlot, seconds: float) -> None:
@@ -117,7 +117,7 @@ class EnginePool:
         """Take this engine, which gets requests of training, from training: it keeps its version, which
         counts no more, and serves once `serve_aside` has cleared it."""
         self.leave(slot)
-        self._forget_version(slot)
+        self._versions.remove(slot.version)
         slot.entered = False
         self._give_number(slot)
         slot.aside = True
@@ -176,8 +176,7 @@ class EnginePool:
     def oldest_version(self) -> int | None:
         """Oldest version with which tokens may be generated: that of the live engines, without those that
         have yet to join, for they join with the newest. None when none gets requests."""
-        # Engines hold few different versions, however many engines there are.
-        return min(self._versions) if self._joined else None
+        return self._versions.oldest() if self._joined else None
 
     def use(self, now: float) -> dict[str, PoolUse]:
         """What the engines of each pool have done until now."""
@@ -189,7 +188,7 @@ class EnginePool:
     @property
     def only_newcomers(self) -> bool:
         """Whether the engines that are there for training all have yet to join."""
-        return not self._versions and any(not slot.aside for slot in self.slots)
+        return self._versions.oldest() is None and any(not slot.aside for slot in self.slots)
 
     # Requests
 
@@ -294,14 +293,14 @@ class EnginePool:
 
     def finished(self, key: RequestKey, tokens: int) -> None:
         """A response is complete, with so many tokens."""
-        self._vacate(self._placed.pop(key))
+        self._placed.pop(key).vacate(self._clock())
         self._decider(key.uid).finished(key, tokens, self._clock())
         self._changed()
 
     def interrupted(self, key: RequestKey, tokens: int) -> bool:
         """A response left its engine with so many tokens and is not complete; `acquire` waits for its next
         engine. Returns whether it begins anew, without its tokens."""
-        self._vacate(self._placed.pop(key))
+        self._placed.pop(key).vacate(self._clock())
         restart = self._decider(key.uid).interrupted(key, tokens, self._clock())
         self._changed()
         return restart
@@ -313,7 +312,7 @@ class EnginePool:
         if group is not None:
             for request in list(group.requests.values()):
                 if (slot := self._placed.pop(request.key, None)) is not None:
-                    self._vacate(slot)
+                    slot.vacate(self._clock())
             router.cancel(uid)
             self._changed()
 
@@ -357,11 +356,7 @@ class EnginePool:
         self._by_number[slot.number] = slot
 
     def _serve(self, slot: EngineSlot) -> None:
-        slot.joined = True
-        if slot.entered_at is None:
-            slot.entered_at = self._clock()
-        if slot.idle_since is None and slot.running == 0:
-            slot.idle_since = self._clock()
+        slot.serve(self._clock())
         self._router(slot).join(slot.number, slot.shape)
         self._changed()
 
@@ -378,12 +373,7 @@ class EnginePool:
         self.slots.remove(slot)
         del self._by_number[slot.number]
         if slot.entered:
-            self._forget_version(slot)
-
-    def _forget_version(self, slot: EngineSlot) -> None:
-        self._versions[slot.version] -= 1
-        if self._versions[slot.version] == 0:
-            del self._versions[slot.version]
+            self._versions.remove(slot.version)
 
     def _changed(self) -> None:
         for listener in self._listeners:
@@ -391,17 +381,5 @@ class EnginePool:
 
     def _occupy(self, number: int) -> EngineSlot:
         slot = self._by_number[number]
-        slot.running += 1
-        slot.drained.clear()
-        if slot.idle_since is not None:
-            now = self._clock()
-            slot.events.add("idle", self.step, slot.idle_since, now - slot.idle_since)
-            slot.idle_seconds += now - slot.idle_since
-            slot.idle_since = None
+        slot.occupy(self._clock(), self.step)
         return slot
-
-    def _vacate(self, slot: EngineSlot) -> None:
-        slot.running -= 1
-        if slot.running == 0:
-            slot.idle_since = self._clock()
-            slot.drained.set()

@@ -34,6 +34,8 @@ class CostFit:
         self.equations = 0
         # The triangle of a QR decomposition has the same least squares as all rows that it was made of.
         self._triangle = np.zeros((_TERMS + 1, _TERMS + 1))
+        self._rows: list[list[float]] = []
+        """Equations that are not in the triangle yet: to decompose twenty takes as long as one."""
 
     def add(self, step_seconds: float, running: int, kv_tokens: float) -> None:
         """A step of `running` requests with `kv_tokens` in the cache took so long. What makes no sense is
@@ -42,21 +44,31 @@ class CostFit:
             return
         # Divided by its seconds, so that relative and not absolute errors count: long steps would drown short
         # ones.
-        row = np.array([1.0, running, kv_tokens, step_seconds]) / step_seconds
-        # An error's weight is that of its square.
-        rows = np.vstack([math.sqrt(_FORGET) * self._triangle, row])
-        self._triangle = np.linalg.qr(rows, mode="reduced").R
+        self._rows.append([1.0 / step_seconds, running / step_seconds, kv_tokens / step_seconds, 1.0])
         self.equations += 1
+        if len(self._rows) == _ENOUGH:
+            self._sum_up()
 
     def cost(self) -> StepCost | None:
         """The constants, or None while too little was seen."""
         if self.equations < _ENOUGH:
             return None
+        self._sum_up()
         found = fit_nonnegative(self._triangle[:, :_TERMS], self._triangle[:, _TERMS]).coefficients
         fixed, per_request, per_kv_token = map(float, found)
         if fixed <= 0:
             return None
         return StepCost(fixed, per_request, per_kv_token, _PREFILL_SHARE * fixed)
+
+    def _sum_up(self) -> None:
+        count = len(self._rows)
+        if count == 0:
+            return
+        # An error's weight is that of its square.
+        weights = math.sqrt(_FORGET) ** np.arange(count, -1, -1.0)
+        rows = np.array(self._rows) * weights[1:, None]
+        self._triangle = np.linalg.qr(np.vstack([weights[0] * self._triangle, rows])).R
+        self._rows.clear()
 
 
 class MeasuredCosts:

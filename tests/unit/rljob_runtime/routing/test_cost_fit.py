@@ -61,6 +61,19 @@ def test_steps_that_are_all_alike_are_charged_to_the_fixed_part(running: int, kv
     assert (cost.per_request, cost.per_kv_token) == (pytest.approx(0, abs=1e-9), pytest.approx(0, abs=1e-9))
 
 
+def test_it_is_the_same_however_often_it_was_asked() -> None:
+    asked, unasked, rng = CostFit(), CostFit(), random.Random(3)
+    for _ in range(95):
+        running, kv = rng.randint(1, 64), rng.uniform(0, 1e5)
+        for fit in (asked, unasked):
+            fit.add(TRUTHS["all three"].step(running, kv) * (1 + running % 3 / 10), running, kv)
+        asked.cost()
+    one, other = asked.cost(), unasked.cost()
+    assert one is not None and other is not None
+    assert one.step(64, 1e5) == pytest.approx(other.step(64, 1e5), rel=1e-9)
+    assert one.fixed == pytest.approx(other.fixed, rel=1e-6)
+
+
 def test_costs_that_change_are_followed() -> None:
     fit, rng = CostFit(), random.Random(1)
     for seconds in (0.01, 0.02):
