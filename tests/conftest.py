@@ -1,4 +1,5 @@
-"""Settings of the property tests of all tiers, and the last release for those that compare with it."""
+"""Settings of all tiers: threads, and examples of the property tests; the last release, for those that compare
+with it."""
 
 import os
 
@@ -6,6 +7,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.last_release import NoHistory, Release, unpack
+
+# Several processes of tests share the cores, and torch's threads wait for each other in busy loops: beside
+# other work two of them take ten times as long as one. Read when torch is imported; a job sets those of its
+# own processes.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # How long an example takes, or making one, depends on what else the machine does: it is no reason to fail.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
