@@ -67,7 +67,6 @@ class Model(BaseModel):
         strict=True,
         # A default that breaks a rule is found by every test, not by the first user.
         validate_default=True,
-        use_attribute_docstrings=True,
         # JSON has neither.
         allow_inf_nan=False,
     )

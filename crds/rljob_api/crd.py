@@ -15,7 +15,8 @@ from pydantic.fields import FieldInfo
 
 from rljob_api.base import Model, OneOf, Rule
 from rljob_api.cel_values import message_in_cel, quoted
-from rljob_api.errors import unwrap, yaml_fields
+from rljob_api.descriptions import description
+from rljob_api.errors import python_names, unwrap, yaml_fields
 from rljob_api.job import GROUP, KIND, VERSION, Metadata, Spec
 from rljob_api.kubernetes import holds_quantities
 from rljob_api.status import Status
@@ -125,7 +126,7 @@ def object_schema(model: type[Model]) -> Schema:
     fields = yaml_fields(model)
     schema: Schema = {
         "type": "object",
-        "properties": {name: _field_schema(field) for name, field in fields.items()},
+        "properties": {name: _field_schema(model, python) for name, python in python_names(model).items()},
     }
     required = [name for name, field in fields.items() if field.is_required()]
     if required:
@@ -154,10 +155,11 @@ def _validation(cel: str, message: str, field: str) -> Schema:
     return validation
 
 
-def _field_schema(field: FieldInfo) -> Schema:
+def _field_schema(model: type[Model], name: str) -> Schema:
     schema: Schema = {}
-    if field.description:
-        schema["description"] = " ".join(field.description.split())
+    field = model.model_fields[name]
+    if said := description(model, name):
+        schema["description"] = " ".join(said.split())
     schema |= _in_words(_type_schema(unwrap(field.annotation), field.metadata), field)
     default = _stored(_default(field))
     if default is not None:
@@ -203,13 +205,8 @@ def _stored(value: Any) -> Any:
         return None
     if not isinstance(value, BaseModel):
         return value
-    below = {name: _stored(getattr(value, python)) for name, python in _names(type(value)).items()}
+    below = {name: _stored(getattr(value, python)) for name, python in python_names(type(value)).items()}
     return {name: kept for name, kept in below.items() if kept is not None}
-
-
-def _names(model: type[BaseModel]) -> dict[str, str]:
-    """Python names by YAML names."""
-    return dict(zip(yaml_fields(model), model.model_fields, strict=True))
 
 
 def _type_schema(annotation: Any, metadata: list[Any]) -> Schema:

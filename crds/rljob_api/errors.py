@@ -16,6 +16,8 @@ from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from rljob_api.descriptions import description
+
 Path = tuple[str | int, ...]
 
 
@@ -187,6 +189,11 @@ def yaml_fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
     return {field.alias or to_camel(name): field for name, field in model.model_fields.items()}
 
 
+def python_names(model: type[BaseModel]) -> dict[str, str]:
+    """The names of a model's fields in Python, by their YAML names."""
+    return dict(zip(yaml_fields(model), model.model_fields, strict=True))
+
+
 def unwrap(annotation: Any) -> Any:
     """`X` for `X | None`; anything else unchanged."""
     if get_origin(annotation) in (Union, types.UnionType):
@@ -224,8 +231,9 @@ def _field_at(model: type[BaseModel], path: Path) -> FieldInfo | None:
 
 
 def _describe_field(model: type[BaseModel], path: Path) -> str:
-    field = _field_at(model, path)
-    text = (field.description or "") if field else ""
+    owner, last = _type_at(model, path[:-1]), str(path[-1])
+    name = python_names(owner).get(last) if owner else None
+    text = description(owner, name) if owner and name else ""
     return text.split(". ")[0].rstrip(".").replace("\n", " ")
 
 

@@ -14,7 +14,8 @@ from pydantic.fields import FieldInfo
 
 from rljob_api.base import Model, OneOf
 from rljob_api.crd import default_of
-from rljob_api.errors import unwrap, yaml_fields
+from rljob_api.descriptions import description
+from rljob_api.errors import python_names, unwrap, yaml_fields
 from rljob_api.job import GROUP, KIND, VERSION, Spec
 from rljob_api.status import Status
 
@@ -38,7 +39,8 @@ def reference() -> str:
 def _sections(path: str, model: type[Model]) -> Iterator[str]:
     """A section for the model at a path, then one for each model below it."""
     fields = yaml_fields(model)
-    members = {yaml for yaml, name in zip(fields, model.model_fields, strict=True) if name in _members(model)}
+    names = python_names(model)
+    members = {yaml for yaml, name in names.items() if name in _members(model)}
     about = " ".join((model.__doc__ or "").split())
     heading = f"## {path}\n\n{about}"
     # Members of a union may have no fields of their own, and an empty table says nothing.
@@ -50,7 +52,7 @@ def _sections(path: str, model: type[Model]) -> Iterator[str]:
             _type_name(field),
             _default(field),
             _allowed(field),
-            _text(field.description),
+            _text(description(model, names[name])),
         ]
         yield f"| {' | '.join(cells)} |"
     rules = [f"- {rule.message}." for rule in model.all_rules()]

@@ -11,7 +11,8 @@ from pydantic import ValidationError
 
 from rljob_api import GROUP, KIND, VERSION, RLJob
 from rljob_api.base import Model
-from rljob_api.errors import Problem, problems, unwrap, yaml_fields
+from rljob_api.descriptions import description
+from rljob_api.errors import Problem, problems, python_names, unwrap, yaml_fields
 
 
 @dataclass(frozen=True)
@@ -65,12 +66,12 @@ def broken(fields: Mapping[str, Field]) -> list[Problem]:
 def about(path: str) -> str:
     """What the reference says of a field, in its first sentence; empty where it says nothing."""
     model: Any = RLJob
-    description = ""
+    said = ""
     for name in path.split("."):
         known = yaml_fields(model) if isinstance(model, type) and issubclass(model, Model) else {}
         if name not in known:
             return ""
-        description, model = known[name].description or "", unwrap(known[name].annotation)
-    first = " ".join(description.split()).partition(". ")[0].rstrip(".")
+        said, model = description(model, python_names(model)[name]), unwrap(known[name].annotation)
+    first = " ".join(said.split()).partition(". ")[0].rstrip(".")
     # A name such as AdamW keeps its capitals.
     return f"{first[:1].lower()}{first[1:]}" if first.partition(" ")[0][1:].islower() else first
