@@ -16,6 +16,9 @@ _START_ATTEMPTS = 3
 _OBJECT_STORE_BYTES = 100 * 2**20
 """Control messages only: samples and weights do not go through the object store, for which Ray would reserve
 30 % of the memory."""
+_NO_SPARE_WORKERS = {"enable_worker_prestart": False, "prestart_worker_first_driver": False}
+"""Each process of a job has settings of its own, and Ray starts it for them: what it starts beforehand, one
+process for each CPU, would only take time and memory at the job's start."""
 
 
 @contextmanager
@@ -36,6 +39,7 @@ def started(job: RLJob) -> Iterator[None]:
                 object_store_memory=_OBJECT_STORE_BYTES,
                 log_to_driver=False,
                 logging_level=logging.ERROR,
+                _system_config=dict(_NO_SPARE_WORKERS),
             )
             break
         except Exception as error:
