@@ -25,11 +25,19 @@ def run(script: Script, engines: int = 2, **scenario: Any) -> ScaledJob:
         await script(job)
         ended.append(True)
 
-    settings = {"steps": 100, "in_flight": "keep", "length_of": lambda request: 200} | scenario
+    settings = {
+        "steps": 100,
+        "groups_per_step": 4,
+        "samples_per_prompt": 2,
+        "in_flight": "keep",
+        "length_of": lambda request: 200,
+    } | scenario
     job = ScaledJob(Scenario(engines=engines, faults=lambda job: job.shepherd(whole(job)), **settings))
     job.run()
     assert ended, "the script was not at its end when the job was"
-    assert sorted(group.uid for group in job.trained) == list(range(settings["steps"] * 8))
+    assert sorted(group.uid for group in job.trained) == list(
+        range(settings["steps"] * settings["groups_per_step"])
+    )
     assert job.rollouter.counts.open == 0
     return job
 
@@ -317,7 +325,7 @@ def test_with_probes_a_pool_may_be_scaled_to_nothing_and_back(shrunk: str) -> No
         assert heavy_tokens(job) > before
 
     job = run(
-        script, engines=2, heavy_engines=1, max_running=16,
+        script, engines=2, heavy_engines=1, max_running=16, groups_per_step=8, samples_per_prompt=4,
         length_of=lambda request: 900 if request.seed % 8 == 0 else 50 + request.seed % 100,
         policy=lambda: ProbePolicy(ProbeSettings(8)),
     )  # fmt: skip

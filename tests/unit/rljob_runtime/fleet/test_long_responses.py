@@ -20,7 +20,7 @@ from tests.support.simulated.simulated_job import Scenario
 
 LONG = 3000
 """Tokens: 30 seconds and more."""
-STEPS, GROUPS, SAMPLES = 24, 4, 4
+STEPS, GROUPS, SAMPLES = 12, 4, 4
 DRAIN_SECONDS = 2.0
 """In which a pod is to be free."""
 POLICIES: dict[str, Callable[[], Policy]] = {

@@ -19,7 +19,7 @@ from tests.support.simulated.scaled_job import PodEngine, ScaledJob
 from tests.support.simulated.simulated_job import Scenario
 
 MOST_TOKENS = 400
-STEPS = 20
+STEPS = 10
 POLICIES: dict[str, Callable[[], Policy]] = {
     "least in flight": Policy,
     "adaptive": lambda: Adaptive(MOST_TOKENS),
