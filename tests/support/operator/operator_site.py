@@ -9,6 +9,7 @@ with running_operator(cluster, tmp_path, namespace) as operator:
 """
 
 import json
+import os
 import sys
 import threading
 import time
@@ -23,6 +24,9 @@ from typing import Any, TypeVar
 
 import yaml
 
+import rljob_api
+import rljob_client
+import rljob_operator
 from tests.support.jobs import job
 from tools.cluster import ApiError, Cluster
 from tools.cluster.control_plane import answers
@@ -30,6 +34,7 @@ from tools.cluster.ports import Ports
 from tools.cluster.processes import Process
 
 ROOT = Path(__file__).parents[3]
+PACKAGES = (rljob_api, rljob_client, rljob_operator)
 SECONDS = 120.0
 """A machine that does much else at the same time may be slow; an event ends every wait."""
 SMALL = {"requests": {"cpu": "100m", "memory": "64Mi"}}
@@ -94,8 +99,11 @@ def running_operator(
     command += [f"--lease-namespace={lease_namespace or namespace or 'default'}", *arguments]
     command += [f"--namespace={namespace}"] if namespace else []
     url = f"http://127.0.0.1:{port}"
+    # Without an environment, the operator of the checkout whose tests these are, and not the installed one.
+    packages = os.pathsep.join(str(Path(each.__path__[0]).parent) for each in PACKAGES)
+    given = environment if environment is not None else {"PYTHONPATH": packages}
     log = folder / f"{name}.log"
-    process = Process(name, command, log, answers(f"{url}/readyz"), environment, stop_seconds=20.0)
+    process = Process(name, command, log, answers(f"{url}/readyz"), given, stop_seconds=20.0)
     try:
         if start:
             process.start()
