@@ -3,8 +3,8 @@
 Each way trains the same samples with whole trainer ranks, a process each, without Ray: a random Qwen3-like
 model, lengths as in tests/bench/hdp_plan.py. Ways: no sample shared; every one shared by 2, 4, … ranks, with
 either kind of attention, each where the longest sample fits; shared by need. The first steps of a way warm it
-up, and give the cost model its measured passes. `--longest` tries instead which sample is the longest that
-trains.
+up, and give the cost model its measured passes. Ranks stay from way to way, with their weights and what they
+compiled. `--longest` tries instead which sample is the longest that trains.
 
     python -m tests.bench.hdp_step --shape 1.7b --ranks 4 --lengths 7.3k --cap 8192     on GPUs
     python -m tests.bench.hdp_step --shape tiny --ranks 2 --lengths tiny --cap 128      on CPUs
@@ -12,14 +12,12 @@ trains.
 
 import argparse
 import json
-import multiprocessing
-import queue
+import os
 import signal
 import statistics
 import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,8 +27,9 @@ import numpy as np
 from rljob_api import RLJob
 from rljob_runtime.samples import Group, Sample, Span
 from rljob_runtime.simulate.workload import LengthModel
-from tests.bench.figures import Figure, record
+from tests.bench.figures import RESULTS, Figure, record
 from tests.bench.hdp_plan import SETS
+from tests.bench.rank_pool import RankPool
 
 LENGTHS = SETS | {"tiny": LengthModel(80, 240, 0.8, 0.4, prompt_tokens=8)}
 SHAPES: dict[str, dict[str, int]] = {
@@ -49,8 +48,6 @@ SHAPES: dict[str, dict[str, int]] = {
 NEED = "need"
 _LIMIT_SECONDS = 1500.0
 """For a way, or for a try of one length."""
-_LOOK_SECONDS = 5.0
-"""How often is looked whether a rank has ended without a word, as one that the system killed."""
 _LARGEST = 2**20
 """Tokens of the longest sample that is tried: what the models have positions for."""
 
@@ -118,14 +115,22 @@ def group_of(uid: int, step: int, prompt: int, lengths: list[int]) -> Group:
 
 
 def write_model(options: argparse.Namespace, folder: Path) -> None:
+    """A random model of the shape, made on the device."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = AutoConfig.for_model(
         "qwen3", **SHAPES[options.shape], max_position_embeddings=_LARGEST, tie_word_embeddings=True
     )
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16 if options.gpu else torch.float32)
+    torch.manual_seed(0)
+    with torch.device("cuda" if options.gpu else "cpu"):
+        model = AutoModelForCausalLM.from_config(
+            config, dtype=torch.bfloat16 if options.gpu else torch.float32
+        )
     model.save_pretrained(folder)
+    del model
+    if options.gpu:
+        torch.cuda.empty_cache()
 
 
 class Task(NamedTuple):
@@ -134,41 +139,37 @@ class Task(NamedTuple):
     options: argparse.Namespace
     job: str
     model: Path
-    meeting: Path
+    shared: bool
+    """Whether ranks share samples."""
     sizes: list[int]
     """Lengths of the samples of one step; empty: drawn ones, for several steps."""
+    until: float
+    """By time.time: one counted step is enough then."""
 
 
-def rank(number: int, task: Task, out: Any) -> None:
-    """Train, and tell what each step took."""
-    try:
-        out.put((number, _train(number, task)))
-    # Told to the process that waits for it, whatever it is.
-    except BaseException:  # noqa: BLE001
-        out.put((number, traceback.format_exc()))
+_kept: dict[bool, Any] = {}
+"""This process's rank, by whether it shares samples: ways that do differ in nothing but their plans."""
 
 
-def _train(number: int, task: Task) -> list[dict[str, Any]]:
+def train(number: int, meeting: Path, task: Task) -> list[dict[str, Any]]:
+    """A way on one rank; what each step took."""
     import torch
     import torch.distributed as dist
 
-    from rljob_runtime.trace.record.event_log import EventLog
-    from rljob_runtime.trainer.rank import TrainerWorker
-
     options = task.options
-    worker = TrainerWorker(
-        RLJob.model_validate_json(task.job), task.model, number, options.ranks,
-        task.meeting.with_name("weights"), 2,
-        EventLog(None, number, f"trainer-{number}", "trainer"), 100, number if options.gpu else 0,
-    )  # fmt: skip
-    worker.setup(dist.FileStore(str(task.meeting), options.ranks))
-    rows = []
+    worker = _worker(number, meeting, task)
+    rows: list[dict[str, Any]] = []
     for step in range(1 if task.sizes else options.warm + options.steps):
-        groups = make_groups(options, step)
         if task.sizes:
             groups = [group_of(0, 0, 128, [size - 128 for size in task.sizes])]
+        else:
+            groups = make_groups(options, step)
         tokens = sum(len(group.prompt) + len(each.tokens) for group in groups for each in group.samples)
-        dist.barrier()
+        late = torch.tensor([int(time.time() > task.until)])
+        # Also a barrier.
+        dist.all_reduce(late, op=dist.ReduceOp.MAX)
+        if int(late) and step > options.warm:
+            break
         if options.gpu:
             torch.cuda.reset_peak_memory_stats()
         start = time.perf_counter()
@@ -184,101 +185,120 @@ def _train(number: int, task: Task) -> list[dict[str, Any]]:
         )  # fmt: skip
         if number == 0:
             say("  step", step, json.dumps(rows[-1]), json.dumps(metrics.seconds))
-    worker.close()
     return rows
 
 
+def _worker(number: int, meeting: Path, task: Task) -> Any:
+    """This rank, set up for the job: the one that was there where it can do it."""
+    import gc
+
+    import torch
+    import torch.distributed as dist
+
+    from rljob_runtime.trace.record.event_log import EventLog
+    from rljob_runtime.trainer.rank import TrainerWorker
+
+    options, job = task.options, RLJob.model_validate_json(task.job)
+    if task.shared in _kept and not task.sizes:
+        worker = _kept[task.shared]
+        worker._job = job
+        worker._steps = worker._runner(None, None)
+        return worker
+    for old in list(_kept):
+        _kept.pop(old).close()
+    gc.collect()
+    if options.gpu:
+        torch.cuda.empty_cache()
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // options.ranks))
+    worker = TrainerWorker(
+        job, task.model, number, options.ranks, meeting.with_name("weights"), 2,
+        EventLog(None, number, f"trainer-{number}", "trainer"), 100, number if options.gpu else 0,
+    )  # fmt: skip
+    start = time.perf_counter()
+    worker.setup(dist.FileStore(str(meeting), options.ranks))
+    if number == 0:
+        say("  set up in", round(time.perf_counter() - start, 1), "s")
+    _kept[task.shared] = worker
+    return worker
+
+
 def run(
-    options: argparse.Namespace, made: RLJob, model: Path, sizes: list[int] | None = None
+    pool: RankPool, options: argparse.Namespace, made: RLJob, model: Path, sizes: list[int] | None = None
 ) -> list[dict[str, Any]] | str:
-    """The rows of rank 0, or what went wrong on the first rank that failed."""
-    context = multiprocessing.get_context("spawn")
-    with tempfile.TemporaryDirectory() as folder:
-        out = context.Queue()
-        described = made.model_dump_json(by_alias=True, exclude_none=True)
-        task = Task(options, described, model, Path(folder) / "ranks", sizes or [])
-        processes = [context.Process(target=rank, args=(each, task, out)) for each in range(options.ranks)]
-        for process in processes:
-            process.start()
-        found: dict[int, Any] = {}
-        until = time.monotonic() + _LIMIT_SECONDS
-        try:
-            while len(found) < options.ranks:
-                ended = [each for each in range(options.ranks) if processes[each].exitcode is not None]
-                try:
-                    number, rows = out.get(timeout=_LOOK_SECONDS)
-                except queue.Empty:
-                    # What a rank told before it ended would have come by now.
-                    if killed := [each for each in ended if each not in found]:
-                        return f"rank {killed[0]} ended with exit code {processes[killed[0]].exitcode}"
-                    if time.monotonic() > until:
-                        return f"no result in {_LIMIT_SECONDS:g} s"
-                    continue
-                if isinstance(rows, str):
-                    return rows
-                found[number] = rows
-        finally:
-            for process in processes:
-                process.join(10 if len(found) == options.ranks else 0)
-                process.kill()
-                process.join()
-        rows = found[0]
-        for row, others in zip(rows, zip(*found.values(), strict=True), strict=True):
-            row["memory"] = max(each["memory"] for each in others)
-        return rows  # type: ignore[no-any-return]
+    """The rows of rank 0, with the memory of the rank that took most; or what went wrong."""
+    described = made.model_dump_json(by_alias=True, exclude_none=True)
+    shared = made.spec.context_parallel.largest_degree(options.ranks) > 1
+    task = Task(options, described, model, shared, sizes or [], options.until)
+    found = pool.run(_LIMIT_SECONDS, train, task)
+    if isinstance(found, str):
+        return found
+    for row, others in zip(found[0], zip(*found, strict=True), strict=True):
+        row["memory"] = max(each["memory"] for each in others)
+    return found[0]  # type: ignore[no-any-return]
 
 
-def compare(options: argparse.Namespace, model: Path) -> None:
+def compare(pool: RankPool, options: argparse.Namespace, model: Path) -> None:
     """Shared by need, and then each other way against it, told and written as soon as it is measured."""
     longest = LENGTHS[options.lengths].cap
     what = f"{options.shape}, {options.ranks} ranks, {options.lengths} mean, {options.cap} on a rank"
+    if options.said:
+        what += f", {options.said}"
     goals = {"7.3k": "at least 1.1 x all ranks", "1.5k": "at least 1.2 x all ranks"}
     by_need = 0.0
     chosen = dict(ways(options.ranks, options.cap, longest))
     for name in sorted(chosen, key=lambda way: way != NEED):
         if options.only and name not in {NEED, *options.only}:
             continue
-        say("shared by", name)
-        rows = run(options, job(options, chosen[name], longest), model)
+        if time.time() > options.until:
+            say("no time for", options.lengths, name)
+            continue
+        say(options.lengths, "shared by", name)
+        rows = run(pool, options, job(options, chosen[name], longest), model)
         if isinstance(rows, str):
             say(rows)
             continue
         rate = statistics.median(row["rate"] for row in rows[options.warm :])
+        memory = max(row["memory"] for row in rows)
         say("  tokens/s:", round(rate))
         if name == NEED:
             by_need = rate
+            told(options, [Figure(f"{what}: shared by need", rate, "tokens/s")])
         elif by_need:
             goal = goals.get(options.lengths) if name.startswith(f"{options.ranks},") else "at least 0.98 x"
-            told(options, Figure(f"{what}: shared by need, against {name}", by_need, "tokens/s", rate, goal))
+            figure = Figure(f"{what}: shared by need, against {name}", by_need, "tokens/s", rate, goal)
+            told(options, [figure])
+        if options.gpu:
+            told(options, [Figure(f"{what}: {name}: memory of the fullest rank", memory, "GiB")])
 
 
-def told(options: argparse.Namespace, figure: Figure) -> None:
+def told(options: argparse.Namespace, figures: list[Figure]) -> None:
     if options.file:
-        record(options.file, [figure], keep=True)
-    else:
-        say(figure.name, round(figure.value), figure.unit, figure.ratio and f"{figure.ratio:.3f} x")
+        record(options.file, figures, options.out, keep=True)
+        return
+    for figure in figures:
+        say(figure.name, f"{figure.value:.6g}", figure.unit, figure.ratio and f"{figure.ratio:.3f} x")
 
 
-def longest(options: argparse.Namespace, model: Path) -> None:
-    """By doubling, then halving, to an eighth."""
-    fits, above, size = 0, 0, 2 * options.ranks * 1024
-    while size <= _LARGEST and (not above or above - fits > max(fits // 8, 1024)):
+def longest(pool: RankPool, options: argparse.Namespace, model: Path) -> None:
+    """By doubling, then halving, to an eighth, or until the time is up."""
+    fits, above, size = 0, 0, options.longest_from or 2 * options.ranks * 1024
+    while (
+        size <= _LARGEST
+        and (not above or above - fits > max(fits // 8, 1024))
+        and time.time() < options.until
+    ):
         options.cap = -(-size // options.ranks // 2) * 2
-        rows = run(
-            options,
-            job(options, {"hybrid": {}} if options.ranks > 1 else {"none": {}}, size),
-            model,
-            [size, 136],
-        )
+        sharing: dict[str, Any] = {"hybrid": {}} if options.ranks > 1 else {"none": {}}
+        rows = run(pool, options, job(options, sharing, size), model, [size, 136])
         good = not isinstance(rows, str)
-        print(
-            f"a sample of {size} tokens", "trains" if good else str(rows).strip().splitlines()[-1], flush=True
-        )
+        say(f"a sample of {size} tokens", "trains" if good else str(rows).strip().splitlines()[-1])
         fits, above = (size, above) if good else (fits, size)
+        what = f"{options.shape}, {options.ranks} ranks{options.said and ', ' + options.said}"
+        if good:
+            told(options, [Figure(f"{what}: longest sample that was seen to train", fits, "tokens")])
+        else:
+            told(options, [Figure(f"{what}: shortest sample that did not", above, "tokens")])
         size = 2 * size if not above else (fits + above) // 2 // 256 * 256
-    told(
-        options, Figure(f"{options.shape}, {options.ranks} ranks: longest sample that trains", fits, "tokens")
-    )
 
 
 def say(*words: object) -> None:
@@ -289,7 +309,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--shape", choices=SHAPES, default="1.7b")
     parser.add_argument("--ranks", type=int, required=True)
-    parser.add_argument("--lengths", choices=LENGTHS, default="7.3k")
+    parser.add_argument("--lengths", choices=LENGTHS, action="append", help="may be given several times")
     parser.add_argument("--cap", type=int, default=8192, help="tokens of a pass on a rank")
     parser.add_argument("--samples", type=int, default=512, help="of a step")
     parser.add_argument("--warm", type=int, default=2, help="steps before those that count")
@@ -298,17 +318,31 @@ def main() -> None:
     parser.add_argument("--model", default="{}", help="fields of training.model, as JSON")
     parser.add_argument("--compute", default="{}", help="fields of training.compute, as JSON")
     parser.add_argument("--longest", action="store_true", help="the longest sample that trains")
+    parser.add_argument("--longest-from", type=int, help="tokens of the first that is tried")
+    parser.add_argument("--seconds", type=float, default=3600.0, help="nothing is begun later than this")
+    parser.add_argument("--said", default="", help="what the figures' names say of --model and --compute")
     parser.add_argument("--file", help="of the results; default: nothing is written")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     options = parser.parse_args()
     import torch
 
     # Ends the ranks, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))
+    options.until = time.time() + options.seconds
     options.gpu = torch.cuda.is_available()
-    with tempfile.TemporaryDirectory() as folder:
-        model = Path(folder) / "model"
-        write_model(options, model)
-        (longest if options.longest else compare)(options, model)
+    pool = RankPool(options.ranks)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            model = Path(folder) / "model"
+            write_model(options, model)
+            say("the model is written")
+            if options.longest:
+                longest(pool, options, model)
+                return
+            for lengths in options.lengths or ["7.3k"]:
+                compare(pool, argparse.Namespace(**vars(options) | {"lengths": lengths}), model)
+    finally:
+        pool.close()
 
 
 if __name__ == "__main__":

@@ -58,10 +58,12 @@ def _attention(
     return packing.attend(AttentionCall(module, query, key, value, scaling, sliding_window)), None
 
 
-def for_compiled(layout: Layout) -> Layout:
-    """The same for a model whose layers are compiled."""
-    # A kernel for samples of any lengths is part of what is compiled, and differs in sizes alone.
-    return layout if isinstance(layout, Varlen) else _Apart(layout)
+def for_compiled(layout: Layout, shared: bool) -> Layout:
+    """The same for a model whose layers are compiled; `shared`: whether ranks share some of its passes."""
+    # A kernel for samples of any lengths is part of what is compiled, and differs in sizes alone. Where other
+    # passes communicate in attention, all are compiled alike: what the first pass compiles serves every other
+    # one, so that no rank waits in a collective call for another one that compiles.
+    return layout if isinstance(layout, Varlen) and not shared else _Apart(layout)
 
 
 class _Apart:
@@ -75,4 +77,5 @@ class _Apart:
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def attend(self, call: AttentionCall) -> Tensor:
         """See `Layout.attend`."""
-        return self._layout.attend(call)
+        # In one order in memory: for another one, what comes behind would be compiled anew.
+        return self._layout.attend(call).contiguous()

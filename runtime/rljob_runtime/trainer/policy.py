@@ -32,17 +32,20 @@ class Policy(nn.Module):
         self._distribution = distribution
         self._logits = logits
         self._compiled = False
+        self._shared = False
         for module in model.modules():
             if isinstance(module, nn.Dropout):
                 module.p = 0.0
             if isinstance(getattr(module, "attention_dropout", None), float):
                 module.attention_dropout = 0.0
 
-    def tune(self, logits: int, compiled: bool) -> None:
+    def tune(self, logits: int, compiled: bool, shared: bool = False) -> None:
         """Hold so many logits at a time, in numbers; with `compiled`, each layer and what is done with logits
-        goes through torch.compile from now on. To be called before the policy is sharded."""
+        goes through torch.compile from now on; `shared`: whether ranks share samples in some passes. To be
+        called before the policy is sharded."""
         self._logits = logits
         self._compiled = compiled
+        self._shared = shared
         if compiled:
             compile_layers(self.model)
 
@@ -54,7 +57,7 @@ class Policy(nn.Module):
             input_ids=packed.input_ids,
             position_ids=packed.position_ids,
             use_cache=False,
-            packing=for_compiled(packed.layout) if self._compiled else packed.layout,
+            packing=for_compiled(packed.layout, self._shared) if self._compiled else packed.layout,
         ).last_hidden_state[0]
         # Not by indexing, whose gradient sorts the indices first.
         hidden = hidden.index_select(0, packed.predicting)

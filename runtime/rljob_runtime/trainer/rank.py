@@ -154,7 +154,7 @@ class TrainerWorker:
         check_rotations(policy.model.config.get_text_config(), training.longest_sample_tokens)
         compiled = compute_choice.compiles(self._job, policy.model, compute_choice.compiler())
         log.info("layers are %s (%s)", "compiled" if compiled.on else "not compiled", compiled.why)
-        policy.tune(self._logits, compiled.on)
+        policy.tune(self._logits, compiled.on, self._largest_degree > 1)
         self._policy = shard(policy, self._device, self._dtype, self._sharding)
         if training.algorithm.kl is None:
             return None
@@ -162,7 +162,7 @@ class TrainerWorker:
             return BaseModel(self._policy)
         # Never updated, so without master weights.
         reference = load(self._dtype).requires_grad_(False)
-        reference.tune(self._logits, compiled.on)
+        reference.tune(self._logits, compiled.on, self._largest_degree > 1)
         return shard(reference, self._device, self._dtype, self._sharding)
 
     def _load_teacher(self) -> Policy | None:
@@ -183,7 +183,7 @@ class TrainerWorker:
         teacher.requires_grad_(False)
         check_rotations(teacher.model.config.get_text_config(), training.longest_sample_tokens)
         compiled = compute_choice.compiles(self._job, teacher.model, compute_choice.compiler())
-        teacher.tune(self._logits, compiled.on)
+        teacher.tune(self._logits, compiled.on, self._largest_degree > 1)
         log.info("the teacher is %s", folder)
         return shard(teacher, self._device, self._dtype, self._sharding)
 
@@ -193,6 +193,11 @@ class TrainerWorker:
         return self._job.spec.training.compute.logits_mi_b * 2**20 // self._dtype.itemsize
 
     @property
+    def _largest_degree(self) -> int:
+        """Of ranks that share a sample."""
+        return self._job.spec.context_parallel.largest_degree(self._world_size)
+
+    @property
     def _sharding(self) -> Sharding:
         parallel = self._job.spec.training.parallel
         return Sharding(parallel.shard_group_size, parallel.cpu_offload, self._layout.tensor)
@@ -200,7 +205,7 @@ class TrainerWorker:
     def _runner(self, reference: Policy | BaseModel | None, teacher: Policy | None) -> StepRunner:
         """What trains steps, with the attention and the plans that serve this job on this device."""
         spec, model = self._job.spec, self._policy.model
-        largest = spec.context_parallel.largest_degree(self._world_size)
+        largest = self._largest_degree
         heads = Heads.of(model.config.get_text_config())
         # The teacher's layers attend by the same layouts.
         taught = [Heads.of(teacher.model.config.get_text_config())] if teacher is not None else []

@@ -89,6 +89,8 @@ class Case:
     """Ranks of a tensor group."""
     teacher: Path | None = None
     """Folder of the model that `algorithm` learns from."""
+    accelerator: Literal["cpu", "nvidia"] = "cpu"
+    """What the ranks run on; a rank has the device of its number."""
     without_others: bool = False
     """Leave out what queries of other ranks add to the gradients of a rank's keys and values."""
 
@@ -97,9 +99,11 @@ def take_step(rank: int, world_size: int, store: Path, case: Case) -> tuple[Step
     """Train the step on this rank; its metrics, and on rank 0 the whole gradients of each update."""
     import torch
 
+    from rljob_runtime.devices import Devices
     from rljob_runtime.parallel.cost_model import CostModel
     from rljob_runtime.trace.record.event_log import EventLog
     from rljob_runtime.trainer import hdp_attention
+    from rljob_runtime.trainer.attention_choice import Heads, choose_attention
     from rljob_runtime.trainer.context_parallel import Sharing
     from rljob_runtime.trainer.distribution import Distribution
     from rljob_runtime.trainer.hdp_attention import Method
@@ -112,15 +116,16 @@ def take_step(rank: int, world_size: int, store: Path, case: Case) -> tuple[Step
     from rljob_runtime.trainer.share import share_outlines
     from rljob_runtime.trainer.step import StepRunner
 
-    join(rank, world_size, store)
-    cpu, dtype = torch.device("cpu"), getattr(torch, case.dtype)
+    devices, dtype = Devices.of(case.accelerator), getattr(torch, case.dtype)
+    device = devices.device(rank)
+    join(rank, world_size, store, "gloo" if device.type == "cpu" else f"cpu:gloo,cuda:{devices.backend}")
 
     def model(recompute: bool, folder: Path = case.folder) -> Any:
         master = torch.promote_types(dtype, torch.float32)
         policy = load_policy(folder, Distribution(), master, "full" if recompute else "none")
         if dtype == torch.float64:
             compute_as_given(policy.model)
-        return shard(policy, cpu, dtype, Sharding(tensor=case.tensor))
+        return shard(policy, device, dtype, Sharding(tensor=case.tensor))
 
     schedule = {"promptsPerBatch": 3, "batchesPerStep": case.batches}
     parallel = {"tensorParallel": case.tensor}
@@ -129,19 +134,21 @@ def take_step(rank: int, world_size: int, store: Path, case: Case) -> tuple[Step
     reference = model(False).requires_grad_(False) if "kl" in case.algorithm else None
     teacher = model(False, case.teacher).requires_grad_(False) if case.teacher is not None else None
     optimizer = _recording(policy, job.spec.training.optimizer)
+    heads = Heads.of(policy.model.config.get_text_config())
+    choice = choose_attention(device, dtype, heads.part(case.tensor), shared=case.plans is not None)
     sharing = None
     if case.plans is not None:
         plans = case.plans
         sharing = Sharing(
             lambda items: plans(items, world_size, rank),
-            HdpGroups(world_size, cpu, "gloo", timedelta(seconds=60)),
-            lambda degree: Method(case.attention),
+            HdpGroups(world_size, device, devices.backend, timedelta(seconds=60)),
+            lambda degree: Method(case.attention, choice.name),
         )
     phases = Phases(EventLog(None, rank, f"trainer-{rank}", "trainer"), None)
     prior = CostModel(per_pass=0.0, per_token=1.0, per_square=0.0)
     costs = PassCosts(prior, world_size, in_step=sharing is None)
     runner = StepRunner(
-        job, policy, reference, optimizer, cpu, phases, costs, sharing=sharing, teacher=teacher
+        job, policy, reference, optimizer, device, phases, costs, choice.lay_out, sharing, teacher=teacher
     )
     made = groups(3 * case.batches, case.seed, longest=case.longest) if rank == 0 else None
     outlines = share_outlines(made)
@@ -156,12 +163,12 @@ def take_step(rank: int, world_size: int, store: Path, case: Case) -> tuple[Step
     return metrics, optimizer.gradients if rank == 0 else []
 
 
-def join(rank: int, world_size: int, store: Path) -> None:
+def join(rank: int, world_size: int, store: Path, backend: str = "gloo") -> None:
     """Meet the other ranks."""
     import torch.distributed as dist
 
     dist.init_process_group(
-        "gloo", store=dist.FileStore(str(store), world_size), rank=rank, world_size=world_size,
+        backend, store=dist.FileStore(str(store), world_size), rank=rank, world_size=world_size,
         timeout=timedelta(seconds=200),
     )  # fmt: skip
 
@@ -197,7 +204,7 @@ def _recording(policy: Any, settings: Any) -> Any:
             for name, parameter in policy.named_parameters():
                 gradient = parameter.grad
                 whole = gradient.full_tensor() if hasattr(gradient, "full_tensor") else gradient
-                found[name] = whole.detach().double().numpy().copy()
+                found[name] = whole.detach().double().cpu().numpy().copy()
             self.gradients.append(found)
             return super().clip()
 

@@ -6,15 +6,17 @@ from torch._dynamo.testing import CompileCounter
 
 from rljob_runtime.trainer.attention import _attention, for_compiled
 from rljob_runtime.trainer.rectangles import Rectangles
+from rljob_runtime.trainer.varlen import Varlen
+from tests.support.runtime import varlen_on_cpu
 
 CPU = torch.device("cpu")
 
 
 class Layer(torch.nn.Module):
     def forward(self, hidden: Tensor, **options: object) -> Tensor:
-        heads = (2 * hidden)[:, None]
+        heads = torch.stack([2 * hidden, hidden], dim=1)
         found, _ = _attention(self, heads, heads, heads, None, packing=options["packing"])  # type: ignore[arg-type]
-        return 3 * found[:, :, 0]
+        return 3 * found.flatten(2)
 
 
 def test_layers_are_not_compiled_anew_for_other_rectangles() -> None:
@@ -34,7 +36,24 @@ def test_layers_are_not_compiled_anew_for_other_rectangles() -> None:
         hidden = torch.randn(1, sum(lengths), 4)
         layout = Rectangles.of(lengths, CPU)
         torch.testing.assert_close(
-            compiled(hidden, packing=for_compiled(layout)), layer(hidden, packing=layout)
+            compiled(hidden, packing=for_compiled(layout, shared=False)), layer(hidden, packing=layout)
         )
         counts.append(counter.frame_count)
     assert set(counts) == {2}, "once before attention, once behind it"
+
+
+def test_passes_that_ranks_share_and_others_are_compiled_once() -> None:
+    """Ranks have different passes: what one compiles, all of them have compiled in the first pass."""
+    counter = CompileCounter()
+    layer = Layer()
+    compiled = torch.compile(layer.forward, backend=counter, dynamic=True)
+    counts = []
+    varlen_on_cpu.install()
+    for lengths, kind in ([5, 5], Rectangles), ([5, 3, 3], Varlen), ([9, 1], Rectangles), ([3], Varlen):
+        hidden = torch.randn(1, sum(lengths), 4)
+        layout = kind.of(lengths, CPU)
+        torch.testing.assert_close(
+            compiled(hidden, packing=for_compiled(layout, shared=True)), layer(hidden, packing=layout)
+        )
+        counts.append(counter.frame_count)
+    assert set(counts) == {2}
