@@ -77,5 +77,5 @@ class _Apart:
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def attend(self, call: AttentionCall) -> Tensor:
         """See `Layout.attend`."""
-        # In one order in memory: for another one, what comes behind would be compiled anew.
-        return self._layout.attend(call).contiguous()
+        # In one order in memory, as a view of one form: for others what comes behind would be compiled anew.
+        return self._layout.attend(call)[0].contiguous()[None]
