@@ -34,11 +34,12 @@ from tests.bench.figures import Figure, record
 from tests.bench.trainer_step_shapes import SHAPES, Shape, free, write_model
 from tests.bench.trainer_step_timing import options_of, record_step, say, shapes_of, time_steps
 
-GAINS = ("attention", "logits", "entropy", "marks", "compile", "fused", "gc", "cores", "hold")
+GAINS = ("attention", "logits", "entropy", "marks", "compile", "fused", "gc", "cores", "hold", "ahead")
 """attention: a kernel for samples of any lengths; logits: log-probabilities without the logits of all tokens;
 entropy: none for the metrics; marks: no waiting for the device inside a step; compile: torch.compile; fused:
 AdamW in one kernel; gc: no garbage collection in a step; cores: those of the device's NUMA node alone; hold:
-weights gathered, and gradients reduced, once for an update."""
+weights gathered, and gradients reduced, once for an update; ahead: inputs packed and copied on a thread while
+the device works on earlier ones."""
 _CHUNK_MIB = 256
 
 
@@ -79,6 +80,7 @@ def job(shape: Shape, on: frozenset[str], options: argparse.Namespace) -> RLJob:
 def without(on: frozenset[str]) -> Iterator[None]:
     """What is off and has no field in the RLJob."""
     from rljob_runtime.trainer import optim, phases, policy
+    from rljob_runtime.trainer import step as steps
 
     with ExitStack() as stack:
         if "logits" not in on:
@@ -96,6 +98,8 @@ def without(on: frozenset[str]) -> Iterator[None]:
             from rljob_runtime.trainer import rank
 
             stack.enter_context(_replaced(rank, "Phases", Waiting))
+        if "ahead" not in on:
+            stack.enter_context(_replaced(steps, "Ahead", WhenUsed))
         if "fused" not in on:
             adamw = torch.optim.AdamW
             stack.enter_context(
@@ -104,6 +108,25 @@ def without(on: frozenset[str]) -> Iterator[None]:
                 )
             )
         yield
+
+
+class WhenUsed(Sequence[Any]):
+    """In the place of `Ahead`: each made when it is first used, and no earlier."""
+
+    def __init__(self, thread: Any, makers: Sequence[Any]) -> None:
+        self._makers = list(makers)
+        self._made: dict[int, Any] = {}
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[number] for number in range(len(self))[index]]
+        number = range(len(self))[index]
+        if number not in self._made:
+            self._made[number] = self._makers[number]()
+        return self._made[number]
 
 
 @contextmanager

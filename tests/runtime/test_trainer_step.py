@@ -1,5 +1,6 @@
 """Training steps on one rank and on two: what is learned must not depend on how the work is shared."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from safetensors.torch import load_file
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from rljob_runtime.job_errors import TrainingDiverged
-from rljob_runtime.samples import Span
+from rljob_runtime.samples import Span, decode_group, encode
 from rljob_runtime.trainer.step_metrics import StepMetrics
 from tests.support.runtime.trainer_ranks import groups, model_folder, on_ranks, trainer_job, worker
 
@@ -276,3 +277,58 @@ def _train_stale(
         ref = trainer.publish(5)
         weights = load_file(Path(ref.location) / "model.safetensors") if ref is not None else {}
         return metrics, {name: value.float().numpy() for name, value in weights.items()}
+
+
+@pytest.mark.parametrize(("ranks", "cap"), [(1, 64), (2, 64), (2, 32)])
+def test_responses_without_tokens_count_and_are_not_trained(tmp_path: Path, ranks: int, cap: int) -> None:
+    """An engine may end a response at once. Every fourth one is empty, then all of one update, then all.
+    With a cap of 32 ranks share samples."""
+    folder = model_folder(trainer_job(), tmp_path / "model")
+    alone = _train_empty(0, 1, None, folder, 64)
+    metrics, weights = alone if ranks == 1 else on_ranks(ranks, _train_empty, folder, cap)[0]
+    for each, expected, share in zip(metrics, alone[0], (0.25, 0.5, 1.0), strict=True):
+        assert (each.samples, each.tokens, each.response_tokens) == (
+            24,
+            expected.tokens,
+            expected.response_tokens,
+        )
+        assert (each.response_tokens == 0) == (share == 1.0)
+        assert np.isfinite([each.loss, each.grad_norm, each.entropy, each.reward_mean]).all()
+        assert each.loss == pytest.approx(expected.loss, rel=1e-4, abs=1e-6)
+        assert each.grad_norm == pytest.approx(expected.grad_norm, rel=1e-4)
+    for name, value in weights[1].items():
+        assert not np.array_equal(weights[0][name], value), name
+        np.testing.assert_array_equal(weights[2][name], value, err_msg=name)
+
+
+def _train_empty(
+    rank: int, world_size: int, store: Path | None, folder: Path, cap: int
+) -> tuple[list[StepMetrics], list[Weights]]:
+    """The metrics of three steps, and the weights after each."""
+    empty: list[Callable[[int, int], bool]] = [
+        lambda group, sample: sample == 1,
+        lambda group, sample: group < 3,
+        lambda group, sample: True,
+    ]
+    with worker(
+        trainer_job(**settings({}, cap), ranks=world_size), folder, rank, world_size, store
+    ) as trainer:
+        metrics, weights = [], []
+        for step, is_empty in enumerate(empty):
+            made = [
+                replace(
+                    group,
+                    samples=tuple(
+                        replace(sample, tokens=sample.tokens[:0], log_probs=sample.log_probs[:0], spans=())
+                        if is_empty(group.uid, index)
+                        else sample
+                        for index, sample in enumerate(group.samples)
+                    ),
+                )
+                for group in groups(6, seed=step, version=step)
+            ]
+            # As they come from the queue.
+            made = [decode_group(encode(group)) for group in made]
+            metrics.append(trainer.train_step(step, step, made if rank == 0 else None))
+            weights.append({name: tensor.float().numpy().copy() for name, tensor in trainer.weights()})
+        return metrics, weights

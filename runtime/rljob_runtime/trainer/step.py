@@ -115,13 +115,13 @@ class StepRunner:
             Batch(responses, version if fresh and not index else None)
             for index, responses in enumerate(batches_of(outlines, schedule, estimate, oldest))
         ]
-        plans = [self._plan(batch.responses) for batch in batches]
-        parts = [
-            keys((batch, plan.ranks[part]) for batch, plan in zip(batches, plans, strict=True))
-            for part in range(self._layout.data_ranks)
-        ]
-        wanted = [parts[self._layout.data_rank_of(rank)] for rank in range(self._layout.ranks)]
         with self._phases.span("share", step):
+            plans = [self._plan(batch.responses) for batch in batches]
+            parts = [
+                keys((batch, plan.ranks[part]) for batch, plan in zip(batches, plans, strict=True))
+                for part in range(self._layout.data_ranks)
+            ]
+            wanted = [parts[self._layout.data_rank_of(rank)] for rank in range(self._layout.ranks)]
             agree(step, plans)
             contents = share_contents(wanted, outlines, groups)
         tally = Tally()

@@ -87,7 +87,7 @@ def test_one_that_was_placed_on_an_engine_that_leaves_meanwhile_goes_elsewhere()
 
 @pytest.mark.parametrize(
     ("length", "most_tokens", "finish", "tokens"),
-    [(10, 100, "stop", 10), (10, 10, "stop", 10), (20, 10, "length", 10)],
+    [(10, 100, "stop", 10), (10, 10, "stop", 10), (20, 10, "length", 10), (0, 10, "stop", 0)],
 )
 def test_the_most_tokens_end_a_response(length: int, most_tokens: int, finish: str, tokens: int) -> None:
     async def main() -> None:
