@@ -150,8 +150,9 @@ class Parallel(Model):
     of its attention heads and of its feed-forward width, for the same samples: tensor parallelism. It must
     divide the trainer's ranks, which may therefore only be resized to a multiple of it while the job runs,
     and the model's attention heads, key-value heads and intermediate size. They exchange sums of activations
-    twice in each layer, so let them be of one node. Embeddings and the output head are not split. Not for
-    models with experts, nor for samples that ranks share (contextParallel). 1: no layer is split."""
+    twice in each layer, so let them be of one node. Embeddings and the output head are split too, where it
+    divides the vocabulary. Not for models with experts, nor for samples that ranks share (contextParallel).
+    1: no layer is split."""
     cpu_offload: bool = False
     """Keep weights, gradients and optimizer states in main memory. A layer's weights are copied to the device
     when it is their turn, and the optimizer computes on CPUs: 16 bytes for each parameter fewer on the

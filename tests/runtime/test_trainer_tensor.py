@@ -3,10 +3,11 @@
 The ranks start once, for all tests.
 """
 
+import copy
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import pytest
@@ -15,10 +16,13 @@ from safetensors.numpy import load_file
 
 from rljob_api import RLJob
 from rljob_runtime.driver.export import _write_weights
+from rljob_runtime.parallel.rank_layout import TENSOR
 from rljob_runtime.trainer.checkpoint import newest
 from rljob_runtime.trainer.checkpoint_tensors import SavedPolicy
+from rljob_runtime.trainer.distribution import Distribution
+from rljob_runtime.trainer.log_probs import Entropy, Scoring
 from rljob_runtime.trainer.step_metrics import StepMetrics
-from tests.support.runtime.hdp_steps import Case, assert_same_metrics, take_step, worst
+from tests.support.runtime.hdp_steps import Case, assert_same_metrics, join, take_step, worst
 from tests.support.runtime.rank_processes import RankProcesses
 from tests.support.runtime.tiny_models import hdp_model, tiny_model
 from tests.support.runtime.trainer_ranks import EXPERTS, groups, model_folder, trainer_job, worker
@@ -62,6 +66,85 @@ def test_gradients_are_those_of_one_rank(ranks: RankProcesses, tmp_path: Path, f
         assert worst(found[0][1][1:], gradients[1:]) <= 1e-7, world_size
         for each, _ in found:
             assert_same_metrics(each, metrics, 1e-6, near=1e-6)
+
+
+DISTRIBUTIONS = {
+    "as it is": Distribution(),
+    "temperature": Distribution(0.7),
+    "top-k": Distribution(0.9, 5),
+    "top-p": Distribution(1.0, 0, 0.8),
+    "all": Distribution(1.3, 9, 0.9),
+}
+
+
+@pytest.mark.parametrize("entropy", get_args(Entropy))
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_scores_by_parts_of_the_vocabulary(ranks: RankProcesses, name: str, entropy: Entropy) -> None:
+    """Of embeddings with a token for padding and a head with a bias, against autograd on all logits: in one
+    chunk, whose logits are kept, and in several."""
+    for world_size, logits in ((2, 10**6), (3, 40)):
+        how = Scoring(DISTRIBUTIONS[name], entropy, logits)
+        expected, found = ranks.run(world_size, _scored_by_parts, how)[-1]
+        assert expected.keys() == found.keys()
+        for what, value in expected.items():
+            np.testing.assert_allclose(found[what], value, atol=1e-14, rtol=1e-13, err_msg=what)
+
+
+def _scored_by_parts(
+    rank: int, world_size: int, store: Path, how: Scoring
+) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
+    """Scores and gradients of one rank with all of a model, and of ranks with parts of it."""
+    import torch
+    from torch.distributed.device_mesh import init_device_mesh
+
+    from rljob_runtime.trainer.log_probs import plain_scores
+    from rljob_runtime.trainer.tensor_parallel import _keep_part
+    from rljob_runtime.trainer.vocabulary import scores_of_parts
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words = torch.nn.Embedding(24, 6, padding_idx=13, dtype=torch.float64)
+            self.between = torch.nn.Linear(6, 6, dtype=torch.float64)
+            self.head = torch.nn.Linear(6, 24, dtype=torch.float64)
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            found: torch.Tensor = self.between(self.words(tokens)[0]).tanh()
+            return found
+
+    def numbers(tensor: Any) -> NDArray[Any]:
+        whole = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+        return whole.detach().numpy()  # type: ignore[no-any-return]
+
+    join(rank, world_size, store)
+    mesh = init_device_mesh("cpu", (world_size,), mesh_dim_names=(TENSOR,))
+    torch.manual_seed(0)
+    whole = Model()
+    parts = copy.deepcopy(whole)
+    for module in (parts.words, parts.head):
+        _keep_part(module, mesh, {})
+    # With a row for every token of the vocabulary, and one more.
+    tokens = torch.cat([torch.arange(24), torch.tensor([13])])[None]
+    targets = torch.randint(0, 24, (25,))
+    slopes = torch.randn(2, 25, dtype=torch.float64)
+    results = []
+    for model in (whole, parts):
+        hidden = model(tokens)
+        if model is whole:
+            found = plain_scores(whole.head(hidden), targets, how)
+        else:
+            found = scores_of_parts(hidden, parts.head, targets, how)
+        loss = (found.log_probs * slopes[0]).sum()
+        if how.entropy == "gradient":
+            assert found.entropies is not None
+            loss = loss + (found.entropies * slopes[1]).sum()
+        loss.backward()  # type: ignore[no-untyped-call]
+        told = {name: numbers(each.grad) for name, each in model.named_parameters()}
+        told["log-probabilities"] = numbers(found.log_probs)
+        if found.entropies is not None:
+            told["entropies"] = numbers(found.entropies)
+        results.append(told)
+    return results[0], results[1]
 
 
 class Trained(NamedTuple):
@@ -202,7 +285,7 @@ def test_what_is_not_split_stays_one_in_a_group(ranks: RankProcesses, site: Site
     job = job_of(4, PAIRS, changes)
     for steps, begin in (((0, 2), ""), ((1, 3), "two ranks, rounded")):
         found = ranks.run(4, work, site, job, steps, begin)
-        assert len(found[0].whole_here) == 3 * 11
+        assert len(found[0].whole_here) == 3 * 9
         for first, second in (found[:2], found[2:]):
             for name, value in first.whole_here.items():
                 np.testing.assert_array_equal(second.whole_here[name], value, err_msg=name)

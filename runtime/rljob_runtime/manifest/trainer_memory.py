@@ -1,7 +1,8 @@
 """What the state of a job's model takes of a rank's memory. Pure.
 
 Activations and logits are not in it: they depend on the tokens of a micro-batch, and not on the parameters
-alone. What tensor groups do not split (embeddings, the output head) is counted as if they did.
+alone. Embeddings and an output head that tensor groups do not split, as the ranks of a group do not divide
+the vocabulary, are counted as if they did.
 """
 
 from dataclasses import dataclass

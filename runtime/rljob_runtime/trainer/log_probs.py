@@ -62,7 +62,9 @@ def scores(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor,
 
 def plain_scores(logits: Tensor, targets: Tensor, how: Scoring) -> Scores:
     """The same from logits, shape (tokens, vocabulary), with gradients by autograd."""
-    logits = restrict(logits.to(_wide(logits)) / how.distribution.temperature, how.distribution, targets)
+    logits = restrict(
+        logits.to(wide_format(logits)) / how.distribution.temperature, how.distribution, targets
+    )
     total = logits.logsumexp(dim=-1)
     log_probs = logits.gather(1, targets[:, None])[:, 0] - total
     if how.entropy == "none":
@@ -78,16 +80,16 @@ class _Scores(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, how: Scoring
     ) -> tuple[Tensor, Tensor]:
-        wide = _wide(hidden)
+        wide = wide_format(hidden)
         log_probs, total, mean = (
             torch.empty(len(hidden), dtype=wide, device=hidden.device) for _ in range(3)
         )
         statistics = _statistics_of(weight, how)
         logits = hidden.new_empty(0)
-        chunks = list(_chunks(len(hidden), how.logits // len(weight)))
+        chunks = list(chunks_of(len(hidden), how.logits // len(weight)))
         for chunk in chunks:
             logits = functional.linear(hidden[chunk], weight, bias)
-            for rows, inside in _slices(chunk, len(weight)):
+            for rows, inside in slices_of(chunk, len(weight)):
                 log_probs[rows], total[rows], mean[rows] = statistics(logits[inside], targets[rows], how)
         # With a single chunk its logits are as many as may be held, so that they are kept.
         ctx.kept = len(chunks) == 1 and any(ctx.needs_input_grad[:3])
@@ -105,12 +107,12 @@ class _Scores(torch.autograd.Function):
         how: Scoring = ctx.how
         bend = entropy_slope if how.entropy == "gradient" else None
         for_hidden = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
-        for_weight = _Sum(weight) if ctx.needs_input_grad[1] else None
-        for_bias = _Sum(bias) if ctx.needs_input_grad[2] else None
+        for_weight = Sum(weight) if ctx.needs_input_grad[1] else None
+        for_bias = Sum(bias) if ctx.needs_input_grad[2] else None
         gradient = _gradient_of(weight, how)
-        for chunk in _chunks(len(hidden), how.logits // len(weight)):
+        for chunk in chunks_of(len(hidden), how.logits // len(weight)):
             logits = kept if ctx.kept else functional.linear(hidden[chunk], weight, bias)
-            for rows, inside in _slices(chunk, len(weight)):
+            for rows, inside in slices_of(chunk, len(weight)):
                 entropic = None if bend is None else (bend[rows], mean[rows])
                 # In the logits' own place: they are not needed any more.
                 logits[inside] = gradient(
@@ -131,12 +133,12 @@ class _Scores(torch.autograd.Function):
         )
 
 
-class _Sum:
+class Sum:
     """A gradient, summed over chunks in float32 at least."""
 
     def __init__(self, parameter: Tensor) -> None:
         self._dtype = parameter.dtype
-        self._wide = _wide(parameter)
+        self._wide = wide_format(parameter)
         self._total: Tensor | None = None
 
     def add(self, part: Tensor) -> None:
@@ -171,9 +173,11 @@ _Statistics = Callable[[Tensor, Tensor, Scoring], tuple[Tensor, Tensor, Tensor]]
 _Gradient = Callable[[Tensor, Tensor, Tensor, Tensor, tuple[Tensor, Tensor] | None, Scoring], Tensor]
 
 
-def _statistics(logits: Tensor, targets: Tensor, how: Scoring) -> tuple[Tensor, Tensor, Tensor]:
+def statistics_of_logits(logits: Tensor, targets: Tensor, how: Scoring) -> tuple[Tensor, Tensor, Tensor]:
     """Log-probability of each target, logsumexp(x), and sum(p x), where entropies are asked for."""
-    logits = restrict(logits.to(_wide(logits)) / how.distribution.temperature, how.distribution, targets)
+    logits = restrict(
+        logits.to(wide_format(logits)) / how.distribution.temperature, how.distribution, targets
+    )
     total = logits.logsumexp(dim=-1)
     log_probs = logits.gather(1, targets[:, None])[:, 0] - total
     if how.entropy == "none":
@@ -181,7 +185,7 @@ def _statistics(logits: Tensor, targets: Tensor, how: Scoring) -> tuple[Tensor, 
     return log_probs, total, ((logits - total[:, None]).exp_() * logits).sum(dim=-1)
 
 
-def _gradient(
+def gradient_of_logits(
     logits: Tensor,
     targets: Tensor,
     total: Tensor,
@@ -191,7 +195,7 @@ def _gradient(
 ) -> Tensor:
     """Gradient with respect to logits, in their format; `slope` is that with respect to log-probabilities,
     `entropic` that with respect to entropies, and sum(p x)."""
-    wide = restrict(logits.to(_wide(logits)) / how.distribution.temperature, how.distribution, targets)
+    wide = restrict(logits.to(wide_format(logits)) / how.distribution.temperature, how.distribution, targets)
     factor = -slope[:, None]
     if entropic is not None:
         bend, mean = entropic
@@ -204,7 +208,7 @@ def _gradient(
 def _fusible_statistics(
     logits: Tensor, targets: Tensor, temperature: float, entropy: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    wide = logits.to(_wide(logits)) / temperature
+    wide = logits.to(wide_format(logits)) / temperature
     total = wide.logsumexp(dim=-1)
     log_probs = wide.gather(1, targets[:, None])[:, 0] - total
     return log_probs, total, ((wide - total[:, None]).exp() * wide).sum(dim=-1) if entropy else total
@@ -218,8 +222,8 @@ def _fusible_gradient(
     entropic: tuple[Tensor, Tensor] | None,
     temperature: float,
 ) -> Tensor:
-    """As `_gradient`, written so that a compiler makes one kernel of it."""
-    wide = logits.to(_wide(logits)) / temperature
+    """As `gradient_of_logits`, written so that a compiler makes one kernel of it."""
+    wide = logits.to(wide_format(logits)) / temperature
     factor = slope[:, None]
     if entropic is not None:
         bend, mean = entropic
@@ -256,7 +260,7 @@ def _for_any_rows(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _statistics_of(weight: Tensor, how: Scoring) -> _Statistics:
     if not how.compiled or how.distribution.leaves_out(len(weight)):
-        return _statistics
+        return statistics_of_logits
     fused, _ = _compiled()
     temperature, entropy = how.distribution.temperature, how.entropy != "none"
     return lambda logits, targets, _: fused(logits, targets, temperature, entropy)
@@ -264,7 +268,7 @@ def _statistics_of(weight: Tensor, how: Scoring) -> _Statistics:
 
 def _gradient_of(weight: Tensor, how: Scoring) -> _Gradient:
     if not how.compiled or how.distribution.leaves_out(len(weight)):
-        return _gradient
+        return gradient_of_logits
     _, fused = _compiled()
     temperature = how.distribution.temperature
     return lambda logits, targets, total, slope, entropic, _: fused(
@@ -272,16 +276,16 @@ def _gradient_of(weight: Tensor, how: Scoring) -> _Gradient:
     )
 
 
-def _wide(values: Tensor) -> torch.dtype:
+def wide_format(values: Tensor) -> torch.dtype:
     return torch.float64 if values.dtype == torch.float64 else torch.float32
 
 
-def _chunks(rows: int, size: int) -> Iterator[slice]:
+def chunks_of(rows: int, size: int) -> Iterator[slice]:
     size = max(1, size)
     return (slice(start, min(rows, start + size)) for start in range(0, rows, size))
 
 
-def _slices(chunk: slice, vocabulary: int) -> Iterator[tuple[slice, slice]]:
+def slices_of(chunk: slice, vocabulary: int) -> Iterator[tuple[slice, slice]]:
     """Parts of a chunk that are worked on at a time: their rows in all, and in the chunk."""
-    for part in _chunks(chunk.stop - chunk.start, _SLICE // vocabulary):
+    for part in chunks_of(chunk.stop - chunk.start, _SLICE // vocabulary):
         yield slice(chunk.start + part.start, chunk.start + part.stop), part

@@ -17,6 +17,7 @@ from rljob_runtime.trainer.distribution import Distribution
 from rljob_runtime.trainer.log_probs import Entropy, Scores, Scoring, plain_scores, scores
 from rljob_runtime.trainer.packing import Packed
 from rljob_runtime.trainer.tensor_parallel import local, whole_on_each
+from rljob_runtime.trainer.vocabulary import Part, scores_of_parts
 
 _LOGITS = 2**27
 """Logits that are held at a time, in numbers: 512 MiB in float32."""
@@ -63,6 +64,8 @@ class Policy(nn.Module):
         hidden = hidden.index_select(0, packed.predicting)
         how = Scoring(self._distribution, entropy, self._logits, self._compiled)
         head = self.model.get_output_embeddings()
+        if Part.of(head.weight) is not None:
+            return scores_of_parts(hidden, head, packed.targets, how)
         if _is_plain(head):
             bias = None if head.bias is None else local(head.bias)
             return scores(hidden, local(head.weight), bias, packed.targets, how)

@@ -2,13 +2,15 @@
 
 transformers' configurations name the linear layers to split: by columns those whose outputs each rank has a
 part of (queries, keys, values, gate, up), by rows those that sum over such parts (output, down). Norms of
-single heads see a part of the heads. All else (embeddings, other norms, the output head) every rank of the
-group has whole, and computes alike.
+single heads see a part of the heads. Of embeddings and of the output head each rank has a part of the
+vocabulary (`vocabulary`), where it can be divided evenly. All else (other norms) every rank of the group has
+whole, and computes alike.
 
 Guarantees: parameters become DTensors over the tensor group, under their names; gradients are those of the
 whole model, on every rank of the group; a model without such a plan, or with parameters whose part in it is
 not known, is refused. Two sums over the group for each layer and pass, forward and backward: one behind
-attention, one behind the feed-forward layer.
+attention, one behind the feed-forward layer; beside them one of embeddings forward, and one of hidden states
+behind the head backward.
 """
 
 import re
@@ -19,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, distribute_tensor
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     ParallelStyle,
@@ -29,6 +31,7 @@ from torch.distributed.tensor.parallel import (
 
 from rljob_runtime.job_errors import UnsupportedModel
 from rljob_runtime.parallel.rank_layout import unfit
+from rljob_runtime.trainer.vocabulary import embed
 
 _COLUMNS, _ROWS, _OF_A_HEAD = "colwise", "rowwise", "replicated_with_grad_allreduce"
 """transformers' names for what is done with a layer."""
@@ -54,8 +57,12 @@ def split(model: Any, mesh: DeviceMesh) -> None:
         decoder.get_submodule(name).register_forward_pre_hook(partial(_mark, mesh), with_kwargs=True)
     of_heads = {decoder.get_submodule(name) for name, kind in kinds.items() if kind == _OF_A_HEAD}
     made: dict[nn.Parameter, nn.Parameter] = {}
+    of_words = _divided(model, mesh.size())
+    for module in of_words:
+        _keep_part(module, mesh, made)
     for module in model.modules():
-        _keep_whole(module, mesh, Partial() if module in of_heads else Replicate(), made)
+        if module not in of_words:
+            _keep_whole(module, mesh, Partial() if module in of_heads else Replicate(), made)
 
 
 def whole_on_each(parameter: Tensor) -> bool:
@@ -76,7 +83,7 @@ def _kinds(model: Any, decoder: Any, ranks: int) -> dict[str, str]:
     """What the plan says of the decoder's modules, by name; of those that it names. Raises
     `UnsupportedModel`, also where a layer cannot be split evenly over `ranks`."""
     plan: Mapping[str, str] = getattr(model.config.get_text_config(), "base_model_tp_plan", None) or {}
-    # Embeddings are not split, whatever the plan says of them.
+    # Embeddings are split by themselves, whatever the plan says of them.
     modules = {
         name: module for name, module in decoder.named_modules() if not isinstance(module, nn.Embedding)
     }
@@ -131,22 +138,45 @@ def _mark(
     return arguments, named | {"hidden_states": marked(named["hidden_states"])}
 
 
+def _divided(model: Any, ranks: int) -> tuple[nn.Module, ...]:
+    """Embeddings and output head, where each rank can have an equal part of the vocabulary of both."""
+    words, head = model.get_input_embeddings(), model.get_output_embeddings()
+    plain = isinstance(words, nn.Embedding) and type(head) is nn.Linear
+    if not plain or words.max_norm is not None or words.weight.shape[0] % ranks:
+        return ()
+    return () if head.weight.shape[0] % ranks else (words, head)
+
+
+def _keep_part(module: nn.Module, mesh: DeviceMesh, made: dict[nn.Parameter, nn.Parameter]) -> None:
+    """Let every rank have its part of the vocabulary of embeddings or of a head."""
+    _distribute(module, mesh, Shard(0), made)
+    if isinstance(module, nn.Embedding):
+        module.forward = partial(embed, module, module.forward)
+
+
+def _distribute(
+    module: nn.Module, mesh: DeviceMesh, placement: Placement, made: dict[nn.Parameter, nn.Parameter]
+) -> list[str]:
+    """Make DTensors of the module's own parameters, as far as they are none; the names of these."""
+    names = [name for name, each in module.named_parameters(recurse=False) if not isinstance(each, DTensor)]
+    for name in names:
+        plain = module._parameters[name]
+        assert plain is not None
+        if plain not in made:
+            spread = distribute_tensor(plain, mesh, [placement], src_data_rank=None)
+            made[plain] = nn.Parameter(spread, requires_grad=plain.requires_grad)
+        module.register_parameter(name, made[plain])
+    return names
+
+
 def _keep_whole(
     module: nn.Module, mesh: DeviceMesh, gradient: Placement, made: dict[nn.Parameter, nn.Parameter]
 ) -> None:
     """Let every rank have the module's own parameters, as far as they are not split, and compute with them
     as without a group. `made`: what parameters became, of which tied ones stay one."""
-    names = [name for name, each in module.named_parameters(recurse=False) if not isinstance(each, DTensor)]
-    if not names:
-        return
-    for name in names:
-        plain = module._parameters[name]
-        assert plain is not None
-        if plain not in made:
-            spread = distribute_tensor(plain, mesh, [Replicate()], src_data_rank=None)
-            made[plain] = nn.Parameter(spread, requires_grad=plain.requires_grad)
-        module.register_parameter(name, made[plain])
-    module.forward = partial(_with_local, module, names, gradient, module.forward)
+    names = _distribute(module, mesh, Replicate(), made)
+    if names:
+        module.forward = partial(_with_local, module, names, gradient, module.forward)
 
 
 def _with_local(

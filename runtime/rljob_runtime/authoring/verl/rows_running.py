@@ -165,8 +165,7 @@ MODEL_AND_TRAINER = Section(
         ),
         built(
             f"{_ACTOR}.megatron.tensor_model_parallel_size",
-            text="N: `training.parallel.tensorParallel: N`, for models without experts; embeddings and the "
-            "output head are not split",
+            text="N: `training.parallel.tensorParallel: N`, for models without experts",
         ),
         none(
             f"{_ACTOR}.megatron.pipeline_model_parallel_size",

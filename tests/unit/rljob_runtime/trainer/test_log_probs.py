@@ -91,7 +91,7 @@ def test_what_a_compiler_fuses_is_the_same(temperature: float, entropic: bool) -
     inputs = Inputs(torch.float64)
     logits = functional.linear(inputs.hidden, inputs.weight).detach()
     how = Scoring(Distribution(temperature), "gradient", 1)
-    plain = log_probs._statistics(logits, inputs.targets, how)
+    plain = log_probs.statistics_of_logits(logits, inputs.targets, how)
     fused = log_probs._fusible_statistics(logits, inputs.targets, temperature, True)
     for one, other in zip(plain, fused, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-14, atol=1e-14)
@@ -100,7 +100,7 @@ def test_what_a_compiler_fuses_is_the_same(temperature: float, entropic: bool) -
     arguments = logits, inputs.targets, total, inputs.slopes[0], pair
     torch.testing.assert_close(
         log_probs._fusible_gradient(*arguments, temperature),
-        log_probs._gradient(*arguments, how),
+        log_probs.gradient_of_logits(*arguments, how),
         rtol=1e-14,
         atol=1e-14,
     )
