@@ -151,7 +151,8 @@ def _keep_part(module: nn.Module, mesh: DeviceMesh, made: dict[nn.Parameter, nn.
     """Let every rank have its part of the vocabulary of embeddings or of a head."""
     _distribute(module, mesh, Shard(0), made)
     if isinstance(module, nn.Embedding):
-        module.forward = partial(embed, module, module.forward)
+        words: Any = module
+        words.forward = partial(embed, module, module.forward)
 
 
 def _distribute(

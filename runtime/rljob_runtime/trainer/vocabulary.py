@@ -92,12 +92,13 @@ def embed(module: nn.Embedding, forward: Callable[[Tensor], Tensor], tokens: Ten
     places, inside = part.own(tokens)
     # The row of padding gets no gradient; it is another rank's, or has another number here.
     here = padding is not None and 0 <= padding - part.first < part.size
+    kept = module._parameters["weight"]
     module._parameters["weight"] = own_numbers(weight)  # type: ignore[assignment]
     module.padding_idx = padding - part.first if padding is not None and here else None
     try:
         found = forward(places)
     finally:
-        module._parameters["weight"], module.padding_idx = weight, padding
+        module._parameters["weight"], module.padding_idx = kept, padding
     added: Tensor = _Added.apply(found * inside[..., None], part.group)  # type: ignore[no-untyped-call]
     return added
 
