@@ -54,7 +54,7 @@ def test_a_model_is_split_as_its_plan_says(mesh: DeviceMesh) -> None:
         "input_layernorm.weight": (whole, (16,)),
         "post_attention_layernorm.weight": (whole, (16,)),
     }
-    assert found["model.embed_tokens.weight"] == (whole, (24, 16))
+    assert found["model.embed_tokens.weight"] == ((Shard(0),), (12, 16))
     assert model.lm_head.weight is model.model.embed_tokens.weight
 
 
@@ -64,8 +64,17 @@ def test_biases_are_split_with_their_columns(mesh: DeviceMesh) -> None:
     attention = model.model.layers[1].self_attn
     assert attention.q_proj.bias.placements == (Shard(0),)
     assert tuple(attention.k_proj.bias.to_local().shape) == (4,)
-    assert model.lm_head.weight.placements == (Replicate(),)
+    assert model.lm_head.weight.placements == (Shard(0),)
     assert model.lm_head.weight is not model.model.embed_tokens.weight
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_vocabulary_that_cannot_be_divided_stays_whole(mesh: DeviceMesh, tied: bool) -> None:
+    model = model_of(tied=tied, vocab_size=25)
+    split(model, mesh)
+    for weight in (model.lm_head.weight, model.model.embed_tokens.weight):
+        assert weight.placements == (Replicate(),)
+    assert (model.lm_head.weight is model.model.embed_tokens.weight) == tied
 
 
 def unknown_parameters(model: Any) -> None:
