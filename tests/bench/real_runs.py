@@ -12,7 +12,7 @@ import numpy as np
 import yaml
 
 from rljob_runtime.data.length_trace import FORMAT
-from rljob_runtime.simulate.workload import LengthModel
+from rljob_runtime.simulate.workload import LengthModel, Lengths
 from rljob_runtime.trace.record.metrics_log import read_metrics
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "copy.yaml"
@@ -27,7 +27,8 @@ SMALL: dict[str, Any] = {"maxPositionEmbeddings": 1024}
 """For CPUs: the smallest one."""
 LENGTHS = "lengths.jsonl"
 """Name of the forced lengths, in a job's folder."""
-_SEED = 7
+SEED = 7
+"""Of the lengths."""
 
 
 def run_example(folder: Path, training: dict[str, Any], seconds: float = 1500) -> list[dict[str, Any]]:
@@ -85,8 +86,12 @@ def copy_job(
 def force_lengths(folder: Path, prompts: int, cap: int, mean: float) -> None:
     """Write forced lengths for so many prompts: lognormal, with a tail to the cap."""
     model = LengthModel(mean, cap, between=0.8, within=0.5, prompt_tokens=64)
-    drawn = model.draw(prompts, SAMPLES, _SEED).lengths
+    write_lengths(folder, model.draw(prompts, SAMPLES, SEED).lengths, cap)
+
+
+def write_lengths(folder: Path, tokens: Lengths, cap: int) -> None:
+    """Write these forced lengths: [prompts, samples]."""
     lines = [json.dumps({"format": FORMAT, "samples_per_prompt": SAMPLES, "max_response_tokens": cap})]
-    for (uid, index), tokens in np.ndenumerate(drawn):
-        lines.append(json.dumps({"uid": uid, "index": index, "response_tokens": int(tokens)}))
+    for (uid, index), count in np.ndenumerate(tokens):
+        lines.append(json.dumps({"uid": uid, "index": index, "response_tokens": int(count)}))
     (folder / LENGTHS).write_text("\n".join(lines) + "\n")

@@ -1,68 +1,117 @@
 """Routing policies on real engines, whole jobs on the same forced lengths: one step after the other, so that
 a step waits for its last response.
 
-Lengths are lognormal with a heavy tail, one trace for all policies. The baseline is least in flight, in the
-same run. Every run is a job of its own: engines start, the first step warms up and is not counted.
+Lengths are lognormal with a heavy tail, one trace for all policies. Every step has prompts of the same
+spread, each time in another order; else most of what differs would be which prompts a step happened to get.
+Engines run few requests at a time, so that most wait and their order matters. The baseline is least in
+flight, in the same run. Every run is a job of its own: engines start, the first step warms up and is not
+counted. Beside each measured ratio stands the one that the simulator predicts from the lengths and the
+engine's costs, which are fitted to the baseline's run. Figures are written as soon as each policy has run; no
+policy begins that would not end within `--seconds` if it took as long as the one before.
 
-    python -m tests.bench.routing_real [--gpus 3] [--steps 6] [--policies adaptive interleaved]
+    python -m tests.bench.routing_real --gpus 2 --seconds 270 --out $OUT --policies adaptive interleaved
+    python -m tests.bench.routing_real [--policies adaptive interleaved]                two engines on CPUs
 """
 
 import argparse
+import math
 import statistics
 import tempfile
+import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch  # noqa: F401 - so that `record` names the GPU
 
-from rljob_runtime.data.length_trace import LENGTHS_FILE, read_length_trace
+from rljob_runtime.data.length_trace import LENGTHS_FILE
+from rljob_runtime.simulate.assumptions import Assumptions
+from rljob_runtime.simulate.workload import Lengths, fit_mu
 from rljob_runtime.trace.record.metrics_log import read_metrics
 from tests.bench.figures import Figure, record
-from tests.bench.real_runs import LARGE, LENGTHS, SAMPLES, SMALL, copy_job, force_lengths, run_job
+from tests.bench.real_runs import LARGE, LENGTHS, SAMPLES, SEED, SMALL, copy_job, run_job, write_lengths
+from tests.bench.routing_predicted import Generation, fitted, measured, predicted
 
 SKIPPED = 1
 """First steps, in which engines warm up."""
+PROMPT_TOKENS = 128
 
 
-def run(folder: Path, options: argparse.Namespace, routing: dict[str, Any], heavy: int) -> dict[str, float]:
-    """Rate and latencies of the steps that count."""
-    folder.mkdir(parents=True)
+@dataclass(frozen=True)
+class Work:
+    """What all policies generate."""
+
+    prompts: int
+    cap: int
+    mean: float
+    limit: int
+    """Requests that an engine runs at a time."""
+
+
+GPU, CPU = Work(64, 8192, 500.0, 16), Work(32, 512, 40.0, 8)
+"""All slots together have as many tokens to generate as the longest response: the order of requests decides
+most there. A random model of the 0.3 B class whose KV cache is small, so that a step takes as long whatever
+runs, and time is in the number of steps."""
+SHAPE = {**LARGE, "keyValueHeads": 2}
+
+
+BETWEEN, WITHIN = 1.2, 0.3
+"""Deviations of the logarithm of lengths, between prompts and between the responses to one."""
+
+
+def lengths(work: Work, steps: int) -> Lengths:
+    """[prompts, samples]: of the prompts of a step each has one of as many quantiles."""
+    random = np.random.default_rng(SEED)
+    mu = fit_mu(work.mean, math.hypot(BETWEEN, WITHIN), work.cap)
+    quantiles = (np.arange(work.prompts) + 0.5) / work.prompts
+    deviations = np.array([statistics.NormalDist().inv_cdf(each) for each in quantiles])
+    prompts = np.concatenate([random.permutation(deviations) for _ in range(steps)])
+    logs = mu + BETWEEN * prompts[:, None] + WITHIN * random.standard_normal((len(prompts), SAMPLES))
+    found: Lengths = np.clip(np.rint(np.exp(np.minimum(logs, math.log(work.cap)))), 1, work.cap)
+    return found.astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What came of a policy."""
+
+    folder: Path
+    job: dict[str, Any]
+    generation: Generation
+    moves: float
+
+
+def job_of(options: argparse.Namespace, work: Work, routing: dict[str, Any], heavy: int) -> dict[str, Any]:
     gpu = options.gpus > 0
-    engines, cap = options.gpus or 2, 8192 if gpu else 512
-    force_lengths(folder, options.prompts * options.steps, cap, mean=0.12 * cap)
-    job = copy_job(
+    engines = options.gpus or 2
+    return copy_job(
         "routing-real",
         gpu,
-        LARGE if gpu else SMALL,
+        SHAPE if gpu else SMALL,
         {"gpuMemoryUtilization": 0.35} if gpu else {"kvCacheGiB": 0.5},
         {
-            "maxResponseTokens": cap, "maxRunningRequests": options.limit, "forcedLengths": LENGTHS,
+            "maxResponseTokens": work.cap, "maxRunningRequests": work.limit, "forcedLengths": LENGTHS,
             "routing": routing,
         },
         {
-            "schedule": {"totalSteps": options.steps, "promptsPerBatch": options.prompts},
+            "schedule": {"totalSteps": options.steps, "promptsPerBatch": work.prompts},
             "async": {"maxStaleness": 0},
-            "parallel": {"maxTokensPerMicroBatch": 2 * cap},
+            "parallel": {"maxTokensPerMicroBatch": work.cap + PROMPT_TOKENS},
         },
         {"fastRollout": engines - heavy, "heavyRollout": heavy},
     )  # fmt: skip
+
+
+def run(folder: Path, job: dict[str, Any], work: Work, seconds: float) -> Ran:
+    """Run a job to its end, within so many seconds."""
+    folder.mkdir(parents=True)
+    write_lengths(folder, lengths(work, job["spec"]["training"]["schedule"]["totalSteps"]), work.cap)
     # The trainer shares a GPU with an engine; it works while the engines wait.
-    output = run_job(folder, job, options.seconds, "--share")
+    output = run_job(folder, job, seconds, "--share")
     rows = read_metrics(output / "metrics.jsonl").rows
-    trace = read_length_trace(output / LENGTHS_FILE)
-    steps = (-1, options.prompts, SAMPLES)
-    begun = trace.begun.reshape(steps)[SKIPPED:]
-    ended = (trace.begun + trace.seconds).reshape(steps)[SKIPPED:]
-    # Generation alone: the same steps are trained whatever the routing is.
-    seconds = (ended.max(axis=(1, 2)) - begun.min(axis=(1, 2))).tolist()
-    latency = ended.max(axis=2) - begun.min(axis=2)
-    return {
-        "rate": options.prompts * SAMPLES / statistics.mean(seconds),
-        "sd": statistics.stdev(seconds) / statistics.mean(seconds),
-        "p99": float(np.percentile(latency, 99)),
-        "moves": rows[-1]["requests"]["continued"],
-    }
+    generation = measured(output, work.prompts).after(SKIPPED)
+    return Ran(output, job, generation, rows[-1]["requests"]["continued"])
 
 
 POLICIES: dict[str, tuple[dict[str, Any], int]] = {
@@ -74,32 +123,70 @@ POLICIES: dict[str, tuple[dict[str, Any], int]] = {
     "P-DSR, one engine heavy": ({"probe": {}}, 1),
 }
 BASELINE = "least in flight"
+GOALS = {"adaptive": ("≥ 1.15 x", "≤ 0.7 x")}
+
+
+def figures(name: str, ran: Ran, base: Ran, assumptions: Assumptions, work: Work) -> list[Figure]:
+    """Measured, beside the baseline; then predicted, beside measured."""
+    found, before = ran.generation, base.generation
+    seconds = found.seconds.tolist()
+    samples = work.prompts * SAMPLES
+    varies = 100 * statistics.stdev(seconds) / statistics.mean(seconds) if len(seconds) > 1 else 0.0
+    faster, sooner = GOALS.get(name, (None, None))
+    what = f"{name} ({len(seconds)} steps, which vary by {varies:.0f} %; {ran.moves:.0f} moves)"
+    rate, base_rate = samples / found.seconds.mean(), samples / before.seconds.mean()
+    foreseen = predicted(ran.job, assumptions, base.folder / LENGTHS_FILE).after(SKIPPED)
+    foreseen_base = predicted(base.job, assumptions, base.folder / LENGTHS_FILE).after(SKIPPED)
+    measured_ratio = before.seconds.sum() / found.seconds.sum()
+    return [
+        Figure(f"{what}: generated", rate, "samples/s", base_rate, faster),
+        Figure(f"{name}: group complete, from the step's begin, p99", found.p99, "s", before.p99, sooner),
+        Figure(f"{name}: a step, predicted", foreseen.seconds.mean(), "s", found.seconds.mean()),
+        Figure(
+            f"{name}: times as fast, predicted, beside measured",
+            foreseen_base.seconds.sum() / foreseen.seconds.sum(),
+            "x",
+            measured_ratio,
+            "within 5 %",
+        ),
+        Figure(f"{name}: p99, predicted", foreseen.p99, "s", found.p99),
+    ]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--gpus", type=int, default=0, help="engines on GPUs; 0: two on CPUs")
-    parser.add_argument("--steps", type=int, default=6)
-    parser.add_argument("--prompts", type=int, default=32)
-    parser.add_argument("--limit", type=int, default=256)
-    parser.add_argument("--seconds", type=float, default=500)
+    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--prompts", type=int)
+    parser.add_argument("--limit", type=int)
+    parser.add_argument("--mean", type=float)
+    parser.add_argument("--seconds", type=float, default=900)
     parser.add_argument("--policies", nargs="*", default=["adaptive"], choices=sorted(POLICIES))
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as scratch:
-        found = {
-            name: run(Path(scratch) / str(place), options, *POLICIES[name])
-            for place, name in enumerate([BASELINE, *options.policies])
-        }
-    base, figures = found[BASELINE], []
-    for name, one in found.items():
-        what = f"{name} (steps vary by {100 * one['sd']:.0f} %, {one['moves']:.0f} moves)"
-        figures += [
-            Figure(f"{what}: generated", one["rate"], "samples/s", base["rate"]),
-            Figure(f"{name}: group latency, p99", one["p99"], "s", base["p99"]),
-        ]
+    usual = GPU if options.gpus else CPU
+    work = Work(
+        options.prompts or usual.prompts, usual.cap, options.mean or usual.mean, options.limit or usual.limit
+    )
     kind = f"{options.gpus}_gpus" if options.gpus else "cpu"
-    record(f"routing_real_{kind}", figures, **({"folder": options.out} if options.out else {}))
+    until, took = time.monotonic() + options.seconds, 0.0
+    with tempfile.TemporaryDirectory() as scratch:
+        shown: list[Figure] = []
+        base: Ran | None = None
+        for place, name in enumerate([BASELINE, *options.policies]):
+            left = until - time.monotonic()
+            if took > left:
+                print(f"{name}: left out, {left:.0f} s are left and the last one took {took:.0f} s")
+                continue
+            began = time.monotonic()
+            job = job_of(options, work, *POLICIES[name])
+            ran = run(Path(scratch) / str(place), job, work, left)
+            took = time.monotonic() - began
+            print(f"{name}: {took:.0f} s, steps of {ran.generation.seconds.round(1).tolist()} s", flush=True)
+            if base is None:
+                base, assumptions = ran, fitted(ran.folder)
+            shown += figures(name, ran, base, assumptions, work)
+            record(f"routing_real_{kind}", shown, **({"folder": options.out} if options.out else {}))
 
 
 if __name__ == "__main__":
