@@ -61,7 +61,7 @@ class Static:
         del self.running[self.home.pop(key)][key]
         self.tokens.pop(key, None)
 
-    def wants_group(self) -> bool:
+    def wants_group(self, awaited: bool = False) -> bool:
         return any(
             len(running) < shape.limit for running, shape in zip(self.running, self.shapes, strict=True)
         )

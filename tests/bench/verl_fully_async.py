@@ -111,7 +111,7 @@ class Servers:
     def finished(self, key: RequestKey, tokens: int, now: float) -> None:
         self.running[self.home.pop(key)].discard(key)
 
-    def wants_group(self) -> bool:
+    def wants_group(self, awaited: bool = False) -> bool:
         return True
 
     def decide(self, now: float) -> Sequence[Action]:

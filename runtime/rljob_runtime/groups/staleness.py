@@ -275,6 +275,11 @@ class StalenessController:
         return min(self.bound.groups_per_step, self.total_groups - self.trained)
 
     @property
+    def awaits_group(self) -> bool:
+        """Whether the next step takes more groups than are outstanding."""
+        return self.batch_size() > self.outstanding
+
+    @property
     def done(self) -> bool:
         """Whether all groups of the job are trained."""
         return self.batch_size() == 0

@@ -192,9 +192,9 @@ class EnginePool:
 
     # Requests
 
-    def wants_group(self) -> bool:
-        """Whether another group is to be dispatched, as far as engines go."""
-        return self._joined > 0 and self.router.wants_group()
+    def wants_group(self, awaited: bool = False) -> bool:
+        """Whether another group is to be dispatched, as far as engines go; see the router's."""
+        return self._joined > 0 and self.router.wants_group(awaited)
 
     def dispatch(self, group: GroupRequest, aside: bool = False) -> None:
         """A group is to be generated: each of its responses may be awaited by `acquire` from now on. `aside`:

@@ -116,7 +116,9 @@ class Rollouter:
                 dispatched += 1
                 task = tasks.create_task(self._grow(prompt), name=f"group-{prompt.uid}")
                 self._groups[prompt.uid] = task
-            placed = not self._on_hold and self.pool.decide()
+            # Not before all are dispatched that are to be: the first plan would know only a few of them.
+            more = dispatched == _GROUPS_A_TURN
+            placed = not self._on_hold and not more and self.pool.decide()
             self._division.look(self.pool.division, self.pool.step)
             if dispatched and held_since is not None:
                 waited = self._events.clock() - held_since
@@ -196,7 +198,7 @@ class Rollouter:
         if self._on_hold:
             return None
         version = self.pool.oldest_version()
-        if version is None or not self.pool.wants_group():
+        if version is None or not self.pool.wants_group(self._controller.awaits_group):
             return None
         uid = self._next_uid(version)
         if uid is None:

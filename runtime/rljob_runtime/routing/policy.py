@@ -48,8 +48,8 @@ class Policy:
 
     eager = False
     """Whether groups are dispatched while requests of other groups wait: as long as engines have room for
-    more than the first responses that wait. Else only when no request waits, which keeps groups as fresh as
-    they can be."""
+    more than the first responses that wait, and all groups without which the next training step cannot be.
+    Else only when no request waits, which keeps groups as fresh as they can be."""
 
     @property
     def division(self) -> Division | None:

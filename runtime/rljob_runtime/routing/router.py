@@ -113,12 +113,13 @@ class Router:
 
     # Decisions
 
-    def wants_group(self) -> bool:
+    def wants_group(self, awaited: bool = False) -> bool:
         """Whether another group is to be dispatched, as far as engines go: its first response would be placed
-        at once."""
+        at once. `awaited`: the next training step cannot do without one more, so that nothing is gained by
+        dispatching it later, and a policy that orders what waits wants to know of it."""
         room = self.policy.newcomer_room(self.book)
         if self.policy.eager:
-            return room > self._lanes.probes
+            return awaited or room > self._lanes.probes
         return room > 0 and len(self._lanes) == 0
 
     def decide(self, now: float) -> list[Action]:

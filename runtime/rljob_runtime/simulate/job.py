@@ -108,15 +108,19 @@ class _Job:
         self._rollout.cluster.begin()
 
     def _feed(self) -> None:
-        while (
-            self._next < self._total
-            and self._controller.room(self._version) > 0
-            and self._rollout.wants_group()
-        ):
-            self._controller.dispatched(self._next, self._version)
-            self._rollout.dispatch(self._next, self._controller.deadline(self._next))
+        """Dispatch all that may be, and let it be placed, until that makes room for no more."""
+        first = -1
+        while first < self._next:
+            first = self._next
+            while (
+                self._next < self._total
+                and self._controller.room(self._version) > 0
+                and self._rollout.wants_group(self._controller.awaits_group)
+            ):
+                self._controller.dispatched(self._next, self._version)
+                self._rollout.dispatch(self._next, self._controller.deadline(self._next))
+                self._next += 1
             self._rollout.act()
-            self._next += 1
 
     def _train(self) -> None:
         step = len(self._ends)

@@ -80,10 +80,9 @@ class Rollout:
         self._scheduler.dispatch(group, now)
         self._stirred = True
 
-    def wants_group(self) -> bool:
-        """Whether an engine has room for a new group."""
-        self.act()
-        return self._scheduler.wants_group()
+    def wants_group(self, awaited: bool) -> bool:
+        """Whether another group is to be dispatched; see the router's."""
+        return self._scheduler.wants_group(awaited)
 
     def act(self) -> None:
         """Carry out what the scheduler decides, until it decides nothing more."""

@@ -33,8 +33,9 @@ class Scheduler(Protocol):
         """A response is complete."""
         ...
 
-    def wants_group(self) -> bool:
-        """Whether the first request of a new group would be placed at once."""
+    def wants_group(self, awaited: bool) -> bool:
+        """Whether a new group is to be dispatched: its first request would be placed at once, or the next
+        training step awaits it and it is good to know early of it."""
         ...
 
     def decide(self, now: float) -> Sequence[Action]:

@@ -48,7 +48,7 @@ class InOrder:
         free = [engine for engine, shape in enumerate(self.shapes) if self.loads[engine] < shape.limit]
         return sorted(free, key=lambda engine: (self.loads[engine], engine))
 
-    def wants_group(self) -> bool:
+    def wants_group(self, awaited: bool = False) -> bool:
         return not self.queue and bool(self.room())
 
     def place(self, key: RequestKey, engine: int) -> Place:

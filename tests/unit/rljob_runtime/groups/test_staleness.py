@@ -126,6 +126,19 @@ def test_room_counts_what_is_trained_and_outstanding():
     assert controller.room(version=9) == 4, "never beyond the job's total"
 
 
+def test_a_step_awaits_groups_while_fewer_are_outstanding_than_it_trains():
+    controller = StalenessController(Bound(1, 2), total_groups=3)
+    seen = [controller.awaits_group]
+    for uid in range(3):
+        controller.dispatched(uid, version=0)
+        seen.append(controller.awaits_group)
+    assert seen == [True, True, False, False]
+    for uid in range(2):
+        controller.put(uid)
+    controller.finished([0, 1])
+    assert (controller.batch_size(), controller.awaits_group) == (1, False), "the last step is smaller"
+
+
 def test_room_leaves_every_outstanding_group_a_place_in_the_queue():
     controller = StalenessController(Bound(4, 2), total_groups=100, capacity_groups=3)
     assert controller.room(0) == 3

@@ -1,13 +1,15 @@
 """From prompts to groups, in virtual time: when a prompt is dispatched, and how its group ends."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
 
 from rljob_runtime.groups.responses import Response
 from rljob_runtime.rewards import Score
+from rljob_runtime.routing.adaptive import Adaptive
+from rljob_runtime.routing.book import Book, EngineState
 from rljob_runtime.samples import Prompt
 from rljob_runtime.simulate.virtual_loop import run_virtual
 from tests.support.simulated.watched_rollout import WatchedRollout
@@ -53,6 +55,31 @@ def test_a_prompt_is_dispatched_as_soon_as_an_engine_can_begin() -> None:
                 await asyncio.sleep(second - asyncio.get_running_loop().time())
                 seen.append((job.dispatched, len(job.groups)))
             assert seen == [(1, 0), (2, 1), (2, 1), (3, 2)]
+
+    run_virtual(main())
+
+
+class Planning(Adaptive):
+    """Notes how many groups there are whenever it may plan."""
+
+    def __init__(self) -> None:
+        super().__init__(100)
+        self.seen: list[int] = []
+
+    def rescored(self, book: Book, now: float) -> Iterable[EngineState]:
+        self.seen.append(len(book.groups))
+        return super().rescored(book, now)
+
+
+def test_the_first_plan_knows_all_groups_that_the_step_awaits() -> None:
+    """However few requests engines run at a time, and however many groups a step has."""
+
+    async def main() -> None:
+        policy = Planning()
+        async with WatchedRollout((2,), 2, admitted=300, prompts=1000, policy=policy) as job:
+            await asyncio.sleep(5)
+            assert job.dispatched == 300
+            assert next(count for count in policy.seen if count) == 300
 
     run_virtual(main())
 

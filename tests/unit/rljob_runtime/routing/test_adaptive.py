@@ -135,6 +135,12 @@ def test_groups_are_dispatched_as_long_as_their_probes_have_room() -> None:
     assert uid == 8
 
 
+def test_groups_that_the_next_step_awaits_are_dispatched_whatever_room_there_is() -> None:
+    of = site(fast=1, limit=1)
+    of.dispatch(range(5))
+    assert (of.router.wants_group(), of.router.wants_group(awaited=True)) == (False, True)
+
+
 # Roles
 
 

@@ -1,11 +1,14 @@
 """The simulated asynchronous job."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 from rljob_runtime.groups.staleness import Bound
 from rljob_runtime.routing.adaptive import Adaptive
 from rljob_runtime.routing.cost import StepCost
+from rljob_runtime.routing.policy import Policy
 from rljob_runtime.routing.requests import EngineShape
 from rljob_runtime.routing.router import Router
 from rljob_runtime.simulate.job import JobModel, simulate_job
@@ -105,7 +108,7 @@ def test_steps_are_shorter_where_what_they_wait_for_moves_first() -> None:
 
     def seconds(waits: bool) -> float:
         jobs = []
-        for seed in range(3):
+        for seed in range(8):
             work = LengthModel(700, 4000, 0.6, 0.6, prompt_tokens=20).draw(64, 4, seed)
             router = Router(Adaptive(4000, 0.5, waits=waits))
             jobs.append(simulate_job(work, shapes, Physics(report_seconds=0.5), router, model))
@@ -113,3 +116,19 @@ def test_steps_are_shorter_where_what_they_wait_for_moves_first() -> None:
         return sum(job.wall for job in jobs)
 
     assert seconds(waits=True) < 0.985 * seconds(waits=False)
+
+
+def test_where_many_requests_wait_a_step_is_shorter_with_the_longest_first() -> None:
+    """Two engines with eight places, 32 groups of eight, and a few that are much longer than the others."""
+    cost = StepCost(0.01, 0.0, 0.0, 1e-5)
+    shapes = [EngineShape("fast", 8, None, cost)] * 2
+    model = JobModel(Bound(0, 32), steps=3, trainer_seconds=1.0)
+
+    def seconds(policy: Callable[[], Policy]) -> float:
+        jobs = []
+        for seed in range(4):
+            work = LengthModel(250, 4000, 1.2, 0.2, prompt_tokens=20).draw(96, 8, seed)
+            jobs.append(simulate_job(work, shapes, Physics(report_seconds=0.2), Router(policy()), model))
+        return sum(job.wall for job in jobs)
+
+    assert seconds(lambda: Adaptive(4000)) < 0.95 * seconds(Policy)
