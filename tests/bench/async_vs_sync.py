@@ -7,8 +7,10 @@ a fifth of the generation's time. The baseline is the same code with maxStalenes
     python -m tests.bench.async_vs_sync
 """
 
+import dataclasses
 import statistics
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -30,6 +32,8 @@ TRAIN_SECONDS = 5.0
 TIMING = FakeTiming(step_seconds=0.01, sequence_seconds=0.0001, prefill_seconds=0.00001, load_seconds=0.1)
 GROUPS = 32
 """Groups of a step."""
+DRAFTING = 8
+"""Requests on an engine up to which it drafts, where it does."""
 
 
 def length_of(request: Request) -> int:
@@ -52,14 +56,16 @@ def run(
     masks: bool = False,
     surplus: int = 0,
     policy: Callable[[], Policy] = Policy,
+    **changes: Any,
 ) -> SimulatedJob:
+    """`changes`: further fields of the scenario."""
     scenario = Scenario(
         steps=STEPS, groups_per_step=GROUPS, samples_per_prompt=8, max_staleness=max_staleness, engines=4,
         max_running=128, length_of=length_of, train_seconds=TRAIN_SECONDS, controller=controller, masks=masks,
         surplus=surplus, policy=policy,
         timing=TIMING,
     )  # fmt: skip
-    return SimulatedJob(scenario).run()
+    return SimulatedJob(dataclasses.replace(scenario, **changes)).run()
 
 
 def main() -> None:
@@ -82,6 +88,7 @@ def main() -> None:
         figures.append(Figure(f"{name}: samples", job.samples_per_second, "samples / virtual s", baseline))
         figures.append(Figure(f"{name}: largest staleness", worst, "versions"))
     figures += routed_figures(sync, baseline)
+    figures += shorter_figures(baseline)
     for bound in (1, 2):
         figures += masked_figures(bound, baseline)
     for bound in (0, 1, 2):
@@ -117,6 +124,43 @@ def routed_figures(sync: SimulatedJob, baseline: float) -> list[Figure]:
     rate = (STEPS - skipped) * GROUPS * 8 / (ended[-1] - ended[1 + skipped])
     name = "async, hard bound 1, every request alone on its engine: samples"
     return [*figures, Figure(name, rate, "samples / virtual s", baseline)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Drafting(FakeTiming):
+    """Engines that draft where few requests run."""
+
+    tokens: float = 1.0
+    """That a step yields each request then."""
+
+    def step(self, running: int) -> float:
+        return super().step(running) / (self.tokens if running <= DRAFTING else 1.0)
+
+
+def shorter_figures(baseline: float) -> list[Figure]:
+    """What shortens the slowest response itself, each alone, with bound 1 and with bound 0. `baseline`:
+    samples per second of bound 0 without any of it."""
+    same = dataclasses.asdict(TIMING)
+    kinds: dict[str, dict[str, Any]] = {}
+    for times in (2, 4):
+        quick = FakeTiming(**{name: value / times for name, value in same.items()})
+        kinds[f"one of four engines heavy, {times} x as fast"] = {
+            "engines": 3, "heavy_engines": 1, "heavy_timing": quick, "policy": POLICIES["adaptive"],
+        }  # fmt: skip
+    for tokens in (1.5, 2.0):
+        drafting = Drafting(**same, tokens=tokens)
+        kinds[f"{tokens:g} tokens a step where at most {DRAFTING} requests run"] = {"timing": drafting}
+    figures = []
+    for name, changes in kinds.items():
+        for bound in (0, 1):
+            job, what = run(bound, **changes), f"{name}, hard bound {bound}"
+            worst = max(step.staleness_max for step in job.steps)
+            goal = "beyond 2.0 x" if bound else None
+            figures += [
+                Figure(f"{what}: samples", job.samples_per_second, "samples / virtual s", baseline, goal),
+                Figure(f"{what}: largest staleness", worst, "versions"),
+            ]
+    return figures
 
 
 def masked_figures(bound: int, baseline: float) -> list[Figure]:

@@ -16,11 +16,11 @@ What verl 0.9.1 does, as read from its `experimental/fully_async_policy` and `wo
 "The same bound" is taken in three ways: ours' rule of selection is added to verl's policy; ours has the bound
 that verl's oldest group happened to keep; ours masks stale tokens, so that no step waits either.
 
-    python -m tests.bench.verl_fully_async [SITE ...]
+    python -m tests.bench.verl_fully_async [SITE ...] [--seeds 5]
 """
 
+import argparse
 import statistics
-import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -38,8 +38,6 @@ from tests.bench.figures import Figure, record
 from tests.bench.routing_simulated import APART
 from tests.bench.routing_sites import ALIKE, GPU, PHYSICS, over
 
-SEEDS = range(5)
-"""Of a job of twelve steps each."""
 STEPS = 12
 SKIPPED = 2
 """Steps that fill the pipeline and are not counted."""
@@ -240,10 +238,12 @@ def ours(site: JobSite, seed: int, policy: Policy, bound: Bound) -> float:
     return rate(simulate_job(site.draw(seed), site.shapes(), PHYSICS, Router(policy), model).steps, site)
 
 
-def beside(site: JobSite, name: str, base: Sequence[float], bound: Bound, adaptive: bool) -> list[Figure]:
+def beside(
+    site: JobSite, seeds: range, name: str, base: Sequence[float], bound: Bound, adaptive: bool
+) -> list[Figure]:
     """Ours with this bound, beside the samples per second of verl's policy."""
     cap, waits = site.lengths.cap, not bound.masks
-    found = [ours(site, seed, Adaptive(cap, waits=waits) if adaptive else Policy(), bound) for seed in SEEDS]
+    found = [ours(site, seed, Adaptive(cap, waits=waits) if adaptive else Policy(), bound) for seed in seeds]
     ratios = [a / b for a, b in zip(found, base, strict=True)]
     goal = "at least 1.15 x" if adaptive else None
     return [
@@ -252,11 +252,12 @@ def beside(site: JobSite, name: str, base: Sequence[float], bound: Bound, adapti
     ]
 
 
-def measure(name: str) -> list[Figure]:
+def measure(name: str, seeds: range) -> list[Figure]:
+    """The figures of a site, over jobs of these seeds."""
     site = SITES[name]
     figures: list[Figure] = []
     for hard in (True, False):
-        jobs = [FullyAsync(site, seed, hard).run() for seed in SEEDS]
+        jobs = [FullyAsync(site, seed, hard).run() for seed in seeds]
         base, oldest = [rate(job.steps, site) for job in jobs], max(job.oldest for job in jobs)
         what = "that waits by ours' rule, bound 1" if hard else "as it is"
         figures.append(over(f"{name}, verl's policy {what}", base, "samples/s"))
@@ -267,14 +268,18 @@ def measure(name: str) -> list[Figure]:
         for kind, bound in bounds.items():
             for policy in ("least in flight", "adaptive"):
                 title = f"{name}, ours, {kind}, {policy}, beside verl's policy {what}"
-                figures += beside(site, title, base, bound, policy == "adaptive")
+                figures += beside(site, seeds, title, base, bound, policy == "adaptive")
     return figures
 
 
 def main() -> None:
-    """All sites, or those that are named; figures of the others are kept."""
-    for name in sys.argv[1:] or SITES:
-        record("verl_fully_async", measure(name), keep=True)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("sites", nargs="*", metavar="SITE", help=f"of {', '.join(map(repr, SITES))}")
+    parser.add_argument("--seeds", type=int, default=5, help="jobs of each kind, of twelve steps")
+    options = parser.parse_args()
+    for name in options.sites or SITES:
+        # Figures of the others are kept.
+        record("verl_fully_async", measure(name, range(options.seeds)), keep=True)
 
 
 if __name__ == "__main__":

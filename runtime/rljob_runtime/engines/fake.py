@@ -47,6 +47,10 @@ class FakeTiming:
     prefill_seconds: float = 0.0
     load_seconds: float = 0.0
 
+    def step(self, running: int) -> float:
+        """Seconds of a step beside so many running requests."""
+        return self.step_seconds + self.sequence_seconds * running
+
 
 @dataclass
 class _Running:
@@ -241,7 +245,7 @@ class FakeEngine:
     def _ahead(self) -> tuple[float, float, int]:
         """Until the next running request ends: seconds of prefill, seconds for a step, and steps."""
         prefill = max(running.prefill_left for running in self._running.values())
-        step = self._timing.step_seconds + self._timing.sequence_seconds * len(self._running)
+        step = self._timing.step(len(self._running))
         return prefill, step, min(running.length - running.done for running in self._running.values())
 
     def _settle(self) -> None:

@@ -203,7 +203,7 @@ class MigratingJob(SimulatedJob):
             raise
         return self
 
-    def make_engine(self, name: str) -> FakeEngine:
+    def make_engine(self, name: str, pool: str = "fast") -> FakeEngine:
         scenario = self.scenario
         engine = TellingEngine(name, scenario.length_of, scenario.max_running, scenario.timing)
         engine.job = self

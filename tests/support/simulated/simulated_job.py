@@ -84,6 +84,8 @@ class Scenario:
     """Where requests go."""
     max_running: int = 64
     timing: FakeTiming = field(default_factory=lambda: FakeTiming(step_seconds=0.01, load_seconds=0.02))
+    heavy_timing: FakeTiming | None = None
+    """Of engines of the heavy pool; None: as the others."""
     train_seconds: float = 0.5
     length_of: Callable[[Request], int] = lambda request: 10 + request.seed % 50
     max_response_tokens: int = 1_000_000
@@ -187,13 +189,15 @@ class SimulatedJob:
     async def _activity(self) -> Activity:
         raise AssertionError("nobody asks before a step has waited for days")
 
-    def make_engine(self, name: str) -> FakeEngine:
-        scenario = self.scenario
-        return FakeEngine(name, scenario.length_of, scenario.max_running, scenario.timing)
+    def make_engine(self, name: str, pool: str = "fast") -> FakeEngine:
+        scenario, timing = self.scenario, self.scenario.timing
+        if pool == "heavy" and scenario.heavy_timing is not None:
+            timing = scenario.heavy_timing
+        return FakeEngine(name, scenario.length_of, scenario.max_running, timing)
 
     async def add_engine(self, version: int, pool: str = "fast") -> None:
         self.engines_made += 1
-        engine = self.make_engine(f"engine-{self.engines_made}")
+        engine = self.make_engine(f"engine-{self.engines_made}", pool)
         await engine.start(version)
         slot = EngineSlot(engine, pool, self.scenario.max_running, self.events, version)
         if self.scenario.policy is not Policy:

@@ -25,7 +25,7 @@ class LateEngine(FakeEngine):
 class Job(SimulatedJob):
     """Each engine resumes a bit later than the one before."""
 
-    def make_engine(self, name: str) -> FakeEngine:
+    def make_engine(self, name: str, pool: str = "fast") -> FakeEngine:
         scenario = self.scenario
         engine = LateEngine(name, scenario.length_of, scenario.max_running, scenario.timing)
         engine.seconds = 0.002 * self.engines_made
