@@ -57,8 +57,9 @@ class ResponseLine(msgspec.Struct, frozen=True, gc=False):
     """Its place in the group, from 0."""
     response_tokens: _Tokens
     epoch: _Count = 0
-    row: _Number = 0
-    """Row of the data set."""
+    row: _Number | None = None
+    """Row of the data set. None: one of its own; were it any other's, two prompts would count as one in two
+    epochs."""
     prompt_tokens: _Count = 0
     finish: Literal["stop", "length"] = "length"
     engine: str = ""
@@ -180,7 +181,7 @@ class _Columns:
                 f"{line.response_tokens} tokens, and the header allows {header.max_response_tokens}"
             )
         self._uids.append(line.uid)
-        self._rows.append(line.row)
+        self._rows.append(line.uid if line.row is None else line.row)
         self._indexes.append(line.index)
         self._prompt_tokens.append(line.prompt_tokens)
         self._tokens.append(line.response_tokens)

@@ -33,7 +33,7 @@ def test_lines_in_any_order_become_rows_of_prompts(tmp_path: Path) -> None:
     trace = read_length_trace(path)
     assert trace.header.data == DataFingerprint(**DATA)  # type: ignore[arg-type]
     assert trace.uids.tolist() == [0, 4]
-    assert trace.rows.tolist() == [3, 0]
+    assert trace.rows.tolist() == [3, 4], "who does not tell a row has a prompt of its own"
     assert trace.prompt_tokens.tolist() == [7, 0]
     assert trace.tokens.tolist() == [[10, 20], [40, 30]]
     assert trace.tokens.dtype == np.int32
