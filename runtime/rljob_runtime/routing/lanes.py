@@ -63,7 +63,12 @@ class Lanes:
     def engine(self, engine: EngineState, lanes: tuple[Lane, ...], score: float | None) -> None:
         """An engine serves these lanes, with this score; None: it has no room."""
         for lane in self._served.get(engine.number, ()):
-            if lane not in lanes:
+            if lane in lanes:
+                continue
+            if isinstance(lane, int):
+                # A lane of one engine goes with it: in a long job there are many that were.
+                del self._engines[lane]
+            else:
                 self._engines[lane].set(engine.number, None)
         for lane in lanes:
             if lane not in self._engines:
@@ -94,9 +99,10 @@ class Lanes:
 
     def _drop_stale(self) -> None:
         """Else requests whose rank changes often while they wait would leave more and more entries behind."""
-        for lane, heap in self._heaps.items():
-            self._heaps[lane] = [each for each in heap if self._holds(each)]
-            heapq.heapify(self._heaps[lane])
+        kept = {lane: [each for each in heap if self._holds(each)] for lane, heap in self._heaps.items()}
+        self._heaps = {lane: heap for lane, heap in kept.items() if heap}
+        for heap in self._heaps.values():
+            heapq.heapify(heap)
         self._stale = 0
 
     def _holds(self, waiting: _Waiting) -> bool:
@@ -112,6 +118,6 @@ class Lanes:
             heapq.heappop(heap)
             self._stale -= 1
         if heap is not None:
-            # Lanes of single engines come and go with them.
+            # As lanes of single engines do.
             del self._heaps[lane]
         return None

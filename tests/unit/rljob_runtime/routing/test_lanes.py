@@ -53,3 +53,18 @@ def test_ranks_that_change_while_requests_wait_leave_little_behind(decisions: bo
         if decisions:
             assert lanes.next() == (requests[1], 0)
     assert sum(map(len, lanes._heaps.values())) <= 2 * 100 + 64 + 1
+
+
+def test_nothing_is_left_of_the_lane_of_an_engine_that_is_gone() -> None:
+    lanes = Lanes()
+    request = group_of(running=[0]).requests[0]
+    for number, engine in enumerate(Engines([[]] * 100).engines):
+        lanes.engine(engine, (number, "any"), 1.0)
+        lanes.put(request, Entry(number, (0.0,)))
+        assert lanes.next() == (request, number)
+        lanes.engine(engine, (), None)
+        assert lanes.next() is None, "whom it waits for is gone"
+        lanes.put(request, None)
+        assert lanes.next() is None
+    assert (list(lanes._engines), lanes._served) == (["any"], {})
+    assert len(lanes._heaps) <= 65, "entries that no longer hold are dropped together"
