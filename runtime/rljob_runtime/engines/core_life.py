@@ -54,6 +54,11 @@ class CoreLife:
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
 
+    def died(self, cause: str) -> EngineDied:
+        """End, and return what callers get: it tells the first cause."""
+        self.end(cause)
+        return EngineDied(self._cause)
+
     def check(self) -> None:
         """Raises `EngineDied` where it has ended."""
         if self._cause is not None:

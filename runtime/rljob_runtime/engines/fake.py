@@ -83,6 +83,7 @@ class FakeEngine:
         cache, and limits nothing."""
         self.name = name
         self.version = 0
+        self.stages = False
         self._length_of = length_of
         self._max_running = max_running
         self._timing = timing

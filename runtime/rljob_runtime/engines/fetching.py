@@ -89,6 +89,10 @@ class FetchingEngine:
         root = choose_root(self._fetch.run_id, disk, 2, weights)
         self._store = await asyncio.to_thread(WeightStore, root, 1)
 
+    @property
+    def stages(self) -> bool:
+        return self._inner.stages
+
     async def submit(self, request: Request) -> Generation:
         return await self._inner.submit(request)
 
@@ -101,7 +105,8 @@ class FetchingEngine:
     async def prepare(self, ref: WeightRef) -> None:
         """Raises `WeightsGone`; `EngineDied`, the engine being gone, where what arrives is damaged."""
         if ref.transport in FETCHED:
-            await self._on_this_machine(ref)
+            ref = _on_disk(ref, await self._on_this_machine(ref))
+        await self._inner.prepare(ref)
 
     async def load(self, ref: WeightRef) -> None:
         if ref.transport not in FETCHED:
@@ -109,7 +114,7 @@ class FetchingEngine:
             return
         folder = await self._on_this_machine(ref)
         try:
-            await self._inner.load(WeightRef(ref.version, "shm", str(folder)))
+            await self._inner.load(_on_disk(ref, folder))
         finally:
             # Also where it was not loaded: what is tried again is fetched again, whole.
             await self._drop()
@@ -173,3 +178,8 @@ class FetchingEngine:
         server = Endpoint(address, self._fetch.server_public)
         with FolderClient(server, client_keys(self._fetch.keys)) as client:
             return self._open_store.publish(ref.version, lambda folder: client.fetch(name, folder))
+
+
+def _on_disk(ref: WeightRef, folder: Path) -> WeightRef:
+    """A version that was fetched, for the engine inside."""
+    return WeightRef(ref.version, "shm", str(folder))

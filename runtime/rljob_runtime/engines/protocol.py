@@ -107,12 +107,21 @@ class WeightRef(msgspec.Struct, frozen=True):
     version: int
     transport: Literal["shm", "nccl", "hccl", "tcp"]
     location: str
+    staged: bool = False
+    """Whether a version that all engines receive at once arrives while they generate, in buckets
+    (`weights.buckets`): they take part in `prepare`, and not in `load`."""
 
 
 class Engine(Protocol):
     """An inference engine that runs on an asyncio loop."""
 
     name: str
+
+    @property
+    def stages(self) -> bool:
+        """Whether `prepare` brings any version into its own memory, also one that is `staged`; known once it
+        is started."""
+        ...
 
     async def start(self, version: int) -> None:
         """Make it ready to generate with the weights it was built with, labelled `version`."""
@@ -131,8 +140,9 @@ class Engine(Protocol):
         ...
 
     async def prepare(self, ref: WeightRef) -> None:
-        """Bring the weights to this machine, where they are not yet; what runs goes on. The `load` of the
-        same `ref` then takes less time."""
+        """Bring the weights as near as they come without a pause: to this machine where they are not yet, and
+        where the engine `stages` into its memory. What runs goes on. The `load` of the same `ref` then takes
+        less time; it alone changes what is generated. What was brought before is dropped."""
         ...
 
     async def load(self, ref: WeightRef) -> None:

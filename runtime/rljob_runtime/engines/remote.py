@@ -65,6 +65,7 @@ class RemoteEngine:
         counts as dead. How long the engine may take to finish what it runs is for the caller of
         `pause("wait")` to say. `on_usage` is told what the worker used in the last so many seconds."""
         self.name = name
+        self.stages = False
         self._actor = actor
         self._keys = keys
         self._start_seconds = start_seconds
@@ -95,7 +96,7 @@ class RemoteEngine:
             endpoint = await self._order("open", seconds=self._start_seconds)
             self._spawn(self._watch_actor())
             self._connect(endpoint)
-            await self._order("start", version, seconds=self._start_seconds)
+            self.stages = await self._order("start", version, seconds=self._start_seconds)
             await self._until(lambda: self._linked, "no connection")
         except BaseException as error:
             self._die(f"engine {self.name}: it did not start: {error}")

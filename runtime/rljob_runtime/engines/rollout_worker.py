@@ -91,13 +91,15 @@ class RolloutWorker:
             self._spawn(self._serve(self._gate))
         return Endpoint(self._gate.address, self._keys.public)
 
-    async def start(self, version: int) -> None:
+    async def start(self, version: int) -> bool:
+        """Start the engine; whether it `stages`."""
         began = time.monotonic()
         await self._engine.start(version)
         self._serves = True
         self._watch()
         self._sample()
         _log.info("engine %s serves after %.0f s", self._name, time.monotonic() - began)
+        return self._engine.stages
 
     async def pause(self, mode: PauseMode, begun: int) -> int:
         """Pause once `begun` requests have arrived, counted from the start: those submitted before. Returns

@@ -81,6 +81,7 @@ class TorchEngine:
         see `protocol`."""
         self.name = name
         self.version = 0
+        self.stages = False
         self._folder = Path(model_folder)
         self._sampling = sampling
         self._max_length = max_length

@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -37,7 +37,8 @@ from rljob_runtime.engines.stays import Pauses, timing_of
 from rljob_runtime.engines.vllm_compat import Response, VllmCore
 from rljob_runtime.engines.vllm_shape import Accelerator, LoadedAdapter, VllmShape, environment
 from rljob_runtime.engines.vllm_sockets import SOCKETS
-from rljob_runtime.engines.vllm_ticket import Ticket
+from rljob_runtime.engines.vllm_staging import NotStaged, Staging
+from rljob_runtime.engines.vllm_ticket import Ticket, mark, take_out_unbegun
 from rljob_runtime.samples import FinishReason, Generation, Timing
 from rljob_runtime.weights.contents import Shapes, check_same_model, tensor_shapes
 from rljob_runtime.weights.shm import reading
@@ -88,8 +89,7 @@ class VllmEngine:
         self._speculation = self._shape.options.speculation
         self._finished = FinishedTexts(self._speculation) if self._speculation is not None else None
         self.keeps_kv = keep_kv
-        self._loads = 0
-        """Versions that were loaded so far."""
+        self._loads = 0  # versions so far
         self._tensors: Shapes = {}
         self._tickets: dict[str, Ticket] = {}
         self._paused = False
@@ -103,27 +103,27 @@ class VllmEngine:
         self._has_sockets = False
         self._reports = ProgressReports(self._progress, self._catch_up)
         self._life = CoreLife(name, self._reports.stop)
+        self._staging = Staging(name, self._life, tensor_parallel)
 
     async def start(self, version: int) -> None:
         """Raises `EngineDied` when vLLM does not start; its own log, on stderr, says why."""
-        loop = asyncio.get_running_loop()
         self._life.begin()
         self._tensors = self._expected_tensors(tensor_shapes(self._shape.model_folder))
         # Before `VllmCore`, whose constructor imports vLLM.
         sockets = await asyncio.to_thread(SOCKETS.enter)
         self._has_sockets = True
         os.environ.update(environment(self._shape, os.getpid(), sockets))
-        self._launch = loop.run_in_executor(None, VllmCore, self._shape)
+        self._launch = asyncio.get_running_loop().run_in_executor(None, VllmCore, self._shape)
         try:
             # A start that is cancelled goes on in its thread: `_shut` waits for it and ends its processes.
             self._core = await asyncio.shield(self._launch)
         except (RuntimeError, ValueError, OSError) as error:
-            self._life.end(f"vLLM did not start: {' '.join(str(error).split())}")
-            self._life.check()
+            raise self._life.died(f"vLLM did not start: {' '.join(str(error).split())}") from None
         self._life.watch(self._live_core())
         await self._life.guard(self._live_core().label(version))
         if self._speculation is not None:
             await self._life.guard(self._live_core().start_drafting(self._speculation))
+        await self._staging.open(self._live_core(), sockets)
         self.version = version
 
     async def submit(self, request: Request) -> Generation:
@@ -152,8 +152,7 @@ class VllmEngine:
         if ticket is None or self._life.over:
             return
         ticket.aborted = True
-        if ticket.gate is not None and not ticket.gate.done():
-            ticket.gate.set_result(None)
+        ticket.open_gate()
         # One that is half-way in is aborted by `_run` when it is inside.
         if ticket.spans is not None:
             await self._life.guard(self._live_core().abort(request_id))
@@ -178,8 +177,16 @@ class VllmEngine:
             if ended:
                 await self._life.guard(asyncio.wait(ended))
 
+    @property
+    def stages(self) -> bool:
+        return self._staging.possible
+
     async def prepare(self, ref: WeightRef) -> None:
-        """Nothing: what this engine loads is on its machine."""
+        """Raises `WeightsGone`; `EngineDied`, the engine being gone, where a broadcast failed."""
+        try:
+            await self._staging.bring(self._live_core(), ref, self._tensors)
+        except NotStaged as error:
+            await self._give_up(str(error))
 
     async def load(self, ref: WeightRef) -> None:
         """Raises `WeightsGone`, `ValueError` or `FileNotFoundError`, with the old weights in place, where
@@ -191,15 +198,15 @@ class VllmEngine:
         await self._life.guard(core.outputs_processed())
         # Before the weights change: all these tokens are of the old ones.
         counts = core.token_counts()
-        if ref.transport == "shm":
+        if (number := self._staging.take(ref)) is not None:
+            await self._replace(ref, core.place_staged(number))
+        elif ref.transport == "shm":
             with reading(Path(ref.location)) as folder:
                 check_same_model(self._tensors, folder)
                 await self._replace(ref, core.load_folder(folder))
         else:
             await self._replace(ref, core.receive(ref.location, self._tensors))
-        for ticket in self._tickets.values():
-            if ticket.spans is not None and ticket.request.request_id in counts:
-                ticket.spans.mark(ref.version, counts[ticket.request.request_id])
+        mark(self._tickets, ref.version, counts)
         self._loads += 1
         self.version = ref.version
 
@@ -237,8 +244,7 @@ class VllmEngine:
             raise
         except Exception as error:  # noqa: BLE001 - whatever went wrong in the core, half-loaded weights must not generate
             cause = " ".join(str(error).split())
-            await self._shut(f"loading version {ref.version} from {ref.location} failed: {cause}")
-            self._life.check()
+            await self._give_up(f"loading version {ref.version} from {ref.location} failed: {cause}")
 
     async def resume(self) -> None:
         self._life.check()
@@ -247,15 +253,14 @@ class VllmEngine:
         self._paused = False
         self._reports.wake()
         for ticket in self._tickets.values():
-            if ticket.gate is not None and not ticket.gate.done():
-                ticket.gate.set_result(None)
+            ticket.open_gate()
 
     async def load_snapshot(self) -> LoadSnapshot:
         core = self._live_core()
         if self._tickets:
             await self._life.guard(core.flush())
-        generated = self._generated + sum(core.token_counts().values())
-        return LoadSnapshot(self.version, len(self._tickets), self._paused, generated, core.kv_tokens)
+        count = self._generated + sum(core.token_counts().values())
+        return LoadSnapshot(self.version, len(self._tickets), self._paused, count, core.kv_tokens)
 
     def counters(self) -> Mapping[str, float]:
         """Also preemptions: of requests that have ended. Nothing while it is not up."""
@@ -305,16 +310,8 @@ class VllmEngine:
         prompts are not computed yet: else they would begin upon KV of weights that they have no token of."""
         core = self._live_core()
         await self._life.guard(core.outputs_processed())
-        counts = core.token_counts()
-        unbegun = [
-            ticket
-            for name, ticket in self._tickets.items()
-            if ticket.spans is not None and counts.get(name) == 0
-        ]
-        for ticket in unbegun:
-            ticket.spans = None
-        if unbegun:
-            await self._life.guard(core.abort(*(ticket.request.request_id for ticket in unbegun)))
+        if unbegun := take_out_unbegun(self._tickets, core.token_counts()):
+            await self._life.guard(core.abort(*unbegun))
 
     async def _enter(self, ticket: Ticket, core: VllmCore) -> Any:
         """Hand the ticket's request to the core; `pause` waits for those that are half-way in."""
@@ -334,10 +331,9 @@ class VllmEngine:
 
     async def _catch_up(self) -> None:
         """Let `_progress` know of all tokens that there are; nothing where the engine is dead."""
-        core = None if self._life.over else self._core
-        if core is not None:
+        if self._core is not None and not self._life.over:
             with suppress(EngineDied):
-                await self._life.guard(core.flush())
+                await self._life.guard(self._core.flush())
 
     def _progress(self) -> dict[str, int]:
         """Tokens of each request in the core that are known of, by its id."""
@@ -350,8 +346,7 @@ class VllmEngine:
         self._generated += count
         reason = response.finish if response is not None else "abort"
         if reason not in _FINISH:
-            self._life.end(f"request {ticket.request.request_id} ended with {reason!r}")
-            self._life.check()
+            raise self._life.died(f"request {ticket.request.request_id} ended with {reason!r}")
         if response is None or ticket.spans is None:
             spans = SpanRecorder(self.version).spans(0)
         elif ticket.adapter is None and self._live_core().reports_versions:
@@ -375,10 +370,15 @@ class VllmEngine:
         self._preemptions += timing.preemptions
         return timing
 
+    async def _give_up(self, reason: str) -> NoReturn:
+        await self._shut(reason)
+        raise self._life.died(reason)
+
     async def _shut(self, reason: str) -> None:
         self._life.end(reason)
         if self._launch is None:
             return
+        await self._staging.close()
         core = self._core
         if core is None:
             # It is starting: there is something to end only when that is over.

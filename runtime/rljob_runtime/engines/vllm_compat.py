@@ -200,6 +200,24 @@ class VllmCore:
         [drafted, accepted], *_ = await self._llm.collective_rpc("drafting_counts")
         return drafted, accepted
 
+    async def staging_obstacle(self) -> str:
+        """Why versions do not arrive while it generates; "" where they do."""
+        obstacles: list[str] = await self._llm.collective_rpc("staging_obstacle")
+        return next(filter(None, obstacles), "")
+
+    async def stage_folder(self, number: int, folder: Path, reports: str) -> None:
+        """Have the weights of a folder arrive; each rank tells `reports` when it has them."""
+        await self._llm.collective_rpc("stage_folder", args=(number, str(folder), reports))
+
+    async def stage_broadcast(self, number: int, location: str, shapes: Shapes, reports: str) -> None:
+        """The same by a broadcast."""
+        arguments = (number, location, dict(shapes), self._shape.dtype, reports)
+        await self._llm.collective_rpc("stage_broadcast", args=arguments)
+
+    async def place_staged(self, number: int) -> None:
+        """Generate with what arrived under this number; only while paused."""
+        await self._llm.collective_rpc("place_staged", args=(number,))
+
     async def load_folder(self, folder: Path) -> None:
         await self._llm.collective_rpc("load_folder", args=(str(folder),))
 

@@ -18,12 +18,13 @@ from safetensors import safe_open
 from rljob_api.rollout import Speculation
 from rljob_runtime.engines.drafter import Drafter
 from rljob_runtime.engines.finished_texts import FinishedText
+from rljob_runtime.engines.staging_worker import StagingWorker, count_second_set
 
 HOST_VARIABLE = "RLJOB_ENGINE_HOST"
 """Environment variable with the id of the process that the engine belongs to."""
 
 
-class WeightLoader:
+class WeightLoader(StagingWorker):
     """Methods that are called on every rank of an engine."""
 
     def load_folder(self: Any, folder: str) -> None:
@@ -167,3 +168,4 @@ def _end_with(host: int) -> None:
 # The host itself may import this module too: `vllm_shape` does.
 if (_host := os.environ.get(HOST_VARIABLE)) and int(_host) != os.getpid():
     _end_with(int(_host))
+    count_second_set()

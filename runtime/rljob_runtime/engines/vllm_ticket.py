@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Mapping
 
 from rljob_runtime.engines.protocol import Request
 from rljob_runtime.engines.spans import SpanRecorder
@@ -22,3 +23,23 @@ class Ticket:
         self.gate: asyncio.Future[None] | None = None
         """While it waits for `resume`."""
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def open_gate(self) -> None:
+        """Let it go on, if it waits for `resume`."""
+        if self.gate is not None and not self.gate.done():
+            self.gate.set_result(None)
+
+
+def mark(tickets: Mapping[str, Ticket], version: int, counts: Mapping[str, int]) -> None:
+    """The tokens of tickets in the core beyond `counts` are of this version."""
+    for name, ticket in tickets.items():
+        if ticket.spans is not None and name in counts:
+            ticket.spans.mark(version, counts[name])
+
+
+def take_out_unbegun(tickets: Mapping[str, Ticket], counts: Mapping[str, int]) -> list[str]:
+    """Those in the core that have no token are not in it any more; their names, so that it drops them."""
+    names = [name for name, each in tickets.items() if each.spans is not None and counts.get(name) == 0]
+    for name in names:
+        tickets[name].spans = None
+    return names

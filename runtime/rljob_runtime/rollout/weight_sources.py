@@ -8,6 +8,8 @@ long as the engines are the same, so that the group is joined once. Pure.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from msgspec import structs
+
 from rljob_runtime.engines.protocol import WeightRef
 from rljob_runtime.weights.collective import Rendezvous
 from rljob_runtime.weights.transport import STORED
@@ -38,9 +40,7 @@ class WeightSources:
         # Rank 0 is the trainer's; each engine has as many ranks as accelerators, one after the other.
         world_size, offset, refs = 1 + sum(devices), 1, []
         for count in devices:
-            refs.append(
-                WeightRef(ref.version, ref.transport, str(Rendezvous(host, int(port), world_size, offset)))
-            )
+            refs.append(structs.replace(ref, location=str(Rendezvous(host, int(port), world_size, offset))))
             offset += count
         return refs
 

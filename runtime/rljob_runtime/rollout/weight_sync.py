@@ -1,7 +1,9 @@
 """Bringing engines to a new weight version: the push and the pull plan.
 
 Guarantees:
-- a version that must cross the network does so while the engine generates, before its pause barrier;
+- a version that must cross the network does so while the engine generates, before its pause barrier, and
+  so does one that an engine can bring into its memory beside the weights that it generates with: all engines
+  do that at the same time, and pause when all have it;
 - an engine's version changes only inside its pause barrier, and it takes new requests only after that;
 - push: every live engine leaves the barrier with the version that was pushed, or with the one it had when
   that is gone, or is lost; all of them get requests again at the same moment, so that what waits is spread
@@ -21,6 +23,8 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from typing import Any, Protocol
+
+from msgspec import structs
 
 from rljob_runtime.change_signal import ChangeSignal
 from rljob_runtime.engines.protocol import EngineDied, PauseMode, WeightRef
@@ -95,10 +99,13 @@ class EngineSync:
         self._stall_seconds = stall_seconds
 
     async def prepare(self, slot: EngineSlot, ref: WeightRef) -> None:
-        """Have a version brought to the engine's machine; what comes of one that is gone, `load` decides."""
-        if ref.transport in FETCHED and slot.alive:
+        """Have a version brought to the engine's machine, and into its memory where it can; what comes of one
+        that is gone, `load` decides."""
+        fetched = ref.transport in FETCHED
+        if slot.alive and (fetched or (slot.engine.stages and (ref.transport in STORED or ref.staged))):
+            event = "weight_fetch" if fetched else "weight_stage"
             with suppress(WeightsGone):
-                await self._guarded(slot, "weight_fetch", slot.engine.prepare(ref), self._deadline)
+                await self._guarded(slot, event, slot.engine.prepare(ref), self._deadline)
 
     async def pause(self, slot: EngineSlot, mode: PauseMode) -> None:
         if not slot.alive:
@@ -204,7 +211,11 @@ class Push:
                 await self._update(ref, broadcaster)
 
     async def _update(self, ref: WeightRef, broadcaster: Broadcaster | None) -> None:
-        await asyncio.gather(*(self._sync.prepare(slot, ref) for slot in self._sync.pool.training_slots))
+        slots = self._sync.pool.training_slots
+        if broadcaster is not None and slots and all(slot.engine.stages for slot in slots):
+            await self._update_staged(ref, broadcaster, [slot for slot in slots if slot.alive])
+            return
+        await asyncio.gather(*(self._sync.prepare(slot, ref) for slot in slots))
         # Without an await up to `paused`: an engine that comes is among those, or finds this version.
         self.newest = ref
         self.newest_changed.notify()
@@ -219,6 +230,28 @@ class Push:
         elif refs:
             loading = {asyncio.ensure_future(load): slot for load, slot in zip(loads, slots, strict=True)}
             await self._broadcast(broadcaster, refs[0], loading)
+        await self._resume(slots)
+
+    async def _update_staged(
+        self, ref: WeightRef, broadcaster: Broadcaster, slots: Sequence[EngineSlot]
+    ) -> None:
+        """Bring a version to engines that take it in while they generate. One that comes meanwhile is in
+        another group, later."""
+        staged = structs.replace(ref, staged=True)
+        refs = self._sources.refs(staged, slots, [slot.devices for slot in slots])
+        if refs:
+            arriving = {
+                asyncio.ensure_future(self._sync.prepare(slot, own)): slot
+                for slot, own in zip(slots, refs, strict=True)
+            }
+            await self._broadcast(broadcaster, refs[0], arriving)
+        self.newest = ref
+        self.newest_changed.notify()
+        await asyncio.gather(*(self._sync.pause(slot, self._mode) for slot in slots))
+        await asyncio.gather(*(self._sync.load(slot, own) for slot, own in zip(slots, refs, strict=True)))
+        await self._resume(slots)
+
+    async def _resume(self, slots: Sequence[EngineSlot]) -> None:
         await asyncio.gather(*(self._sync.resume(slot) for slot in slots))
         # Without an await between them: all that waits would be placed on the first one.
         for slot in slots:
@@ -227,7 +260,7 @@ class Push:
     async def _broadcast(
         self, broadcaster: Broadcaster, ref: WeightRef, loading: Mapping["asyncio.Task[None]", EngineSlot]
     ) -> None:
-        """Send a version while the engines load it; the tasks of `loading` have ended afterwards."""
+        """Send a version while the engines take it; the tasks of `loading` have ended afterwards."""
         sending = asyncio.ensure_future(self._send(broadcaster, ref, loading))
         try:
             # The transmission has a deadline of the trainer's, and each load one of its own.

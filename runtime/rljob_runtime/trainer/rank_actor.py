@@ -206,7 +206,9 @@ class TrainerActor:
         weights, sent = worker.weights(), True
         if self._spec.rank == 0:
             meeting = Rendezvous.parse(where.location)
-            sent = self._engines.send(where.transport, meeting, where.version, weights, worker.shapes)
+            sent = self._engines.send(
+                where.transport, meeting, where.version, weights, worker.shapes, where.staged
+            )
         # Gathering is collective: every rank runs through all weights, also where rank 0 sent only some.
         for _ in weights:
             pass

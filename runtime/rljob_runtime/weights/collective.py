@@ -15,10 +15,12 @@ import logging
 import queue
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+
+from rljob_runtime.weights.packing import packed
 
 if TYPE_CHECKING:
     import torch
@@ -97,9 +99,14 @@ class CollectiveSender(ABC):
         self._run(join)
 
     def send(
-        self, version: int, tensors: "Iterable[tuple[str, torch.Tensor]]", metadata: Mapping[str, Any]
+        self,
+        version: int,
+        tensors: "Iterable[tuple[str, torch.Tensor]]",
+        metadata: Mapping[str, Any],
+        staged: bool = False,
     ) -> None:
-        """Broadcast the weights of `version`; returns when they are sent. Raises `BrokenOff`.
+        """Broadcast the weights of `version`, in buckets where engines take them in beside what they generate
+        with (`staged`); returns when they are sent. Raises `BrokenOff`.
 
         `metadata` is `contents.tensor_shapes` of the model's folder, from which the engines know what
         follows; `tensors` must yield those names in that order, whole (not sharded), on the accelerator,
@@ -107,16 +114,9 @@ class CollectiveSender(ABC):
         """
         if self._group is None and not self._broken.done():
             raise RuntimeError("send before init")
-        expected = iter(metadata.items())
-        for name, tensor in tensors:
-            want = next(expected, None)
-            if want != (name, tuple(tensor.shape)):
-                raise ValueError(
-                    f"weights of version {version}: got {name} {tuple(tensor.shape)}, announced {want}"
-                )
+        announced = _announced(version, tensors, metadata)
+        for tensor in packed(announced, dict(metadata)) if staged else (each for _, each in announced):
             self._run(partial(self._broadcast, tensor.contiguous(), self._stream()))
-        if (missing := next(expected, None)) is not None:
-            raise ValueError(f"weights of version {version}: {missing[0]} was announced and not sent")
         self._run(self._synchronize)
 
     def break_off(self, why: str) -> None:
@@ -198,6 +198,22 @@ class CollectiveSender(ABC):
         """Free the group without its members; a call that waits in it returns."""
 
 
+def _announced(
+    version: int, tensors: "Iterable[tuple[str, torch.Tensor]]", metadata: Mapping[str, Any]
+) -> "Iterator[tuple[str, torch.Tensor]]":
+    """The tensors, as long as they are those of `metadata`. Raises `ValueError`."""
+    expected = iter(metadata.items())
+    for name, tensor in tensors:
+        want = next(expected, None)
+        if want != (name, tuple(tensor.shape)):
+            raise ValueError(
+                f"weights of version {version}: got {name} {tuple(tensor.shape)}, announced {want}"
+            )
+        yield name, tensor
+    if (missing := next(expected, None)) is not None:
+        raise ValueError(f"weights of version {version}: {missing[0]} was announced and not sent")
+
+
 class EngineGroup:
     """The group of the engines as they are now, made anew where they meet elsewhere than before."""
 
@@ -220,6 +236,7 @@ class EngineGroup:
         version: int,
         tensors: "Iterable[tuple[str, torch.Tensor]]",
         metadata: Mapping[str, Any],
+        staged: bool = False,
     ) -> bool:
         """Send the weights of `version` (see `CollectiveSender.send`) to the engines that come to `meeting`;
         whether they were sent to all, and not broken off."""
@@ -238,7 +255,7 @@ class EngineGroup:
         try:
             if new:
                 sender.init(meeting.world_size, meeting.address)
-            sender.send(version, tensors, metadata)
+            sender.send(version, tensors, metadata, staged)
             return True
         except BrokenOff as error:
             log.warning("version %d was not sent to all engines: %s", version, error)

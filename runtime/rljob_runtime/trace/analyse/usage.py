@@ -21,8 +21,8 @@ _KIND_OF = {
     "generate": "work", "evaluate": "work", "forward": "work", "backward": "work", "optimizer": "work",
     "reference_forward": "work", "gather": "work",
     "checkpoint": "save",
-    "prompt_fetch": "move", "get": "move", "put": "move", "weight_fetch": "move", "share": "move",
-    "reduce": "move",
+    "prompt_fetch": "move", "get": "move", "put": "move", "weight_fetch": "move", "weight_stage": "move",
+    "share": "move", "reduce": "move",
 }  # fmt: skip
 _PRECEDENCE = ("sync", "work", "save", "move")
 _COVERS = {event: _PRECEDENCE[_PRECEDENCE.index(kind) :] for event, kind in _KIND_OF.items()}

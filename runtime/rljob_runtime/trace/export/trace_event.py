@@ -72,6 +72,7 @@ PLACES: Mapping[str, Place] = {
     "usage": Place("use", "counter", counters=_USE),
     "weight_publish": Place("weights"),
     "weight_fetch": Place("fetched weights"),
+    "weight_stage": Place("fetched weights"),
     "weight_pause": Place("weights"),
     "weight_load": Place("weights"),
     "weight_resume": Place("weights"),

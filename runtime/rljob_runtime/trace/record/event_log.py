@@ -47,6 +47,7 @@ EVENTS = {
     "usage": "what a worker's processes used: processors, memory, accelerators, the engine's cache",
     "weight_publish": "the trainer makes its weights available as a version",
     "weight_fetch": "an engine's machine fetches a version while the engine generates on",
+    "weight_stage": "an engine takes a version into its memory while it generates on",
     "weight_pause": "an engine is stopped for a new version",
     "weight_load": "it loads the version",
     "weight_resume": "it goes on",

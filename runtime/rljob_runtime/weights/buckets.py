@@ -1,0 +1,115 @@
+"""Tensors side by side in a few runs of bytes, so that a version takes few transfers.
+
+Guarantees: every tensor is in exactly one bucket, whole, in the order given; a bucket has at most `limit`
+bytes, or a single larger tensor; sender and receivers that are given the same shapes make the same buckets.
+"""
+
+import json
+from collections.abc import Iterable
+from math import prod
+from pathlib import Path
+from typing import NamedTuple
+
+from rljob_runtime.weights.contents import Shapes
+
+BUCKET_BYTES = 128 * 2**20
+"""Large enough that the time of a transfer is that of its bytes."""
+_ALIGNMENT = 16
+"""Bytes; no number format needs more."""
+_MOST_HEADER = 100_000_000
+"""Bytes, as the format allows."""
+
+NUMBER_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "int64": 8, "int32": 4, "uint8": 1}
+"""By torch's names."""
+_STORED = {"F64": "float64", "F32": "float32", "BF16": "bfloat16", "F16": "float16", "I64": "int64",
+           "I32": "int32", "U8": "uint8"}  # fmt: skip
+"""torch's names of what safetensors calls otherwise."""
+
+
+class Placed(NamedTuple):
+    """A tensor in a bucket."""
+
+    name: str
+    dtype: str
+    """torch's name."""
+    shape: tuple[int, ...]
+    begin: int
+    """Where it lies, in bytes from the bucket's beginning."""
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return NUMBER_BYTES[self.dtype] * prod(self.shape)
+
+
+class Bucket(NamedTuple):
+    """A run of bytes."""
+
+    size: int
+    tensors: tuple[Placed, ...]
+    begin: int = 0
+    """Where it lies in its file, in bytes."""
+
+
+def wire_buckets(shapes: Shapes, dtype: str, limit: int = BUCKET_BYTES) -> list[Bucket]:
+    """The buckets in which tensors of one number format are sent."""
+    buckets: list[Bucket] = []
+    placed: list[Placed] = []
+    filled = 0
+    for name, shape in shapes.items():
+        size = NUMBER_BYTES[dtype] * prod(shape)
+        begin = -(-filled // _ALIGNMENT) * _ALIGNMENT
+        if placed and begin + size > limit:
+            buckets.append(Bucket(filled, tuple(placed)))
+            placed, begin = [], 0
+        placed.append(Placed(name, dtype, shape, begin))
+        filled = begin + size
+    return [*buckets, Bucket(filled, tuple(placed))] if placed else buckets
+
+
+def file_buckets(file: Path, limit: int = BUCKET_BYTES) -> list[Bucket]:
+    """The buckets that a *.safetensors consists of. Raises `ValueError` for one that is damaged, or has
+    numbers of a format that is not known here."""
+    buckets: list[Bucket] = []
+    placed: list[Placed] = []
+    begin = 0
+    for tensor in stored_tensors(file):
+        if placed and tensor.begin + tensor.size - begin > limit:
+            buckets.append(_file_bucket(placed, begin))
+            placed = []
+        if not placed:
+            begin = tensor.begin
+        placed.append(tensor)
+    return [*buckets, _file_bucket(placed, begin)] if placed else buckets
+
+
+def _file_bucket(tensors: Iterable[Placed], begin: int) -> Bucket:
+    inside = tuple(tensor._replace(begin=tensor.begin - begin) for tensor in tensors)
+    return Bucket(inside[-1].begin + inside[-1].size, inside, begin)
+
+
+def stored_tensors(file: Path) -> list[Placed]:
+    """The tensors of a *.safetensors, in the order in which they lie in it, from its header alone; `begin`
+    counts from the file's beginning. Raises `ValueError`, as `file_buckets`."""
+    with file.open("rb") as opened:
+        length = int.from_bytes(opened.read(8), "little")
+        if not 0 < length <= _MOST_HEADER:
+            raise ValueError(f"{file}: damaged (a header of {length} bytes)")
+        try:
+            header = json.loads(opened.read(length))
+            entries = [
+                (*entry["data_offsets"], name, entry["dtype"], tuple(entry["shape"]))
+                for name, entry in header.items()
+                if name != "__metadata__"
+            ]
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ValueError(f"{file}: damaged ({type(error).__name__}: {error})") from None
+    found = []
+    for begin, end, name, dtype, shape in sorted(entries):
+        if dtype not in _STORED:
+            raise ValueError(f"{file}: {name} has numbers of the format {dtype}")
+        tensor = Placed(name, _STORED[dtype], shape, 8 + length + begin)
+        if tensor.size != end - begin or 8 + length + end > file.stat().st_size:
+            raise ValueError(f"{file}: damaged ({name} does not lie in it whole)")
+        found.append(tensor)
+    return found

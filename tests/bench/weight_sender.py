@@ -1,0 +1,148 @@
+"""A process that sends weights as a trainer does, on the first GPU, or on the CPU over gloo.
+
+It is told by lines on its standard input, and answers each by one line of JSON.
+
+    python -m tests.bench.weight_sender TRANSPORT FOLDER FOLDER          (the bench starts it)
+"""
+
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rljob_runtime.weights.collective import CollectiveSender, Rendezvous
+from tools.cluster.ports import Ports
+
+_SECONDS = 120.0
+"""Any answer takes less."""
+_RAW = 10
+"""Broadcasts of which the median counts."""
+
+
+class Sender:
+    """The bench's side of the process."""
+
+    def __init__(self, transport: str, folders: Sequence[Path]) -> None:
+        ports = Ports()
+        self.both = transport == "nccl"
+        """Whether engines also receive in their pause by this transport."""
+        self._meetings = {staged: Rendezvous("127.0.0.1", ports.take(), 2, 1) for staged in (True, False)}
+        self._raw_port = ports.take()
+        self._staged = True
+        self._sent: list[float] = []
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.bench.weight_sender", transport, *map(str, folders)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": "0"},
+        )
+
+    def location(self, staged: bool) -> str:
+        """Where an engine meets it for its next version."""
+        self._staged = staged
+        return str(self._meetings[staged])
+
+    async def send(self, folder: int) -> None:
+        """Send the weights of a folder, by its number, to the engine that comes."""
+        answer = await self._ask({"address": self._meetings[self._staged].address, "folder": folder, "staged":
+                                  self._staged})  # fmt: skip
+        self._sent.append(answer["ms"])
+
+    def median(self, newest: int) -> float:
+        """Milliseconds of the newest sendings, from when all have met."""
+        return statistics.median(self._sent[-newest:])
+
+    async def raw_broadcasts(self, size: int) -> float:
+        """Milliseconds of a broadcast of so many bytes to this process's GPU, which is the second one."""
+        asking = asyncio.create_task(self._ask({"raw": self._raw_port, "size": size}))
+        await asyncio.to_thread(broadcasts, 1, self._raw_port, size)
+        return float((await asking)["ms"])
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+
+    async def _ask(self, what: dict[str, Any]) -> dict[str, Any]:
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None and stdout is not None
+        stdin.write(json.dumps(what) + "\n")
+        stdin.flush()
+        async with asyncio.timeout(_SECONDS):
+            line = await asyncio.to_thread(stdout.readline)
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+def broadcasts(rank: int, port: int, size: int) -> float:
+    """Milliseconds of a broadcast from rank 0; this process takes part as `rank`, on its only visible GPU or,
+    where it sees two, on the second."""
+    import torch
+    import torch.distributed as dist
+
+    device = torch.device("cuda", rank if torch.cuda.device_count() > 1 else 0)
+    torch.cuda.set_device(device)
+    dist.init_process_group("nccl", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    data, found = torch.zeros(size, dtype=torch.uint8, device=device), []
+    for _ in range(_RAW + 2):
+        dist.barrier()
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        dist.broadcast(data, src=0)
+        torch.cuda.synchronize()
+        found.append(1e3 * (time.perf_counter() - began))
+    dist.destroy_process_group()
+    return statistics.median(found[2:])
+
+
+def make_sender(transport: str) -> CollectiveSender:
+    if transport == "gloo":
+        from tests.support.runtime.gloo_group import GlooSender
+
+        return GlooSender()
+    from rljob_runtime.weights.nccl import NcclSender
+
+    return NcclSender()
+
+
+def main() -> None:
+    from safetensors.torch import load_file
+
+    from rljob_runtime.weights.contents import tensor_shapes
+
+    transport, folders = sys.argv[1], [Path(name) for name in sys.argv[2:]]
+    # The answers alone go where they are read.
+    answers, sys.stdout = sys.stdout, sys.stderr
+    device = "cuda" if transport == "nccl" else "cpu"
+    files = [load_file(folder / "model.safetensors", device=device) for folder in folders]
+    versions = [dict(sorted(file.items())) for file in files]
+    shapes = tensor_shapes(folders[0])
+    senders: dict[str, CollectiveSender] = {}
+    for line in sys.stdin:
+        asked = json.loads(line)
+        if "raw" in asked:
+            answer = {"ms": broadcasts(0, asked["raw"], asked["size"])}
+        else:
+            address = asked["address"]
+            if address not in senders:
+                senders[address] = make_sender(transport)
+                senders[address].init(2, address)
+            began = time.perf_counter()
+            weights = versions[asked["folder"]].items()
+            senders[address].send(1, weights, shapes, asked["staged"])
+            answer = {"ms": 1e3 * (time.perf_counter() - began)}
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

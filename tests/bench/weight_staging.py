@@ -1,0 +1,351 @@
+"""What an update of a vLLM engine's weights costs it: versions that arrive while it generates, beside
+versions that arrive in its pause, on the same engine, in turn.
+
+The model has the shape of Qwen3-0.6B and random weights in bfloat16 (1.2 GB); 64 and 512 requests are in
+flight all the time. Stall: pause, load and resume together, in which nothing is generated. Through shared
+memory an engine has the first GPU; with `--transport nccl` it has the second one, and a sender in a process
+of its own the first. The baseline of a transfer is `torch.distributed.broadcast` of the same bytes between
+the same two GPUs; of what comes through shared memory, reading the same folder to the GPU by safetensors.
+Log-probabilities of responses after updates are compared with those of the model in transformers.
+
+    python -m tests.bench.weight_staging [--transport nccl] [--out FOLDER]
+    python -m tests.bench.weight_staging --tiny [--transport gloo] --out FOLDER      (on CPUs, to see it run)
+"""
+
+import argparse
+import asyncio
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Awaitable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+from rljob_api.rollout import VllmEngine as VllmOptions
+from rljob_runtime.engines.protocol import Request, Sampling, WeightRef
+from rljob_runtime.engines.vllm import VllmEngine
+from rljob_runtime.samples import Generation
+from tests.bench.figures import Figure, record
+from tests.bench.peers.work import LARGE, SMALL, Work
+from tests.bench.weight_sender import Sender
+from tests.support.runtime.plain_linear import plain_linear
+from tests.support.runtime.tiny_models import published
+
+PROMPT, RESPONSE = 128, 512
+SETTLE_SECONDS = 1.0
+"""Between two updates at least, in which the engine computes the KV cache anew and goes on."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much of it there is."""
+
+    work: Work
+    dtype: str
+    in_flight: Sequence[int]
+    updates: int
+    """Of each kind, at each number of requests."""
+    response: int
+
+
+FULL = Scale(LARGE, "bfloat16", (64, 512), 8, RESPONSE)
+TINY = Scale(SMALL, "float32", (4, 8), 3, 64)
+
+
+@dataclass
+class Update:
+    """Milliseconds of one update."""
+
+    prepare: float
+    """While it generates."""
+    pause: float
+    load: float
+    resume: float
+    gap: float
+    """From the pause until every request in flight has on average one more token."""
+    pace: float
+    """Tokens a second in `prepare`, over those in the second before it; not a number where it is short."""
+
+    @property
+    def stall(self) -> float:
+        return self.pause + self.load + self.resume
+
+
+@dataclass
+class Streams:
+    """Requests one after the other, so many at a time, and what came of them."""
+
+    engine: VllmEngine
+    vocabulary: int
+    response: int
+    ended: list[tuple[Request, Generation]] = field(default_factory=list)
+    count: int = 0
+    stopping: bool = False
+
+    async def run(self, in_flight: int) -> None:
+        await asyncio.gather(*(self._stream(index) for index in range(in_flight)))
+
+    async def _stream(self, index: int) -> None:
+        while not self.stopping:
+            self.count += 1
+            tokens = np.random.default_rng([self.count]).integers(0, self.vocabulary, PROMPT)
+            # The first ones end at different times, so that later ones begin at different times.
+            most = self.response if self.ended else 16 + (index * 37) % self.response
+            asked = Request(f"s{self.count}", tokens.astype(np.int32), most, self.count, exact=True)
+            self.ended.append((asked, await self.engine.submit(asked)))
+
+    async def tokens(self) -> int:
+        return (await self.engine.load_snapshot()).generated_tokens
+
+    async def more(self, count: int) -> None:
+        """Wait until so many more tokens were generated."""
+        goal = await self.tokens() + count
+        async with asyncio.timeout(60):
+            while await self.tokens() < goal:  # noqa: ASYNC110 - progress is told when asked
+                await asyncio.sleep(0.001)
+
+
+class Bench:
+    """One engine, and the versions that it is brought to."""
+
+    def __init__(self, engine: VllmEngine, folders: Sequence[Path], sender: Sender | None) -> None:
+        self.engine = engine
+        self.sender = sender
+        self.version = 0
+        self.folders: dict[int, Path] = {0: folders[0]}
+        self._folders = folders
+
+    async def update(self, streams: Streams, staged: bool, in_flight: int) -> Update:
+        self.version += 1
+        folder = self.folders[self.version] = self._folders[self.version % 2]
+        await streams.more(in_flight * 4)
+        before, began = await streams.tokens(), time.perf_counter()
+        await asyncio.sleep(SETTLE_SECONDS)
+        middle, at = await streams.tokens(), time.perf_counter()
+        usual = (middle - before) / (at - began)
+        ref, sending = self._ref(folder, staged)
+        prepare = await timed(self._while_sent(self.engine.prepare(ref), sending)) if staged else 0.0
+        pace = (await streams.tokens() - middle) / (time.perf_counter() - at) / usual if staged else np.nan
+        began = time.perf_counter()
+        pause = await timed(self.engine.pause("keep"))
+        load = self.engine.load(ref)
+        loaded = await timed(load if staged else self._while_sent(load, sending))
+        resume = await timed(self.engine.resume())
+        await streams.more(in_flight)
+        gap = 1e3 * (time.perf_counter() - began)
+        assert self.engine.version == self.version
+        return Update(prepare, pause, loaded, resume, gap, pace)
+
+    async def transfer(self, updates: int) -> list[Update]:
+        """Versions that arrive in an engine that has nothing to do."""
+        found = []
+        for _ in range(updates):
+            self.version += 1
+            folder = self.folders[self.version] = self._folders[self.version % 2]
+            ref, sending = self._ref(folder, True)
+            prepare = await timed(self._while_sent(self.engine.prepare(ref), sending))
+            pause = await timed(self.engine.pause("keep"))
+            load = await timed(self.engine.load(ref))
+            found.append(Update(prepare, pause, load, await timed(self.engine.resume()), np.nan, np.nan))
+        return found
+
+    def _ref(self, folder: Path, staged: bool) -> tuple[WeightRef, bool]:
+        if self.sender is None:
+            return WeightRef(self.version, "shm", str(folder)), False
+        location = self.sender.location(staged)
+        return WeightRef(self.version, "nccl", location, staged), True
+
+    async def _while_sent(self, taking: Awaitable[None], sending: bool) -> None:
+        if not sending or self.sender is None:
+            await taking
+            return
+        await asyncio.gather(taking, self.sender.send(self.version % 2))
+
+
+async def timed(call: Awaitable[None]) -> float:
+    """Milliseconds that `call` takes."""
+    began = time.perf_counter()
+    await call
+    return 1e3 * (time.perf_counter() - began)
+
+
+def make_model(scale: Scale, folder: Path) -> list[Path]:
+    """The model, and a second version of it."""
+    config = transformers.AutoConfig.for_model(
+        "qwen3", vocab_size=scale.work.vocabulary, tie_word_embeddings=True, max_position_embeddings=2048,
+        **scale.work.shape,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    with torch.device(device):
+        model = transformers.AutoModelForCausalLM.from_config(config, dtype=getattr(torch, scale.dtype))
+    folders = [published(folder / "model"), published(folder / "other")]
+    model.save_pretrained(folders[0])
+    weights = load_file(folders[0] / "model.safetensors", device=device)
+    moved = {name: value + 0.005 * torch.randn_like(value) for name, value in weights.items()}
+    save_file({name: value.cpu() for name, value in moved.items()}, folders[1] / "model.safetensors")
+    del model, weights, moved
+    if device == "cuda":
+        torch.cuda.empty_cache()
+    return folders
+
+
+@torch.inference_mode()
+def apart(bench: Bench, ended: Sequence[tuple[Request, Generation]], versions: set[int]) -> float:
+    """Mean difference of log-probabilities between engine and model, of tokens of these versions."""
+    device, found = "cuda" if torch.cuda.is_available() else "cpu", []
+    for folder in {bench.folders[version] for version in versions}:
+        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype="auto").to(device).eval()
+        for asked, got in ended:
+            spans = [s for s in got.spans if s.version in versions and bench.folders[s.version] == folder]
+            if not spans:
+                continue
+            tokens = torch.from_numpy(np.concatenate([asked.tokens, got.tokens]).astype(np.int64)).to(device)
+            logits = model(tokens[None]).logits[0, len(asked.tokens) - 1 : -1].float().log_softmax(-1)
+            right = logits.gather(1, tokens[len(asked.tokens) :, None])[:, 0].cpu().numpy()
+            found += [np.abs(got.log_probs - right)[span.start : span.end] for span in spans]
+    return float(np.concatenate(found).mean()) if found else float("nan")
+
+
+async def measure(scale: Scale, folder: Path, transport: str) -> list[Figure]:
+    folders = make_model(scale, folder)
+    size = (folders[0] / "model.safetensors").stat().st_size
+    figures = [Figure("weights", round(size / 1e9, 3), "GB")]
+    most = max(scale.in_flight)
+    sender = None if transport == "shm" else Sender(transport, folders)
+    try:
+        figures += await with_engine(scale, folders, sender, most)
+        if sender is not None and transport == "nccl":
+            raw = await sender.raw_broadcasts(size)
+            figures.append(Figure("the same bytes by torch.distributed.broadcast: median", raw, "ms"))
+        elif torch.cuda.is_available():
+            reads = [await timed(read(folders[0])) for _ in range(5)]
+            name = "reading the folder to the GPU by safetensors: median"
+            figures.append(Figure(name, statistics.median(reads), "ms"))
+    finally:
+        if sender is not None:
+            sender.close()
+    return figures
+
+
+async def read(folder: Path) -> None:
+    load_file(folder / "model.safetensors", device="cuda")
+    torch.cuda.synchronize()
+
+
+async def with_engine(
+    scale: Scale, folders: Sequence[Path], sender: Sender | None, most: int
+) -> list[Figure]:
+    cuda = torch.cuda.is_available()
+    options: Mapping[str, Any] = (
+        {"accelerator": "nvidia", "options": VllmOptions(gpuMemoryUtilization=0.5)} if cuda else {}
+    )
+    if sender is not None and cuda:
+        os.environ["CUDA_VISIBLE_DEVICES"] = "1"
+    length = PROMPT + scale.response
+    engine = VllmEngine("bench", folders[0], Sampling(), most, length, dtype=scale.dtype, **options)
+    began = time.perf_counter()
+    await engine.start(0)
+    print(f"engine up after {time.perf_counter() - began:.0f} s; it stages: {engine.stages}", flush=True)
+    if not engine.stages:
+        raise SystemExit("the engine takes no version while it generates: its log says why")
+    bench, figures = Bench(engine, folders, sender), []
+    try:
+        for in_flight in scale.in_flight:
+            figures += await with_requests(scale, bench, in_flight)
+        idle = await bench.transfer(scale.updates)
+        name = "version to an engine that has nothing to do: median"
+        figures.append(Figure(name, statistics.median(one.prepare for one in idle), "ms"))
+        if sender is not None:
+            figures.append(Figure("of it the sending: median", sender.median(scale.updates), "ms"))
+    finally:
+        await engine.close()
+    return figures
+
+
+async def with_requests(scale: Scale, bench: Bench, in_flight: int) -> list[Figure]:
+    streams = Streams(bench.engine, scale.work.vocabulary, scale.response)
+    running = asyncio.create_task(streams.run(in_flight))
+    # Over gloo there is no other way than the staged one.
+    kinds = [True] if bench.sender is not None and not bench.sender.both else [True, False]
+    found: dict[bool, list[Update]] = {kind: [] for kind in kinds}
+    versions: dict[bool, set[int]] = {kind: set() for kind in kinds}
+    for kind in kinds:  # the first of each kind joins a group, and warms up
+        await bench.update(streams, kind, in_flight)
+    for _ in range(scale.updates):
+        for kind in kinds:
+            found[kind].append(await bench.update(streams, kind, in_flight))
+            versions[kind].add(bench.version)
+    streams.stopping = True
+    await running
+    lost = streams.count - sum(len(got.tokens) == asked.max_tokens for asked, got in streams.ended)
+    sampled = streams.ended[-min(24, in_flight) :]
+    distance = {kind: apart(bench, sampled, versions[kind]) for kind in kinds}
+    return report(f"{in_flight} requests", found, distance, lost)
+
+
+def report(
+    where: str, found: Mapping[bool, Sequence[Update]], distance: Mapping[bool, float], lost: int
+) -> list[Figure]:
+    def row(name: str, part: str, unit: str = "ms", goal: str | None = None) -> Figure:
+        values = {
+            kind: float(np.nanmedian([getattr(one, part) for one in updates]))
+            for kind, updates in found.items()
+        }
+        return Figure(f"{where}: {name}: median", values[True], unit, values.get(False), goal)
+
+    longest = max(one.stall for one in found[True])
+    return [
+        row("stall", "stall", goal="at most 30 ms"),
+        Figure(f"{where}: stall: longest", longest, "ms"),
+        row("pause", "pause"),
+        row("load", "load"),
+        row("resume", "resume"),
+        row("gap until a token per request", "gap"),
+        Figure(
+            f"{where}: arriving while it generates: median",
+            statistics.median(one.prepare for one in found[True]),
+            "ms",
+        ),
+        Figure(
+            f"{where}: pace of generation meanwhile: median",
+            float(np.nanmedian([one.pace for one in found[True]])),
+            "share",
+        ),
+        Figure(
+            f"{where}: mean difference of log-probabilities after updates",
+            distance[True],
+            "nats",
+            distance.get(False),
+        ),
+        Figure(f"{where}: responses lost", lost, "responses", goal="0"),
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--transport", choices=["shm", "nccl", "gloo"], default="shm")
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    root = Path(tempfile.mkdtemp(prefix="rljob-bench-", dir="/dev/shm"))
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, root)
+        if not torch.cuda.is_available():
+            stack.enter_context(plain_linear(root / "plugin"))
+        figures = asyncio.run(measure(TINY if options.tiny else FULL, root, options.transport))
+    name = "weight_staging" if options.transport == "shm" else f"weight_staging_{options.transport}"
+    record(name, figures, **({"folder": options.out} if options.out else {}))
+
+
+if __name__ == "__main__":
+    main()
