@@ -215,7 +215,8 @@ def numbers(buffer: torch.Tensor, tensor: Placed) -> torch.Tensor:
 
 
 def _read_whole(descriptor: int, begin: int, into: torch.Tensor) -> None:
-    memory: Any = memoryview(into.numpy())
+    array: Any = into.numpy()
+    memory = memoryview(array)
     done = 0
     while done < len(memory):
         count = os.preadv(descriptor, [memory[done:]], begin + done)

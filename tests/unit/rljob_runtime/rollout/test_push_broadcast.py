@@ -1,4 +1,5 @@
-"""What becomes of engines and trainer when a version is broadcast and somebody is lost, in virtual time."""
+"""What becomes of engines and trainer when a version is broadcast and somebody is lost, in virtual time: in
+the engines' pause, and while they generate."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -39,12 +40,28 @@ class Group:
 class CollectiveEngine(FakeEngine):
     """Takes weights in a group; `fault` says what else happens."""
 
-    def __init__(self, name: str, site: "Site", fault: str | None) -> None:
+    def __init__(self, name: str, site: "Site", fault: str | None, stages: bool) -> None:
         super().__init__(name, lambda request: 1)
+        self.stages = stages
         self._site = site
         self._fault = fault
+        self._staged: WeightRef | None = None
+
+    async def prepare(self, ref: WeightRef) -> None:
+        assert ref.staged and not self._paused
+        self._staged = None
+        await self._receive(ref)
+        self._staged = ref
 
     async def load(self, ref: WeightRef) -> None:
+        assert ref.staged is self._site.staged
+        if ref.staged:
+            assert self._staged == ref
+        else:
+            await self._receive(ref)
+        await super().load(ref)
+
+    async def _receive(self, ref: WeightRef) -> None:
         fault, self._fault = self._fault, None
         if fault == "dies":
             await asyncio.sleep(1.0)
@@ -58,13 +75,18 @@ class CollectiveEngine(FakeEngine):
             raise ValueError("not the weights of this model")
         if fault != "has it already":
             await self._site.group.meet()
-        await super().load(ref)
 
 
 class Site:
     """Engines in a pool, and a trainer that broadcasts to them."""
 
-    def __init__(self, faults: list[str | None], trainer: str | None = None) -> None:
+    def __init__(
+        self, faults: list[str | None], stages: bool | list[bool], trainer: str | None = None
+    ) -> None:
+        """`stages`: whether the engines take versions while they generate, all or each of them."""
+        each = [stages] * len(faults) if isinstance(stages, bool) else stages
+        self.staged = all(each)
+        """Whether versions are to come so."""
         self.lost: list[str] = []
         self.broken_off: list[str] = []
         self.meetings: list[str] = []
@@ -74,8 +96,8 @@ class Site:
         self.slots: dict[str, EngineSlot] = {}
         self._trainer = trainer
         self._broken: dict[str, asyncio.Event] = {}
-        for index, fault in enumerate(faults):
-            engine = CollectiveEngine(f"engine-{index}", self, fault)
+        for index, (fault, so) in enumerate(zip(faults, each, strict=True)):
+            engine = CollectiveEngine(f"engine-{index}", self, fault, so)
             slot = EngineSlot(engine, "fast", 8, EventLog(None, 0, engine.name, "fast"))
             self.slots[engine.name] = slot
             self.pool.add(slot)
@@ -93,7 +115,7 @@ class Site:
     # Broadcaster
 
     async def transmit(self, ref: WeightRef) -> bool:
-        assert self.turn.locked()
+        assert self.turn.locked() and ref.staged is self.staged
         self.meetings.append(ref.location.split("/")[0])
         is_broken = self._broken.setdefault(ref.location, asyncio.Event())
         if self._trainer == "dies":
@@ -117,9 +139,15 @@ def in_virtual_time(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
     run_virtual(main())
 
 
-def test_everybody_gets_the_version() -> None:
+@pytest.fixture(params=[False, True], ids=["in the pause", "while it generates"])
+def stages(request: pytest.FixtureRequest) -> bool:
+    """How engines take versions."""
+    return bool(request.param)
+
+
+def test_everybody_gets_the_version(stages: bool) -> None:
     async def main() -> None:
-        site = Site([None, None])
+        site = Site([None, None], stages)
         assert await site.publish(1) == 0
         assert await site.publish(2) == 0
         assert [(slot.version, slot.joined) for slot in site.pool.slots] == [(2, True)] * 2
@@ -129,12 +157,12 @@ def test_everybody_gets_the_version() -> None:
 
 
 @pytest.mark.parametrize("fault", ["dies", "is found dead"])
-def test_a_lost_engine_ends_the_broadcast(fault: str) -> None:
+def test_a_lost_engine_ends_the_broadcast(fault: str, stages: bool) -> None:
     """Within the time that the others get to finish, not the deadline of a load; the trainer goes on, and the
     next version is sent in a new group to those who are there."""
 
     async def main() -> None:
-        site = Site([None, fault, "has it already"])
+        site = Site([None, fault, "has it already"], stages)
         assert await site.publish(1) == 1.0 + SETTLE
         assert site.broken_off == ["engine engine-1 was lost"]
         assert site.lost == ["killed", "engine engine-0: the broadcast of version 1 was broken off"]
@@ -148,9 +176,9 @@ def test_a_lost_engine_ends_the_broadcast(fault: str) -> None:
     in_virtual_time(main)
 
 
-def test_all_engines_can_be_lost() -> None:
+def test_all_engines_can_be_lost(stages: bool) -> None:
     async def main() -> None:
-        site = Site(["dies", None])
+        site = Site(["dies", None], stages)
         await site.publish(1)
         assert len(site.lost) == 2 and not site.pool.slots
         assert await site.publish(2) == 0
@@ -158,9 +186,9 @@ def test_all_engines_can_be_lost() -> None:
     in_virtual_time(main)
 
 
-def test_an_engine_that_refuses_ends_the_job_and_not_the_trainers_patience() -> None:
+def test_an_engine_that_refuses_ends_the_job_and_not_the_trainers_patience(stages: bool) -> None:
     async def main() -> None:
-        site = Site([None, "refuses"])
+        site = Site([None, "refuses"], stages)
         with pytest.raises(ValueError, match="not the weights of this model"):
             await site.publish(1)
         assert site.broken_off == ["engine engine-1 was lost"]
@@ -174,10 +202,10 @@ def test_an_engine_that_refuses_ends_the_job_and_not_the_trainers_patience() -> 
     [("dies", [None, None], 1.0 + SETTLE), ("is stuck", [None, "dies"], 1.0 + SETTLE)],
 )
 def test_engines_do_not_wait_for_a_trainer_that_is_gone(
-    trainer: str, faults: list[str | None], seconds: float
+    trainer: str, faults: list[str | None], seconds: float, stages: bool
 ) -> None:
     async def main() -> None:
-        site = Site(faults, trainer)
+        site = Site(faults, stages, trainer)
         with pytest.raises(TrainerDied):
             await site.publish(1)
         assert asyncio.get_running_loop().time() == seconds
@@ -186,9 +214,9 @@ def test_engines_do_not_wait_for_a_trainer_that_is_gone(
     in_virtual_time(main)
 
 
-def test_a_broadcast_waits_for_the_trainers_turn_before_engines_stand_still() -> None:
+def test_a_broadcast_waits_for_the_trainers_turn_before_engines_stand_still(stages: bool) -> None:
     async def main() -> None:
-        site = Site([None])
+        site = Site([None], stages)
         await site.turn.acquire()
         publishing = asyncio.create_task(site.publish(1))
         await asyncio.sleep(1000)
@@ -200,9 +228,9 @@ def test_a_broadcast_waits_for_the_trainers_turn_before_engines_stand_still() ->
     in_virtual_time(main)
 
 
-def test_a_job_that_is_taken_down_does_not_wait() -> None:
+def test_a_job_that_is_taken_down_does_not_wait(stages: bool) -> None:
     async def main() -> None:
-        site = Site([None, "is found dead"])
+        site = Site([None, "is found dead"], stages)
         publishing = asyncio.create_task(site.publish(1))
         await asyncio.sleep(0.5)
         publishing.cancel()
@@ -214,11 +242,11 @@ def test_a_job_that_is_taken_down_does_not_wait() -> None:
 
 
 @pytest.mark.parametrize("now", [True, False], ids=["now", "with the next version"])
-def test_newcomers_get_what_the_trainer_holds_after_the_step_that_it_is_at(now: bool) -> None:
+def test_newcomers_get_what_the_trainer_holds_after_the_step_that_it_is_at(now: bool, stages: bool) -> None:
     """Never the weights of one step under the version of another."""
 
     async def main() -> None:
-        site = Site([None, None])
+        site = Site([None, None], stages)
         steps_done = 3
 
         async def current() -> WeightRef | None:
@@ -236,5 +264,57 @@ def test_newcomers_get_what_the_trainer_holds_after_the_step_that_it_is_at(now: 
         await sending
         assert [slot.version for slot in site.pool.slots] == ([4, 4] if now else [0, 0])
         assert site.push.newest == (WeightRef(4, "nccl", "host:4") if now else None)
+
+    in_virtual_time(main)
+
+
+def test_engines_stand_still_when_all_of_them_have_a_version() -> None:
+    async def main() -> None:
+        site = Site([None, None], stages=True)
+        for slot in site.pool.slots:
+            await slot.engine.start(slot.version)
+        # One more than there are: this test comes last.
+        site.group = Group(4)
+        publishing = asyncio.create_task(site.push.deliver(WeightRef(1, "nccl", "host:1"), site))
+        await asyncio.sleep(100)
+        assert [(slot.version, slot.joined) for slot in site.pool.slots] == [(0, True)] * 2
+        for slot in site.pool.slots:
+            assert not (await slot.engine.load_snapshot()).paused
+        await site.group.meet()
+        await publishing
+        assert [(slot.version, slot.joined) for slot in site.pool.slots] == [(1, True)] * 2
+
+    in_virtual_time(main)
+
+
+def test_all_take_a_version_in_the_pause_where_one_engine_has_no_room_for_it() -> None:
+    async def main() -> None:
+        site = Site([None, None], stages=[True, False])
+        assert await site.publish(1) == 0
+        assert [slot.version for slot in site.pool.slots] == [1, 1]
+        assert not site.lost
+
+    in_virtual_time(main)
+
+
+def test_an_engine_that_comes_while_a_version_arrives_is_in_the_next_group() -> None:
+    async def main() -> None:
+        site = Site([None, None], stages=True)
+        newcomer = site.pool.slots[1]
+        site.pool.remove(newcomer)
+        for slot in (*site.pool.slots, newcomer):
+            await slot.engine.start(0)
+        site.group = Group(3)
+        publishing = asyncio.create_task(site.push.deliver(WeightRef(1, "nccl", "host:1"), site))
+        await asyncio.sleep(1)
+        late = EngineSlot(newcomer.engine, "fast", 8, EventLog(None, 0, "late", "fast"))
+        site.pool.add(late)
+        await site.group.meet()
+        await publishing
+        assert [slot.version for slot in site.pool.slots] == [1, 0]
+        assert not late.joined and not (await late.engine.load_snapshot()).paused
+        assert await site.publish(2) == 0
+        assert [(slot.version, slot.joined) for slot in site.pool.slots] == [(2, True)] * 2
+        assert site.meetings == ["host:1", "host:2"]
 
     in_virtual_time(main)
