@@ -79,6 +79,11 @@ class Update:
     def stall(self) -> float:
         return self.pause + self.load + self.resume
 
+    @property
+    def still(self) -> float:
+        """From when nothing runs any more."""
+        return self.load + self.resume
+
 
 @dataclass
 class Streams:
@@ -307,6 +312,7 @@ def report(
     return [
         row("stall", "stall", goal="at most 30 ms"),
         Figure(f"{where}: stall: longest", longest, "ms"),
+        row("of it after the step under way has ended (load and resume)", "still"),
         row("pause", "pause"),
         row("load", "load"),
         row("resume", "resume"),

@@ -28,12 +28,13 @@ from safetensors.torch import load_file
 from rljob_runtime.weights.contents import tensor_shapes
 from rljob_runtime.weights.nccl import NcclSender
 
-address, base, folders = sys.argv[1], Path(sys.argv[2]), [Path(name) for name in sys.argv[3:]]
+address, staged = sys.argv[1], sys.argv[2] == "staged"
+base, folders = Path(sys.argv[3]), [Path(name) for name in sys.argv[4:]]
 sender = NcclSender()
 sender.init(2, address)
 for version, folder in enumerate(folders, start=1):
     weights = sorted(load_file(folder / "model.safetensors", device="cuda").items())
-    sender.send(version, weights, tensor_shapes(base))
+    sender.send(version, weights, tensor_shapes(base), staged)
     print("sent", version, flush=True)
 sender.close()
 """
@@ -51,10 +52,19 @@ def second_accelerator() -> Iterator[None]:
         os.environ["CUDA_VISIBLE_DEVICES"] = before
 
 
-def start_sender(meeting: Rendezvous, base: Path, folders: list[Path]) -> "subprocess.Popen[bytes]":
+def start_sender(
+    meeting: Rendezvous, base: Path, folders: list[Path], staged: bool
+) -> "subprocess.Popen[bytes]":
     (script := base.parent / "sender.py").write_text(SENDER)
     return subprocess.Popen(
-        [sys.executable, script, f"{meeting.host}:{meeting.port}", base, *folders],
+        [
+            sys.executable,
+            script,
+            f"{meeting.host}:{meeting.port}",
+            "staged" if staged else "in the pause",
+            base,
+            *folders,
+        ],
         env={
             **os.environ,
             "CUDA_VISIBLE_DEVICES": "0",
@@ -63,17 +73,21 @@ def start_sender(meeting: Rendezvous, base: Path, folders: list[Path]) -> "subpr
     )
 
 
-@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize(
+    ("tied", "staged"),
+    [(False, False), (True, False), (True, True)],
+    ids=["untied", "tied", "while it generates"],
+)
 async def test_every_broadcast_version_agrees_with_the_trainer(
-    tmp_path: Path, tied: bool, second_accelerator: None
+    tmp_path: Path, tied: bool, staged: bool, second_accelerator: None
 ) -> None:
     base = tiny_model(tmp_path / "model", tied=tied)
     folders = [perturbed(base, tmp_path / f"v{version}", version) for version in (1, 2, 3)]
     meeting = meeting_place()
     async with started(vllm_engine(base, "nccl")) as engine:
-        sender = start_sender(meeting, base, folders)
+        sender = start_sender(meeting, base, folders, staged)
         for version, folder in enumerate(folders, start=1):
-            await check_load(engine, base, folder, WeightRef(version, "nccl", str(meeting)))
+            await check_load(engine, base, folder, WeightRef(version, "nccl", str(meeting), staged))
         assert await asyncio.to_thread(sender.wait, 30) == 0
 
 
@@ -87,8 +101,11 @@ async def test_a_folder_is_loaded_by_both_ranks_of_an_engine(tmp_path: Path) -> 
 
 async def check_load(engine: Engine, base: Path, folder: Path, ref: WeightRef) -> None:
     """After a load of `ref` an engine's log-probabilities are those of the weights in `folder`."""
-    await engine.pause("keep")
+    assert engine.stages
     async with asyncio.timeout(120):
+        if ref.staged or ref.transport == "shm":
+            await engine.prepare(ref)
+        await engine.pause("keep")
         await engine.load(ref)
     await engine.resume()
     asked = [request(f"{ref.version}-{seed}", seed) for seed in range(8)]

@@ -115,8 +115,12 @@ class CollectiveSender(ABC):
         if self._group is None and not self._broken.done():
             raise RuntimeError("send before init")
         announced = _announced(version, tensors, metadata)
-        for tensor in packed(announced, dict(metadata)) if staged else (each for _, each in announced):
-            self._run(partial(self._broadcast, tensor.contiguous(), self._stream()))
+        if staged:
+            for bucket in packed(announced, dict(metadata)):
+                self._run(partial(self._broadcast_bucket, bucket, self._stream()))
+        else:
+            for _, tensor in announced:
+                self._run(partial(self._broadcast, tensor.contiguous(), self._stream()))
         self._run(self._synchronize)
 
     def break_off(self, why: str) -> None:
@@ -188,6 +192,11 @@ class CollectiveSender(ABC):
     @abstractmethod
     def _broadcast(self, tensor: "torch.Tensor", stream: Any) -> None:
         """Begin to send one tensor from rank 0 to all others, in the order of `stream`."""
+
+    def _broadcast_bucket(self, bucket: "torch.Tensor", stream: Any) -> None:
+        """Begin to send a bucket of `packing.packed`, which is packed in the order of `stream`, and whose
+        memory is used again for the bucket after the next one, in that order too."""
+        self._broadcast(bucket, stream)
 
     @abstractmethod
     def _synchronize(self) -> None:

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 class NcclSender(CollectiveSender):
     """The trainer's side; its current CUDA device holds the tensors."""
 
+    _side: Any = None
+    """A stream on which buckets are sent, while the next one is packed."""
+    _sent: Any = None
+    """When the newest bucket has been sent."""
+
     def _device(self) -> Any:
         import torch
 
@@ -37,6 +42,18 @@ class NcclSender(CollectiveSender):
         # Not on this thread's own stream: vLLM puts a new one in the place of the default stream when a
         # communicator is made, and that one waits for nothing.
         self._group.broadcast(tensor, src=0, stream=stream)
+
+    def _broadcast_bucket(self, bucket: "torch.Tensor", stream: Any) -> None:
+        import torch
+
+        if self._side is None:
+            self._side = torch.cuda.Stream(bucket.device)  # type: ignore[no-untyped-call]
+        self._side.wait_event(stream.record_event())
+        self._broadcast(bucket, self._side)
+        if self._sent is not None:
+            # The next bucket is packed where the one before this was.
+            stream.wait_event(self._sent)
+        self._sent = self._side.record_event()
 
     def _synchronize(self) -> None:
         import torch
