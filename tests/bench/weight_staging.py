@@ -19,8 +19,8 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Awaitable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -198,6 +198,7 @@ def make_model(scale: Scale, folder: Path) -> list[Path]:
     weights = load_file(folders[0] / "model.safetensors", device=device)
     moved = {name: value + 0.005 * torch.randn_like(value) for name, value in weights.items()}
     save_file({name: value.cpu() for name, value in moved.items()}, folders[1] / "model.safetensors")
+    shutil.copy(folders[0] / "config.json", folders[1])
     del model, weights, moved
     if device == "cuda":
         torch.cuda.empty_cache()
@@ -254,12 +255,11 @@ async def with_engine(
     options: Mapping[str, Any] = (
         {"accelerator": "nvidia", "options": VllmOptions(gpuMemoryUtilization=0.5)} if cuda else {}
     )
-    if sender is not None and cuda:
-        os.environ["CUDA_VISIBLE_DEVICES"] = "1"
     length = PROMPT + scale.response
     engine = VllmEngine("bench", folders[0], Sampling(), most, length, dtype=scale.dtype, **options)
     began = time.perf_counter()
-    await engine.start(0)
+    with visible("1" if sender is not None and cuda else None):
+        await engine.start(0)
     print(f"engine up after {time.perf_counter() - began:.0f} s; it stages: {engine.stages}", flush=True)
     if not engine.stages:
         raise SystemExit("the engine takes no version while it generates: its log says why")
@@ -275,6 +275,18 @@ async def with_engine(
     finally:
         await engine.close()
     return figures
+
+
+@contextmanager
+def visible(devices: str | None) -> Iterator[None]:
+    """Which GPUs processes see that are started in the body; None: all."""
+    before = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if devices is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = devices
+    yield
+    os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+    if before is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = before
 
 
 async def with_requests(scale: Scale, bench: Bench, in_flight: int) -> list[Figure]:

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +16,15 @@ from rljob_runtime.engines.fake import FakeEngine
 from rljob_runtime.engines.protocol import Engine, EngineDied, Request, Sampling
 from rljob_runtime.samples import Generation, Span, spans_cover
 from rljob_runtime.weights.shm import WeightsGone
-from tests.support.runtime.engines import fake_engine, fed_engine, started, torch_engine, vllm_engine
+from tests.support.runtime.engines import (
+    fake_engine,
+    fed_engine,
+    staged_engine,
+    started,
+    torch_engine,
+    vllm_engine,
+)
+from tests.support.runtime.plain_linear import plain_linear
 from tests.support.runtime.tiny_models import (
     VOCABULARY,
     check_log_probs,
@@ -38,6 +47,7 @@ ENGINES: dict[str, Callable[..., Engine]] = {
     "torch": torch_engine,
     "torch, fed over tcp": fed_engine,
     "vllm": vllm_engine,
+    "vllm, staged": staged_engine,
 }
 
 
@@ -76,10 +86,12 @@ async def subject(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Subject]:
     folder = tiny_model(tmp_path_factory.mktemp("contract") / "model")
-    async with started(
-        ENGINES[request.param](folder, sampling=STOPS, slots=SLOTS, length=LENGTH), version=3
-    ) as engine:
-        yield Subject(engine, folder)
+    make = ENGINES[request.param]
+    with ExitStack() as stack:
+        if make is staged_engine:
+            stack.enter_context(plain_linear(folder.parent / "plugin"))
+        async with started(make(folder, sampling=STOPS, slots=SLOTS, length=LENGTH), version=3) as engine:
+            yield Subject(engine, folder)
 
 
 def check_whole(asked: Request, got: Generation) -> None:

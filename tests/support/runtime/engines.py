@@ -51,6 +51,23 @@ def vllm_engine(
     return VllmEngine(name, folder, sampling, slots, length, **vllm_device(), **options)
 
 
+class StagedEngine(VllmEngine):
+    """One that takes each version into its memory before it is loaded: `staged_engine`."""
+
+    async def load(self, ref: WeightRef) -> None:
+        # Engines that cannot do so are tested by themselves.
+        assert self.stages
+        await self.prepare(ref)
+        await super().load(ref)
+
+
+def staged_engine(
+    folder: Path, name: str = "staged", sampling: Sampling = PLAIN, slots: int = SLOTS, length: int = LENGTH
+) -> StagedEngine:
+    """To be started in `plain_linear`."""
+    return StagedEngine(name, folder, sampling, slots, length, **vllm_device())
+
+
 class FedEngine(FetchingEngine):
     """An engine that gets each folder it is to load over the network, from a server in this process."""
 
