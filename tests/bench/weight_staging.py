@@ -2,14 +2,14 @@
 versions that arrive in its pause, on the same engine, in turn.
 
 The model has the shape of Qwen3-0.6B and random weights in bfloat16 (1.2 GB); 64 and 512 requests are in
-flight all the time. Stall: pause, load and resume together, in which nothing is generated. Through shared
-memory an engine has the first GPU; with `--transport nccl` it has the second one, and a sender in a process
-of its own the first. The baseline of a transfer is `torch.distributed.broadcast` of the same bytes between
-the same two GPUs; of what comes through shared memory, reading the same folder to the GPU by safetensors.
+flight all the time. Stall: pause, load and resume together; in the pause the step under way ends. The engine
+has the first GPU, and the second one where weights also come over NCCL, from a sender in a process of its own
+on the first. The baseline of sending is `torch.distributed.broadcast` of the same bytes between the same two
+GPUs; that of what comes through shared memory, reading the same folder to the GPU by safetensors.
 Log-probabilities of responses after updates are compared with those of the model in transformers.
 
-    python -m tests.bench.weight_staging [--transport nccl] [--out FOLDER]
-    python -m tests.bench.weight_staging --tiny [--transport gloo] --out FOLDER      (on CPUs, to see it run)
+    python -m tests.bench.weight_staging [--transports shm nccl] [--out FOLDER]
+    python -m tests.bench.weight_staging --tiny --transports shm gloo --out FOLDER     (on CPUs, to see it run)
 """
 
 import argparse
@@ -21,7 +21,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +40,8 @@ from tests.bench.weight_sender import Sender
 from tests.support.runtime.plain_linear import plain_linear
 from tests.support.runtime.tiny_models import published
 
-PROMPT, RESPONSE = 128, 512
-SETTLE_SECONDS = 1.0
+PROMPT = 128
+SETTLE_SECONDS = 0.5
 """Between two updates at least, in which the engine computes the KV cache anew and goes on."""
 
 
@@ -57,7 +57,7 @@ class Scale:
     response: int
 
 
-FULL = Scale(LARGE, "bfloat16", (64, 512), 8, RESPONSE)
+FULL = Scale(LARGE, "bfloat16", (64, 512), 4, 192)
 TINY = Scale(SMALL, "float32", (4, 8), 3, 64)
 
 
@@ -122,9 +122,12 @@ class Streams:
 class Bench:
     """One engine, and the versions that it is brought to."""
 
-    def __init__(self, engine: VllmEngine, folders: Sequence[Path], sender: Sender | None) -> None:
+    def __init__(self, engine: VllmEngine, folders: Sequence[Path]) -> None:
         self.engine = engine
-        self.sender = sender
+        self.sender: Sender | None = None
+        """What versions come from now; None: from folders."""
+        self.warm: set[str] = set()
+        """Transports by which it has had versions."""
         self.version = 0
         self.folders: dict[int, Path] = {0: folders[0]}
         self._folders = folders
@@ -222,23 +225,28 @@ def apart(bench: Bench, ended: Sequence[tuple[Request, Generation]], versions: s
     return float(np.concatenate(found).mean()) if found else float("nan")
 
 
-async def measure(scale: Scale, folder: Path, transport: str) -> list[Figure]:
+async def measure(scale: Scale, folder: Path, transports: Sequence[str]) -> list[Figure]:
     folders = make_model(scale, folder)
     size = (folders[0] / "model.safetensors").stat().st_size
     figures = [Figure("weights", round(size / 1e9, 3), "GB")]
-    most = max(scale.in_flight)
-    sender = None if transport == "shm" else Sender(transport, folders)
+    senders = {name: None if name == "shm" else Sender(name, folders) for name in transports}
     try:
-        figures += await with_engine(scale, folders, sender, most)
-        if sender is not None and transport == "nccl":
-            raw = await sender.raw_broadcasts(size)
-            figures.append(Figure("the same bytes by torch.distributed.broadcast: median", raw, "ms"))
-        elif torch.cuda.is_available():
-            reads = [await timed(read(folders[0])) for _ in range(5)]
-            name = "reading the folder to the GPU by safetensors: median"
-            figures.append(Figure(name, statistics.median(reads), "ms"))
+        arrived, rest = await with_engine(scale, folders, senders)
+        figures += rest
+        for transport, seconds in arrived.items():
+            sender, raw = senders[transport], None
+            if sender is not None:
+                name = f"{transport}: sending a version: median"
+                figures.append(Figure(name, sender.median(scale.updates), "ms", goal="1.3 x the baseline"))
+            if transport == "nccl" and sender is not None:
+                raw = await sender.raw_broadcasts(size)
+                figures[-1] = replace(figures[-1], baseline=raw)
+            elif torch.cuda.is_available():
+                raw = statistics.median([await timed(read(folders[0])) for _ in range(5)])
+            name = f"{transport}: a version for an engine that has nothing to do: median"
+            figures.append(Figure(name, seconds, "ms", raw))
     finally:
-        if sender is not None:
+        for sender in filter(None, senders.values()):
             sender.close()
     return figures
 
@@ -249,32 +257,32 @@ async def read(folder: Path) -> None:
 
 
 async def with_engine(
-    scale: Scale, folders: Sequence[Path], sender: Sender | None, most: int
-) -> list[Figure]:
-    cuda = torch.cuda.is_available()
+    scale: Scale, folders: Sequence[Path], senders: Mapping[str, Sender | None]
+) -> tuple[dict[str, float], list[Figure]]:
+    """Milliseconds of a version for an idle engine, by transport; what else there is to tell."""
+    cuda, most = torch.cuda.is_available(), max(scale.in_flight)
     options: Mapping[str, Any] = (
         {"accelerator": "nvidia", "options": VllmOptions(gpuMemoryUtilization=0.5)} if cuda else {}
     )
     length = PROMPT + scale.response
     engine = VllmEngine("bench", folders[0], Sampling(), most, length, dtype=scale.dtype, **options)
     began = time.perf_counter()
-    with visible("1" if sender is not None and cuda else None):
+    with visible("1" if "nccl" in senders else None):
         await engine.start(0)
     print(f"engine up after {time.perf_counter() - began:.0f} s; it stages: {engine.stages}", flush=True)
     if not engine.stages:
         raise SystemExit("the engine takes no version while it generates: its log says why")
-    bench, figures = Bench(engine, folders, sender), []
+    bench, figures, arrived = Bench(engine, folders), [], {}
     try:
         for in_flight in scale.in_flight:
-            figures += await with_requests(scale, bench, in_flight)
-        idle = await bench.transfer(scale.updates)
-        name = "version to an engine that has nothing to do: median"
-        figures.append(Figure(name, statistics.median(one.prepare for one in idle), "ms"))
-        if sender is not None:
-            figures.append(Figure("of it the sending: median", sender.median(scale.updates), "ms"))
+            for transport, bench.sender in senders.items():
+                figures += await with_requests(scale, bench, in_flight, transport)
+        for transport, bench.sender in senders.items():
+            idle = await bench.transfer(scale.updates)
+            arrived[transport] = statistics.median(one.prepare for one in idle)
     finally:
         await engine.close()
-    return figures
+    return arrived, figures
 
 
 @contextmanager
@@ -289,15 +297,16 @@ def visible(devices: str | None) -> Iterator[None]:
         os.environ["CUDA_VISIBLE_DEVICES"] = before
 
 
-async def with_requests(scale: Scale, bench: Bench, in_flight: int) -> list[Figure]:
+async def with_requests(scale: Scale, bench: Bench, in_flight: int, transport: str) -> list[Figure]:
     streams = Streams(bench.engine, scale.work.vocabulary, scale.response)
     running = asyncio.create_task(streams.run(in_flight))
     # Over gloo there is no other way than the staged one.
     kinds = [True] if bench.sender is not None and not bench.sender.both else [True, False]
     found: dict[bool, list[Update]] = {kind: [] for kind in kinds}
     versions: dict[bool, set[int]] = {kind: set() for kind in kinds}
-    for kind in kinds:  # the first of each kind joins a group, and warms up
+    for kind in kinds if transport not in bench.warm else ():  # joins a group, and warms up
         await bench.update(streams, kind, in_flight)
+    bench.warm.add(transport)
     for _ in range(scale.updates):
         for kind in kinds:
             found[kind].append(await bench.update(streams, kind, in_flight))
@@ -307,7 +316,7 @@ async def with_requests(scale: Scale, bench: Bench, in_flight: int) -> list[Figu
     lost = streams.count - sum(len(got.tokens) == asked.max_tokens for asked, got in streams.ended)
     sampled = streams.ended[-min(24, in_flight) :]
     distance = {kind: apart(bench, sampled, versions[kind]) for kind in kinds}
-    return report(f"{in_flight} requests", found, distance, lost)
+    return report(f"{transport}, {in_flight} requests", found, distance, lost)
 
 
 def report(
@@ -351,7 +360,7 @@ def report(
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--transport", choices=["shm", "nccl", "gloo"], default="shm")
+    parser.add_argument("--transports", nargs="+", choices=["shm", "nccl", "gloo"], default=["shm"])
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
@@ -360,9 +369,8 @@ def main() -> None:
         stack.callback(shutil.rmtree, root)
         if not torch.cuda.is_available():
             stack.enter_context(plain_linear(root / "plugin"))
-        figures = asyncio.run(measure(TINY if options.tiny else FULL, root, options.transport))
-    name = "weight_staging" if options.transport == "shm" else f"weight_staging_{options.transport}"
-    record(name, figures, **({"folder": options.out} if options.out else {}))
+        figures = asyncio.run(measure(TINY if options.tiny else FULL, root, options.transports))
+    record("weight_staging", figures, **({"folder": options.out} if options.out else {}))
 
 
 if __name__ == "__main__":
