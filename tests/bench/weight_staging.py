@@ -9,7 +9,7 @@ GPUs; that of what comes through shared memory, reading the same folder to the G
 Log-probabilities of responses after updates are compared with those of the model in transformers.
 
     python -m tests.bench.weight_staging [--transports shm nccl] [--out FOLDER]
-    python -m tests.bench.weight_staging --tiny --transports shm gloo --out FOLDER     (on CPUs, to see it run)
+    python -m tests.bench.weight_staging --tiny --transports shm gloo --out FOLDER    (on CPUs, to see it run)
 """
 
 import argparse
