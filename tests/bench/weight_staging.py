@@ -104,7 +104,7 @@ class Streams:
             self.count += 1
             tokens = np.random.default_rng([self.count]).integers(0, self.vocabulary, PROMPT)
             # The first ones end at different times, so that later ones begin at different times.
-            most = self.response if self.ended else 16 + (index * 37) % self.response
+            most = self.response if self.ended else max(16, index * 37 % self.response)
             asked = Request(f"s{self.count}", tokens.astype(np.int32), most, self.count, exact=True)
             self.ended.append((asked, await self.engine.submit(asked)))
 
