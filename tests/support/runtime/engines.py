@@ -57,7 +57,8 @@ class StagedEngine(VllmEngine):
     async def load(self, ref: WeightRef) -> None:
         # Engines that cannot do so are tested by themselves.
         assert self.stages
-        await self.prepare(ref)
+        if self._paused:
+            await self.prepare(ref)
         await super().load(ref)
 
 
