@@ -19,6 +19,7 @@ from rljob_runtime.weights.shm import WeightsGone
 from tests.support.runtime.engines import (
     fake_engine,
     fed_engine,
+    joint_engine,
     staged_engine,
     started,
     torch_engine,
@@ -46,6 +47,7 @@ ENGINES: dict[str, Callable[..., Engine]] = {
     "fake": fake_engine,
     "torch": torch_engine,
     "torch, fed over tcp": fed_engine,
+    "torch, two that are one": joint_engine,
     "vllm": vllm_engine,
     "vllm, staged": staged_engine,
 }

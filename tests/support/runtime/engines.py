@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from rljob_runtime.engines.fake import FakeEngine, FakeTiming
 from rljob_runtime.engines.fetching import FetchingEngine, FetchSpec
+from rljob_runtime.engines.joint import JointEngine
 from rljob_runtime.engines.protocol import Engine, Sampling, WeightRef
 from rljob_runtime.engines.torch import TorchEngine
 from rljob_runtime.engines.vllm import VllmEngine
@@ -93,6 +94,16 @@ def fed_engine(
     folder: Path, name: str = "fed", sampling: Sampling = PLAIN, slots: int = SLOTS, length: int = LENGTH
 ) -> FedEngine:
     return FedEngine(name, torch_engine(folder, name, sampling, slots, length), folder)
+
+
+def joint_engine(
+    folder: Path, name: str = "joint", sampling: Sampling = PLAIN, slots: int = SLOTS, length: int = LENGTH
+) -> JointEngine:
+    """Two torch engines that are one, each with half the slots."""
+    return JointEngine(
+        name,
+        [torch_engine(folder, f"{name}/{place}", sampling, slots // 2, length) for place in range(2)],
+    )
 
 
 @asynccontextmanager
