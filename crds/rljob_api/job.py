@@ -179,6 +179,7 @@ def _tensor_groups_fit() -> Rule:
 
 
 _ENGINE = "self.training.rollout.engine"
+_SHARED = "pools.fastRollout.enginesPerAccelerator"
 _RANKS = "self.pools.trainer.replicas * self.pools.trainer.acceleratorsPerWorker"
 _CAP = "self.training.parallel.maxTokensPerMicroBatch"
 _LONGEST = "(self.training.data.maxPromptTokens + self.training.rollout.maxResponseTokens)"
@@ -276,6 +277,27 @@ class Spec(Model):
             ),
             fields=("training.rollout.engine.vllm.speculation", "accelerator"),
         ),
+        Rule(
+            message=f"{_SHARED} above 1 needs accelerator: nvidia and acceleratorsPerWorker: 1",
+            cel=f"self.{_SHARED} == 1 || (self.accelerator == 'nvidia'"
+            " && self.pools.fastRollout.acceleratorsPerWorker == 1)",
+            holds=lambda self: (
+                self.pools.fast_rollout.engines_per_accelerator == 1
+                or (self.accelerator == "nvidia" and self.pools.fast_rollout.accelerators_per_worker == 1)
+            ),
+            fields=(_SHARED, "accelerator", "pools.fastRollout.acceleratorsPerWorker"),
+        ),
+        Rule(
+            message=f"training.async.weightSync.transport must not be nccl with {_SHARED} above 1: an"
+            " accelerator has one member in a group of NCCL",
+            cel=f"self.{_SHARED} == 1 || !has(self.training.async.weightSync)"
+            " || self.training.async.weightSync.transport != 'nccl'",
+            holds=lambda self: (
+                self.pools.fast_rollout.engines_per_accelerator == 1
+                or self.training.async_.weight_sync.transport != "nccl"
+            ),
+            fields=("training.async.weightSync.transport",),
+        ),
         _transport_needs("nccl", "nvidia"),
         _transport_needs("hccl", "ascend"),
         *(_probe_needs(pool) for pool in ("fastRollout", "heavyRollout")),
@@ -364,6 +386,7 @@ class Spec(Model):
             for pool in ("trainer", "fastRollout", "heavyRollout")
             for field in ("acceleratorsPerWorker", "cpusPerWorker", "resources")
         ),
+        _fixed(_SHARED),
         *(
             _fixed(f"pools.{pool}.{field}", optional=True)
             for pool in ("fastRollout", "heavyRollout")

@@ -73,6 +73,16 @@ class RolloutPool(Pool):
     )
 
 
+class FastRolloutPool(RolloutPool):
+    """The pool of inference engines that every job has, unless its heavy pool generates all."""
+
+    engines_per_accelerator: int = Field(default=1, ge=1, le=8)
+    """vLLM engines that are one to the job, and share a worker's accelerator, its gpuMemoryUtilization and
+    maxRunningRequests. For many requests of a small model, where the one CPU on which an engine decides its
+    steps is slower than the accelerator. Each needs a CPU, a copy of the model, and 1 to 2 GiB of the
+    accelerator beyond its share."""
+
+
 class HeavyRolloutPool(RolloutPool):
     """A second pool of inference engines, for the few responses that are much longer than the others. A job
     has none unless it says so."""
@@ -88,7 +98,7 @@ class Pools(Model):
     """The pod of Ray's head and the driver; only in a cluster."""
     trainer: TrainerPool = TrainerPool()
     """Workers that hold and update the policy."""
-    fast_rollout: RolloutPool = RolloutPool()
+    fast_rollout: FastRolloutPool = FastRolloutPool()
     """Inference engines; without a heavy pool they generate all responses."""
     heavy_rollout: HeavyRolloutPool = HeavyRolloutPool()
     """Inference engines for the few responses that are much longer than the others."""

@@ -83,7 +83,7 @@ class WeightSync(OneOf):
     transport: Literal["auto", "shm", "nccl", "hccl", "tcp"] = "auto"
     """What carries the weights. shm: shared memory, on one machine only. nccl, hccl: device to device, with
     push. tcp: over an encrypted network connection, through main memory. auto: shm on one machine; in a
-    cluster nccl for nvidia, hccl for ascend, tcp for cpu and with pull."""
+    cluster nccl for nvidia, hccl for ascend, tcp for cpu, with pull and with enginesPerAccelerator."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(

@@ -214,6 +214,28 @@ BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
         f"{_POOLS}.trainer.acceleratorsPerWorker",
         "must be 1 with accelerator: cpu",
     ),
+    "engines that share a CPU": (
+        {"pools.fastRollout.enginesPerAccelerator": 2},
+        f"{_POOLS}.fastRollout.enginesPerAccelerator",
+        "above 1 needs accelerator: nvidia and acceleratorsPerWorker: 1 (",
+    ),
+    "engines that share several devices": (
+        {
+            "accelerator": "nvidia",
+            "pools.fastRollout": {"acceleratorsPerWorker": 2, "enginesPerAccelerator": 2},
+        },
+        f"{_POOLS}.fastRollout.enginesPerAccelerator",
+        "pools.fastRollout.acceleratorsPerWorker is 2",
+    ),
+    "a group with two members on a device": (
+        {
+            "accelerator": "nvidia",
+            "pools.fastRollout.enginesPerAccelerator": 2,
+            "training.async.weightSync": {"push": {}, "transport": "nccl"},
+        },
+        f"{_TRAINING}.async.weightSync.transport",
+        "transport must not be nccl with pools.fastRollout.enginesPerAccelerator above 1",
+    ),
     "speculation on Ascend": (
         {"accelerator": "ascend", "training.rollout.engine": {"vllm": {"speculation": {"suffix": {}}}}},
         f"{_TRAINING}.rollout.engine.vllm.speculation",

@@ -108,6 +108,12 @@ GOOD: dict[str, dict[str, Any]] = {
         "training.rollout.engine": {"vllm": {"speculation": {"ngram": {}, "draftTokens": 4}}},
     },
     "several GPUs to an engine": {"accelerator": "nvidia", "pools.fastRollout.acceleratorsPerWorker": 4},
+    "several engines to a GPU": {
+        "accelerator": "nvidia",
+        "pools.fastRollout.enginesPerAccelerator": 4,
+        "pools.heavyRollout": {"replicas": 1, "acceleratorsPerWorker": 2},
+        "training.async.weightSync": {"push": {}, "transport": "tcp"},
+    },
     "any head width on GPUs": {"accelerator": "nvidia", "training.model.random.headDim": 16},
     "any head width with torch": {
         "training.model.random.headDim": 16,

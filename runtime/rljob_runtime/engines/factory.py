@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rljob_api import RLJob
+from rljob_api.rollout import VllmEngine as VllmOptions
 from rljob_runtime.engines.protocol import Engine, Sampling
+from rljob_runtime.groups.responses import response_seed
 
 if TYPE_CHECKING:
     from rljob_runtime.engines.vllm_shape import Accelerator, AdapterRoom
@@ -55,27 +57,46 @@ def make(name: str, spec: bytes) -> Engine:
             training.model.dtype,
             keep_kv,
         )
+    from rljob_runtime.engines.joint import JointEngine
     from rljob_runtime.engines.vllm import VllmEngine
     from rljob_runtime.engines.vllm_adapter import AdapterEngine
 
     accelerator: Accelerator = job.spec.accelerator
-    adapter = training.adapter
+    adapter, count = training.adapter, 1
+    if built.pool == "fast_rollout":
+        count = job.spec.pools.fast_rollout.engines_per_accelerator
+    vllm = options.vllm or VllmOptions()
+    part = vllm.model_copy(update={"gpu_memory_utilization": vllm.gpu_memory_utilization / count})
     build = VllmEngine if adapter is None else partial(AdapterEngine, adapter, adapter_room(job))
-    return build(
-        name,
-        folder,
-        built.sampling,
-        limit,
-        max_length,
-        dtype=training.model.dtype,
-        options=options.vllm,
-        accelerator=accelerator,
-        tensor_parallel=1 if accelerator == "cpu" else pool.accelerators_per_worker,
-        threads=pool.cpus_per_worker,
-        seed=built.seed,
-        timed=training.profiling.events,
-        keep_kv=keep_kv,
-    )
+
+    def one(name: str, seed: int) -> VllmEngine:
+        return build(
+            name,
+            folder,
+            built.sampling,
+            math.ceil(limit / count),
+            max_length,
+            dtype=training.model.dtype,
+            options=part,
+            accelerator=accelerator,
+            tensor_parallel=1 if accelerator == "cpu" else pool.accelerators_per_worker,
+            threads=pool.cpus_per_worker,
+            seed=seed,
+            timed=training.profiling.events,
+            keep_kv=keep_kv,
+        )
+
+    if count == 1:
+        return one(name, built.seed)
+    first, *others = (one(f"{name}/{place}", response_seed(built.seed, place, 0)) for place in range(count))
+
+    async def as_the_first() -> None:
+        # Those that start together would mistake each other's memory for their own.
+        size = await first.kv_cache_bytes()
+        for each in others:
+            each.take_kv_cache(size)
+
+    return JointEngine(name, (first, *others), as_the_first)
 
 
 def adapter_room(job: RLJob) -> "AdapterRoom":

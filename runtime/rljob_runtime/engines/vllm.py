@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -73,19 +74,9 @@ class VllmEngine:
         self.name = name
         self.version = 0
         self._shape = VllmShape(
-            Path(model_folder),
-            sampling,
-            max_running,
-            max_length,
-            dtype,
-            options or VllmOptions(),
-            accelerator,
-            tensor_parallel,
-            threads,
-            seed,
-            timed,
-            hold_outputs=hold_outputs,
-        )
+            Path(model_folder), sampling, max_running, max_length, dtype, options or VllmOptions(),
+            accelerator, tensor_parallel, threads, seed, timed, hold_outputs=hold_outputs,
+        )  # fmt: skip
         self._speculation = self._shape.options.speculation
         self._finished = FinishedTexts(self._speculation) if self._speculation is not None else None
         self.keeps_kv = keep_kv
@@ -125,6 +116,14 @@ class VllmEngine:
             await self._life.guard(self._live_core().start_drafting(self._speculation))
         await self._staging.open(self._live_core(), sockets)
         self.version = version
+
+    async def kv_cache_bytes(self) -> int:
+        """Memory that its KV cache has on its accelerator."""
+        return await self._life.guard(self._live_core().kv_cache_bytes())
+
+    def take_kv_cache(self, size: int) -> None:
+        """Before `start`: have a KV cache of so many bytes, whatever else is on the accelerator."""
+        self._shape = replace(self._shape, kv_cache_bytes=size)
 
     async def submit(self, request: Request) -> Generation:
         self._live_core()

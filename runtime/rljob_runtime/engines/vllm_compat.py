@@ -218,6 +218,11 @@ class VllmCore:
         """Generate with what arrived under this number; only while paused."""
         await self._llm.collective_rpc("place_staged", args=(number,))
 
+    async def kv_cache_bytes(self) -> int:
+        """Memory that the KV cache has on each accelerator."""
+        sizes: list[int] = await self._llm.collective_rpc("kv_cache_bytes")
+        return min(sizes)
+
     async def load_folder(self, folder: Path) -> None:
         await self._llm.collective_rpc("load_folder", args=(str(folder),))
 

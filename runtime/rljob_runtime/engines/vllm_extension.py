@@ -43,6 +43,10 @@ class WeightLoader(StagingWorker):
             # The copies run on the device's own time; the answer is to mean that they are done.
             torch.accelerator.synchronize()
 
+    def kv_cache_bytes(self: Any) -> int:
+        """What vLLM found that the KV cache may take of the accelerator's memory."""
+        return int(self.available_kv_cache_memory_bytes)
+
     def load_adapter(self: Any, name: str, number: int, folder: str) -> int:
         """Load an adapter; how many of its tensors belong to layers of the model. vLLM says nothing of those
         that belong to none, and generates without them."""

@@ -58,6 +58,9 @@ class VllmShape:
     hold_outputs: bool = True
     """Whether tokens and log-probabilities wait in the engine core until they are asked for, where this vLLM
     can do so."""
+    kv_cache_bytes: int | None = None
+    """Memory of the KV cache on an accelerator; None: what vLLM finds to be left of the engine's part of the
+    memory, for which it must be the only one that takes memory meanwhile."""
 
 
 def environment(shape: VllmShape, host: int, sockets: Path) -> dict[str, str]:
@@ -137,6 +140,8 @@ def arguments(shape: VllmShape) -> dict[str, Any]:
         chosen["kv_cache_memory_bytes"] = int(options.kv_cache_gi_b * 2**30)
     else:
         chosen["gpu_memory_utilization"] = options.gpu_memory_utilization
+        if shape.kv_cache_bytes is not None:
+            chosen["kv_cache_memory_bytes"] = shape.kv_cache_bytes
     return chosen
 
 

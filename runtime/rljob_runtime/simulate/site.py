@@ -1,5 +1,6 @@
 """A simulated site: the engines, the trainer and the bound of an RLJob, under assumptions. Pure."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,31 +111,36 @@ class Site:
         pools, engines = self.spec.pools, self.assumptions.engines
         limit = self.spec.training.rollout.max_running_requests
         ratio = pools.heavy_rollout.accelerators_per_worker / pools.fast_rollout.accelerators_per_worker
+        gears = self._gears(pools.fast_rollout.engines_per_accelerator)
         fast = EngineShape(
-            "fast", limit, engines.fast.kv_tokens, self._cost(engines.fast), lockstep=engines.lockstep
+            "fast", limit, engines.fast.kv_tokens, self._cost(engines.fast, gears), lockstep=engines.lockstep
         )
+        gears = self._gears(1)
         heavy = fast._replace(
             pool="heavy",
             kv_tokens=None if fast.kv_tokens is None else int(fast.kv_tokens * ratio),
-            cost=self._cost(engines.fast, ratio**_SPEED_UP),
+            cost=self._cost(engines.fast, gears, ratio**_SPEED_UP),
         )
         if engines.heavy is not None:
-            heavy = heavy._replace(kv_tokens=engines.heavy.kv_tokens, cost=self._cost(engines.heavy))
+            heavy = heavy._replace(kv_tokens=engines.heavy.kv_tokens, cost=self._cost(engines.heavy, gears))
         return [fast] * pools.fast_rollout.replicas + [heavy] * pools.heavy_rollout.replicas
 
-    def _cost(self, cost: EngineCost, speed: float = 1.0) -> StepCost:
+    def _cost(self, cost: EngineCost, gears: tuple[int, ...], speed: float = 1.0) -> StepCost:
         copied = self.physics().copied_token_seconds
-        return step_cost(cost, self._gears(), speed)._replace(per_copied_token=copied)
+        return step_cost(cost, gears, speed)._replace(per_copied_token=copied)
 
-    def _gears(self) -> tuple[int, ...]:
-        """Batch sizes with a captured graph, as the job's engines have them."""
+    def _gears(self, engines: int) -> tuple[int, ...]:
+        """Batch sizes with a captured graph, as so many engines of a worker have them together: requests are
+        spread evenly over those that share an accelerator."""
         rollout = self.spec.training.rollout
         vllm = rollout.engine.vllm
         if vllm is not None and vllm.enforce_eager:
             return ()
         if vllm is not None and vllm.capture_sizes is not None:
-            return tuple(vllm.capture_sizes)
-        return capture_sizes(rollout.max_running_requests)
+            sizes = tuple(vllm.capture_sizes)
+        else:
+            sizes = capture_sizes(math.ceil(rollout.max_running_requests / engines))
+        return tuple(engines * size for size in sizes)
 
     def physics(self) -> Physics:
         """How the engines behave."""

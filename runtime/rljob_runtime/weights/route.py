@@ -66,8 +66,9 @@ def open_route(
     sync, name = job.spec.training.async_.weight_sync, job.metadata.name
     adapter = job.spec.training.adapter
     transport = choose(
-        sync.transport, job.spec.accelerator, sync.pull is not None, address is None, adapter is not None
-    )
+        sync.transport, job.spec.accelerator, sync.pull is not None, address is None, adapter is not None,
+        job.spec.pools.fast_rollout.engines_per_accelerator > 1,
+    )  # fmt: skip
     serving, fetching = keyring.pair("weights")
     if address is None:
         size = version_bytes(model_folder, adapter)

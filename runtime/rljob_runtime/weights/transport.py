@@ -20,10 +20,16 @@ class TransportError(ValueError):
 
 
 def choose(
-    wanted: Wanted, accelerator: str, pull: bool, one_machine: bool, adapter: bool = False
+    wanted: Wanted,
+    accelerator: str,
+    pull: bool,
+    one_machine: bool,
+    adapter: bool = False,
+    shared: bool = False,
 ) -> Transport:
     """The transport of a job. `pull`: engines fetch versions; `one_machine`: all processes share its memory;
-    `adapter`: versions are adapters, which are stored.
+    `adapter`: versions are adapters, which are stored; `shared`: engines share an accelerator, of which a
+    group has one member alone.
 
     Raises `TransportError` for shared memory in a cluster."""
     if wanted == "shm" and not one_machine:
@@ -34,4 +40,4 @@ def choose(
         return wanted
     if one_machine:
         return "shm"
-    return "tcp" if pull or adapter else _OF_ACCELERATOR[accelerator]
+    return "tcp" if pull or adapter or shared else _OF_ACCELERATOR[accelerator]

@@ -7,6 +7,7 @@ import pytest
 
 from rljob_api import RLJob
 from rljob_runtime.engines.factory import EngineSpec, adapter_room, make
+from rljob_runtime.engines.joint import JointEngine
 from rljob_runtime.engines.protocol import Sampling
 from rljob_runtime.engines.torch import TorchEngine
 from rljob_runtime.engines.vllm import VllmEngine
@@ -45,3 +46,22 @@ def test_whether_it_keeps_the_kv_of_earlier_weights(
     engine = make("e", msgspec.msgpack.encode(EngineSpec(text, "fast_rollout", "model", Sampling(), 0)))
     assert isinstance(engine, TorchEngine | VllmEngine)
     assert engine.keeps_kv == keeps
+
+
+@pytest.mark.parametrize("adapter", [{}, {"training.adapter": {}, "training.model.dtype": "bfloat16"}])
+def test_engines_that_share_an_accelerator_share_its_memory_and_the_requests(adapter: dict[str, Any]) -> None:
+    changes = {
+        "accelerator": "nvidia",
+        "pools.fastRollout.enginesPerAccelerator": 4,
+        "training.rollout": {"maxRunningRequests": 10, "engine": {"vllm": {"gpuMemoryUtilization": 0.8}}},
+        **adapter,
+    }
+    text = RLJob.model_validate(job(changes)).model_dump_json(by_alias=True)
+    joint = make("e", msgspec.msgpack.encode(EngineSpec(text, "fast_rollout", "model", Sampling(), 7)))
+    assert isinstance(joint, JointEngine)
+    shapes = [each._shape for each in joint.engines if isinstance(each, VllmEngine)]
+    assert [(shape.max_running, shape.options.gpu_memory_utilization) for shape in shapes] == [(3, 0.2)] * 4
+    assert len({shape.seed for shape in shapes}) == 4
+    assert all((shape.adapters is not None) == bool(adapter) for shape in shapes)
+    alone = make("e", msgspec.msgpack.encode(EngineSpec(text, "heavy_rollout", "model", Sampling(), 7)))
+    assert isinstance(alone, VllmEngine)

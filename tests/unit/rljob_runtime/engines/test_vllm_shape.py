@@ -42,6 +42,10 @@ def shape(accelerator: Accelerator = "cpu", tensor_parallel: int = 1, **options:
             shape("nvidia"),
             {"enforce_eager": False, "gpu_memory_utilization": 0.85, "kv_cache_memory_bytes": None},
         ),
+        (
+            replace(shape("nvidia"), kv_cache_bytes=2**31),
+            {"gpu_memory_utilization": 0.85, "kv_cache_memory_bytes": 2**31},
+        ),
         (shape("nvidia", enforceEager=True), {"enforce_eager": True}),
         (shape("nvidia"), {"additional_config": {}, "distributed_executor_backend": None}),
         (shape("nvidia"), {"compilation_config": {"cudagraph_capture_sizes": list(capture_sizes(64))}}),

@@ -67,6 +67,17 @@ def test_graphs_are_those_of_the_job_s_engines(engine: dict[str, Any], gears: tu
     assert site(changes, ASSUMED).shapes()[0].cost.gears == (2, 4), "unless the assumptions say otherwise"
 
 
+def test_engines_that_share_an_accelerator_have_graphs_for_their_part_of_the_requests() -> None:
+    changes = {"accelerator": "nvidia", "training.rollout.maxRunningRequests": 7}
+    pools = {"pools.fastRollout.enginesPerAccelerator": 2, "pools.heavyRollout.replicas": 1}
+    fast, heavy = site({**changes, **pools}).shapes()
+    assert fast.limit == heavy.limit == 7
+    assert fast.cost.gears == tuple(2 * size for size in capture_sizes(4))
+    assert heavy.cost.gears == capture_sizes(7)
+    given = {"training.rollout.engine": {"vllm": {"captureSizes": [2, 6]}}}
+    assert site({**changes, **pools, **given}).shapes()[0].cost.gears == (4, 12)
+
+
 def test_physics_is_what_is_assumed() -> None:
     physics = site(assumed=ASSUMED).physics()
     assert physics.lockstep

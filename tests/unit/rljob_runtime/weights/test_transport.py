@@ -6,23 +6,30 @@ from rljob_runtime.weights.transport import Transport, TransportError, Wanted, c
 
 
 @pytest.mark.parametrize(
-    ("wanted", "accelerator", "pull", "one_machine", "adapter", "chosen"),
+    ("wanted", "accelerator", "pull", "one_machine", "other", "chosen"),
     [
-        ("auto", "nvidia", False, True, False, "shm"),
-        ("auto", "nvidia", False, True, True, "shm"),
-        ("auto", "nvidia", False, False, False, "nccl"),
-        ("auto", "ascend", False, False, False, "hccl"),
-        ("auto", "cpu", False, False, False, "tcp"),
-        ("auto", "nvidia", True, False, False, "tcp"),
-        ("auto", "nvidia", False, False, True, "tcp"),
-        ("tcp", "nvidia", False, True, False, "tcp"),
-        ("nccl", "nvidia", False, True, False, "nccl"),
+        ("auto", "nvidia", False, True, {}, "shm"),
+        ("auto", "nvidia", False, True, {"adapter": True}, "shm"),
+        ("auto", "nvidia", False, True, {"shared": True}, "shm"),
+        ("auto", "nvidia", False, False, {}, "nccl"),
+        ("auto", "ascend", False, False, {}, "hccl"),
+        ("auto", "cpu", False, False, {}, "tcp"),
+        ("auto", "nvidia", True, False, {}, "tcp"),
+        ("auto", "nvidia", False, False, {"adapter": True}, "tcp"),
+        ("auto", "nvidia", False, False, {"shared": True}, "tcp"),
+        ("tcp", "nvidia", False, True, {}, "tcp"),
+        ("nccl", "nvidia", False, True, {}, "nccl"),
     ],
 )
 def test_transports(
-    wanted: Wanted, accelerator: str, pull: bool, one_machine: bool, adapter: bool, chosen: Transport
+    wanted: Wanted,
+    accelerator: str,
+    pull: bool,
+    one_machine: bool,
+    other: dict[str, bool],
+    chosen: Transport,
 ) -> None:
-    assert choose(wanted, accelerator, pull, one_machine, adapter) == chosen
+    assert choose(wanted, accelerator, pull, one_machine, **other) == chosen
 
 
 def test_shared_memory_reaches_one_machine_only() -> None:
