@@ -110,7 +110,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "several GPUs to an engine": {"accelerator": "nvidia", "pools.fastRollout.acceleratorsPerWorker": 4},
     "several engines to a GPU": {
         "accelerator": "nvidia",
-        "pools.fastRollout.enginesPerAccelerator": 4,
+        "pools.fastRollout": {"enginesPerAccelerator": 4, "cpusPerWorker": 5},
         "pools.heavyRollout": {"replicas": 1, "acceleratorsPerWorker": 2},
         "training.async.weightSync": {"push": {}, "transport": "tcp"},
     },

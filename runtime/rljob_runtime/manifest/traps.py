@@ -24,6 +24,7 @@ def traps(job: RLJob) -> Iterator[Problem]:
     yield from _two_models(training)
     yield from _unclipped(training)
     yield from _response_losses(training)
+    yield from _engines_without_cpus(job)
 
 
 def _punishments(training: Training) -> Iterator[Problem]:
@@ -104,4 +105,15 @@ def _equal_groups(training: Training) -> Iterator[Problem]:
             (*_TRAINING, "rollout", "filter", "zeroVariance"),
             "refuses groups of equal rewards, which algorithm.advantage.reinforcePlusPlus without baseline "
             "would learn from: leave the filter out, or set baseline: true",
+        )
+
+
+def _engines_without_cpus(job: RLJob) -> Iterator[Problem]:
+    pool = job.spec.pools.fast_rollout
+    if 1 < pool.engines_per_accelerator > pool.cpus_per_worker:
+        yield Problem(
+            ("spec", "pools", "fastRollout", "cpusPerWorker"),
+            f"is {pool.cpus_per_worker}, and each of the {pool.engines_per_accelerator} engines of an "
+            "accelerator (enginesPerAccelerator) decides its steps on a CPU of its own: set it to "
+            f"{pool.engines_per_accelerator + 1} or more, or a cluster may give their pods no more",
         )

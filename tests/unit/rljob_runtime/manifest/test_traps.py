@@ -10,6 +10,7 @@ from tests.support.jobs import job
 from tests.support.valid_jobs import GOOD
 
 LOSS, AGGREGATION = "training.algorithm.policyLoss", "training.algorithm.aggregation"
+FAST = "pools.fastRollout"
 STALENESS, FILTER = "training.async.maxStaleness", "training.rollout.filter"
 ADVANTAGE, REWARD = "training.algorithm.advantage", "training.reward"
 SOURCE, SHORT = {"name": "a", "jsonl": {"path": "a.jsonl"}}, {"maxPromptTokens": 16}
@@ -35,6 +36,10 @@ def warned(changes: dict[str, Any]) -> list[str]:
                 "policyLoss.gspo.low: is 0.2, a bound for ratios of tokens",
                 "policyLoss.gspo.high: is 0.28, a bound for ratios of tokens",
             ],
+        ),
+        (
+            {"accelerator": "nvidia", FAST: {"enginesPerAccelerator": 2}},
+            ["pools.fastRollout.cpusPerWorker: is 1, and each of the 2 engines of an accelerator"],
         ),
         ({LOSS: {"gspo": {}}}, ["aggregation: is token-mean, with which long responses weigh more"]),
         ({LOSS: {"sapo": {}}}, ["policyLoss.sapo was published with aggregation: sequence-mean"]),
@@ -78,7 +83,7 @@ def test_warned_of(changes: dict[str, Any], words: list[str]) -> None:
     found = warned(changes)
     assert len(found) == len(words)
     for text, part in zip(found, words, strict=True):
-        assert text.startswith("spec.training.") and part in text
+        assert text.startswith("spec.") and part in text
 
 
 @pytest.mark.parametrize(
@@ -88,6 +93,7 @@ def test_warned_of(changes: dict[str, Any], words: list[str]) -> None:
         {LOSS: {"decoupledClip": {}}, STALENESS: 4},
         {LOSS: {"gspo": {}}, AGGREGATION: "sequence-mean"},
         {LOSS: {"sapo": {}}, AGGREGATION: "sequence-mean"},
+        {"accelerator": "nvidia", FAST: {"enginesPerAccelerator": 2, "cpusPerWorker": 2}},
         {FILTER: {"zeroVariance": {}}},
         {FILTER: {"zeroVariance": {}}, ADVANTAGE: {"reinforcePlusPlus": {"baseline": True}}},
         {ADVANTAGE: {"reinforcePlusPlus": {}}},
