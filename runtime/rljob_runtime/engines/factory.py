@@ -1,6 +1,7 @@
 """Builds the engine that an RLJob asks for, in the process that hosts it."""
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from rljob_runtime.engines.protocol import Engine, Sampling
 from rljob_runtime.groups.responses import response_seed
 
 if TYPE_CHECKING:
+    from rljob_runtime.engines.vllm import VllmEngine
     from rljob_runtime.engines.vllm_shape import Accelerator, AdapterRoom
 
 _MOST_ADAPTERS = 8
@@ -88,15 +90,17 @@ def make(name: str, spec: bytes) -> Engine:
 
     if count == 1:
         return one(name, built.seed)
-    first, *others = (one(f"{name}/{place}", response_seed(built.seed, place, 0)) for place in range(count))
+    engines = [one(f"{name}/{place}", response_seed(built.seed, place, 0)) for place in range(count)]
+    return JointEngine(name, engines, partial(as_the_first, engines))
 
-    async def as_the_first() -> None:
-        # Those that start together would mistake each other's memory for their own.
-        size = await first.kv_cache_bytes()
-        for each in others:
-            each.take_kv_cache(size)
 
-    return JointEngine(name, (first, *others), as_the_first)
+async def as_the_first(engines: "Sequence[VllmEngine]") -> None:
+    """Give the others as much KV cache as the first one, which is up, has found room for: those that start
+    together would mistake each other's memory for their own."""
+    first, *others = engines
+    size = await first.kv_cache_bytes()
+    for each in others:
+        each.take_kv_cache(size)
 
 
 def adapter_room(job: RLJob) -> "AdapterRoom":
