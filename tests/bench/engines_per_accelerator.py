@@ -14,7 +14,7 @@ dropped, how many tokens a step takes. The baseline of all is the one engine wit
                                         both; `--together 3` on a GPU with 140 GiB
     python tests/bench/engines_per_accelerator.py --tiny --together 1 --out FOLDER     on a CPU
 
-Neither Ray nor a network is needed. Figures are written, and printed, each time that one is done; after
+Neither Ray nor a network is needed. Figures are written each time that one is done, and printed in the end; after
 `--seconds` nothing more is begun. A setup that does not start is left out, and said.
 """
 
@@ -153,9 +153,9 @@ class Results:
         )
         self.rates.setdefault((work.requests, case), []).append(rate)
         self.cores.setdefault((work.requests, case), []).append(core)
-        self.write()
+        self.write(show=False)
 
-    def write(self) -> None:
+    def write(self, show: bool) -> None:
         figures = []
         for (requests, case), rates in self.rates.items():
             updated = next((each.name for each in UPDATES if each.name in case), None)
@@ -166,7 +166,7 @@ class Results:
             )
             busy = 100 * float(np.mean(self.cores[requests, case]))
             figures.append(Figure(f"{name}: an engine core's CPU", busy, "% of the time"))
-        record(self.file, figures, self.folder)
+        record(self.file, figures, self.folder, show=show)
 
 
 @contextmanager
@@ -209,6 +209,7 @@ def run(options: argparse.Namespace, folder: Path, vocabulary: int) -> None:
                             results.measure(engines, work, change)
                     for change in UPDATES:
                         results.measure(engines, works[0], change)
+    results.write(show=True)
 
 
 def main() -> None:

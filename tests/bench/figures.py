@@ -50,9 +50,16 @@ def _accelerators() -> str:
     return f"{torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}, "
 
 
-def record(file: str, figures: Sequence[Figure], folder: Path = RESULTS, keep: bool = False) -> Path:
-    """Print the figures and write them to `folder`/`file`.json; with `keep`, beside what is there under other
-    names."""
+def _line(figure: Figure) -> str:
+    against = "" if figure.ratio is None else f"  ({figure.ratio:.3g} x the baseline {figure.baseline:.4g})"
+    return f"{figure.name}: {figure.value:.4g} {figure.unit}{against}"
+
+
+def record(
+    file: str, figures: Sequence[Figure], folder: Path = RESULTS, keep: bool = False, show: bool = True
+) -> Path:
+    """Write the figures to `folder`/`file`.json, with `keep` beside what is there under other names; with
+    `show` print them too."""
     common = {
         "date": datetime.date.today().isoformat(),
         "machine": machine(),
@@ -71,10 +78,8 @@ def record(file: str, figures: Sequence[Figure], folder: Path = RESULTS, keep: b
                 **common,
             }
         )
-        against = (
-            "" if figure.ratio is None else f"  ({figure.ratio:.3g} x the baseline {figure.baseline:.4g})"
-        )
-        print(f"{figure.name}: {figure.value:.4g} {figure.unit}{against}", flush=True)
+        if show:
+            print(_line(figure), flush=True)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{file}.json"
     if keep and path.exists():
