@@ -14,8 +14,8 @@ dropped, how many tokens a step takes. The baseline of all is the one engine wit
                                         both; `--together 3` on a GPU with 140 GiB
     python tests/bench/engines_per_accelerator.py --tiny --together 1 --out FOLDER     on a CPU
 
-Neither Ray nor a network is needed. Figures are written each time that one is done, and printed in the end; after
-`--seconds` nothing more is begun. A setup that does not start is left out, and said.
+Neither Ray nor a network is needed. Figures are written each time that one is done, and printed in the end;
+after `--seconds` nothing more is begun. A setup that does not start is left out, and said.
 """
 
 import argparse
