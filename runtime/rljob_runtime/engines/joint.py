@@ -49,6 +49,7 @@ class JointEngine:
         """By request, the number of the engine that runs it."""
         self._counts = [0] * len(self.engines)
         """Requests that each runs."""
+        self._paused = False
         self._cause: EngineDied | None = None
         self._closing: asyncio.Future[list[None]] | None = None
 
@@ -79,6 +80,8 @@ class JointEngine:
             await self._all(lambda each: each.abort(request_id), [self.engines[place]])
 
     async def pause(self, mode: PauseMode) -> None:
+        self._check()
+        self._paused = True
         await self._all(lambda each: each.pause(mode), self.engines)
 
     async def prepare(self, ref: WeightRef) -> None:
@@ -88,6 +91,8 @@ class JointEngine:
         """Raises `ValueError` also for weights that come in no folder: each engine would be a member of the
         group that they are sent to, and such a group has no two members on one accelerator."""
         self._check()
+        if not self._paused:
+            raise RuntimeError(f"engine {self.name}: load while not paused")
         if ref.transport != "shm":
             raise ValueError(
                 f"engine {self.name}: engines that share an accelerator load from a folder, and not through "
@@ -106,6 +111,7 @@ class JointEngine:
 
     async def resume(self) -> None:
         await self._all(lambda each: each.resume(), self.engines)
+        self._paused = False
 
     async def load_snapshot(self) -> LoadSnapshot:
         return joined(await self._all(lambda each: each.load_snapshot(), self.engines))
