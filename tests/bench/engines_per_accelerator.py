@@ -216,7 +216,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--tiny", action="store_true", help="a model of two layers, on the CPU")
     parser.add_argument("--requests", type=int, nargs="*", help="in all; updates are measured with the first")
-    parser.add_argument("--tokens", type=int)
+    parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument(
         "--together", type=int, default=2, help="setups that are on the accelerator at a time"
     )
@@ -227,7 +227,6 @@ def main() -> None:
     )
     options = parser.parse_args()
     options.requests = options.requests or ([16, 4] if options.tiny else [512, 64])
-    options.tokens = options.tokens or (256 if options.tiny else 320)
     with tempfile.TemporaryDirectory() as scratch:
         begin = time.monotonic()
         vocabulary = write_model(Path(scratch), options.tiny)
