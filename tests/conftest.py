@@ -1,5 +1,5 @@
-"""Settings of all tiers: threads, and examples of the property tests; the last release, for those that compare
-with it."""
+"""Settings of all tiers: threads, and examples of the property tests; and the last release, for tests that
+compare with it."""
 
 import os
 

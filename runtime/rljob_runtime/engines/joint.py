@@ -53,6 +53,10 @@ class JointEngine:
         self._cause: EngineDied | None = None
         self._closing: asyncio.Future[list[None]] | None = None
 
+    @property
+    def stages(self) -> bool:
+        return all(each.stages for each in self.engines)
+
     async def start(self, version: int) -> None:
         await self._all(lambda each: each.start(version), self.engines[:1])
         if self._before_others is not None:
@@ -85,6 +89,8 @@ class JointEngine:
         await self._all(lambda each: each.pause(mode), self.engines)
 
     async def prepare(self, ref: WeightRef) -> None:
+        """Raises `ValueError` as `load` does."""
+        self._refuse_unless_folder(ref)
         await self._all(lambda each: each.prepare(ref), self.engines)
 
     async def load(self, ref: WeightRef) -> None:
@@ -93,11 +99,7 @@ class JointEngine:
         self._check()
         if not self._paused:
             raise RuntimeError(f"engine {self.name}: load while not paused")
-        if ref.transport != "shm":
-            raise ValueError(
-                f"engine {self.name}: engines that share an accelerator load from a folder, and not through "
-                f"{ref.transport}"
-            )
+        self._refuse_unless_folder(ref)
         # It stays for all of them, or is gone for all.
         with reading(Path(ref.location)):
             loads = await asyncio.gather(*(each.load(ref) for each in self.engines), return_exceptions=True)
@@ -132,6 +134,13 @@ class JointEngine:
 
     async def close(self) -> None:
         await asyncio.shield(self._end(EngineDied(f"engine {self.name}: it was closed")))
+
+    def _refuse_unless_folder(self, ref: WeightRef) -> None:
+        if ref.transport != "shm":
+            raise ValueError(
+                f"engine {self.name}: engines that share an accelerator load from a folder, and not through "
+                f"{ref.transport}"
+            )
 
     async def _all(self, call: Callable[[Engine], Awaitable[T]], engines: Iterable[Engine]) -> list[T]:
         """Call these engines and await it; what kills one ends all."""

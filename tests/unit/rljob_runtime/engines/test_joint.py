@@ -199,3 +199,25 @@ def test_progress_is_told_of_all_together(
     running: dict[str, int], reports: list[tuple[int, dict[str, int]]], told: list[dict[str, int]]
 ) -> None:
     assert told_by(running, reports) == told
+
+
+@pytest.mark.parametrize(
+    ("inside", "joint"), [((True, True), True), ((True, False), False), ((False, False), False)]
+)
+def test_versions_arrive_before_the_pause_where_all_of_them_can(
+    inside: tuple[bool, bool], joint: bool
+) -> None:
+    one, engines = two()
+    for each, stages in zip(engines, inside, strict=True):
+        each.stages = stages
+    assert one.stages is joint
+
+
+def test_weights_that_come_in_no_folder_are_refused_before_the_pause_too() -> None:
+    async def run() -> None:
+        joint, _ = two()
+        await joint.start(0)
+        with pytest.raises(ValueError, match="not through nccl"):
+            await joint.prepare(WeightRef(2, "nccl", "somewhere", staged=True))
+
+    run_virtual(run())
