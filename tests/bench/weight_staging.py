@@ -14,6 +14,7 @@ Log-probabilities of responses after updates are compared with those of the mode
 
 import argparse
 import asyncio
+import logging
 import os
 import shutil
 import statistics
@@ -364,6 +365,9 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    # Why an engine takes no version while it generates is in its log.
+    logging.basicConfig()
+    logging.getLogger("rljob_runtime").setLevel(logging.INFO)
     root = Path(tempfile.mkdtemp(prefix="rljob-bench-", dir="/dev/shm"))
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, root)

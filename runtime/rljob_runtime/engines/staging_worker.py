@@ -11,7 +11,6 @@ there the KV cache gets all of it, as without; where a model cannot be filled by
 
 import json
 import socket
-import sys
 from collections.abc import Callable
 from functools import partial, wraps
 from pathlib import Path
@@ -36,8 +35,8 @@ class StagingWorker:
     def staging_obstacle(self: Any) -> str:
         """Why versions do not arrive while it generates; "" where they do."""
         if not hasattr(self, "rljob_staging"):
-            # Where vLLM has not asked before it made the KV cache, whose size is given then.
-            self.rljob_staging = _Staging(self, self.cache_config.kv_cache_memory_bytes or 0)
+            # Where vLLM has not asked before it made the KV cache: its size may be given.
+            self.rljob_staging = _Staging(self, self.cache_config.kv_cache_memory_bytes)
         obstacle: str = self.rljob_staging.obstacle
         return obstacle
 
@@ -64,8 +63,8 @@ class StagingWorker:
 class _Staging:
     """A worker's second set, or what stands against it."""
 
-    def __init__(self, worker: Any, available: int) -> None:
-        """`available`: bytes that there would be for the KV cache without it."""
+    def __init__(self, worker: Any, available: int | None) -> None:
+        """`available`: bytes that there would be for the KV cache without it; None where nobody knows."""
         self.second: SecondSet | None = None
         self.bytes = 0
         """That are taken on the device."""
@@ -80,9 +79,11 @@ class _Staging:
         except torch.OutOfMemoryError as error:
             self.obstacle = str(error).splitlines()[0]
 
-    def _make(self, worker: Any, available: int) -> None:
+    def _make(self, worker: Any, available: int | None) -> None:
         if worker.vllm_config.lora_config is not None:
             raise NotPlain("its versions are adapters")
+        if available is None:
+            raise NotPlain("how much memory there is for the KV cache was not known when it was made")
         folder, model = Path(worker.model_config.model), worker.model_runner.get_model()
         numbers = worker.model_config.dtype.itemsize
         sizes = [numbers * torch.Size(shape).numel() for shape in tensor_shapes(folder).values()]
@@ -155,10 +156,15 @@ def _report(reports: str, number: int, rank: int, why: str) -> None:
 
 def count_second_set() -> None:
     """Have vLLM's GPU worker make the second set before the KV cache, which gets what is left."""
-    module: Any = sys.modules.get("vllm.v1.worker.gpu_worker")
-    if module is None:
+    from vllm.platforms import current_platform
+
+    if not current_platform.is_cuda_alike():
         # Other workers make it when they are asked for it.
         return
+    # Imported here, since a process that is spawned may import this one before vLLM has chosen its worker.
+    from vllm.v1.worker import gpu_worker
+
+    module: Any = gpu_worker
     original = module.Worker.determine_available_memory
 
     @wraps(original)
