@@ -25,6 +25,8 @@ LARGE: dict[str, Any] = {
 """For GPUs: a random model of the 0.3 B class."""
 SMALL: dict[str, Any] = {"maxPositionEmbeddings": 1024}
 """For CPUs: the smallest one."""
+RUN = "run"
+"""Name of a run's folder, in its job's."""
 LENGTHS = "lengths.jsonl"
 """Name of the forced lengths, in a job's folder."""
 SEED = 7
@@ -41,7 +43,7 @@ def run_example(folder: Path, training: dict[str, Any], seconds: float = 1500) -
 
 def run_job(folder: Path, job: Mapping[str, Any], seconds: float, *options: str) -> Path:
     """Run a job with these options, from a folder that is there; the run's folder."""
-    file, output = folder / "job.yaml", folder / "run"
+    file, output = folder / "job.yaml", folder / RUN
     file.write_text(yaml.safe_dump(dict(job)))
     command = [sys.executable, "-m", "rljob_runtime.cli", "run", str(file), "--output", str(output)]
     subprocess.run([*command, *options], check=True, timeout=seconds)

@@ -4,7 +4,7 @@
     python -m tests.bench.peers --gpus 2 --contenders ours-1 verl_async ours-2 --out OUT
     python -m tests.bench.peers --gpus 0 --contenders ours-1 --out OUT      on a CPU, to see that it runs
 
-Measured are the response tokens that each trains per second, from the end of its third step to the end of
+Measured are the response tokens that each trains per second, from the end of its fourth step to the end of
 its last one; eight steps at least. The baseline of ours is the verl of the same run. A contender that has no
 time left, or fails, is named and left out; the others' figures are written all the same, each as soon as it
 is there. Everything that verl says is kept in OUT/NAME.log.
@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from transformers.utils import is_flash_attn_2_available
 
 from tests.bench.figures import Figure, record
 from tests.bench.peers import ours, verl
@@ -28,8 +29,9 @@ from tests.bench.peers.rates import Ended, steady_rate
 from tests.bench.peers.work import LARGE, SMALL, Work, prepare
 
 OURS = "ours-"
-SKIPPED, FEWEST = 3, 8
-"""Steps that warm up, and the fewest that are measured."""
+SKIPPED, FEWEST = 4, 8
+"""Steps that warm up, and the fewest that are measured. With bound 1 steps come in pairs, a short one after a
+long one: an odd number of them would read too high or too low."""
 _LEAST = 120.0
 """Seconds: nobody begins with less."""
 
@@ -119,6 +121,11 @@ def parse() -> argparse.Namespace:
     for name in options.contenders:
         if name not in verl.MODULES and not (name.startswith(OURS) and name.removeprefix(OURS).isdecimal()):
             parser.error(f"--contenders: {name!r}; known: {OURS}BOUND, {', '.join(verl.MODULES)}")
+    flash = options.attention == "flash_attention_2" and set(options.contenders) & set(verl.MODULES)
+    if options.gpus and flash and not is_flash_attn_2_available():
+        parser.error(
+            "--attention flash_attention_2: transformers finds no flash-attn; install it, or say sdpa"
+        )
     if "verl_async" in options.contenders and options.gpus < 2:
         parser.error("--contenders: verl_async needs two GPUs")
     return options
