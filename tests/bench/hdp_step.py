@@ -172,20 +172,29 @@ def train(number: int, meeting: Path, task: Task) -> list[dict[str, Any]]:
             break
         if options.gpu:
             torch.cuda.reset_peak_memory_stats()
-        start = time.perf_counter()
+        start, graphs = time.perf_counter(), compiled_graphs()
         metrics = worker.train_step(step, step, groups if number == 0 else None)
-        dist.barrier()
+        # Also a barrier.
+        compiled = torch.tensor([compiled_graphs() - graphs])
+        dist.all_reduce(compiled, op=dist.ReduceOp.MAX)
         seconds = time.perf_counter() - start
         rows.append(
             {
                 "seconds": seconds, "tokens": tokens, "rate": tokens / seconds, "loss": metrics.loss,
-                "grad_norm": metrics.grad_norm,
+                "grad_norm": metrics.grad_norm, "compiled": int(compiled),
                 "memory": torch.cuda.max_memory_allocated() / 2**30 if options.gpu else 0.0,
             }
         )  # fmt: skip
         if number == 0:
             say("  step", step, json.dumps(rows[-1]), json.dumps(metrics.seconds))
     return rows
+
+
+def compiled_graphs() -> int:
+    """How many torch has compiled in this process."""
+    from torch._dynamo.utils import counters
+
+    return int(counters["stats"]["unique_graphs"])
 
 
 def _worker(number: int, meeting: Path, task: Task) -> Any:
@@ -257,9 +266,13 @@ def compare(pool: RankPool, options: argparse.Namespace, model: Path) -> None:
         if isinstance(rows, str):
             say(rows)
             continue
-        rate = statistics.median(row["rate"] for row in rows[options.warm :])
+        counted = [row["rate"] for row in rows[options.warm :] if not row["compiled"]]
+        if not counted:
+            say("  no step without a compilation")
+            continue
+        rate = statistics.median(counted)
         memory = max(row["memory"] for row in rows)
-        say("  tokens/s:", round(rate))
+        say("  tokens/s:", round(rate), "in", len(counted), "steps")
         if name == NEED:
             by_need = rate
             told(options, [Figure(f"{what}: shared by need", rate, "tokens/s")])
