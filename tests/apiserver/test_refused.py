@@ -124,6 +124,11 @@ TRANSITIONS = {
         {**NVIDIA, "pools.trainer.acceleratorsPerWorker": 2},
         f"pools.trainer.acceleratorsPerWorker {SUSPENDED}",
     ),
+    "engines of an accelerator": (
+        NVIDIA,
+        {**NVIDIA, "pools.fastRollout.enginesPerAccelerator": 2},
+        f"pools.fastRollout.enginesPerAccelerator {SUSPENDED}",
+    ),
     "CPUs of a worker": (
         {},
         {"pools.fastRollout.cpusPerWorker": 2},
