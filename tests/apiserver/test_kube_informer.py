@@ -28,8 +28,9 @@ from tools.cluster.custom_resources import DEFINITIONS, apply_definitions
 
 ROOT = Path(__file__).parents[2]
 RULES = WatchRules(Backoff(base_seconds=0.1, cap_seconds=0.5), absent_seconds=0.3, denial_seconds=0.3)
-PODS_IN_ALL = 10_000
-PEAK_MB = 60.0
+JOBS, PODS_IN_ALL = 200, 2_000
+"""Several pages of the API server's; `tests/bench/kube_client.py` has 10,000."""
+PEAK_MB = 20.0
 
 
 class ConfigMap(Item):
@@ -376,8 +377,7 @@ def begin_anew(cluster):
         cluster.start_component(part)
 
 
-@pytest.mark.timeout(1200, func_only=True)
-async def test_ten_thousand_pods(cluster, here, namespace, capsys):
+async def test_thousands_of_pods(cluster, here, namespace, capsys):
     await make_pods(here.client, namespace, PODS_IN_ALL)
     try:
         process = await asyncio.create_subprocess_exec(
@@ -402,5 +402,5 @@ async def test_ten_thousand_pods(cluster, here, namespace, capsys):
     figures = json.loads(printed)
     with capsys.disabled():
         print(f"\ninformer over {PODS_IN_ALL:,} pods: {figures}")
-    assert (figures["objects"], figures["jobs"], figures["of_first_job"]) == (PODS_IN_ALL, 1000, 10)
+    assert (figures["objects"], figures["jobs"], figures["of_first_job"]) == (PODS_IN_ALL, JOBS, 10)
     assert figures["peak"] - figures["before"] < PEAK_MB

@@ -16,18 +16,22 @@ import pytest
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
 TOGETHER = {
-    "test_chart.py", "test_drive.py", "test_drive_changes.py", "test_last_release.py", "test_version_skew.py",
-}  # fmt: skip
-"""Files of the API server's tests whose tests share a cluster of their own, or take a core each."""
+    "test_chart.py": "the chart",
+    "test_drive.py": "runs",
+    "test_drive_changes.py": "runs",
+    "test_last_release.py": "releases",
+    "test_version_skew.py": "releases",
+}
+"""Files of the API server's tests, and the unit that all their tests belong to: they share a cluster of their
+own, or each needs a core, so that several at once would only wait for each other."""
 
 
 def unit_of_apiserver(nodeid: str, chosen: str) -> str:
     """What runs in one worker: all tests of another version of KubeRay than the chosen one, which takes
-    seconds to start, and all of a file of `TOGETHER`. All others go one by one to whoever is free."""
+    seconds to start, and each unit of `TOGETHER`. All others go one by one to whoever is free."""
     if (found := re.search(r"\[(\d+\.\d+\.\d+)[-\]]", nodeid)) and found[1] != chosen:
         return f"KubeRay {found[1]}"
-    file = nodeid.partition("::")[0]
-    return file if Path(file).name in TOGETHER else nodeid
+    return TOGETHER.get(Path(nodeid.partition("::")[0]).name, nodeid)
 
 
 def unit_of_runtime(nodeid: str) -> str:

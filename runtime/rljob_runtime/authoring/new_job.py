@@ -11,15 +11,18 @@ from rljob_runtime.authoring.write import manifest
 _PER_NODE = 8
 """Accelerators of a node of a cluster, where nothing else is known."""
 _PROMPT_TOKENS, _RESPONSE_TOKENS = 1024, 2048
+BATCH = 64
+"""Prompts of a batch, where the data has as many."""
 _TRAINING = "spec.training"
 
 
-def new_job(answers: Answers, positions: int | None = None) -> tuple[str, Fields]:
+def new_job(answers: Answers, positions: int | None = None, prompts: int | None = None) -> tuple[str, Fields]:
     """The text of a manifest and its fields; all required questions must be answered. `positions`: most
-    tokens that the model takes, prompt and response together; None where that is not known."""
+    tokens that the model takes, prompt and response together; `prompts`: how many the data has, of which
+    more than `BATCH` do not matter; None where that is not known."""
     fields: Fields = {"metadata.name": Field(answers.name or _name(answers), "a-z, 0-9 and -")}
     fields |= _place(answers)
-    fields |= _example(answers) if answers.is_example else _own(answers, positions)
+    fields |= _example(answers) if answers.is_example else _own(answers, positions, prompts)
     # The reference says what a field is; a comment of this file says more about the value.
     said = {
         path: field if field.comment else Field(field.value, about(path)) for path, field in fields.items()
@@ -115,7 +118,13 @@ def _reward_fields(answers: Answers) -> Fields:
     return {f"{_TRAINING}.data.rewardFields": Field(names, said)} if names else {}
 
 
-def _own(answers: Answers, positions: int | None) -> Fields:
+def _batch(prompts: int | None) -> Field:
+    if prompts is not None and 0 < prompts < BATCH:
+        return Field(prompts, "all prompts of the data: a step for each epoch")
+    return Field(BATCH)
+
+
+def _own(answers: Answers, positions: int | None, prompts: int | None) -> Fields:
     assert answers.data is not None
     prompt_tokens, response_tokens = lengths(positions)
     on_cpu = answers.accelerator == "cpu"
@@ -148,7 +157,7 @@ def _own(answers: Answers, positions: int | None) -> Fields:
         **_common(8, response_tokens),
         f"{_TRAINING}.optimizer.learningRate": Field(1e-6),
         f"{_TRAINING}.schedule.epochs": Field(1, "or totalSteps"),
-        f"{_TRAINING}.schedule.promptsPerBatch": Field(64),
+        f"{_TRAINING}.schedule.promptsPerBatch": _batch(prompts),
         f"{_TRAINING}.parallel.maxTokensPerMicroBatch": Field(16384),
         f"{_TRAINING}.checkpoint.everySteps": Field(50),
         f"{_TRAINING}.checkpoint.keep": Field(2),

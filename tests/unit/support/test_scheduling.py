@@ -36,7 +36,9 @@ def test_units_of_the_runtime(nodeid, unit):
         ("tests/apiserver/test_render.py::test_a[1.5.1]", "KubeRay 1.5.1"),
         ("tests/apiserver/test_cluster.py::test_a[1.4.2-nvidia.com/gpu]", "KubeRay 1.4.2"),
         ("tests/apiserver/test_render.py::test_a[1.6.2]", "tests/apiserver/test_render.py::test_a[1.6.2]"),
-        ("tests/apiserver/test_chart.py::TestLife::test_a", "tests/apiserver/test_chart.py"),
+        ("tests/apiserver/test_chart.py::TestLife::test_a", "the chart"),
+        ("tests/apiserver/test_drive.py::test_a", "runs"),
+        ("tests/apiserver/test_drive_changes.py::test_b", "runs"),
         ("tests/apiserver/test_scaling.py::test_a", "tests/apiserver/test_scaling.py::test_a"),
     ],
 )

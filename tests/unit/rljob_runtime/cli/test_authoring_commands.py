@@ -174,6 +174,15 @@ def test_new_keeps_to_the_length_that_the_model_takes(tmp_path, capsys, monkeypa
     assert read(output).job.spec.training.longest_sample_tokens == 128
 
 
+@pytest.mark.parametrize(("rows", "prompts"), [(0, 64), (12, 12), (70, 64)])
+def test_new_makes_no_batch_larger_than_the_data(tmp_path, monkeypatch, rows, prompts):
+    monkeypatch.setattr(sys, "stdin", StringIO())
+    (tmp_path / "d.jsonl").write_text('{"prompt": "1+1", "answer": "2"}\n' * rows)
+    output = tmp_path / "job.yaml"
+    assert main(["new", "--task", "math", "--model", "m", "--data", "d.jsonl", "--output", str(output)]) == 0
+    assert read(output).job.spec.training.schedule.prompts_per_batch == prompts
+
+
 def test_new_for_a_cluster_names_the_command_that_follows(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(sys, "stdin", StringIO())
     output = tmp_path / "job.yaml"
