@@ -65,7 +65,7 @@ class RayPods:
     """The head, and one Ray node for each pod; a context manager. This process itself does not connect."""
 
     def __init__(self) -> None:
-        # Ray's workers give way to everything else (nice 15): beside other tests' clusters they never start.
+        # Ray's workers give way to everything (nice 15): beside other tests' clusters they would not start.
         os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
         head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": _OBJECT_STORE_BYTES}
         self._cluster: Cluster = _patiently(lambda: Cluster(initialize_head=True, head_node_args=head))

@@ -17,7 +17,7 @@ from typing import Any
 
 os.environ |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_LOGGING_LEVEL": "ERROR", "HF_HUB_OFFLINE": "1"}
 os.environ |= {"TORCH_COMPILE_DISABLE": "1", "VLLM_NO_USAGE_STATS": "1"}
-# A test process that had an engine names a folder that went with it.
+# Set by a test that ran an engine, whose end removed the folder.
 os.environ.pop("VLLM_RPC_BASE_PATH", None)
 
 import torch

@@ -51,8 +51,8 @@ def _how_many(rows: Sequence[SampleLine]) -> str:
     steps = steps_of(rows)
     return (
         f"{len(rows):,} responses of {len(steps):,} step{'' if len(steps) == 1 else 's'} are kept, chosen to "
-        "have the best, the worst and the longest of each step among them; <code>rljob samples .</code>, in "
-        "this report's folder, shows all of them."
+        "have the best, the worst and the longest of each step among them; <code>rljob samples . --step N "
+        "--best</code>, in this report's folder, shows all of step N, the best first."
     )
 
 

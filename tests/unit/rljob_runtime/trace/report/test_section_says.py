@@ -96,7 +96,8 @@ def test_evaluations_stand_beside_what_is_trained() -> None:
     text = parsed(says(steps(3), 32, evaluations(20))).text
     for words in (
         "Step 2", "Evaluation of gsm8k, after step 190", "Evaluation of hard, after step 190",
-        "40 responses of 20 evaluations are kept", "rljob samples . --evaluation hard",
+        "40 responses of 20 evaluations are kept", "rljob samples . --step N --best",
+        "rljob samples . --evaluation hard --step N --best",
         "best: reward 1.9 · evaluation of gsm8k", "worst: reward -1.9 · evaluation of gsm8k",
         "gsm8k: the prompt whose reward rose most", "hard: the prompt whose reward fell most",
         "initial weights: reward 0 · evaluation of gsm8k · 3 tokens, ended by itself · prompt 0 (row 0",
