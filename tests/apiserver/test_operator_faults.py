@@ -26,6 +26,8 @@ from tools.cluster.processes import ended_within
 
 IDLE_SECONDS = 6.0
 """Longer than any interval at which the operator would do something by itself."""
+HEAD_NOTED = ("patch", "rayclusters")
+"""Verb and resource of the last write for a job that has come to run."""
 
 
 def reconciled(operator, times=1):
@@ -136,10 +138,12 @@ class TestRestart:
 
             def audited():
                 made = writes(cluster, client.namespace, user)
-                return made if names <= {each["objectRef"].get("name") for each in made} else []
+                written = {each["objectRef"].get("name") for each in made}
+                noted = [each for each in made if (each["verb"], each["objectRef"]["resource"]) == HEAD_NOTED]
+                return made if names <= written and noted else []
 
-            # An Event can be seen a moment before the audit log has its creation.
-            made = until(audited, "all Events in the audit log")
+            # Phase and Events can be seen before the head is noted, and all of it before the audit log has it.
+            made = until(audited, "all Events and the note of the head in the audit log")
             time.sleep(IDLE_SECONDS)  # nothing is to happen
             assert writes(cluster, client.namespace, user)[len(made) :] == []
 
