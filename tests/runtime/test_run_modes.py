@@ -120,9 +120,24 @@ def other_ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.timeout(400)
-def test_another_ray_on_the_machine_does_not_matter(tmp_path: Path, other_ray: None) -> None:
-    """To a job of both pools whose engines pull."""
-    file, _ = manifest(tmp_path, STEPS, **{"async": {"maxStaleness": 1, "weightSync": {"pull": {}}}})
+def test_evaluations_keep_an_engine_to_themselves_and_another_ray_does_not_matter(
+    tmp_path: Path, other_ray: None
+) -> None:
+    """To a job of two engines that pull."""
+    pools = {"fastRollout": {"replicas": 2}}
+    training = {
+        "async": {"maxStaleness": 1, "weightSync": {"pull": {}}},
+        "evaluation": {**EVALUATION, "engines": {"fastRollout": 1}},
+    }
+    file, _ = manifest(tmp_path, STEPS, pools, **training)
     with running(file) as run:
         assert run.end(350) == 0, run.log.read_text()
     assert_every_prompt_once(run, bound=1)
+    lines = read_evaluations(run.folder)
+    # With the last version nothing is trained beside it.
+    assert [(line.version, line.engines) for line in lines] == [(0, 1), (2, 1), (4, 1), (6, 0)]
+    assert [line.sets["held_out"].unpinned for line in lines] == [0] * len(lines)
+    samples = read_samples(run.folder, EVALUATION_SAMPLES_FILE).rows
+    assert all(each.first_version == each.last_version == each.step for each in samples)
+    for version in (0, 2, 4):
+        assert len({each.engine for each in samples if each.step == version}) == 1
