@@ -142,7 +142,7 @@ class TestRestart:
                 noted = [each for each in made if (each["verb"], each["objectRef"]["resource"]) == HEAD_NOTED]
                 return made if names <= written and noted else []
 
-            # Phase and Events can be seen before the head is noted, and all of it before the audit log has it.
+            # Phase and Events can be seen before the head is noted, and before the audit log has them.
             made = until(audited, "all Events and the note of the head in the audit log")
             time.sleep(IDLE_SECONDS)  # nothing is to happen
             assert writes(cluster, client.namespace, user)[len(made) :] == []

@@ -31,7 +31,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     session.config.stash[BUILT] = built
     if session.config.option.collectonly:
         return
-    fixtures = {name for item in session.items for name in getattr(item, "fixturenames", ())}
+    fixtures = {name for item in session.items for name in _fixtures(item)}
     capture = session.config.pluginmanager.getplugin("capturemanager")
     for fixture in sorted(WANTED.keys() & fixtures):
         try:
@@ -39,6 +39,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
                 built[fixture] = images.build(WANTED[fixture], lambda line: print(line, flush=True))
         except CannotBuild as error:
             built[fixture] = error
+
+
+def _fixtures(item: pytest.Item) -> set[str]:
+    """What a test asks for, by name or as its parameter `fixture`."""
+    parameters = (
+        item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    )
+    return {*getattr(item, "fixturenames", ()), parameters.get("fixture", "")}
 
 
 def _built(config: pytest.Config, fixture: str) -> images.Built:

@@ -4,6 +4,8 @@ import sys
 from io import StringIO
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from rljob_runtime.authoring.answers import EXAMPLE_TASKS
@@ -174,12 +176,16 @@ def test_new_keeps_to_the_length_that_the_model_takes(tmp_path, capsys, monkeypa
     assert read(output).job.spec.training.longest_sample_tokens == 128
 
 
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 @pytest.mark.parametrize(("rows", "prompts"), [(0, 64), (12, 12), (70, 64)])
-def test_new_makes_no_batch_larger_than_the_data(tmp_path, monkeypatch, rows, prompts):
+def test_new_makes_no_batch_larger_than_the_data(tmp_path, monkeypatch, kind, rows, prompts):
     monkeypatch.setattr(sys, "stdin", StringIO())
-    (tmp_path / "d.jsonl").write_text('{"prompt": "1+1", "answer": "2"}\n' * rows)
-    output = tmp_path / "job.yaml"
-    assert main(["new", "--task", "math", "--model", "m", "--data", "d.jsonl", "--output", str(output)]) == 0
+    data, output = tmp_path / f"d.{kind}", tmp_path / "job.yaml"
+    if kind == "jsonl":
+        data.write_text('{"prompt": "1+1", "answer": "2"}\n' * rows)
+    else:
+        pq.write_table(pa.table({"prompt": ["1+1"] * rows, "answer": ["2"] * rows}), data)
+    assert main(["new", "--task", "math", "--model", "m", "--data", data.name, "--output", str(output)]) == 0
     assert read(output).job.spec.training.schedule.prompts_per_batch == prompts
 
 
