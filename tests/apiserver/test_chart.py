@@ -6,7 +6,7 @@ fake.
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ import yaml
 
 from rljob_operator.controller.leadership import CLUSTER_LEASE
 from tests.chart.helm import CHART, NAMESPACE, RELEASE, HelmFailed, helm, of_kind, render
+from tests.support.last_release import THIS_RELEASE, Release
 from tests.support.operator.operator_site import JobClient, running_operator, until
 from tools.cluster import KUBERAY_VERSIONS, Cluster
 from tools.cluster.api import holds
@@ -179,6 +180,47 @@ def test_rights_are_those_that_are_used(site, tmp_path):
     used = {right(each) for each in events if "objectRef" in each}
     assert used <= set(rights())
     assert set(rights()) - used - NOT_SENT == set()
+
+
+def test_upgraded_from_the_last_release_and_rolled_back(site, last_release, tmp_path):
+    """Chart, rights and operator are exchanged together, forth and back: a job that runs goes on and grows,
+    and one that is made starts."""
+    namespace = new_namespace(site, "upgrades")
+    lasting = JobClient(site, namespace, "lasting")
+    before, head = len(site.audit_events(ACCOUNT)), None
+    # Helm numbers what it has done to a release from 1.
+    rollback = ("rollback", RELEASE, "1", f"--namespace={NAMESPACE}", "--wait", "--timeout=180s")
+    exchanges: list[tuple[Release, Callable[[], object]]] = [
+        (last_release, lambda: install(site, last_release.chart)),
+        (THIS_RELEASE, lambda: install(site)),
+        (last_release, lambda: helm(*rollback, kubeconfig=site.kubeconfig)),
+    ]
+    for number, (release, exchange) in enumerate(exchanges):
+        exchange()
+        with running_operator(
+            site,
+            tmp_path,
+            None,
+            name=f"operator-{number}",
+            kubeconfig=site.kubeconfig_of(NAMESPACE, "rljob-operator"),
+            lease_namespace=NAMESPACE,
+            environment=release.environment,
+        ):
+            if head is None:
+                lasting.create()
+                lasting.wait_phase("Running")
+                [head] = [each["metadata"]["uid"] for each in lasting.pods("head")]
+            lasting.scale(2 + number)
+            lasting.wait_pods(lambda pods, want=4 + number: len(pods) == want, "another fast rollout pod")
+            made = JobClient(site, namespace, f"made-{number}")
+            made.create()
+            made.wait_phase("Running")
+            lasting.operator_has_seen()
+            status = lasting.wait_phase("Running")["status"]
+            assert status["attempt"] == 1
+            assert [each["metadata"]["uid"] for each in lasting.pods("head")] == [head]
+    events = site.audit_events(ACCOUNT)[before:]
+    assert [each["requestURI"] for each in events if each["responseStatus"]["code"] == 403] == []
 
 
 def test_one_namespace_needs_no_rights_elsewhere(site, tmp_path):

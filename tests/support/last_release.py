@@ -1,4 +1,4 @@
-"""The last release of this project: its definition of RLJobs, its operator and its runtime.
+"""The last release of this project: its definition of RLJobs, its operator, its chart and its runtime.
 
 It is taken out of the repository's history, as it was. Where the history is not there (a clone with
 `--depth`, or files alone) nobody can say what the last release did, and that is told. The release is a commit
@@ -35,6 +35,11 @@ class Release:
         return self.folder / "crds" / "rljobs.rljob.dev.yaml"
 
     @property
+    def chart(self) -> Path:
+        """Its Helm chart."""
+        return self.folder / "helm" / "rljob-operator"
+
+    @property
     def environment(self) -> dict[str, str]:
         """For a process of this Python: the release's packages come before those that are installed."""
         return {"PYTHONPATH": os.pathsep.join(str(self.folder / each) for each in _PACKAGES)}
@@ -46,7 +51,7 @@ THIS_RELEASE = Release(ROOT)
 def unpack(folder: Path) -> Release:
     """The release's files, put into an empty folder. Raises `NoHistory`."""
     archive = folder / "release.tar"
-    command = ["git", "-C", str(ROOT), "archive", f"--output={archive}", COMMIT, *_PACKAGES]
+    command = ["git", "-C", str(ROOT), "archive", f"--output={archive}", COMMIT, *_PACKAGES, "helm"]
     try:
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=_SECONDS)
     except FileNotFoundError:
