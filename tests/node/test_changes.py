@@ -1,13 +1,14 @@
 """What is asked of a job while it trains, and what is done to its pods: no step and no prompt is lost.
 
 The bounds are those of docs/life-of-a-job.md: a rollout pod and the operator cost no step, trainer and head
-at most the steps since the last checkpoint.
+at most the steps since the last checkpoint, and Ray's GCS as much as its head pod.
 """
 
 import json
 
 import pytest
 
+from rljob_operator.plan.last_words import ONE_ENDED
 from tests.support.operator.node_jobs import END_SECONDS, NodeJob, assert_every_prompt_once
 from tools.cluster import Cluster
 from tools.cluster.node_config import NODE_NAME
@@ -17,6 +18,12 @@ pytestmark = pytest.mark.timeout(900, func_only=True)
 
 STEPS = 120
 """At the pace of a job whose test does something else, more than a test may take."""
+KILL_GCS = """
+import psutil
+for each in psutil.process_iter(["name"]):
+    if each.info["name"] == "gcs_server":
+        each.kill()
+"""
 BOTH_POOLS = {"pools": {"fastRollout": {"replicas": 1}, "heavyRollout": {"replicas": 1}}}
 
 
@@ -53,7 +60,7 @@ def test_pools_change_and_rollout_pods_and_the_operator_are_lost(cluster: Cluste
     assert_every_prompt_once(run, STEPS)
 
 
-def test_the_trainer_pod_and_the_head_pod_are_lost(run: NodeJob) -> None:
+def test_the_trainer_pod_the_head_pod_and_rays_gcs_are_lost(run: NodeJob) -> None:
     run.apply(STEPS)
     run.wait_step(7)
     heads = [pod["metadata"]["uid"] for pod in run.pods("head")]
@@ -67,9 +74,18 @@ def test_the_trainer_pod_and_the_head_pod_are_lost(run: NodeJob) -> None:
     run.wait(lambda job: job["status"]["attempt"] == 2, "the second attempt")
     run.wait(lambda job: job["status"].get("training", {}).get("attempt") == 2, "its driver")
     run.wait_steps_more(2)
+
+    run.in_pod("head", "ray-head", "python", "-c", KILL_GCS)
+    run.wait(lambda job: job["status"].get("training", {}).get("attempt") == 3, "the third attempt's driver")
+    # Which of the two depends on how much of what Ray says still fits into the container's message.
+    [said] = [
+        each for each in run.events("Restarting") if "gcs_server was killed" in each or ONE_ENDED in each
+    ]
+    assert "Traceback" not in said and "StackTrace" not in said
+    run.wait_steps_more(2)
     run.hurry()
     status = run.wait_phase("Complete", END_SECONDS)["status"]
-    assert status["restarts"] == 1 and status["failures"] == 0
+    assert status["restarts"] == 2 and status["failures"] == 1
     assert_every_prompt_once(run, STEPS)
 
 

@@ -105,6 +105,11 @@ class NodeJob:
         self.kubectl("delete", "pod", name, "--grace-period=1", "--wait=false")
         return name
 
+    def in_pod(self, pool: str, container: str, *command: str) -> str:
+        """What a command says in a container of a pool's first pod."""
+        name = self.pods(pool)[0]["metadata"]["name"]
+        return self.kubectl("exec", name, "-c", container, "--", *command)
+
     def logs(self, pool: str, container: str) -> str:
         return self.kubectl("logs", self.pods(pool)[0]["metadata"]["name"], "-c", container)
 
