@@ -79,9 +79,9 @@ class RunPolicy(Model):
 
     backoff_limit: int = Field(default=3, ge=0, le=1000)
     """Attempts after the first that the job's own failures may cost: the driver or Ray's head ends by itself,
-    with exit code 1, in a crash or for its memory, or the kubelet evicts the head's pod for the disk or
-    memory that it uses. What the cluster takes does not count: pods that are lost, deleted, drained or
-    pre-empted, lost nodes. Exit code 2 fails the job at once."""
+    with exit code 1, in a crash or for its memory, or the kubelet evicts the head's pod for more disk than
+    its limits allow. What the cluster takes does not count: pods that are lost, deleted, drained, pre-empted
+    or evicted from a node that runs short, lost nodes. Exit code 2 fails the job at once."""
     restart_limit: int = Field(default=100, ge=0, le=100_000)
     """Attempts after the first since the job was last resumed, whatever ended the one before: also what does
     not count against `backoffLimit`. The next end of an attempt fails the job."""

@@ -206,14 +206,12 @@ def _failed_init(item: PodItem) -> str | None:
 
 
 def _disrupted(item: PodItem) -> str | None:
-    reason = item.status.reason
     for condition in item.status.conditions:
+        # The kubelet marks a pod that it evicts from a node that runs short, or that shuts down; one that has
+        # used more than its own limits it does not mark.
         if condition.type == "DisruptionTarget" and condition.status == "True":
-            # The kubelet marks an eviction from a node that runs short as it marks a node's shutdown; one for
-            # the pod's own limits it does not mark.
-            by_kubelet = condition.reason == "TerminationByKubelet"
-            return EVICTED if by_kubelet and reason == EVICTED else condition.reason or "DisruptionTarget"
-    return reason if reason in _DISRUPTIONS else None
+            return condition.reason or "DisruptionTarget"
+    return item.status.reason if item.status.reason in _DISRUPTIONS else None
 
 
 def _end(containers: list[ContainerStatus], names: tuple[str, ...]) -> ContainerEnd | None:

@@ -23,8 +23,7 @@ Pool = Literal["trainer", "fastRollout", "heavyRollout"]
 Role = Literal["head", "trainer", "fastRollout", "heavyRollout"]
 """Value of the label `rljob.dev/pool` of a pod."""
 EVICTED = "Evicted"
-"""Of a pod that the kubelet evicted: it used more of its node's disk or memory than its limits allow, or than
-it asked for where the node ran short."""
+"""Of a pod that the kubelet evicted since it used more disk than its own limits allow."""
 POOLS: tuple[Pool, ...] = ("trainer", "fastRollout", "heavyRollout")
 """In the order of the RayCluster's worker groups."""
 GROUPS: dict[Pool, str] = {

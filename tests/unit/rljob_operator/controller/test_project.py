@@ -99,7 +99,7 @@ TAKEN = {
     "for its own limits": ({"reason": "Evicted", "message": LIMIT}, "Evicted", LIMIT.strip()),
     "from a node that runs short": (
         {"reason": "Evicted", "message": "low", "conditions": marked("TerminationByKubelet")},
-        "Evicted",
+        "TerminationByKubelet",
         "low",
     ),
     "its node shuts down": (
