@@ -25,6 +25,7 @@ from rljob_runtime.rewards import RewardInput
 from rljob_runtime.rewards.calls import FunctionCall
 from rljob_runtime.rewards.frames import Setup
 from rljob_runtime.rewards.pool import RewardPool, RewardPoolError
+from rljob_runtime.rewards.printed import DROPPED
 from rljob_runtime.rewards.process import WorkerProcess
 
 FUNCTIONS = '''
@@ -62,6 +63,9 @@ def length(sample):
             with contextlib.suppress(OSError):  # the descriptor of the listing itself is closed by now
                 if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
                     os.write(descriptor, bytes([4, 0, 0, 0]) + b"evil")
+    if what == "print much":
+        for number in range(100_000):
+            print("line", number)
     if what == "print":
         print("from the reward")
     if what == "bool":
@@ -272,6 +276,19 @@ async def test_output_of_the_function_goes_to_the_log(folder: Path) -> None:
     log = (folder / "log").read_text()
     assert "from the reward" in log
     assert 'raise ValueError("two\\nlines")' in log
+
+
+async def test_of_what_is_printed_the_newest_is_kept(folder: Path) -> None:
+    log = folder / "log"
+    async with running(folder, log_bytes=10_000) as pool:
+        # The second one is printed by a worker that has had the file open all the time.
+        for response in ("print much", "print"):
+            assert [each.failure for each in await pool.score([sample(response)])] == [None]
+            async with asyncio.timeout(30):
+                while log.stat().st_size > 20_000:  # noqa: ASYNC110 - a file that is written gives no event
+                    await asyncio.sleep(0.05)
+    lines = log.read_bytes().splitlines()
+    assert lines[0] == DROPPED.rstrip() and lines[-2:] == [b"line 99999", b"from the reward"]
 
 
 async def test_numbers_of_all_kinds(folder: Path) -> None:

@@ -20,6 +20,7 @@ from rljob_runtime.rewards import RewardInput, Score, failure_reason
 from rljob_runtime.rewards.calls import FunctionCall
 from rljob_runtime.rewards.frames import Setup
 from rljob_runtime.rewards.part_names import PartNames
+from rljob_runtime.rewards.printed import LIMIT_BYTES, keep_short
 from rljob_runtime.rewards.process import Job, WorkerProcess, WorkerStartError
 
 START_SECONDS = 120.0
@@ -65,18 +66,21 @@ class RewardPool:
         workers: int = 1,
         search_path: Sequence[Path] = (),
         log: Path | None = None,
+        log_bytes: int = LIMIT_BYTES,
         log_failures: bool = True,
         host: Path | None = None,
     ) -> None:
         """`calls`: one function without a name, or several with names; `search_path` are folders that they
         may be in. What a function prints, and its tracebacks, go to the file `log` (None: where this process
-        writes); the first failures of each reason are warnings in this process's log, and so are the first
-        parts and metrics that a response lacks, unless `log_failures` is off. `host`: the socket of the host
+        writes), of which about the last `log_bytes` are kept; the first failures of each reason are warnings
+        in this process's log, and so are the first parts and metrics that a response lacks, unless
+        `log_failures` is off. `host`: the socket of the host
         that starts the workers (`host.py`); None: they are children of this process."""
         self._setup = Setup(tuple(calls), tuple(str(path.resolve()) for path in search_path))
         self._timeout = timeout_seconds
         self._size = workers
         self._log = log
+        self._log_bytes = log_bytes
         self._host = host
         self._log_failures = log_failures
         self._numbers = count()
@@ -103,6 +107,8 @@ class RewardPool:
                     await result.stop()
             raise
         self._keepers = [asyncio.create_task(self._keep(worker)) for worker in workers]
+        if self._log is not None:
+            self._keepers.append(asyncio.create_task(self._keep_log_short(self._log)))
 
     async def score(self, samples: Sequence[RewardInput]) -> list[Score]:
         """A score for each sample, in order. Raises `RewardPoolError` when workers no longer start, or the
@@ -183,6 +189,12 @@ class RewardPool:
         finally:
             self._ready.discard(worker)
             await worker.stop()
+
+    async def _keep_log_short(self, log: Path) -> None:
+        try:
+            await keep_short(log, self._log_bytes)
+        except OSError as error:
+            logger.warning("%s is not kept short any more: %s", log, error)
 
     def _dispatch(self) -> None:
         """Share waiting samples among all workers with room."""
