@@ -113,13 +113,16 @@ def head_account(key: JobKey, spec: Spec) -> str:
 
 
 def wait_script(argument: str) -> str:
-    """Shell script that ends when no process of the pod has `argument` as an argument of its own.
+    """Shell script that ends when no process of its own user in the pod has `argument` as an argument of its
+    own.
 
     Run before Ray's container in the head is stopped: all containers of a pod are stopped at the same time,
-    and the driver needs Ray for its last checkpoint. The brackets keep grep from finding itself.
+    and the driver needs Ray for its last checkpoint. Reward functions run as another user, who must not hold
+    up the pod's end. The brackets keep grep from finding itself.
     """
     pattern = f"[{argument[0]}]{argument[1:]}"
-    return f"while grep -qszx '{pattern}' /proc/[0-9]*/cmdline; do sleep 0.5; done"
+    runs = f"[ -O $each ] && grep -qszx '{pattern}' $each/cmdline && break"
+    return f"while for each in /proc/[0-9]*; do {runs}; done; do sleep 0.5; done"
 
 
 def _pod(key: JobKey, spec: Spec, shape: PodShape, containers: list[Template]) -> Template:

@@ -1,5 +1,6 @@
 """The script by which Ray's container waits for the driver's checkpoint, with real processes."""
 
+import os
 import subprocess
 import sys
 import time
@@ -18,8 +19,8 @@ def argument():
     return f"drive-{uuid.uuid4().hex}"
 
 
-def start(*command):
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+def start(*command, user=None):
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, user=user)
 
 
 def test_it_waits_until_the_driver_has_ended(argument):
@@ -41,10 +42,22 @@ def test_it_waits_until_the_driver_has_ended(argument):
         driver.wait()
 
 
-@pytest.mark.parametrize("other", ["before-{}", "{}-after", "rljob {}"])
+OTHERS = {
+    "begins with more": ("before-{}", None),
+    "ends with more": ("{}-after", None),
+    "has it within": ("rljob {}", None),
+    "is another user's": pytest.param(
+        ("{}", 65534), marks=pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to start it")
+    ),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
 def test_it_does_not_wait_for_others(argument, other):
     """Nor for itself: its own command line has the argument in its text."""
-    process = start(sys.executable, "-c", "import sys; sys.stdin.read()", other.format(argument))
+    text, user = other
+    process = start("/bin/bash", "-c", "echo; read", text.format(argument), user=user)
+    process.stdout.readline()
     try:
         begun = time.monotonic()
         subprocess.run(["/bin/bash", "-c", wait_script(argument)], check=False, timeout=SECONDS)
