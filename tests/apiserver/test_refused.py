@@ -1,5 +1,7 @@
 """RLJobs that `kubectl apply` refuses, and the words that a person reads then."""
 
+import copy
+import functools
 import re
 import secrets
 import subprocess
@@ -291,6 +293,43 @@ def test_a_choice_goes_from_one_manager_to_another(cluster, place):
         apply("two", {"torch": {}})
     assert "- .spec.training.rollout.engine\n" in refused.value.__notes__[0]
     assert apply("two", {"torch": {}}, "--force-conflicts")[1] == ["torch"]
+
+
+CHOICES = [
+    {},
+    {
+        "training.rollout.engine": {"torch": {}},
+        "training.rollout.routing": {"interleaved": {}},
+        "training.async.weightSync": {"pull": {}},
+        "training.algorithm.policyLoss": {"gspo": {}},
+        "training.algorithm.advantage": {"rloo": {}},
+    },
+    {
+        "training.rollout.engine": {"vllm": {}},
+        "training.rollout.routing": {"adjacent": {}},
+        "training.async.weightSync": {"push": {}},
+        "training.algorithm.policyLoss": {"cispo": {}},
+        "training.algorithm.advantage": {"grpo": {}},
+    },
+    {},
+]
+"""What one manifest after another chooses for the same job."""
+
+
+def test_one_choice_takes_the_place_of_another(cluster, place):
+    """With `kubectl apply` as it is without options, which merges what is stored with what is applied."""
+    path = f"/apis/rljob.dev/v1alpha1/namespaces/{place}/rljobs/choosing"
+    for chosen in CHOICES:
+        (said,) = applied(
+            cluster, place, [job({"/metadata.name": "choosing", "suspend": True, **copy.deepcopy(chosen)})]
+        )
+        assert said.endswith(("created", "configured")), said
+        training = cluster.api.request("GET", path)["spec"]["training"]
+        for field in CHOICES[1]:
+            members = {member for each in CHOICES for member in each.get(field, {})}
+            _, *names, last = field.split(".")
+            stored = functools.reduce(dict.__getitem__, names, training).get(last) or {}
+            assert members & stored.keys() == chosen.get(field, {}).keys(), field
 
 
 def test_a_misspelt_field_is_named(cluster, place):
