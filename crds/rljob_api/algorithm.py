@@ -230,20 +230,46 @@ class OffPolicyMask(Model):
     between engine and trainer: 1e-4 in slime, 0.5 in TRL's example."""
 
 
-class Teacher(Model):
+class TeacherServer(Model):
+    """A vLLM server that has the teacher, on devices of its own. The driver asks it for the log-probabilities
+    of each finished response. A key comes from the driver's environment (RLJOB_TEACHER_KEY), and is sent as a
+    bearer token."""
+
+    url: str = Field(
+        pattern=r"^https?://[^\s/@?#]+(/[^\s?#]*)?$",
+        max_length=2048,
+        json_schema_extra=form("an http or https address without a user, such as http://teacher.models:8000"),
+    )
+    """Where the server is: what stands before /v1/completions. It stands in the RLJob and is no place for a
+    secret."""
+    model: str = Field(min_length=1, max_length=512)
+    """The teacher, by the name that the server gives it (--served-model-name). It must have the policy's
+    tokenizer, and take a token more than the longest sample (--max-model-len)."""
+    timeout_seconds: float = Field(default=120.0, gt=0, le=3600)
+    """How long the scoring of a response may take, each time that it is tried."""
+    concurrency: int = Field(default=16, ge=1, le=1024)
+    """Most responses that are scored at a time."""
+
+
+class Teacher(OneOf):
     """A causal language model with the policy's tokenizer. It is not trained."""
 
-    path: str = Field(min_length=1)
+    one_of: ClassVar[tuple[str, ...]] = ("path", "server")
+
+    path: str | None = Field(default=None, min_length=1)
     """Folder of the model (config.json, *.safetensors and the tokenizer's files), relative to the manifest's
     folder, in a cluster to storage.mountPath, which the trainer's pods must see. Each token of the policy's
-    tokenizer must have the same number in the teacher's."""
+    tokenizer must have the same number in the teacher's. It is scored in the trainer, at
+    rollout.temperature."""
+    server: TeacherServer | None = None
+    """A server that has it. Responses are scored when they are finished, beside their rewards;
+    rollout.temperature must be 1."""
 
 
 class Distillation(Model):
     """On-policy distillation (Thinking Machines, "On-Policy Distillation", 2025; arXiv:2306.13649): the
     reverse KL from the policy to a teacher, on what the policy itself draws. coefficient * (log teacher's
-    probability - log policy's) of each token is added to its advantage. The teacher is scored in the trainer,
-    at rollout.temperature."""
+    probability - log policy's) of each token is added to its advantage."""
 
     teacher: Teacher
     """What is learned from."""
@@ -319,6 +345,16 @@ class Algorithm(Model):
             fields=("offPolicyMask",),
         ),
     )
+
+    @property
+    def teacher_folder(self) -> str | None:
+        """Folder of a teacher that the trainer scores; None without one."""
+        return None if self.distillation is None else self.distillation.teacher.path
+
+    @property
+    def teacher_server(self) -> TeacherServer | None:
+        """The server of a teacher that scores responses when they are finished; None without one."""
+        return None if self.distillation is None else self.distillation.teacher.server
 
 
 class Optimizer(Model):

@@ -171,13 +171,21 @@ class Training(Model):
         Rule(
             message="algorithm.distillation.teacher.path must not be model.path: the policy begins as that"
             " model and would be held there, which algorithm.kl does",
-            cel="!has(self.algorithm.distillation) || !has(self.model.path)"
-            " || self.algorithm.distillation.teacher.path != self.model.path",
+            cel="!has(self.algorithm.distillation) || !has(self.algorithm.distillation.teacher.path)"
+            " || !has(self.model.path) || self.algorithm.distillation.teacher.path != self.model.path",
             holds=lambda self: (
-                self.algorithm.distillation is None
-                or self.algorithm.distillation.teacher.path != self.model.path
+                self.algorithm.teacher_folder is None or self.algorithm.teacher_folder != self.model.path
             ),
             fields=("algorithm.distillation.teacher.path", "model.path"),
+        ),
+        Rule(
+            message="rollout.temperature must be 1 with algorithm.distillation.teacher.server: a server gives"
+            " the log-probabilities of a prompt's tokens at temperature 1, with which the policy's could not"
+            " be compared",
+            cel="!has(self.algorithm.distillation) || !has(self.algorithm.distillation.teacher.server)"
+            " || self.rollout.temperature == 1.0",
+            holds=lambda self: self.algorithm.teacher_server is None or self.rollout.temperature == 1,
+            fields=("rollout.temperature",),
         ),
         Rule(
             message="rollout.filter.zeroVariance must not be set with algorithm.advantage.none, with which"

@@ -104,6 +104,9 @@ class Sample(msgspec.Struct, frozen=True):
     """What else the reward function measured; None where it does not apply."""
     reward_values_failed: int = 0
     """Parts and metrics that it lacks: not returned though others have them, no numbers, or too many."""
+    teacher_log_probs: np.ndarray | None = None
+    """Shape (response length,), float32: log-probability of each token under a teacher that a server has. None
+    where the job has no such teacher, and where `failure` is set."""
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -172,6 +175,11 @@ def _check_arrays(group: Group) -> None:
         if len(sample.tokens) != len(sample.log_probs):
             raise msgspec.DecodeError(
                 f"{len(sample.tokens)} tokens but {len(sample.log_probs)} log-probabilities"
+            )
+        taught = sample.teacher_log_probs
+        if taught is not None and (taught.dtype != np.float32 or len(taught) != len(sample.tokens)):
+            raise msgspec.DecodeError(
+                f"{len(sample.tokens)} tokens but {len(taught)} log-probabilities of the teacher, {taught.dtype}"
             )
         if not spans_cover(sample.spans, len(sample.tokens)):
             raise msgspec.DecodeError(f"version spans do not cover {len(sample.tokens)} tokens")

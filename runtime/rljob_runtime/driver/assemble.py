@@ -51,6 +51,8 @@ from rljob_runtime.rollout.outbox import Outbox
 from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.rollout.rollouter import Rollouter, Scorer
 from rljob_runtime.rollout.scorer import PoolScorer
+from rljob_runtime.rollout.served_teacher import ServedTeacher
+from rljob_runtime.rollout.taught_scorer import TaughtScorer
 from rljob_runtime.rollout.weight_sync import EngineSync, Pull, Push
 from rljob_runtime.routing.choose import policy_of
 from rljob_runtime.run_folder import RunOptions
@@ -79,6 +81,8 @@ class JobInputs:
     prompts: PromptSource
     held_out: tuple[HeldOutSet, ...] = ()
     """What is evaluated."""
+    teacher: ServedTeacher | None = None
+    """The teacher that a server has, opened; None without one."""
 
     @property
     def checkpoints(self) -> Path:
@@ -131,11 +135,11 @@ async def assembled(
             )
             sampler.start()
             stack.callback(sampler.stop)
-        failures = RewardFailures(in_words(calls_of(job.spec.training.reward)), inputs.rewards_log)
+        failures = _failures(inputs)
         rewards = await _rewards(inputs, stack)
         lengths = LengthLog(options.folder, _lengths_header(inputs))
         curriculum = _curriculum(inputs)
-        scorer: Scorer = RecordingScorer(WatchedScorer(_scorer(inputs, rewards), failures), lengths)
+        scorer: Scorer = RecordingScorer(WatchedScorer(_taught(inputs, rewards), failures), lengths)
         if curriculum is not None:
             scorer = MeasuringScorer(scorer, curriculum)
         # It has no prompts and a new job's controller until `Recovery` knows where the job stands and gives
@@ -225,6 +229,18 @@ def _scorer(inputs: JobInputs, rewards: RewardPool) -> PoolScorer:
     return PoolScorer(
         rewards, inputs.tokenizer, training.rollout.max_response_tokens, training.reward.overlong
     )
+
+
+def _taught(inputs: JobInputs, rewards: RewardPool) -> Scorer:
+    """What scores the responses that are trained: with the teacher's log-probabilities where a server has
+    it."""
+    scorer = _scorer(inputs, rewards)
+    return scorer if inputs.teacher is None else TaughtScorer(scorer, inputs.teacher, time.monotonic)
+
+
+def _failures(inputs: JobInputs) -> RewardFailures:
+    teacher = "" if inputs.teacher is None else inputs.teacher.in_words
+    return RewardFailures(in_words(calls_of(inputs.job.spec.training.reward)), inputs.rewards_log, teacher)
 
 
 def _curriculum(inputs: JobInputs) -> Curriculum | None:

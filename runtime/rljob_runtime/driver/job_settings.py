@@ -105,7 +105,7 @@ def job_settings(
     capacity_groups = bound.most_outstanding + surplus_groups if capacity is None else capacity // samples
     zero_variance = training.rollout.filter.zero_variance
     endless = schedule.total_steps is not None and (zero_variance is not None or origin.refused > 0)
-    trainer = job.spec.pools.trainer
+    trainer, teacher = job.spec.pools.trainer, training.algorithm.teacher_server
     push = training.async_.weight_sync.push
     # A rank for each accelerator; on CPUs one for each worker.
     processes = 1 if job.spec.accelerator == "cpu" else trainer.accelerators_per_worker
@@ -121,7 +121,13 @@ def job_settings(
         refill=zero_variance.max_refill * bound.groups_per_step if zero_variance is not None else None,
         surplus_groups=surplus_groups,
         refused=origin.refused,
-        rollout=RolloutSettings(samples, training.rollout.max_response_tokens, training.seed, forced),
+        rollout=RolloutSettings(
+            samples,
+            training.rollout.max_response_tokens,
+            training.seed,
+            forced,
+            None if teacher is None else teacher.model,
+        ),
         in_flight=push.in_flight if push is not None else None,
         trainer_ranks=trainer.replicas * processes,
     )

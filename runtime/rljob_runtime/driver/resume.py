@@ -84,7 +84,9 @@ def with_fitting_groups(state: JobState, settings: JobSettings) -> JobState:
     groups = [decode_group(frame) for frame in state.waiting]
     # Where a version was another number of steps, those in the groups cannot be compared with the job's.
     counted_alike = state.steps_per_version in (None, settings.bound.steps_per_version)
-    fitting = _fitting(groups, state, settings) if counted_alike else set()
+    # Those that are trained need what this job's teacher says of them, and no other's.
+    taught_alike = settings.rollout.teacher in (None, state.teacher)
+    fitting = _fitting(groups, state, settings) if counted_alike and taught_alike else set()
     waiting = [frame for frame, group in zip(state.waiting, groups, strict=True) if group.uid in fitting]
     return msgspec.structs.replace(state, waiting=waiting)
 

@@ -3,12 +3,14 @@
 Guarantees: a reward function that has never given a reward ends the job at the first step that would train
 nothing, as a mistake in the RLJob; one that has worked and then fails for `OUTAGE_SAMPLES` samples in a row,
 over whole steps, or for every sample of the last step, ends it as a failure that another attempt may not
-meet. Any other failing sample or group costs itself and nothing else. Pure.
+meet. A served teacher that gives no log-probabilities counts as a reward that was not given, and as one that
+has worked: it did when the job began. Any other failing sample or group costs itself and nothing else. Pure.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 
+from rljob_runtime.rewards import TEACHER, failure_reason
 from rljob_runtime.samples import Group
 
 OUTAGE_SAMPLES = 64
@@ -26,10 +28,12 @@ class RewardsFailed(RuntimeError):
 class RewardFailures:
     """Remembers which of the groups that wait to be trained have no reward at all."""
 
-    def __init__(self, functions: str, log: Path) -> None:
-        """`functions`: the field and what it names, as `calls.in_words` says; `log`: where tracebacks are."""
+    def __init__(self, functions: str, log: Path, teacher: str = "") -> None:
+        """`functions`: the field and what it names, as `calls.in_words` says; `log`: where tracebacks are;
+        `teacher`: the same of a served teacher, where there is one."""
         self._functions = functions
         self._log = log
+        self._teacher = teacher
         self._without: dict[int, tuple[int, str]] = {}
         """By uid: how many samples failed, and how the first one did."""
         self._worked = False
@@ -61,22 +65,24 @@ class RewardFailures:
         self._in_a_row += samples
         # A failure may have several lines; what ends a job is told in one.
         first = " ".join(failed[0][1].split())
-        if not self._worked:
+        taught = failure_reason(first) == TEACHER
+        who = self._teacher if taught else self._functions
+        more = "" if taught else f" (more in {self._log})"
+        if not self._worked and not taught:
             raise RewardsNeverWorked(
-                f"{self._functions} failed for all {samples} samples of step "
-                f"{step} and has never given a reward. The first failure: {first} (more in {self._log})"
+                f"{who} failed for all {samples} samples of step "
+                f"{step} and has never given a reward. The first failure: {first}{more}"
             )
         if self._in_a_row >= OUTAGE_SAMPLES:
             which = f"the last {self._in_a_row} samples in a row, up to step {step}"
+        elif not self._worked:
+            which = f"all {samples} samples of step {step}, the first of them that were scored"
         elif last:
             # No step comes after it to tell bad luck from an outage, and its weights are the job's result.
             which = f"all {samples} samples of step {step}, the last of the job"
         else:
             return
-        raise RewardsFailed(
-            f"{self._functions} failed for {which}. "
-            f"The first failure of this step: {first} (more in {self._log})"
-        )
+        raise RewardsFailed(f"{who} failed for {which}. The first failure of this step: {first}{more}")
 
 
 def has_reward(group: Group) -> bool:

@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from rljob_runtime.driver.held_out import held_out_sets
 from rljob_runtime.driver.job_settings import Origin, job_settings
 from rljob_runtime.driver.model_folder import checkpoint_root, place_checkpoints
 from rljob_runtime.driver.observer import RunObserver
+from rljob_runtime.driver.open_teacher import TeacherUnfit, opened_teacher
 from rljob_runtime.driver.resume import ResumeRefused, check_resume
 from rljob_runtime.driver.reward_failures import RewardsNeverWorked
 from rljob_runtime.driver.session import Session
@@ -51,7 +52,7 @@ log = logging.getLogger(__name__)
 
 _REFUSED = (
     DataError, DeviceMissing, FunctionLoadError, OwnFunctionFailed, ResumeRefused, RewardsNeverWorked,
-    RewardsUnfit, StorageNotShared, TransportError, UnsupportedModel,
+    RewardsUnfit, StorageNotShared, TeacherUnfit, TransportError, UnsupportedModel,
 )  # fmt: skip
 """Errors that the same job would only meet again."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -138,9 +139,11 @@ class _Running:
         settings = job_settings(job, prompts.rows, origin, forced)
         header = header_of(job, options.manifest_folder)
         self._view.start(Progress(header, total_steps=settings.total_steps, activity="starting"))
-        inputs = JobInputs(job, options, settings, tokenizer, prompts, held_out)
-        self._observer = observer = RunObserver(inputs, header, self._view, self._report)
-        async with self._open_site(job) as site:
+        async with AsyncExitStack() as stack:
+            teacher = await stack.enter_async_context(opened_teacher(training, tokenizer, os.environ))
+            inputs = JobInputs(job, options, settings, tokenizer, prompts, held_out, teacher)
+            self._observer = observer = RunObserver(inputs, header, self._view, self._report)
+            site = await stack.enter_async_context(self._open_site(job))
             stop = StopRequest(site.changes)
             self._on_signals(stop)
             try:

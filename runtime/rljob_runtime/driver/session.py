@@ -46,6 +46,7 @@ class Session:
             data,
             job.spec.training.timeouts.stall_seconds,
             adapter.words if adapter is not None else None,
+            settings.rollout.teacher,
         )
         self._total_steps = settings.total_steps
         self._checkpoints = checkpoints

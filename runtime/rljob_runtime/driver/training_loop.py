@@ -78,6 +78,8 @@ class LoopSettings:
     spec.training.timeouts.stallSeconds."""
     adapter: str | None = None
     """The adapter that is trained, in words, which checkpoints record; None where the whole model is."""
+    teacher: str | None = None
+    """The served model that it learns from; None without one."""
 
 
 class TrainingLoop:
@@ -296,6 +298,7 @@ class TrainingLoop:
             self._controller.bound.steps_per_version,
             self._curriculum.state(self._ledger) if self._curriculum is not None else None,
             self._settings.adapter,
+            self._settings.teacher,
         )
         with self._events.span("checkpoint", step):
             await self._trainer.save(step, msgspec.msgpack.encode(state))

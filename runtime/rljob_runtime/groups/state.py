@@ -20,6 +20,8 @@ class RolloutSettings:
     seed: int
     forced: ForcedLengths | None = None
     """The length of each response, where it is given; else the model ends its responses."""
+    teacher: str | None = None
+    """The model that a server has, by whose log-probabilities responses are trained; None without one."""
 
     def most_tokens(self, uid: int, index: int) -> int:
         """Most tokens of response `index` of group `uid`; where lengths are given, exactly so many."""
@@ -44,3 +46,5 @@ class JobState(msgspec.Struct):
     """None where the job has no curriculum."""
     adapter: str | None = None
     """The adapter that is trained, in words; None where the whole model is."""
+    teacher: str | None = None
+    """The served model whose log-probabilities the waiting groups have; None where they have none."""

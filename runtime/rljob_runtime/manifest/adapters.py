@@ -38,13 +38,13 @@ def check_adapter(job: RLJob, folder: Path, config: dict[str, Any]) -> Iterator[
 
 
 def model_size(job: RLJob, folder: Path, parameters: int) -> ModelSize:
-    """Size of a model of so many parameters, with the job's adapter and its teacher. Raises `NoSuchLayers`,
+    """Size of a model of so many parameters, with the job's adapter and the teacher that its trainer scores. Raises `NoSuchLayers`,
     `ModelFolderError`."""
-    adapter, distillation = job.spec.training.adapter, job.spec.training.algorithm.distillation
+    adapter, teacher = job.spec.training.adapter, job.spec.training.algorithm.teacher_folder
     return ModelSize(
         parameters,
         None if adapter is None else adapter_parameters(_shapes(job, folder), adapter),
-        0 if distillation is None else folder_parameters(folder / distillation.teacher.path),
+        0 if teacher is None else folder_parameters(folder / teacher),
     )
 
 

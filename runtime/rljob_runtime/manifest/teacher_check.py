@@ -1,5 +1,6 @@
-"""A job's teacher against its policy, before anything is loaded: it must know the policy's tokens by the same
-numbers, and be able to score the job's longest sample."""
+"""The teacher that a job's trainer scores against its policy, before anything is loaded: it must know the
+policy's tokens by the same numbers, and be able to score the job's longest sample. One that a server has is
+asked when the job starts (`driver.open_teacher`)."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,12 +27,13 @@ def check_teacher(
     """What is wrong with the teacher of a job whose policy is there. `folder` is the manifest's,
     `vocabulary_size` how many tokens the policy may draw."""
     training = job.spec.training
-    if training.algorithm.distillation is None:
+    path = training.algorithm.teacher_folder
+    if path is None:
         return
     if (unread := check_teacher_alone(job, folder)) is not None:
         yield unread
         return
-    teacher = folder / training.algorithm.distillation.teacher.path
+    teacher = folder / path
     config, theirs = read_config(teacher), folder_vocabulary(teacher)
     if training.model.path is not None and teacher.resolve() == (folder / training.model.path).resolve():
         yield Problem(
@@ -46,10 +48,10 @@ def check_teacher(
 
 def check_teacher_alone(job: RLJob, folder: Path) -> Problem | None:
     """What is wrong with a job's teacher, whatever the policy is."""
-    distillation = job.spec.training.algorithm.distillation
-    if distillation is None:
+    path = job.spec.training.algorithm.teacher_folder
+    if path is None:
         return None
-    teacher = folder / distillation.teacher.path
+    teacher = folder / path
     try:
         check_model_type(teacher, read_config(teacher))
         folder_parameters(teacher)

@@ -26,7 +26,7 @@ class StateBytes:
     """The reference model's weights; 0 without a KL penalty, and with an adapter, without which the model is
     its own reference."""
     teacher: float
-    """The teacher's weights; 0 without distillation."""
+    """The teacher's weights; 0 without one that the trainer scores."""
     held: float
     """What a step holds beside it where ranks share samples, and with `compute.holdWeights`: all weights, and
     all gradients or before the updates all of the teacher's weights, of the rank's part of each layer. Where
@@ -63,7 +63,7 @@ class ModelSize:
     adapter: int | None = None
     """Of its adapter; None where there is none, and the whole model is trained."""
     teacher: int = 0
-    """Of the teacher; 0 where there is none."""
+    """Of the teacher that the trainer scores; 0 where there is none."""
 
     @property
     def trained(self) -> int:

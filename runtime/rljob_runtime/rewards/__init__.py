@@ -46,7 +46,8 @@ class Score(msgspec.Struct, frozen=True):
     """The reward; 0 where `failure` is set."""
     failure: str | None = None
     """`timeout after 10 s`, `reward worker died (signal SIGSEGV)`, or the function's own words:
-    `error: ValueError: no answer in it (judge.py:12, in score)`."""
+    `error: ValueError: no answer in it (judge.py:12, in score)`; of its teacher,
+    `teacher: teacher.models:8000 answered 503`."""
     seconds: float = 0.0
     """Time in the reward function."""
     parts: dict[str, float] = {}
@@ -57,12 +58,19 @@ class Score(msgspec.Struct, frozen=True):
     """Parts and metrics that this response lacks, each with why: `metrics.depth`: `returned nan, ...`."""
     waited: float = 0.0
     """Seconds in which the response waited for a worker; 0 where that is not known."""
+    teacher_log_probs: np.ndarray | None = None
+    """Shape (response length,), float32: log-probabilities under a teacher that a server has; None where there
+    is none, or `failure` is set."""
+    teacher_seconds: float = 0.0
+    """Seconds until the teacher had answered; 0 without one."""
 
 
-_NOT_ERRORS = ("timeout", "reward worker died", "cancelled")
+TEACHER = "teacher"
+"""How the failure of a response begins that its teacher has not scored."""
+_NOT_ERRORS = ("timeout", "reward worker died", "cancelled", TEACHER)
 """How failures begin that are not the function's own; all others are errors of the function."""
 
 
 def failure_reason(failure: str) -> str:
-    """The reason that a failure is counted under: timeout, reward worker died, cancelled, error."""
+    """The reason that a failure is counted under: timeout, reward worker died, cancelled, teacher, error."""
     return next((reason for reason in _NOT_ERRORS if failure.startswith(reason)), "error")

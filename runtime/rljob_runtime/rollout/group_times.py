@@ -22,6 +22,13 @@ def reward_times(scores: Sequence[Score]) -> dict[str, float]:
     return {"waiting": round(last.waited, 6), "running": round(last.seconds, 6)}
 
 
+def teacher_time(scores: Sequence[Score]) -> dict[str, float]:
+    """`teacher`: seconds until a served teacher had answered for all responses, beside their rewards. Nothing
+    where there is none."""
+    last = max(score.teacher_seconds for score in scores)
+    return {"teacher": round(last, 6)} if last else {}
+
+
 def phases_of(timing: Timing) -> dict[str, float]:
     """Where the time of a stay on an engine went, as the fields of `Timing`, without those that are 0."""
     found = {name: round(getattr(timing, name), 6) for name in timing.__struct_fields__}

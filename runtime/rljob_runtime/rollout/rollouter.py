@@ -24,7 +24,7 @@ from rljob_runtime.groups.staleness import StalenessController
 from rljob_runtime.groups.state import RolloutSettings
 from rljob_runtime.rewards import Score, failure_reason
 from rljob_runtime.rollout.division_log import DivisionLog
-from rljob_runtime.rollout.group_times import reward_times, sibling_spread
+from rljob_runtime.rollout.group_times import reward_times, sibling_spread, teacher_time
 from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.rollout.responder import Responder, Wanted
 from rljob_runtime.routing.requests import GroupRequest
@@ -239,7 +239,7 @@ class Rollouter:
         with self._events.span("reward", self.pool.step, uid=uid) as extra:
             scores = await self._scorer(prompt, responses)
             extra["rewards"] = [None if each.failure is not None else each.value for each in scores]
-            extra |= reward_times(scores) | {"spread": sibling_spread(responses)}
+            extra |= reward_times(scores) | teacher_time(scores) | {"spread": sibling_spread(responses)}
         equal = all_equal([(each.value, each.failure) for each in scores])
         # Without an await between them, as in what follows the put: whoever looks finds it in one place.
         if equal and controller.refuse(uid):
@@ -285,6 +285,7 @@ class Rollouter:
                     reward_parts=score.parts,
                     reward_metrics=score.metrics,
                     reward_values_failed=len(score.complaints),
+                    teacher_log_probs=score.teacher_log_probs,
                 )
             )
         return Group(prompt.uid, prompt.epoch, prompt.row, prompt.tokens, tuple(samples), version)

@@ -75,7 +75,7 @@ class TrainerWorker:
         """`model_folder` holds the initial weights; `weights_root` is where versions are published, of which
         the newest `keep_versions` stay; `device_index` counts among the devices that this process sees;
         `search_path`: folders in which functions of the job's own are looked for first; `teacher_folder`: of
-        the model of `algorithm.distillation`, where the job has one."""
+        the teacher that this trainer scores, where the job has one."""
         self._job = job
         self._model_folder = model_folder
         self._rank = rank
@@ -166,9 +166,9 @@ class TrainerWorker:
         return shard(reference, self._device, self._dtype, self._sharding)
 
     def _load_teacher(self) -> Policy | None:
-        """Load the teacher, where the algorithm has distillation. It is sharded as the policy is."""
+        """Load the teacher, where the trainer scores one. It is sharded as the policy is."""
         training, folder = self._job.spec.training, self._teacher_folder
-        if training.algorithm.distillation is None:
+        if training.algorithm.teacher_folder is None:
             return None
         if folder is None or not folder.is_dir():
             raise UnsupportedModel(

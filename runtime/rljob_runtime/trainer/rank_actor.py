@@ -135,7 +135,7 @@ class TrainerActor:
             self._sampler.start()
         model_folder = local_copy(spec.model) if spec.model is not None else Path(spec.model_folder)
         self._weights_root = self._choose_root(model_folder)
-        taught = self._job.spec.training.algorithm.distillation
+        taught = self._job.spec.training.algorithm.teacher_folder
         worker = TrainerWorker(
             self._job,
             model_folder,
@@ -146,7 +146,7 @@ class TrainerActor:
             self._events,
             spec.total_updates,
             search_path=[Path(spec.code_folder)],
-            teacher_folder=Path(spec.code_folder) / taught.teacher.path if taught is not None else None,
+            teacher_folder=Path(spec.code_folder) / taught if taught is not None else None,
         )
         worker.setup(self._store)
         if spec.rank == 0:

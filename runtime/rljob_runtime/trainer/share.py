@@ -27,6 +27,8 @@ class Content(NamedTuple):
     tokens: Tokens
     log_probs: LogProbs
     """As the engines gave them."""
+    teacher: LogProbs | None = None
+    """As a served teacher gave them; None without one."""
 
 
 def share_outlines(groups: Sequence[Group] | None) -> tuple[GroupOutline, ...] | None:
@@ -49,14 +51,18 @@ def share_outlines(groups: Sequence[Group] | None) -> tuple[GroupOutline, ...] |
 
 
 def share_contents(
-    wanted: Sequence[Sequence[Key]], outlines: Sequence[GroupOutline], groups: Sequence[Group]
+    wanted: Sequence[Sequence[Key]],
+    outlines: Sequence[GroupOutline],
+    groups: Sequence[Group],
+    taught: bool = False,
 ) -> dict[Key, Content]:
     """The responses in `wanted[rank]`, which are ascending and the same on all ranks. Rank 0 has the `groups`
-    of the `outlines`."""
+    of the `outlines`. `taught`: with the log-probabilities of a served teacher, which each of them must have:
+    ValueError on rank 0."""
     by_uid = {group.uid: group for group in groups}
     rank = dist.get_rank()
     if rank == 0:
-        arrays = [_packed(keys, by_uid) for keys in wanted[1:]]
+        arrays = [_packed(keys, by_uid, taught) for keys in wanted[1:]]
         sending = [
             dist.isend(torch.from_numpy(array), dst)
             for dst, array in enumerate(arrays, start=1)
@@ -65,41 +71,48 @@ def share_contents(
         for each in sending:
             if each is not None:  # as it is for a rank outside the group
                 each.wait()
-        return {(uid, index): _content(by_uid[uid], index) for uid, index in wanted[0]}
+        return {(uid, index): _content(by_uid[uid], index, taught) for uid, index in wanted[0]}
     lengths = {outline.uid: outline for outline in outlines}
-    array = _empty(_words(wanted[rank], lengths), torch.int32)
+    array = _empty(_words(wanted[rank], lengths, taught), torch.int32)
     if len(array):
         dist.recv(array, src=0)
-    return _unpacked(wanted[rank], lengths, array.numpy())
+    return _unpacked(wanted[rank], lengths, array.numpy(), taught)
 
 
-def _content(group: Group, index: int) -> Content:
+def _content(group: Group, index: int, taught: bool) -> Content:
     sample = group.samples[index]
-    return Content(group.prompt, sample.tokens, sample.log_probs)
+    if not taught:
+        return Content(group.prompt, sample.tokens, sample.log_probs)
+    if sample.teacher_log_probs is None:
+        raise ValueError(f"response {index} of group {group.uid} has no log-probabilities of the teacher")
+    return Content(group.prompt, sample.tokens, sample.log_probs, sample.teacher_log_probs)
 
 
-def _packed(keys: Sequence[Key], groups: Mapping[int, Group]) -> NDArray[np.int32]:
+def _packed(keys: Sequence[Key], groups: Mapping[int, Group], taught: bool) -> NDArray[np.int32]:
     """Responses in one array, with a group's prompt once, before its first response; log-probabilities as
     the int32 of the same bits."""
     parts: list[NDArray[np.int32]] = [np.empty(0, np.int32)]
     before = None
     for uid, index in keys:
-        content = _content(groups[uid], index)
+        content = _content(groups[uid], index, taught)
         if uid != before:
             parts.append(content.prompt)
         parts += [content.tokens, content.log_probs.view(np.int32)]
+        if content.teacher is not None:
+            parts.append(content.teacher.view(np.int32))
         before = uid
     return np.concatenate(parts)
 
 
-def _words(keys: Sequence[Key], outlines: Mapping[int, GroupOutline]) -> int:
+def _words(keys: Sequence[Key], outlines: Mapping[int, GroupOutline], taught: bool) -> int:
     """Length of what `_packed` makes."""
     prompts = sum(outlines[uid].prompt_length for uid in {uid for uid, _ in keys})
-    return prompts + sum(2 * outlines[uid].samples[index].length for uid, index in keys)
+    each = 3 if taught else 2
+    return prompts + sum(each * outlines[uid].samples[index].length for uid, index in keys)
 
 
 def _unpacked(
-    keys: Sequence[Key], outlines: Mapping[int, GroupOutline], array: NDArray[np.int32]
+    keys: Sequence[Key], outlines: Mapping[int, GroupOutline], array: NDArray[np.int32], taught: bool
 ) -> dict[Key, Content]:
     contents: dict[Key, Content] = {}
     position, before = 0, None
@@ -114,7 +127,9 @@ def _unpacked(
         if uid != before:
             prompt = take(outlines[uid].prompt_length)
         length = outlines[uid].samples[index].length
-        contents[uid, index] = Content(prompt, take(length), take(length).view(np.float32))
+        tokens, log_probs = take(length), take(length).view(np.float32)
+        teacher = take(length).view(np.float32) if taught else None
+        contents[uid, index] = Content(prompt, tokens, log_probs, teacher)
         before = uid
     return contents
 

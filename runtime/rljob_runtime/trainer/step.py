@@ -6,7 +6,7 @@ Guarantees:
 - sharded weights are gathered, and gradients reduced, by all ranks together: either in every pass, of which
   all ranks make the same number, or once for each update, whatever passes ranks share (`HeldWeights`);
 - log-probabilities under the step's first weights (for losses that need them), the reference model and the
-  teacher are computed before any update of the step;
+  teacher are computed before any update of the step; those of a served teacher come with the samples;
 - a gradient that is not finite never reaches the weights: `TrainingDiverged`.
 """
 
@@ -72,7 +72,7 @@ class StepRunner:
         objective: Objective | None = None,
         teacher: Policy | None = None,
     ) -> None:
-        """`reference` is None where the algorithm has no KL penalty, `teacher` where it has no distillation,
+        """`reference` is None where the algorithm has no KL penalty, `teacher` where the trainer scores none,
         `sharing` where ranks share no samples;
         `lay_out` makes the layouts of what is not shared; `costs` learns from every step; `hold`: weights are
         gathered once for an update also where ranks share no samples; `objective`: the job's, None where it
@@ -123,7 +123,9 @@ class StepRunner:
             ]
             wanted = [parts[self._layout.data_rank_of(rank)] for rank in range(self._layout.ranks)]
             agree(step, plans)
-            contents = share_contents(wanted, outlines, groups)
+            contents = share_contents(
+                wanted, outlines, groups, self._training.algorithm.teacher_server is not None
+            )
         tally = Tally()
         learning_rate = 0.0
         with one_thread(self._device) as thread:

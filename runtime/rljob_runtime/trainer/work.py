@@ -56,7 +56,7 @@ class MicroBatchWork:
     reference: Tensor | None = None
     """Log-probabilities under the reference model; for the KL penalty."""
     teacher: Tensor | None = None
-    """Log-probabilities under the teacher; for distillation."""
+    """Log-probabilities under the teacher; for distillation. A served one has given them."""
 
     def score(self, policy: Policy | BaseModel, entropy: Entropy) -> Scores:
         """Scores of every token, as of `Policy`. All ranks that share the pass call it together."""
@@ -115,9 +115,11 @@ class WorkMaker:
         token = np.zeros(1, np.int32)
         packed = pack([token], [token], self._device, self._lay_out)
         nothing = torch.zeros(1, device=self._device)
+        teacher = nothing if self._algorithm.teacher_server is not None else None
         return MicroBatchWork(
-            packed, None, packed.responses, nothing, nothing, nothing, nothing.bool(), packed.size, False
-        )
+            packed, None, packed.responses, nothing, nothing, nothing, nothing.bool(), packed.size, False,
+            teacher=teacher,
+        )  # fmt: skip
 
     def _pack(self, batch: Batch, planned: PlannedBatch, contents: Mapping[Key, Content]) -> MicroBatchWork:
         members = [batch.responses[index] for index in planned.samples]
@@ -147,7 +149,16 @@ class WorkMaker:
             current=to_device(current, self._device),
             tokens=packed.size,
             counts=planned.first == self._layout.data_rank and self._layout.reports,
+            teacher=self._taught(pairs),
         )
+
+    def _taught(self, pairs: Sequence[tuple[Content, int]]) -> Tensor | None:
+        """What a served teacher gave for the trained tokens of responses, each with where they start; None
+        without one."""
+        if self._algorithm.teacher_server is None:
+            return None
+        found = [each.teacher[start:] for each, start in pairs if each.teacher is not None]
+        return to_device(np.concatenate(found), self._device)
 
     def _shard(self, packed: Packed, samples: Sequence[Response], degree: int) -> Shard | None:
         if degree == 1 or self._sharing is None:

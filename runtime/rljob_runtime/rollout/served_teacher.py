@@ -1,0 +1,178 @@
+"""The client of a server that has a teacher.
+
+Guarantees: no more requests at a time than the job allows; each has a time limit, and its answer a largest
+size; one that a server may answer later (no connection, 429, 5xx) is sent again a few times, with growing
+pauses; the key goes to the server alone, no redirection is followed, and no error has it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Self, TypeVar
+from urllib.parse import urlsplit
+
+import aiohttp
+import numpy as np
+
+from rljob_api.algorithm import TeacherServer
+from rljob_runtime.rollout.teacher_answers import (
+    ServedModel,
+    UnusableAnswer,
+    completion_request,
+    log_probs_of,
+    models_of,
+    most_bytes,
+    refusal_of,
+    tokenize_request,
+    tokens_of,
+)
+from rljob_runtime.samples import LogProbs, Tokens
+
+T = TypeVar("T")
+
+PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0)
+"""Seconds before a request is sent again: together as long as a server behind a proxy takes to come back."""
+_LISTING_BYTES = 4 * 2**20
+"""Longest list of models, or of the tokens of a text, that is read."""
+_CHUNK = 64 * 1024
+
+
+class TeacherFailed(RuntimeError):
+    """The server did not give what it was asked for; the message says why, in one line."""
+
+    def __init__(self, why: str, status: int | None = None) -> None:
+        """`status`: of the HTTP answer; None where there was none, or a good one with a bad body."""
+        super().__init__(why)
+        self.status = status
+
+    @property
+    def passing(self) -> bool:
+        """Whether the same request may be answered later."""
+        return self.status is not None and (self.status == 429 or self.status >= 500)
+
+
+class _NotReached(TeacherFailed):
+    """There was no connection, or it ended before the answer did."""
+
+    @property
+    def passing(self) -> bool:
+        return True
+
+
+class ServedTeacher:
+    """Asks one server; opened as a context, in a running event loop."""
+
+    def __init__(
+        self,
+        server: TeacherServer,
+        key: str | None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """`key` is sent as a bearer token; None sends none."""
+        self.host = urlsplit(server.url).netloc
+        """The server in messages: the path of its address may be known to few."""
+        self.in_words = f"training.algorithm.distillation.teacher.server: {server.model!r} at {self.host}"
+        """The field and what it names, for errors."""
+        self._server = server
+        self._base = server.url.rstrip("/")
+        self._key = key
+        self._sleep = sleep
+        self._room = asyncio.Semaphore(server.concurrency)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        if self._key is not None:
+            headers["Authorization"] = f"Bearer {self._key}"
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0), headers=headers, cookie_jar=aiohttp.DummyCookieJar()
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._session is not None
+        await self._session.close()
+
+    async def score(self, prompt: Tokens, response: Tokens) -> LogProbs:
+        """Log-probabilities of the response's tokens, shape (response length,), under the teacher. Raises
+        `TeacherFailed`."""
+        tokens = np.concatenate([prompt, response])
+        body = completion_request(self._server.model, tokens)
+        # A request that waits here waits for others, each of which has a time limit.
+        async with self._room:
+            answer = await self._ask("POST", "/v1/completions", body, most_bytes(len(tokens)))
+        return self._read(answer, lambda found: log_probs_of(found, tokens, len(prompt)))
+
+    async def models(self) -> list[ServedModel]:
+        """The models that the server has. Raises `TeacherFailed`."""
+        return self._read(await self._ask("GET", "/v1/models", None, _LISTING_BYTES), models_of)
+
+    async def tokenize(self, text: str) -> list[int]:
+        """The tokens of a text, by the server's tokenizer. Raises `TeacherFailed`."""
+        body = tokenize_request(self._server.model, text)
+        return self._read(await self._ask("POST", "/tokenize", body, _LISTING_BYTES), tokens_of)
+
+    async def _ask(self, method: str, path: str, body: bytes | None, most: int) -> bytes:
+        """The body of a good answer. Raises `TeacherFailed`."""
+        for pause in PAUSES:
+            try:
+                return await self._once(method, path, body, most)
+            except TeacherFailed as failed:
+                if not failed.passing:
+                    raise
+            await self._sleep(pause)
+        try:
+            return await self._once(method, path, body, most)
+        except TeacherFailed as failed:
+            if not failed.passing:
+                raise
+            raise TeacherFailed(f"{failed} ({len(PAUSES) + 1} times)", failed.status) from failed
+
+    async def _once(self, method: str, path: str, body: bytes | None, most: int) -> bytes:
+        assert self._session is not None, "it is opened as a context"
+        seconds = self._server.timeout_seconds
+        try:
+            async with (
+                asyncio.timeout(seconds),
+                self._session.request(
+                    method,
+                    self._base + path,
+                    data=body,
+                    allow_redirects=False,
+                    timeout=aiohttp.ClientTimeout(total=None),
+                ) as answer,
+            ):
+                found = await self._body(answer, most)
+        except TimeoutError as error:
+            raise TeacherFailed(f"{self.host} did not answer within {seconds:g} s") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise _NotReached(
+                f"{self.host}: {self._without_key(str(error)) or type(error).__name__}"
+            ) from error
+        if answer.status != 200:
+            said = self._without_key(refusal_of(found))
+            raise TeacherFailed(
+                f"{self.host} answered {answer.status}{f' ({said})' if said else ''}", answer.status
+            )
+        return found
+
+    async def _body(self, answer: aiohttp.ClientResponse, most: int) -> bytes:
+        found = bytearray()
+        async for chunk in answer.content.iter_chunked(_CHUNK):
+            found += chunk
+            if len(found) > most:
+                # What is left of it is not read: its connection is of no use any more.
+                answer.close()
+                raise TeacherFailed(f"the answer of {self.host} has more than {most} bytes")
+        return bytes(found)
+
+    def _read(self, answer: bytes, reader: Callable[[bytes], T]) -> T:
+        try:
+            return reader(answer)
+        except UnusableAnswer as error:
+            raise TeacherFailed(f"the answer of {self.host} {error}") from error
+
+    def _without_key(self, text: str) -> str:
+        return text if not self._key else text.replace(self._key, "…")
