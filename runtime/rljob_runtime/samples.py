@@ -105,8 +105,8 @@ class Sample(msgspec.Struct, frozen=True):
     reward_values_failed: int = 0
     """Parts and metrics that it lacks: not returned though others have them, no numbers, or too many."""
     teacher_log_probs: np.ndarray | None = None
-    """Shape (response length,), float32: log-probability of each token under a teacher that a server has. None
-    where the job has no such teacher, and where `failure` is set."""
+    """Shape (response length,), float32: log-probability of each token under a teacher that a server has.
+    None where the job has no such teacher, and where `failure` is set."""
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -179,7 +179,7 @@ def _check_arrays(group: Group) -> None:
         taught = sample.teacher_log_probs
         if taught is not None and (taught.dtype != np.float32 or len(taught) != len(sample.tokens)):
             raise msgspec.DecodeError(
-                f"{len(sample.tokens)} tokens but {len(taught)} log-probabilities of the teacher, {taught.dtype}"
+                f"{len(sample.tokens)} tokens but {len(taught)} {taught.dtype} log-probabilities of the teacher"
             )
         if not spans_cover(sample.spans, len(sample.tokens)):
             raise msgspec.DecodeError(f"version spans do not cover {len(sample.tokens)} tokens")

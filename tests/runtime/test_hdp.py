@@ -24,7 +24,7 @@ from tests.support.runtime.hdp_steps import (
 )  # fmt: skip
 from tests.support.runtime.rank_processes import RankProcesses
 from tests.support.runtime.tiny_models import hdp_model, tiny_model
-from tests.support.runtime.trainer_ranks import groups, model_folder, trainer_job, with_ranks, worker
+from tests.support.runtime.trainer_ranks import SERVED, groups, model_folder, trainer_job, with_ranks, worker
 
 EXACT = 1e-14
 KINDS: tuple[Kind, ...] = ("allGather", "ulysses")
@@ -122,6 +122,18 @@ def test_a_teacher_of_other_heads(
     assert expected[0].teacher_kl != 0
     without = alone(Case(model, algorithm={"kl": {"coefficient": 0.1}}))
     assert worst(without[1], expected[1]) > 0.01
+
+
+def test_a_teacher_that_a_server_has(ranks: RankProcesses, alone: Any, model: Path) -> None:
+    """What it said of samples reaches the ranks that share them, and those that take part with nothing to
+    train."""
+    case = Case(model, algorithm=SERVED, served=True, batches=2)
+    found = ranks.run(4, take_step, replace(case, plans=Random(5)))
+    expected = alone(case)
+    assert worst(found[0][1][:1], expected[1][:1]) <= EXACT
+    assert_same_metrics(found[0][0], expected[0])
+    assert expected[0].teacher_kl != 0
+    assert worst(alone(Case(model, batches=2))[1], expected[1]) > 0.01
 
 
 @pytest.mark.parametrize("kind", KINDS)

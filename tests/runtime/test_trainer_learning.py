@@ -16,7 +16,16 @@ from rljob_runtime.parallel.micro_batches import SampleTooLong
 from rljob_runtime.samples import Group, Span
 from rljob_runtime.trainer.packing import pack
 from tests.support.runtime.tiny_models import sharpened
-from tests.support.runtime.trainer_ranks import VOCABULARY, groups, model_folder, trainer_job, worker
+from tests.support.runtime.trainer_ranks import (
+    SERVED,
+    VOCABULARY,
+    groups,
+    made_up,
+    model_folder,
+    taught,
+    trainer_job,
+    worker,
+)
 
 
 def test_decoupled_clip_uses_the_weights_of_the_steps_beginning(tmp_path: Path) -> None:
@@ -178,17 +187,78 @@ def test_moves_towards_its_teacher(tmp_path: Path) -> None:
         assert before > 0.4 and after < before / 2, (before, after)
 
 
+def test_a_server_that_says_what_the_trainer_would_teaches_the_same(tmp_path: Path) -> None:
+    """One teacher, scored in the trainer and come with the samples: with micro-batches, with two updates, and
+    with tokens that are too old to be trained."""
+    common: dict[str, Any] = {
+        "schedule": {"promptsPerBatch": 2, "batchesPerStep": 2},
+        "async": {"maxStaleness": 1, "staleTokens": "mask"},
+    }
+    job = trainer_job({"distillation": {"teacher": {"path": "teacher"}}}, **common)
+    other = trainer_job(model={"layers": 1, "attentionHeads": 8}, seed=1)
+    teacher = sharpened(model_folder(other, tmp_path / "teacher"), 8)
+    folder = model_folder(job, tmp_path / "model")
+    made = [partly_old(group) for group in groups(4, version=3)]
+    model = AutoModelForCausalLM.from_pretrained(teacher).eval()
+    said = [taught(group, lambda group, each: said_by(model, group, each.tokens).numpy()) for group in made]
+    found = []
+    for asked, given, options in (
+        (job, made, {"teacher_folder": teacher}),
+        (trainer_job(SERVED, **common), said, {}),
+    ):
+        with worker(asked, folder, **options) as trainer:
+            assert (trainer._steps._teacher is None) == (not options)
+            metrics = trainer.train_step(3, 3, given)
+            found.append((metrics, {name: tensor.clone() for name, tensor in trainer.weights()}))
+    (first, scored_here), (second, told) = found
+    assert first.masked is not None and first.masked.tokens > 0.1
+    assert first.teacher_kl == pytest.approx(second.teacher_kl, abs=1e-5)
+    assert first.grad_norm == pytest.approx(second.grad_norm, rel=1e-4)
+    for name, tensor in scored_here.items():
+        torch.testing.assert_close(tensor, told[name], atol=1e-5, rtol=0, msg=name)
+
+
+def test_a_sample_that_lacks_what_its_teacher_said_is_an_error(tmp_path: Path) -> None:
+    job = trainer_job(SERVED)
+    made = [taught(group, made_up) for group in groups(4)]
+    lacking = replace(made[1], samples=tuple(replace(s, teacher_log_probs=None) for s in made[1].samples))
+    with worker(job, model_folder(job, tmp_path / "model")) as trainer:
+        with pytest.raises(ValueError, match="group 1 has no log-probabilities of the teacher"):
+            trainer.train_step(0, 0, [made[0], lacking, *made[2:]])
+        assert trainer.train_step(0, 0, made).teacher_kl != 0
+
+
+def partly_old(group: Group) -> Group:
+    """The first half of each response is of weights that are too old to be trained."""
+    return replace(
+        group,
+        dispatch_version=0,
+        samples=tuple(
+            replace(each, spans=(Span(0, 0, half), Span(3, half, len(each.tokens))))
+            if (half := len(each.tokens) // 2)
+            else each
+            for each in group.samples
+        ),
+    )
+
+
+def said_by(model: Any, group: Group, response: Any) -> torch.Tensor:
+    """Log-probabilities of a response's tokens, by transformers alone."""
+    tokens = torch.from_numpy(np.concatenate([group.prompt, response])).long()
+    with torch.no_grad():
+        found = model(tokens[None]).logits[0].log_softmax(-1)
+    places = torch.arange(len(group.prompt) - 1, len(tokens) - 1)
+    return found[places, tokens[places + 1]]
+
+
 def difference(policy: Path, teacher: Path, made: list[Group]) -> float:
     """Mean of log(policy / teacher) over the tokens of responses, by transformers alone."""
     models = [AutoModelForCausalLM.from_pretrained(folder).eval() for folder in (policy, teacher)]
     found = []
     for group in made:
         for sample in group.samples:
-            tokens = torch.from_numpy(np.concatenate([group.prompt, sample.tokens])).long()
-            with torch.no_grad():
-                one, other = (model(tokens[None]).logits[0].log_softmax(-1) for model in models)
-            places = torch.arange(len(group.prompt) - 1, len(tokens) - 1)
-            found.append((one - other)[places, tokens[places + 1]])
+            one, other = (said_by(model, group, sample.tokens) for model in models)
+            found.append(one - other)
     return float(torch.cat(found).mean())
 
 

@@ -25,7 +25,7 @@ from rljob_runtime.trainer.step_metrics import StepMetrics
 from tests.support.runtime.hdp_steps import Case, assert_same_metrics, join, take_step, worst
 from tests.support.runtime.rank_processes import RankProcesses
 from tests.support.runtime.tiny_models import hdp_model, tiny_model
-from tests.support.runtime.trainer_ranks import EXPERTS, groups, model_folder, trainer_job, worker
+from tests.support.runtime.trainer_ranks import EXPERTS, SERVED, groups, model_folder, trainer_job, worker
 
 EXACT = 1e-14
 KL = {"kl": {"coefficient": 0.1}, "entropyCoefficient": 0.01}
@@ -66,6 +66,17 @@ def test_gradients_are_those_of_one_rank(ranks: RankProcesses, tmp_path: Path, f
         assert worst(found[0][1][1:], gradients[1:]) <= 1e-7, world_size
         for each, _ in found:
             assert_same_metrics(each, metrics, 1e-6, near=1e-6)
+
+
+def test_a_teacher_that_a_server_has(ranks: RankProcesses, tmp_path: Path) -> None:
+    """What it said of samples reaches both ranks of each pair."""
+    case = Case(tiny_model(tmp_path / "model"), algorithm=SERVED, served=True)
+    metrics, gradients = ranks.run(1, take_step, case)[0]
+    found = ranks.run(4, take_step, replace(case, tensor=2))
+    assert worst(found[0][1], gradients) <= EXACT
+    for each, _ in found:
+        assert_same_metrics(each, metrics)
+    assert metrics.teacher_kl != 0
 
 
 DISTRIBUTIONS = {

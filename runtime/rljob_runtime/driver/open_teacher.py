@@ -1,8 +1,8 @@
 """Opens the server that has a job's teacher, and sees that it can score the job's responses.
 
-Guarantees: a job whose teacher is another model, has another tokenizer, is too short, or gives no usable
-log-probabilities ends before anything of it is started, with what to change; the key comes from the environment
-and is shown nowhere.
+Guarantees: a job whose teacher is not there, has another tokenizer, takes too short samples, or gives no
+usable log-probabilities ends before anything of it is started, with what to change; the key comes from the
+environment and is shown nowhere.
 """
 
 import logging
@@ -23,7 +23,10 @@ log = logging.getLogger(__name__)
 KEY = "RLJOB_TEACHER_KEY"
 """The environment variable that has the server's key."""
 _FIELD = "training.algorithm.distillation.teacher.server"
-_PROBE = "The sum is 3.14159 + 2/7.\n\n```python\ndef f(x):\n    return x ** 2\n```\nÄrger, naïve, 你好, привет, 🙂"
+_PROBE = (
+    "The sum is 3.14159 + 2/7.\n\n```python\ndef f(x):\n    return x ** 2\n```\n"
+    "Ärger, naïve, 你好, привет, 🙂"
+)
 """Words, numbers, code and several scripts: other tokenizers cut it otherwise."""
 
 
@@ -64,8 +67,8 @@ async def _check(teacher: ServedTeacher, name: str, longest: int, tokenizer: Tex
 
 
 def probe(tokenizer: TextTokenizer) -> tuple[str, Tokens]:
-    """A text and its tokens, without any around it: one that tells tokenizers apart, where this one can encode
-    it."""
+    """A text and its tokens, without any around it: one that tells tokenizers apart, where this one can
+    encode it."""
     try:
         return _PROBE, tokenizer.encode(_PROBE, rendered=True)
     except DataError:
@@ -101,9 +104,9 @@ async def _check_tokens(teacher: ServedTeacher, text: str, ours: Tokens) -> None
         return
     if (why := differing_tokens(ours.tolist(), theirs)) is not None:
         raise TeacherUnfit(
-            f"{_FIELD}.model: has another tokenizer than the policy: of a probe text, {why}. The teacher scores "
-            "the policy's tokens by their numbers: take a teacher with the same tokenizer, as models of one "
-            "family have"
+            f"{_FIELD}.model: has another tokenizer than the policy: of a probe text, {why}. The teacher "
+            "scores the policy's tokens by their numbers: take a teacher with the same tokenizer, as models of "
+            "one family have"
         )
 
 
@@ -113,9 +116,7 @@ def _unfit(error: TeacherFailed, field: str, path: str) -> TeacherUnfit | Teache
     if error.status in (401, 403):
         return TeacherUnfit(f"{_FIELD}: {error}: set {KEY} in the driver's environment to the server's key")
     if error.status == 404:
-        return TeacherUnfit(
-            f"{told}: it has no {path}: url is what stands before /v1 in a vLLM server's address"
-        )
+        return TeacherUnfit(f"{told}: there is no {path}: url is what stands before /v1 of a vLLM server")
     if error.status is not None and not error.passing:
         return TeacherUnfit(told)
     return TeacherFailed(told, error.status)

@@ -38,8 +38,8 @@ def check_adapter(job: RLJob, folder: Path, config: dict[str, Any]) -> Iterator[
 
 
 def model_size(job: RLJob, folder: Path, parameters: int) -> ModelSize:
-    """Size of a model of so many parameters, with the job's adapter and the teacher that its trainer scores. Raises `NoSuchLayers`,
-    `ModelFolderError`."""
+    """Size of a model of so many parameters, with the job's adapter and the teacher that its trainer scores.
+    Raises `NoSuchLayers`, `ModelFolderError`."""
     adapter, teacher = job.spec.training.adapter, job.spec.training.algorithm.teacher_folder
     return ModelSize(
         parameters,

@@ -59,8 +59,8 @@ class Score(msgspec.Struct, frozen=True):
     waited: float = 0.0
     """Seconds in which the response waited for a worker; 0 where that is not known."""
     teacher_log_probs: np.ndarray | None = None
-    """Shape (response length,), float32: log-probabilities under a teacher that a server has; None where there
-    is none, or `failure` is set."""
+    """Shape (response length,), float32: log-probabilities under a teacher that a server has; None where
+    there is none, or `failure` is set."""
     teacher_seconds: float = 0.0
     """Seconds until the teacher had answered; 0 without one."""
 

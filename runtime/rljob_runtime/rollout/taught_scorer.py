@@ -1,8 +1,8 @@
 """A scorer that asks a teacher too: of each finished response, beside its reward, off the trainer's path.
 
-Guarantees: every response of a group gets a score: with the teacher's log-probabilities, or with the reason why
-there are none, and then it is not trained, as one without a reward; a failing teacher is told in the log at
-once, and then once a minute.
+Guarantees: every response of a group gets a score: with the teacher's log-probabilities, or with the reason
+why there are none, and then it is not trained, as one without a reward; a failing teacher is told in the log
+at once, and then once a minute at most.
 """
 
 import asyncio

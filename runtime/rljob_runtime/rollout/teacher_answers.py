@@ -1,7 +1,7 @@
 """What is asked of a server that has a teacher, and what its answers must be.
 
-Guarantees: from an answer comes one finite log-probability for each token of the response, of that very token,
-or `UnusableAnswer` with what is wrong; nothing is made up for a token that has none. Pure.
+Guarantees: from an answer comes one finite log-probability for each token of the response, of that very
+token, or `UnusableAnswer` with what is wrong; nothing is made up for a token that has none. Pure.
 """
 
 import math

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rljob_runtime.parallel.hdp_plan import Plan, PlannedBatch
 from rljob_runtime.parallel.micro_batches import Item
 from rljob_runtime.trainer.step_metrics import StepMetrics
-from tests.support.runtime.trainer_ranks import groups, trainer_job
+from tests.support.runtime.trainer_ranks import groups, made_up, taught, trainer_job
 
 Kind = Literal["allGather", "ulysses"]
 Gradients = dict[str, NDArray[Any]]
@@ -89,6 +89,8 @@ class Case:
     """Ranks of a tensor group."""
     teacher: Path | None = None
     """Folder of the model that `algorithm` learns from."""
+    served: bool = False
+    """Samples have the log-probabilities of a served teacher, which are made up."""
     accelerator: Literal["cpu", "nvidia"] = "cpu"
     """What the ranks run on; a rank has the device of its number."""
     without_others: bool = False
@@ -151,6 +153,8 @@ def take_step(rank: int, world_size: int, store: Path, case: Case) -> tuple[Step
         job, policy, reference, optimizer, device, phases, costs, choice.lay_out, sharing, teacher=teacher
     )
     made = groups(3 * case.batches, case.seed, longest=case.longest) if rank == 0 else None
+    if made is not None and case.served:
+        made = [taught(group, made_up) for group in made]
     outlines = share_outlines(made)
     assert outlines is not None
     summed = hdp_attention.gathered

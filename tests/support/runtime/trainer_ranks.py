@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from rljob_api import RLJob
 from rljob_runtime.samples import Group, Sample, Span
@@ -57,6 +59,31 @@ def with_ranks(job: RLJob, count: int, **parallel: Any) -> RLJob:
     described["spec"]["training"]["parallel"] |= parallel
     described["spec"]["pools"]["trainer"]["replicas"] = count
     return RLJob.model_validate(described)
+
+
+SERVED: dict[str, Any] = {
+    "distillation": {"teacher": {"server": {"url": "http://teacher:8000", "model": "teacher"}}}
+}
+"""An algorithm that learns from a teacher of a server; the samples say what it said."""
+
+
+def taught(group: Group, log_probs: Callable[[Group, Sample], NDArray[Any]]) -> Group:
+    """The group with what a served teacher says of each response that has a reward."""
+    return replace(
+        group,
+        samples=tuple(
+            each
+            if each.failure is not None
+            else replace(each, teacher_log_probs=log_probs(group, each).astype(np.float32))
+            for each in group.samples
+        ),
+    )
+
+
+def made_up(group: Group, sample: Sample) -> NDArray[Any]:
+    """Log-probabilities of a teacher that there is not."""
+    rng = np.random.default_rng([group.uid, len(sample.tokens)])
+    return -4 + 0.5 * rng.standard_normal(len(sample.tokens))
 
 
 def groups(count: int, seed: int = 0, samples: int = 4, longest: int = 40, version: int = 0) -> list[Group]:

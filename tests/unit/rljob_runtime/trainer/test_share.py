@@ -10,7 +10,7 @@ from rljob_runtime.samples import Group, Sample, Span
 from rljob_runtime.trainer import share
 from rljob_runtime.trainer.batch import responses_of
 from rljob_runtime.trainer.outline import decode_outlines, encode_outlines, outline_of
-from tests.support.runtime.trainer_ranks import groups
+from tests.support.runtime.trainer_ranks import groups, made_up, taught
 
 MADE = groups(5, seed=3)
 OUTLINES = {group.uid: outline_of(group) for group in MADE}
@@ -43,15 +43,21 @@ def test_an_outline_says_all_but_the_tokens() -> None:
     assert response.drawn_with(None).tolist() == [False] * 3
 
 
-@pytest.mark.parametrize("keys", [[], [(0, 0)], [(0, 1), (0, 3), (2, 0)], [(1, 2), (4, 0), (4, 1), (4, 3)]])
-def test_contents_arrive_bit_for_bit(keys: list[share.Key]) -> None:
-    by_uid = {group.uid: group for group in MADE}
-    array = share._packed(keys, by_uid)
-    assert len(array) == share._words(keys, OUTLINES), "what the receiver makes room for"
-    found = share._unpacked(keys, OUTLINES, array)
+@pytest.mark.parametrize("with_teacher", [False, True])
+@pytest.mark.parametrize("keys", [[], [(0, 0)], [(0, 1), (0, 2), (2, 0)], [(1, 2), (4, 0), (4, 2), (4, 3)]])
+def test_contents_arrive_bit_for_bit(keys: list[share.Key], with_teacher: bool) -> None:
+    by_uid = {group.uid: taught(group, made_up) for group in MADE}
+    array = share._packed(keys, by_uid, with_teacher)
+    assert len(array) == share._words(keys, OUTLINES, with_teacher), "what the receiver makes room for"
+    found = share._unpacked(keys, OUTLINES, array, with_teacher)
     assert list(found) == keys
     for (uid, index), content in found.items():
         sample = by_uid[uid].samples[index]
         assert np.array_equal(content.prompt, by_uid[uid].prompt)
         assert np.array_equal(content.tokens, sample.tokens)
         assert content.log_probs.tobytes() == sample.log_probs.tobytes()
+        if with_teacher:
+            assert content.teacher is not None and sample.teacher_log_probs is not None
+            assert content.teacher.tobytes() == sample.teacher_log_probs.tobytes()
+        else:
+            assert content.teacher is None

@@ -1,0 +1,61 @@
+"""A real vLLM server with a tiny model, as a user would start it."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+START_SECONDS = 240.0
+
+
+@contextmanager
+def vllm_server(model: Path, log: Path, name: str, longest: int, *more: str) -> Iterator[str]:
+    """The address of a server that has the model of a folder as `name`, for samples of `longest` tokens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [
+        sys.executable, "-m", "vllm.entrypoints.openai.api_server",
+        "--host", "127.0.0.1", "--port", str(port), "--model", str(model), "--served-model-name", name,
+        "--max-model-len", str(longest), "--dtype", "float32", "--enforce-eager", "--max-num-seqs", "4",
+        *(("--gpu-memory-utilization", "0.1") if torch.cuda.is_available() else ()), *more,
+    ]  # fmt: skip
+    environment = os.environ | {
+        "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_NO_USAGE_STATS": "1",
+        "HF_HUB_OFFLINE": "1", "TORCH_COMPILE_DISABLE": "1",
+    }  # fmt: skip
+    with log.open("wb") as out:
+        # In a group of its own: its engine core ends with it.
+        process = subprocess.Popen(
+            command, env=environment, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            _until_healthy(process, f"http://127.0.0.1:{port}", log)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            os.killpg(process.pid, signal.SIGTERM)
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait(30)
+
+
+def _until_healthy(process: subprocess.Popen[bytes], address: str, log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        assert process.poll() is None, log.read_text()[-4000:]
+        try:
+            urllib.request.urlopen(f"{address}/health", timeout=5).close()
+            return
+        except OSError:
+            time.sleep(0.5)
+    raise TimeoutError(log.read_text()[-4000:])
