@@ -15,7 +15,7 @@ from rljob_api.training import Training
 from rljob_runtime.data.errors import DataError
 from rljob_runtime.data.tokenizer import TextTokenizer
 from rljob_runtime.rollout.served_teacher import ServedTeacher, TeacherFailed
-from rljob_runtime.rollout.teacher_answers import ServedModel, differing_tokens
+from rljob_runtime.rollout.teacher_answers import ServedModel, UnusableAnswer, differing_tokens
 from rljob_runtime.samples import Tokens
 
 log = logging.getLogger(__name__)
@@ -117,6 +117,6 @@ def _unfit(error: TeacherFailed, field: str, path: str) -> TeacherUnfit | Teache
         return TeacherUnfit(f"{_FIELD}: {error}: set {KEY} in the driver's environment to the server's key")
     if error.status == 404:
         return TeacherUnfit(f"{told}: there is no {path}: url is what stands before /v1 of a vLLM server")
-    if error.status is not None and not error.passing:
+    if isinstance(error.__cause__, UnusableAnswer) or (error.status is not None and not error.passing):
         return TeacherUnfit(told)
     return TeacherFailed(told, error.status)

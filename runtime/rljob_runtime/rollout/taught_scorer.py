@@ -71,7 +71,7 @@ class TaughtScorer:
         if now - self._told < _TELL_SECONDS:
             return
         log.warning(
-            "%d responses have no log-probabilities of the teacher, the newest: %s", self._untold, why
+            "no log-probabilities of the teacher for %d more responses, the newest: %s", self._untold, why
         )
         self._told, self._untold = now, 0
 
