@@ -14,6 +14,7 @@ _PROBE: dict[str, Any] = {
 
 _SOURCE = {"name": "a", "jsonl": {"path": "a.jsonl"}}
 _TEACHER = {"teacher": {"path": "teacher"}}
+_SERVED: dict[str, Any] = {"teacher": {"server": {"url": "http://teacher:8000", "model": "t"}}}
 _HELD_OUT: dict[str, Any] = {"generated": {"task": "copy"}, "maxPromptTokens": 16}
 
 BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
@@ -383,6 +384,16 @@ BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
         {"training.model": {"path": "teacher"}, "training.algorithm.distillation": _TEACHER},
         f"{_TRAINING}.algorithm.distillation.teacher.path",
         "algorithm.distillation.teacher.path must not be model.path",
+    ),
+    "a served teacher at another temperature": (
+        {"training.rollout.temperature": 0.7, "training.algorithm.distillation": _SERVED},
+        f"{_TRAINING}.rollout.temperature",
+        "rollout.temperature must be 1 with algorithm.distillation.teacher.server",
+    ),
+    "a teacher in two places": (
+        {"training.algorithm.distillation": {"teacher": {**_TEACHER["teacher"], **_SERVED["teacher"]}}},
+        f"{_TRAINING}.algorithm.distillation.teacher",
+        "set exactly one of path, server (found path and server)",
     ),
     "groups of equal rewards refused that teach": (
         {

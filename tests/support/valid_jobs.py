@@ -219,6 +219,23 @@ GOOD: dict[str, dict[str, Any]] = {
             "policyLoss": {"gspo": {}},
         },
     },
+    "a teacher of a server, of the policy's own folder": {
+        "training.model": {"path": "m"},
+        "training.rollout.topP": 0.9,
+        "training.algorithm": {
+            "advantage": {"none": {}},
+            "distillation": {
+                "teacher": {
+                    "server": {
+                        "url": "https://teacher.models:8000/qwen",
+                        "model": "m",
+                        "timeoutSeconds": 30,
+                        "concurrency": 64,
+                    }
+                }
+            },
+        },
+    },
     "a teacher beside rewards": {
         "training.model": {"path": "m"},
         "training.reward.overlong": {"bufferTokens": 2},

@@ -85,8 +85,8 @@ def _check_model(models: list[ServedModel], name: str, longest: int, host: str) 
     elif found.max_model_len <= longest:
         raise TeacherUnfit(
             f"{_FIELD}: {name} takes {found.max_model_len} tokens there, and must take {longest + 1}: the "
-            "longest sample (data.maxPromptTokens + rollout.maxResponseTokens) and one more. Start the server "
-            f"with --max-model-len {longest + 1} or more"
+            "longest sample (data.maxPromptTokens + rollout.maxResponseTokens) and one more. Start the "
+            f"server with --max-model-len {longest + 1} or more"
         )
 
 
@@ -105,8 +105,8 @@ async def _check_tokens(teacher: ServedTeacher, text: str, ours: Tokens) -> None
     if (why := differing_tokens(ours.tolist(), theirs)) is not None:
         raise TeacherUnfit(
             f"{_FIELD}.model: has another tokenizer than the policy: of a probe text, {why}. The teacher "
-            "scores the policy's tokens by their numbers: take a teacher with the same tokenizer, as models of "
-            "one family have"
+            "scores the policy's tokens by their numbers: take a teacher with the same tokenizer, as models "
+            "of one family have"
         )
 
 

@@ -76,7 +76,7 @@ class RewardFailures:
         if self._in_a_row >= OUTAGE_SAMPLES:
             which = f"the last {self._in_a_row} samples in a row, up to step {step}"
         elif not self._worked:
-            which = f"all {samples} samples of step {step}, the first of them that were scored"
+            which = f"all {samples} samples of step {step}, before any was scored"
         elif last:
             # No step comes after it to tell bad luck from an outage, and its weights are the job's result.
             which = f"all {samples} samples of step {step}, the last of the job"

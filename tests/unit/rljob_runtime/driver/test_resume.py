@@ -4,6 +4,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from rljob_api import RLJob
 from rljob_api.schedule import Schedule
 from rljob_runtime.data.forced_lengths import ForcedLengths
 from rljob_runtime.driver.job_settings import Origin, job_settings
@@ -83,6 +84,24 @@ def test_where_lengths_are_forced_a_waiting_group_must_have_them(tokens: int, fi
     forced, wanted = ForcedLengths(np.full((50, 2), 3)), asked({"epochs": 2, "promptsPerBatch": 4})
     plan = job_settings(wanted, ROWS, Origin(10, 40, 10), forced)
     assert len(with_fitting_groups(state, plan).waiting) == fits
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "kept"),
+    [(None, None, ALL), ("a", "a", ALL), ("a", "b", []), (None, "b", []), ("a", None, ALL)],
+)
+def test_waiting_groups_have_what_this_job_s_teacher_said(
+    before: str | None, now: str | None, kept: list[int]
+) -> None:
+    state = msgspec.structs.replace(saved(10, LEDGER, WAITING), teacher=before)
+    wanted = asked({"totalSteps": 100, "promptsPerBatch": 4}, maxStaleness=4)
+    if now is not None:
+        server = {"url": "http://teacher:8000", "model": now}
+        document = wanted.model_dump(by_alias=True, exclude_none=True)
+        document["spec"]["training"]["algorithm"]["distillation"] = {"teacher": {"server": server}}
+        wanted = RLJob.model_validate(document)
+    found = with_fitting_groups(state, plan_from(state, wanted, ROWS))
+    assert [decode_group(each).uid for each in found.waiting] == kept
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,14 @@ from rljob_runtime.driver.reward_failures import (
 )
 
 BOOM = "error: ValueError: boom"
+AWAY = "teacher: t:8000 answered 503 (6 times)"
 GROUP = 8
 
 
 def failures() -> RewardFailures:
-    return RewardFailures('training.reward.function: "my_rewards:score"', Path("/run/rewards.log"))
+    return RewardFailures(
+        'training.reward.function: "my_rewards:score"', Path("/run/rewards.log"), "teacher.server: 't'"
+    )
 
 
 def step(found: RewardFailures, number: int, *groups: list[str | None], last: bool = False) -> None:
@@ -32,6 +35,26 @@ def test_a_function_that_never_worked_ends_the_job_at_its_first_step() -> None:
     assert str(raised.value) == (
         'training.reward.function: "my_rewards:score" failed for all 4 samples of step 0 and has never given '
         "a reward. The first failure: error: ValueError: boom (more in /run/rewards.log)"
+    )
+
+
+def test_a_teacher_that_scored_nothing_ends_the_job_at_its_first_step_for_another_attempt() -> None:
+    with pytest.raises(RewardsFailed) as raised:
+        step(failures(), 0, [AWAY, "timeout after 10 s"], [AWAY, AWAY])
+    assert str(raised.value) == (
+        "teacher.server: 't' failed for all 4 samples of step 0, before any was scored. "
+        f"The first failure of this step: {AWAY}"
+    )
+
+
+def test_an_outage_of_the_teacher_is_told_as_that() -> None:
+    found = failures()
+    found.worked_before()
+    with pytest.raises(RewardsFailed) as raised:
+        step(found, 3, [AWAY] * OUTAGE_SAMPLES)
+    assert str(raised.value) == (
+        "teacher.server: 't' failed for the last 64 samples in a row, up to step 3. "
+        f"The first failure of this step: {AWAY}"
     )
 
 

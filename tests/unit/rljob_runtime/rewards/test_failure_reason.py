@@ -13,6 +13,7 @@ from rljob_runtime.rewards import failure_reason
         ("error: TimeoutError: math-verify took longer than 1 s", "error"),
         ("reward worker died (signal SIGSEGV)", "reward worker died"),
         ("cancelled", "cancelled"),
+        ("teacher: teacher.models:8000 answered 503 (6 times)", "teacher"),
     ],
 )
 def test_reason(failure: str, reason: str) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from rljob_runtime.groups.responses import Response
 from rljob_runtime.rewards import Score
-from rljob_runtime.rollout.group_times import phases_of, reward_times, sibling_spread
+from rljob_runtime.rollout.group_times import phases_of, reward_times, sibling_spread, teacher_time
 from rljob_runtime.samples import Timing
 
 
@@ -30,6 +30,11 @@ def test_spread_is_from_the_first_complete_response_to_the_last(lives, spread):
 )
 def test_times_of_a_reward_are_those_of_the_response_that_was_scored_last(scores, expected):
     assert reward_times(scores) == expected
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [([0.5, 1.25, 1.0], {"teacher": 1.25}), ([0.0, 0.0], {})])
+def test_the_time_of_a_teacher_is_that_of_its_last_answer(seconds, expected):
+    assert teacher_time([Score(1.0, teacher_seconds=each) for each in seconds]) == expected
 
 
 def test_phases_are_recorded_where_there_were_any():

@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rljob_runtime.groups.responses import Response
 from rljob_runtime.rewards import Score
 from rljob_runtime.routing.adaptive import Adaptive
 from rljob_runtime.routing.book import Book, EngineState
-from rljob_runtime.samples import Prompt
+from rljob_runtime.samples import Prompt, decode_group, encode
 from rljob_runtime.simulate.virtual_loop import run_virtual
 from tests.support.simulated.watched_rollout import WatchedRollout
 
@@ -129,7 +130,7 @@ def test_waiting_for_admission_while_engines_have_room_is_recorded() -> None:
 
 def test_a_reward_that_failed_is_counted_by_its_kind() -> None:
     async def main() -> None:
-        async with WatchedRollout((5,), 5, prompts=1) as job:
+        async with WatchedRollout((6,), 6, prompts=1) as job:
 
             async def scores(prompt: Prompt, responses: Sequence[Response]) -> list[Score]:
                 return [
@@ -140,17 +141,40 @@ def test_a_reward_that_failed_is_counted_by_its_kind() -> None:
                     Score(0.0, "error: ValueError"),
                     Score(0.0, "error: KeyError"),
                     Score(0.0, "reward worker died (signal SIGKILL)"),
+                    Score(0.0, "teacher: teacher:8000 answered 503 (6 times)"),
                 ]
 
             job.scores = scores
             await asyncio.sleep(20)
             samples = job.groups[0].samples
-            assert [sample.reward for sample in samples] == [0.5, 0.0, 0.0, 0.0, 0.0]
-            assert [sample.failure is None for sample in samples] == [True, False, False, False, False]
+            assert [sample.reward for sample in samples] == [0.5, 0.0, 0.0, 0.0, 0.0, 0.0]
+            assert [sample.failure is None for sample in samples] == [True] + [False] * 5
             first = samples[0]
             assert (first.reward_parts, first.reward_metrics) == ({"correct": 0.5}, {"depth": None})
-            assert [sample.reward_values_failed for sample in samples] == [1, 0, 0, 0, 0]
-            assert job.rollouter.counts.rejected == {"timeout": 1, "error": 2, "reward worker died": 1}
+            assert [sample.reward_values_failed for sample in samples] == [1, 0, 0, 0, 0, 0]
+            assert job.rollouter.counts.rejected == {
+                "timeout": 1, "error": 2, "reward worker died": 1, "teacher": 1,
+            }  # fmt: skip
+
+    run_virtual(main())
+
+
+def test_what_a_teacher_said_travels_with_the_sample() -> None:
+    async def main() -> None:
+        async with WatchedRollout((2,), 2, prompts=1) as job:
+
+            async def scores(prompt: Prompt, responses: Sequence[Response]) -> list[Score]:
+                said = [np.full(len(each.tokens), -0.5, np.float32) for each in responses]
+                return [
+                    Score(1.0, teacher_log_probs=said[0], teacher_seconds=2.0),
+                    Score(0.0, "teacher: 503"),
+                ]
+
+            job.scores = scores
+            await asyncio.sleep(20)
+            first, second = decode_group(encode(job.groups[0])).samples
+            assert first.teacher_log_probs is not None and second.teacher_log_probs is None
+            assert first.teacher_log_probs.tolist() == [-0.5] * len(first.tokens)
 
     run_virtual(main())
 

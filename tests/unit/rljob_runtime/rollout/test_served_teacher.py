@@ -141,11 +141,16 @@ async def test_no_more_at_a_time_than_the_job_allows() -> None:
 
 async def test_a_request_that_is_cancelled_makes_room() -> None:
     async with fake_teacher() as fake, asking(fake, concurrency=1) as client:
-        fake.answers = [never]
+        there = asyncio.Event()
+
+        async def told(request: web.Request) -> web.StreamResponse:
+            there.set()
+            return await never(request)
+
+        fake.answers = [told]
         first = asyncio.create_task(client.score())
         async with asyncio.timeout(10):
-            while not fake.running:
-                await asyncio.sleep(0.01)
+            await there.wait()
             first.cancel()
             np.testing.assert_array_equal(await client.score(), RIGHT)
 
