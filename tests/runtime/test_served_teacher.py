@@ -3,6 +3,8 @@
 The server starts once, for all tests.
 """
 
+import asyncio
+import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,10 +19,20 @@ from rljob_api import RLJob
 from rljob_api.algorithm import TeacherServer
 from rljob_runtime.data.tokenizer import CharacterTokenizer
 from rljob_runtime.driver.open_teacher import KEY, TeacherUnfit, opened_teacher
+from rljob_runtime.exit_codes import ExitCode
 from rljob_runtime.rollout.served_teacher import ServedTeacher, TeacherFailed
+from rljob_runtime.trace.record.metrics_log import METRICS_FILE, read_metrics
 from tests.support.jobs import job
+from tests.support.runtime.fake_teacher import fake_teacher, status
+from tests.support.runtime.runs import ONE_ENGINE, PROMPTS, manifest, running
 from tests.support.runtime.served_teacher import vllm_server
 from tests.support.runtime.tiny_models import VOCABULARY, sharp_model
+
+STEPS = 3
+EVALUATION = {
+    "everyVersions": 1,
+    "sets": [{"name": "held_out", "data": {"generated": {"task": "copy", "rows": 2}, "maxPromptTokens": 8}}],
+}
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -102,6 +114,57 @@ async def test_a_job_that_it_does_not_fit_is_refused(
         async with opened_teacher(asked(url, **changes).spec.training, letters, {KEY: key}):
             raise AssertionError("it must not be opened")
     assert words in str(raised.value)
+
+
+def answered(url: str) -> int:
+    """Requests that the server has finished, by its own count."""
+    with urllib.request.urlopen(f"{url}/metrics", timeout=30) as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(
+        int(float(line.split()[-1])) for line in lines if line.startswith("vllm:request_success_total")
+    )
+
+
+def test_a_job_learns_from_it(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each response that is trained is asked about once, and none of an evaluation."""
+    monkeypatch.setenv(KEY, SECRET)
+    learned = {
+        "advantage": {"none": {}},
+        "distillation": {"teacher": {"server": {"url": url, "model": "teacher"}}},
+    }
+    file, _ = manifest(tmp_path, STEPS, ONE_ENGINE, algorithm=learned, evaluation=EVALUATION)
+    before = answered(url)
+    with running(file) as run:
+        assert run.end(250) == 0, run.log.read_text()
+    # One more for the trial at the start.
+    assert answered(url) - before == STEPS * PROMPTS * 2 + 1
+    rows = read_metrics(run.folder / METRICS_FILE).rows
+    assert len(rows) == STEPS
+    assert all(row["teacher_kl"] > 0.1 and row["grad_norm"] > 0.01 for row in rows)
+    assert all("reference_forward" not in row["seconds"] for row in rows)
+    assert "The teacher&#x27;s server had answered" in (run.folder / "report.html").read_text()
+    told = [each for each in run.folder.rglob("*") if each.is_file() and SECRET.encode() in each.read_bytes()]
+    assert told == [] and SECRET not in run.log.read_text()
+
+
+async def test_a_teacher_that_scores_nothing_ends_the_job(tmp_path: Path) -> None:
+    async with fake_teacher() as fake:
+        fake.models = [{"id": "teacher", "max_model_len": 128}]
+        fake.answers = [fake.right, *[status(400, {"error": "out of order"})] * 1000]
+        learned = {"distillation": {"teacher": {"server": {"url": fake.url, "model": "teacher"}}}}
+        file, _ = manifest(tmp_path, STEPS, ONE_ENGINE, algorithm=learned)
+        with running(file) as run:
+            code = await asyncio.to_thread(run.end, 250)
+    said = run.log.read_text()
+    assert code == ExitCode.FAILED, said
+    assert (
+        f"training.algorithm.distillation.teacher.server: 'teacher' at {fake.url.removeprefix('http://')} "
+        "failed for all 8 samples of step 0, before any was scored." in said
+    )
+    assert "out of order" in said
+    assert (
+        "no log-probabilities of the teacher for 1 more responses" in (run.folder / "driver.log").read_text()
+    )
 
 
 async def test_what_it_refuses_is_told_and_not_asked_again(teacher: ServedTeacher) -> None:

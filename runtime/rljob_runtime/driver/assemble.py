@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from rljob_api import RLJob
@@ -167,9 +168,7 @@ async def assembled(
             workers, pool, sync, delivery.send_again, delivery.may_join, site, spawn, say,
             _fleet_times(job), time.time,
         )  # fmt: skip
-        activity = JobActivity(
-            pool, fleet, rollouter, lambda: rewards.counters.submitted - rewards.counters.pending
-        )
+        activity = JobActivity(pool, fleet, rollouter, partial(_scored, inputs, rewards))
         evaluated_on = EvaluationEngines(pool, sync, _set_aside(job), spawn, say, delivery.send_again)
         parts = Parts(
             site, stop, events, lengths, pool, queue, outbox, rollouter, failures, trainer, placement,
@@ -241,6 +240,12 @@ def _taught(inputs: JobInputs, rewards: RewardPool) -> Scorer:
 def _failures(inputs: JobInputs) -> RewardFailures:
     teacher = "" if inputs.teacher is None else inputs.teacher.in_words
     return RewardFailures(in_words(calls_of(inputs.job.spec.training.reward)), inputs.rewards_log, teacher)
+
+
+def _scored(inputs: JobInputs, rewards: RewardPool) -> int:
+    """How often a reward function or a served teacher was done with a response."""
+    taught = inputs.teacher.ended if inputs.teacher is not None else 0
+    return rewards.counters.submitted - rewards.counters.pending + taught
 
 
 def _curriculum(inputs: JobInputs) -> Curriculum | None:

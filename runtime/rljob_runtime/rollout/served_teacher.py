@@ -73,6 +73,8 @@ class ServedTeacher:
         """The server in messages: the path of its address may be known to few."""
         self.in_words = f"training.algorithm.distillation.teacher.server: {server.model!r} at {self.host}"
         """The field and what it names, for errors."""
+        self.ended = 0
+        """Responses that were scored, or given up."""
         self._server = server
         self._base = server.url.rstrip("/")
         self._key = key
@@ -102,7 +104,10 @@ class ServedTeacher:
         body = completion_request(self._server.model, tokens)
         # A request that waits here waits for others, each of which has a time limit.
         async with self._room:
-            answer = await self._ask("POST", "/v1/completions", body, most_bytes(len(tokens)))
+            try:
+                answer = await self._ask("POST", "/v1/completions", body, most_bytes(len(tokens)))
+            finally:
+                self.ended += 1
         return self._read(answer, lambda found: log_probs_of(found, tokens, len(prompt)))
 
     async def models(self) -> list[ServedModel]:

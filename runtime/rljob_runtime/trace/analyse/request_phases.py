@@ -57,12 +57,14 @@ class PhaseBook:
         """Seconds in which a group's last response waited for a reward worker."""
         self.reward_running = Sketch()
         """Seconds that the reward function took for it."""
+        self.teacher = Sketch()
+        """Seconds until a served teacher had answered for all responses of a group."""
         self.spread = Sketch()
         """Seconds from a group's first complete response to its last."""
 
     def add_step(self, step: int, events: Iterable[Event]) -> None:
         """Take one step's events."""
-        waiting, running, spread = [], [], []
+        waiting, running, spread, teacher = [], [], [], []
         pools: defaultdict[str, PhaseSums] = defaultdict(PhaseSums)
         for event in events:
             # By hand, and summed once for each pool: this runs for every response of a run.
@@ -78,6 +80,8 @@ class PhaseBook:
                 if "running" in extra:
                     waiting.append(float(extra.get("waiting", 0.0)))
                     running.append(float(extra["running"]))
+                if "teacher" in extra:
+                    teacher.append(float(extra["teacher"]))
                 if "spread" in extra:
                     spread.append(float(extra["spread"]))
         for pool, sums in pools.items():
@@ -85,6 +89,7 @@ class PhaseBook:
                 book.add(sums)
         self.reward_waiting.extend(waiting)
         self.reward_running.extend(running)
+        self.teacher.extend(teacher)
         self.spread.extend(spread)
 
 

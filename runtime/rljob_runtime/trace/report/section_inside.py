@@ -42,6 +42,7 @@ def _groups(book: PhaseBook) -> str:
         ("first to last response of a group", book.spread),
         ("reward: waiting for a worker", book.reward_waiting),
         ("reward: in the function", book.reward_running),
+        ("teacher: the last answer of a group", book.teacher),
     )
     return curve_chart([(name, sketch.curve(60)) for name, sketch in named if sketch.count], "s")
 
@@ -66,6 +67,12 @@ def phase_sentences(book: PhaseBook) -> list[str]:
         said.append(
             f"A group's last reward took {seconds(ran)} on average, after {seconds(waited)} of waiting for a "
             "worker."
+        )
+    if book.teacher.count:
+        said.append(
+            f"The teacher's server had answered for all responses of a group {seconds(book.teacher.mean)} "
+            f"after the last of them was complete, on average, and {seconds(book.teacher.quantile(0.95))} in "
+            "one group of twenty or more."
         )
     if book.spread.count:
         said.append(

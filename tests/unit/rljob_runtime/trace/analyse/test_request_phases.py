@@ -43,13 +43,15 @@ def test_sentences():
     found = book(
         event("generate", 0, 10, phases={"queued": 1.0, "decode": 6.0, "preempted": 2.0, "preemptions": 2}),
         event("reward", 0, 3, "driver", uid=1, waiting=2.0, running=0.5, spread=4.0),
-        event("reward", 0, 3, "driver", uid=2),
+        event("reward", 0, 3, "driver", uid=2, teacher=3.0),
     )
     assert phase_sentences(found) == [
         "Of the time that requests were on engines, 60 % was decode, 20 % preempted, 10 % queued.",
         "Requests lost their KV cache for want of room 2 times, which cost 20 % of that time in waiting "
         "alone.",
         "A group's last reward took 500 ms on average, after 2 s of waiting for a worker.",
+        "The teacher's server had answered for all responses of a group 3 s after the last of them was "
+        "complete, on average, and 3 s in one group of twenty or more.",
         "From a group's first complete response to its last it took 4 s on average, and 4 s in one group of "
         "twenty or more.",
     ]
