@@ -306,8 +306,8 @@ ALGORITHM = Section(
             "distillation.teacher_models.*",
             "distillation.teacher_model.*",
             text="`training.algorithm.distillation.teacher.path` is the `model_path` of a single teacher, "
-            "which is scored in the trainer. For one on devices of its own, as verl's are, start a vLLM server "
-            "and name it in `teacher.server` instead ([Algorithms](algorithms.md#a-teacher))",
+            "which is scored in the trainer. For one on devices of its own, as verl's are, start a vLLM "
+            "server and name it in `teacher.server` instead ([Algorithms](algorithms.md#a-teacher))",
         ),
         built(
             "distillation.distillation_loss.use_task_rewards",
