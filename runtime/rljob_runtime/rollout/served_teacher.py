@@ -108,7 +108,10 @@ class ServedTeacher:
                 answer = await self._ask("POST", "/v1/completions", body, most_bytes(len(tokens)))
             finally:
                 self.ended += 1
-        return self._read(answer, lambda found: log_probs_of(found, tokens, len(prompt)))
+        # In a thread: a response of 30,000 tokens takes 30 ms, in which the driver's loop would do nothing.
+        return await asyncio.to_thread(
+            self._read, answer, lambda found: log_probs_of(found, tokens, len(prompt))
+        )
 
     async def models(self) -> list[ServedModel]:
         """The models that the server has. Raises `TeacherFailed`."""

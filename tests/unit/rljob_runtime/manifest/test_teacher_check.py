@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from rljob_api import RLJob
+from rljob_api.errors import problems
 from rljob_runtime.data.tokenizer import CharacterTokenizer
+from rljob_runtime.manifest.adapters import model_size
 from rljob_runtime.manifest.checks import check_job
 from rljob_runtime.manifest.teacher_check import other_tokens
 from tests.support.jobs import job
@@ -89,6 +92,36 @@ def test_what_is_wrong_with_a_teacher(
     for word in words:
         assert word in str(errors[0])
     assert warnings == []
+
+
+SERVED = {"teacher": {"server": {"url": "http://teacher:8000", "model": "t"}}}
+
+
+def test_of_one_that_a_server_has_nothing_is_looked_for_here(tmp_path: Path) -> None:
+    """The server is asked when the job starts."""
+    asked = RLJob.model_validate(job({"training.algorithm.distillation": SERVED}))
+    assert check_job(asked, tmp_path) == ([], [])
+    assert model_size(asked, tmp_path, 1_000).teacher == 0
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "teacher:8000",
+        "ftp://teacher:8000",
+        "http://",
+        "http://me:secret@teacher:8000",
+        "http://teacher:8000/?key=secret",
+        "http://teacher:8000/#top",
+        "http://teacher:8000/a b",
+    ],
+)
+def test_an_address_is_http_and_has_no_secret(url: str) -> None:
+    server = {"url": url, "model": "t"}
+    with pytest.raises(ValidationError) as caught:
+        RLJob.model_validate(job({"training.algorithm.distillation": {"teacher": {"server": server}}}))
+    (problem,) = problems(caught.value, RLJob)
+    assert str(problem).startswith(f"{PATH.removesuffix('path')}server.url: must be an http or https address")
 
 
 def test_the_policy_by_another_name_is_no_teacher(tmp_path: Path) -> None:
