@@ -178,9 +178,8 @@ def _check_arrays(group: Group) -> None:
             )
         taught = sample.teacher_log_probs
         if taught is not None and (taught.dtype != np.float32 or len(taught) != len(sample.tokens)):
-            raise msgspec.DecodeError(
-                f"{len(sample.tokens)} tokens but {len(taught)} of its teacher's, {taught.dtype}"
-            )
+            found = f"{len(taught)} log-probabilities of its teacher, {taught.dtype}"
+            raise msgspec.DecodeError(f"{len(sample.tokens)} tokens but {found}")
         if not spans_cover(sample.spans, len(sample.tokens)):
             raise msgspec.DecodeError(f"version spans do not cover {len(sample.tokens)} tokens")
 

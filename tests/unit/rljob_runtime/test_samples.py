@@ -35,8 +35,8 @@ def test_a_group_of_an_earlier_release_can_be_read() -> None:
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        (TAUGHT[:2], "3 tokens but 2 of its teacher's log-probabilities"),
-        (TOKENS, "teacher's log-probabilities, int32"),
+        (TAUGHT[:2], "3 tokens but 2 log-probabilities of its teacher, float32"),
+        (TOKENS, "3 log-probabilities of its teacher, int32"),
     ],
 )
 def test_log_probabilities_that_do_not_fit_the_tokens_are_refused(said: Any, words: str) -> None:
