@@ -15,7 +15,7 @@ from rljob_api.training import Training
 from rljob_runtime.data.errors import DataError
 from rljob_runtime.data.tokenizer import TextTokenizer
 from rljob_runtime.rollout.served_teacher import ServedTeacher, TeacherFailed
-from rljob_runtime.rollout.teacher_answers import ServedModel, UnusableAnswer, differing_tokens
+from rljob_runtime.rollout.teacher_answers import ServedModel, differing_tokens
 from rljob_runtime.samples import Tokens
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ async def opened_teacher(
     if server is None:
         yield None
         return
-    async with ServedTeacher(server, environment.get(KEY) or None) as teacher:
+    async with ServedTeacher(server, environment.get(KEY, "").strip() or None) as teacher:
         await _check(teacher, server.model, training.longest_sample_tokens, tokenizer)
         log.info("the teacher is %s at %s", server.model, teacher.host)
         yield teacher
@@ -117,6 +117,4 @@ def _unfit(error: TeacherFailed, field: str, path: str) -> TeacherUnfit | Teache
         return TeacherUnfit(f"{_FIELD}: {error}: set {KEY} in the driver's environment to the server's key")
     if error.status == 404:
         return TeacherUnfit(f"{told}: there is no {path}: url is what stands before /v1 of a vLLM server")
-    if isinstance(error.__cause__, UnusableAnswer) or (error.status is not None and not error.passing):
-        return TeacherUnfit(told)
-    return TeacherFailed(told, error.status)
+    return TeacherUnfit(told) if error.lasting else TeacherFailed(told, error.status, error.again)

@@ -12,7 +12,7 @@ Buffer: TypeAlias = bytes | memoryview
 _T = TypeVar("_T")
 
 
-def decode_typed(decoder: "msgspec.msgpack.Decoder[_T]", data: Buffer) -> _T:
+def decode_typed(decoder: "msgspec.msgpack.Decoder[_T] | msgspec.json.Decoder[_T]", data: Buffer) -> _T:
     """What `decoder` makes of a frame; raises `msgspec.DecodeError` for whatever is wrong with it."""
     try:
         return decoder.decode(data)

@@ -40,23 +40,15 @@ _CHUNK = 64 * 1024
 class TeacherFailed(RuntimeError):
     """The server did not give what it was asked for; the message says why, in one line."""
 
-    def __init__(self, why: str, status: int | None = None) -> None:
-        """`status`: of the HTTP answer; None where there was none, or a good one with a bad body."""
+    def __init__(
+        self, why: str, status: int | None = None, again: bool = False, lasting: bool = False
+    ) -> None:
+        """`status`: of the HTTP answer; None where there was none, or a good one with a bad body. `again`:
+        the same request may be answered a little later; `lasting`: it never will be."""
         super().__init__(why)
         self.status = status
-
-    @property
-    def passing(self) -> bool:
-        """Whether the same request may be answered later."""
-        return self.status is not None and (self.status == 429 or self.status >= 500)
-
-
-class _NotReached(TeacherFailed):
-    """There was no connection, or it ended before the answer did."""
-
-    @property
-    def passing(self) -> bool:
-        return True
+        self.again = again
+        self.lasting = lasting
 
 
 class ServedTeacher:
@@ -128,15 +120,15 @@ class ServedTeacher:
             try:
                 return await self._once(method, path, body, most)
             except TeacherFailed as failed:
-                if not failed.passing:
+                if not failed.again:
                     raise
             await self._sleep(pause)
         try:
             return await self._once(method, path, body, most)
         except TeacherFailed as failed:
-            if not failed.passing:
+            if not failed.again:
                 raise
-            raise TeacherFailed(f"{failed} ({len(PAUSES) + 1} times)", failed.status) from failed
+            raise TeacherFailed(f"{failed} ({len(PAUSES) + 1} times)", failed.status, again=True) from failed
 
     async def _once(self, method: str, path: str, body: bytes | None, most: int) -> bytes:
         assert self._session is not None, "it is opened as a context"
@@ -155,15 +147,17 @@ class ServedTeacher:
                 found = await self._body(answer, most)
         except TimeoutError as error:
             raise TeacherFailed(f"{self.host} did not answer within {seconds:g} s") from error
+        except aiohttp.InvalidURL as error:
+            raise TeacherFailed(f"{self.host} is no address of a server", lasting=True) from error
+        except aiohttp.ClientSSLError as error:
+            raise TeacherFailed(self._words(error), lasting=True) from error
         except (aiohttp.ClientError, OSError) as error:
-            raise _NotReached(
-                f"{self.host}: {self._without_key(str(error)) or type(error).__name__}"
-            ) from error
+            raise TeacherFailed(self._words(error), again=True) from error
         if answer.status != 200:
             said = self._without_key(refusal_of(found))
-            raise TeacherFailed(
-                f"{self.host} answered {answer.status}{f' ({said})' if said else ''}", answer.status
-            )
+            again = answer.status == 429 or answer.status >= 500
+            why = f"{self.host} answered {answer.status}{f' ({said})' if said else ''}"
+            raise TeacherFailed(why, answer.status, again, lasting=not again)
         return found
 
     async def _body(self, answer: aiohttp.ClientResponse, most: int) -> bytes:
@@ -180,7 +174,10 @@ class ServedTeacher:
         try:
             return reader(answer)
         except UnusableAnswer as error:
-            raise TeacherFailed(f"the answer of {self.host} {error}") from error
+            raise TeacherFailed(f"the answer of {self.host} {error}", lasting=True) from error
+
+    def _words(self, error: Exception) -> str:
+        return f"{self.host}: {self._without_key(str(error)) or type(error).__name__}"
 
     def _without_key(self, text: str) -> str:
         return text if not self._key else text.replace(self._key, "…")

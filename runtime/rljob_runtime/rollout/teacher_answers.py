@@ -11,6 +11,7 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
+from rljob_runtime.net.messages import decode_typed
 from rljob_runtime.samples import LogProbs, Tokens
 
 T = TypeVar("T")
@@ -121,8 +122,8 @@ def refusal_of(answer: bytes) -> str:
     """What a server says of a request that it refuses, in one line of at most 200 characters; empty where it
     says nothing that can be read."""
     try:
-        said = _refusal.decode(answer).error
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        said = decode_typed(_refusal, answer).error
+    except msgspec.DecodeError:
         return ""
     return " ".join((said if isinstance(said, str) else said.message).split())[:200]
 
@@ -154,6 +155,6 @@ def _log_prob(entry: dict[str, _LogProb] | None, token: int, at: int) -> float:
 
 def _read(decoder: "msgspec.json.Decoder[T]", answer: bytes) -> T:
     try:
-        return decoder.decode(answer)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return decode_typed(decoder, answer)
+    except msgspec.DecodeError as error:
         raise UnusableAnswer(f"cannot be read: {error}") from error

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from aiohttp import web
 
 from rljob_api.algorithm import TeacherServer
+from tests.support.operator.certificates import Authority
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -60,15 +62,20 @@ class FakeTeacher:
 
 
 @asynccontextmanager
-async def fake_teacher() -> AsyncIterator[FakeTeacher]:
-    """One that listens."""
+async def fake_teacher(authority: Authority | None = None) -> AsyncIterator[FakeTeacher]:
+    """One that listens; over TLS with a certificate of `authority`, where there is one."""
+    tls = None
+    if authority is not None:
+        own = authority.sign("server")
+        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        tls.load_cert_chain(own.certificate, own.key)
     fake = FakeTeacher()
     application = web.Application(client_max_size=2**24)
     application.router.add_route("*", "/{path:.*}", fake.handle)
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    fake.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
+    fake.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{runner.addresses[0][1]}"
     try:
         yield fake
     finally:

@@ -1,6 +1,7 @@
 """What a server must have to be a job's teacher."""
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from rljob_runtime.driver.open_teacher import KEY, TeacherUnfit, opened_teacher,
 from rljob_runtime.rollout import served_teacher
 from rljob_runtime.rollout.served_teacher import TeacherFailed
 from tests.support.jobs import job
+from tests.support.operator.certificates import Authority
 from tests.support.runtime.fake_teacher import FakeTeacher, body, fake_teacher, status
 
 LETTERS = CharacterTokenizer("abcdefgh")
@@ -120,6 +122,19 @@ async def test_an_address_that_has_v1_in_it() -> None:
             await opened(fake, path="/v1")
 
 
+async def test_an_address_that_is_none() -> None:
+    nobody = FakeTeacher()
+    nobody.url = "http://teacher:99999"
+    with pytest.raises(TeacherUnfit, match=r"server\.url: teacher:99999 is no address of a server"):
+        await opened(nobody)
+
+
+async def test_a_certificate_that_nobody_knows(tmp_path: Path) -> None:
+    async with fake_teacher(Authority(tmp_path)) as fake:
+        with pytest.raises(TeacherUnfit, match=r"server\.url: .*certificate verify failed"):
+            await opened(fake)
+
+
 async def test_one_that_is_away_may_be_there_for_another_attempt() -> None:
     async with fake_teacher() as fake:
         fake.answers = [status(503)] * 9
@@ -135,6 +150,8 @@ async def test_the_key_comes_from_the_environment(caplog: pytest.LogCaptureFixtu
         fake.key, fake.tokenize = SECRET, ours
         with caplog.at_level(logging.DEBUG):
             assert await opened(fake, {KEY: SECRET}) is not None
+            # As a Secret made from a file has it.
+            assert await opened(fake, {KEY: f"{SECRET}\n"}) is not None
         with pytest.raises(TeacherUnfit) as raised:
             await opened(fake, {KEY: "another"})
         assert SECRET not in caplog.text + str(raised.value)

@@ -63,6 +63,7 @@ UNUSABLE: dict[str, tuple[bytes, str]] = {
     "nothing": (b"", "cannot be read"),
     "no JSON": (b"<html>busy</html>", "cannot be read"),
     "no UTF-8": (answer(*GOOD).replace(b'"6"', b'"\xff"'), "cannot be read"),
+    "nested without end": (b'{"x": ' + b"[" * 200_000, "cannot be read"),
     "cut off": (answer(*GOOD)[:-5], "cannot be read"),
     "another shape": (b'{"choices": [{"prompt_logprobs": {"5": 1}}]}', "cannot be read"),
     "a text for a number": (answer(None, entry(6, "-0.5"), *GOOD[2:]), "cannot be read"),
