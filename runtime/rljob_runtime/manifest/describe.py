@@ -28,7 +28,7 @@ def header_of(job: RLJob, manifest_folder: Path) -> Header:
             "heavy": pools.heavy_rollout.replicas,
         },
         engine=_engine(job),
-        model=f"{name} ({_size(size.model)}{_beside(size)})",
+        model=f"{name} ({_size(size.model)}{_beside(job, size)})",
         max_staleness=job.spec.training.async_.max_staleness,
     )
 
@@ -44,8 +44,11 @@ def _engine(job: RLJob) -> str:
     return engine
 
 
-def _beside(size: ModelSize) -> str:
+def _beside(job: RLJob, size: ModelSize) -> str:
     adapter = "" if size.adapter is None else f", adapter {_size(size.adapter)}"
+    server = job.spec.training.algorithm.teacher_server
+    if server is not None:
+        return f"{adapter}, teacher {server.model}"
     return adapter + (f", teacher {_size(size.teacher)}" if size.teacher else "")
 
 

@@ -15,6 +15,10 @@ from tests.support.jobs import job
     [
         ({}, "random Qwen3 (0.13 M)"),
         ({"training.adapter": {"rank": 1}}, "random Qwen3 (0.13 M, adapter 2.8 k)"),
+        (
+            {"training.algorithm.distillation": {"teacher": {"server": {"url": "http://t", "model": "big"}}}},
+            "random Qwen3 (0.13 M, teacher big)",
+        ),
         ({"training.adapter": {"rank": 64}}, "random Qwen3 (0.13 M, adapter 0.18 M)"),
     ],
 )
