@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import pytest_asyncio
@@ -20,8 +21,10 @@ from rljob_api.algorithm import TeacherServer
 from rljob_runtime.data.tokenizer import CharacterTokenizer
 from rljob_runtime.driver.open_teacher import KEY, TeacherUnfit, opened_teacher
 from rljob_runtime.exit_codes import ExitCode
+from rljob_runtime.groups.state import JobState
 from rljob_runtime.rollout.served_teacher import ServedTeacher, TeacherFailed
 from rljob_runtime.trace.record.metrics_log import METRICS_FILE, read_metrics
+from rljob_runtime.trainer.checkpoint import newest, read_head
 from tests.support.jobs import job
 from tests.support.runtime.fake_teacher import fake_teacher, status
 from tests.support.runtime.runs import ONE_ENGINE, PROMPTS, manifest, running
@@ -140,6 +143,10 @@ def test_a_job_learns_from_it(url: str, tmp_path: Path, monkeypatch: pytest.Monk
     assert answered(url) - before == STEPS * PROMPTS * 2 + 1
     rows = read_metrics(run.folder / METRICS_FILE).rows
     assert len(rows) == STEPS
+    checkpoint = newest(run.folder / "checkpoints")
+    assert checkpoint is not None
+    state = msgspec.msgpack.decode(read_head(checkpoint)[1], type=JobState)
+    assert state.teacher == "teacher", "whose log-probabilities groups have that wait in it"
     assert all(row["teacher_kl"] > 0.1 and row["grad_norm"] > 0.01 for row in rows)
     assert all("reference_forward" not in row["seconds"] for row in rows)
     assert "The teacher&#x27;s server had answered" in (run.folder / "report.html").read_text()

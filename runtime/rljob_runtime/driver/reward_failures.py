@@ -35,7 +35,7 @@ class RewardFailures:
         self._log = log
         self._teacher = teacher
         self._without: dict[int, tuple[int, str]] = {}
-        """By uid: how many samples failed, and how the first one did."""
+        """By uid: how many samples failed, and how the one did that tells most."""
         self._worked = False
         self._in_a_row = 0
         """Samples of the newest steps of which none had a reward."""
@@ -51,7 +51,7 @@ class RewardFailures:
         if None in failures:
             self._worked = True
         elif failures:
-            self._without[uid] = len(failures), str(failures[0])
+            self._without[uid] = len(failures), _telling([str(each) for each in failures])
 
     def to_train(self, step: int, uids: Sequence[int], last: bool) -> None:
         """These groups are to be trained as `step`, the `last` one of the job or not. Raises
@@ -64,7 +64,7 @@ class RewardFailures:
         samples = sum(count for count, _ in failed)
         self._in_a_row += samples
         # A failure may have several lines; what ends a job is told in one.
-        first = " ".join(failed[0][1].split())
+        first = " ".join(_telling([why for _, why in failed]).split())
         taught = failure_reason(first) == TEACHER
         who = self._teacher if taught else self._functions
         more = "" if taught else f" (more in {self._log})"
@@ -83,6 +83,12 @@ class RewardFailures:
         else:
             return
         raise RewardsFailed(f"{who} failed for {which}. The first failure of this step: {first}{more}")
+
+
+def _telling(failures: Sequence[str]) -> str:
+    """The failure that says what to do: the first of the teacher's, as rewards alone might not have kept the
+    step from being trained; else the first."""
+    return next((each for each in failures if failure_reason(each) == TEACHER), failures[0])
 
 
 def has_reward(group: Group) -> bool:

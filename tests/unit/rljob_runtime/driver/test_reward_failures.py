@@ -47,6 +47,12 @@ def test_a_teacher_that_scored_nothing_ends_the_job_at_its_first_step_for_anothe
     )
 
 
+def test_a_teacher_that_is_away_is_no_mistake_of_the_rewards() -> None:
+    """Rewards fail too, in one group: another attempt may find the teacher."""
+    with pytest.raises(RewardsFailed, match=r"^teacher\.server: 't' failed for all 4 samples of step 0"):
+        step(failures(), 0, [BOOM, BOOM], [BOOM, AWAY])
+
+
 def test_an_outage_of_the_teacher_is_told_as_that() -> None:
     found = failures()
     found.worked_before()
