@@ -25,8 +25,8 @@ EXTRAS = {
 LOGGERS = {"wandb", "mlflow"}
 """Extras that no image has: of use to those alone who have such a server."""
 OF_THE_ASCEND_BASE = {
-    "msgspec", "numpy", "psutil", "pydantic", "pyyaml", "pyzmq", "safetensors", "tokenizers", "torch",
-    "transformers",
+    "aiohttp", "msgspec", "numpy", "psutil", "pydantic", "pyyaml", "pyzmq", "safetensors", "tokenizers",
+    "torch", "transformers",
 }  # fmt: skip
 """What vLLM on Ascend brings itself, of what the runtime asks for."""
 ASCEND_VERSIONS = ("torch==2.10.0", "transformers==5.5.4")
