@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,15 +12,16 @@ from pathlib import Path
 
 import torch
 
+from tools.cluster.ports import Ports
+
 START_SECONDS = 240.0
 
 
 @contextmanager
 def vllm_server(model: Path, log: Path, name: str, longest: int, *more: str) -> Iterator[str]:
     """The address of a server that has the model of a folder as `name`, for samples of `longest` tokens."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    ports = Ports()
+    port = ports.take()
     command = [
         sys.executable, "-m", "vllm.entrypoints.openai.api_server",
         "--host", "127.0.0.1", "--port", str(port), "--model", str(model), "--served-model-name", name,
@@ -47,6 +47,7 @@ def vllm_server(model: Path, log: Path, name: str, longest: int, *more: str) -> 
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait(30)
+            ports.give_back()
 
 
 def _until_healthy(process: subprocess.Popen[bytes], address: str, log: Path) -> None:
