@@ -1,7 +1,9 @@
 """The pictures of docs/pictures: `python -m tools.site.pictures [FOLDER]`, with chromium on the path.
 
 FOLDER (build/pictures) has a run of examples/copy.yaml and what it wrote on its terminal; where it has none
-the example is run first, which takes a few minutes on two cores. A picture is a PNG of at most 256 colours.
+the example is run first, which takes a few minutes on two cores. `status.txt` there is what `kubectl get rlj`
+and `kubectl rljob status` say while `make cluster-run` trains; without it their picture stays as it is. A
+picture is a PNG of at most 256 colours.
 """
 
 import fcntl
@@ -69,6 +71,12 @@ def main(folder: Path) -> None:
         shown = frames(text)
         page.write_text(as_html("\n\n".join([shown[0], shown[len(shown) // 2], shown[-1]])))
         photograph(page, PICTURES / "terminal.png", 1100, 240)
+        if (status := folder / "status.txt").exists():
+            said = status.read_text()
+            lines = said.splitlines()
+            columns = max(map(len, lines))
+            page.write_text(as_html(said, columns))
+            photograph(page, PICTURES / "status.png", 10 * columns + 20, 19 * len(lines) + 40)
 
 
 def on_a_terminal(command: list[str]) -> bytes:
@@ -95,10 +103,10 @@ def frames(written: str) -> list[str]:
     return [each.strip("\n") for each in _REDRAWN.split(written.replace("\r\n", "\n")) if each.strip()]
 
 
-def as_html(written: str) -> str:
+def as_html(written: str, columns: int = COLUMNS) -> str:
     """A terminal's text with its colours, as a page."""
     with open(os.devnull, "w") as nowhere:
-        console = Console(record=True, width=COLUMNS, file=nowhere, color_system="truecolor")
+        console = Console(record=True, width=columns, file=nowhere, color_system="truecolor")
         console.print(Text.from_ansi(written))
         return console.export_html(theme=MONOKAI, inline_styles=True)
 
