@@ -156,8 +156,8 @@ def wait_gone(pid: int, seconds: float = 60.0) -> bool:
     [
         ("raise", "error: ValueError: two lines", "error"),
         ("nan", "error: ValueError: returned nan, not a finite number", "error"),
-        ("text", "error: ValueError: returned str 'high', not a number", "error"),
-        ("none", "error: ValueError: returned NoneType 'None', not a number", "error"),
+        ("text", "error: RewardFormError: returned str 'high', not a number", "error"),
+        ("none", "error: RewardFormError: returned None, not a number", "error"),
         ("huge", "error: OverflowError: int too large to convert to float", "error"),
         ("hang", "timeout after 2 s", "timeout"),
         ("exit", "reward worker died (exit code 3)", "reward worker died"),

@@ -17,7 +17,7 @@ from rljob_runtime.groups.source_rewards import source_rewards
 from rljob_runtime.samples import decode_group
 from rljob_runtime.trace.loggers.forwarder import Forwarder, close_all
 from rljob_runtime.trace.loggers.open import open_loggers
-from rljob_runtime.trace.record.evaluation_log import EvaluationLine, in_words, scalars
+from rljob_runtime.trace.record.evaluation_log import EvaluationLine, failing, in_words, scalars
 from rljob_runtime.trace.record.event_room import EventRoom
 from rljob_runtime.trace.record.metrics_log import MetricsLog
 from rljob_runtime.trace.record.start_log import Cause
@@ -130,6 +130,8 @@ class RunObserver:
         self._show(line)
         self._parts.site.draft.evaluated(evaluation_status(line))
         self._view.message(in_words(line))
+        for words in failing(line):
+            self._view.message(words)
 
     def _show(self, line: EvaluationLine) -> None:
         if self._metrics is not None:

@@ -58,12 +58,9 @@ def check_job(job: RLJob, folder: Path, host: Path | None = None) -> tuple[list[
 
     errors = list(_check_references(job, folder, host))
     # Rewards are tried on the data by the tokenizer: all of them must be right.
-    tried = try_job_reward(job, folder, host) if not errors else None
-    warnings = list(traps(job))
-    if tried is None:
-        return errors, warnings
-    problem, certain = tried
-    return ([problem], warnings) if certain else ([], [problem, *warnings])
+    tried = try_job_reward(job, folder, host) if not errors else []
+    errors += [problem for problem, certain in tried if certain]
+    return errors, [*(problem for problem, certain in tried if not certain), *traps(job)]
 
 
 def fingerprint(job: RLJob, folder: Path) -> "DataFingerprint | None":

@@ -42,8 +42,11 @@ def _punishments(training: Training) -> Iterator[Problem]:
 def _system_prompts(training: Training) -> Iterator[Problem]:
     if all(part.system_prompt is None for part in training.data.parts()):
         return
-    for index, each in enumerate(training.evaluation.sets if training.evaluation is not None else ()):
-        if each.data.system_prompt is None:
+    # Where training.data has one itself, a set has it too, unless it says "".
+    if training.data.system_prompt is not None:
+        return
+    for index, data in enumerate(training.held_out):
+        if data.system_prompt is None:
             yield Problem(
                 (*_TRAINING, "evaluation", "sets", index, "data"),
                 "has no systemPrompt, and prompts are trained with one (training.data): what is evaluated is "

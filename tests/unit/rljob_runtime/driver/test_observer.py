@@ -87,8 +87,10 @@ def test_no_pool_is_busy_while_the_trainer_is_away_or_all_is_trained(
 def test_an_evaluation_is_shown_everywhere_and_again_after_a_resume(tmp_path: Path) -> None:
     score = score_set([[GradedResponse(1.0, 4), GradedResponse(0.0, 4)]], 1.0)
     line = EvaluationLine(step=4, version=2, time=1.0, seconds=1.0, sets={"held_out": score})
+    none = score_set([[GradedResponse(None, 4, failure="timeout after 10 s")]], 1.0)
+    failed = EvaluationLine(step=4, version=2, time=1.0, seconds=1.0, sets={"held_out": none})
 
-    async def main(newest: EvaluationLine | None, told: bool) -> tuple[StatusDraft, list[str]]:
+    async def main(newest: EvaluationLine | None, *told: EvaluationLine) -> tuple[StatusDraft, list[str]]:
         loop, draft, said = asyncio.get_running_loop(), StatusDraft(attempt=1), list[str]()
         inputs: Any = SimpleNamespace(
             settings=SimpleNamespace(total_steps=9, capacity_samples=64),
@@ -114,8 +116,8 @@ def test_an_evaluation_is_shown_everywhere_and_again_after_a_resume(tmp_path: Pa
         observer = RunObserver(inputs, HEADER, view, report)
         observer.begins(parts, 4)
         observer.training(4)
-        if told:
-            evaluations.on_evaluated(line)
+        for each in told:
+            evaluations.on_evaluated(each)
         observer.close()
         return draft, said
 
@@ -125,12 +127,18 @@ def test_an_evaluation_is_shown_everywhere_and_again_after_a_resume(tmp_path: Pa
         "sets": [{"name": "held_out", "mean": 0.5, "passAt1": 0.5, "passAtK": 1.0}],
         "summary": "0.5",
     }
-    draft, said = run_virtual(main(None, told=True))
+    draft, said = run_virtual(main(None, line))
     assert draft.training["evaluation"] == shown
     assert said == ["evaluation after step 4: held_out mean 0.5, pass@1 0.5, pass@2 1"]
-    draft, said = run_virtual(main(line, told=False))
+    draft, said = run_virtual(main(line))
     assert (draft.training["evaluation"], said) == (shown, [])
     records = b"".join(file.read_bytes() for file in sorted((tmp_path / "tensorboard").iterdir()))
     assert records.count(b"evaluation/held_out/pass@2") == 2, (
         "once told, and once after the points were dropped"
     )
+    _, said = run_virtual(main(None, failed))
+    assert said == [
+        "evaluation after step 4: held_out no rewards, pass@1 0",
+        "evaluation after step 4: the reward failed for 1 of 1 responses of held_out, whose numbers say "
+        "nothing of the model; the first failure: timeout after 10 s",
+    ]

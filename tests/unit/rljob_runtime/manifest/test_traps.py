@@ -90,6 +90,15 @@ def test_warned_of(changes: dict[str, Any], words: list[str]) -> None:
     "changes",
     [
         {LOSS: {"truncatedReinforce": {}}, STALENESS: 1},
+        {
+            "training.data.systemPrompt": "Think.",
+            "training.evaluation": {
+                "sets": [
+                    {"name": "a", "data": HELD_OUT},
+                    {"name": "b", "data": {**HELD_OUT, "systemPrompt": ""}},
+                ]
+            },
+        },
         {LOSS: {"decoupledClip": {}}, STALENESS: 4},
         {LOSS: {"gspo": {}}, AGGREGATION: "sequence-mean"},
         {LOSS: {"sapo": {}}, AGGREGATION: "sequence-mean"},

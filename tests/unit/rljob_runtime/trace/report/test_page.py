@@ -316,3 +316,15 @@ def test_evaluations_are_curves(tmp_path: Path) -> None:
     assert "Evaluation: mean reward" in page and "Evaluation: pass@k" in page
     for label in ("easy", "hard", "easy pass@1", "hard pass@2"):
         assert f">{label}<" in page
+
+
+def test_an_evaluation_whose_rewards_failed_says_so(tmp_path: Path) -> None:
+    log = EvaluationLog(write_run(tmp_path, Job(steps=6)))
+    log.begin(0)
+    for step, failed in enumerate([(1, 1), (0, 1), (1, 1)]):
+        graded = [GradedResponse(None if fails else 1.0, 4, failure="m.py: <x>") for fails in failed]
+        sets = {"held_out": score_set([graded], 1.0)}
+        log.write(EvaluationLine(step=step, version=step, time=1.0, seconds=1.0, sets=sets), [])
+        _, text = checked(write_report(tmp_path))
+        told = "the reward failed for 2 of 2 responses of held_out" in text
+        assert told == (failed == (1, 1)) and ("m.py: <x>" in text) == told
