@@ -48,7 +48,7 @@ def test_from_verl_names_the_line_of_what_it_cannot_know(tmp_path, capsys):
 def test_from_verl_leaves_a_file_as_it_is_unless_told(tmp_path, capsys):
     path, output = script(tmp_path), tmp_path / "job.yaml"
     output.write_text("mine")
-    arguments = ["from-verl", str(path), "--output", str(output)]
+    arguments = ["from-verl", str(path), "--output", str(output), "--set", "HOME=/home/me"]
     assert main(arguments) == 2
     out, err = capsys.readouterr()
     assert (out, output.read_text()) == ("", "mine")
@@ -267,3 +267,13 @@ def test_new_for_a_cluster_names_the_command_that_follows(tmp_path, capsys, monk
     flags = ["--task", "math", "--model", "m", "--data", "d.jsonl", "--where", "cluster", "--claim", "runs"]
     assert main(["new", *flags, "--output", str(output)]) == 0
     assert capsys.readouterr().err == f"{output}: written. Next: kubectl apply -f {output}\n"
+
+
+def test_validate_refuses_what_is_still_to_be_set(tmp_path, capsys):
+    output = tmp_path / "job.yaml"
+    assert main(["from-verl", str(script(tmp_path)), "--output", str(output)]) == 0
+    capsys.readouterr()
+    line = next(n for n, text in enumerate(output.read_text().splitlines(), 1) if "TO-BE-SET" in text)
+    assert main(["validate", str(output)]) == 2
+    out, err = capsys.readouterr()
+    assert f"{output}:{line}  spec.training.model.path: is still TO-BE-SET: set it" in out + err
