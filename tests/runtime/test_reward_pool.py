@@ -366,6 +366,18 @@ async def test_parts_and_further_fields_cross_the_socket(folder: Path) -> None:
         assert (pool.counters.scored, pool.counters.values_failed) == (3, 1)
 
 
+async def test_a_part_that_is_missing_is_logged_once(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    plain = sample("parts", tokens=3)
+    samples = [msgspec.structs.replace(plain, fields={"level": level}) for level in (7, *["high"] * 9)]
+    with caplog.at_level("WARNING"):
+        async with running(folder) as pool:
+            await pool.score(samples)
+            assert pool.counters.values_failed == 9
+    assert [record.getMessage() for record in caplog.records if "counts without" in record.getMessage()] == [
+        "a response's reward counts without metrics.level: returned str 'high', not a number"
+    ]
+
+
 async def test_several_functions_are_one_reward(folder: Path) -> None:
     calls = [
         FunctionCall("judge:length", name="long", weight=0.5),
