@@ -29,6 +29,9 @@ class Rule:
     """The condition on a parsed model."""
     fields: tuple[str, ...]
     """Dotted YAML names of the fields it is about; the first is the one that an error points at."""
+    named: Callable[[Any], list[str]] | None = None
+    """Words for those parts of a parsed model that break the condition, where it is about each of a list. Not
+    in the API server's message, whose length must be bounded."""
 
 
 @dataclass(frozen=True)
@@ -165,4 +168,5 @@ def describe(rule: Rule, model: Model) -> str:
         return f"{rule.message} (found {' and '.join(said) or 'none'})"
     values = [(path, value_at(model, path)) for path in rule.fields]
     shown = [f"{path} is {value}" for path, value in values if isinstance(value, int | float | str)]
+    shown += rule.named(model) if rule.named is not None else []
     return f"{rule.message} ({', '.join(shown)})" if shown else rule.message

@@ -120,6 +120,23 @@ class DataSource(PromptRows):
     """Not set: data.systemPrompt."""
 
 
+class HeldOutData(PromptRows):
+    """Prompts that are not trained. What is not set is as in training."""
+
+    prompt_field: str | None = Field(default=None, min_length=1)
+    """Not set: training.data.promptField."""
+    answer_field: str | None = Field(default=None, min_length=1)
+    """Not set: training.data.answerField."""
+    reward_fields: list[str] | None = Field(default=None, max_length=32)
+    """Not set: training.data.rewardFields."""
+    system_prompt: str | None = None
+    """Not set: training.data.systemPrompt. "": none."""
+    max_prompt_tokens: int | None = Field(default=None, ge=1, le=1048576)
+    """Not set: training.data.maxPromptTokens, which it must not be above."""
+    long_prompts: Literal["error", "skip"] = "error"
+    """As training.data.longPrompts, which it does not follow: what is left out is not measured."""
+
+
 class PoolShares(Model):
     """How often prompts of each pool are trained: the share of the times that the order comes to one of them.
     0: never again; 1: each time."""
@@ -193,19 +210,16 @@ class Data(PromptData):
     def parts(self) -> tuple[PromptData, ...]:
         """Each of the sources by itself, with what it does not set taken from here; without sources: this
         alone."""
-        return tuple(map(self._part, self.sources)) if self.sources is not None else (self,)
+        return tuple(map(self.completed, self.sources)) if self.sources is not None else (self,)
 
-    def _part(self, source: DataSource) -> PromptData:
-        kind, rows = source.chosen
-        own = {
-            name: getattr(source, name)
-            for name in ("prompt_field", "answer_field", "reward_fields", "system_prompt")
-            if getattr(source, name) is not None
-        }
-        common = {
-            name: getattr(self, name) for name in PromptData.model_fields if name not in PromptRows.one_of
-        }
-        return PromptData(**{**common, **own, kind: rows})
+    def completed(self, rows: DataSource | HeldOutData) -> PromptData:
+        """Other rows, with what they do not set taken from here."""
+        kind, place = rows.chosen
+        names = [name for name in PromptData.model_fields if name not in PromptRows.one_of]
+        own = {name: value for name in names if (value := getattr(rows, name, None)) is not None}
+        found = {**{name: getattr(self, name) for name in names}, **own, kind: place}
+        # An empty system prompt says that there is none.
+        return PromptData(**{**found, "system_prompt": found["system_prompt"] or None})
 
 
 class OverlongShaping(Model):

@@ -5,7 +5,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from rljob_api.base import Model, OneOf, Rule, form
-from rljob_api.data import PromptData
+from rljob_api.data import HeldOutData
 
 
 class EvaluationSet(Model):
@@ -19,7 +19,7 @@ class EvaluationSet(Model):
         json_schema_extra=form("letters, digits, _ and -, no digit or - first"),
     )
     """What it is called in curves, status and report."""
-    data: PromptData
+    data: HeldOutData
     """Its prompts; each is evaluated, in every evaluation. None may be among the prompts that are trained
     (of generated tasks, which repeat prompts by chance, this is not demanded)."""
 

@@ -8,8 +8,8 @@ from rljob_api.adapter import ADAPTER_RULES, Adapter
 from rljob_api.algorithm import Algorithm, Optimizer
 from rljob_api.base import Model, Rule
 from rljob_api.compute import Compute
-from rljob_api.data import Data, Reward
-from rljob_api.evaluation import Evaluation
+from rljob_api.data import Data, PromptData, Reward
+from rljob_api.evaluation import Evaluation, EvaluationSet
 from rljob_api.loggers import Loggers
 from rljob_api.model import PolicyModel, Tokenizer
 from rljob_api.rollout import Rollout
@@ -270,14 +270,12 @@ class Training(Model):
             message="evaluation.sets: data.maxPromptTokens of a set must not be above that of training.data, "
             "for which engines are made",
             cel="!has(self.evaluation)"
-            " || self.evaluation.sets.all(x, x.data.maxPromptTokens <= self.data.maxPromptTokens)",
-            holds=lambda self: (
-                self.evaluation is None
-                or all(
-                    each.data.max_prompt_tokens <= self.data.max_prompt_tokens
-                    for each in self.evaluation.sets
-                )
-            ),
+            " || self.evaluation.sets.all(x, !has(x.data.maxPromptTokens)"
+            " || x.data.maxPromptTokens <= self.data.maxPromptTokens)",
+            holds=lambda self: not self.sets_of_long_prompts,
+            named=lambda self: [
+                f"of {each.name} it is {each.data.max_prompt_tokens}" for each in self.sets_of_long_prompts
+            ],
             fields=("evaluation.sets", "data.maxPromptTokens"),
         ),
         Rule(
@@ -305,6 +303,18 @@ class Training(Model):
     def groups_per_step(self) -> int:
         """Prompts that one step trains."""
         return self.schedule.prompts_per_batch * self.schedule.batches_per_step
+
+    @property
+    def held_out(self) -> tuple[PromptData, ...]:
+        """The prompts of each set of `evaluation`, with what it does not set taken from `data`."""
+        sets = self.evaluation.sets if self.evaluation is not None else []
+        return tuple(self.data.completed(each.data) for each in sets)
+
+    @property
+    def sets_of_long_prompts(self) -> list[EvaluationSet]:
+        """Sets of `evaluation` whose prompts may be longer than those of `data`."""
+        sets, most = self.evaluation.sets if self.evaluation is not None else [], self.data.max_prompt_tokens
+        return [each for each in sets if (each.data.max_prompt_tokens or 0) > most]
 
     @property
     def longest_sample_tokens(self) -> int:

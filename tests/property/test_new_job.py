@@ -16,7 +16,7 @@ from rljob_runtime.authoring.answers import (
     missing,
 )
 from rljob_runtime.authoring.fields import document
-from rljob_runtime.authoring.new_job import new_job
+from rljob_runtime.authoring.new_job import COUNTED, new_job
 from rljob_runtime.manifest.source import parse
 
 FITTING = {
@@ -47,8 +47,8 @@ def dialogues(draw: st.DrawFn) -> list[tuple[Question, str]]:
 
 
 @settings(max_examples=300)
-@given(dialogues())
-def test_what_is_written_is_valid(said):
+@given(dialogues(), st.none() | st.integers(0, 2 * COUNTED))
+def test_what_is_written_is_valid(said, prompts):
     answers = Answers()
     try:
         for question, text in said:
@@ -58,7 +58,7 @@ def test_what_is_written_is_valid(said):
         assert "--" in str(error)
         return
     assert missing(answers) == []
-    text, fields = new_job(answers)
+    text, fields = new_job(answers, prompts=prompts)
     written = parse(text).value
     assert written == document(fields)
     RLJob.model_validate(written)

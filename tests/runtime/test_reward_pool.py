@@ -156,8 +156,8 @@ def wait_gone(pid: int, seconds: float = 60.0) -> bool:
     [
         ("raise", "error: ValueError: two lines", "error"),
         ("nan", "error: ValueError: returned nan, not a finite number", "error"),
-        ("text", "error: ValueError: returned str 'high', not a number", "error"),
-        ("none", "error: ValueError: returned NoneType 'None', not a number", "error"),
+        ("text", "error: RewardFormError: returned str 'high', not a number", "error"),
+        ("none", "error: RewardFormError: returned None, not a number", "error"),
         ("huge", "error: OverflowError: int too large to convert to float", "error"),
         ("hang", "timeout after 2 s", "timeout"),
         ("exit", "reward worker died (exit code 3)", "reward worker died"),
@@ -364,6 +364,18 @@ async def test_parts_and_further_fields_cross_the_socket(folder: Path) -> None:
         assert (text.value, text.metrics) == (3.0, {})
         assert text.complaints == {"metrics.level": "returned str 'high', not a number"}
         assert (pool.counters.scored, pool.counters.values_failed) == (3, 1)
+
+
+async def test_a_part_that_is_missing_is_logged_once(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    plain = sample("parts", tokens=3)
+    samples = [msgspec.structs.replace(plain, fields={"level": level}) for level in (7, *["high"] * 9)]
+    with caplog.at_level("WARNING"):
+        async with running(folder) as pool:
+            await pool.score(samples)
+            assert pool.counters.values_failed == 9
+    assert [record.getMessage() for record in caplog.records if "counts without" in record.getMessage()] == [
+        "a response's reward counts without metrics.level: returned str 'high', not a number"
+    ]
 
 
 async def test_several_functions_are_one_reward(folder: Path) -> None:

@@ -42,14 +42,15 @@ def folder(tmp_path: Path) -> Path:
 )
 def test_in_a_process_of_its_own(folder: Path, capfd: pytest.CaptureFixture[str], function: str,
                                  words: str | None) -> None:  # fmt: skip
-    found = try_reward([FunctionCall(f"judge_tried:{function}")], [folder], [reward_input()] * 2, 60, None)
-    assert (found.words if found is not None else None) == words
+    found = try_reward([FunctionCall(f"judge_tried:{function}")], [folder], [[reward_input()] * 2], 60, None)
+    assert {batch: each.words for batch, each in found.items()} == ({} if words is None else {0: words})
     assert capfd.readouterr() == ("", ""), "what the function prints is not for whoever checks a manifest"
 
 
-def test_one_that_takes_long_is_left_alone(folder: Path) -> None:
+def test_one_that_takes_long_is_told_and_ends(folder: Path) -> None:
     before, began = children(), time.monotonic()
-    assert try_reward([FunctionCall("judge_tried:slow")], [folder], [reward_input()], 1.0, None) is None
+    found = try_reward([FunctionCall("judge_tried:slow")], [folder], [[reward_input()]] * 2, 1.0, None)
+    assert {batch: each.late for batch, each in found.items()} == {0: True}
     assert time.monotonic() - began < 30
     assert children() <= before
 
@@ -128,3 +129,78 @@ def test_a_reward_is_tried_on_the_first_rows(
         [],
     ]
     assert capsys.readouterr() == ("", "")
+
+
+HELD_OUT = """
+import time
+
+def by_level(sample):
+    return float(sample.fields["level"])
+
+def slow(sample):
+    time.sleep(60)
+
+def text(sample):
+    return "1.0"
+
+def nothing(sample):
+    pass
+"""
+
+
+def told(folder: Path, function: str, held_out: dict[str, object], **files: str) -> list[list[str]]:
+    (folder / "held_out_reward.py").write_text(HELD_OUT)
+    (folder / "train.jsonl").write_text('{"prompt": "ab", "answer": "ab", "level": 3}\n')
+    (folder / "test.jsonl").write_text('{"prompt": "cd", "answer": "cd", "level": 3}\n')
+    changes = {
+        "training.data": {
+            "jsonl": {"path": "train.jsonl"}, "maxPromptTokens": 16, "rewardFields": ["level"]
+        },
+        "training.reward.function": f"held_out_reward:{function}",
+        "training.evaluation": {
+            "sets": [
+                {"name": "same", "data": {"jsonl": {"path": "test.jsonl"}}},
+                {"name": "bare", "data": {"jsonl": {"path": "test.jsonl"}, **held_out}},
+            ]
+        },
+    }  # fmt: skip
+    (folder / "job.yaml").write_text(yaml.safe_dump(job(changes), sort_keys=False))
+    return [[str(each.problem) for each in found] for found in check(read(folder / "job.yaml"))]
+
+
+def test_a_reward_is_tried_on_each_evaluation_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reward_trial, "_SECONDS", 60.0)
+    errors, warnings = told(tmp_path, "by_level", {"rewardFields": []})
+    assert errors == []
+    assert warnings == [
+        "spec.training.evaluation.sets[1].data: the reward failed for each response that was tried on the "
+        "first row of the evaluation set bare (the answer, the prompt's own text, no text): KeyError: 'level'"
+        " (held_out_reward.py:5, in by_level). Responses whose reward fails count as not passed. A field of "
+        "the data? RewardInput.fields has those of rewardFields of the set (now: none)."
+    ]
+
+
+@pytest.mark.parametrize(("function", "said"), [("text", "str '1.0'"), ("nothing", "None")])
+def test_what_is_no_number_for_any_response_is_an_error_and_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str, said: str
+) -> None:
+    monkeypatch.setattr(reward_trial, "_SECONDS", 60.0)
+    (error,), warnings = told(tmp_path, function, {})
+    assert error.startswith(
+        "spec.training.reward.function: fails for whatever response to the first row of the data: "
+        f"RewardFormError: returned {said}, not a number"
+    )
+    assert warnings == []
+
+
+def test_a_trial_that_takes_too_long_is_told_with_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reward_trial, "_SECONDS", 3.0)
+    errors, (warning,) = told(tmp_path, "slow", {})
+    assert errors == []
+    assert warning == (
+        "spec.training.reward.function: did not end within the 3 s in which it is tried on the first row of "
+        "the data: nothing is known of it. Where later calls are as slow, reward.timeoutSeconds (10) leaves "
+        "their responses without a reward."
+    )

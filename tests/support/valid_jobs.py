@@ -80,6 +80,9 @@ GOOD: dict[str, dict[str, Any]] = {
             "engines": {"shared": {}},
         }
     },
+    "an evaluation set that takes all from the data": {
+        "training.evaluation": {"sets": [{"name": "easy", "data": {"jsonl": {"path": "easy.jsonl"}}}]}
+    },
     "an evaluation on engines of a pool that may grow": {
         "training.evaluation": {
             "sets": [

@@ -13,13 +13,17 @@ _PER_NODE = 8
 _PROMPT_TOKENS, _RESPONSE_TOKENS = 1024, 2048
 BATCH = 64
 """Prompts of a batch, where the data has as many."""
+_FEW_STEPS, _STEPS = 100, 200
+"""An epoch of fewer steps than the first is too little to learn from: so many are trained then."""
+COUNTED = _FEW_STEPS * BATCH
+"""Data of so many prompts or more are not small."""
 _TRAINING = "spec.training"
 
 
 def new_job(answers: Answers, positions: int | None = None, prompts: int | None = None) -> tuple[str, Fields]:
     """The text of a manifest and its fields; all required questions must be answered. `positions`: most
     tokens that the model takes, prompt and response together; `prompts`: how many the data has, of which
-    more than `BATCH` do not matter; None where that is not known."""
+    more than `COUNTED` do not matter; None where that is not known."""
     fields: Fields = {"metadata.name": Field(answers.name or _name(answers), "a-z, 0-9 and -")}
     fields |= _place(answers)
     fields |= _example(answers) if answers.is_example else _own(answers, positions, prompts)
@@ -118,10 +122,31 @@ def _reward_fields(answers: Answers) -> Fields:
     return {f"{_TRAINING}.data.rewardFields": Field(names, said)} if names else {}
 
 
-def _batch(prompts: int | None) -> Field:
-    if prompts is not None and 0 < prompts < BATCH:
-        return Field(prompts, "all prompts of the data: a step for each epoch")
-    return Field(BATCH)
+def _schedule(prompts: int | None) -> Fields:
+    """Batches no larger than the data, and of small data more than one epoch."""
+    schedule = f"{_TRAINING}.schedule"
+    if not prompts or prompts >= COUNTED:
+        return {
+            f"{schedule}.epochs": Field(1, "or totalSteps"),
+            f"{schedule}.promptsPerBatch": Field(BATCH),
+        }
+    batch = min(BATCH, prompts)
+    steps = -(-prompts // batch)
+    times = _STEPS * batch / prompts
+    why = (
+        f"the data has {_counted(prompts, 'prompt')}, so that one epoch is {_counted(steps, 'step')}: too "
+        f"little to learn from. This trains each prompt about {times:.0f} times; or epochs"
+    )
+    return {
+        f"{schedule}.totalSteps": Field(_STEPS, why),
+        f"{schedule}.promptsPerBatch": Field(
+            batch, "all prompts of the data" if batch == prompts else "prompts of a step"
+        ),
+    }
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _own(answers: Answers, positions: int | None, prompts: int | None) -> Fields:
@@ -156,8 +181,7 @@ def _own(answers: Answers, positions: int | None, prompts: int | None) -> Fields
         f"{_TRAINING}.reward.function": reward,
         **_common(8, response_tokens),
         f"{_TRAINING}.optimizer.learningRate": Field(1e-6),
-        f"{_TRAINING}.schedule.epochs": Field(1, "or totalSteps"),
-        f"{_TRAINING}.schedule.promptsPerBatch": _batch(prompts),
+        **_schedule(prompts),
         f"{_TRAINING}.parallel.maxTokensPerMicroBatch": Field(16384),
         f"{_TRAINING}.checkpoint.everySteps": Field(50),
         f"{_TRAINING}.checkpoint.keep": Field(2),

@@ -6,13 +6,9 @@ Guarantees: a file that is there is left as it is, unless the user says otherwis
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rljob_runtime.cli.endings import fail, refuse
 from rljob_runtime.exit_codes import ExitCode
-
-if TYPE_CHECKING:
-    from rljob_runtime.authoring.answers import Answers
 
 
 def new(options: argparse.Namespace) -> int:
@@ -28,6 +24,7 @@ def new(options: argparse.Namespace) -> int:
     )
     from rljob_runtime.authoring.ask import ask
     from rljob_runtime.authoring.new_job import new_job
+    from rljob_runtime.cli.named_inputs import look_at
 
     # What would fail in the end fails before anything is asked.
     if options.output is not None and options.output.exists() and not options.force:
@@ -51,40 +48,11 @@ def new(options: argparse.Namespace) -> int:
     except Unanswerable as error:
         return refuse(f"rljob: {error}.")
     base = options.output.parent if options.output is not None else Path()
-    text, _ = new_job(answers, _positions(answers.model, base), _prompts(answers, base))
+    named = look_at(answers, base)
+    for warning in named.warnings:
+        print(f"rljob: warning: {warning}.", file=sys.stderr)
+    text, _ = new_job(answers, named.positions, named.prompts)
     return _put(text, options.output, options.force, in_cluster=answers.where == "cluster")
-
-
-def _positions(model: str | None, base: Path) -> int | None:
-    """Most tokens that the model takes, where its folder is there and says so."""
-    from rljob_runtime.weights.model_files import ModelFolderError, read_config
-
-    if model is None:
-        return None
-    try:
-        found = read_config(base / model).get("max_position_embeddings")
-    except ModelFolderError:
-        return None  # it may be on another machine; `rljob validate` tells
-    return found if isinstance(found, int) and found > 1 else None
-
-
-def _prompts(answers: "Answers", base: Path) -> int | None:
-    """How many prompts the data has, at most those of a batch, where its file is there."""
-    from rljob_api.data import PromptData
-    from rljob_runtime.authoring.new_job import BATCH
-    from rljob_runtime.data.errors import DataError
-    from rljob_runtime.data.sources import open_source
-
-    kind = (answers.data or "").rpartition(".")[2]
-    if kind not in ("jsonl", "parquet"):
-        return None
-    names = {"promptField": answers.prompt_field, "answerField": answers.answer_field}
-    fields = {field: name for field, name in names.items() if name is not None}
-    try:
-        data = PromptData.model_validate({kind: {"path": answers.data}, **fields})
-        return len(open_source(data, base, seed=0, letters="", limit=BATCH))
-    except DataError:
-        return None  # it may be on another machine; `rljob validate` tells
 
 
 def _say(text: str) -> None:

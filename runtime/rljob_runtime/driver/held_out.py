@@ -19,9 +19,9 @@ def held_out_sets(
         return ()
     sets, sources = training.evaluation.sets, []
     places = [f"training.evaluation.sets[{index}] ({each.name})" for index, each in enumerate(sets)]
-    for index, each in enumerate(sets):
+    for index, data in enumerate(training.held_out):
         try:
-            sources.append(PromptSource(each.data, tokenizer, training.seed + 1 + index, base))
+            sources.append(PromptSource(data, tokenizer, training.seed + 1 + index, base))
         except DataError as error:
             raise DataError(f"{places[index]}: {error}") from error
     # Tasks have few different prompts, and repeat them by chance.

@@ -10,14 +10,14 @@ from rljob_runtime.driver.assemble import JobInputs
 from rljob_runtime.driver.ending import ReportWriter, export_model
 from rljob_runtime.driver.evaluation_status import evaluation_status
 from rljob_runtime.driver.load_watch import LoadWatch
+from rljob_runtime.driver.logger_watch import LoggerWatch
 from rljob_runtime.driver.parts import Parts
 from rljob_runtime.driver.sample_board import SampleBoard
 from rljob_runtime.driver.tracker import Tracker
 from rljob_runtime.groups.source_rewards import source_rewards
 from rljob_runtime.samples import decode_group
-from rljob_runtime.trace.loggers.forwarder import Forwarder, close_all
 from rljob_runtime.trace.loggers.open import open_loggers
-from rljob_runtime.trace.record.evaluation_log import EvaluationLine, in_words, scalars
+from rljob_runtime.trace.record.evaluation_log import EvaluationLine, failing, in_words, scalars
 from rljob_runtime.trace.record.event_room import EventRoom
 from rljob_runtime.trace.record.metrics_log import MetricsLog
 from rljob_runtime.trace.record.start_log import Cause
@@ -41,7 +41,9 @@ class RunObserver:
         self._report = report
         self._parts: Parts | None = None
         self._metrics: MetricsLog | None = None
-        self._loggers: list[Forwarder] = []
+        self._loggers: LoggerWatch | None = None
+        self._ending: asyncio.Task[None] | None = None
+        """The end of the loggers, which comes before the report: that tells of them."""
         self._of_sources: dict[str, dict[str, float]] = {}
         """Rewards of the step that is trained, by source."""
         self._event_room: EventRoom | None = None
@@ -53,8 +55,10 @@ class RunObserver:
     def begins(self, parts: Parts, first_step: int) -> None:
         """The job begins with this step, or goes on from it."""
         settings, folder, job = self._inputs.settings, self._inputs.options.folder, self._inputs.job
-        self._loggers = open_loggers(job.spec.training.loggers, job.metadata.name, folder)
-        metrics = MetricsLog(folder, loggers=self._loggers)
+        wanted = job.spec.training.loggers
+        loggers = open_loggers(wanted, job.metadata.name, folder)
+        self._loggers = LoggerWatch(loggers, folder, wanted.timeout_seconds, time.time)
+        metrics = MetricsLog(folder, loggers=loggers)
         self._parts = parts
         if self._inputs.events_folder is not None:
             most = job.spec.training.profiling.max_events_mi_b * 2**20
@@ -107,12 +111,9 @@ class RunObserver:
     ) -> None:
         """A step is trained."""
         assert self.tracker is not None and self._parts is not None, "`begins` comes first"
-        assert self._load_watch is not None
+        assert self._load_watch is not None and self._loggers is not None
         counts, curriculum = self._parts.rollouter.counts, self._parts.curriculum
-        more: dict[str, Any] = dict(self._of_sources)
-        if self._loggers:
-            more["logger_failures"] = {logger.name: logger.failures for logger in self._loggers}
-            more["logger_lost"] = {logger.name: logger.lost for logger in self._loggers}
+        more: dict[str, Any] = {**self._of_sources, **self._loggers.metrics()}
         if curriculum is not None:
             more["curriculum"] = curriculum.metrics()
         self.tracker.planned(metrics.step + 1 + self._parts.rollouter.steps_left)
@@ -120,6 +121,8 @@ class RunObserver:
         self._parts.site.draft.progress(self.tracker.progress)
         self._load_watch.told()
         self._view.update(self.tracker.progress)
+        for words in self._loggers.news():
+            self._view.message(words)
         # One look at a time: storage may be slow, and steps short.
         if self._event_room is not None and (self._making_room is None or self._making_room.done()):
             self._making_room = self._parts.spawn(asyncio.to_thread(self._event_room.look, metrics.step))
@@ -130,6 +133,8 @@ class RunObserver:
         self._show(line)
         self._parts.site.draft.evaluated(evaluation_status(line))
         self._view.message(in_words(line))
+        for words in failing(line):
+            self._view.message(words)
 
     def _show(self, line: EvaluationLine) -> None:
         if self._metrics is not None:
@@ -138,18 +143,40 @@ class RunObserver:
     def trained(self) -> None:
         """Make what the run leaves behind, while its parts are taken down."""
         self._nothing_is_trained()
-        self._report.start()
+        if self._loggers is not None and self._loggers.loggers:
+            self._ending = asyncio.create_task(self._end_loggers(self._loggers))
+        else:
+            self._report.start()
         inputs, adapter = self._inputs, self._inputs.job.spec.training.adapter
         self.export = asyncio.create_task(
             export_model(inputs.options.folder, inputs.checkpoints, adapter is not None)
         )
+
+    async def _end_loggers(self, loggers: LoggerWatch) -> None:
+        # A thread: they may take as long as `loggers.timeoutSeconds`.
+        await asyncio.to_thread(loggers.close)
+        self._report.start()
+
+    async def ended(self) -> Path | None:
+        """Wait for what `trained` has begun, but for the report. Returns the folder of the trained model;
+        None where there is none."""
+        model = await self.export if self.export is not None else None
+        if self._ending is not None:
+            await self._ending
+        return model
+
+    def unsent(self) -> str | None:
+        """What loggers did not get, in sentences; None where they got all."""
+        found = self._loggers.unsent if self._loggers is not None else []
+        return " ".join(each.sentence for each in found) or None
 
     def close(self) -> None:
         """Close the metrics; the status says nothing of busy pools, however the job ended."""
         self._nothing_is_trained()
         if self.tracker is not None:
             self.tracker.close()
-        close_all(self._loggers, self._inputs.job.spec.training.loggers.timeout_seconds)
+        if self._loggers is not None and self._ending is None:
+            self._loggers.close()
 
     def _nothing_is_trained(self) -> None:
         if self._watching is not None and self._parts is not None:

@@ -154,8 +154,7 @@ class _Running:
                     await self._session.run(options.resume)
             finally:
                 observer.close()
-        if observer.export is not None:
-            self._model = await observer.export
+        self._model = await observer.ended()
         return ExitCode.DONE if self._session.done else ExitCode.STOPPED
 
     def finish(self, outcome: str, seconds: float) -> None:
@@ -176,13 +175,20 @@ class _Running:
                 seconds=seconds,
                 reward=tracker.recent_reward() if tracker is not None else None,
                 outcome=outcome,
-                lost=tracker.lost() if tracker is not None else None,
+                lost=self._lost(),
                 report=str(report) if report is not None else None,
                 checkpoint=str(checkpoint) if checkpoint is not None else None,
                 model=str(self._model) if self._model is not None else None,
                 hint=self._how_to_go_on() if outcome != "done" and checkpoint is not None else None,
             )
         )
+
+    def _lost(self) -> str | None:
+        """What was lost, in sentences; None where nothing was."""
+        observer = self._observer
+        if observer is None or observer.tracker is None:
+            return None
+        return " ".join(filter(None, (observer.tracker.lost(), observer.unsent()))) or None
 
     @property
     def _steps_done(self) -> int:

@@ -9,6 +9,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+_MOST_WORDS = 300
+"""Characters that are kept of a failure."""
+
 
 class GradedResponse(msgspec.Struct, frozen=True):
     """What counts of a response of an evaluation."""
@@ -20,6 +23,8 @@ class GradedResponse(msgspec.Struct, frozen=True):
     """Whether it reached the largest length."""
     pinned: bool = True
     """Whether all of its tokens are of the weight version that is evaluated."""
+    failure: str = ""
+    """Why there is no reward, in the function's words; empty where there is one."""
 
 
 class SetScore(msgspec.Struct, frozen=True):
@@ -39,6 +44,13 @@ class SetScore(msgspec.Struct, frozen=True):
     """Share of the responses that reached the largest length."""
     unpinned: int
     """Responses with tokens of another weight version than the one that is evaluated."""
+    first_failure: str = ""
+    """Why the first response without a reward has none, in one line; empty where each has one."""
+
+    @property
+    def mostly_failed(self) -> bool:
+        """Whether most responses have no reward: the numbers then say nothing of the model."""
+        return 2 * self.failed > self.responses
 
 
 def pass_at_k(responses: int, passed: int, k: int) -> float:
@@ -64,6 +76,7 @@ def score_set(prompts: Sequence[Sequence[GradedResponse]], pass_reward: float) -
     least."""
     each = [response for responses in prompts for response in responses]
     rewards = [response.reward for response in each if response.reward is not None]
+    failures = [response.failure for response in each if response.reward is None]
     count = len(prompts[0])
     passed = [
         sum(response.reward is not None and response.reward >= pass_reward for response in responses)
@@ -80,4 +93,5 @@ def score_set(prompts: Sequence[Sequence[GradedResponse]], pass_reward: float) -
         response_length_mean=sum(response.tokens for response in each) / len(each),
         cut_off=sum(response.cut_off for response in each) / len(each),
         unpinned=sum(not response.pinned for response in each),
+        first_failure=" ".join(failures[0].split())[:_MOST_WORDS].removeprefix("error: ") if failures else "",
     )

@@ -56,25 +56,20 @@ def check_job(job: RLJob, folder: Path, host: Path | None = None) -> tuple[list[
     raises `WorkerStartError` where it starts none."""
     from rljob_runtime.manifest.reward_trial import try_job_reward
 
-    errors = list(_check_references(job, folder, host))
+    errors, epoch = _drained(_check_references(job, folder, host))
     # Rewards are tried on the data by the tokenizer: all of them must be right.
-    tried = try_job_reward(job, folder, host) if not errors else None
-    warnings = list(traps(job))
-    if tried is None:
-        return errors, warnings
-    problem, certain = tried
-    return ([problem], warnings) if certain else ([], [problem, *warnings])
+    tried = try_job_reward(job, folder, host) if not errors else []
+    errors += [problem for problem, certain in tried if certain]
+    return errors, [
+        *(problem for problem, certain in tried if not certain),
+        *traps(job, epoch.rows if epoch else None),
+    ]
 
 
 def fingerprint(job: RLJob, folder: Path) -> "DataFingerprint | None":
     """What identifies the job's prompts; None where they cannot be read now, or not all of them at once."""
-    texts = _check_texts(job, folder)
-    while True:
-        try:
-            next(texts)
-        except StopIteration as end:
-            epoch: Epoch | None = end.value
-            return epoch.fingerprint if epoch is not None else None
+    _, epoch = _drained(_check_texts(job, folder))
+    return epoch.fingerprint if epoch is not None else None
 
 
 def random_parameters(shape: RandomModel, vocabulary_size: int) -> int:
@@ -104,12 +99,26 @@ def model_parameters(job: RLJob, folder: Path) -> int:
     return random_parameters(model.random, size)
 
 
-def _check_references(job: RLJob, folder: Path, host: Path | None) -> Iterator[Problem]:
+def _drained(found: "Generator[Problem, None, Epoch | None]") -> "tuple[list[Problem], Epoch | None]":
+    """All that is found, and what is returned in the end."""
+    problems = []
+    while True:
+        try:
+            problems.append(next(found))
+        except StopIteration as end:
+            return problems, end.value
+
+
+def _check_references(
+    job: RLJob, folder: Path, host: Path | None
+) -> "Generator[Problem, None, Epoch | None]":
+    """Returns the data's epoch, as far as it is known."""
     yield from _check_reward(job, folder, host)
     yield from _check_own_functions(job, folder)
     yield from check_loggers(job.spec.training.loggers)
     epoch = yield from _check_texts(job, folder)
     yield from _check_forced_lengths(job, folder, epoch)
+    return epoch
 
 
 def _check_reward(job: RLJob, folder: Path, host: Path | None) -> Iterator[Problem]:

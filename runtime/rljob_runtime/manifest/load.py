@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from rljob_api import GROUP, KIND, VERSION, RLJob
 from rljob_api.errors import Problem, nearest, problems, yaml_fields
 from rljob_runtime.manifest.source import YamlError, YamlSource, parse
+from rljob_runtime.manifest.unset import unset
 
 
 @dataclass(frozen=True)
@@ -87,9 +88,12 @@ def read(path: Path) -> Manifest:
         raise ManifestError(Finding(name, source.line(problem.path), problem) for problem in wrong)
     try:
         job = RLJob.model_validate(source.value)
+        found = list(unset(source.value))
     except ValidationError as error:
         found = problems(error, RLJob)
         raise ManifestError(Finding(name, source.line(item.path), item) for item in found) from error
+    if found:
+        raise ManifestError(Finding(name, source.line(item.path), item) for item in found)
     return Manifest(path, job, source)
 
 

@@ -1,4 +1,4 @@
-"""A job's reward function, tried on the first rows of its data.
+"""A job's reward function, tried on the first rows of its data and of the sets of training.evaluation.
 
 Guarantees: a function that scores any of the responses that are tried is right, if it returns the same parts
 and metrics for each; nothing is fetched over the
@@ -7,18 +7,21 @@ network, other than by the function itself.
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import dataclass
+from pathlib import Path as File
 
 import numpy as np
 
 from rljob_api import RLJob
-from rljob_api.errors import Problem
+from rljob_api.data import PromptData
+from rljob_api.errors import Path, Problem
+from rljob_api.training import Training
 from rljob_runtime.data.errors import DataError
 from rljob_runtime.data.prompts import first_prompts
 from rljob_runtime.data.tokenizer import TextTokenizer, build_tokenizer
 from rljob_runtime.rewards import RewardInput
 from rljob_runtime.rewards.calls import calls_of
-from rljob_runtime.rewards.trial import try_reward
+from rljob_runtime.rewards.trial import Verdict, try_reward
 from rljob_runtime.samples import Prompt
 
 _OWN_TASKS = "rljob_runtime.rewards.tasks:"
@@ -28,41 +31,88 @@ _SECONDS = 8.0
 """For the whole trial, with the start of a process and the import of the function's module."""
 
 
-def try_job_reward(job: RLJob, folder: Path, host: Path | None) -> tuple[Problem, bool] | None:
-    """What is wrong with the reward of a job whose data and tokenizer can be used, and whether that is
-    certain; None where a response was scored, or none could be tried. Relative paths are relative to
-    `folder`; `host` as in `RewardPool`."""
+@dataclass(frozen=True)
+class _Place:
+    """Prompts that the reward is tried on."""
+
+    path: Path
+    """Of the field that an error points at."""
+    data: PromptData
+    what: str
+    """What they are called after "of"."""
+    prompts: list[Prompt]
+
+    @property
+    def rows(self) -> str:
+        """`the first 3 rows of the data`."""
+        count = len(self.prompts)
+        return f"the first row of {self.what}" if count == 1 else f"the first {count} rows of {self.what}"
+
+
+def try_job_reward(job: RLJob, folder: File, host: File | None) -> list[tuple[Problem, bool]]:
+    """What is wrong with the reward of a job whose data and tokenizer can be used, each with whether that is
+    certain; nothing where a response was scored to the prompts of the data and of each set of
+    training.evaluation, or none could be tried. Relative paths are relative to `folder`; `host` as in
+    `RewardPool`."""
     training = job.spec.training
-    reward, model = training.reward, training.model
-    calls = calls_of(reward)
+    calls = calls_of(training.reward)
     if all(call.function.startswith(_OWN_TASKS) for call in calls):
-        return None
+        return []
+    model = training.model
     model_folder = folder / model.path if model.path is not None else None
     tokenizer = build_tokenizer(training.tokenizer, folder, model_folder)
-    prompts = first_prompts(training.data, tokenizer, training.seed, folder, _ROWS)
-    samples = [sample for prompt in prompts for sample in made_up(prompt, tokenizer)]
-    found = try_reward(calls, [folder], samples, _SECONDS, host)
-    if found is None:
-        return None
-    rows = "the first row" if len(prompts) == 1 else f"the first {len(prompts)} rows"
+    places = list(_places(training, tokenizer, folder))
+    batches = [[each for prompt in place.prompts for each in made_up(prompt, tokenizer)] for place in places]
+    found = try_reward(calls, [folder], batches, _SECONDS, host)
+    # What fails for whatever is trained is told once.
+    if 0 in found and not found[0].scored:
+        found = {0: found[0]}
+    return [
+        (Problem(places[index].path, _message(training, places[index], each)), each.certain)
+        for index, each in found.items()
+    ]
+
+
+def _places(training: Training, tokenizer: TextTokenizer, folder: File) -> Iterator[_Place]:
+    """The data, and each set of training.evaluation."""
+
+    def first(data: PromptData, seed: int) -> list[Prompt]:
+        return first_prompts(data, tokenizer, seed, folder, _ROWS)
+
+    reward = ("spec", "training", "reward", training.reward.yaml_choice)
+    yield _Place(reward, training.data, "the data", first(training.data, training.seed))
+    sets = training.evaluation.sets if training.evaluation is not None else []
+    for index, (each, data) in enumerate(zip(sets, training.held_out, strict=True)):
+        path = ("spec", "training", "evaluation", "sets", index, "data")
+        yield _Place(path, data, f"the evaluation set {each.name}", first(data, training.seed + 1 + index))
+
+
+def _message(training: Training, place: _Place, found: Verdict) -> str:
+    held_out = place.path[2] == "evaluation"
+    subject = "the reward " if held_out else ""
+    if found.late:
+        return (
+            f"{subject}did not end within the {_SECONDS:g} s in which it is tried on {place.rows}: nothing "
+            "is known of it. Where later calls are as slow, reward.timeoutSeconds "
+            f"({training.reward.timeout_seconds:g}) leaves their responses without a reward"
+        )
     if found.scored:
         # About the numbers beside the reward: tried on the same rows.
-        message = f"{found.words} (tried on {rows} of the data)"
-    elif found.certain:
-        message = f"fails for whatever response to {rows} of the data: {found.words}"
+        return f"{subject}{found.words} (tried on {place.rows})"
+    if found.certain:
+        message = f"{subject}fails for whatever response to {place.rows}: {found.words}"
     else:
+        lost = "count as not passed" if held_out else "are not trained"
         message = (
-            f"failed for each response that was tried on {rows} of the data (the answer, the prompt's own "
-            f"text, no text): {found.words}. Responses whose reward fails are not trained"
+            f"{subject}failed for each response that was tried on {place.rows} (the answer, the prompt's own "
+            f"text, no text): {found.words}. Responses whose reward fails {lost}"
         )
-    if (named := re.match(r"KeyError: '([^']+)'", found.words)) and not found.scored:
-        fields = training.data.reward_fields
-        if named[1] not in fields:
-            has = ", ".join(fields) or "none"
-            message += (
-                f". A field of the data? RewardInput.fields has those of data.rewardFields (now: {has})"
-            )
-    return Problem(("spec", "training", "reward", reward.yaml_choice), message), found.certain
+    named = re.match(r"KeyError: '([^']+)'", found.words)
+    if named and named[1] not in place.data.reward_fields:
+        has = ", ".join(place.data.reward_fields) or "none"
+        its = "rewardFields of the set" if held_out else "data.rewardFields"
+        message += f". A field of the data? RewardInput.fields has those of {its} (now: {has})"
+    return message
 
 
 def made_up(prompt: Prompt, tokenizer: TextTokenizer) -> Iterator[RewardInput]:

@@ -1,6 +1,6 @@
 """Choices of a manifest that are valid and seldom meant: each is a warning that says what to do instead.
 
-Pure: from the job alone.
+Pure: from the job, and the number of its prompts.
 """
 
 from collections.abc import Iterator
@@ -13,10 +13,13 @@ _TRAINING = ("spec", "training")
 _LOSS = (*_TRAINING, "algorithm", "policyLoss")
 _WIDE = 0.05
 """No mean ratio of a response comes so far from 1 while training is stable."""
+_FEW_STEPS = 5
+"""Fewer steps than these are hardly ever meant."""
 
 
-def traps(job: RLJob) -> Iterator[Problem]:
-    """What to look at again, in the order of the manifest's fields."""
+def traps(job: RLJob, prompts: int | None = None) -> Iterator[Problem]:
+    """What to look at again, in the order of the manifest's fields. `prompts`: of an epoch of the job's data;
+    None where that is not known."""
     training = job.spec.training
     yield from _punishments(training)
     yield from _system_prompts(training)
@@ -24,6 +27,8 @@ def traps(job: RLJob) -> Iterator[Problem]:
     yield from _two_models(training)
     yield from _unclipped(training)
     yield from _response_losses(training)
+    if prompts is not None:
+        yield from _few_steps(training, prompts)
     yield from _engines_without_cpus(job)
 
 
@@ -42,8 +47,11 @@ def _punishments(training: Training) -> Iterator[Problem]:
 def _system_prompts(training: Training) -> Iterator[Problem]:
     if all(part.system_prompt is None for part in training.data.parts()):
         return
-    for index, each in enumerate(training.evaluation.sets if training.evaluation is not None else ()):
-        if each.data.system_prompt is None:
+    # Where training.data has one itself, a set has it too, unless it says "".
+    if training.data.system_prompt is not None:
+        return
+    for index, data in enumerate(training.held_out):
+        if data.system_prompt is None:
             yield Problem(
                 (*_TRAINING, "evaluation", "sets", index, "data"),
                 "has no systemPrompt, and prompts are trained with one (training.data): what is evaluated is "
@@ -105,6 +113,20 @@ def _equal_groups(training: Training) -> Iterator[Problem]:
             (*_TRAINING, "rollout", "filter", "zeroVariance"),
             "refuses groups of equal rewards, which algorithm.advantage.reinforcePlusPlus without baseline "
             "would learn from: leave the filter out, or set baseline: true",
+        )
+
+
+def _few_steps(training: Training, prompts: int) -> Iterator[Problem]:
+    schedule, in_step = training.schedule, training.groups_per_step
+    if schedule.epochs is None:
+        return
+    steps = -(-schedule.epochs * prompts // in_step)
+    if steps < _FEW_STEPS:
+        yield Problem(
+            (*_TRAINING, "schedule", "epochs"),
+            f"this job trains {steps} step{'' if steps == 1 else 's'}: an epoch has {prompts:,} prompt"
+            f"{'' if prompts == 1 else 's'}, and a step takes {in_step:,} (promptsPerBatch * batchesPerStep)."
+            " Set more epochs, totalSteps, or a smaller promptsPerBatch",
         )
 
 

@@ -81,7 +81,8 @@ def combined(outcomes: Sequence[tuple[str, float, Outcome]]) -> Outcome:
 
 
 def to_number(value: Any) -> float:
-    """The value as a float. Raises ValueError for what is no finite number of at most `LARGEST` in size."""
+    """The value as a float. Raises `RewardFormError` for what is no number, ValueError for one that is not
+    finite or above `LARGEST` in size."""
     number = _finite(value)
     if abs(number) > LARGEST:
         raise ValueError(f"returned {number:g}; a reward lies between {-LARGEST:g} and {LARGEST:g}: scale it")
@@ -91,11 +92,15 @@ def to_number(value: Any) -> float:
 def _finite(value: Any) -> float:
     # numpy's numbers are `Real`; its bool is not, and a reward that compares commonly returns it.
     if not isinstance(value, Real | np.bool_):
-        raise ValueError(f"returned {type(value).__name__} {str(value)[:60]!r}, not a number")
+        raise RewardFormError(f"returned {_shown(value)}, not a number")
     number = float(value)
     if not math.isfinite(number):
         raise ValueError(f"returned {number}, not a finite number")
     return number
+
+
+def _shown(value: Any) -> str:
+    return "None" if value is None else f"{type(value).__name__} {str(value)[:60]!r}"
 
 
 def _read(returned: Mapping[Any, Any]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from rljob_runtime.own_functions import FunctionLoadError
 from rljob_runtime.rewards import RewardInput, Score, failure_reason
 from rljob_runtime.rewards.calls import FunctionCall
 from rljob_runtime.rewards.frames import Setup
+from rljob_runtime.rewards.outcome import MOST_NAMES
 from rljob_runtime.rewards.part_names import PartNames
 from rljob_runtime.rewards.printed import LIMIT_BYTES, keep_short
 from rljob_runtime.rewards.process import Job, WorkerProcess, WorkerStartError
@@ -29,6 +30,8 @@ _START_ATTEMPTS = 3
 """Of a worker that ends or hangs at its start. A function that cannot be loaded is not tried again."""
 _LOGGED_FAILURES = 5
 """Failures of each reason that are logged; all are counted."""
+_LOGGED_NAMES = 2 * MOST_NAMES
+"""Parts and metrics that are logged as missing, each once; some are missing for there are too many."""
 
 logger = logging.getLogger(__name__)
 
@@ -73,9 +76,9 @@ class RewardPool:
         """`calls`: one function without a name, or several with names; `search_path` are folders that they
         may be in. What a function prints, and its tracebacks, go to the file `log` (None: where this process
         writes), of which about the last `log_bytes` are kept; the first failures of each reason are warnings
-        in this process's log, and so are the first parts and metrics that a response lacks, unless
-        `log_failures` is off. `host`: the socket of the host
-        that starts the workers (`host.py`); None: they are children of this process."""
+        in this process's log, and so is the first response that lacks a part or metric, of each name, unless
+        `log_failures` is off. `host`: the socket of the host that starts the workers (`host.py`); None: they
+        are children of this process."""
         self._setup = Setup(tuple(calls), tuple(str(path.resolve()) for path in search_path))
         self._timeout = timeout_seconds
         self._size = workers
@@ -90,6 +93,8 @@ class RewardPool:
         self._keepers: list[asyncio.Task[None]] = []
         self._broken: RewardPoolError | None = None
         self._names = PartNames()
+        self._told: set[str] = set()
+        """Parts and metrics that the log has said were missing."""
         self.counters = Counters()
 
     async def start(self) -> None:
@@ -229,7 +234,8 @@ class RewardPool:
     def _count_complaints(self, score: Score) -> None:
         for key, why in score.complaints.items():
             self.counters.values_failed += 1
-            if self._log_failures and self.counters.values_failed <= _LOGGED_FAILURES:
+            if self._log_failures and key not in self._told and len(self._told) < _LOGGED_NAMES:
+                self._told.add(key)
                 logger.warning("a response's reward counts without %s: %s", key, why)
 
     def _break(self, error: RewardPoolError) -> None:

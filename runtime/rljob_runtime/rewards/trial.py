@@ -1,8 +1,7 @@
 """A reward function tried on a few samples before a job starts.
 
 Guarantees: the function runs in a process of its own, which is gone afterwards, within a time limit; nothing
-is said of a function that scores one sample of several and returns the same parts for each, nor of one that
-takes too long to tell.
+is said of a function that scores one sample of several and returns the same parts for each.
 """
 
 import asyncio
@@ -44,11 +43,16 @@ class Verdict:
     raise for a response that is not in the form it wants, and those of a trial are made up."""
     scored: bool = False
     """Samples were scored; what is wrong is about their parts and metrics."""
+    late: bool = False
+    """Not known: the trial's time was over before. `words` are empty."""
+
+
+_LATE = Verdict("", certain=False, late=True)
 
 
 def verdict(scores: Sequence[Score]) -> Verdict | None:
     """What the scores of a trial show; None where some sample was scored and nothing is wrong with its parts,
-    or too little is known."""
+    or nothing was tried."""
     failures = [score.failure for score in scores if score.failure is not None]
     if len(failures) < len(scores):
         return _about_parts([score for score in scores if score.failure is None])
@@ -56,7 +60,7 @@ def verdict(scores: Sequence[Score]) -> Verdict | None:
         return None
     # A slow first call, such as one that loads a judge model, says nothing of later ones.
     if any(failure.startswith(("timeout", "cancelled")) for failure in failures):
-        return None
+        return _LATE
     words = [failure.removeprefix(_ERROR) for failure in failures]
     return Verdict(words[0], certain=all(each.startswith(_MISTAKES) for each in words))
 
@@ -107,23 +111,26 @@ def hosted_refusal(calls: Sequence[FunctionCall], search_path: Sequence[Path], h
 def try_reward(
     calls: Sequence[FunctionCall],
     search_path: Sequence[Path],
-    samples: Sequence[RewardInput],
+    batches: Sequence[Sequence[RewardInput]],
     seconds: float,
     host: Path | None,
-) -> Verdict | None:
-    """Score the samples, in at most `seconds` with the start of the process; None also where that is too
-    short, or no process can be started. The functions are to be found in `search_path`; `host` as in
-    `RewardPool`."""
-    return asyncio.run(_try(calls, search_path, samples, seconds, host))
+) -> dict[int, Verdict]:
+    """Score the samples of each batch, one after the other, in at most `seconds` for all of them with the
+    start of the process. Returns what is wrong, by the batch; nothing also where no process can be started.
+    Where time is over at a batch, those after it are not tried. The functions are to be found in
+    `search_path`; `host` as in `RewardPool`."""
+    return asyncio.run(_try(calls, search_path, batches, seconds, host))
 
 
 async def _try(
     calls: Sequence[FunctionCall],
     search_path: Sequence[Path],
-    samples: Sequence[RewardInput],
+    batches: Sequence[Sequence[RewardInput]],
     seconds: float,
     host: Path | None,
-) -> Verdict | None:
+) -> dict[int, Verdict]:
+    found: dict[int, Verdict] = {}
+    batch = 0
     with tempfile.TemporaryDirectory(prefix="rljob-") as folder:
         pool = RewardPool(
             calls,
@@ -136,8 +143,14 @@ async def _try(
         try:
             async with asyncio.timeout(seconds):
                 await pool.start()
-                return verdict(await pool.score(samples))
-        except (TimeoutError, FunctionLoadError, RewardPoolError):
-            return None
+                for batch, samples in enumerate(batches):
+                    if (wrong := verdict(await pool.score(samples))) is not None:
+                        found[batch] = wrong
+        except TimeoutError:
+            found[batch] = _LATE
+        except (FunctionLoadError, RewardPoolError):
+            # Told where functions are loaded; workers that do not start, when the job begins.
+            return {}
         finally:
             await pool.close()
+    return found

@@ -182,4 +182,5 @@ def _graded(response: Response, score: Score, version: int) -> GradedResponse:
         len(response.tokens),
         cut_off=response.finish == "length",
         pinned=all(span.version == version for span in response.spans),
+        failure=score.failure or "",
     )

@@ -42,15 +42,26 @@ def adapted_layers(model: Shapes, adapter: Adapter) -> dict[str, tuple[int, int]
         if not linear:
             raise NoSuchLayers("the model has no linear layers that could get an adapter")
         return linear
-    for target in adapter.target_modules:
-        if not any(_is(name, target) for name in linear):
-            known = sorted({name.rpartition(".")[2] for name in linear})
-            near = nearest(target, known)
-            hint = f'did you mean "{near}"? It' if near is not None else "it"
-            raise NoSuchLayers(f'the model has no linear layer "{target}": {hint} has {", ".join(known)}')
+    wrong = [
+        each for each in dict.fromkeys(adapter.target_modules) if not any(_is(name, each) for name in linear)
+    ]
+    if wrong:
+        raise NoSuchLayers(_without(wrong, sorted({name.rpartition(".")[2] for name in linear})))
     return {
         name: size for name, size in linear.items() if any(_is(name, each) for each in adapter.target_modules)
     }
+
+
+def _without(wrong: list[str], known: list[str]) -> str:
+    """That the model has none of the layers in `wrong`, which of the `known` are probably meant, and all of
+    these."""
+    meant = {each: near for each in wrong if (near := nearest(each, known)) is not None}
+    # Which of several is meant by which cannot be told from its place.
+    hints = [f'"{near}"' if len(wrong) == 1 else f'"{near}" for "{each}"' for each, near in meant.items()]
+    hint = f"did you mean {', '.join(hints)}? It" if hints else "it"
+    layers = "layer" if len(wrong) == 1 else "layers"
+    named = ", ".join(f'"{each}"' for each in wrong)
+    return f"the model has no linear {layers} {named}: {hint} has {', '.join(known)}"
 
 
 def adapter_shapes(model: Shapes, adapter: Adapter) -> Shapes:

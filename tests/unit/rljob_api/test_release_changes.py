@@ -11,6 +11,12 @@ from tests.support.release_changes import breaking_changes
 ACCEPTED = {
     # docs/compatibility.md, "Since 0.1.0"
     "spec.training.model.random.maxPositionEmbeddings: default was 256, is 2048",
+    "spec.training.evaluation.sets[].data.promptField: default was 'prompt', is None",
+    "spec.training.evaluation.sets[].data.answerField: default was 'answer', is None",
+    "spec.training.evaluation.sets[].data.rewardFields: default was [], is None",
+    "spec.training.evaluation.sets[].data.maxPromptTokens: default was 1024, is None",
+    "spec.training: rule !has(self.evaluation) || self.evaluation.sets.all(x, "
+    "!has(x.data.maxPromptTokens) || x.data.maxPromptTokens <= self.data.maxPromptTokens)",
     "spec.training.reward.function: maxLength was None, is 253",
     "spec.training.reward.functions[].function: maxLength was None, is 253",
     "spec.training.algorithm.advantage.custom.function: maxLength was None, is 253",

@@ -27,6 +27,18 @@ def test_broken(changes, path, words):
     assert words in found[0].message
 
 
+def test_a_rule_about_each_of_a_list_names_those_that_break_it():
+    data = {"generated": {"task": "copy"}}
+    sets = [
+        {"name": name, "data": {**data, **more}}
+        for name, more in {"a": {}, "b": {"maxPromptTokens": 16}, "c": {"maxPromptTokens": 17}}.items()
+    ]
+    with pytest.raises(ValidationError) as caught:
+        RLJob.model_validate(job({"training.evaluation": {"sets": sets}}))
+    (problem,) = problems(caught.value, RLJob)
+    assert problem.message.endswith("(data.maxPromptTokens is 16, of c it is 17)")
+
+
 def test_every_rule_has_a_case():
     told = []
     for changes, _, _ in BROKEN_RULES.values():

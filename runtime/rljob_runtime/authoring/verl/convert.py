@@ -111,6 +111,8 @@ def _without(given: Given, key: str, override: Override) -> None:
         given.tell(key, "taken out of verl's configuration by ~: nothing to take out here", False)
     elif row is None:
         given.tell(key, "not known here: nothing is made of it")
+    elif override.unknown is not None and not row.lost:
+        given.tell(key, f"left out: {override.unknown}")
     elif row.lost:
         given.tell(key, row.plain_text, decide=row.differs(override.value))
     else:

@@ -9,9 +9,14 @@ from rljob_runtime.authoring.verl.values import items
 
 def local_files(given: Given, key: str) -> list[str]:
     """The paths of a key that has one file or a list of them, without those that are none of a file system,
-    which are told; empty where it is not known."""
+    which are told; empty where it is not known, which is told too."""
     override = given.overrides.get(key)
-    files = [str(item) for item in items(override.value)] if override and given.known(key) else []
+    files = []
+    if override is not None and given.known(key):
+        files = [str(item) for item in items(override.value)]
+    else:
+        # Tells why it is not known, and what would make it known.
+        given.text(key)
     return [path for file in files if (path := local_path(given, key, file)) is not None]
 
 

@@ -5,6 +5,7 @@ from pathlib import PurePosixPath
 from rljob_runtime.authoring.verl.files import format_of, local_files, named
 from rljob_runtime.authoring.verl.given import Given
 from rljob_runtime.authoring.verl.values import items
+from rljob_runtime.manifest.unset import UNSET
 
 _ACTOR = "actor_rollout_ref.actor"
 _DATA = "training.data"
@@ -15,8 +16,6 @@ _OVERLONG = (
     "reward.reward_kwargs.overlong_buffer_cfg",
 )
 _CUSTOM = ("custom_reward_function", "reward.custom_reward_function")
-UNSET = "TO-BE-SET"
-"""Stands where a required text is not known."""
 
 
 def data(given: Given) -> None:

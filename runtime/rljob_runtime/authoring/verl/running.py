@@ -6,8 +6,8 @@ from rljob_runtime.authoring.fields import Field
 from rljob_runtime.authoring.pools import PER_WORKER, PoolSizes, divide, pool_fields
 from rljob_runtime.authoring.verl.files import local_path
 from rljob_runtime.authoring.verl.given import Given
-from rljob_runtime.authoring.verl.learning import UNSET
 from rljob_runtime.authoring.verl.values import items
+from rljob_runtime.manifest.unset import UNSET
 
 _ACTOR = "actor_rollout_ref.actor"
 _ROLLOUT = "actor_rollout_ref.rollout"
@@ -40,7 +40,10 @@ def loggers(given: Given) -> None:
     # What each calls a project.
     for each, own in (("wandb", "project"), ("mlflow", "experiment")):
         if each in names:
-            project = given.text("trainer.project_name") or UNSET
+            project = given.text("trainer.project_name")
+            if not project:
+                given.tell(key, f"set spec.{field}.{each}.{own}: no trainer.project_name is known")
+            project = project or UNSET
             given.put(f"{field}.{each}.{own}", project, given.origin(key))
             if run_name := given.text("trainer.experiment_name"):
                 given.put(f"{field}.{each}.runName", run_name, given.origin("trainer.experiment_name"))

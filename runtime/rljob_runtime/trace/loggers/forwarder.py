@@ -47,6 +47,8 @@ class Forwarder:
         self._changed = threading.Condition()
         self._closing = False
         self._ended = False
+        self._away = False
+        self._trouble: str | None = None
         self._thread = threading.Thread(target=self._run, name=f"logger-{name}", daemon=True)
         self._thread.start()
 
@@ -54,6 +56,16 @@ class Forwarder:
     def lost(self) -> int:
         """Points that were not sent, for there were too many, or the job had ended."""
         return self._backlog.lost
+
+    @property
+    def unsent(self) -> int:
+        """Points that the logger has not got: `lost`, and those that wait while it is away."""
+        return self._backlog.lost + (len(self._backlog) if self._away else 0)
+
+    @property
+    def trouble(self) -> str | None:
+        """How sending failed when it last began to fail, in one line; None where it never did."""
+        return self._trouble
 
     @property
     def failures(self) -> int:
@@ -82,7 +94,6 @@ class Forwarder:
 
     def _run(self) -> None:
         sink: Sink | None = None
-        away = False
         try:
             while (points := self._next()) is not None:
                 try:
@@ -90,14 +101,15 @@ class Forwarder:
                     sink.log(points)
                 # Whatever a library of others raises is that logger's failure alone.
                 except Exception as error:  # noqa: BLE001
-                    if not away:
-                        _log.warning("%s: metrics are not sent for now: %s", self.name, in_words(error))
-                    away = True
+                    if not self._away:
+                        self._trouble = in_words(error)
+                        _log.warning("%s: metrics are not sent for now: %s", self.name, self._trouble)
+                    self._away = True
                     self._pause()
                     continue
-                if away:
+                if self._away:
                     _log.warning("%s: metrics are sent again", self.name)
-                away = False
+                self._away = False
                 with self._changed:
                     self._backlog.sent()
             if sink is not None:

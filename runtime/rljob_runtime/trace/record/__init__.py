@@ -4,4 +4,5 @@
 - `metrics_log`: what each step achieved, in `metrics.jsonl` and for TensorBoard.
 - `length_log`: how long each response is, in `lengths.jsonl`.
 - `start_log`: when training began, and each time that it began again, in `starts.jsonl`.
+- `unsent_log`: what loggers did not get, in `unsent.jsonl`.
 """

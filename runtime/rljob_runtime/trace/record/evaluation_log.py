@@ -99,6 +99,17 @@ def in_words(line: EvaluationLine) -> str:
     return f"evaluation after step {line.step}: {'; '.join(sets)}"
 
 
+def failing(line: EvaluationLine) -> list[str]:
+    """For each set most of whose responses have no reward: that its numbers say nothing of the model."""
+    when = f"after step {line.step}" if line.step else "of the initial weights"
+    return [
+        f"evaluation {when}: the reward failed for {score.failed:,} of {score.responses:,} responses of "
+        f"{name}, whose numbers say nothing of the model; the first failure: {score.first_failure}"
+        for name, score in line.sets.items()
+        if score.mostly_failed
+    ]
+
+
 def _told(score: SetScore) -> set[int]:
     return {min(score.pass_at), max(score.pass_at)}
 

@@ -24,6 +24,7 @@ from rljob_runtime.trace.record.evaluation_log import (
     read_evaluations,
 )
 from rljob_runtime.trace.record.sample_log import SampleLine, read_samples
+from rljob_runtime.trace.record.unsent_log import Unsent, read_unsent
 from rljob_runtime.trace.report.advice import Advice, advise
 from rljob_runtime.trace.report.document import document
 from rljob_runtime.trace.report.evidence import evidence_of
@@ -59,8 +60,9 @@ def write_report(run_dir: Path) -> Path:
     samples = read_samples(run_dir).rows
     evaluations = read_evaluations(run_dir)
     held_out = read_samples(run_dir, EVALUATION_SAMPLES_FILE).rows
+    unsent = read_unsent(run_dir)
     name = job.metadata.name if job else run_dir.name
-    page = render(analysis, job, name, sizes, remark, samples, evaluations, held_out)
+    page = render(analysis, job, name, sizes, remark, samples, evaluations, held_out, unsent)
     path = run_dir / REPORT_FILE
     # By renaming: a browser that reloads sees the old page or the new one.
     whole = path.with_suffix(".html.tmp")
@@ -91,10 +93,11 @@ def render(
     samples: Sequence[SampleLine] = (),
     evaluations: Sequence[EvaluationLine] = (),
     held_out: Sequence[SampleLine] = (),
+    unsent: Sequence[Unsent] = (),
 ) -> str:
     """The page as HTML. `job`: the run's settings, where they are known; `name`: its heading; `sizes`: advice
     on pool sizes, and a `remark` about it; `samples`: the responses that are kept as text; `evaluations`: in
-    order of steps; `held_out`: what is kept of their responses."""
+    order of steps; `held_out`: what is kept of their responses; `unsent`: what loggers did not get."""
     notes = {
         odd.step: f": took {odd.seconds / max(odd.median, 1e-9):.1f} x as long as its neighbours"
         for odd in analysis.anomalies
@@ -117,7 +120,7 @@ def render(
         ("routing", "How were responses placed and moved?", routing(analysis)),
         ("use", "What did each worker use?", worker_use(analysis)),
         ("stale", "How old were the samples?", staleness(analysis)),
-        ("lost", "Was anything lost?", losses(analysis)),
+        ("lost", "Was anything lost?", losses(analysis, unsent)),
     ]
     links = "".join(f'<a href="#{key}">{escape(title)}</a>' for key, title, _ in sections)
     body = "".join(f'<h2 id="{key}">{escape(title)}</h2>{content}' for key, title, content in sections)

@@ -6,9 +6,10 @@ Pure: an analysis in, markup out.
 import math
 from collections import Counter
 from collections.abc import Sequence
+from html import escape
 
 from rljob_runtime.trace.analyse.analysis import Analysis
-from rljob_runtime.trace.record.evaluation_log import EvaluationLine
+from rljob_runtime.trace.record.evaluation_log import EvaluationLine, failing
 from rljob_runtime.trace.report.charts import Mark, Series, bar_chart, line_chart
 from rljob_runtime.trace.report.markup import figure, grid
 
@@ -21,7 +22,7 @@ def column(analysis: Analysis, name: str) -> list[float | None]:
 
 def learning(analysis: Analysis, evaluations: Sequence[EvaluationLine] = ()) -> str:
     """The section "Did it learn?": curves of the metrics and of the evaluations, with a mark at each
-    interruption."""
+    interruption, and what failed in the newest evaluation."""
     steps = [float(row["step"]) for row in analysis.metrics.rows]
     restarts = [
         Mark(start.step, f"{start.cause}: went on at step {start.step}") for start in analysis.interruptions
@@ -36,7 +37,9 @@ def learning(analysis: Analysis, evaluations: Sequence[EvaluationLine] = ()) -> 
         ]
         return figure(title, line_chart(steps, lines, unit=unit, zero=zero, marks=restarts) if lines else "")
 
-    return grid(
+    # Of the newest one: earlier ones may have failed for what is mended since.
+    told = "".join(f"<p>{escape(words)}.</p>" for words in (failing(evaluations[-1]) if evaluations else ()))
+    return told + grid(
         [
             *_evaluated(evaluations, restarts),
             chart("Reward", ("reward_mean", "mean"), ("reward_std", "standard deviation")),

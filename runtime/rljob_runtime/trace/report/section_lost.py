@@ -4,27 +4,50 @@ Pure: an analysis in, markup out.
 """
 
 import datetime
+from collections import Counter
+from collections.abc import Sequence
 from html import escape
 
 from rljob_runtime.groups.counts import GroupCounts, counts_in, in_words
 from rljob_runtime.trace.analyse.analysis import Analysis
 from rljob_runtime.trace.record.start_log import Start
+from rljob_runtime.trace.record.unsent_log import Unsent
 from rljob_runtime.trace.report.markup import seconds, table
 
+_HEADINGS = ["what", "count", ""]
 
-def losses(analysis: Analysis) -> str:
-    """The section "Was anything lost?": interruptions in sentences, and a table of counts."""
+
+def losses(analysis: Analysis, unsent: Sequence[Unsent] = ()) -> str:
+    """The section "Was anything lost?": interruptions in sentences, and a table of counts. `unsent`: what
+    loggers did not get, in order of time."""
     told = "".join(f"<li>{escape(interruption(start))}</li>" for start in analysis.interruptions)
     parts = [f"<ul>{told}</ul>" if told else "<p>Training was not interrupted.</p>"]
+    loggers = _loggers(unsent)
     rows = analysis.metrics.rows
     # Each row has the counts since the job began: the last one has them all.
     counts = counts_in(rows[-1]) if rows else None
     if counts is None:
-        return "".join([*parts, "<p>No counts of groups were recorded.</p>"])
+        told = table(_HEADINGS, loggers, numbers=(1,), sentences=(2,)) if loggers else ""
+        return "".join([*parts, "<p>No counts of groups were recorded.</p>", told])
     answer = in_words(counts) or f"Nothing was lost: all {counts.accepted:,} complete groups were kept."
     parts.append(f"<p>{escape(answer)}</p>")
-    parts.append(table(["what", "count", ""], _rows(counts), numbers=(1,), sentences=(2,)))
+    parts.append(table(_HEADINGS, [*_rows(counts), *loggers], numbers=(1,), sentences=(2,)))
     return "".join(parts)
+
+
+def _loggers(unsent: Sequence[Unsent]) -> list[list[str]]:
+    """A row for each logger that did not get all, with the newest reason."""
+    points, why = Counter[str](), dict[str, str]()
+    for each in unsent:
+        points[each.logger] += each.points
+        why[each.logger] = each.why
+    return [
+        [
+            f"steps and evaluations not sent to {escape(name)}", f"{points[name]:,}",
+            f"{escape(words)}; metrics.jsonl has all of them",
+        ]
+        for name, words in why.items()
+    ]  # fmt: skip
 
 
 def interruption(start: Start) -> str:

@@ -4,6 +4,7 @@ import sys
 from io import StringIO
 from pathlib import Path
 
+import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -47,7 +48,7 @@ def test_from_verl_names_the_line_of_what_it_cannot_know(tmp_path, capsys):
 def test_from_verl_leaves_a_file_as_it_is_unless_told(tmp_path, capsys):
     path, output = script(tmp_path), tmp_path / "job.yaml"
     output.write_text("mine")
-    arguments = ["from-verl", str(path), "--output", str(output)]
+    arguments = ["from-verl", str(path), "--output", str(output), "--set", "HOME=/home/me"]
     assert main(arguments) == 2
     out, err = capsys.readouterr()
     assert (out, output.read_text()) == ("", "mine")
@@ -176,17 +177,88 @@ def test_new_keeps_to_the_length_that_the_model_takes(tmp_path, capsys, monkeypa
     assert read(output).job.spec.training.longest_sample_tokens == 128
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-@pytest.mark.parametrize(("rows", "prompts"), [(0, 64), (12, 12), (70, 64)])
-def test_new_makes_no_batch_larger_than_the_data(tmp_path, monkeypatch, kind, rows, prompts):
-    monkeypatch.setattr(sys, "stdin", StringIO())
-    data, output = tmp_path / f"d.{kind}", tmp_path / "job.yaml"
-    if kind == "jsonl":
-        data.write_text('{"prompt": "1+1", "answer": "2"}\n' * rows)
+def write_rows(folder: Path, kind: str, rows: int) -> str:
+    """Data of so many rows; its name."""
+    columns = {"prompt": ["1+1"] * rows, "answer": ["2"] * rows}
+    path = folder / f"d.{kind}"
+    if kind == "saved":
+        datasets.Dataset.from_dict(columns).save_to_disk(path)
+    elif kind == "folder":
+        path.mkdir()
+        pq.write_table(pa.table(columns), path / "train.parquet")
+    elif kind == "jsonl":
+        path.write_text('{"prompt": "1+1", "answer": "2"}\n' * rows)
     else:
-        pq.write_table(pa.table({"prompt": ["1+1"] * rows, "answer": ["2"] * rows}), data)
-    assert main(["new", "--task", "math", "--model", "m", "--data", data.name, "--output", str(output)]) == 0
-    assert read(output).job.spec.training.schedule.prompts_per_batch == prompts
+        pq.write_table(pa.table(columns), path)
+    return path.name
+
+
+def new_math(folder: Path, data: str, *more: str) -> tuple[int, Path]:
+    output = folder / "job.yaml"
+    flags = ["--task", "math", "--model", "m", "--data", data, "--output", str(output), *more]
+    return main(["new", *flags]), output
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows", "batch", "steps"),
+    [
+        *((kind, 12, 12, 200) for kind in ("jsonl", "parquet", "saved", "folder")),
+        ("jsonl", 0, 64, None),
+        ("jsonl", 70, 64, 200),
+        ("jsonl", 6399, 64, 200),
+        ("jsonl", 6400, 64, None),
+        ("jsonl", 7000, 64, None),
+    ],
+)
+def test_new_trains_small_data_for_some_hundred_steps(tmp_path, monkeypatch, kind, rows, batch, steps):
+    monkeypatch.setattr(sys, "stdin", StringIO())
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    code, output = new_math(tmp_path, write_rows(tmp_path, kind, rows))
+    schedule = read(output).job.spec.training.schedule
+    assert (code, schedule.prompts_per_batch, schedule.total_steps) == (0, batch, steps)
+    assert schedule.epochs == (1 if steps is None else None)
+    text = " ".join(output.read_text().replace("#", "").split())
+    assert ("one epoch is" in text) == (steps is not None)
+    if rows == 12:
+        assert "the data has 12 prompts, so that one epoch is 1 step: too little to learn from." in text
+        assert "trains each prompt about 200 times" in text
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "saved"])
+def test_new_warns_of_fields_that_the_data_lack(tmp_path, capsys, monkeypatch, kind):
+    monkeypatch.setattr(sys, "stdin", StringIO())
+    data = write_rows(tmp_path, kind, 3)
+    code, output = new_math(tmp_path, data, "--prompt-field", "promt")
+    assert code == 0 and output.exists()
+    told = [line for line in capsys.readouterr().err.splitlines() if f"--data {data}" in line]
+    assert len(told) == 1 and told[0].startswith("rljob: warning: ")
+    assert ' "promt". Did you mean prompt? It has: prompt, answer' in told[0]
+    output.unlink()
+    assert new_math(tmp_path, data, "--answer-field", "solution")[0] == 0
+    assert f'rljob: warning: --data {data}: no field "solution". It has: prompt, answer.' in (
+        capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize("data", ["d.jsonl", "./d", "a/b/c"])
+def test_new_warns_of_paths_that_are_not_there(tmp_path, capsys, monkeypatch, data):
+    monkeypatch.setattr(sys, "stdin", StringIO())
+    code, _ = new_math(tmp_path, data)
+    told = capsys.readouterr().err.splitlines()
+    assert code == 0
+    assert told[0].startswith("rljob: warning: --model m: ") and told[1].startswith(
+        f"rljob: warning: --data {data}: "
+    )
+
+
+def test_new_does_not_warn_of_a_name_on_the_hub_or_of_what_is_there(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", StringIO())
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "config.json").write_text('{"model_type": "qwen3"}')
+    (tmp_path / "m" / "model.safetensors").touch()
+    for data in ("org/name", write_rows(tmp_path, "jsonl", 3)):
+        assert new_math(tmp_path, data, "--force")[0] == 0
+    assert "warning" not in capsys.readouterr().err
 
 
 def test_new_for_a_cluster_names_the_command_that_follows(tmp_path, capsys, monkeypatch):
@@ -195,3 +267,13 @@ def test_new_for_a_cluster_names_the_command_that_follows(tmp_path, capsys, monk
     flags = ["--task", "math", "--model", "m", "--data", "d.jsonl", "--where", "cluster", "--claim", "runs"]
     assert main(["new", *flags, "--output", str(output)]) == 0
     assert capsys.readouterr().err == f"{output}: written. Next: kubectl apply -f {output}\n"
+
+
+def test_validate_refuses_what_is_still_to_be_set(tmp_path, capsys):
+    output = tmp_path / "job.yaml"
+    assert main(["from-verl", str(script(tmp_path)), "--output", str(output)]) == 0
+    capsys.readouterr()
+    line = next(n for n, text in enumerate(output.read_text().splitlines(), 1) if "TO-BE-SET" in text)
+    assert main(["validate", str(output)]) == 2
+    out, err = capsys.readouterr()
+    assert f"{output}:{line}  spec.training.model.path: is still TO-BE-SET: set it" in out + err

@@ -20,6 +20,8 @@ from rljob_runtime.simulate.virtual_loop import run_virtual
 from rljob_runtime.site.status_draft import StatusDraft
 from rljob_runtime.trace.record.evaluation_log import EvaluationLine
 from rljob_runtime.trace.record.event_log import EventLog
+from rljob_runtime.trace.record.metrics_log import read_metrics
+from rljob_runtime.trace.record.unsent_log import Unsent, read_unsent
 from rljob_runtime.view.progress import Progress
 from tests.support.runtime.steps import HEADER, step_metrics
 
@@ -87,8 +89,10 @@ def test_no_pool_is_busy_while_the_trainer_is_away_or_all_is_trained(
 def test_an_evaluation_is_shown_everywhere_and_again_after_a_resume(tmp_path: Path) -> None:
     score = score_set([[GradedResponse(1.0, 4), GradedResponse(0.0, 4)]], 1.0)
     line = EvaluationLine(step=4, version=2, time=1.0, seconds=1.0, sets={"held_out": score})
+    none = score_set([[GradedResponse(None, 4, failure="timeout after 10 s")]], 1.0)
+    failed = EvaluationLine(step=4, version=2, time=1.0, seconds=1.0, sets={"held_out": none})
 
-    async def main(newest: EvaluationLine | None, told: bool) -> tuple[StatusDraft, list[str]]:
+    async def main(newest: EvaluationLine | None, *told: EvaluationLine) -> tuple[StatusDraft, list[str]]:
         loop, draft, said = asyncio.get_running_loop(), StatusDraft(attempt=1), list[str]()
         inputs: Any = SimpleNamespace(
             settings=SimpleNamespace(total_steps=9, capacity_samples=64),
@@ -114,8 +118,8 @@ def test_an_evaluation_is_shown_everywhere_and_again_after_a_resume(tmp_path: Pa
         observer = RunObserver(inputs, HEADER, view, report)
         observer.begins(parts, 4)
         observer.training(4)
-        if told:
-            evaluations.on_evaluated(line)
+        for each in told:
+            evaluations.on_evaluated(each)
         observer.close()
         return draft, said
 
@@ -125,12 +129,70 @@ def test_an_evaluation_is_shown_everywhere_and_again_after_a_resume(tmp_path: Pa
         "sets": [{"name": "held_out", "mean": 0.5, "passAt1": 0.5, "passAtK": 1.0}],
         "summary": "0.5",
     }
-    draft, said = run_virtual(main(None, told=True))
+    draft, said = run_virtual(main(None, line))
     assert draft.training["evaluation"] == shown
     assert said == ["evaluation after step 4: held_out mean 0.5, pass@1 0.5, pass@2 1"]
-    draft, said = run_virtual(main(line, told=False))
+    draft, said = run_virtual(main(line))
     assert (draft.training["evaluation"], said) == (shown, [])
     records = b"".join(file.read_bytes() for file in sorted((tmp_path / "tensorboard").iterdir()))
     assert records.count(b"evaluation/held_out/pass@2") == 2, (
         "once told, and once after the points were dropped"
+    )
+    _, said = run_virtual(main(None, failed))
+    assert said == [
+        "evaluation after step 4: held_out no rewards, pass@1 0",
+        "evaluation after step 4: the reward failed for 1 of 1 responses of held_out, whose numbers say "
+        "nothing of the model; the first failure: timeout after 10 s",
+    ]
+
+
+def test_a_logger_that_takes_nothing_is_told_and_the_report_comes_after_it(tmp_path: Path) -> None:
+    # Nobody listens at this port.
+    loggers = Loggers.model_validate({"webhook": {"url": "http://127.0.0.1:9/"}, "timeoutSeconds": 30.0})
+    said, began = list[str](), list[list[Unsent]]()
+
+    async def main() -> str | None:
+        loop, draft = asyncio.get_running_loop(), StatusDraft(attempt=1)
+        training = SimpleNamespace(
+            algorithm=SimpleNamespace(kl=None, distillation=None), loggers=loggers, adapter=None
+        )
+        inputs: Any = SimpleNamespace(
+            settings=SimpleNamespace(total_steps=9, capacity_samples=64),
+            options=SimpleNamespace(folder=tmp_path), checkpoints=tmp_path / "none", events_folder=None,
+            job=SimpleNamespace(
+                metadata=SimpleNamespace(name="job"), spec=SimpleNamespace(training=training)
+            ),
+            prompts=SimpleNamespace(names=()),
+        )  # fmt: skip
+        parts: Any = SimpleNamespace(
+            pool=EnginePool(loop.time, lambda slot, why: None), site=SimpleNamespace(draft=draft),
+            spawn=loop.create_task, rollouter=SimpleNamespace(counts=GroupCounts(), steps_left=8),
+            says=SimpleNamespace(), evaluations=None, curriculum=None,
+        )  # fmt: skip
+        view: Any = SimpleNamespace(message=said.append, update=lambda progress: None)
+        report: Any = SimpleNamespace(start=lambda: began.append(read_unsent(tmp_path)))
+        observer = RunObserver(inputs, HEADER, view, report)
+        observer.begins(parts, 0)
+        observer.training(0)
+        async with asyncio.timeout(30):
+            step = 0
+            while not said:
+                observer.step_begins([])
+                observer.step_done(step_metrics(step), [0], 0, 0, 10.0)
+                step += 1
+                await asyncio.sleep(0.01)
+        observer.trained()
+        observer.close()
+        assert await observer.ended() is None
+        (row,) = [each for each in read_metrics(tmp_path / "metrics.jsonl").rows if each["step"] == step - 1]
+        assert row["logger_lost"]["webhook"] > 0 or step == 1
+        assert [[each.points for each in lost] for lost in began] == [[step]], "the report begins once, last"
+        return observer.unsent()
+
+    told = asyncio.run(main())
+    assert told is not None and told.startswith("webhook: ")
+    assert "Connection refused" in told and told.endswith("metrics.jsonl has all of them.")
+    (line,) = said
+    assert line.startswith(
+        "webhook: metrics are not sent for now: 127.0.0.1:9: [Errno 111] Connection refused"
     )

@@ -9,6 +9,8 @@ import pytest
 import yaml
 
 from rljob_api import RLJob
+from rljob_api.data import JsonlData
+from rljob_api.errors import python_names
 from rljob_runtime.data.errors import DataError
 from rljob_runtime.data.prompts import PromptSource
 from rljob_runtime.data.tokenizer import build_tokenizer
@@ -117,3 +119,92 @@ def test_prompts_are_compared_with_all_that_a_task_makes(folder: Path) -> None:
     (folder / "job.yaml").write_text(yaml.safe_dump(document))
     (problem,), _ = check(read(folder / "job.yaml"))
     assert "1 of its prompts is among those that are trained" in str(problem)
+
+
+def inheriting(folder: Path, training: dict[str, Any], held_out: dict[str, Any]) -> dict[str, Any]:
+    """Rows with a question, a solution and a level, which training.data names."""
+    rows = {"train": ["ab", "cd"], "test": ["ef", "gh"]}
+    for name, prompts in rows.items():
+        lines = [json.dumps({"q": each, "solution": each, "level": 3}) + "\n" for each in prompts]
+        (folder / f"{name}.jsonl").write_text("".join(lines))
+    return job(
+        {
+            "training.data": {
+                "jsonl": {"path": "train.jsonl"}, "promptField": "q", "answerField": "solution",
+                "rewardFields": ["level"], "maxPromptTokens": 16, **training,
+            },
+            "training.evaluation": {"sets": [{"name": "x", "data": {**GOOD, **held_out}}]},
+        }
+    )  # fmt: skip
+
+
+def test_a_set_takes_what_it_does_not_set_from_the_data(tmp_path: Path) -> None:
+    document = inheriting(tmp_path, {}, {})
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(document))
+    assert check(read(tmp_path / "job.yaml")) == ([], [])
+    training = RLJob.model_validate(document).spec.training
+    tokenizer = build_tokenizer(training.tokenizer, tmp_path, None)
+    trained = PromptSource(training.data, tokenizer, training.seed, tmp_path)
+    (found,) = held_out_sets(training, trained, tokenizer, tmp_path)
+    prompt = found.prompt(0)
+    assert (prompt.text, prompt.answer, prompt.fields) == ("ef", "ef", {"level": 3})
+
+
+@pytest.mark.parametrize(
+    ("training", "held_out", "field", "expected"),
+    [
+        ({"systemPrompt": "Think."}, {}, "system_prompt", "Think."),
+        ({"systemPrompt": "Think."}, {"systemPrompt": "Be brief."}, "system_prompt", "Be brief."),
+        ({"systemPrompt": "Think."}, {"systemPrompt": ""}, "system_prompt", None),
+        ({}, {}, "system_prompt", None),
+        ({}, {"rewardFields": []}, "reward_fields", []),
+        ({}, {"maxPromptTokens": 8}, "max_prompt_tokens", 8),
+        ({"maxPromptTokens": 12}, {}, "max_prompt_tokens", 12),
+        ({}, {"answerField": "answer"}, "answer_field", "answer"),
+        ({"longPrompts": "skip"}, {}, "long_prompts", "error"),
+    ],
+)
+def test_what_a_set_has(
+    tmp_path: Path, training: dict[str, Any], held_out: dict[str, Any], field: str, expected: object
+) -> None:
+    parsed = RLJob.model_validate(inheriting(tmp_path, training, held_out)).spec.training
+    (data,) = parsed.held_out
+    assert getattr(data, field) == expected
+
+
+@pytest.mark.parametrize(
+    ("training", "row", "words"),
+    [
+        (
+            {},
+            {"q": "ef", "solution": "ef"},
+            'field "level" is absent or null in each row; the rows have q, solution '
+            "(training.data.rewardFields, as the set has none: set its own, or [] for none)",
+        ),
+        (
+            {},
+            {"q": "ef", "level": 3},
+            'no field "solution" in any row; the rows have q, level (training.data.answerField, as the set '
+            "has none: set one of its own)",
+        ),
+    ],
+)
+def test_what_the_data_name_and_a_set_lacks_is_told_at_the_set(
+    tmp_path: Path, training: dict[str, Any], row: dict[str, Any], words: str
+) -> None:
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(inheriting(tmp_path, training, {})))
+    (tmp_path / "test.jsonl").write_text(json.dumps(row))
+    (problem,), _ = check(read(tmp_path / "job.yaml"))
+    assert "spec.training.evaluation.sets[0].data: " in str(problem)
+    assert words in str(problem)
+
+
+def test_a_stored_set_means_what_it_meant(tmp_path: Path) -> None:
+    """The last release's definition wrote its defaults into each set."""
+    written = {"promptField": "prompt", "answerField": "answer", "rewardFields": [], "maxPromptTokens": 1024}
+    stored = inheriting(tmp_path, {"maxPromptTokens": 1500}, {**written, "longPrompts": "error"})
+    (data,) = RLJob.model_validate(stored).spec.training.held_out
+    assert {name: getattr(data, python) for name, python in python_names(type(data)).items()} == {
+        **written, "longPrompts": "error", "systemPrompt": None, "jsonl": JsonlData(path="test.jsonl"),
+        "parquet": None, "huggingFace": None, "generated": None,
+    }  # fmt: skip

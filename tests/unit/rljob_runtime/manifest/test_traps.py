@@ -90,6 +90,15 @@ def test_warned_of(changes: dict[str, Any], words: list[str]) -> None:
     "changes",
     [
         {LOSS: {"truncatedReinforce": {}}, STALENESS: 1},
+        {
+            "training.data.systemPrompt": "Think.",
+            "training.evaluation": {
+                "sets": [
+                    {"name": "a", "data": HELD_OUT},
+                    {"name": "b", "data": {**HELD_OUT, "systemPrompt": ""}},
+                ]
+            },
+        },
         {LOSS: {"decoupledClip": {}}, STALENESS: 4},
         {LOSS: {"gspo": {}}, AGGREGATION: "sequence-mean"},
         {LOSS: {"sapo": {}}, AGGREGATION: "sequence-mean"},
@@ -109,3 +118,23 @@ def test_as_meant(changes: dict[str, Any]) -> None:
 
 def test_the_default_job_has_none() -> None:
     assert warned(GOOD["the minimal job"]) == []
+
+
+@pytest.mark.parametrize(
+    ("schedule", "prompts", "steps"),
+    [
+        ({"epochs": 1, "promptsPerBatch": 64}, 12, "1 step"),
+        ({"epochs": 2, "promptsPerBatch": 4, "batchesPerStep": 4}, 32, "4 steps"),
+        ({"epochs": 1, "promptsPerBatch": 4}, 17, None),
+        ({"epochs": 5, "promptsPerBatch": 64}, 64, None),
+        ({"totalSteps": 1, "promptsPerBatch": 64}, 12, None),
+        ({"epochs": 1, "promptsPerBatch": 64}, None, None),
+    ],
+)
+def test_a_job_of_few_steps(schedule: dict[str, int], prompts: int | None, steps: str | None) -> None:
+    found = list(traps(RLJob.model_validate(job({"training.schedule": schedule})), prompts))
+    if steps is None:
+        assert found == []
+    else:
+        (told,) = map(str, found)
+        assert told.startswith(f"spec.training.schedule.epochs: this job trains {steps}: an epoch has ")

@@ -77,10 +77,10 @@ def test_what_cannot_be_read(returned: Any, message: str) -> None:
         ({"reward": float("nan"), "parts": {"a": 1.0}}, "returned nan, not a finite number"),
         (
             {"parts": {"a": 1.0, "b": None}},
-            "parts.b: returned NoneType .*; the reward is the sum of the parts",
+            "parts.b: returned None, not a number; the reward is the sum of the parts",
         ),
         ({"parts": {"a": 1e6, "b": 1e6}}, r"returned 2e\+06; a reward lies between"),
-        (None, "returned NoneType 'None', not a number"),
+        (None, "returned None, not a number"),
     ],
 )
 def test_a_reward_that_is_no_number(returned: Any, message: str) -> None:

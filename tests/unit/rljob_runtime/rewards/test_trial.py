@@ -39,9 +39,9 @@ NAME = "error: NameError: name 'match' is not defined (judge.py:3, in score)"
             ["reward worker died (signal SIGSEGV)"],
             Verdict("reward worker died (signal SIGSEGV)", certain=False),
         ),
-        (["timeout after 5 s", VALUE], None),
-        (["timeout after 5 s"] * 2, None),
-        (["cancelled"], None),
+        (["timeout after 5 s", VALUE], Verdict("", certain=False, late=True)),
+        (["timeout after 5 s"] * 2, Verdict("", certain=False, late=True)),
+        (["cancelled"], Verdict("", certain=False, late=True)),
     ],
 )
 def test_what_the_scores_say(failures: list[str | None], expected: Verdict | None) -> None:

@@ -59,6 +59,12 @@ def test_one_block_can_be_named() -> None:
     ("targets", "message"),
     [
         (["q_proj", "q_porj"], 'no linear layer "q_porj": did you mean "q_proj"? It has down_proj, q_proj'),
+        (
+            ["q_porj", "v", "q_proj", "down_porj", "v"],
+            'no linear layers "q_porj", "v", "down_porj": did you mean "q_proj" for "q_porj", "down_proj" '
+            'for "down_porj"? It has down_proj, q_proj',
+        ),
+        (["v", "w"], 'no linear layers "v", "w": it has down_proj, q_proj'),
         (["experts"], 'no linear layer "experts": it has down_proj, q_proj'),
         # The end of a name, and not a part of one.
         (["proj"], 'no linear layer "proj"'),

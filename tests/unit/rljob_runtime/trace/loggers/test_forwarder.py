@@ -69,7 +69,8 @@ def test_failures_are_counted_told_once_and_made_up_for(caplog: pytest.LogCaptur
         assert sink.arrived.wait(SECONDS)
         logger.close(SECONDS)
     assert [point.step for point in sink.points] == [0]
-    assert (logger.failures, logger.lost, len(tried)) == (5, 0, 3)
+    assert (logger.failures, logger.lost, logger.unsent, len(tried)) == (5, 0, 0, 3)
+    assert logger.trouble == "OSError: no route"
     assert [record.getMessage() for record in caplog.records] == [
         "mlflow: metrics are not sent for now: OSError: no route", "mlflow: metrics are sent again",
     ]  # fmt: skip
@@ -123,6 +124,27 @@ def test_a_logger_that_was_never_needed_is_never_reached() -> None:
     logger = Forwarder("webhook", connect, 10)
     logger.close(SECONDS)
     assert (reached, logger.failures, logger.lost) == ([], 0, 0)
+
+
+def test_what_waits_for_a_logger_that_is_away_has_not_arrived() -> None:
+    failed = threading.Event()
+
+    def failure(call: int) -> Exception | None:
+        failed.set()
+        return LoggerAway("503")
+
+    logger = Forwarder("webhook", lambda: Recorder(failure), 2)
+    assert (logger.unsent, logger.trouble) == (0, None)
+    logger.send(0, 0.0, {})
+    assert failed.wait(SECONDS)
+    deadline = time.monotonic() + SECONDS
+    while logger.unsent == 0 and time.monotonic() < deadline:
+        time.sleep(0.001)
+    for step in (1, 2):
+        logger.send(step, 0.0, {})
+    assert (logger.lost, logger.unsent, logger.trouble) == (1, 3, "503")
+    logger.close(SECONDS)
+    assert (logger.lost, logger.unsent) == (3, 3)
 
 
 def test_keys_and_line_breaks_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:

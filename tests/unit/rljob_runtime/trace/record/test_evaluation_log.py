@@ -10,6 +10,7 @@ from rljob_runtime.trace.record.evaluation_log import (
     EVALUATIONS_FILE,
     EvaluationLine,
     EvaluationLog,
+    failing,
     read_evaluations,
 )
 from rljob_runtime.trace.record.sample_log import read_samples
@@ -65,3 +66,37 @@ def test_one_that_a_kill_cut_off_is_none(tmp_path: Path) -> None:
     assert [each.step for each in read_samples(tmp_path, EVALUATION_SAMPLES_FILE).rows] == [0]
     log.write(line(4), [])
     assert read_evaluations(tmp_path) == [line(0), line(4)]
+
+
+def lost(failed: int, step: int = 20) -> EvaluationLine:
+    """4 responses, of which so many have no reward."""
+    words = "error: KeyError: 'also'\n (judge.py:3, in score)"
+    graded = [GradedResponse(None, 4, failure=words)] * failed + [GradedResponse(1.0, 4)] * (4 - failed)
+    sets = {"good": SCORE, "bad": score_set([graded], 1.0)}
+    return EvaluationLine(step=step, version=1, time=1.0, seconds=1.0, sets=sets)
+
+
+@pytest.mark.parametrize("failed", [0, 1, 2])
+def test_a_few_failures_are_not_told(failed: int) -> None:
+    assert failing(lost(failed)) == []
+
+
+@pytest.mark.parametrize(
+    ("failed", "step", "when"), [(3, 20, "after step 20"), (4, 0, "of the initial weights")]
+)
+def test_most_failures_are_told_in_a_line_with_the_words_of_the_first(
+    failed: int, step: int, when: str
+) -> None:
+    assert failing(lost(failed, step)) == [
+        f"evaluation {when}: the reward failed for {failed} of 4 responses of bad, whose numbers say nothing "
+        "of the model; the first failure: KeyError: 'also' (judge.py:3, in score)"
+    ]
+
+
+def test_a_line_of_an_earlier_release_is_read(tmp_path: Path) -> None:
+    recorded(tmp_path, 4)
+    file = tmp_path / EVALUATIONS_FILE
+    text = file.read_text()
+    assert ',"first_failure":""' in text
+    file.write_text(text.replace(',"first_failure":""', ""))
+    assert read_evaluations(tmp_path) == [line(4)]

@@ -12,6 +12,7 @@ from rljob_runtime.trace.analyse.analysis import analyse_run
 from rljob_runtime.trace.forecast.sizing import Unfinished
 from rljob_runtime.trace.record.evaluation_log import EvaluationLine, EvaluationLog
 from rljob_runtime.trace.record.start_log import Start
+from rljob_runtime.trace.record.unsent_log import Unsent, append_unsent
 from rljob_runtime.trace.report import page as page_module
 from rljob_runtime.trace.report.charts import POINTS, Series, curve_chart, line_chart, stacked_chart, ticks
 from rljob_runtime.trace.report.page import write_report
@@ -316,3 +317,34 @@ def test_evaluations_are_curves(tmp_path: Path) -> None:
     assert "Evaluation: mean reward" in page and "Evaluation: pass@k" in page
     for label in ("easy", "hard", "easy pass@1", "hard pass@2"):
         assert f">{label}<" in page
+
+
+def test_an_evaluation_whose_rewards_failed_says_so(tmp_path: Path) -> None:
+    log = EvaluationLog(write_run(tmp_path, Job(steps=6)))
+    log.begin(0)
+    for step, failed in enumerate([(1, 1), (0, 1), (1, 1)]):
+        graded = [GradedResponse(None if fails else 1.0, 4, failure="m.py: <x>") for fails in failed]
+        sets = {"held_out": score_set([graded], 1.0)}
+        log.write(EvaluationLine(step=step, version=step, time=1.0, seconds=1.0, sets=sets), [])
+        _, text = checked(write_report(tmp_path))
+        told = "the reward failed for 2 of 2 responses of held_out" in text
+        assert told == (failed == (1, 1)) and ("m.py: <x>" in text) == told
+
+
+def test_what_loggers_did_not_get_is_among_what_was_lost(tmp_path: Path) -> None:
+    write_run(tmp_path, Job(steps=6))
+    _, text = checked(write_report(tmp_path))
+    assert "not sent to" not in text
+    for points, why in ((2, "at first"), (4, "answered <503>")):
+        append_unsent(tmp_path, Unsent("webhook", 1.0, points, why))
+    append_unsent(tmp_path, Unsent("wandb", 1.0, 1, "there is no key"))
+    _, text = checked(write_report(tmp_path))
+    words = " ".join(text.split())
+    assert "steps and evaluations not sent to webhook 6 answered <503>; metrics.jsonl has all of" in words
+    assert "steps and evaluations not sent to wandb 1 there is no key;" in words
+
+
+def test_what_loggers_did_not_get_is_told_of_a_run_without_counts(tmp_path: Path) -> None:
+    append_unsent(tmp_path, Unsent("wandb", 1.0, 1, "there is no key"))
+    _, text = checked(write_report(tmp_path))
+    assert "not sent to wandb" in text
