@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from rljob_runtime.data.prompts import PromptSource
@@ -28,14 +30,14 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
             command, cwd=script.parent, capture_output=True, text=True, check=False, timeout=240
         )
         assert done.returncode == 0, done.stderr
-    # In place of the downloads that the manifests for GPUs name.
+    # In place of the downloads that the manifests for GPUs name, which have rows for many steps.
     gsm8k, small = folder / "gsm8k", folder / "gsm8k" / "small"
     (gsm8k / "Qwen3-0.6B").symlink_to(small / "model")
     (folder / "lora" / "Qwen3-8B").symlink_to(small / "model")
     (gsm8k / "gsm8k" / "main").mkdir(parents=True)
-    for split in ("train", "test"):
+    for split, times in (("train", 20), ("test", 1)):
         downloaded = gsm8k / "gsm8k" / "main" / f"{split}-00000-of-00001.parquet"
-        downloaded.symlink_to(small / f"{split}.parquet")
+        pq.write_table(pa.concat_tables([pq.read_table(small / f"{split}.parquet")] * times), downloaded)
     return folder
 
 
