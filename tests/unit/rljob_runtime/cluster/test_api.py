@@ -22,7 +22,7 @@ TROUBLE: dict[str, tuple[Answer, type[Exception], str]] = {
     "overloaded": (reply(429, **STATUS), ApiUnavailable, "429"),
     "broken": (reply(500, **STATUS), ApiUnavailable, "500"),
     "starting": (reply(503, **STATUS), ApiUnavailable, "503"),
-    "an unknown error": (stream(b"<html>"), ApiUnavailable, "no JSON object"),
+    "an unknown error": (stream(b"<html>"), ApiUnavailable, "not what the API server gives"),
     "cut off": (cut, ApiUnavailable, "get /x"),
 }
 
