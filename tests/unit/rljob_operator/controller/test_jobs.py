@@ -75,6 +75,15 @@ class TestUnreadable:
             "new is started."
         )
 
+    @pytest.mark.parametrize("sides", [("limits",), ("requests", "limits")])
+    def test_an_amount_of_very_many_digits(self, sides):
+        """As a definition of an earlier release lets through."""
+        amounts = {side: {"memory": "9" * 5000} for side in sides}
+        read = parse(item({"pools.head.resources": amounts, "pools.head.sharedMemory": "1Gi"}), None, {})
+        assert read.spec is None
+        assert "spec.pools.head.resources.limits.memory: must be a quantity" in read.invalid
+        assert len(read.invalid) < 1000
+
     def test_an_answer_of_the_api_server_is_read_as_the_watch_is(self):
         site = Site()
         site.watch(1, 1)
