@@ -21,7 +21,7 @@ from rljob_operator.controller.project import JobRef, cluster_job, pod, pod_job
 from rljob_operator.kube.client import ApiClient
 from rljob_operator.kube.owners import controller_uid
 from rljob_operator.plan.conditions import reason
-from rljob_operator.plan.observed import GROUPS, Record
+from rljob_operator.plan.observed import GROUPS, Cluster, Record
 from rljob_operator.plan.plan import (
     Action,
     CreateCluster,
@@ -147,7 +147,10 @@ class Actor:
     async def _scale(self, ref: JobRef, action: ScaleGroup) -> None:
         """See `ScaleGroup`."""
         found: dict[str, Any] = await self._client.get(RAY_CLUSTERS, ref[0], action.cluster, dict[str, Any])
-        _check_group(found, action)
+        now = _seen(found)
+        # No watch may tell of it for a while: the next plan is made from what was read.
+        self._mutations.changed(ref, now)
+        _check_group(now.cluster, action)
         if action.checked:
             selector = f"ray.io/cluster={action.cluster},ray.io/group={GROUPS[action.pool]}"
             items = await self._client.list(PODS, PodItem, ref[0], selector)
@@ -173,9 +176,8 @@ def _seen(answer: Mapping[str, Any]) -> SeenCluster:
     return seen_cluster(msgspec.convert(answer, RayClusterItem))
 
 
-def _check_group(found: Mapping[str, Any], action: ScaleGroup) -> None:
+def _check_group(now: Cluster, action: ScaleGroup) -> None:
     """Raise `Stale` unless the RayCluster's group is what the plan was made from."""
-    now = _seen(found).cluster
     if now.uid != action.cluster_uid or now.deleting:
         raise Stale(f"RayCluster {action.cluster} is another one, or is being deleted")
     group = next((group for group in now.groups if group.pool == action.pool), None)

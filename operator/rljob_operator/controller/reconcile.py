@@ -112,10 +112,6 @@ class Reconciler:
             # After the status write: an operator that dies in between finds on record what was to be done.
             entry = replace(entry, job=replace(entry.job, status=plan.status))
             await self._actor.carry_out(ref, entry, plan.actions)
-        except NotFound as error:
-            log.info("%s/%s: %s", *ref, error)
-            await self._look_again(ref, entry)
-            return _STALE_SECONDS
         except Forbidden as error:
             if not error.caused_by("NamespaceTerminating"):
                 raise
@@ -126,12 +122,9 @@ class Reconciler:
             if self._creations.failed(ref, entry.job, error, now):
                 log.warning("%s/%s: %s", *ref, error)
             return _STALE_SECONDS
-        except Conflict as error:
+        except (Conflict, NotFound, Stale) as error:
             log.debug("%s/%s: read again: %s", *ref, error)
             return self._conflicts.met(ref, now)
-        except Stale as error:
-            log.debug("%s/%s: looked at again: %s", *ref, error)
-            return _STALE_SECONDS
         self._creations.done(ref, entry.job, plan.actions, now)
         self._conflicts.passed(ref)
         waits = [plan.requeue_after, recheck(observed, now), repair, self._resync()]
