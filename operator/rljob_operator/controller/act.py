@@ -12,7 +12,7 @@ import msgspec
 
 from rljob_client.errors import AlreadyExists, Conflict, NotFound
 from rljob_client.resources import PODS, RAY_CLUSTERS, RLJOBS
-from rljob_operator.controller.access import Taken, ensure, refusals, restore
+from rljob_operator.controller.access import Taken, ensure, refusals, rendering, restore
 from rljob_operator.controller.items import PodItem, RayClusterItem
 from rljob_operator.controller.jobs import Entry
 from rljob_operator.controller.kuberay_schema import KubeRaySchema
@@ -87,7 +87,8 @@ class Actor:
     async def _access(self, key: JobKey, entry: Entry, action: EnsureAccess | RestoreAccess) -> None:
         spec, status = entry.job.spec, entry.job.status
         assert spec is not None, "nothing is created for a spec that cannot be read"
-        objects = access_objects(key, spec)
+        with rendering("What the pods need"):
+            objects = access_objects(key, spec)
         # Without the Secret: the processes that run hold the keys of the one that was deleted.
         if isinstance(action, RestoreAccess):
             await restore(self._client, objects)
@@ -102,7 +103,9 @@ class Actor:
         status = entry.job.status
         record = Record(status.failures, status.restarts, status.start_time)
         spec = with_runtime_image(spec, self._images)
-        manifest = ray_cluster(key, spec, action.attempt, self._kuberay.capabilities, entry.job.queue, record)
+        kuberay = self._kuberay.capabilities
+        with rendering(f"RayCluster {action.name}"):
+            manifest = ray_cluster(key, spec, action.attempt, kuberay, entry.job.queue, record)
         try:
             with refusals(manifest):
                 answer = await self._client.create(manifest)

@@ -16,7 +16,7 @@ from rljob_api.job import GROUP, KIND, VERSION
 from rljob_api.status import Status
 from rljob_client.errors import Conflict, Forbidden, Invalid, NotFound
 from rljob_client.resources import RLJOBS
-from rljob_operator.controller.access import CreationError
+from rljob_operator.controller.access import CreationError, Unrenderable
 from rljob_operator.controller.act import Actor, Stale
 from rljob_operator.controller.conflicts import Conflicts
 from rljob_operator.controller.creation_history import CreationHistory
@@ -120,7 +120,9 @@ class Reconciler:
         except CreationError as error:
             # What failed is remembered: the next plan, made at once, tells of it in the status and waits.
             if self._creations.failed(ref, entry.job, error, now):
-                log.warning("%s/%s: %s", *ref, error)
+                # A stack trace helps with a defect, not with what the API server refuses.
+                trace = error if isinstance(error, Unrenderable) else None
+                log.warning("%s/%s: %s", *ref, error, exc_info=trace)
             return _STALE_SECONDS
         except (Conflict, NotFound, Stale) as error:
             log.debug("%s/%s: read again: %s", *ref, error)

@@ -240,6 +240,25 @@ class TestRefused:
         assert site.ready()[0] == "CreatingRayCluster" and site.events == []
 
 
+class TestUnrenderable:
+    async def test_it_is_told_once_with_a_trace_and_tried_every_half_minute(self, monkeypatch, caplog):
+        def broken(*_):
+            raise ZeroDivisionError("somewhere")
+
+        site = Site()
+        monkeypatch.setattr("rljob_operator.controller.act.ray_cluster", broken)
+        assert 25 < await site.at(0) <= 30
+        reason, message = site.ready()
+        words = "RayCluster math-1 cannot be made of the spec, by a defect of the operator: ZeroDivisionError"
+        assert reason == "RayClusterRefused" and message.startswith(words)
+        for seconds in (31, 62, 93):
+            assert 25 < await site.at(seconds) <= 30
+        assert len(site.events) == 1 and caplog.text.count("ZeroDivisionError: somewhere") == 1
+        monkeypatch.undo()
+        await site.at(124)
+        assert CLUSTER in site.objects
+
+
 FOREIGN = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "math-1", "uid": "x"}}
 
 
