@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from rljob_operator.kubectl.main import main
 from tests.support.jobs import job
 from tests.support.operator.operator_site import SMALL, JobClient, running_operator, until
 
@@ -62,7 +63,7 @@ def accepted(client):
     return client.cluster.kubectl("get", "rlj", client.name, "-n", client.namespace, "-o", f"jsonpath={path}")
 
 
-def test_a_job_that_is_nested_too_deep_says_so_and_the_others_run(cluster, namespaces, tmp_path):
+def test_a_job_that_is_nested_too_deep_says_so_and_the_others_run(cluster, namespaces, tmp_path, capsys):
     """One is there when the operator starts, and one comes while it watches."""
     there, comes = (JobClient(cluster, namespaces[0], name) for name in ("there", "comes"))
     first, second = (JobClient(cluster, namespaces[1], name) for name in ("first", "second"))
@@ -76,6 +77,9 @@ def test_a_job_that_is_nested_too_deep_says_so_and_the_others_run(cluster, names
         second.wait_phase("Running")
         assert f"spec.pools.head.template: {TOO_DEEP}" in accepted(there)
         assert f"spec.storage.volume: {TOO_DEEP}" in accepted(comes)
+        said = ["status", "there", "-n", there.namespace, "--kubeconfig", str(cluster.kubeconfig)]
+        assert main(said) == 0
+        assert TOO_DEEP in capsys.readouterr().out
         log = operator.process.log.read_text()
         assert "Traceback" not in log and "begins anew" not in log and "kopf has ended" not in log
         for client in (there, comes):

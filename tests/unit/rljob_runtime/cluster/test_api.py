@@ -97,6 +97,16 @@ async def test_a_watch_yields_events_of_any_length() -> None:
     assert server.seen[0].query["fieldSelector"] == "metadata.name=a"
 
 
+async def test_an_object_that_is_nested_deep_is_read_without_its_depths() -> None:
+    """Whoever may edit the RLJob must not end its watch, nor the driver."""
+    job = b'{"metadata": {"uid": "u"}, "spec": {"template": ' + b'{"a":' * 5000 + b"1" + b"}" * 5001 + b"}"
+    event = b'{"type": "MODIFIED", "object": ' + job + b"}\n"
+    async with serving(stream(job), stream(event)) as server, ApiClient(server.credentials()) as client:
+        assert (await client.get("/x"))["metadata"] == {"uid": "u"}
+        [found] = await collect(client)
+    assert found["object"]["metadata"] == {"uid": "u"}
+
+
 @pytest.mark.parametrize("answer", [stream(b"no json\n"), cut], ids=["garbage", "cut off"])
 async def test_a_watch_that_breaks_is_unavailable(answer: Answer) -> None:
     async with serving(answer) as server, ApiClient(server.credentials()) as client:
