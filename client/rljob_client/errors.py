@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from rljob_client.decoding import decode
 from rljob_client.objects import Status
 
 _LONGEST_BODY = 300
@@ -138,7 +139,7 @@ _BY_CODE: dict[int, type[ApiError]] = {
 def refusal_of(code: int, body: bytes, retry_after: str | None = None) -> Refusal:
     """What an answer that is no success says. `retry_after`: the header of that name."""
     try:
-        status = msgspec.json.decode(body, type=Status)
+        status = decode(body, Status)
     except msgspec.DecodeError:
         status = Status()
     seconds = float(retry_after) if retry_after is not None and retry_after.isdecimal() else None

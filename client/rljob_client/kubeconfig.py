@@ -6,7 +6,6 @@ with the file and the key; a secret is in no error and in no file that stays; th
 current context wins, as for kubectl (the package takes the last).
 """
 
-import base64
 import copy
 import os
 import ssl
@@ -30,6 +29,7 @@ from requests.utils import should_bypass_proxies
 from urllib3.exceptions import HTTPError
 
 from rljob_client.credentials import Authorization, Credentials, CredentialsError, TokenFile
+from rljob_client.exec_answer import read_answer
 
 _EXPIRES_SOON = timedelta(minutes=1)
 """A credential that is valid for less is asked for anew."""
@@ -102,7 +102,7 @@ class _Login:
         self.header = configuration.api_key.get("BearerToken")
         return configuration, self._tls
 
-    def _loader(self, answered: Mapping[str, Any] | None, folder: str) -> KubeConfigLoader:
+    def _loader(self, answered: Mapping[str, str] | None, folder: str) -> KubeConfigLoader:
         config = self._merger.config
         persist = None
         if answered is not None:
@@ -135,7 +135,7 @@ class _Login:
         provider = self.user.value.get("auth-provider") if self.user else None
         return provider.setdefault("config", {}) if provider else None
 
-    def _run_command(self) -> dict[str, Any] | None:
+    def _run_command(self) -> Mapping[str, str] | None:
         """What the user's credential command answers, as a kubeconfig's user; None without a command."""
         if self.user is None or "exec" not in self.user.value:
             return None
@@ -143,7 +143,7 @@ class _Login:
         said = f"{self.user.path}: user {self.context['user']!r}: exec {command.safe_get('command')}"
         folder = str(Path(self.user.path).absolute().parent)
         try:
-            answer = ExecProvider(command, folder, self.cluster).run()
+            status = ExecProvider(command, folder, self.cluster).run()
         except ConfigException as error:
             raise CredentialsError(f"{said}: {str(error).removeprefix('exec: ')}") from None
         except OSError as error:
@@ -152,13 +152,15 @@ class _Login:
         except AttributeError:
             # On a terminal the command's own words are there already, and the package has none of them.
             raise CredentialsError(f"{said}: it failed") from None
-        expires = answer.get("expirationTimestamp")
-        self.expires = datetime.fromisoformat(expires) if expires else None
-        if token := answer.get("token"):
-            return {"token": token}
-        if (certificate := answer.get("clientCertificateData")) and (key := answer.get("clientKeyData")):
-            return {"client-certificate-data": _base64(certificate), "client-key-data": _base64(key)}
-        raise CredentialsError(f"{said}: it must give token, or clientCertificateData and clientKeyData")
+        except (TypeError, UnicodeDecodeError, RecursionError):
+            # The package takes it for granted that JSON is a mapping, and output UTF-8.
+            raise CredentialsError(f"{said}: its answer must be an ExecCredential, as JSON") from None
+        try:
+            answer = read_answer(status)
+        except ValueError as error:
+            raise CredentialsError(f"{said}: {error}") from None
+        self.expires = answer.expires
+        return answer.user
 
     def _tls_of(self, configuration: Configuration) -> ssl.SSLContext | None:
         if not str(configuration.host).startswith("https://"):
@@ -207,7 +209,7 @@ class _LoggedIn:
 
     def known(self) -> str | None:
         expires = self._login.expires
-        return self._login.header if expires is None or _now() < expires - _EXPIRES_SOON else None
+        return self._login.header if expires is None or _now() + _EXPIRES_SOON < expires else None
 
     def read(self) -> str:
         if (known := self.known()) is not None:
@@ -285,10 +287,6 @@ def _impersonation(user: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     for key, values in (user.get("as-user-extra") or {}).items():
         found += [(f"Impersonate-Extra-{key}", str(value)) for value in values]
     return tuple(found)
-
-
-def _base64(pem: str) -> str:
-    return base64.b64encode(pem.encode()).decode()
 
 
 def _now() -> datetime:

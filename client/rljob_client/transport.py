@@ -17,16 +17,20 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 from urllib.parse import quote, urlencode
 
 import aiohttp
+import msgspec
 from multidict import CIMultiDict
 from yarl import URL
 
 from rljob_client.credentials import Credentials, CredentialsError
+from rljob_client.decoding import decode
 from rljob_client.errors import ApiError, Unauthorized, Unreachable, error_of, refusal_of
 from rljob_client.resources import Resource
+
+AnswerT = TypeVar("AnswerT")
 
 _METHODS = {
     "get": "GET",
@@ -235,6 +239,14 @@ class Transport:
         if isinstance(error, (aiohttp.ServerTimeoutError, TimeoutError)):
             return Unreachable(str(call), f"{where} is silent")
         return Unreachable(str(call), f"the connection to {where} broke: {error or type(error).__name__}")
+
+
+def answer_of(call: Call, body: bytes | msgspec.Raw, kind: type[AnswerT]) -> AnswerT:
+    """What an answer to `call` says, decoded as `kind`. Raises `Unreachable` where it is something else."""
+    try:
+        return decode(body, kind)
+    except msgspec.DecodeError as error:
+        raise Unreachable(str(call), f"the answer is not what the API server gives: {error}") from None
 
 
 def _error(call: Call, response: aiohttp.ClientResponse, body: bytes) -> ApiError:

@@ -18,7 +18,7 @@ from rljob_api.cel_values import message_in_cel, quoted
 from rljob_api.descriptions import description
 from rljob_api.errors import python_names, unwrap, yaml_fields
 from rljob_api.job import GROUP, KIND, VERSION, Metadata, Spec
-from rljob_api.kubernetes import holds_quantities
+from rljob_api.kubernetes import QUANTITY_LENGTH, holds_quantities
 from rljob_api.status import Status
 
 Schema = dict[str, Any]
@@ -242,6 +242,7 @@ def _type_schema(annotation: Any, metadata: list[Any]) -> Schema:
 # The one form of `anyOf` that Kubernetes allows in a structural schema.
 _QUANTITY: Schema = {
     "anyOf": [{"type": "integer"}, {"type": "string"}],
+    "maxLength": QUANTITY_LENGTH,  # of the text; integers have 64 bits
     "x-kubernetes-int-or-string": True,
 }
 _LIST_BOUNDS: Mapping[str, str] = {"minLength": "minItems", "maxLength": "maxItems"}

@@ -67,10 +67,8 @@ def _explain(details: ErrorDetails, model: type[BaseModel]) -> Iterator[Problem]
             yield Problem((*path, *filter(None, field.split("."))), message)
     elif kind == "quantities":
         for name, value in details["ctx"]["broken"]:
-            yield Problem(
-                (*path, name),
-                f"must be a quantity such as 4, 500m, '0.5' (quoted) or 16Gi (found {_show(value)})",
-            )
+            form = "4, 500m, '0.5' (quoted) or 16Gi, of at most 32 characters"
+            yield Problem((*path, name), f"must be a quantity such as {form} (found {_show(value)})")
     elif kind == "extra_forbidden":
         owner = _type_at(model, path[:-1])
         known = list(yaml_fields(owner)) if owner else []

@@ -10,6 +10,8 @@ from rljob_api.base import Model, form
 
 QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti|P|Pi|E|Ei)?$"
 """Form of an amount of a resource."""
+QUANTITY_LENGTH = 32
+"""Most characters of one. Kubernetes' own largest amount has 19 digits."""
 
 
 class _IsQuantity:
@@ -28,8 +30,10 @@ def _quantities(value: Any) -> Any:
 
 def _quantity(amount: Any) -> str | None:
     """The amount as text; None where it is no quantity."""
-    text = str(amount) if isinstance(amount, int) and not isinstance(amount, bool) else amount
-    return text if isinstance(text, str) and re.fullmatch(QUANTITY, text) else None
+    if isinstance(amount, int) and not isinstance(amount, bool) and 0 <= amount < 10**QUANTITY_LENGTH:
+        return str(amount)
+    fits = isinstance(amount, str) and len(amount) <= QUANTITY_LENGTH and re.fullmatch(QUANTITY, amount)
+    return amount if fits else None
 
 
 Quantities = Annotated[dict[str, str], BeforeValidator(_quantities), _IsQuantity()]

@@ -5,7 +5,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from rljob_api.base import Model, Rule, form
-from rljob_api.kubernetes import QUANTITY, FreeForm, Resources
+from rljob_api.kubernetes import QUANTITY, QUANTITY_LENGTH, FreeForm, Resources
 
 
 class PodShape(Model):
@@ -16,7 +16,7 @@ class PodShape(Model):
     each accelerator, 8Gi on CPUs, and 4Gi in the head."""
     shared_memory: str | None = Field(
         default=None,
-        max_length=32,
+        max_length=QUANTITY_LENGTH,
         pattern=QUANTITY,
         json_schema_extra=form("a quantity such as 512Mi or 16Gi"),
     )

@@ -7,7 +7,8 @@ another release.
 Guarantees: what this release knows is validated as in a manifest. A field that it does not know is left out,
 at whatever depth, and named. Where the choice of a union or a value is unknown nothing can be left out, since
 nothing says what to do instead: that is refused, by name. What a definition of this very release has accepted
-is read as it is.
+is read as it is, unless a part that is passed on is nested deeper than anything that Kubernetes has a use
+for, which a definition cannot say.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,6 +25,9 @@ M = TypeVar("M", bound=Model)
 
 _NAMED = 5
 """Most fields that one message names."""
+DEEPEST = 60
+"""Levels of objects and lists in a field that is passed on as it is. A pod template has fewer than twenty; of
+what is nested a few hundred levels deep nothing can be made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +48,14 @@ class StoredError(ValueError):
         super().__init__("; ".join(map(str, found)))
 
 
+class TooDeep(StoredError):
+    """A field is nested deeper than `DEEPEST`, in an object of whatever release."""
+
+
 def read_stored(model: type[M], document: Mapping[str, Any]) -> Stored[M]:
     """What an API server returned, without what this release does not know. Raises `StoredError`."""
+    if deep := list(_deep(document, model)):
+        raise TooDeep(deep)
     try:
         return Stored(model.model_validate(document))
     except ValidationError:
@@ -111,6 +121,40 @@ def _unknown_choices(value: Any, annotation: Any, path: Path = ()) -> Iterator[P
     for name, below in value.items():
         if name in fields:
             yield from _unknown_choices(below, unwrap(fields[name].annotation), (*path, name))
+
+
+def _deep(value: Any, annotation: Any, path: Path = ()) -> Iterator[Problem]:
+    """Fields that are passed on as they are, and nested too deep for that."""
+    model = _model(annotation)
+    if isinstance(value, list) and get_origin(annotation) is list:
+        for index, each in enumerate(value):
+            yield from _deep(each, get_args(annotation)[0], (*path, index))
+    elif model is not None and isinstance(value, Mapping):
+        fields = yaml_fields(model)
+        for name, below in value.items():
+            if name in fields:
+                yield from _deep(below, unwrap(fields[name].annotation), (*path, name))
+    elif _deeper(value, DEEPEST):
+        yield Problem(
+            path,
+            f"must not be nested deeper than {DEEPEST} levels: write what Kubernetes knows of this field, "
+            "which has fewer than 20",
+        )
+
+
+def _deeper(value: Any, levels: int) -> bool:
+    """Whether objects and lists stand in each other more than `levels` times."""
+    # Not by recursion, which is what such a value would break.
+    open_ = [(value, 1)]
+    while open_:
+        outer, level = open_.pop()
+        inner = outer.values() if isinstance(outer, Mapping) else outer if isinstance(outer, list) else None
+        if inner is None:
+            continue
+        if level > levels:
+            return True
+        open_ += [(each, level + 1) for each in inner]
+    return False
 
 
 def _model(annotation: Any) -> type[Model] | None:

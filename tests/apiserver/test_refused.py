@@ -33,6 +33,10 @@ SCHEMA = {
         {"accelerator": "tpu"},
         'spec.accelerator: Unsupported value: "tpu": supported values: "nvidia", "ascend", "cpu"',
     ),
+    "an amount of more digits than anything has": (
+        {"pools.head.resources": {"limits": {"memory": "9" * 5000}}},
+        "spec.pools.head.resources.limits.memory: Too long: may not be more than 32",
+    ),
     "an unknown controller": (
         {"managedBy": "me"},
         'spec.managedBy: Unsupported value: "me": supported values: "rljob.dev/operator"',

@@ -27,6 +27,10 @@ def breaking_changes(before: Schema, now: Schema, path: str = "") -> Iterator[st
         yield from breaking_changes(old[name], new[name], _at(path, name))
     if "items" in before and "items" in now:
         yield from breaking_changes(before["items"], now["items"], f"{path}[]")
+    # Of a mapping: false, true, or the schema of each value.
+    values = [each.get("additionalProperties") for each in (before, now)]
+    if all(isinstance(each, dict) for each in values):
+        yield from breaking_changes(*values, f"{path}.*")
 
 
 def _own(before: Schema, now: Schema, path: str) -> Iterator[str]:

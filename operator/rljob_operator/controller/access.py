@@ -55,6 +55,22 @@ class Refused(CreationError):
     reason = "RayClusterRefused"
 
 
+class Unrenderable(CreationError):
+    """Nothing can be made of a spec in which nothing was found wrong: a defect of the operator."""
+
+    reason = "RayClusterRefused"
+
+
+@contextmanager
+def rendering(what: str) -> Iterator[None]:
+    """Raises `Unrenderable` for whatever goes wrong: it is the one job's, whose status tells of it."""
+    try:
+        yield
+    except Exception as error:
+        said = f"{what} cannot be made of the spec, by a defect of the operator: {type(error).__name__}."
+        raise Unrenderable(said) from error
+
+
 @contextmanager
 def refusals(manifest: Object) -> Iterator[None]:
     """Raises `Refused` where the API server refuses the object; a namespace that goes is no such case."""

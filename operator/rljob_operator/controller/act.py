@@ -12,7 +12,7 @@ import msgspec
 
 from rljob_client.errors import AlreadyExists, Conflict, NotFound
 from rljob_client.resources import PODS, RAY_CLUSTERS, RLJOBS
-from rljob_operator.controller.access import Taken, ensure, refusals, restore
+from rljob_operator.controller.access import Taken, ensure, refusals, rendering, restore
 from rljob_operator.controller.items import PodItem, RayClusterItem
 from rljob_operator.controller.jobs import Entry
 from rljob_operator.controller.kuberay_schema import KubeRaySchema
@@ -21,7 +21,7 @@ from rljob_operator.controller.project import JobRef, cluster_job, pod, pod_job
 from rljob_operator.kube.client import ApiClient
 from rljob_operator.kube.owners import controller_uid
 from rljob_operator.plan.conditions import reason
-from rljob_operator.plan.observed import GROUPS, Record
+from rljob_operator.plan.observed import GROUPS, Cluster, Record
 from rljob_operator.plan.plan import (
     Action,
     CreateCluster,
@@ -87,7 +87,8 @@ class Actor:
     async def _access(self, key: JobKey, entry: Entry, action: EnsureAccess | RestoreAccess) -> None:
         spec, status = entry.job.spec, entry.job.status
         assert spec is not None, "nothing is created for a spec that cannot be read"
-        objects = access_objects(key, spec)
+        with rendering("What the pods need"):
+            objects = access_objects(key, spec)
         # Without the Secret: the processes that run hold the keys of the one that was deleted.
         if isinstance(action, RestoreAccess):
             await restore(self._client, objects)
@@ -102,7 +103,9 @@ class Actor:
         status = entry.job.status
         record = Record(status.failures, status.restarts, status.start_time)
         spec = with_runtime_image(spec, self._images)
-        manifest = ray_cluster(key, spec, action.attempt, self._kuberay.capabilities, entry.job.queue, record)
+        kuberay = self._kuberay.capabilities
+        with rendering(f"RayCluster {action.name}"):
+            manifest = ray_cluster(key, spec, action.attempt, kuberay, entry.job.queue, record)
         try:
             with refusals(manifest):
                 answer = await self._client.create(manifest)
@@ -147,7 +150,10 @@ class Actor:
     async def _scale(self, ref: JobRef, action: ScaleGroup) -> None:
         """See `ScaleGroup`."""
         found: dict[str, Any] = await self._client.get(RAY_CLUSTERS, ref[0], action.cluster, dict[str, Any])
-        _check_group(found, action)
+        now = _seen(found)
+        # No watch may tell of it for a while: the next plan is made from what was read.
+        self._mutations.changed(ref, now)
+        _check_group(now.cluster, action)
         if action.checked:
             selector = f"ray.io/cluster={action.cluster},ray.io/group={GROUPS[action.pool]}"
             items = await self._client.list(PODS, PodItem, ref[0], selector)
@@ -173,9 +179,8 @@ def _seen(answer: Mapping[str, Any]) -> SeenCluster:
     return seen_cluster(msgspec.convert(answer, RayClusterItem))
 
 
-def _check_group(found: Mapping[str, Any], action: ScaleGroup) -> None:
+def _check_group(now: Cluster, action: ScaleGroup) -> None:
     """Raise `Stale` unless the RayCluster's group is what the plan was made from."""
-    now = _seen(found).cluster
     if now.uid != action.cluster_uid or now.deleting:
         raise Stale(f"RayCluster {action.cluster} is another one, or is being deleted")
     group = next((group for group in now.groups if group.pool == action.pool), None)

@@ -14,8 +14,6 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from rljob_api.crd import object_schema
 from rljob_api.job import KIND, Spec
 from rljob_api.status import Status
@@ -23,7 +21,7 @@ from rljob_api.stored import name_fields
 from rljob_api.stored_status import read_status
 from rljob_client.errors import ApiError, NotFound, Unreachable
 from rljob_client.resources import RLJOBS
-from rljob_client.transport import Call, Transport
+from rljob_client.transport import Call, Transport, answer_of
 from rljob_operator.controller.declared import ESSENTIAL, Schema, declared, lacking
 
 log = logging.getLogger(__name__)
@@ -87,11 +85,13 @@ class Definition:
     async def _look(self) -> Schema | None:
         """The fields of an RLJob in the schema that the API server serves; None while it serves none, as it
         does for some seconds after the definition was made."""
+        call = Call("get", RLJOBS, _PATH)
         try:
-            body = await self._transport.send(Call("get", RLJOBS, _PATH), _TIMEOUT_SECONDS)
+            body = await self._transport.send(call, _TIMEOUT_SECONDS)
         except NotFound:
             return None
-        for schema in msgspec.json.decode(body).get("components", {}).get("schemas", {}).values():
+        document = answer_of(call, body, dict[str, Any])
+        for schema in document.get("components", {}).get("schemas", {}).values():
             kinds = schema.get("x-kubernetes-group-version-kind", ())
             if any((kind.get("group"), kind.get("kind")) == (RLJOBS.group, KIND) for kind in kinds):
                 fields: Schema = schema.get("properties", {})

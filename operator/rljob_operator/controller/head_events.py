@@ -17,7 +17,7 @@ _TAKEN = ("Evicted", "Preempted", "Preempting", "TaintManagerEviction", "NodeNot
 """Reasons of Events about a pod that the cluster takes."""
 _DELETED = re.compile(
     r"^Deleted head Pod \S+/(?P<name>[^\s;/]+); Pod status: \w+;.*"
-    r"Ray container terminated status: &ContainerStateTerminated\{ExitCode:(?P<code>-?\d+),Signal:\d+,"
+    r"Ray container terminated status: &ContainerStateTerminated\{ExitCode:(?P<code>-?\d{1,10}),Signal:\d+,"
     r"Reason:(?P<reason>\w*),Message:(?P<message>.*?),StartedAt:",
     re.DOTALL,
 )

@@ -4,9 +4,10 @@ What the informer has of them counts, and above it the answers to this process's
 informer has brought something as new. What kopf hears only tells that there is something newer.
 
 Guarantees: a job never goes back to an older version than one that was read, or written by this process;
-what cannot be parsed keeps its name and says why.
+what cannot be parsed keeps its name and says why, whatever reading it brings about.
 """
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,8 +16,9 @@ from typing import Any
 import msgspec
 
 from rljob_api.job import Spec
-from rljob_api.stored import StoredError, read_stored
+from rljob_api.stored import StoredError, TooDeep, read_stored
 from rljob_api.stored_status import read_status
+from rljob_client.objects import ObjectMeta
 from rljob_operator.controller.items import RLJobItem
 from rljob_operator.controller.project import JobRef
 from rljob_operator.plan.observed import Job
@@ -24,6 +26,8 @@ from rljob_operator.plan.times import moment
 from rljob_operator.render import refusals
 from rljob_operator.render.images import RuntimeImages, with_runtime_image
 from rljob_operator.render.labels import queue_of
+
+log = logging.getLogger(__name__)
 
 Object = Mapping[str, Any]
 
@@ -96,7 +100,9 @@ class JobStore:
 
     def answered(self, item: Object) -> None:
         """The API server has answered a request of this process with a job that is known."""
-        entry = self.read(msgspec.convert(item, RLJobItem))
+        # Only the metadata is converted, which has a form: that would copy all else, as deep as it is.
+        metadata = msgspec.convert(item["metadata"], ObjectMeta)
+        entry = self.read(RLJobItem(metadata, item.get("spec"), item.get("status")))
         ref, version = (entry.job.namespace, entry.job.name), int(entry.version)
         known = self._entries.get(ref)
         self._heard.pop(ref, None)
@@ -166,7 +172,8 @@ def parse(item: RLJobItem, known: Job | None, images: RuntimeImages) -> Job:
     if known is not None and _current(known, metadata.uid, metadata.generation):
         spec, invalid, left_out = known.spec, known.invalid, known.left_out
     else:
-        spec, invalid, left_out = _spec(raw, images)
+        told = known is not None and (known.uid, known.generation) == (metadata.uid, metadata.generation)
+        spec, invalid, left_out = _spec(job_key(item), raw, images, told)
     return Job(
         namespace=metadata.namespace,
         name=metadata.name,
@@ -190,12 +197,21 @@ def _current(known: Job, uid: str, generation: int) -> bool:
     return whole and (known.uid, known.generation) == (uid, generation)
 
 
-def _spec(raw: Object, images: RuntimeImages) -> tuple[Spec | None, str | None, tuple[str, ...]]:
-    """The spec, why nothing can be made of it, and which of its fields are left out."""
+def _spec(
+    ref: JobRef, raw: Object, images: RuntimeImages, told: bool
+) -> tuple[Spec | None, str | None, tuple[str, ...]]:
+    """The spec, why nothing can be made of it, and which of its fields are left out. `told`: the log has a
+    defect already."""
     try:
         stored = read_stored(Spec, raw)
+        found = "; ".join(str(problem) for problem in refusals(with_runtime_image(stored.value, images)))
     except StoredError as error:
         said = "; ".join(f"spec.{problem}" for problem in error.problems)
-        return None, f"The spec cannot be read: {said} {_ANOTHER_RELEASE}", ()
-    found = "; ".join(str(problem) for problem in refusals(with_runtime_image(stored.value, images)))
+        why = "" if isinstance(error, TooDeep) else f" {_ANOTHER_RELEASE}"
+        return None, f"The spec cannot be read: {said}{why}", ()
+    # Whatever one spec brings about, the others' jobs go on.
+    except Exception as error:
+        if not told:
+            log.exception("%s/%s: the spec cannot be read", *ref)
+        return None, f"The spec cannot be read, by a defect of the operator: {type(error).__name__}.", ()
     return stored.value, found or None, tuple(f"spec.{path}" for path in stored.left_out)

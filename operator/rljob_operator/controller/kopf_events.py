@@ -19,6 +19,7 @@ from multidict import CIMultiDict
 
 from rljob_api.job import GROUP, VERSION
 from rljob_client.credentials import Credentials
+from rljob_operator.controller.kopf_answers import ShallowAnswer
 
 _REQUEST_SECONDS = 30.0
 _CONNECT_SECONDS = 10.0
@@ -131,6 +132,7 @@ def _session(credentials: Credentials) -> aiohttp.ClientSession:
         headers["Authorization"] = credentials.authorization.read()
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, ssl=credentials.tls or False),
+        response_class=ShallowAnswer,
         headers=headers,
         proxy=credentials.proxy,
     )

@@ -4,13 +4,11 @@ KubeRay may be upgraded."""
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Literal
-
-import msgspec
+from typing import Any, Literal
 
 from rljob_client.errors import NotFound
 from rljob_client.resources import RAY_CLUSTERS
-from rljob_client.transport import Call, Transport
+from rljob_client.transport import Call, Transport, answer_of
 from rljob_operator.render.kuberay import KubeRay, UnsupportedKubeRay
 
 log = logging.getLogger(__name__)
@@ -56,11 +54,12 @@ class KubeRaySchema:
         return self._found
 
     async def _look(self) -> KubeRay | str | None:
+        call = Call("get", RAY_CLUSTERS, _PATH)
         try:
-            body = await self._transport.send(Call("get", RAY_CLUSTERS, _PATH), _TIMEOUT_SECONDS)
+            body = await self._transport.send(call, _TIMEOUT_SECONDS)
         except NotFound:
             return None
         try:
-            return KubeRay.of_schema(msgspec.json.decode(body))
+            return KubeRay.of_schema(answer_of(call, body, dict[str, Any]))
         except UnsupportedKubeRay as error:
             return str(error)

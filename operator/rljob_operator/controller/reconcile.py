@@ -16,7 +16,7 @@ from rljob_api.job import GROUP, KIND, VERSION
 from rljob_api.status import Status
 from rljob_client.errors import Conflict, Forbidden, Invalid, NotFound
 from rljob_client.resources import RLJOBS
-from rljob_operator.controller.access import CreationError
+from rljob_operator.controller.access import CreationError, Unrenderable
 from rljob_operator.controller.act import Actor, Stale
 from rljob_operator.controller.conflicts import Conflicts
 from rljob_operator.controller.creation_history import CreationHistory
@@ -112,10 +112,6 @@ class Reconciler:
             # After the status write: an operator that dies in between finds on record what was to be done.
             entry = replace(entry, job=replace(entry.job, status=plan.status))
             await self._actor.carry_out(ref, entry, plan.actions)
-        except NotFound as error:
-            log.info("%s/%s: %s", *ref, error)
-            await self._look_again(ref, entry)
-            return _STALE_SECONDS
         except Forbidden as error:
             if not error.caused_by("NamespaceTerminating"):
                 raise
@@ -124,14 +120,13 @@ class Reconciler:
         except CreationError as error:
             # What failed is remembered: the next plan, made at once, tells of it in the status and waits.
             if self._creations.failed(ref, entry.job, error, now):
-                log.warning("%s/%s: %s", *ref, error)
+                # A stack trace helps with a defect, not with what the API server refuses.
+                trace = error if isinstance(error, Unrenderable) else None
+                log.warning("%s/%s: %s", *ref, error, exc_info=trace)
             return _STALE_SECONDS
-        except Conflict as error:
+        except (Conflict, NotFound, Stale) as error:
             log.debug("%s/%s: read again: %s", *ref, error)
             return self._conflicts.met(ref, now)
-        except Stale as error:
-            log.debug("%s/%s: looked at again: %s", *ref, error)
-            return _STALE_SECONDS
         self._creations.done(ref, entry.job, plan.actions, now)
         self._conflicts.passed(ref)
         waits = [plan.requeue_after, recheck(observed, now), repair, self._resync()]

@@ -16,10 +16,10 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from rljob_client.errors import ApiError, Gone, Unreachable, error_of, refusal_of
+from rljob_client.errors import ApiError, Gone, error_of, refusal_of
 from rljob_client.objects import Item, Page, Status, WatchEvent
 from rljob_client.resources import Resource, resource_of
-from rljob_client.transport import Call, Transport
+from rljob_client.transport import Call, Transport, answer_of
 from rljob_operator.kube.fence import Fence
 from rljob_operator.kube.observer import KubeObserver
 from rljob_operator.kube.retry import RetryPolicy
@@ -100,7 +100,7 @@ class ApiClient:
     async def get(self, resource: Resource, namespace: str | None, name: str, kind: type[AnswerT]) -> AnswerT:
         """One object, as it is now, decoded as `kind`. Raises `NotFound`."""
         call = Call("get", resource, resource.path(namespace, name))
-        return _decode(call, await self._read(call), kind)
+        return answer_of(call, await self._read(call), kind)
 
     async def pages(
         self,
@@ -122,7 +122,7 @@ class ApiClient:
                 **{"continue": token},
             )
             call = Call("list", resource, resource.path(namespace), query)
-            page = _decode(call, await self._read(call), Page[item])  # type: ignore[valid-type]
+            page = answer_of(call, await self._read(call), Page[item])  # type: ignore[valid-type]
             yield page
             # It stands for the first page's snapshot: all pages are of the same moment.
             token = page.metadata.continue_
@@ -159,7 +159,7 @@ class ApiClient:
         """The resourceVersion that the server is at now, for a type of objects."""
         query = _query(fieldSelector=field_selector, limit="1")
         call = Call("get", resource, resource.path(namespace), query)
-        return _decode(call, await self._read(call), Page[Item]).metadata.resource_version
+        return answer_of(call, await self._read(call), Page[Item]).metadata.resource_version
 
     @asynccontextmanager
     async def watch(
@@ -259,7 +259,7 @@ class ApiClient:
         return await self._attempts(lambda: self._transport.send(call, self._settings.timeout_seconds))
 
     async def _write(self, call: Call) -> Object:
-        return _decode(call, await self._attempts(lambda: self._send_write(call)), Object)
+        return answer_of(call, await self._attempts(lambda: self._send_write(call)), Object)
 
     async def _send_write(self, call: Call) -> bytes:
         if self._bucket is not None:
@@ -293,19 +293,12 @@ def _query(**parameters: str) -> tuple[tuple[str, str], ...]:
 
 
 def _change(call: Call, line: bytes, item: type[ItemT]) -> Change[ItemT]:
-    event = _decode(call, line, WatchEvent)
+    event = answer_of(call, line, WatchEvent)
     # The server has answered 200 by now: what goes wrong later, also 410, comes as an event.
     if event.type == "ERROR":
-        code = _decode(call, event.object, Status).code
+        code = answer_of(call, event.object, Status).code
         raise error_of(str(call), refusal_of(code or 500, bytes(event.object)))
     if event.type == "BOOKMARK":
-        return Change(event.type, _decode(call, event.object, Item).metadata.resource_version, None)
-    found = _decode(call, event.object, item)
+        return Change(event.type, answer_of(call, event.object, Item).metadata.resource_version, None)
+    found = answer_of(call, event.object, item)
     return Change(event.type, found.metadata.resource_version, found)
-
-
-def _decode(call: Call, body: bytes | msgspec.Raw, kind: type[AnswerT]) -> AnswerT:
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except msgspec.DecodeError as error:
-        raise Unreachable(str(call), f"the answer is not what the API server gives: {error}") from None

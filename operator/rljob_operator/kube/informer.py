@@ -5,6 +5,8 @@ Guarantees:
   what happened while there was no connection is found by the next watch or list, deletions included;
 - `on_change(owner)` is called, after the store has changed, for each owner whose projected objects differ;
 - objects are decoded page by page and only in the fields that the projection needs;
+- an object of which no projection can be made costs nothing but itself: it stays as it was last readable,
+  and is told once;
 - `run` ends with `HistoryLost` when the server is at an earlier state than it was before, as after it was
   restored from a backup: versions that are known from before would make later ones look old;
 - a dead connection is noticed by its silence; a type that the server does not serve counts as having no
@@ -16,6 +18,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 from typing import Generic, TypeVar
 
@@ -87,6 +90,8 @@ class Informer(Generic[ItemT, OwnerT, ValueT]):
         """Whether the API server serves this type, as far as is known."""
         self.trouble: str | None = None
         """Why the store may be out of date; None while it is not."""
+        self._unreadable: set[Key] = set()
+        """Objects of whose newest version no projection can be made."""
         self._version = "0"
         """The newest resourceVersion that the server is known to have been at."""
         self._asked = asyncio.Event()
@@ -218,6 +223,7 @@ class Informer(Generic[ItemT, OwnerT, ValueT]):
                 self._put(key, item)
         # What a whole list lacks was deleted while nobody watched.
         self._tell(self._store.retain(seen))
+        self._unreadable &= seen
         self._listed(served=True)
 
     def _watch(self, version: str) -> AbstractAsyncContextManager[AsyncIterator[Change[ItemT]]]:
@@ -242,18 +248,26 @@ class Informer(Generic[ItemT, OwnerT, ValueT]):
         self._observer.change_received(self.plural)
         key = _key(change.item)
         if change.kind == "DELETED":
+            self._unreadable.discard(key)
             self._tell(self._store.drop(key))
         else:
             self._put(key, change.item)
         self._observer.objects_held(self.plural, len(self._store))
 
     def _put(self, key: Key, item: ItemT) -> None:
-        # Labels can be changed: an object may become nobody's, or another's.
-        owner = self._selection.owner_of(item)
-        if owner is None:
-            self._tell(self._store.drop(key))
-        else:
-            self._tell(self._store.put(key, owner, self._selection.project(item)))
+        try:
+            # Labels can be changed: an object may become nobody's, or another's.
+            owner = self._selection.owner_of(item)
+            changed = partial(self._store.drop, key)
+            if owner is not None:
+                changed = partial(self._store.put, key, owner, self._selection.project(item))
+        except Exception:  # noqa: BLE001 - one object must not end what is done for everybody else's
+            if key not in self._unreadable:
+                self._unreadable.add(key)
+                _log.exception("%s %s/%s cannot be read, and stays as it was", self.plural, *key)
+            return
+        self._unreadable.discard(key)
+        self._tell(changed())
 
     def _tell(self, owners: Iterable[OwnerT]) -> None:
         for owner in owners:

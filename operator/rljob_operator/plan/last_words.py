@@ -13,11 +13,11 @@ from rljob_operator.plan.printable import printable
 # `ray start --block`, in the words of its releases: a list, then since 2.5x the end of each process's log,
 # of which the last line alone may have fitted into the container's message.
 _RAY_PROCESS = re.compile(
-    r"(?P<listed>\w+) \[exit code=(?P<code>-?\d+)\]"
+    r"(?P<listed>\w+) \[exit code=(?P<code>-?\d{1,10})\]"
     # With "(signal 9)" behind a code, and several codes where there were several such processes.
     r"|END (?P<quoted>\w+)\.(?:out|err) tail \(exit code\(s\)=(?P<codes>.*?)\) -----"
 )
-_CODE = re.compile(r"-?\d+(?![\d)])")
+_CODE = re.compile(r"(?<!\d)-?\d{1,10}(?![\d)])")
 # What Ray's other processes say while `ray start` ends them, with or without a stack.
 _AFTERMATH = re.compile(
     r"Parent process \d+ died\. Exiting|Raylet is terminated\.|Failed to read Raylet logs|raylet\.out'"

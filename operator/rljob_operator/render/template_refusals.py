@@ -144,6 +144,8 @@ def _pod(pod: Mapping[str, Any], names: Names, at: Path) -> Iterator[Problem]:
     for key, why in _POD_FIELDS.items():
         if key in pod and pod[key] not in _HARMLESS.get(key, (None,)):
             yield Problem((*at, key), f"must not be set: {why}")
+    if not isinstance(pod.get("securityContext") or {}, dict):
+        yield Problem((*at, "securityContext"), "must be a mapping")
     if names.head and pod.get("shareProcessNamespace", True) is not True:
         yield Problem(
             (*at, "shareProcessNamespace"), "must not be changed: the driver finds Ray by its processes"

@@ -14,7 +14,7 @@ import msgspec
 from rljob_client.credentials import Credentials
 from rljob_client.errors import ApiError, Unreachable
 from rljob_client.resources import RLJOBS
-from rljob_client.transport import Call, Transport
+from rljob_client.transport import Call, Transport, answer_of
 
 _REQUEST_SECONDS = 30.0
 WATCH_SECONDS = 300
@@ -77,11 +77,11 @@ class ApiClient:
         with _told():
             async with self._transport.stream(call, _SILENCE_SECONDS) as lines:
                 async for line in lines:
-                    yield _decoded(call, line)
+                    yield answer_of(call, line, dict[str, Any])
 
     async def _request(self, call: Call) -> dict[str, Any]:
         with _told():
-            return _decoded(call, await self._transport.send(call, _REQUEST_SECONDS))
+            return answer_of(call, await self._transport.send(call, _REQUEST_SECONDS), dict[str, Any])
 
 
 class _Uncounted:
@@ -116,10 +116,3 @@ def _meaning(error: ApiError) -> ApiUnavailable | ApiRefused:
 def _code(status: int, reason: str) -> str:
     # A proxy on the way gives no reason.
     return f"{status} {reason}" if reason else f"HTTP {status}"
-
-
-def _decoded(call: Call, data: bytes) -> dict[str, Any]:
-    try:
-        return msgspec.json.decode(data, type=dict[str, Any])
-    except msgspec.DecodeError as error:
-        raise Unreachable(str(call), f"the answer is no JSON object: {error}") from None

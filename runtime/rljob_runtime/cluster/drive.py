@@ -23,7 +23,7 @@ import yaml
 
 from rljob_api import RLJob
 from rljob_api.errors import Problem
-from rljob_api.stored import StoredError, name_fields, read_stored
+from rljob_api.stored import StoredError, TooDeep, name_fields, read_stored
 from rljob_client.credentials import Credentials, CredentialsError, find_credentials, in_cluster
 from rljob_runtime.cluster.api import ApiClient, ApiRefused, ApiUnavailable
 from rljob_runtime.cluster.completed import completed_before, say_completed, take_back_completed
@@ -149,6 +149,8 @@ def parse(found: Mapping[str, Any]) -> RLJob:
     try:
         # Nothing here needs the status.
         stored = read_stored(RLJob, {key: value for key, value in found.items() if key != "status"})
+    except TooDeep as error:
+        raise Refused(str(error)) from None
     except StoredError as error:
         # Exit code 2 fails the job for good. Training without what was asked for would be worse.
         raise Refused(f"{error} {_ANOTHER_RELEASE}") from None

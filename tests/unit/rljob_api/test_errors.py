@@ -135,13 +135,16 @@ def test_one_line_says_it_all(changes, told):
 @pytest.mark.parametrize("side", ["requests", "limits"])
 def test_each_quantity_has_a_line_of_its_own(side):
     amounts = {"cpu": 0.5, "memory": "16GB", "a.b/c": -1, "d": True, "e": "1\n", "good": "0.5", "count": 4}
+    amounts |= {"f": "9" * 33, "g": "9" * 5000, "h": 10**32, "fits": "9" * 30 + "Gi", "fits too": 10**32 - 1}
     with pytest.raises(ValidationError) as caught:
         RLJob.model_validate(job({"pools.trainer.resources": {side: amounts}}))
-    form = "must be a quantity such as 4, 500m, '0.5' (quoted) or 16Gi"
+    form = "must be a quantity such as 4, 500m, '0.5' (quoted) or 16Gi, of at most 32 characters"
+    long = "9" * 56
     assert [str(problem) for problem in problems(caught.value, RLJob)] == [
         f"spec.pools.trainer.resources.{side}.{name}: {form} (found {found})."
         for name, found in (
-            ("a.b/c", "-1"), ("cpu", "0.5"), ("d", "true"), ("e", "'1\\n'"), ("memory", "'16GB'"),
+            ("a.b/c", "-1"), ("cpu", "0.5"), ("d", "true"), ("e", "'1\\n'"), ("f", f"'{'9' * 33}'"),
+            ("g", f"'{long}..."), ("h", f"1{'0' * 32}"), ("memory", "'16GB'"),
         )
     ]  # fmt: skip
 

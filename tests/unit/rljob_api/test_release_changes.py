@@ -21,6 +21,11 @@ ACCEPTED = {
     "spec.training.reward.functions[].function: maxLength was None, is 253",
     "spec.training.algorithm.advantage.custom.function: maxLength was None, is 253",
     "spec.training.algorithm.policyLoss.custom.function: maxLength was None, is 253",
+    *(
+        f"spec.pools.{pool}.resources.{side}.*: maxLength was None, is 32"
+        for pool in ("head", "trainer", "fastRollout", "heavyRollout")
+        for side in ("requests", "limits")
+    ),
 }
 BOUNDED = re.compile(r"status\..*: maxLength was None, is \d+")
 """The same: all texts of the status have got a bound."""
@@ -74,6 +79,10 @@ CHANGES = {
         },
         [],
     ),
+    "of a mapping's values": (
+        {"additionalProperties": {**NUMBER, "maximum": 8}},
+        ["o.*: maximum was 9, is 8"],
+    ),
     "a default of an object, of a field more": ({"default": {"a": 3, "c": 1}}, []),
     "a default of an object, changed": (
         {"default": {"a": 4}},
@@ -84,7 +93,12 @@ CHANGES = {
 
 @pytest.mark.parametrize(("changes", "told"), CHANGES.values(), ids=CHANGES)
 def test_what_is_told(changes, told):
-    before = {"type": "object", "properties": BOTH, "default": {"a": 3}}
+    before = {
+        "type": "object",
+        "properties": BOTH,
+        "additionalProperties": NUMBER,
+        "default": {"a": 3},
+    }
     assert list(breaking_changes(before, {**before, **changes}, "o")) == told
 
 

@@ -1,9 +1,11 @@
 """RLJobs under a definition of another release."""
 
+from functools import reduce
+
 import pytest
 
 from rljob_api import RLJob
-from rljob_api.stored import StoredError, known_part, name_fields, read_stored
+from rljob_api.stored import DEEPEST, StoredError, TooDeep, known_part, name_fields, read_stored
 from tests.support.jobs import REMOVED, job
 
 ENGINE = "training.rollout.engine"
@@ -106,3 +108,30 @@ def test_what_is_left_out_of_a_document_is_not_validated():
 def test_a_few_fields_are_named():
     assert name_fields(["a", "b"]) == "a, b"
     assert name_fields([*"abcdefg"]) == "a, b, c, d, e and 2 more"
+
+
+def nested(levels, outer):
+    """An object in which objects or lists stand in each other so often, the object included."""
+    inner = 1
+    for _ in range(levels - 1):
+        inner = outer(inner)
+    return {"a": inner}
+
+
+class TestDeep:
+    @pytest.mark.parametrize("levels", [DEEPEST + 1, 100_000])
+    @pytest.mark.parametrize("outer", [lambda inner: {"a": inner}, lambda inner: [0, inner, {}]])
+    @pytest.mark.parametrize("field", ["pools.head.template", "pools.trainer.template", "storage.volume"])
+    def test_a_field_of_too_many_levels_is_refused_by_name(self, field, outer, levels):
+        document = job({field: {}})
+        *way, last = f"spec.{field}".split(".")
+        reduce(dict.__getitem__, way, document)[last] = nested(levels, outer)
+        with pytest.raises(TooDeep, match=f"^spec.{field}: must not be nested deeper than {DEEPEST} levels"):
+            read_stored(RLJob, document)
+
+    def test_as_many_levels_as_are_allowed(self):
+        template = nested(DEEPEST, lambda inner: {"a": inner})
+        read = read_stored(
+            RLJob, job({"pools.head.template": template, "/metadata.managedFields": [[template]]})
+        )
+        assert read.value.spec.pools.head.template == template

@@ -6,6 +6,7 @@ import json
 import ssl
 import sys
 import time
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -229,6 +230,32 @@ def test_a_command_that_gives_a_certificate(tmp_path, command, authority):
     assert found.tls is not None
 
 
+def test_a_command_that_gives_both(tmp_path, command, authority):
+    """As kubectl, which sends both."""
+    own = authority.sign("exec")
+    status = {"clientCertificateData": own.certificate.read_text(), "clientKeyData": own.key.read_text()}
+    path = write_kubeconfig(tmp_path / "config", user=command.answers({**status, "token": "secret"}))
+    found = read(path)
+    assert found.authorization.read() == "Bearer secret"
+    assert _shown_to_a_server(found.tls, authority) == "exec"
+
+
+def _shown_to_a_server(tls, authority):
+    """The common name of the certificate that a client with this TLS shows."""
+    own = authority.sign("server")
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=authority.certificate)
+    server.verify_mode = ssl.CERT_REQUIRED
+    server.load_cert_chain(own.certificate, own.key)
+    tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = tls.wrap_bio(back, there), server.wrap_bio(there, back, server_side=True)
+    for end in (*ends, *ends, ends[1]):
+        with suppress(ssl.SSLWantReadError):
+            end.do_handshake()
+    (((_, name),),) = [part for part in ends[1].getpeercert()["subject"] if part[0][0] == "commonName"]
+    return name
+
+
 def test_a_credential_is_asked_for_again_before_it_expires_and_when_it_is_refused(tmp_path, command):
     def until(seconds):
         return (datetime.now(UTC) + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -257,6 +284,12 @@ def test_a_credential_is_asked_for_again_before_it_expires_and_when_it_is_refuse
             """echo '{"apiVersion": "v", "kind": "y", "status": {}}'""",
             "it must give token, or clientCertificateData and clientKeyData",
         ),
+        ("""echo '{"apiVersion": "v", "kind": "y", "status": null}'""", "status must be a mapping"),
+        ("echo 5", "its answer must be an ExecCredential, as JSON"),
+        ("echo null", "its answer must be an ExecCredential, as JSON"),
+        ("""echo '["apiVersion", "kind", "status"]'""", "its answer must be an ExecCredential, as JSON"),
+        ("printf '\\377'", "its answer must be an ExecCredential, as JSON"),
+        (f"printf '{'[' * 100_000}'", "its answer must be an ExecCredential, as JSON"),
     ],
 )
 def test_a_command_that_fails_says_why(tmp_path, program, says):

@@ -54,6 +54,7 @@ TRACES = {
         ("math-1-head-0", 1, "Error", None),
     ),
     "it says nothing of the end": ([UNENDED], [], None),
+    "a number that is none": ([deleted("9" * 5000, "Error")], [], None),
     "no Events": ([], [], None),
     "another RayCluster's": ([deleted(1, "Error", uid="of an earlier one")], [], None),
     "another pod's": ([], [taken("Evicted", "other")], None),

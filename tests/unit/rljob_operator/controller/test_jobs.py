@@ -52,6 +52,63 @@ def test_what_a_newer_definition_lets_choose_is_refused_by_name_and_what_runs_go
     )
 
 
+def nested(levels):
+    inner = 1
+    for _ in range(levels):
+        inner = {"a": inner}
+    return inner
+
+
+class TestUnreadable:
+    """Specs that a definition of this release accepts, and of which nothing can be made."""
+
+    @pytest.mark.parametrize("levels", [61, 900])
+    def test_a_template_that_is_nested_too_deep(self, levels):
+        deep = item()
+        deep.spec["pools"] = {"head": {"template": nested(levels)}}
+        read = parse(deep, None, {})
+        told = condition(planned(Observed(read, (), ()), 0).status, "Accepted")
+        assert (read.spec, told.status, told.reason) == (None, "False", "InvalidSpec")
+        assert told.message == (
+            "The spec cannot be read: spec.pools.head.template: must not be nested deeper than 60 levels: "
+            "write what Kubernetes knows of this field, which has fewer than 20. What runs goes on; nothing "
+            "new is started."
+        )
+
+    @pytest.mark.parametrize("sides", [("limits",), ("requests", "limits")])
+    def test_an_amount_of_very_many_digits(self, sides):
+        """As a definition of an earlier release lets through."""
+        amounts = {side: {"memory": "9" * 5000} for side in sides}
+        read = parse(item({"pools.head.resources": amounts, "pools.head.sharedMemory": "1Gi"}), None, {})
+        assert read.spec is None
+        assert "spec.pools.head.resources.limits.memory: must be a quantity" in read.invalid
+        assert len(read.invalid) < 1000
+
+    def test_an_answer_of_the_api_server_is_read_as_the_watch_is(self):
+        site = Site()
+        site.watch(1, 1)
+        answer = {"metadata": {"name": "math", "namespace": "default", "uid": "u", "resourceVersion": "2"}}
+        answer["metadata"]["creationTimestamp"] = "2026-11-21T14:02:00Z"
+        site.store.answered({**answer, "spec": {**item().spec, "storage": {"volume": nested(900)}}})
+        assert "spec.storage.volume: must not be nested" in site.store.get(REF).job.invalid
+
+    def test_any_defect_in_reading_one_costs_that_job_alone_and_is_logged_once(self, monkeypatch, caplog):
+        def broken(spec):
+            if spec.image == "broken":
+                raise ZeroDivisionError("somewhere")
+            return []
+
+        monkeypatch.setattr("rljob_operator.controller.jobs.refusals", broken)
+        store = JobStore(lambda ref: None, {})
+        for version in ("1", "2"):
+            store.seen(REF, store.read(item({"image": "broken"}, version=version)))
+        found = store.get(REF).job
+        assert found.spec is None
+        assert found.invalid == "The spec cannot be read, by a defect of the operator: ZeroDivisionError."
+        assert caplog.text.count("default/math: the spec cannot be read") == 1
+        assert parse(item(), None, {}).invalid is None
+
+
 class TestStore:
     def store(self, *items):
         store = JobStore(lambda ref: None, {})

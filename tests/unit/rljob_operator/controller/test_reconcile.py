@@ -40,6 +40,8 @@ class Site:
         self.objects, self.refused, self.writes, self.events, self.pods = {}, {}, [], [], ()
         self.others = ()
         """RayClusters of the job that another leader made."""
+        self.listed = ()
+        """RayClusters as the watch told of them last."""
         self.stale = None
         """The resourceVersion that the job has at the API server; None: that of the newest view."""
         self.storable = lambda status: status
@@ -105,7 +107,7 @@ class Site:
     # The observer
 
     async def observe(self, ref, entry, now):
-        seen = (*self.written.newest(ref, (), self.seconds), *self.others)
+        seen = (*self.written.newest(ref, self.listed, self.seconds), *self.others)
         return Observed(entry.job, seen, self.pods if seen else ())
 
     def forget(self, ref):
@@ -145,13 +147,18 @@ class Site:
             raise Conflict("delete", "the object has been modified", Refusal(409, "Conflict"))
         self.objects.pop((resource.kind, name), None)
 
-    async def patch(self, resource, namespace, name, changes):
+    async def patch(self, resource, namespace, name, changes, version=None):
         self.writes.append(("patch", resource.kind, name))
         there = self.objects[resource.kind, name]
-        if changes["metadata"]["uid"] != there["metadata"]["uid"]:
+        metadata = changes.get("metadata", {})
+        if metadata.get("uid", there["metadata"]["uid"]) != there["metadata"]["uid"]:
             raise Conflict("patch", "Precondition failed: UID", Refusal(409, "Conflict"))
-        annotations = {**there["metadata"]["annotations"], **changes["metadata"]["annotations"]}
+        if version not in (None, there["metadata"]["resourceVersion"]):
+            raise Conflict("patch", "the object has been modified", Refusal(409, "Conflict"))
+        annotations = {**there["metadata"]["annotations"], **metadata.get("annotations", {})}
         patched = {**there, "metadata": {**there["metadata"], "annotations": annotations}}
+        patched["spec"] = {**there["spec"], **changes.get("spec", {})}
+        patched["metadata"]["resourceVersion"] = str(int(there["metadata"]["resourceVersion"]) + 1)
         self.objects[resource.kind, name] = patched
         return patched
 
@@ -231,6 +238,25 @@ class TestRefused:
         site.refused[CLUSTER] = Forbidden("create", "no", Refusal(403, "Forbidden", "", causes))
         assert await site.at(0) > 400
         assert site.ready()[0] == "CreatingRayCluster" and site.events == []
+
+
+class TestUnrenderable:
+    async def test_it_is_told_once_with_a_trace_and_tried_every_half_minute(self, monkeypatch, caplog):
+        def broken(*_):
+            raise ZeroDivisionError("somewhere")
+
+        site = Site()
+        monkeypatch.setattr("rljob_operator.controller.act.ray_cluster", broken)
+        assert 25 < await site.at(0) <= 30
+        reason, message = site.ready()
+        words = "RayCluster math-1 cannot be made of the spec, by a defect of the operator: ZeroDivisionError"
+        assert reason == "RayClusterRefused" and message.startswith(words)
+        for seconds in (31, 62, 93):
+            assert 25 < await site.at(seconds) <= 30
+        assert len(site.events) == 1 and caplog.text.count("ZeroDivisionError: somewhere") == 1
+        monkeypatch.undo()
+        await site.at(124)
+        assert CLUSTER in site.objects
 
 
 FOREIGN = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "math-1", "uid": "x"}}
@@ -592,3 +618,65 @@ class TestConflict:
         for seconds in (30, 40):
             await site.at(seconds)
             assert site.reads == 0
+
+
+class TestStale:
+    """The watch of RayClusters is dead: plans are made from what they were."""
+
+    @pytest.fixture
+    async def site(self):
+        """A job that runs, with one more fast rollout worker asked for."""
+        site = await _made()
+        site.pods = pods((1, 1, 0))
+        await site.at(5)
+        site.listed = (_seen(site),)
+        site.objects["RLJob", "math"] = site.item
+        site.item["spec"]["pools"] = {"fastRollout": {"replicas": 2}}
+        site.change(generation=2)
+        return site
+
+    async def tries(self, site, seconds):
+        """How often the API server is asked, where the job is looked at all the time."""
+        site.writes, site.reads = [], 0
+        for _ in range(seconds * 10):
+            site.seconds += 0.1
+            await site.reconciler.reconcile(REF)
+        return site.reads, len(site.writes)
+
+    def replicas(self, site):
+        groups = site.objects[CLUSTER]["spec"]["workerGroupSpecs"]
+        return next(each["replicas"] for each in groups if each["groupName"] == "fast-rollout")
+
+    async def test_one_that_is_gone_is_asked_for_ever_more_rarely(self, site):
+        there = site.objects.pop(CLUSTER)
+        reads, writes = await self.tries(site, 60)
+        assert 5 < reads <= 30 and writes <= 2
+        site.objects[CLUSTER] = there
+        await self.tries(site, 10)
+        assert self.replicas(site) == 2
+        assert await self.tries(site, 10) == (0, 0), "all is done: it is not read any more"
+
+    async def test_a_head_that_cannot_be_noted_is_tried_ever_more_rarely(self):
+        site = await _made()
+        site.pods = pods((1, 1, 0))
+        site.objects["RLJob", "math"] = site.item
+        there = site.objects[CLUSTER]["metadata"]
+        there["uid"] = "another"
+        site.seconds = 5
+        reads, writes = await self.tries(site, 60)
+        assert 5 < writes <= 15 and reads <= 15
+        there["uid"] = "cluster-1"
+        await self.tries(site, 10)
+        assert "rljob.dev/head" in site.objects[CLUSTER]["metadata"]["annotations"]
+
+    async def test_one_that_was_read_on_the_way_is_what_the_next_plan_goes_by(self, site):
+        """Somebody else has made the group larger, and no watch tells of it."""
+        there = json.loads(json.dumps(site.objects[CLUSTER]))
+        for group in there["spec"]["workerGroupSpecs"]:
+            group["replicas"] += group["groupName"] == "fast-rollout"
+        there["metadata"]["resourceVersion"] = "77"
+        site.objects[CLUSTER] = there
+        await site.at(20)
+        assert [write for write in site.writes if write[0] == "patch"] == []
+        assert condition(site.jobs.get(REF).job.status, "Running").status == "True"
+        assert site.reads <= 3

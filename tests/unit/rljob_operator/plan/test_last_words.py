@@ -68,6 +68,10 @@ SAID = {
     "nothing but what others say after it": (AFTERMATH, ONE_ENDED),
     "something before it": ("[GCS] out of ids\n" + AFTERMATH, f"[GCS] out of ids {ONE_ENDED}"),
     "a process of Ray's that ended": (LISTED.replace("-9", "1"), "Ray's gcs_server ended with exit code 1"),
+    "numbers that are none": (
+        SEVERAL.replace(", 1)", f", {'9' * 5000})"),
+        "Ray's raylet was killed by signal 11",
+    ),
     "one that was started several times": (
         SEVERAL,
         "Ray's raylet was killed by signal 11 and ended with exit code 1",

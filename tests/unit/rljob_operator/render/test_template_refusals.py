@@ -21,6 +21,11 @@ REFUSED = {
         f"{POOLS}.head.template.nodeSelector",
         "is no field of a pod template",
     ),
+    "a security context that is no mapping": (
+        template("head", securityContext=1),
+        f"{HEAD}.securityContext",
+        "must be a mapping",
+    ),
     "a spec that is no mapping": ({"pools.head.template": {"spec": None}}, HEAD, "must be a mapping"),
     "a pod's name": (
         {"pools.head.template": {"metadata": {"name": "x"}}},

@@ -22,7 +22,7 @@ TROUBLE: dict[str, tuple[Answer, type[Exception], str]] = {
     "overloaded": (reply(429, **STATUS), ApiUnavailable, "429"),
     "broken": (reply(500, **STATUS), ApiUnavailable, "500"),
     "starting": (reply(503, **STATUS), ApiUnavailable, "503"),
-    "an unknown error": (stream(b"<html>"), ApiUnavailable, "no JSON object"),
+    "an unknown error": (stream(b"<html>"), ApiUnavailable, "not what the API server gives"),
     "cut off": (cut, ApiUnavailable, "get /x"),
 }
 
@@ -95,6 +95,16 @@ async def test_a_watch_yields_events_of_any_length() -> None:
         assert await collect(client) == [{"type": "ADDED"}, {"type": "BOOKMARK"}, long]
     assert server.seen[0].query["watch"] == "1"
     assert server.seen[0].query["fieldSelector"] == "metadata.name=a"
+
+
+async def test_an_object_that_is_nested_deep_is_read_without_its_depths() -> None:
+    """Whoever may edit the RLJob must not end its watch, nor the driver."""
+    job = b'{"metadata": {"uid": "u"}, "spec": {"template": ' + b'{"a":' * 5000 + b"1" + b"}" * 5001 + b"}"
+    event = b'{"type": "MODIFIED", "object": ' + job + b"}\n"
+    async with serving(stream(job), stream(event)) as server, ApiClient(server.credentials()) as client:
+        assert (await client.get("/x"))["metadata"] == {"uid": "u"}
+        [found] = await collect(client)
+    assert found["object"]["metadata"] == {"uid": "u"}
 
 
 @pytest.mark.parametrize("answer", [stream(b"no json\n"), cut], ids=["garbage", "cut off"])

@@ -99,6 +99,10 @@ def run(folder: Path, answer: Answer, **changes: str) -> tuple[int, str]:
         return drive(ENVIRONMENT | paths | changes), log.read_text()
 
 
+def nested(levels: int) -> Any:
+    return {"a": nested(levels - 1)} if levels else 1
+
+
 def found(changes: dict[str, Any]) -> Answer:
     pools = {pool: {"replicas": 1} for pool in ("trainer", "fastRollout", "heavyRollout")}
     document = job({"pools": pools} | changes)
@@ -118,11 +122,12 @@ def found(changes: dict[str, Any]) -> Answer:
             2,
             "engine.mlx: unknown here (known: vllm, torch)",
         ),
+        (found({"storage.volume": nested(70)}), {}, 2, "fewer than 20."),
         (reply(404, reason="NotFound", message=""), {}, 1, "there is no RLJob team/test"),
         (reply(403, kind="Status", reason="Forbidden", message="no"), {}, 1, "403 Forbidden"),
         (found({}), {"RLJOB_KUBECONFIG": "/nowhere"}, 2, "/nowhere: cannot read the kubeconfig"),
     ],
-    ids=["settings", "rule", "reference", "newer choice", "deleted", "forbidden", "credentials"],
+    ids=["settings", "rule", "reference", "newer choice", "too deep", "deleted", "forbidden", "credentials"],
 )
 def test_why_nothing_is_run(
     tmp_path: Path, answer: Answer, changes: dict[str, str], code: int, message: str
