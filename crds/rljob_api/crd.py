@@ -160,7 +160,7 @@ def _field_schema(model: type[Model], name: str) -> Schema:
     field = model.model_fields[name]
     if said := description(model, name):
         schema["description"] = " ".join(said.split())
-    schema |= _in_words(_type_schema(unwrap(field.annotation), field.metadata), field)
+    schema |= _in_words(_type_schema(unwrap(field.annotation), field.metadata), field) | _format(field)
     default = _stored(_default(field))
     if default is not None:
         schema["default"] = default
@@ -168,6 +168,12 @@ def _field_schema(model: type[Model], name: str) -> Schema:
             # Otherwise the API server replaces an explicit null by the default.
             schema["nullable"] = True
     return schema
+
+
+def _format(field: FieldInfo) -> Schema:
+    """A text's form, where it is one that OpenAPI has a name for."""
+    extra = field.json_schema_extra
+    return {"format": extra["format"]} if isinstance(extra, dict) and "format" in extra else {}
 
 
 def _in_words(schema: Schema, field: FieldInfo) -> Schema:
@@ -213,7 +219,8 @@ def _type_schema(annotation: Any, metadata: list[Any]) -> Schema:
     origin = get_origin(annotation)
     if origin is Annotated:
         bare, *fields = get_args(annotation)
-        return _type_schema(bare, [*metadata, *(bound for field in fields for bound in field.metadata)])
+        schema = _type_schema(bare, [*metadata, *(bound for field in fields for bound in field.metadata)])
+        return {**schema, **{name: value for field in fields for name, value in _format(field).items()}}
     if isinstance(annotation, type) and issubclass(annotation, Model):
         return object_schema(annotation)
     if origin is Literal:

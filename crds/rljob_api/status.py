@@ -8,6 +8,7 @@ from rljob_api.base import Model
 
 # Every text has a bound: a job's own code may write the status, and an operator keeps those of all jobs.
 _Word = Annotated[str, Field(max_length=64)]
+_Time = Annotated[str, Field(max_length=64, json_schema_extra={"format": "date-time"})]
 _Name = Annotated[str, Field(max_length=253)]
 _Pod = Annotated[str, Field(max_length=63)]
 
@@ -135,7 +136,7 @@ class TrainingStatus(Model):
     completed: bool | None = None
     """True: all steps are trained, model and report are written. The job is then Complete, however its pods
     end."""
-    time: _Word | None = None
+    time: _Time | None = None
     """When this was written, RFC 3339."""
     report_seconds: int | None = Field(default=None, ge=1, le=3600)
     """The driver writes this at least so often, in seconds, whether there is anything new or not."""
@@ -154,7 +155,7 @@ class Condition(Model):
     """Why, in one CamelCase word for programs."""
     message: str = Field(default="", max_length=1024)
     """Why, for people."""
-    last_transition_time: _Word
+    last_transition_time: _Time
     """When `status` changed last, RFC 3339."""
     observed_generation: int = 0
     """metadata.generation that it speaks of."""
@@ -189,7 +190,7 @@ class ScaleDown(Model):
     """Pods that are being removed. The runtime takes none of them back."""
     replicas: int
     """Workers that the pool has once they are gone."""
-    asked_time: _Word | None = None
+    asked_time: _Time | None = None
     """When the operator first saw that the spec asks for that many workers, RFC 3339."""
     timed_out: bool = False
     """The runtime did not free the pods within drainGraceSeconds: they go without its answer."""
@@ -218,15 +219,15 @@ class Status(Model):
     """The RayCluster of the attempt; none between two attempts."""
     head_pod: _Word | None = None
     """UID of the attempt's head pod; another one means that the head was lost."""
-    start_time: _Word | None = None
+    start_time: _Time | None = None
     """When the job was started, last resumed or, in a queue, last admitted, RFC 3339; none while it waits for
     admission."""
-    attempt_time: _Word | None = None
+    attempt_time: _Time | None = None
     """When the attempt's cluster was asked for or, in a queue, admitted, RFC 3339; none while it waits for
     admission; between two attempts, when the next one may begin."""
-    suspend_time: _Word | None = None
+    suspend_time: _Time | None = None
     """When the newest request to suspend was seen, RFC 3339."""
-    completion_time: _Word | None = None
+    completion_time: _Time | None = None
     """When the job became Complete or Failed, RFC 3339."""
     pools: list[PoolStatus] = Field(default_factory=list, max_length=3)
     """The pods, pool by pool."""

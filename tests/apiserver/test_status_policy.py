@@ -10,6 +10,7 @@ import pytest
 from tests.chart.helm import render
 from tests.support.jobs import job
 from tests.support.operator.operator_site import JobClient, running_operator
+from tools.cluster import ApiError
 
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 RIGHTS = "/apis/rbac.authorization.k8s.io/v1/namespaces"
@@ -105,8 +106,10 @@ def test_without_the_policy_the_operator_makes_nothing_of_it(cluster, namespace,
         made = [each["metadata"]["uid"] for each in cluster.api.items(client.clusters_path)]
         for number in range(200):
             hostile = {"attempt": number, "clusterName": f"x-{number}", "failures": 0, "headPod": "x"}
-            hostile |= {"startTime": "x", "suspendTime": "9999-12-31T23:59:59Z"}
+            hostile |= {"startTime": "0001-01-01T00:00:00+14:00", "suspendTime": "9999-12-31T23:59:59Z"}
             cluster.api.request("PATCH", f"{client.jobs}/math/status", {"status": hostile})
+        with pytest.raises(ApiError, match="startTime in body must be of type date-time"):
+            cluster.api.request("PATCH", f"{client.jobs}/math/status", {"status": {"startTime": "yesterday"}})
         # One that begins to lead remembers nothing: a head that is gone would end the attempt.
         operator.process.stop(kill=True)
         cluster.api.request("PATCH", f"{client.jobs}/math/status", {"status": hostile})

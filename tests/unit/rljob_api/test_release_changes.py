@@ -27,8 +27,8 @@ ACCEPTED = {
         for side in ("requests", "limits")
     ),
 }
-BOUNDED = re.compile(r"status\..*: maxLength was None, is \d+")
-"""The same: all texts of the status have got a bound."""
+BOUNDED = re.compile(r"status\..*: (?:maxLength was None, is \d+|format was None, is 'date-time')")
+"""The same: all texts of the status have got a bound, and times are times."""
 RULE = {"rule": "self.a > 1", "message": "more"}
 NUMBER = {"type": "integer", "minimum": 1, "maximum": 9, "default": 3}
 WORD = {"type": "string", "enum": ["x", "y"], "pattern": "^x"}
