@@ -185,8 +185,8 @@ class Data(PromptData):
     shuffle: bool = True
     """Shuffle each epoch (seeded by training.seed); of several sources, each by itself."""
     pass_reward: float = Field(default=1.0, ge=-1e6, le=1e6)
-    """A response passes, as the pass rates of `sources` and `curriculum` count it, where its reward is at
-    least this."""
+    """A response passes, as the pass rates of `sources`, `curriculum` and rollout.filter count it, where its
+    reward is at least this."""
     curriculum: Curriculum | None = None
     """Train prompts by how difficult they turn out; null trains all of them alike. With schedule.totalSteps:
     how many prompts of an epoch are passed over is not known before."""

@@ -111,13 +111,44 @@ class Engine(OneOf):
     """The built-in torch engine."""
 
 
+_MAX_REFILL = 3
+"""Unless it is said otherwise."""
+
+
 class ZeroVariance(Model):
     """Groups whose rewards are all equal teach nothing: every advantage is 0. They are refused, and other
     prompts take their places (DAPO's dynamic sampling, verl's filter_groups)."""
 
-    max_refill: int = Field(default=3, ge=1, le=1000)
+    max_refill: int = Field(default=_MAX_REFILL, ge=1, le=1000)
     """Most groups that are refused before the next step is trained, in multiples of the groups of a step.
     Further ones are trained, so that a step does not wait for ever."""
+
+
+class PassRate(Model):
+    """Groups whose pass rate (the share of their responses whose reward, with all shaping, is at least
+    data.passReward) lies outside min to max are refused, and other prompts take their places."""
+
+    minimum: float = Field(default=0.0, ge=0, le=1, alias="min")
+    """Smallest pass rate that is trained."""
+    maximum: float = Field(default=1.0, ge=0, le=1, alias="max")
+    """Largest pass rate that is trained."""
+    max_refill: int | None = Field(default=None, ge=1, le=1000)
+    """As zeroVariance.maxRefill, which bounds both where both are set. Default: 3."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            message="min must not be above max: every group would be refused",
+            cel="self.min <= self.max",
+            holds=lambda self: self.minimum <= self.maximum,
+            fields=("min", "max"),
+        ),
+        Rule(
+            message="set min above 0 or max below 1: from 0 to 1 no group is refused",
+            cel="self.min > 0.0 || self.max < 1.0",
+            holds=lambda self: self.minimum > 0 or self.maximum < 1,
+            fields=("",),
+        ),
+    )
 
 
 class Filter(Model):
@@ -125,6 +156,29 @@ class Filter(Model):
 
     zero_variance: ZeroVariance | None = None
     """Refuse groups whose rewards, with all shaping, are equal; null trains them."""
+    pass_rate: PassRate | None = None
+    """Refuse groups by their pass rate; null trains them."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            message="passRate.maxRefill must not be set with zeroVariance, whose maxRefill bounds both",
+            cel="!has(self.zeroVariance) || !has(self.passRate) || !has(self.passRate.maxRefill)",
+            holds=lambda self: (
+                self.zero_variance is None or self.pass_rate is None or self.pass_rate.max_refill is None
+            ),
+            fields=("passRate",),
+        ),
+    )
+
+    @property
+    def max_refill(self) -> int | None:
+        """Most groups that are refused before the next step is trained, for whatever reason, in multiples of
+        the groups of a step; None: no group is ever refused."""
+        if self.zero_variance is not None:
+            return self.zero_variance.max_refill
+        if self.pass_rate is not None:
+            return self.pass_rate.max_refill or _MAX_REFILL
+        return None
 
 
 class OverSampling(Model):

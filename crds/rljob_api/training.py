@@ -188,14 +188,14 @@ class Training(Model):
             fields=("rollout.temperature",),
         ),
         Rule(
-            message="rollout.filter.zeroVariance must not be set with algorithm.advantage.none, with which"
-            " groups of equal rewards teach as much as others",
-            cel="!has(self.rollout.filter.zeroVariance) || !has(self.algorithm.advantage)"
-            " || !has(self.algorithm.advantage.none)",
+            message="rollout.filter must be empty with algorithm.advantage.none, with which groups teach"
+            " alike whatever their rewards",
+            cel="!has(self.rollout.filter.zeroVariance) && !has(self.rollout.filter.passRate)"
+            " || !has(self.algorithm.advantage) || !has(self.algorithm.advantage.none)",
             holds=lambda self: (
-                self.rollout.filter.zero_variance is None or self.algorithm.advantage.none is None
+                self.rollout.filter.max_refill is None or self.algorithm.advantage.none is None
             ),
-            fields=("rollout.filter.zeroVariance",),
+            fields=("rollout.filter",),
         ),
         Rule(
             message="reward.overlong must not be set with algorithm.advantage.none, with which rewards teach"

@@ -22,7 +22,7 @@ from typing import Any
 import yaml
 
 from rljob_api import RLJob
-from rljob_runtime.groups.refill import all_equal
+from rljob_runtime.groups.filter import all_equal
 from rljob_runtime.rewards import RewardInput
 from rljob_runtime.samples import Group
 from tests.bench.figures import Figure, record

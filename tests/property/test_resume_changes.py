@@ -66,7 +66,7 @@ class Leg:
     def _complete(self, uid: int) -> None:
         """Half of the groups have equal rewards."""
         if self._rng.random() < 0.5 and self._controller.refuse(uid):
-            self.ledger.refuse(uid)
+            self.ledger.refuse(uid, "equal_rewards")
             del self._versions[uid]
         else:
             self._controller.put(uid)

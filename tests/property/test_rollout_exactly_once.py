@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rljob_runtime.data.forced_lengths import ForcedLengths
+from rljob_runtime.groups.filter import GroupFilter
 from rljob_runtime.groups.staleness import StalenessController
 from rljob_runtime.samples import spans_cover
 from tests.support.simulated.simulated_job import Scenario, SimulatedJob
@@ -106,11 +107,20 @@ def test_with_masks_every_prompt_is_trained_once_and_every_trained_token_is_with
     endless=st.booleans(),
     one_in=st.integers(1, 5),
     masks=st.booleans(),
+    refusing=st.sampled_from(
+        [
+            GroupFilter(equal_rewards=True),
+            GroupFilter(pass_rates=(0.0, 0.9)),
+            GroupFilter(equal_rewards=True, pass_rates=(0.0, 0.6)),
+        ]
+    ),
 )
 def test_with_a_filter_every_prompt_is_trained_or_refused_once(
-    scenario, partial_last, refill, endless, one_in, masks
+    scenario, partial_last, refill, endless, one_in, masks, refusing
 ):
-    """`one_in`: how many prompts there are to one that gives different rewards."""
+    """`one_in`: how many prompts there are to one that gives different rewards. Such a group has a lower pass
+    rate than others too."""
+    scenario.filter = refusing
     total = max(1, scenario.steps * scenario.groups_per_step - partial_last)
     scenario.total_groups, scenario.refill, scenario.endless = total, refill, endless
     scenario.equal = lambda uid: uid % one_in != 0
@@ -121,7 +131,8 @@ def test_with_a_filter_every_prompt_is_trained_or_refused_once(
     done = {uid for uid in range(job.ledger.end) if uid in job.ledger}
     refused = done - trained
     assert len(trained) == len(job.trained) == job.ledger.trained and trained <= done
-    assert all(scenario.equal(uid) for uid in refused)
+    reasons = {uid: refusing.reason([(reward, None) for reward in scenario.rewards(uid)]) for uid in done}
+    assert all(reasons[uid] is not None for uid in refused)
     if endless:
         assert len(trained) == total
     else:
@@ -134,6 +145,8 @@ def test_with_a_filter_every_prompt_is_trained_or_refused_once(
         assert age <= job.controller.bound.versions
     counts = job.rollouter.counts
     assert counts.refused == job.ledger.refused == len(refused)
+    by_rate = sum(reasons[uid] == "pass_rate" for uid in refused)
+    assert counts.refused_pass_rate == job.ledger.refused_pass_rate == by_rate
     assert (
         counts.equal_rewards == sum(scenario.equal(uid) for uid in trained)
         or scenario.samples_per_prompt == 1

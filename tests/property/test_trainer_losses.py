@@ -4,9 +4,10 @@ import random
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rljob_runtime.data.length_trace import LENGTHS_FILE, read_length_trace
@@ -113,9 +114,20 @@ def test_whatever_the_routing_policy(losses: Losses, policy: str, heavy: int, se
     one_in=st.integers(2, 4),
     epochs=st.booleans(),
     over=st.booleans(),
+    refuse=st.sampled_from(["zeroVariance", "passRate"]),
 )
+# The checkpoint that it goes back to knows of refused groups, and others were refused since.
+@example(
+    losses=Losses(at=[("step", 5)], checkpoint_every=3),
+    refill=2, one_in=3, epochs=False, over=False, refuse="passRate",
+)  # fmt: skip
 def test_with_a_filter_and_over_sampling_every_prompt_is_trained_or_refused_once(
-    losses: Losses, refill: int | None, one_in: int, epochs: bool, over: bool
+    losses: Losses,
+    refill: int | None,
+    one_in: int,
+    epochs: bool,
+    over: bool,
+    refuse: Literal["zeroVariance", "passRate"],
 ) -> None:
     """`one_in`: how many prompts there are to one that gives different rewards."""
     over = over and losses.groups_per_step * losses.steps_per_version >= 4
@@ -123,6 +135,7 @@ def test_with_a_filter_and_over_sampling_every_prompt_is_trained_or_refused_once
         replace(
             losses,
             max_refill=refill,
+            refuse=refuse,
             equal=lambda uid: uid % one_in != 0,
             epochs=1 if epochs else None,
             over_sampling=0.25 if over else None,
@@ -141,6 +154,8 @@ def test_with_a_filter_and_over_sampling_every_prompt_is_trained_or_refused_once
     assert max(trainer.ages) <= sizes.bound.versions
     assert session.rows == list(range(len(trainer.trained))), "one row for each step, in order"
     assert counts.open == 0 and counts.refused == ledger.refused
+    by_rate = counts.refused if refuse == "passRate" else 0
+    assert counts.refused_pass_rate == ledger.refused_pass_rate == by_rate
     assert counts.dispatched == counts.accepted + counts.refused + sum(counts.cancelled.values())
     assert counts.accepted == len(trained) + sum(counts.discarded.values())
 

@@ -400,8 +400,31 @@ BROKEN_RULES: dict[str, tuple[dict[str, Any], str, str]] = {
             "training.algorithm": {"advantage": {"none": {}}, "distillation": _TEACHER},
             "training.rollout.filter": {"zeroVariance": {}},
         },
-        f"{_TRAINING}.rollout.filter.zeroVariance",
-        "rollout.filter.zeroVariance must not be set with algorithm.advantage.none",
+        f"{_TRAINING}.rollout.filter",
+        "rollout.filter must be empty with algorithm.advantage.none",
+    ),
+    "pass rates refused of groups that teach": (
+        {
+            "training.algorithm": {"advantage": {"none": {}}, "distillation": _TEACHER},
+            "training.rollout.filter": {"passRate": {"min": 0.1}},
+        },
+        f"{_TRAINING}.rollout.filter",
+        "rollout.filter must be empty with algorithm.advantage.none",
+    ),
+    "pass rates that are none": (
+        {"training.rollout.filter": {"passRate": {"min": 0.6, "max": 0.5}}},
+        f"{_TRAINING}.rollout.filter.passRate.min",
+        "min must not be above max: every group would be refused (min is 0.6, max is 0.5)",
+    ),
+    "all pass rates": (
+        {"training.rollout.filter": {"passRate": {}}},
+        f"{_TRAINING}.rollout.filter.passRate",
+        "set min above 0 or max below 1: from 0 to 1 no group is refused",
+    ),
+    "two bounds of refusals": (
+        {"training.rollout.filter": {"zeroVariance": {}, "passRate": {"max": 0.9, "maxRefill": 2}}},
+        f"{_TRAINING}.rollout.filter.passRate",
+        "passRate.maxRefill must not be set with zeroVariance, whose maxRefill bounds both",
     ),
     "a punishment that teaches nothing": (
         {

@@ -140,6 +140,9 @@ GOOD: dict[str, dict[str, Any]] = {
     "epochs": {"training.schedule": {"epochs": 1}, "training.optimizer.warmupUpdates": 1000},
     "over-sampling by one group": {"training.rollout.overSampling": {"rate": 0.25}},
     "groups of equal rewards refused": {"training.rollout.filter": {"zeroVariance": {"maxRefill": 1}}},
+    "groups of a single pass rate alone": {
+        "training.rollout.filter": {"zeroVariance": {}, "passRate": {"min": 0.5, "max": 0.5}}
+    },
     "KV of earlier weights": {"training.async.weightSync": {"push": {"kvAfterUpdate": "keep"}}},
     "stale tokens masked": {"training.async.staleTokens": "mask"},
     "stale tokens masked, with requests taken out": {

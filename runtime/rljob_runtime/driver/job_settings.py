@@ -15,6 +15,7 @@ from rljob_api import RLJob
 from rljob_api.training import Training
 from rljob_runtime.data.forced_lengths import ForcedLengths
 from rljob_runtime.engines.protocol import PauseMode
+from rljob_runtime.groups.filter import GroupFilter
 from rljob_runtime.groups.ledger import Ledger
 from rljob_runtime.groups.oversampling import OverSampling
 from rljob_runtime.groups.refill import Refill
@@ -54,7 +55,7 @@ class JobSettings:
     capacity_groups: int
     """Groups that the queue holds."""
     refill: int | None
-    """Groups with equal rewards that are refused between two steps, at most; None: none is."""
+    """Groups that are refused between two steps, at most; None: none is."""
     surplus_groups: int
     """Groups that are begun in each version beyond what the bound admits, so that the slowest are aborted; 0:
     no over-sampling."""
@@ -103,8 +104,8 @@ def job_settings(
     # queueCapacity counts samples, and a group is queued whole.
     surplus_groups = _surplus(training, bound)
     capacity_groups = bound.most_outstanding + surplus_groups if capacity is None else capacity // samples
-    zero_variance = training.rollout.filter.zero_variance
-    endless = schedule.total_steps is not None and (zero_variance is not None or origin.refused > 0)
+    max_refill = training.rollout.filter.max_refill
+    endless = schedule.total_steps is not None and (max_refill is not None or origin.refused > 0)
     trainer, teacher = job.spec.pools.trainer, training.algorithm.teacher_server
     push = training.async_.weight_sync.push
     # A rank for each accelerator; on CPUs one for each worker.
@@ -118,7 +119,7 @@ def job_settings(
         surplus=origin.step * bound.groups_per_step - origin.trained,
         capacity_groups=capacity_groups,
         capacity_samples=capacity_groups * samples,
-        refill=zero_variance.max_refill * bound.groups_per_step if zero_variance is not None else None,
+        refill=max_refill * bound.groups_per_step if max_refill is not None else None,
         surplus_groups=surplus_groups,
         refused=origin.refused,
         rollout=RolloutSettings(
@@ -127,6 +128,7 @@ def job_settings(
             training.seed,
             forced,
             None if teacher is None else teacher.model,
+            GroupFilter.of(training),
         ),
         in_flight=push.in_flight if push is not None else None,
         trainer_ranks=trainer.replicas * processes,

@@ -101,7 +101,9 @@ class Recovery:
         # once more. Their prompts are generated and scored again.
         waiting = [frame for frame in state.waiting if has_reward(decode_group(frame))]
         self.ledger = ledger = state.ledger.copy()
-        parts.rollouter.counts.went_back(ledger.trained + len(waiting), ledger.refused, reason)
+        parts.rollouter.counts.went_back(
+            ledger.trained + len(waiting), ledger.refused, reason, ledger.refused_pass_rate
+        )
         self.controller = self._settings.controller(ledger)
         # First the outbox: a queue host that comes back meanwhile is filled from it.
         groups = parts.outbox.restore(waiting)

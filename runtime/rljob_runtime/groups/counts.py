@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from rljob_runtime.groups.filter import Reason
+
 
 class GroupCounts(msgspec.Struct):
     """Kept by the rollouter, saved in checkpoints, shown in metrics, report and closing line."""
@@ -34,10 +36,14 @@ class GroupCounts(msgspec.Struct):
     restarted_requests: int = 0
     """Requests taken out of an engine that begin anew, without the tokens that they had."""
     refused: int = 0
-    """Groups that were completed and not trained because all their rewards are equal; their prompts are
-    done."""
+    """Groups that were completed and not trained, because all their rewards are equal or for their pass
+    rate; their prompts are done."""
+    refused_pass_rate: int = 0
+    """Those of them that were refused for their pass rate."""
     equal_rewards: int = 0
     """Groups that were accepted although all their rewards are equal."""
+    outside_pass_rate: int = 0
+    """Groups that were accepted although their pass rate is none that the job trains."""
     responses: int = 0
     """Responses of accepted groups."""
     response_tokens: int = 0
@@ -62,12 +68,19 @@ class GroupCounts(msgspec.Struct):
         self.dispatched += 1
         self.open += 1
 
-    def accept(self, lengths: Sequence[int] = (), equal_rewards: bool = False, again: bool = False) -> None:
+    def accept(
+        self,
+        lengths: Sequence[int] = (),
+        equal_rewards: bool = False,
+        again: bool = False,
+        outside_pass_rate: bool = False,
+    ) -> None:
         """A group under way is in the queue. `lengths`: tokens of its responses; `again`: whether its prompt
         was aborted before, by over-sampling."""
         self.open -= 1
         self.accepted += 1
         self.equal_rewards += equal_rewards
+        self.outside_pass_rate += outside_pass_rate
         self.responses += len(lengths)
         self.response_tokens += sum(lengths)
         if again:
@@ -75,10 +88,11 @@ class GroupCounts(msgspec.Struct):
             self.again_responses += len(lengths)
             self.again_tokens += sum(lengths)
 
-    def refuse(self) -> None:
+    def refuse(self, reason: Reason) -> None:
         """A group under way is refused."""
         self.open -= 1
         self.refused += 1
+        self.refused_pass_rate += reason == "pass_rate"
 
     def cancel(self, reason: str, groups: int) -> None:
         """Groups under way were ended."""
@@ -89,14 +103,15 @@ class GroupCounts(msgspec.Struct):
         """A response has no reward."""
         _add(self.rejected, reason, 1)
 
-    def went_back(self, kept: int, refused: int, reason: str) -> None:
+    def went_back(self, kept: int, refused: int, reason: str, refused_pass_rate: int = 0) -> None:
         """The job went back to a checkpoint that holds `kept` groups: those that were trained by then, and
-        those that waited; `refused` groups were refused by then. Groups under way are cancelled, and so are
+        those that waited; `refused` groups were refused by then, `refused_pass_rate` of them for their pass
+        rate. Groups under way are cancelled, and so are
         groups that were refused after the checkpoint, for it does not know that they were; groups that were
         accepted after it are discarded. A checkpoint may hold a group that is not counted as accepted yet,
         because handing it to the queue had not ended: it is counted now."""
         _add(self.cancelled, reason, self.refused - refused)
-        self.refused = refused
+        self.refused, self.refused_pass_rate = refused, refused_pass_rate
         # Groups that are trained or wait, by these counts.
         held = self.accepted - sum(self.discarded.values())
         unaccepted = max(0, kept - held)
@@ -139,7 +154,9 @@ class GroupCounts(msgspec.Struct):
                 "accepted": self.accepted,
                 "open": self.open,
                 "refused": self.refused,
+                "refused_pass_rate": self.refused_pass_rate,
                 "equal_rewards": self.equal_rewards,
+                "outside_pass_rate": self.outside_pass_rate,
                 "cancelled": sum(self.cancelled.values()),
                 "discarded": sum(self.discarded.values()),
             },
@@ -200,12 +217,16 @@ def in_words(counts: GroupCounts) -> str | None:
         sentences.append(
             f"Begun anew on another engine: {_count(counts.restarted_requests, 'request')}, {dropped}."
         )
-    if counts.refused:
-        share = counts.refused / (counts.refused + counts.accepted)
-        sentences.append(
-            f"Refused: {_count(counts.refused, 'group')} whose rewards are all equal, {share:.0%} of the "
-            f"complete ones; {counts.equal_rewards:,} such were kept."
-        )
+    for refused, why, such in (
+        (counts.refused - counts.refused_pass_rate, "rewards are all equal", counts.equal_rewards),
+        (counts.refused_pass_rate, "pass rate is outside the filter's", counts.outside_pass_rate),
+    ):
+        if refused:
+            share = refused / (counts.refused + counts.accepted)
+            sentences.append(
+                f"Refused: {_count(refused, 'group')} whose {why}, {share:.0%} of the complete ones; "
+                f"{such:,} such were kept."
+            )
     if rejected := sum(counts.rejected.values()):
         sentences.append(
             f"Not trained: {_count(rejected, 'response')} without a reward ({_reasons(counts.rejected)})."
@@ -220,9 +241,9 @@ def counts_in(row: Mapping[str, Any]) -> GroupCounts | None:
     if not isinstance(groups, Mapping) or not isinstance(requests, Mapping):
         return None
     fields = {name: row.get(name) or {} for name in ("cancelled", "discarded", "rejected")}
-    fields |= {
-        name: groups.get(name, 0) for name in ("dispatched", "accepted", "open", "refused", "equal_rewards")
-    }
+    states = ("dispatched", "accepted", "open", "refused")
+    of_filters = ("refused_pass_rate", "equal_rewards", "outside_pass_rate")
+    fields |= {name: groups.get(name, 0) for name in (*states, *of_filters)}
     kinds = ("moved", "continued", "restarted", "rerouted")
     fields |= {f"{name}_requests": requests.get(name, 0) for name in kinds}
     over_sampling = row.get("over_sampling")

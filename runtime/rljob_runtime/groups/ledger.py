@@ -10,6 +10,8 @@ from itertools import count
 
 import msgspec
 
+from rljob_runtime.groups.filter import Reason
+
 
 class Ledger(msgspec.Struct):
     """All uids below `watermark`, and those in `ahead`, are done."""
@@ -18,6 +20,8 @@ class Ledger(msgspec.Struct):
     ahead: set[int] = msgspec.field(default_factory=set)
     refused: int = 0
     """How many of them were refused; the others are trained."""
+    refused_pass_rate: int = 0
+    """How many of the refused ones were so for their pass rate; the others for equal rewards."""
 
     def __contains__(self, uid: int) -> bool:
         return uid < self.watermark or uid in self.ahead
@@ -46,10 +50,11 @@ class Ledger(msgspec.Struct):
             self.ahead.remove(self.watermark)
             self.watermark += 1
 
-    def refuse(self, uid: int) -> None:
+    def refuse(self, uid: int, reason: Reason) -> None:
         """The group of this uid was refused. Raises `ValueError` where it was done before."""
         self.record([uid])
         self.refused += 1
+        self.refused_pass_rate += reason == "pass_rate"
 
     def remaining(self, total: int | None, excluded: Collection[int] = ()) -> Iterator[int]:
         """What is still to be dispatched, oldest first; without an end where `total` is None. `excluded` are
@@ -59,4 +64,4 @@ class Ledger(msgspec.Struct):
 
     def copy(self) -> "Ledger":
         """An independent copy."""
-        return Ledger(self.watermark, set(self.ahead), self.refused)
+        return Ledger(self.watermark, set(self.ahead), self.refused, self.refused_pass_rate)

@@ -148,8 +148,8 @@ class StalenessController:
         over: OverSampling | None = None,
     ) -> None:
         """`total_groups`: how many the whole job trains. `trained`: how many of them are done.
-        `capacity_groups`: how many the queue holds; at least `bound.groups_per_step`. `refill`: which groups
-        with equal rewards are refused; None: none. `over`: which groups are aborted; None: none."""
+        `capacity_groups`: how many the queue holds; at least `bound.groups_per_step`. `refill`: how
+        many groups are refused; None: none. `over`: which groups are aborted; None: none."""
         self.bound = bound
         self.total_groups = total_groups
         self.trained = trained
@@ -259,8 +259,8 @@ class StalenessController:
         self._ready.setdefault(self._deadlines[uid], set()).add(uid)
 
     def refuse(self, uid: int) -> bool:
-        """An outstanding group that was not put has equal rewards: whether it is refused. If so, it is
-        outstanding no more, and its place is free for another prompt."""
+        """An outstanding group that was not put is to be refused: whether it is. If so, it is outstanding
+        no more, and its place is free for another prompt."""
         if self._refill is None or not self._refill.refuse(self._undispatched):
             return False
         if self._over is not None:

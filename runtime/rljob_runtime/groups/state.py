@@ -1,6 +1,6 @@
 """Where a job stands, as a checkpoint keeps it, and what its groups are made of. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -8,6 +8,7 @@ from rljob_runtime.data.fingerprint import DataFingerprint
 from rljob_runtime.data.forced_lengths import ForcedLengths
 from rljob_runtime.groups.counts import GroupCounts
 from rljob_runtime.groups.curriculum import CurriculumState
+from rljob_runtime.groups.filter import GroupFilter
 from rljob_runtime.groups.ledger import Ledger
 
 
@@ -22,6 +23,8 @@ class RolloutSettings:
     """The length of each response, where it is given; else the model ends its responses."""
     teacher: str | None = None
     """The model that a server has, by whose log-probabilities responses are trained; None without one."""
+    filter: GroupFilter = field(default_factory=GroupFilter)
+    """Which groups are to be refused."""
 
     def most_tokens(self, uid: int, index: int) -> int:
         """Most tokens of response `index` of group `uid`; where lengths are given, exactly so many."""

@@ -24,6 +24,7 @@ def traps(job: RLJob, prompts: int | None = None) -> Iterator[Problem]:
     yield from _punishments(training)
     yield from _system_prompts(training)
     yield from _equal_groups(training)
+    yield from _impossible_rates(training)
     yield from _two_models(training)
     yield from _unclipped(training)
     yield from _response_losses(training)
@@ -127,6 +128,19 @@ def _few_steps(training: Training, prompts: int) -> Iterator[Problem]:
             f"this job trains {steps} step{'' if steps == 1 else 's'}: an epoch has {prompts:,} prompt"
             f"{'' if prompts == 1 else 's'}, and a step takes {in_step:,} (promptsPerBatch * batchesPerStep)."
             " Set more epochs, totalSteps, or a smaller promptsPerBatch",
+        )
+
+
+def _impossible_rates(training: Training) -> Iterator[Problem]:
+    rates, samples = training.rollout.filter.pass_rate, training.rollout.samples_per_prompt
+    if rates is None:
+        return
+    if not any(rates.minimum <= passed / samples <= rates.maximum for passed in range(samples + 1)):
+        yield Problem(
+            (*_TRAINING, "rollout", "filter", "passRate"),
+            f"no group has a pass rate from {rates.minimum:g} to {rates.maximum:g}: of {samples} responses "
+            f"(samplesPerPrompt) a multiple of 1/{samples} passes, so that every group is refused as long as "
+            "maxRefill lets it. Widen the range",
         )
 
 

@@ -17,8 +17,8 @@ from functools import partial
 from typing import Protocol
 
 from rljob_runtime.groups.counts import OVER_SAMPLING, GroupCounts
+from rljob_runtime.groups.filter import all_equal
 from rljob_runtime.groups.ledger import Ledger
-from rljob_runtime.groups.refill import all_equal
 from rljob_runtime.groups.responses import Response, response_seed
 from rljob_runtime.groups.staleness import StalenessController
 from rljob_runtime.groups.state import RolloutSettings
@@ -240,12 +240,13 @@ class Rollouter:
             scores = await self._scorer(prompt, responses)
             extra["rewards"] = [None if each.failure is not None else each.value for each in scores]
             extra |= reward_times(scores) | teacher_time(scores) | {"spread": sibling_spread(responses)}
-        equal = all_equal([(each.value, each.failure) for each in scores])
+        found = [(each.value, each.failure) for each in scores]
+        reason = self._settings.filter.reason(found)
         # Without an await between them, as in what follows the put: whoever looks finds it in one place.
-        if equal and controller.refuse(uid):
+        if reason is not None and controller.refuse(uid):
             del self._groups[uid]
-            self._ledger.refuse(uid)
-            self.counts.refuse()
+            self._ledger.refuse(uid, reason)
+            self.counts.refuse(reason)
             # A step may be ready without it, and another prompt may take its place.
             self.group_ready.set()
             self.poke()
@@ -257,7 +258,8 @@ class Rollouter:
         # The queue has it: from here on `hold` must not count it as cancelled.
         del self._groups[uid]
         lengths = [len(response.tokens) for response in responses]
-        self.counts.accept(lengths, equal, controller.again(uid))
+        outside = self._settings.filter.outside(found)
+        self.counts.accept(lengths, all_equal(found), controller.again(uid), outside)
         controller.put(uid)
         self.group_ready.set()
 

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rljob_api.schedule import Schedule
+from rljob_runtime.groups.filter import all_equal
 from rljob_runtime.groups.masking import context_tokens
-from rljob_runtime.groups.refill import all_equal
 from rljob_runtime.objective.advantages import Estimator, GroupRewards
 from rljob_runtime.parallel.micro_batches import Item
 from rljob_runtime.parallel.mini_batches import split_groups

@@ -68,7 +68,7 @@ class StepMetrics(msgspec.Struct, kw_only=True):
     reward_max: float
     equal_groups: float
     """Share of the step's groups whose rewards are all equal, so that they teach nothing
-    (`groups.refill.all_equal`)."""
+    (`groups.filter.all_equal`)."""
     reward_parts: dict[str, float]
     """Of each part of the rewards the mean over the responses that have it, by its name."""
     reward_metrics: dict[str, float]

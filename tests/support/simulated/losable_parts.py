@@ -76,7 +76,10 @@ class Losses:
     folder: Path | None = None
     """Where lengths of responses are recorded, and what the model says."""
     max_refill: int | None = None
-    """Of `rollout.filter.zeroVariance`; None: there is none."""
+    """Of `rollout.filter`; None: there is none."""
+    refuse: Literal["zeroVariance", "passRate"] = "zeroVariance"
+    """Which groups that filter refuses: those of equal rewards, or those that every response passed. They are
+    the same ones here."""
     over_sampling: float | None = None
     """Of `rollout.overSampling`, its rate; None: there is none."""
     equal: Callable[[int], bool] = lambda uid: True
@@ -93,7 +96,8 @@ class Losses:
     """What else happens; ends before the job does."""
 
     def manifest(self) -> RLJob:
-        refill = None if self.max_refill is None else {"maxRefill": self.max_refill}
+        bound = {"maxRefill": self.max_refill}
+        refused = bound if self.refuse == "zeroVariance" else {"max": 0.9, **bound}
         length = {"totalSteps": self.steps} if self.epochs is None else {"epochs": self.epochs}
         changes: dict[str, Any] = {
             "training.schedule": {**length, "promptsPerBatch": self.groups_per_step},
@@ -101,7 +105,7 @@ class Losses:
                 "samplesPerPrompt": 2,
                 "maxResponseTokens": self.max_response_tokens,
                 **({} if self.over_sampling is None else {"overSampling": {"rate": self.over_sampling}}),
-                "filter": {} if refill is None else {"zeroVariance": refill},
+                "filter": {} if self.max_refill is None else {self.refuse: refused},
             },
             "training.async": {"maxStaleness": self.max_staleness, "stepsPerVersion": self.steps_per_version},
             "training.checkpoint": {"everySteps": self.checkpoint_every},

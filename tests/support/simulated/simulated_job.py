@@ -16,6 +16,7 @@ from rljob_runtime.driver.stall import Activity
 from rljob_runtime.driver.training_loop import LoopSettings, TrainingLoop
 from rljob_runtime.engines.fake import FakeEngine, FakeTiming
 from rljob_runtime.engines.protocol import PauseMode, Request, WeightRef
+from rljob_runtime.groups.filter import GroupFilter
 from rljob_runtime.groups.ledger import Ledger
 from rljob_runtime.groups.masking import context_tokens, oldest_trained
 from rljob_runtime.groups.oversampling import OverSampling
@@ -66,11 +67,13 @@ class Scenario:
     steps_per_version: int = 1
     capacity_groups: int | None = None
     refill: int | None = None
-    """Groups with equal rewards that are refused between two steps; None: none is."""
+    """Groups that are refused between two steps; None: none is."""
+    filter: GroupFilter = field(default_factory=lambda: GroupFilter(equal_rewards=True))
+    """Which ones; of effect with `refill` alone."""
     endless: bool = True
     """Whether other prompts take the place of refused ones, however many there are."""
     equal: Callable[[int], bool] = lambda uid: True
-    """Whether the responses of a group get equal rewards."""
+    """Whether the responses of a group all get the reward 1; otherwise they get 0, 1, 2, ..."""
     surplus: int = 0
     """Groups that are begun in each version beyond what the bound admits; 0: no over-sampling."""
     masks: bool = False
@@ -97,6 +100,10 @@ class Scenario:
     faults: Callable[["SimulatedJob"], "asyncio.Task[None] | None"] = lambda job: None
     evaluating: Callable[["SimulatedJob"], Evaluating | None] = lambda job: None
     """The job's evaluations; None: it has none."""
+
+    def rewards(self, uid: int) -> list[float]:
+        """Of the responses of a group."""
+        return [1.0 if self.equal(uid) else float(index) for index in range(self.samples_per_prompt)]
 
 
 class SimulatedJob:
@@ -151,7 +158,10 @@ class SimulatedJob:
         self.pool = EnginePool(loop.time, self._engine_lost, scenario.policy())
         self.pool.step = self.first_step
         self.rollouter = Rollouter(
-            RolloutSettings(scenario.samples_per_prompt, scenario.max_response_tokens, 0, scenario.forced),
+            RolloutSettings(
+                scenario.samples_per_prompt, scenario.max_response_tokens, 0, scenario.forced,
+                filter=scenario.filter if refill is not None else GroupFilter(),
+            ),
             self.pool, self.controller, self._prompt, self.ledger, self.ledger.remaining(uids),
             self._score, self._put, self.events,
         )  # fmt: skip
@@ -220,8 +230,7 @@ class SimulatedJob:
     async def _score(self, prompt: Prompt, responses: Sequence[Response]) -> list[Score]:
         self.scored[prompt.uid] += 1
         await asyncio.sleep(self.scenario.reward_seconds)
-        equal = self.scenario.equal(prompt.uid)
-        return [Score(1.0 if equal else float(index)) for index in range(len(responses))]
+        return [Score(reward) for reward in self.scenario.rewards(prompt.uid)]
 
     async def _put(self, group: Group) -> None:
         assert group.uid not in self.groups, f"group {group.uid} was put twice"

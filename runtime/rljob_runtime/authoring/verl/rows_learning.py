@@ -181,7 +181,7 @@ ALGORITHM = Section(
             "algorithm.filter_groups.enable",
             "algorithm.filter_groups.metric",
             text="set or leave out `training.rollout.filter.zeroVariance`; what is compared is the reward "
-            "with its shaping (`metric: score`)",
+            "with its shaping (`metric: score`). A range of pass rates: `filter.passRate` beside it",
         ),
         built(
             "algorithm.filter_groups.max_num_gen_batches",

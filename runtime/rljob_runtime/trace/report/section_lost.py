@@ -84,8 +84,14 @@ def _rows(counts: GroupCounts) -> list[list[str]]:
         ("groups dispatched", counts.dispatched, "their responses were begun"),
         ("groups accepted", counts.accepted, "completed and put into the queue"),
         ("groups under way", counts.open, "at the last step that was recorded"),
-        ("groups refused", counts.refused, "complete, and not trained because all their rewards are equal"),
+        ("groups refused: equal rewards", counts.refused - counts.refused_pass_rate,
+         "complete, and not trained because all their rewards are equal"),
+        ("groups refused: pass rate", counts.refused_pass_rate,
+         "complete, and not trained because their pass rate is outside the filter's"),
         ("groups of equal rewards", counts.equal_rewards, "accepted all the same; every advantage is 0"),
+        *([("groups of other pass rates", counts.outside_pass_rate,
+            "accepted although the filter would refuse them: it had refused enough")]
+          if counts.outside_pass_rate else []),
         *([("groups begun again", counts.again, "accepted after over-sampling had aborted them once")]
           if counts.again else []),
         *((f"groups cancelled: {why}", n, "before they were complete; generated again")

@@ -75,6 +75,8 @@ def test_the_queue_holds_what_staleness_admits_or_what_it_is_given(asynchronous,
 
 
 FILTER = {"training.rollout.filter": {"zeroVariance": {"maxRefill": 2}}}
+RATES = {"training.rollout.filter": {"passRate": {"max": 0.9}}}
+BOTH = {"training.rollout.filter": {"zeroVariance": {"maxRefill": 2}, "passRate": {"max": 0.9}}}
 
 
 @pytest.mark.parametrize(
@@ -83,6 +85,8 @@ FILTER = {"training.rollout.filter": {"zeroVariance": {"maxRefill": 2}}}
         ({"totalSteps": 5, "promptsPerBatch": 8}, {}, Origin(), (40, 40, 5, None)),
         ({"totalSteps": 5, "promptsPerBatch": 8}, FILTER, Origin(), (40, None, 5, 16)),
         ({"totalSteps": 5, "promptsPerBatch": 8}, FILTER, Origin(2, 16, 30, 2), (40, None, 5, 16)),
+        ({"totalSteps": 5, "promptsPerBatch": 8}, RATES, Origin(), (40, None, 5, 24)),
+        ({"totalSteps": 5, "promptsPerBatch": 8}, BOTH, Origin(), (40, None, 5, 16)),
         ({"totalSteps": 5, "promptsPerBatch": 8}, {}, Origin(2, 16, 30, 2), (40, None, 5, None)),
         ({"epochs": 1, "promptsPerBatch": 8}, FILTER, Origin(), (100, 100, 13, 16)),
         ({"epochs": 1, "promptsPerBatch": 8}, FILTER, Origin(2, 16, 30, 2), (70, 100, 9, 16)),

@@ -51,6 +51,12 @@ def assert_sums(counts: GroupCounts) -> None:
             "trained: 1 response without a reward (timeout).",
         ),
         (
+            {"accepted": 60, "refused": 20, "refused_pass_rate": 16, "outside_pass_rate": 1},
+            "Refused: 4 groups whose rewards are all equal, 5% of the complete ones; 0 such were kept. "
+            "Refused: 16 groups whose pass rate is outside the filter's, 20% of the complete ones; 1 such "
+            "were kept.",
+        ),
+        (
             {"restarted_requests": 1, "dropped_tokens": 1300, "rerouted_requests": 5},
             "Begun anew on another engine: 1 request, without the 1,300 tokens that they had.",
         ),
@@ -120,7 +126,7 @@ Operations = st.lists(
 def test_the_counts_sum_whatever_happens(operations: list[tuple[str, int]]) -> None:
     """`held` stands for the groups that are trained or wait, `saved` for those of the newest checkpoint, some
     of them put but not accepted yet."""
-    counts, saved, unaccepted, refused = GroupCounts(), 0, 0, 0
+    counts, saved, unaccepted, refused = GroupCounts(), 0, 0, (0, 0)
     for operation, number in operations:
         held = counts.accepted - sum(counts.discarded.values())
         if operation == "dispatch":
@@ -128,29 +134,30 @@ def test_the_counts_sum_whatever_happens(operations: list[tuple[str, int]]) -> N
         elif operation == "accept" and counts.open:
             counts.accept()
         elif operation == "refuse" and counts.open:
-            counts.refuse()
+            counts.refuse("pass_rate" if number % 2 else "equal_rewards")
         elif operation == "cancel" and counts.open >= number:
             counts.cancel("asked", number)
         elif operation == "save":
             unaccepted = min(counts.open, number)
-            saved, refused = held + unaccepted, counts.refused
+            saved, refused = held + unaccepted, (counts.refused, counts.refused_pass_rate)
         elif operation == "back":
             counts.cancel("back", counts.open)
-            counts.went_back(saved, refused, "back")
-            assert (counts.open, counts.refused) == (0, refused)
+            counts.went_back(saved, refused[0], "back", refused[1])
+            assert counts.open == 0 and (counts.refused, counts.refused_pass_rate) == refused
             assert counts.accepted - sum(counts.discarded.values()) == saved
         assert_sums(counts)
 
 
 def test_a_line_of_metrics_holds_them_all() -> None:
     counts = GroupCounts(
-        11, 5, 1, {"a": 3}, {"b": 2}, {"timeout": 1}, 4, 6, 3, refused=2, equal_rewards=1,
+        11, 5, 1, {"a": 3}, {"b": 2}, {"timeout": 1}, 4, 6, 3, refused=2, refused_pass_rate=1,
+        equal_rewards=1, outside_pass_rate=3,
         rerouted_requests=5, fast_tokens=300, heavy_tokens=100, dropped_tokens=70,
     )  # fmt: skip
     row = msgspec.json.decode(msgspec.json.encode({"step": 3, **counts.metrics()}))
     assert row["groups"] == {
-        "dispatched": 11, "accepted": 5, "open": 1, "refused": 2, "equal_rewards": 1, "cancelled": 3,
-        "discarded": 2,
+        "dispatched": 11, "accepted": 5, "open": 1, "refused": 2, "refused_pass_rate": 1,
+        "equal_rewards": 1, "outside_pass_rate": 3, "cancelled": 3, "discarded": 2,
     }  # fmt: skip
     assert row["requests"] == {"moved": 4, "continued": 6, "restarted": 3, "rerouted": 5}
     assert row["generated"]["heavy_share"] == 0.25
@@ -217,8 +224,8 @@ def test_what_accepted_groups_are_made_of_is_counted() -> None:
     counts.accept()
     counts.accept([3, 4], again=True)
     counts.accept([5], equal_rewards=True, again=True)
-    counts.accept([6, 7], equal_rewards=True)
-    assert (counts.accepted, counts.equal_rewards) == (4, 2)
+    counts.accept([6, 7], equal_rewards=True, outside_pass_rate=True)
+    assert (counts.accepted, counts.equal_rewards, counts.outside_pass_rate) == (4, 2, 1)
     assert (counts.responses, counts.response_tokens) == (5, 25)
     assert (counts.again, counts.again_responses, counts.again_tokens) == (2, 3, 12)
 

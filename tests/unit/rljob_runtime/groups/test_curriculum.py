@@ -83,7 +83,7 @@ def test_a_restart_gives_each_group_its_place_and_no_place_twice() -> None:
         order.place(uid)
         order.scored(uid % 8, [1.0] if uid % 2 else [0.0, 1.0])
     ledger.record(range(6))
-    ledger.refuse(8)
+    ledger.refuse(8, "equal_rewards")
     saved = msgspec.msgpack.encode(order.state(ledger))
     expected = [order.place(uid) for uid in (6, 7, 9, 10, 11, 12, 13, 14, 15)]
     # It went on for a while before it was lost.

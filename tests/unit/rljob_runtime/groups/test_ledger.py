@@ -73,15 +73,15 @@ def test_twice_is_an_error():
         with pytest.raises(ValueError, match="done before"):
             ledger.record([uid])
         with pytest.raises(ValueError, match="done before"):
-            ledger.refuse(uid)
+            ledger.refuse(uid, "equal_rewards")
 
 
 def test_refused_prompts_are_done_and_not_trained():
     ledger = Ledger()
     ledger.record([0, 2])
-    ledger.refuse(1)
-    ledger.refuse(4)
-    assert ledger == Ledger(3, {4}, refused=2) == ledger.copy()
+    ledger.refuse(1, "equal_rewards")
+    ledger.refuse(4, "pass_rate")
+    assert ledger == Ledger(3, {4}, refused=2, refused_pass_rate=1) == ledger.copy()
     assert (len(ledger), ledger.trained) == (4, 2)
     assert list(ledger.remaining(6)) == [3, 5]
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(ledger), type=Ledger) == ledger

@@ -77,6 +77,10 @@ def warned(changes: dict[str, Any]) -> list[str]:
             {FILTER: {"zeroVariance": {}}, ADVANTAGE: {"reinforcePlusPlus": {}}},
             ["rollout.filter.zeroVariance: refuses groups of equal rewards, which"],
         ),
+        (
+            {FILTER: {"passRate": {"min": 0.3, "max": 0.45}}, "training.rollout.samplesPerPrompt": 4},
+            ["rollout.filter.passRate: no group has a pass rate from 0.3 to 0.45: of 4 responses"],
+        ),
     ],
 )
 def test_warned_of(changes: dict[str, Any], words: list[str]) -> None:
@@ -104,6 +108,7 @@ def test_warned_of(changes: dict[str, Any], words: list[str]) -> None:
         {LOSS: {"sapo": {}}, AGGREGATION: "sequence-mean"},
         {"accelerator": "nvidia", FAST: {"enginesPerAccelerator": 2, "cpusPerWorker": 2}},
         {FILTER: {"zeroVariance": {}}},
+        {FILTER: {"passRate": {"min": 0.3, "max": 0.5}}, "training.rollout.samplesPerPrompt": 4},
         {FILTER: {"zeroVariance": {}}, ADVANTAGE: {"reinforcePlusPlus": {"baseline": True}}},
         {ADVANTAGE: {"reinforcePlusPlus": {}}},
         {ADVANTAGE: {"none": {}}, DISTILLATION: TEACHER},
