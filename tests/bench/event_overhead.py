@@ -78,6 +78,7 @@ def generate(model: Model, prompts: torch.Tensor, events: EventLog, step: int) -
         with events.span("reward", step, uid=uid) as extra:
             extra["rewards"] = [1.0] * SAMPLES
             extra |= {"waiting": 0.001234, "running": 0.000123, "spread": 0.123456}
+            extra |= {"waited": [0.001234] * SAMPLES, "ran": [0.000123] * SAMPLES}
         for event in ("group_assembly", "put"):
             with events.span(event, step, uid=uid):
                 pass

@@ -13,13 +13,19 @@ def sibling_spread(responses: Sequence[Response]) -> float:
     return round(max(ends) - min(ends), 6)
 
 
-def reward_times(scores: Sequence[Score]) -> dict[str, float]:
+def reward_times(scores: Sequence[Score]) -> dict[str, float | list[float]]:
     """`waiting` for a worker and `running` in the function, of the response whose score came last: on the
-    others nothing waited. Nothing where that is not known."""
+    others nothing waited. `waited` and `ran`: the same of each response, in their order. Nothing where it is
+    known of none."""
     last = max(scores, key=lambda score: score.waited + score.seconds)
     if last.waited + last.seconds == 0:
         return {}
-    return {"waiting": round(last.waited, 6), "running": round(last.seconds, 6)}
+    return {
+        "waiting": round(last.waited, 6),
+        "running": round(last.seconds, 6),
+        "waited": [round(score.waited, 6) for score in scores],
+        "ran": [round(score.seconds, 6) for score in scores],
+    }
 
 
 def teacher_time(scores: Sequence[Score]) -> dict[str, float]:

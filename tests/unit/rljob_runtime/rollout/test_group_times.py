@@ -22,13 +22,16 @@ def test_spread_is_from_the_first_complete_response_to_the_last(lives, spread):
         # The one that ran longest had not to wait, and was not the last.
         (
             [Score(1.0, seconds=2.0), Score(1.0, seconds=0.5, waited=1.75)],
-            {"waiting": 1.75, "running": 0.5},
+            {"waiting": 1.75, "running": 0.5, "waited": [0, 1.75], "ran": [2, 0.5]},
         ),
-        ([Score(0.0, "timeout after 10 s", seconds=10.0, waited=3.0)], {"waiting": 3, "running": 10}),
+        (
+            [Score(0.0, "timeout after 10 s", seconds=10.0, waited=3.0), Score(1.0, seconds=0.12345678)],
+            {"waiting": 3, "running": 10, "waited": [3, 0], "ran": [10, 0.123457]},
+        ),
         ([Score(1.0), Score(0.5)], {}),
     ],
 )
-def test_times_of_a_reward_are_those_of_the_response_that_was_scored_last(scores, expected):
+def test_times_of_a_reward_are_those_of_each_response_and_of_the_one_that_was_scored_last(scores, expected):
     assert reward_times(scores) == expected
 
 

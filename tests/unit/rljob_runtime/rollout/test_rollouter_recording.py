@@ -122,7 +122,7 @@ def test_a_stay_says_which_weights_made_it() -> None:
 
 def test_scoring_a_group_says_its_rewards(tmp_path: Path) -> None:
     async def score(prompt: Any, responses: Any) -> Any:
-        return [Score(0.5), Score(0.0, "timeout after 10 s"), Score(-1.0)]
+        return [Score(0.5, seconds=0.25), Score(0.0, "timeout after 10 s", seconds=10, waited=1), Score(-1.0)]
 
     async def main() -> None:
         job = WatchedRollout((3,), 3, length=10, prompts=1)
@@ -134,7 +134,10 @@ def test_scoring_a_group_says_its_rewards(tmp_path: Path) -> None:
         (found,) = [
             event for _, step in read_steps(tmp_path, Tally()) for event in step if event.event == "reward"
         ]
-        assert found.extra == {"uid": 0, "rewards": [0.5, None, -1.0], "spread": 0.0}
+        assert found.extra == {
+            "uid": 0, "rewards": [0.5, None, -1.0], "waited": [0, 1, 0], "ran": [0.25, 10, 0],
+            "waiting": 1, "running": 10, "spread": 0.0,
+        }  # fmt: skip
 
     run_virtual(main())
 
