@@ -7,7 +7,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
@@ -28,7 +28,9 @@ def vllm_server(model: Path, log: Path, name: str, longest: int, *more: str) -> 
         "--max-model-len", str(longest), "--dtype", "float32", "--enforce-eager", "--max-num-seqs", "4",
         *(("--gpu-memory-utilization", "0.1") if torch.cuda.is_available() else ()), *more,
     ]  # fmt: skip
-    environment = os.environ | {
+    # A user's shell has nothing of the engines that this process has had.
+    own = {name: value for name, value in os.environ.items() if not name.startswith("VLLM_")}
+    environment = own | {
         "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_NO_USAGE_STATS": "1",
         "HF_HUB_OFFLINE": "1", "TORCH_COMPILE_DISABLE": "1",
     }  # fmt: skip
@@ -41,13 +43,18 @@ def vllm_server(model: Path, log: Path, name: str, longest: int, *more: str) -> 
             _until_healthy(process, f"http://127.0.0.1:{port}", log)
             yield f"http://127.0.0.1:{port}"
         finally:
-            os.killpg(process.pid, signal.SIGTERM)
             try:
+                _signal(process, signal.SIGTERM)
                 process.wait(30)
             except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
+                _signal(process, signal.SIGKILL)
                 process.wait(30)
             ports.give_back()
+
+
+def _signal(process: subprocess.Popen[bytes], number: int) -> None:
+    with suppress(ProcessLookupError):  # it may have ended by itself
+        os.killpg(process.pid, number)
 
 
 def _until_healthy(process: subprocess.Popen[bytes], address: str, log: Path) -> None:
