@@ -12,6 +12,7 @@ a limited number of times; beyond it the driver exits with 1. That exit code doe
 backoffLimit where the cluster took a trainer pod.
 """
 
+import signal
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum, IntEnum
@@ -43,6 +44,10 @@ class DriverExit(IntEnum):
     REFUSED = 2
     # 128 + SIGINT, as shells report it.
     STOPPED = 130
+
+
+_AS_TOLD = (0, 128 + signal.SIGINT, 128 + signal.SIGKILL, 128 + signal.SIGTERM)
+"""Exit codes of containers that are told to end."""
 
 
 class Kind(Enum):
@@ -127,8 +132,8 @@ def _ended(head: Pod, attempt: Attempt) -> Ending | None:
     if head.driver is not None:
         return _driver_ended(head, head.driver, attempt)
     if head.main is not None:
-        text = f"Ray's head in pod {head.name} ended: {_words(head.main)}"
-        return _own(f"{text}.") if _by_itself(head.main, head) else _lost(f"{text} ({_fate(head)}).")
+        text = _rays_end(head, head.main)
+        return _own(f"{text}.") if _ray_by_itself(head.main, head) else _lost(f"{text} ({_fate(head)}).")
     if head.phase in ("Failed", "Succeeded"):
         text = f"Head pod {head.name} ended"
         return _lost(f"{text}: {_fate(head)}.") if _taken(head) else _own(f"{text}.")
@@ -149,6 +154,9 @@ def _driver_ended(head: Pod, end: ContainerEnd, attempt: Attempt) -> Ending:
     # Without Ray the driver fails too, in words that do not name the cause.
     if head.main is not None and head.main.reason == "OOMKilled":
         return _own(f"Ray's head was killed for its memory ({_words(head.main)}). {text}")
+    # KubeRay then deletes the pod, for which the driver is stopped.
+    if head.main is not None and head.main.finished <= end.finished and _ray_by_itself(head.main, head):
+        return _own(f"{_rays_end(head, head.main)}. {text}")
     if end.exit_code == DriverExit.STOPPED:
         return _lost(f"The driver was stopped ({_fate(head)}).")
     if not _by_itself(end, head):
@@ -176,8 +184,28 @@ def _by_itself(end: ContainerEnd, pod: Pod) -> bool:
         return True
     if pod.disrupted is not None:
         return False
-    # `deleting` is deletion_grace after the request: what ended before that ended by itself.
-    return pod.deleting is None or end.finished < pod.deleting - timedelta(seconds=pod.deletion_grace)
+    # What ended before the request ended by itself.
+    return pod.deleting is None or end.finished < _asked(pod.deleting, pod)
+
+
+def _ray_by_itself(end: ContainerEnd, head: Pod) -> bool:
+    """`_by_itself` of Ray's container in a head."""
+    if _by_itself(end, head):
+        return True
+    if head.disrupted is not None or head.deleting is None:
+        return False
+    # Times have whole seconds. KubeRay deletes a head as soon as Ray's container has ended; one that is told
+    # to end waits for the driver's checkpoint.
+    return end.finished == _asked(head.deleting, head) and end.exit_code not in _AS_TOLD
+
+
+def _asked(deleting: datetime, pod: Pod) -> datetime:
+    """When it was asked that a pod be deleted."""
+    return deleting - timedelta(seconds=pod.deletion_grace)
+
+
+def _rays_end(head: Pod, end: ContainerEnd) -> str:
+    return f"Ray's head in pod {head.name} ended: {_words(end)}"
 
 
 def _taken(pod: Pod) -> bool:

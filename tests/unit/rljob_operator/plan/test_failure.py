@@ -77,6 +77,36 @@ ENDS = {
         Kind.DISRUPTED,
         "HeadLost",
     ),
+    "Ray's head ends, and KubeRay deletes the pod within the second": (
+        {"main": end(1), **DELETED},
+        Kind.FAILED,
+        "AttemptFailed",
+    ),
+    "the driver fails too within that second": (
+        {"main": end(1), "driver": end(1), **DELETED},
+        Kind.FAILED,
+        "AttemptFailed",
+    ),
+    "Ray's head ends, and the driver is stopped as KubeRay deletes the pod": (
+        {"main": end(1), "driver": end(130, seconds=101), **DELETED},
+        Kind.FAILED,
+        "AttemptFailed",
+    ),
+    "deleted, the driver is stopped, and then Ray's head": (
+        {"main": end(1, seconds=104), "driver": end(130, seconds=103), **DELETED},
+        Kind.DISRUPTED,
+        "HeadLost",
+    ),
+    "deleted, and Ray's head ends in order within the second": (
+        {"main": end(0), **DELETED},
+        Kind.DISRUPTED,
+        "HeadLost",
+    ),
+    "deleted, and Ray's head is terminated within the second": (
+        {"main": end(143), **DELETED},
+        Kind.DISRUPTED,
+        "HeadLost",
+    ),
     "the driver fails, then it is deleted": (
         {"driver": end(1, seconds=99), **DELETED},
         Kind.FAILED,
