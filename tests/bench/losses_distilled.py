@@ -66,7 +66,7 @@ def verl_distillation() -> Iterator[Figure]:
             weights, _ = weigh(given.proximal - given.engine, given.mask.long(), **correction)
             old = given.proximal
         found, _ = distill(made, wanted, {"log_probs": in_a_row(new, given)}, data_of(given, old, weights))
-        return found  # type: ignore[no-any-return]
+        return found
 
     def only(correction: dict[str, Any] | None) -> Theirs:
         return lambda given, new: teacher_s(given, new, correction)
@@ -81,7 +81,7 @@ def verl_distillation() -> Iterator[Figure]:
             config=made,
             rollout_is_weights=None,
         )
-        return found + COEFFICIENT * teacher_s(given, new, None)  # type: ignore[no-any-return]
+        return found + COEFFICIENT * teacher_s(given, new, None)
 
     clip = {"clip": OWN_CLIP}
     truncated = {"decoupledClip": {**OWN_CLIP, "level": "sequence", "weightCap": 2.0}}
