@@ -36,7 +36,7 @@ class LengthTraceError(DataError):
     """A file cannot be used as a length trace; the message says why."""
 
 
-class TraceHeader(msgspec.Struct, frozen=True, tag_field="format", tag=FORMAT):
+class TraceHeader(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="format", tag=FORMAT):
     """What the lengths were recorded from."""
 
     samples_per_prompt: _Tokens

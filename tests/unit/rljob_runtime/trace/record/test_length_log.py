@@ -189,6 +189,16 @@ def test_a_run_whose_file_was_thinned_out_goes_on_in_it(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [LENGTHS_FILE]
 
 
+def test_a_run_of_the_last_release_goes_on_in_its_file(tmp_path: Path) -> None:
+    """Whose first line knows nothing of what was removed, as that of a file of which nothing was."""
+    record(log(tmp_path), 0)
+    header, *responses = (tmp_path / LENGTHS_FILE).read_text().splitlines()
+    assert json.loads(header).keys() == {"format", "samples_per_prompt", "max_response_tokens", "data"}
+    record(log(tmp_path, {0}.__contains__), 1)
+    assert (tmp_path / LENGTHS_FILE).read_text().splitlines()[:3] == [header, *responses]
+    assert [path.name for path in tmp_path.iterdir()] == [LENGTHS_FILE]
+
+
 def test_what_is_recorded_while_the_file_is_thinned_out_is_there(tmp_path: Path) -> None:
     lengths = LengthLog(tmp_path, HEADER, clock=lambda: 0.0, buffer_lines=2, most_bytes=200_000)
     lengths.begin(nothing)
