@@ -1,9 +1,11 @@
 """Losses and advantages against verl's and TRL's own functions, on random tensors in float64.
 
-    VERL_SOURCE=FOLDER TRL_SOURCE=FOLDER python -m tests.bench.losses_verl --file losses_verl
+    VERL_SOURCE=FOLDER TRL_SOURCE=FOLDER MAXRL_SOURCE=FOLDER \\
+        python -m tests.bench.losses_verl --file losses_verl
 
-The folders hold the packages `verl` and `trl` (a wheel unpacked, or a checkout); what these import must be
-installed. Without one of the two, its figures are left out, and a line says so. Each figure is the largest
+The folders hold the packages `verl` and `trl` (a wheel unpacked, or a checkout), and a checkout of what the
+authors of MaxRL published, which has a `verl` of its own; what these import must be installed. Without one of
+them, its figures are left out, and a line says so. Each figure is the largest
 difference over 20 batches: of the batch's loss, of its gradient by each log-probability, of an advantage.
 """
 
@@ -12,8 +14,8 @@ import importlib
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,81 +25,19 @@ from torch import Tensor
 
 from rljob_api.algorithm import Advantage, Algorithm
 from rljob_runtime.objective.advantages import GroupRewards, estimator
-from rljob_runtime.objective.losses import policy_term
-from rljob_runtime.objective.tokens import Tokens
 from tests.bench.figures import Figure, record
-
-BATCHES, RESPONSES, WIDTH, GROUP = 20, 8, 32, 4
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Rows of log-probabilities, (responses, width), of which `mask` says what counts."""
-
-    new: Tensor
-    proximal: Tensor
-    engine: Tensor
-    advantages: Tensor
-    """Of each response."""
-    rewards: Tensor
-    mask: Tensor
-
-
-def batch(seed: int) -> Batch:
-    """Responses of 1 to 32 tokens with ratios far on either side of all bounds."""
-    generator = torch.Generator().manual_seed(seed)
-
-    def noise(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=generator, dtype=torch.float64)
-
-    lengths = torch.randint(1, WIDTH + 1, (RESPONSES,), generator=generator)
-    new = (-2 + noise(RESPONSES, WIDTH)).clamp(max=-0.01)
-    proximal = (new + 0.5 * noise(RESPONSES, WIDTH)).clamp(max=-0.001)
-    engine = (proximal + 0.5 * noise(RESPONSES, WIDTH)).clamp(max=-0.001)
-    rewards = torch.rand(RESPONSES, generator=generator, dtype=torch.float64)
-    return Batch(new, proximal, engine, noise(RESPONSES), rewards, torch.arange(WIDTH) < lengths[:, None])
-
-
-def ours(algorithm: Algorithm, given: Batch) -> tuple[Tensor, Tensor]:
-    """Loss of the batch, and its gradient by `new`."""
-    new = given.new.clone().requires_grad_()
-    rows = torch.arange(RESPONSES)[:, None].expand(RESPONSES, WIDTH)[given.mask]
-    tokens = Tokens(
-        new[given.mask],
-        given.engine[given.mask],
-        given.advantages[rows],
-        rows,
-        None,
-        given.proximal[given.mask],
-    )
-    each = policy_term(algorithm, tokens).loss
-    weights = torch.full_like(each, 1 / len(each)).detach()
-    if algorithm.aggregation == "sequence-mean":
-        weights = (1 / (given.mask.sum(1).double() * RESPONSES))[rows]
-    loss = (each * weights).sum()
-    return loss.detach(), torch.autograd.grad(loss, new)[0]
-
-
-Theirs = Callable[[Batch, Tensor], Tensor]
-"""The batch's loss, from the batch and its `new` with the gradient."""
-
-
-def compared(name: str, algorithm: Algorithm, theirs: Theirs) -> Iterator[Figure]:
-    loss = slope = 0.0
-    for seed in range(BATCHES):
-        given = batch(seed)
-        new = given.new.clone().requires_grad_()
-        found = theirs(given, new)
-        (gradient,) = torch.autograd.grad(found, new)
-        own_loss, own_gradient = ours(algorithm, given)
-        loss = max(loss, float((own_loss - found.detach()).abs()))
-        slope = max(slope, float((own_gradient - gradient)[given.mask].abs().max()))
-    yield Figure(f"{name}: loss", loss, "largest difference")
-    yield Figure(f"{name}: gradient", slope, "largest difference")
-
-
-def algorithm_of(loss: dict[str, Any], **more: Any) -> Algorithm:
-    return Algorithm.model_validate({"policyLoss": loss, **more})
+from tests.bench.losses_compared import (
+    BATCHES,
+    GROUP,
+    RESPONSES,
+    WIDTH,
+    Batch,
+    Theirs,
+    algorithm_of,
+    batch,
+    compared,
+)
+from tests.bench.losses_distilled import trl_distillation, verl_distillation
 
 
 def verl_losses() -> Iterator[Figure]:
@@ -205,6 +145,26 @@ def verl_advantages() -> Iterator[Figure]:
         yield Figure(f"advantage {name}", worst, "largest difference")
 
 
+def maxrl_advantages() -> Iterator[Figure]:
+    """With the 1e-6 that is added to a group's mean there, and without."""
+    core = importlib.import_module("verl.trainer.ppo.core_algos")
+    algorithm = Algorithm(advantage=Advantage.model_validate({"maxRl": {}}))
+    for name, settings in (("maxRl", {"epsilon": 0.0}), ("maxRl, 1e-6 added to the mean", {})):
+        worst = 0.0
+        for seed in range(BATCHES):
+            given = batch(seed)
+            scores = torch.zeros_like(given.new)
+            scores[:, 0] = given.rewards
+            found, _ = core.compute_maxrl_outcome_advantage(
+                token_level_rewards=scores,
+                response_mask=given.mask.double(),
+                index=np.arange(RESPONSES) // GROUP,
+                **settings,
+            )
+            worst = max(worst, float(np.abs(own_advantages(algorithm, given) - found[:, 0].numpy()).max()))
+        yield Figure(f"advantage {name}", worst, "largest difference")
+
+
 def own_advantages(algorithm: Algorithm, given: Batch) -> Any:
     groups = [
         GroupRewards(
@@ -276,17 +236,21 @@ def trl_losses() -> Iterator[Figure]:
     yield from compared("sapo", algorithm_of({"sapo": {}}, **sequences), term("sapo"))
 
 
-def importable(variable: str, package: str) -> bool:
-    """Whether the package can be imported from the folder that the variable names; says so where not."""
+def importable(variable: str, package: str, whose: str) -> bool:
+    """Whether the package can be imported from the folder that the variable names, and from no other; says
+    whose figures are left out where not."""
     folder = os.environ.get(variable)
     if not folder:
-        print(f"{package} is left out: {variable} does not say where its source is")
+        print(f"{whose} left out: {variable} does not say where the source is")
         return False
-    sys.path.append(folder)
+    # Of two sources of one name the earlier one goes.
+    for name in [each for each in sys.modules if each.partition(".")[0] == package]:
+        del sys.modules[name]
+    sys.path.insert(0, folder)
     try:
         importlib.import_module(package)
     except ImportError as error:
-        print(f"{package} is left out: it cannot be imported from {folder}: {error}")
+        print(f"{whose} left out: {package} cannot be imported from {folder}: {error}")
         return False
     return True
 
@@ -296,10 +260,13 @@ def main() -> None:
     parser.add_argument("--file", help="file of tests/bench/results that the figures are written to")
     options = parser.parse_args()
     figures: list[Figure] = []
-    if importable("VERL_SOURCE", "verl"):
-        figures += [replace(each, name=f"verl: {each.name}") for each in (*verl_losses(), *verl_advantages())]
-    if importable("TRL_SOURCE", "trl"):
-        figures += [replace(each, name=f"TRL: {each.name}") for each in trl_losses()]
+    if importable("MAXRL_SOURCE", "verl", "MaxRL's authors are"):
+        figures += [replace(each, name=f"authors of MaxRL: {each.name}") for each in maxrl_advantages()]
+    if importable("VERL_SOURCE", "verl", "verl is"):
+        of_verl = (*verl_losses(), *verl_advantages(), *verl_distillation())
+        figures += [replace(each, name=f"verl: {each.name}") for each in of_verl]
+    if importable("TRL_SOURCE", "trl", "TRL is"):
+        figures += [replace(each, name=f"TRL: {each.name}") for each in (*trl_losses(), *trl_distillation())]
     if options.file and figures:
         record(options.file, figures)
         return

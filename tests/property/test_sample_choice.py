@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_runtime.trace.record.sample_choice import Candidate, choose
-from rljob_runtime.trace.record.sample_log import thinned
+from rljob_runtime.trace.record.thinning import thinned
 
 REWARDS = st.none() | st.floats(-10, 10) | st.sampled_from([0.0, 1.0])
 GROUPS = st.lists(st.lists(st.tuples(REWARDS, st.integers(0, 50)), min_size=1, max_size=9), max_size=9)

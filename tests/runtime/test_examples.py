@@ -1,19 +1,27 @@
-"""The examples in folders: with the model and the data that they make, every manifest is valid."""
+"""The examples in folders: with the model and the data that they make every manifest is valid, and of those
+that need neither a GPU nor vLLM two steps are trained, with a model folder that has a tokenizer of its own.
+An adapter, which needs vLLM, is trained in test_run_adapter.py.
+"""
 
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 from rljob_runtime.data.prompts import PromptSource
 from rljob_runtime.data.tokenizer import build_tokenizer
 from rljob_runtime.driver.held_out import held_out_sets
 from rljob_runtime.manifest.checks import check
 from rljob_runtime.manifest.load import read
+from rljob_runtime.trace.record.evaluation_log import EVALUATION_SAMPLES_FILE, read_evaluations
+from rljob_runtime.trace.record.metrics_log import METRICS_FILE, read_metrics
+from rljob_runtime.trace.record.sample_log import SampleLine, read_samples
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MANIFESTS = sorted(path.relative_to(EXAMPLES).as_posix() for path in EXAMPLES.glob("*/*.yaml"))
@@ -51,3 +59,61 @@ def test_the_manifest_is_valid(prepared: Path, name: str) -> None:
     trained = PromptSource(training.data, tokenizer, training.seed, folder)
     sets = held_out_sets(training, trained, tokenizer, folder)
     assert len(sets) == (len(training.evaluation.sets) if training.evaluation else 0)
+
+
+STEPS = 2
+
+
+def trained(prepared: Path, name: str) -> tuple[Path, list[dict[str, Any]], list[SampleLine]]:
+    """The folder of a run of the example's first steps, its metrics and the responses that it kept."""
+    document = yaml.safe_load((prepared / name / "job.yaml").read_text())
+    document["spec"]["training"]["schedule"] |= {"totalSteps": STEPS, "promptsPerBatch": 6}
+    short = prepared / name / "short.yaml"
+    short.write_text(yaml.safe_dump(document))
+    run = prepared / name / "run"
+    command = [sys.executable, "-m", "rljob_runtime.cli", "run", str(short), "--output", str(run)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = read_metrics(run / METRICS_FILE).rows
+    assert [row["step"] for row in rows] == list(range(STEPS))
+    # The trainer reads the model and the engine's tokens as the engine does.
+    assert all(
+        row["failed"] == 0 and row["parity_max"] < 1e-4 for row in rows if row["parity_max"] is not None
+    )
+    assert rows[0]["parity_max"] is not None
+    return run, rows, read_samples(run).rows
+
+
+def own_job(run: Path, rows: list[dict[str, Any]], said: list[SampleLine]) -> None:
+    """A data set that `datasets` saved, no chat template; parts and metrics of a reward of one's own."""
+    assert set(rows[0]["reward_parts"]) == {"correct", "brief"} and "words" in rows[0]["reward_metrics"]
+    assert all(line.prompt.startswith("<bos> which colour has") for line in said)
+
+
+def evaluation(run: Path, rows: list[dict[str, Any]], said: list[SampleLine]) -> None:
+    """Parquet and JSON Lines, a chat template, sets that have the fields and system prompt of training."""
+    found = read_evaluations(run)
+    assert [(line.step, sorted(line.sets)) for line in found] == [
+        (0, ["other-things", "test"]),
+        (STEPS, ["other-things", "test"]),
+    ]
+    assert all(score.failed == 0 and 0 < score.mean < 1 for score in found[0].sets.values() if score.mean)
+    held_out = read_samples(run, EVALUATION_SAMPLES_FILE).rows
+    texts = [line.prompt for line in (*said, *held_out)]
+    assert all("system\nPut the answer into \\boxed{}.<|im_end|>" in text for text in texts)
+    assert any("dogs" in line.prompt for line in held_out if line.evaluation == "other-things")
+
+
+def own_loss(run: Path, rows: list[dict[str, Any]], said: list[SampleLine]) -> None:
+    """Functions in a file beside the manifest, in the processes of trainer and driver."""
+    # By place alone: -1 to 1, and 0 where all of a group are alike.
+    assert {line.advantage for line in said} - {0.0}
+    assert all(-1 <= line.advantage <= 1 for line in said)
+    assert all(row["loss"] is not None and row["grad_norm"] > 0 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "holds"), [("own-job", own_job), ("evaluation", evaluation), ("own-loss", own_loss)]
+)
+def test_the_example_trains(prepared: Path, name: str, holds: Any) -> None:
+    holds(*trained(prepared, name))

@@ -60,9 +60,14 @@ def misfit(
     if covered == 0 or (groups is not None and covered < groups):
         needed = "at least 1" if groups is None else f"{groups:,}"
         more = f" without a gap, of {len(trace.uids):,}" if len(trace.uids) > covered else ""
+        longer = "name a trace of a longer run, or "
+        if header.removed:
+            more += f" (those of {header.removed:,} later ones were taken out when the file grew large)"
+            # A longer run would have no more of them.
+            longer = ""
         return (
-            f"covers the first {covered:,} prompts{more}, and the job trains {needed}: name a trace of a "
-            "longer run, or lower schedule.totalSteps or schedule.epochs"
+            f"covers the first {covered:,} prompts{more}, and the job trains {needed}: {longer}lower "
+            "schedule.totalSteps or schedule.epochs"
         )
     tokens = trace.tokens[:covered]
     if tokens.max() > rollout.max_response_tokens:

@@ -36,7 +36,7 @@ class LengthTraceError(DataError):
     """A file cannot be used as a length trace; the message says why."""
 
 
-class TraceHeader(msgspec.Struct, frozen=True, tag_field="format", tag=FORMAT):
+class TraceHeader(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="format", tag=FORMAT):
     """What the lengths were recorded from."""
 
     samples_per_prompt: _Tokens
@@ -45,6 +45,8 @@ class TraceHeader(msgspec.Struct, frozen=True, tag_field="format", tag=FORMAT):
     """Longest response that the run allowed, in tokens."""
     data: DataFingerprint | None = None
     """The prompts that the uids stand for; None where the lengths fit any."""
+    removed: int = 0
+    """Groups whose lines were taken out again, to keep the file small."""
 
 
 # Without gc: no line is in a cycle, and a run has millions of them.
@@ -131,6 +133,15 @@ def read_length_trace(path: Path, newest: int | None = None) -> LengthTrace:
     except OSError as error:
         raise LengthTraceError(f"{path} cannot be read: {error.strerror or error}") from error
     return columns.trace()
+
+
+def read_header(path: Path) -> TraceHeader:
+    """The first line of the trace at `path`. Raises `LengthTraceError`."""
+    try:
+        with path.open("rb") as file:
+            return _header(path, file.readline())
+    except OSError as error:
+        raise LengthTraceError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 _decode_header = msgspec.json.Decoder(TraceHeader).decode

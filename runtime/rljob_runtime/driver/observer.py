@@ -49,6 +49,7 @@ class RunObserver:
         self._event_room: EventRoom | None = None
         """What bounds the events; None where none are recorded."""
         self._making_room: asyncio.Task[None] | None = None
+        """The look at files that may have grown too large."""
         self._load_watch: LoadWatch | None = None
         self._watching: asyncio.Task[None] | None = None
 
@@ -124,8 +125,15 @@ class RunObserver:
         for words in self._loggers.news():
             self._view.message(words)
         # One look at a time: storage may be slow, and steps short.
-        if self._event_room is not None and (self._making_room is None or self._making_room.done()):
-            self._making_room = self._parts.spawn(asyncio.to_thread(self._event_room.look, metrics.step))
+        if self._making_room is None or self._making_room.done():
+            self._making_room = self._parts.spawn(asyncio.to_thread(self._make_room, metrics.step))
+
+    def _make_room(self, step: int) -> None:
+        """Keep the files of the run within their bounds, now that `step` was trained. Blocking."""
+        assert self._parts is not None, "`begins` comes first"
+        if self._event_room is not None:
+            self._event_room.look(step)
+        self._parts.lengths.make_room()
 
     def _evaluated(self, line: EvaluationLine) -> None:
         """An evaluation is over."""

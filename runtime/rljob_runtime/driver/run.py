@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from rljob_api import RLJob
@@ -56,6 +57,8 @@ _REFUSED = (
 )  # fmt: skip
 """Errors that the same job would only meet again."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+LOG_BYTES = 16 << 20
+"""Most bytes of driver.log, and of the one before it."""
 _REPORT_SECONDS = 60.0
 """How long a run that has ended waits for its report."""
 
@@ -230,7 +233,8 @@ def _mark_finished(folder: Path) -> None:
 def _log_to(options: RunOptions) -> None:
     """Everything that is logged goes to the run's driver.log."""
     # `force` below takes away the handlers that `rljob drive` logs by until there is a folder.
-    handler = logging.FileHandler(options.folder / "driver.log")
+    # The one before stays as driver.log.1: a run may take months.
+    handler = RotatingFileHandler(options.folder / "driver.log", maxBytes=LOG_BYTES, backupCount=1)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     # On a full disk the log is cut off; it does not tell the terminal of each line that did not fit.

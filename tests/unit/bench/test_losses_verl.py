@@ -4,17 +4,20 @@ import sys
 from dataclasses import replace
 
 import pytest
+import torch
+from torch import Tensor
 
 from rljob_runtime.objective.tokens import Tokens
 from rljob_runtime.trainer.loss import token_loss
 from tests.bench import losses_verl
 from tests.bench.figures import RESULTS
-from tests.bench.losses_verl import RESPONSES, Batch, Tensor, algorithm_of, compared, torch
+from tests.bench.losses_compared import RESPONSES, Batch, algorithm_of, compared
 
 
 def test_without_sources_it_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.delenv("MAXRL_SOURCE", raising=False)
     monkeypatch.delenv("VERL_SOURCE", raising=False)
     monkeypatch.setenv("TRL_SOURCE", "/nowhere")
     monkeypatch.setattr(losses_verl.importlib, "import_module", _not_there)
@@ -22,8 +25,9 @@ def test_without_sources_it_says_so(
     monkeypatch.setattr(sys, "argv", ["losses_verl", "--file", "never_written"])
     losses_verl.main()
     assert capsys.readouterr().out.splitlines() == [
-        "verl is left out: VERL_SOURCE does not say where its source is",
-        "trl is left out: it cannot be imported from /nowhere: no trl",
+        "MaxRL's authors are left out: MAXRL_SOURCE does not say where the source is",
+        "verl is left out: VERL_SOURCE does not say where the source is",
+        "TRL is left out: trl cannot be imported from /nowhere: no trl",
     ]
     assert not (RESULTS / "never_written.json").exists()
 

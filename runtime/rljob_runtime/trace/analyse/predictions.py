@@ -5,6 +5,7 @@ Read from `lengths.jsonl`. Errors are of the logarithm: e times too long and e t
 files give equal results; a file without expectations, and one that is no length trace, give none.
 """
 
+import contextlib
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,12 @@ class _Line(msgspec.Struct, gc=False):
     cut: int | None = None
     pool: str = ""
     version: int | None = None
+
+
+class _Header(msgspec.Struct):
+    """What is looked at of the first line."""
+
+    removed: int = 0
 
 
 @dataclass
@@ -76,6 +83,8 @@ class Predictions:
     points: list[tuple[int, int]] = field(default_factory=list)
     """Some responses, evenly over the file: expected tokens and real ones."""
     calls: Calls = field(default_factory=Calls)
+    removed: int = 0
+    """Groups whose lines are not in the file any more."""
     _stride: int = 1
     """Every so many-th response is kept."""
 
@@ -140,8 +149,8 @@ def read_predictions(path: Path) -> Predictions:
     found, decode = Predictions(), msgspec.json.Decoder(_Line).decode
     try:
         with path.open("rb") as file:
-            # The header.
-            file.readline()
+            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+                found.removed = msgspec.json.decode(file.readline(), type=_Header).removed
             for text in file:
                 try:
                     found.add(decode(text))

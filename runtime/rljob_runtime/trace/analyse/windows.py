@@ -1,8 +1,8 @@
 """Which time belongs to which step, which steps stand out, and which are shown in detail.
 
 Pure. A step's window begins where the step before it ended, so that all time between a run's first step and
-its last belongs to a step, apart from what interruptions cost. The first step's begins when engines and
-trainer were ready: starting them is no step's time.
+its last belongs to a step, apart from what interruptions cost, and from steps whose rows are gone. The first
+step's begins when engines and trainer were ready: starting them is no step's time.
 """
 
 import itertools
@@ -56,7 +56,9 @@ def windows_from_metrics(metrics: Metrics, starts: Sequence[Start]) -> list[Wind
     for row in metrics.rows:
         step, end = int(row["step"]), float(row["time"])
         times = [start.time for start in starts if start.step <= step and start.time <= end]
-        if found:
+        if isinstance(row.get("began"), (int, float)):
+            times.append(float(row["began"]))
+        elif found:
             times.append(found[-1].end)
         elif not times:
             times.append(end - float(row.get("step_seconds") or 0.0))
@@ -75,8 +77,12 @@ def windows_from_events(ends: Mapping[int, tuple[float, float]]) -> list[Window]
 
 
 def lost_seconds(windows: Sequence[Window]) -> float:
-    """Time between the first and the last window that belongs to none: what interruptions cost."""
-    return sum(max(0.0, after.start - before.end) for before, after in itertools.pairwise(windows))
+    """Time between each window and that of the next step that belongs to neither: what interruptions cost."""
+    return sum(
+        max(0.0, after.start - before.end)
+        for before, after in itertools.pairwise(windows)
+        if after.step == before.step + 1
+    )
 
 
 def superseded(starts: Sequence[Start], step: int, end: float) -> bool:

@@ -98,9 +98,7 @@ def _trace(folder: Path) -> LengthTrace | None:
 
 def read_run(folder: Path, trace: LengthTrace | None, first: int = 0) -> Recorded:
     """What the run in `folder` recorded from step `first` on; `trace` tells the lengths of its prompts."""
-    prompts = (
-        {} if trace is None else dict(zip(trace.uids.tolist(), trace.prompt_tokens.tolist(), strict=True))
-    )
+    prompts = _Prompts(trace)
     found, starts = Recorded(), read_starts(folder)
     for step, events in read_steps(folder / EVENTS_FOLDER, Tally(), first):
         for event in events:
@@ -121,10 +119,26 @@ def read_run(folder: Path, trace: LengthTrace | None, first: int = 0) -> Recorde
     return found
 
 
-def _attempt(event: Event, prompts: dict[int, int]) -> Attempt:
+class _Prompts:
+    """How long prompts are, in tokens."""
+
+    def __init__(self, trace: LengthTrace | None) -> None:
+        self._tokens: dict[int, int] = {}
+        self._mean = 0
+        """Of those that the trace has: it may lack some, which were under way, or taken out of it."""
+        if trace is not None and len(trace.uids):
+            self._tokens = dict(zip(trace.uids.tolist(), trace.prompt_tokens.tolist(), strict=True))
+            self._mean = round(float(trace.prompt_tokens.mean()))
+
+    def tokens(self, uid: int) -> int:
+        """Of the prompt of a group."""
+        return self._tokens.get(uid, self._mean)
+
+
+def _attempt(event: Event, prompts: _Prompts) -> Attempt:
     extra = event.extra
     tokens, length = int(extra.get("tokens", 0)), int(extra.get("length", 0))
-    earlier = prompts.get(int(extra.get("uid", -1)), 0) + max(0, length - tokens)
+    earlier = prompts.tokens(int(extra.get("uid", -1))) + max(0, length - tokens)
     return Attempt(event.start, event.end, tokens, earlier)
 
 
@@ -178,8 +192,11 @@ def _yaml(folder: Path, found: Recorded, trace: LengthTrace | None) -> str:
         notes.append(f"# weightSyncSeconds: mean of {found.loads:,} updates of an engine")
     if trace is not None and len(trace.uids) > 1:
         values["lengths"] = lengths(trace)
+        removed = trace.header.removed
+        without = f", without {removed:,} that are not in the file any more" if removed else ""
         notes.append(
-            f"# lengths: {len(trace.uids):,} prompts; --trace {folder / LENGTHS_FILE} takes them as they were"
+            f"# lengths: {len(trace.uids):,} prompts{without}; --trace {folder / LENGTHS_FILE} takes them as "
+            "they were"
         )
     body = yaml.safe_dump(values, sort_keys=False, default_flow_style=None, width=100)
     return "\n".join(notes) + "\n" + body

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rljob_api.errors import Problem
-from rljob_runtime.data.length_trace import LengthTraceError, read_length_trace
+from rljob_runtime.data.length_trace import LengthTraceError, read_header, read_length_trace
 from rljob_runtime.manifest.assumptions import read_assumptions
 from rljob_runtime.manifest.checks import fingerprint
 from rljob_runtime.manifest.load import Finding, Manifest, ManifestError, read, read_source
@@ -141,8 +141,10 @@ def _assumed(site: Site, options: Options) -> str:
     """What the figures rest on."""
     assumed = site.assumptions
     fast, trainer = assumed.engines.fast, assumed.trainer
+    removed = 0 if options.trace is None else read_header(options.trace).removed
+    without = f", without the {removed:,} groups that were taken out of it" if removed else ""
     lengths = (
-        f"lengths recorded in {options.trace}"
+        f"lengths recorded in {options.trace}{without}"
         if options.trace is not None
         else f"lengths lognormal with a mean of {site.lengths().mean:,.0f} tokens, log-deviation "
         f"{assumed.lengths.between_prompts:g} between prompts and {assumed.lengths.within_prompt:g} within"

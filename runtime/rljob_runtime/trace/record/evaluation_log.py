@@ -5,6 +5,8 @@ Guarantees:
 - steps ascend, and no step has two evaluations: where training goes back to an earlier step, what is recorded
   of later ones is cut off;
 - an evaluation is recorded whole, in one write, or not at all; its responses are written before it;
+- `evaluations.jsonl` has `MOST_BYTES` at most: before it would have more, every second of its lines goes, of
+  all but the newest quarter, again and again until it is half as large;
 - an evaluation that cannot be written raises; its responses that cannot be end with one warning.
 """
 
@@ -13,13 +15,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from rljob_runtime.evaluation.scores import SetScore
 from rljob_runtime.trace.record.event_log import append_line
 from rljob_runtime.trace.record.sample_log import SampleLine, SampleLog
+from rljob_runtime.trace.record.thinning import thinned_between
 
 EVALUATIONS_FILE = "evaluations.jsonl"
 EVALUATION_SAMPLES_FILE = "evaluation_samples.jsonl"
+MOST_BYTES = 16 << 20
+"""Most bytes of `evaluations.jsonl`."""
 
 
 class EvaluationLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,8 +51,9 @@ _line_of = msgspec.json.Decoder(EvaluationLine).decode
 class EvaluationLog:
     """Records a run's evaluations. `begin` comes before the first `write`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, most_bytes: int = MOST_BYTES) -> None:
         """`folder` is the run's."""
+        self._most_bytes = most_bytes
         self.newest: EvaluationLine | None = None
         """The newest one that counts."""
         self._path = folder / EVALUATIONS_FILE
@@ -68,8 +75,20 @@ class EvaluationLog:
     def write(self, line: EvaluationLine, samples: Sequence[SampleLine]) -> None:
         """Record an evaluation, and what is kept of it. Raises `OSError`."""
         self._samples.write(samples)
-        append_line(self._path, msgspec.json.encode(line))
+        text = msgspec.json.encode(line)
+        if self._path.exists() and self._path.stat().st_size + len(text) >= self._most_bytes:
+            self._thin_out()
+        append_line(self._path, text)
         self.newest = line
+
+    def _thin_out(self) -> None:
+        most, lines = self._most_bytes, self._path.read_bytes().splitlines(keepends=True)
+        sizes = np.array([len(line) for line in lines])
+        stays = thinned_between(sizes, most // 2, first=0, newest=most // 4)
+        shorter = self._path.with_suffix(".tmp")
+        shorter.write_bytes(b"".join(line for line, stay in zip(lines, stays, strict=True) if stay))
+        # By renaming: a kill leaves the file as it was, or as it is to be.
+        shorter.replace(self._path)
 
 
 def read_evaluations(folder: Path) -> list[EvaluationLine]:

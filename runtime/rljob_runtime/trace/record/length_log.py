@@ -4,22 +4,36 @@ Guarantees:
 - a group is recorded whole, a line for each of its responses, once all of them are complete;
 - no response stands there twice: where a job goes back, the groups that it generates again are cut out of the
   file;
+- after each `make_room` the file has `most_bytes` at most: where it has more, every second of its groups
+  goes, but for the first `FIRST` and the newest `NEWEST` of these bytes, again and again until it is half as
+  large. So a run keeps its begin, which `forcedLengths` and comparisons need, and its newest part whole, and
+  what is between ever more thinly; the first line has how many groups are gone;
 - what is buffered reaches the file with `flush`, or with the first group `flush_seconds` later; lines are
   appended whole, so that a kill or a full disk cuts off the last line at most, which readers skip;
 - a file that cannot be written ends the recording with one warning, never the work that is recorded.
 """
 
 import logging
+import threading
 import time
+from array import array
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from rljob_runtime.data.length_trace import LENGTHS_FILE, ResponseLine, TraceHeader
 from rljob_runtime.groups.responses import Response
 from rljob_runtime.samples import Prompt
 from rljob_runtime.trace.record.event_log import append_line
+from rljob_runtime.trace.record.thinning import thinned_between
+
+MOST_BYTES = 256 << 20
+"""Most bytes of the file: some 1.3 million responses."""
+FIRST, NEWEST = 0.25, 0.125
+"""Shares of them that a run's begin and its newest part have in any case."""
 
 _log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
@@ -32,6 +46,7 @@ class _Group(msgspec.Struct):
 
 
 _group_of = msgspec.json.Decoder(_Group).decode
+_header_of = msgspec.json.Decoder(TraceHeader).decode
 
 
 class LengthLog:
@@ -44,11 +59,18 @@ class LengthLog:
         clock: Callable[[], float] = time.time,
         buffer_lines: int = 256,
         flush_seconds: float = 5.0,
+        most_bytes: int = MOST_BYTES,
     ) -> None:
         """`folder` is the run's; None records nothing. What is buffered is written after `buffer_lines`
         lines, or with the first group `flush_seconds` after the oldest."""
         self._path = None if folder is None else folder / LENGTHS_FILE
-        self._header = _encode(header)
+        self._header = header
+        self._most_bytes = most_bytes
+        self._rewriting = threading.Lock()
+        """Held as long as the file is written anew."""
+        self._appending = threading.Lock()
+        """Held while a line is appended, and while a file that was written anew takes the place of the old
+        one."""
         self._clock = clock
         self._buffer_lines = buffer_lines
         self._flush_seconds = flush_seconds
@@ -60,18 +82,18 @@ class LengthLog:
         that was recorded with another number or limit of responses, or other data, is kept under a name of
         its own."""
         self.flush()
-        if self._path is None:
-            return
-        try:
-            if not self._path.exists():
-                append_line(self._path, self._header)
-            elif not self._begins_alike(self._path):
-                self._path.rename(_free_name(self._path))
-                append_line(self._path, self._header)
-            else:
-                _cut_out(self._path, kept)
-        except OSError as error:
-            self._give_up(error)
+        with self._rewriting:
+            if self._path is None:
+                return
+            try:
+                if self._path.exists() and not self._begins_alike(self._path):
+                    self._path.rename(_free_name(self._path))
+                if self._path.exists():
+                    _cut_out(self._path, kept)
+                else:
+                    append_line(self._path, _encode(self._header))
+            except OSError as error:
+                self._give_up(error)
 
     def add(self, prompt: Prompt, responses: Sequence[Response]) -> None:
         """Record a group whose responses are complete."""
@@ -89,15 +111,52 @@ class LengthLog:
     def flush(self) -> None:
         """Write what is buffered."""
         lines, self._lines = self._lines, []
-        if lines and self._path is not None:
+        with self._appending:
+            if lines and self._path is not None:
+                try:
+                    append_line(self._path, b"\n".join(lines))
+                except OSError as error:
+                    self._give_up(error)
+
+    def make_room(self) -> None:
+        """Thin the file out, where it has too many bytes. Blocking, some seconds where there is something to
+        do; other threads may `add` and `flush` meanwhile."""
+        with self._rewriting:
+            if self._path is None:
+                return
             try:
-                append_line(self._path, b"\n".join(lines))
+                if self._path.stat().st_size > self._most_bytes:
+                    self._thin_out(self._path)
             except OSError as error:
                 self._give_up(error)
 
+    def _thin_out(self, path: Path) -> None:
+        # Whole lines alone: the newest may be in the middle of being appended.
+        lines, upto = _lines_of(path)
+        stays, gone = groups_that_stay(lines, self._most_bytes)
+        shorter = path.with_suffix(".tmp")
+        try:
+            with path.open("rb") as old, shorter.open("wb") as new:
+                header = _header_of(old.readline())
+                header = msgspec.structs.replace(header, removed=header.removed + gone)
+                new.write(_encode(header) + b"\n")
+                new.writelines(line for line, stay in zip(old, stays, strict=False) if stay)
+                with self._appending:
+                    old.seek(upto)
+                    new.write(old.read())
+                    new.flush()
+                    # By renaming: a kill leaves the file as it was, or as it is to be.
+                    shorter.replace(path)
+        finally:
+            shorter.unlink(missing_ok=True)
+
     def _begins_alike(self, path: Path) -> bool:
         with path.open("rb") as file:
-            return file.readline().rstrip(b"\n") == self._header
+            try:
+                found = _header_of(file.readline())
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                return False
+        return msgspec.structs.replace(found, removed=0) == self._header
 
     def _give_up(self, error: OSError) -> None:
         _log.warning(
@@ -125,6 +184,36 @@ def _line(prompt: Prompt, index: int, response: Response) -> ResponseLine:
         expected=None if response.expected is None else round(response.expected),
         cut=None if response.cut is None else round(response.cut),
     )
+
+
+def groups_that_stay(lines: NDArray[np.int64], most: int) -> tuple[NDArray[np.bool_], int]:
+    """Which lines of a file stay where it is thinned out, and how many groups go. `lines`: shape (lines, 2),
+    of each its group, -1 for a line that was cut off and goes, and its bytes; `most`: as `MOST_BYTES`.
+    Pure."""
+    whole = lines[:, 0] >= 0
+    groups, places = np.unique(lines[whole, 0], return_inverse=True)
+    bytes_of = np.bincount(places, lines[whole, 1], len(groups)).astype(np.int64)
+    kept = thinned_between(bytes_of, most // 2, first=int(FIRST * most), newest=int(NEWEST * most))
+    stays = np.zeros(len(lines), bool)
+    stays[whole] = kept[places]
+    return stays, int((~kept).sum())
+
+
+def _lines_of(path: Path) -> tuple[NDArray[np.int64], int]:
+    """Of each line behind the header its group and its bytes; and where the last whole line ends."""
+    found, upto = array("q"), 0
+    with path.open("rb") as file:
+        upto += len(file.readline())
+        for line in file:
+            if not line.endswith(b"\n"):
+                break
+            try:
+                found.append(_group_of(line).uid)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                found.append(-1)
+            found.append(len(line))
+            upto += len(line)
+    return np.array(found, np.int64).reshape(-1, 2), upto
 
 
 def _cut_out(path: Path, kept: Callable[[int], bool]) -> None:

@@ -6,32 +6,39 @@ Guarantees:
   drop their points. So the file can be read as it is, by `pandas.read_json(path, lines=True)` for example;
 - a row is appended whole, in one write; a kill or a full disk leaves a part of the last line at most, which
   readers skip and the next start cuts off;
+- the file has `MOST_BYTES` at most: before it would have more, every second of its rows goes, of all but the
+  newest quarter, again and again until it is half as large. So a long run keeps its newest steps all and
+  older ones ever more thinly; a row before which others are gone says when the step before it ended;
 - a value that is not finite is written as null, never as invalid JSON;
 - a row that cannot be written raises; TensorBoard's copy that cannot be written ends with one warning.
 
-A row is {"step": int, "time": s since the epoch, ...values}. When training began, and began again, stands in
+A row is {"step": int, "time": s since the epoch, ...values}, and "began": s since the epoch where the row
+before it is gone. When training began, and began again, stands in
 `starts.jsonl` (`start_log.py`).
 """
 
 import logging
 import math
 import os
-import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
+import numpy as np
 
 from rljob_runtime.trace.record.event_log import append_line
 from rljob_runtime.trace.record.start_log import Cause, Start, append_start, read_starts
+from rljob_runtime.trace.record.tensorboard_file import TENSORBOARD_FOLDER, TensorBoardFile
+from rljob_runtime.trace.record.thinning import thinned_between
 
 _log = logging.getLogger(__name__)
 
 METRICS_FILE = "metrics.jsonl"
-TENSORBOARD_FOLDER = "tensorboard"
+MOST_BYTES = 64 << 20
+"""Most bytes of the file: one reads all of it at once."""
 
 # TensorBoard groups curves by what stands before the slash.
 _TAGS = {
@@ -91,6 +98,12 @@ class Metrics:
     unreadable: int = 0
     """Lines that were cut off, or are no rows."""
 
+    @property
+    def gone(self) -> int:
+        """Steps whose rows were taken out of the file, to keep it small."""
+        thinned = any("began" in row for row in self.rows)
+        return int(self.rows[-1]["step"]) + 1 - len(self.rows) if thinned else 0
+
 
 class _Head(msgspec.Struct):
     """What is looked at of a row that may be cut off."""
@@ -98,6 +111,11 @@ class _Head(msgspec.Struct):
     step: int
     time: float
     """Seconds since the epoch."""
+    began: float | None = None
+    """The time of the row before it, which is gone; None where that is there."""
+
+
+_head_of = msgspec.json.Decoder(_Head).decode
 
 
 class MetricsSink(Protocol):
@@ -109,82 +127,6 @@ class MetricsSink(Protocol):
         ...
 
 
-class _TensorBoardFile:
-    """An event file of TensorBoard's, written as it goes."""
-
-    def __init__(self, folder: Path, clock: Callable[[], float]) -> None:
-        from tensorboard.summary.writer.record_writer import RecordWriter
-
-        self._clock = clock
-        self._folder = folder
-        self._records: Any = None
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            # TensorBoard reads its files in the order of their names.
-            # The second number is for two starts within a second.
-            number = f"{int(time.time()):010d}.{len(os.listdir(folder)):04d}"
-            file = folder / f"events.out.tfevents.{number}.{socket.gethostname()}.{os.getpid()}"
-            self._records = RecordWriter(file.open("xb"))
-        except OSError as error:
-            self._give_up(error)
-        # The first record of an event file. From version 2 on points are superseded by a record of their own
-        # (`supersede`), not by any step that goes back.
-        self.add(file_version="brain.Event:2")
-
-    def scalars(self, step: int, found: Mapping[str, float]) -> None:
-        """Add a point to each curve."""
-        from tensorboard.compat.proto.summary_pb2 import Summary
-
-        values = [Summary.Value(tag=tag, simple_value=value) for tag, value in found.items()]
-        self.add(step=step, summary=Summary(value=values))
-
-    def texts(self, step: int, found: Mapping[str, str]) -> None:
-        """Add a text, in Markdown, to each list of texts."""
-        from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
-        from tensorboard.compat.proto.tensor_pb2 import TensorProto
-        from tensorboard.compat.proto.types_pb2 import DT_STRING
-
-        about = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text"))
-        values = [
-            Summary.Value(
-                tag=tag, metadata=about, tensor=TensorProto(dtype=DT_STRING, string_val=[text.encode()])
-            )
-            for tag, text in found.items()
-        ]
-        self.add(step=step, summary=Summary(value=values))
-
-    def supersede(self, step: int) -> None:
-        """The run starts again at `step`: TensorBoard drops what it has from there on."""
-        from tensorboard.compat.proto.event_pb2 import SessionLog
-
-        self.add(step=step, session_log=SessionLog(status=SessionLog.START))
-
-    def add(self, **event: Any) -> None:
-        """Write an `Event` of these fields."""
-        from tensorboard.compat.proto.event_pb2 import Event
-
-        if self._records is None:
-            return
-        try:
-            self._records.write(Event(wall_time=self._clock(), **event).SerializeToString())
-            self._records.flush()
-        except OSError as error:
-            self._give_up(error)
-
-    def close(self) -> None:
-        """Everything is written by now."""
-        if self._records is not None:
-            self._records.close()
-            self._records = None
-
-    def _give_up(self, error: OSError) -> None:
-        _log.warning(
-            "nothing more is written for TensorBoard to %s (%s); metrics.jsonl has it all",
-            self._folder, error.strerror,
-        )  # fmt: skip
-        self._records = None
-
-
 class MetricsLog:
     """Writes a run's metrics. `begin` comes before the first `write`."""
 
@@ -193,13 +135,17 @@ class MetricsLog:
         run_folder: Path,
         clock: Callable[[], float] = time.time,
         loggers: Sequence[MetricsSink] = (),
+        most_bytes: int = MOST_BYTES,
     ) -> None:
         """`loggers`: where points of TensorBoard's curves go too."""
         self._loggers = loggers
+        self._most_bytes = most_bytes
+        self._thin_from = most_bytes
+        """Bytes of the file from which on it is thinned out: more, where that failed."""
         self._folder = run_folder
         self._path = run_folder / METRICS_FILE
         self._clock = clock
-        self._tensorboard = _TensorBoardFile(run_folder / TENSORBOARD_FOLDER, clock)
+        self._tensorboard = TensorBoardFile(run_folder / TENSORBOARD_FOLDER, clock)
 
     def begin(self, step: int, interruption: Interruption | None = None) -> Start:
         """Training begins, or goes on after `interruption`, with `step`: rows of that step and later ones are
@@ -213,7 +159,7 @@ class MetricsLog:
             start = Start(self._clock(), step, "new")
         else:
             start = Start(
-                self._clock(), step, interruption.cause, interruption.why, interruption.time, again.rows
+                self._clock(), step, interruption.cause, interruption.why, interruption.time, again.steps
             )
         # First the record: a kill between the two leaves rows that the next start drops.
         append_start(self._folder, start)
@@ -229,7 +175,9 @@ class MetricsLog:
         """Record a step (from 0). Numbers, texts and dicts are kept; numbers also go to TensorBoard and
         the loggers, those in a dict as `name/key`."""
         plain = {name: _finite(value) for name, value in values.items()}
-        append_line(self._path, msgspec.json.encode({**plain, "step": step, "time": self._clock()}))
+        text = msgspec.json.encode({**plain, "step": step, "time": self._clock()})
+        self._make_room(len(text) + 1)
+        append_line(self._path, text)
         self.curves(step, scalars(plain))
 
     def curves(self, step: int, values: Mapping[str, float]) -> None:
@@ -246,13 +194,60 @@ class MetricsLog:
         """Close TensorBoard's file."""
         self._tensorboard.close()
 
+    def _make_room(self, more: int) -> None:
+        size = (self._path.stat().st_size if self._path.exists() else 0) + more
+        if size <= self._thin_from:
+            return
+        try:
+            _thin_out(self._path, self._most_bytes)
+            self._thin_from = self._most_bytes
+        except OSError as error:
+            # What is to be written may still fit; if not, that raises.
+            _log.warning("%s grows beyond %d bytes: %s", self._path, self._most_bytes, error.strerror)
+            self._thin_from = size + self._most_bytes // 8
+
+
+def _thin_out(path: Path, most: int) -> None:
+    """Have the file take half of `most` bytes. Raises `OSError`."""
+    heads = [(head, len(line)) for head, line in _lines(path) if head is not None]
+    stays = thinned_between(
+        np.array([size for _, size in heads], np.int64), most // 2, first=0, newest=most // 4
+    )
+    rows = ((head, line) for head, line in _lines(path) if head is not None)
+    shorter, gone = path.with_suffix(".tmp"), None
+    try:
+        with shorter.open("wb") as file:
+            for (head, line), stay in zip(rows, stays, strict=True):
+                if stay and gone is not None and head.began is None:
+                    line = b'%b,"began":%b}\n' % (line.rstrip()[:-1], msgspec.json.encode(gone))
+                if stay:
+                    file.write(line)
+                gone = None if stay else head.time
+        # By renaming: a kill leaves the file as it was, or as it is to be.
+        shorter.replace(path)
+    finally:
+        shorter.unlink(missing_ok=True)
+
+
+def _lines(path: Path) -> Iterator[tuple[_Head | None, bytes]]:
+    """The whole lines of the file; None for one that was cut off earlier. Raises `OSError`."""
+    with path.open("rb") as file:
+        for line in file:
+            # Cut off by a kill.
+            if not line.endswith(b"\n"):
+                return
+            try:
+                yield _head_of(line), line
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                yield None, line
+
 
 @dataclass(frozen=True)
 class Superseded:
     """The end of a metrics file, from the first row of a step that is trained again."""
 
-    rows: int = 0
-    """Rows of such steps."""
+    steps: int = 0
+    """Such steps."""
     last_time: float | None = None
     """When the newest row of the file was written, seconds since the epoch; None where it has none."""
     whole_bytes: int | None = None
@@ -262,35 +257,26 @@ class Superseded:
 def rows_from(path: Path, step: int) -> Superseded:
     """What is to be cut off where training begins at `step`. Rows stand in order of steps, so that it is the
     end of the file."""
-    rows, offset, last_time, cut = 0, 0, None, None
+    newest, offset, last_time, cut = step - 1, 0, None, None
     try:
-        file = path.open("rb")
+        for head, line in _lines(path):
+            # A line without a head is left where it is: readers skip it.
+            if head is not None:
+                newest, last_time = head.step, head.time
+                if head.step >= step and cut is None:
+                    cut = offset
+            offset += len(line)
     except FileNotFoundError:
         return Superseded()
-    with file:
-        for line in file:
-            # Cut off by a kill: it is not counted as whole, and goes.
-            if not line.endswith(b"\n"):
-                break
-            try:
-                head = msgspec.json.decode(line, type=_Head)
-            except msgspec.DecodeError:
-                # A line that was cut off earlier: it is left where it is, readers skip it.
-                head = None
-            if head is not None:
-                last_time = head.time
-                if head.step >= step:
-                    rows += 1
-                    cut = offset if cut is None else cut
-            offset += len(line)
-    return Superseded(rows, last_time, offset if cut is None else cut)
+    # Not the rows that are there: some may be gone.
+    return Superseded(max(0, newest - step + 1), last_time, offset if cut is None else cut)
 
 
 def scalars(values: Mapping[str, Any]) -> dict[str, float]:
     """The numbers among a step's values, under their TensorBoard tags."""
     found: dict[str, float] = {}
     for name, value in values.items():
-        if name in ("step", "time"):
+        if name in ("step", "time", "began"):
             continue
         if isinstance(value, Mapping):
             numbers = {f"{name}/{key}": item for key, item in value.items()}

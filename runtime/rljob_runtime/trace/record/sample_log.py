@@ -22,6 +22,7 @@ import msgspec
 
 from rljob_runtime.samples import FinishReason
 from rljob_runtime.trace.record.event_log import append_line
+from rljob_runtime.trace.record.thinning import thinned
 
 _log = logging.getLogger(__name__)
 
@@ -168,16 +169,6 @@ class SampleLog:
             "samples are not recorded from here on: %s: %s", error.filename or self._path, error.strerror
         )
         self._path = None
-
-
-def thinned(bytes_of: dict[int, int], wanted: int, most: int) -> set[int]:
-    """Which steps stay when every second one goes, from the second oldest on, until those that stay have
-    `wanted` bytes or fewer; none where a single one has more than `most`. `bytes_of`: of each step. Pure."""
-    steps = sorted(bytes_of)
-    while len(steps) > 1 and sum(bytes_of[step] for step in steps) > wanted:
-        # From the newest backwards, so that it is among those that stay.
-        steps = steps[::-1][::2][::-1]
-    return set(steps) if sum(bytes_of[step] for step in steps) <= most else set()
 
 
 def read_samples(folder: Path, file_name: str = SAMPLES_FILE) -> Samples:

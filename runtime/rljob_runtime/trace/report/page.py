@@ -164,13 +164,10 @@ def _tiles(analysis: Analysis) -> str:
             )
         )
     if analysis.windows:
-        total = analysis.seconds
-        tiles.append(
-            tile(
-                f"{len(analysis.windows):,}",
-                f"steps in {seconds(total)}, {seconds(total / len(analysis.windows))} each",
-            )
-        )
+        total, kept, gone = analysis.seconds, len(analysis.windows), analysis.metrics.gone
+        # Of steps whose rows are gone it is not known how long they took.
+        within = "" if gone else f" in {seconds(total)}"
+        tiles.append(tile(f"{kept + gone:,}", f"steps{within}, {seconds(total / kept)} each"))
     tokens = sum(value for value in column(analysis, "response_tokens") if value is not None)
     if tokens and analysis.seconds:
         tiles.append(tile(number(tokens / analysis.seconds), "response tokens trained per second"))
@@ -195,6 +192,12 @@ def _remarks(analysis: Analysis) -> str:
     remarks = []
     if not analysis.metrics.rows:
         remarks.append("No step has been recorded: metrics.jsonl is missing or empty.")
+    if gone := analysis.metrics.gone:
+        kept = len(analysis.metrics.rows)
+        remarks.append(
+            f"Rows of {kept:,} of {kept + gone:,} steps are there: metrics.jsonl keeps the newest steps all "
+            "and of older ones ever fewer, to stay small. Curves, and means over steps, are of these."
+        )
     if not analysis.event_uses:
         remarks.append("No events were recorded: training.profiling.events is false, or no worker started.")
     if analysis.recorded_from and analysis.event_uses:

@@ -37,13 +37,17 @@ def predictions(found: Predictions) -> str:
 def sentence(found: Predictions) -> str:
     """How good the expectations were, in words."""
     error, guess = found.mean_error, _factor(found.error_of_one_guess)
+    some = (
+        f" Of {found.count:,} responses: those of {found.removed:,} groups were taken out of lengths.jsonl, "
+        "to keep it small."
+    )
     return (
         f"When a response was placed, before its first token, its expected length was off by a factor of "
         f"{_factor(error)} on average (mean absolute log error {error:.2f}). One guess for all, the run's "
         f"mean length, which is known at its end only, would have been off by {guess}. All together "
         f"{found.ratio:.2f} x as many tokens were expected as came. Estimates improve while siblings run; "
         "what is shown here is the first one."
-    )
+    ) + (some if found.removed else "")
 
 
 def _factor(error: float) -> str:

@@ -120,6 +120,19 @@ def test_a_trace_with_gaps_says_how_far_it_goes(
         forced_lengths(rollout(), tmp_path, groups, None)
 
 
+def test_a_trace_that_was_thinned_out_says_that_no_longer_run_helps(tmp_path: Path) -> None:
+    content = lines(TOKENS, 50)
+    content[0]["removed"] = 1200
+    written(tmp_path / "t.jsonl", [*content, *lines(TOKENS, 50, first_uid=40)[1:]])
+    with pytest.raises(LengthTraceError) as error:
+        forced_lengths(rollout(), tmp_path, 8, None)
+    assert str(error.value).endswith(
+        "covers the first 4 prompts without a gap, of 8 (those of 1,200 later ones were taken out when the "
+        "file grew large), and the job trains 8: lower schedule.totalSteps or schedule.epochs"
+    )
+    assert forced_lengths(rollout(), tmp_path, 4, None) is not None
+
+
 def test_data_that_are_not_known_yet_are_not_compared(tmp_path: Path) -> None:
     written(tmp_path / "t.jsonl", lines(TOKENS, 50, data=DATA))
     assert forced_lengths(rollout(), tmp_path, None, None) is not None

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rljob_api.loggers import Loggers
+from rljob_runtime.data.length_trace import TraceHeader
 from rljob_runtime.driver import observer as observer_module
 from rljob_runtime.driver.load_watch import TELL_SECONDS
 from rljob_runtime.driver.observer import RunObserver
@@ -20,6 +21,7 @@ from rljob_runtime.simulate.virtual_loop import run_virtual
 from rljob_runtime.site.status_draft import StatusDraft
 from rljob_runtime.trace.record.evaluation_log import EvaluationLine
 from rljob_runtime.trace.record.event_log import EventLog
+from rljob_runtime.trace.record.length_log import LengthLog
 from rljob_runtime.trace.record.metrics_log import read_metrics
 from rljob_runtime.trace.record.unsent_log import Unsent, read_unsent
 from rljob_runtime.view.progress import Progress
@@ -60,7 +62,7 @@ def test_no_pool_is_busy_while_the_trainer_is_away_or_all_is_trained(
         parts: Any = SimpleNamespace(
             pool=pool, site=SimpleNamespace(draft=draft), spawn=loop.create_task,
             rollouter=SimpleNamespace(counts=GroupCounts(), steps_left=8), says=SimpleNamespace(),
-            evaluations=None, curriculum=None,
+            evaluations=None, curriculum=None, lengths=LengthLog(None, TraceHeader(1, 1)),
         )  # fmt: skip
         shown: Any = view
         report: Any = None
@@ -168,6 +170,7 @@ def test_a_logger_that_takes_nothing_is_told_and_the_report_comes_after_it(tmp_p
             pool=EnginePool(loop.time, lambda slot, why: None), site=SimpleNamespace(draft=draft),
             spawn=loop.create_task, rollouter=SimpleNamespace(counts=GroupCounts(), steps_left=8),
             says=SimpleNamespace(), evaluations=None, curriculum=None,
+            lengths=LengthLog(None, TraceHeader(1, 1)),
         )  # fmt: skip
         view: Any = SimpleNamespace(message=said.append, update=lambda progress: None)
         report: Any = SimpleNamespace(start=lambda: began.append(read_unsent(tmp_path)))

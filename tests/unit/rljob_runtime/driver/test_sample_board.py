@@ -9,7 +9,8 @@ import pytest
 from tensorboard.backend.event_processing.plugin_event_accumulator import TENSORS, EventAccumulator
 
 from rljob_runtime.driver.sample_board import SampleBoard, markdown
-from rljob_runtime.trace.record.metrics_log import TENSORBOARD_FOLDER, Interruption, MetricsLog
+from rljob_runtime.trace.record.metrics_log import Interruption, MetricsLog
+from rljob_runtime.trace.record.tensorboard_file import TENSORBOARD_FOLDER
 from tests.support.runtime.said import line
 
 

@@ -199,12 +199,17 @@ def test_what_the_data_name_and_a_set_lacks_is_told_at_the_set(
     assert words in str(problem)
 
 
-def test_a_stored_set_means_what_it_meant(tmp_path: Path) -> None:
-    """The last release's definition wrote its defaults into each set."""
+@pytest.mark.parametrize("system_prompt", [None, "Think."])
+def test_a_stored_set_means_what_it_meant_but_for_the_system_prompt(
+    tmp_path: Path, system_prompt: str | None
+) -> None:
+    """The last release's definition wrote its defaults into each set; a system prompt has none, and is that
+    of training (docs/compatibility.md)."""
     written = {"promptField": "prompt", "answerField": "answer", "rewardFields": [], "maxPromptTokens": 1024}
-    stored = inheriting(tmp_path, {"maxPromptTokens": 1500}, {**written, "longPrompts": "error"})
+    trained = {"maxPromptTokens": 1500, **({"systemPrompt": system_prompt} if system_prompt else {})}
+    stored = inheriting(tmp_path, trained, {**written, "longPrompts": "error"})
     (data,) = RLJob.model_validate(stored).spec.training.held_out
     assert {name: getattr(data, python) for name, python in python_names(type(data)).items()} == {
-        **written, "longPrompts": "error", "systemPrompt": None, "jsonl": JsonlData(path="test.jsonl"),
-        "parquet": None, "huggingFace": None, "generated": None,
+        **written, "longPrompts": "error", "systemPrompt": system_prompt,
+        "jsonl": JsonlData(path="test.jsonl"), "parquet": None, "huggingFace": None, "generated": None,
     }  # fmt: skip

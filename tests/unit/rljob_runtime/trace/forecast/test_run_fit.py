@@ -87,6 +87,19 @@ def fitted_trainer(run: Path) -> tuple[float, float]:
     return trainer["secondsPerStep"], trainer["secondsPerToken"]
 
 
+def test_prompts_that_are_not_in_the_file_any_more_are_as_long_as_the_others(run: Path) -> None:
+    file = run / LENGTHS_FILE
+    header, *responses = file.read_bytes().splitlines(keepends=True)
+    before = yaml.safe_load(fit_run(run))["engines"]["fast"]
+    header = msgspec.json.encode(TraceHeader(1, 2000, removed=len(responses) // 2)) + b"\n"
+    file.write_bytes(header + b"".join(responses[::2]))
+    text = fit_run(run)
+    assert f"prompts, without {len(responses) // 2:,} that are not in the file any more; --trace" in text
+    after = yaml.safe_load(text)["engines"]["fast"]
+    assert after["secondsPerKvToken"] == pytest.approx(before["secondsPerKvToken"], rel=0.35)
+    assert after["fixedSeconds"] == pytest.approx(before["fixedSeconds"], rel=0.1)
+
+
 def test_steps_that_were_trained_again_cost_what_the_last_time_took(run: Path) -> None:
     before = fitted_trainer(run)
     # Steps 3 and 4 had been trained, slowly, before a trainer was lost: events of 0.0 came after that.

@@ -77,7 +77,11 @@ def test_recorded_lengths_are_taken_as_they_were(tmp_path: Path) -> None:
     assert work.prompt_tokens.tolist() == [4] * 12
     assert work.rows.tolist() == [0, 1, 2] * 4
     text = forecast(Options(manifest(tmp_path), trace=file, seeds=1))
-    assert f"lengths recorded in {file}" in text
+    assert f"lengths recorded in {file};" in text
+    whole = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(msgspec.json.encode(TraceHeader(2, 64, removed=7)) + b"\n" + b"".join(whole[1:]))
+    text = forecast(Options(manifest(tmp_path), trace=file, seeds=1))
+    assert f"lengths recorded in {file}, without the 7 groups that were taken out of it;" in text
 
 
 @pytest.mark.parametrize(

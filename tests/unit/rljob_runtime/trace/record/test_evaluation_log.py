@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from rljob_runtime.evaluation.scores import GradedResponse, score_set
@@ -54,6 +55,19 @@ def test_going_back_cuts_off_what_counts_no_more(tmp_path: Path, step: int, kept
     assert [each.step for each in read_evaluations(tmp_path)] == kept
     assert [each.step for each in read_samples(tmp_path, EVALUATION_SAMPLES_FILE).rows] == kept
     assert log.newest == line(kept[-1])
+
+
+def test_a_long_run_keeps_its_newest_evaluations_and_ever_fewer_of_the_older_ones(tmp_path: Path) -> None:
+    log = EvaluationLog(tmp_path, most_bytes=20_000)
+    log.begin(0)
+    for step in range(600):
+        log.write(line(step), [])
+        assert (tmp_path / EVALUATIONS_FILE).stat().st_size <= 20_000
+    kept = [each.step for each in read_evaluations(tmp_path)]
+    gaps = np.diff(kept)
+    assert gaps[0] > 4 and gaps[-1] == 1 and gaps.tolist() == sorted(gaps, reverse=True) and kept[-1] == 599
+    assert log.newest == line(599)
+    assert [path.name for path in tmp_path.iterdir()] == [EVALUATIONS_FILE]
 
 
 def test_one_that_a_kill_cut_off_is_none(tmp_path: Path) -> None:

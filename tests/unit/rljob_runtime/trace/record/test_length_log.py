@@ -2,6 +2,7 @@
 
 import json
 import logging
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -41,9 +42,9 @@ def log(folder: Path, kept: Callable[[int], bool] = nothing, header: TraceHeader
 
 
 def record(lengths: LengthLog, *uids: int) -> None:
-    """Groups whose responses have as many tokens as their uid says."""
+    """Groups whose responses have the lengths that their uid says."""
     for uid in uids:
-        lengths.add(prompt(uid), [response(10 + uid), response(20 + uid)])
+        lengths.add(prompt(uid), [response(10 + uid % 50), response(20 + uid % 50)])
     lengths.flush()
 
 
@@ -154,10 +155,85 @@ def test_a_full_disk_ends_the_recording_and_nothing_else(
     assert f"lengths of responses are not recorded from here on: {disk / LENGTHS_FILE}: " in entry.message
 
 
+def grown(folder: Path, groups: int, most: int) -> LengthLog:
+    """Groups of about 400 bytes, with a look at the file after every tenth."""
+    lengths = LengthLog(folder, HEADER, clock=lambda: 0.0, most_bytes=most)
+    lengths.begin(nothing)
+    for uid in range(groups):
+        record(lengths, uid)
+        if uid % 10 == 9:
+            lengths.make_room()
+            assert (folder / LENGTHS_FILE).stat().st_size <= most
+    return lengths
+
+
+def test_a_large_file_keeps_its_begin_and_its_newest_part_and_less_and_less_between(tmp_path: Path) -> None:
+    grown(tmp_path, 1000, most=40_000)
+    trace = read_length_trace(tmp_path / LENGTHS_FILE)
+    assert trace.header == TraceHeader(2, 100, DATA, removed=1000 - len(trace.uids))
+    assert (trace.incomplete, trace.unreadable) == (0, 0)
+    # A quarter of the bytes, and an eighth.
+    assert trace.covered >= 20 and trace.uids[-10:].tolist() == list(range(990, 1000))
+    gaps = np.diff(trace.uids)[trace.covered :]
+    assert gaps[0] > 8 and gaps.tolist() == sorted(gaps, reverse=True)
+    assert [path.name for path in tmp_path.iterdir()] == [LENGTHS_FILE]
+
+
+def test_a_run_whose_file_was_thinned_out_goes_on_in_it(tmp_path: Path) -> None:
+    grown(tmp_path, 400, most=40_000)
+    before = read_length_trace(tmp_path / LENGTHS_FILE)
+    record(log(tmp_path, set(range(390)).__contains__), *range(390, 400))
+    after = read_length_trace(tmp_path / LENGTHS_FILE)
+    assert after.header == before.header and after.header.removed > 0
+    assert after.uids.tolist() == before.uids.tolist()
+    assert [path.name for path in tmp_path.iterdir()] == [LENGTHS_FILE]
+
+
+def test_a_run_of_the_last_release_goes_on_in_its_file(tmp_path: Path) -> None:
+    """Whose first line knows nothing of what was removed, as that of a file of which nothing was."""
+    record(log(tmp_path), 0)
+    header, *responses = (tmp_path / LENGTHS_FILE).read_text().splitlines()
+    assert json.loads(header).keys() == {"format", "samples_per_prompt", "max_response_tokens", "data"}
+    record(log(tmp_path, {0}.__contains__), 1)
+    assert (tmp_path / LENGTHS_FILE).read_text().splitlines()[:3] == [header, *responses]
+    assert [path.name for path in tmp_path.iterdir()] == [LENGTHS_FILE]
+
+
+def test_what_is_recorded_while_the_file_is_thinned_out_is_there(tmp_path: Path) -> None:
+    lengths = LengthLog(tmp_path, HEADER, clock=lambda: 0.0, buffer_lines=2, most_bytes=200_000)
+    lengths.begin(nothing)
+    record(lengths, *range(2000))
+    thread = threading.Thread(target=lengths.make_room)
+    thread.start()
+    for uid in range(2000, 2600):
+        lengths.add(prompt(uid), [response(1), response(2)])
+    thread.join()
+    trace = read_length_trace(tmp_path / LENGTHS_FILE)
+    assert trace.header.removed > 1000 and trace.incomplete == trace.unreadable == 0
+    assert trace.header.removed + len(trace.uids) == 2600 and trace.uids[-1] == 2599
+
+
+def test_a_file_that_cannot_be_thinned_out_ends_the_recording(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with small_disk(tmp_path / "disk", 1) as disk, caplog.at_level(logging.WARNING):
+        lengths = LengthLog(disk, HEADER, clock=lambda: 0.0, most_bytes=100_000)
+        lengths.begin(nothing)
+        record(lengths, *range(500))
+        fill(disk, left=0)
+        for _ in range(2):
+            lengths.make_room()
+        assert len(read_length_trace(disk / LENGTHS_FILE).uids) == 500
+        assert not list(disk.glob("*.tmp"))
+    (entry,) = caplog.records
+    assert "lengths of responses are not recorded from here on" in entry.message
+
+
 def test_without_a_folder_nothing_is_recorded() -> None:
     lengths = LengthLog(None, HEADER)
     lengths.begin(nothing)
     record(lengths, 0, 1)
+    lengths.make_room()
 
 
 def test_a_line_says_what_was_expected(tmp_path: Path) -> None:

@@ -8,15 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rljob_runtime.trace.analyse.windows import lost_seconds, windows_from_metrics
 from rljob_runtime.trace.record.metrics_log import (
     METRICS_FILE,
-    TENSORBOARD_FOLDER,
     Interruption,
     MetricsLog,
     read_metrics,
     scalars,
 )
 from rljob_runtime.trace.record.start_log import STARTS_FILE, Start, read_starts
+from rljob_runtime.trace.record.tensorboard_file import TENSORBOARD_FOLDER
 from tests.support.disks import fill, small_disk
 
 
@@ -178,6 +179,69 @@ def test_a_full_disk_ends_tensorboard_alone(tmp_path: Path, caplog: pytest.LogCa
         assert board(tmp_path)["train/loss"] == [(0, 0.5)]
     (record,) = caplog.records
     assert "nothing more is written for TensorBoard" in record.getMessage()
+
+
+ROW = {"reward_mean": 0.25, "seconds": {"forward": 0.5}}
+MOST = 20_000
+"""Bytes, of some 220 rows."""
+
+
+def long_run(folder: Path, steps: int) -> None:
+    """Each step ends 2 s after the one before it, the first one at 2 s."""
+    now = [0.0]
+    log = MetricsLog(folder, clock=lambda: now[0], most_bytes=MOST)
+    log.begin(0)
+    for step in range(steps):
+        now[0] += 2.0
+        log.write(step, ROW)
+        assert (folder / METRICS_FILE).stat().st_size <= MOST
+    log.close()
+
+
+def test_a_long_run_keeps_its_newest_rows_and_ever_fewer_of_the_older_ones(tmp_path: Path) -> None:
+    long_run(tmp_path, 2000)
+    metrics = read_metrics(tmp_path / METRICS_FILE)
+    found = [row["step"] for row in metrics.rows]
+    gaps = np.diff(found)
+    assert gaps.tolist() == sorted(gaps, reverse=True) and gaps[0] > 16
+    # A quarter of the bytes.
+    assert found[-50:] == list(range(1950, 2000))
+    assert (metrics.gone, metrics.unreadable) == (2000 - len(found), 0)
+    assert all(row.items() >= ROW.items() for row in metrics.rows)
+    assert [path.name for path in tmp_path.glob("metrics*")] == [METRICS_FILE]
+
+
+def test_steps_whose_neighbours_are_gone_took_as_long_as_they_did(tmp_path: Path) -> None:
+    long_run(tmp_path, 2000)
+    windows = windows_from_metrics(read_metrics(tmp_path / METRICS_FILE), read_starts(tmp_path))
+    assert {window.seconds for window in windows} == {2.0}
+    assert lost_seconds(windows) == 0.0
+
+
+def test_all_steps_that_are_trained_again_count_also_those_whose_rows_are_gone(tmp_path: Path) -> None:
+    long_run(tmp_path, 2000)
+    log = MetricsLog(tmp_path, clock=lambda: 9000.0)
+    assert log.begin(200).repeated == 1800
+    train(log, range(200, 201), 0.75)
+    log.close()
+    assert [step for step, _ in lines(tmp_path)][-1] == 200
+
+
+def test_a_file_that_cannot_be_thinned_out_grows_on_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with small_disk(tmp_path / "disk", megabytes=1) as disk:
+        log = MetricsLog(disk, clock=lambda: 0.0, most_bytes=230_000)
+        log.begin(0)
+        train(log, range(3200), 0.25)
+        assert (disk / METRICS_FILE).stat().st_size < 230_000
+        fill(disk, left=100_000)
+        train(log, range(3200, 3600), 0.25)
+        log.close()
+        assert len(read_metrics(disk / METRICS_FILE).rows) == 3600
+        assert not list(disk.glob("*.tmp"))
+    (record,) = [each for each in caplog.records if METRICS_FILE in each.getMessage().split()[0]]
+    assert "grows beyond 230000 bytes" in record.getMessage()
 
 
 def test_no_file_is_no_metrics(tmp_path: Path) -> None:

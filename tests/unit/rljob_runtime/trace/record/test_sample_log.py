@@ -12,8 +12,8 @@ from rljob_runtime.trace.record.sample_log import (
     SampleLine,
     SampleLog,
     read_samples,
-    thinned,
 )
+from rljob_runtime.trace.record.thinning import thinned
 from tests.support.disks import fill, small_disk
 from tests.support.runtime.said import line
 

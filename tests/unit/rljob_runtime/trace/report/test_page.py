@@ -1,5 +1,6 @@
 """The report of a run: what stands in it, that it needs nothing else, and that it stays small."""
 
+import json
 import re
 import shutil
 from html.parser import HTMLParser
@@ -201,6 +202,20 @@ def test_the_way_to_a_teacher_is_shown_where_there_is_one(tmp_path: Path) -> Non
     metrics.write_text(metrics.read_text().replace('"kl":', '"teacher_kl":'))
     _, text = checked(write_report(run))
     assert "KL to the teacher" in text and "KL to the reference" not in text
+
+
+def test_a_report_of_a_run_whose_files_were_thinned_out(tmp_path: Path) -> None:
+    run = write_run(tmp_path, Job(steps=12, by_length=True))
+    metrics, lengths = run / "metrics.jsonl", run / "lengths.jsonl"
+    *older, before, newest = metrics.read_text().splitlines()
+    began = json.loads(before)["time"]
+    metrics.write_text(f'{older[0]}\n{newest[:-1]},"began":{began}}}\n')
+    header, *responses = lengths.read_text().splitlines(keepends=True)
+    lengths.write_text("".join([f'{header[:-2]},"removed":5}}\n', *responses[: len(responses) // 2]]))
+    _, text = checked(write_report(run))
+    assert "Rows of 2 of 12 steps are there: metrics.jsonl keeps the newest steps all" in text
+    assert "those of 5 groups were taken out of lengths.jsonl, to keep it small" in text
+    assert "12 steps, " in text and "Training was not interrupted" in text
 
 
 @pytest.mark.parametrize("broken", [ValueError("no engine fits"), KeyError("x")])
