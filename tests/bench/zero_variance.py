@@ -7,6 +7,7 @@ python -m tests.bench.zero_variance --seed 0
 
 import argparse
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,9 +31,12 @@ SET = "copy"
 class Way:
     """What a job took to get there."""
 
-    steps: int
+    steps: int | None
+    """None: more than STEPS."""
+    last: float
+    """Mean reward of the last evaluation."""
     generated: int
-    """Groups that were accepted or refused by then."""
+    """Groups that were accepted or refused by then, or in all."""
     equal: float
     """Share of these whose rewards were all equal."""
 
@@ -60,14 +64,13 @@ def job(seed: int, refuse: bool) -> dict[str, Any]:
 
 
 def way(folder: Path) -> Way:
-    """The run's way to the first evaluation that is good enough. Raises `SystemExit` where there is none."""
-    means = {line.step: line.sets[SET].mean for line in read_evaluations(folder)}
-    steps = next((step for step, mean in means.items() if mean is not None and mean >= WANTED), None)
-    if not steps:
-        raise SystemExit(f"no mean reward of {WANTED} within {STEPS} steps: {means}")
-    groups = read_metrics(folder / "metrics.jsonl").rows[steps - 1]["groups"]
+    """The run's way to the first evaluation that is good enough, or to its end."""
+    means = {line.step: line.sets[SET].mean or 0.0 for line in read_evaluations(folder)}
+    steps = next((step for step, mean in means.items() if mean >= WANTED), None)
+    groups = read_metrics(folder / "metrics.jsonl").rows[(steps or STEPS) - 1]["groups"]
     generated = groups["accepted"] + groups["refused"]
-    return Way(steps, generated, (groups["refused"] + groups["equal_rewards"]) / generated)
+    equal = (groups["refused"] + groups["equal_rewards"]) / generated
+    return Way(steps, means[STEPS], generated, equal)
 
 
 def main() -> None:
@@ -84,12 +87,23 @@ def main() -> None:
             ways.append(way(run_job(folder, job(seed, refuse), 1500, "--no-live")))
     without, refused = ways
     name = f"copy, seed {seed}, groups of equal rewards refused"
-    figures = [
-        Figure(f"{name}: steps to {WANTED}", refused.steps, "steps", baseline=without.steps),
-        Figure(f"{name}: groups until then", refused.generated, "groups", baseline=without.generated),
-        Figure(f"{name}: share of them that teaches nothing", refused.equal, "share", baseline=without.equal),
-    ]
-    record("zero_variance", figures, keep=True)
+    record("zero_variance", list(figures(name, refused, without)), keep=True)
+
+
+def figures(name: str, refused: Way, without: Way) -> Iterator[Figure]:
+    """Steps where both got there; how far both got in all steps."""
+    if refused.steps and without.steps:
+        yield Figure(f"{name}: steps to {WANTED}", refused.steps, "steps", baseline=without.steps)
+    else:
+        for what, found in ((name, refused), (f"{name}, the baseline", without)):
+            text = f"{found.steps} steps" if found.steps else f"not in {STEPS} steps"
+            print(f"{what}: {WANTED} after {text}")
+    upto = f"until {WANTED}, or in {STEPS} steps"
+    yield Figure(f"{name}: groups {upto}", refused.generated, "groups", baseline=without.generated)
+    yield Figure(
+        f"{name}: share of them that teaches nothing", refused.equal, "share", baseline=without.equal
+    )
+    yield Figure(f"{name}: mean reward after {STEPS} steps", refused.last, "reward", baseline=without.last)
 
 
 if __name__ == "__main__":
