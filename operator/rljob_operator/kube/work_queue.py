@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Generic, TypeVar
 
+from rljob_client.backoff import Backoff
 from rljob_client.errors import ApiError
-from rljob_operator.kube.backoff import Backoff
 from rljob_operator.kube.fence import LeaseLost
 from rljob_operator.kube.observer import KubeObserver
 

@@ -15,13 +15,12 @@ from random import Random
 from typing import Any
 
 from rljob_api.stored_status import read_status
+from rljob_client.client import ApiClient, ClientSettings
 from rljob_client.credentials import Credentials, CredentialsError, find_credentials
 from rljob_client.errors import ApiError, Gone, NoSuchResource, NotFound
 from rljob_client.objects import Item
 from rljob_client.resources import PODS, RLJOBS
-from rljob_client.transport import Transport
-from rljob_operator.kube.client import ApiClient, ClientSettings
-from rljob_operator.kube.observer import KubeObserver
+from rljob_client.transport import Transport, Uncounted
 from rljob_operator.kube.owners import ray_cluster_uid
 from rljob_operator.kubectl import text
 from rljob_operator.plan.attempt import cluster_name
@@ -75,9 +74,8 @@ def _parser() -> argparse.ArgumentParser:
 async def _run(options: argparse.Namespace, credentials: Credentials) -> list[str]:
     """Carry out a command; what is to be run instead of this process, if anything."""
     namespace: str = options.namespace or credentials.namespace
-    observer = KubeObserver()
-    async with Transport(credentials, observer, user_agent="kubectl-rljob") as transport:
-        client = ApiClient(transport, observer, ClientSettings("kubectl-rljob"), Random())
+    async with Transport(credentials, Uncounted(), user_agent="kubectl-rljob") as transport:
+        client = ApiClient(transport, ClientSettings("kubectl-rljob"), Random())
         try:
             job = await client.get(RLJOBS, namespace, options.name, _Job)
         except NoSuchResource:

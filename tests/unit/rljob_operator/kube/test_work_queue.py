@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rljob_client.backoff import Backoff
 from rljob_client.errors import Unreachable
-from rljob_operator.kube.backoff import Backoff
 from rljob_operator.kube.work_queue import QueueSettings, WorkQueue
 from rljob_operator.metrics import OperatorMetrics
 from rljob_runtime.simulate.virtual_loop import run_virtual
