@@ -35,6 +35,8 @@ from tools.cluster.processes import Process
 
 ROOT = Path(__file__).parents[3]
 PACKAGES = (rljob_api, rljob_client, rljob_operator)
+OWN_PYTHONPATH = os.pathsep.join(str(Path(each.__path__[0]).parent) for each in PACKAGES)
+"""Of this checkout's operator."""
 SECONDS = 120.0
 """A machine that does much else at the same time may be slow; an event ends every wait."""
 SMALL = {"requests": {"cpu": "100m", "memory": "64Mi"}}
@@ -100,8 +102,7 @@ def running_operator(
     command += [f"--namespace={namespace}"] if namespace else []
     url = f"http://127.0.0.1:{port}"
     # Without an environment, the operator of the checkout whose tests these are, and not the installed one.
-    packages = os.pathsep.join(str(Path(each.__path__[0]).parent) for each in PACKAGES)
-    given = environment if environment is not None else {"PYTHONPATH": packages}
+    given = environment if environment is not None else {"PYTHONPATH": OWN_PYTHONPATH}
     log = folder / f"{name}.log"
     process = Process(name, command, log, answers(f"{url}/readyz"), given, stop_seconds=20.0)
     try:
