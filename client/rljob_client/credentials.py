@@ -150,7 +150,7 @@ def find_credentials(
 
 
 def _read(paths: Sequence[Path], context: str | None, environment: Mapping[str, str]) -> Credentials:
-    # Here, since the package that reads kubeconfigs takes 30 MB, for which a pod has no use.
+    # Here, since the package that reads kubeconfigs takes 30 MB, for which a driver's pod has no use.
     from rljob_client.kubeconfig import from_kubeconfig
 
     return from_kubeconfig(paths, context, environment)

@@ -41,6 +41,8 @@ class ApiError(RuntimeError):
 
     retryable = False
     """The same call may succeed when it is sent again."""
+    without_effect = True
+    """Where the call was a write: it is certain that nothing was written."""
 
     def __init__(self, call: str, message: str, refusal: Refusal | None = None) -> None:
         """`call`: verb and path, for people."""
@@ -71,10 +73,15 @@ class Unreachable(ApiError):
         """`sent`: the request may have reached the server."""
         super().__init__(call, message)
         self.sent = sent
+        self.without_effect = not sent
 
 
 class Unauthorized(ApiError):
     """The server does not know who this is: the token or certificate is wrong or has expired."""
+
+
+class NoCredentials(Unauthorized):
+    """Nothing was sent: there is nothing to say who this is, such as a token that cannot be read now."""
 
 
 class Forbidden(ApiError):
@@ -113,13 +120,16 @@ class TooManyRequests(ApiError):
 
 
 class ServerError(ApiError):
-    """The server failed. Whether a write was carried out is unknown."""
+    """The server failed, or gave up waiting. Whether a write was carried out is unknown."""
 
     retryable = True
+    without_effect = False
 
 
 class WebhookFailed(ServerError):
-    """An admission webhook that must agree did not answer; `message` names it. Nothing was written."""
+    """An admission webhook that must agree did not answer; `message` names it."""
+
+    without_effect = True
 
 
 _BY_CODE: dict[int, type[ApiError]] = {
@@ -127,11 +137,14 @@ _BY_CODE: dict[int, type[ApiError]] = {
     401: Unauthorized,
     403: Forbidden,
     404: NotFound,
+    408: ServerError,
     409: Conflict,
     410: Gone,
     413: Invalid,
     415: Invalid,
     422: Invalid,
+    # A proxy's, to a request that came too early on a new connection.
+    425: TooManyRequests,
     429: TooManyRequests,
 }
 

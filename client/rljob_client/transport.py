@@ -27,7 +27,7 @@ from yarl import URL
 
 from rljob_client.credentials import Credentials, CredentialsError
 from rljob_client.decoding import decode
-from rljob_client.errors import ApiError, Unauthorized, Unreachable, error_of, refusal_of
+from rljob_client.errors import ApiError, NoCredentials, Unreachable, error_of, refusal_of
 from rljob_client.resources import Resource
 
 AnswerT = TypeVar("AnswerT")
@@ -70,6 +70,13 @@ class CallObserver(Protocol):
     def api_called(self, verb: str, resource: str, code: str, seconds: float) -> None:
         """A request has its answer: `code` is the HTTP status, `none` where no answer came. For a watch,
         `seconds` is the time until it began. May not block or raise."""
+
+
+class Uncounted:
+    """An observer for whoever makes too few requests to count them."""
+
+    def api_called(self, verb: str, resource: str, code: str, seconds: float) -> None:
+        """Nothing is done with it."""
 
 
 class Transport:
@@ -159,7 +166,7 @@ class Transport:
         except (aiohttp.ClientError, OSError) as error:
             raise self._unreachable(call, error) from error
         except CredentialsError as error:
-            raise Unauthorized(str(call), str(error)) from None
+            raise NoCredentials(str(call), str(error)) from None
 
     async def _has_other_authorization(self) -> bool:
         who = self._credentials.authorization

@@ -3,6 +3,7 @@ else's job anything."""
 
 import http.client
 import json
+import os
 import ssl
 from urllib.parse import urlsplit
 
@@ -10,7 +11,7 @@ import pytest
 
 from rljob_operator.kubectl.main import main
 from tests.support.jobs import job
-from tests.support.operator.operator_site import SMALL, JobClient, running_operator, until
+from tests.support.operator.operator_site import OWN_PYTHONPATH, SMALL, JobClient, running_operator, until
 
 LEVELS = 5_000
 DEEP = '{"a":' * LEVELS + "1" + "}" * LEVELS
@@ -108,3 +109,41 @@ def test_a_pod_with_a_jobs_label_whose_managed_fields_are_nested_deep(cluster, n
         second.create()
         second.wait_phase("Running")
         assert "Traceback" not in operator.process.log.read_text()
+
+
+DEFECT = """
+from rljob_operator.plan import decide as module
+works = module.decide
+
+def decide(observed, now):
+    spec = observed.job.spec
+    if spec is not None and spec.run_policy.backoff_limit == 13:
+        raise KeyError("unlucky")
+    return works(observed, now)
+
+module.decide = decide
+"""
+
+
+def test_a_job_about_which_nothing_can_be_decided_says_so_and_the_others_run(
+    cluster, namespaces, tmp_path, capsys
+):
+    """An operator with a defect that one spec brings about, while its job runs."""
+    client, other = (JobClient(cluster, namespaces[1], name) for name in ("unlucky", "other"))
+    (tmp_path / "sitecustomize.py").write_text(DEFECT)
+    defective = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{OWN_PYTHONPATH}"}
+    with running_operator(cluster, tmp_path, namespaces[1], environment=defective) as operator:
+        client.create()
+        client.wait_phase("Running")
+        client.patch({"runPolicy": {"backoffLimit": 13}})
+        client.wait_condition("Accepted", "False", "OperatorDefect")
+        assert client.get()["status"]["phase"] == "Running"
+        assert "goes on with other jobs" in client.wait_event("OperatorDefect")
+        said = ["status", "unlucky", "-n", client.namespace, "--kubeconfig", str(cluster.kubeconfig)]
+        assert main(said) == 0
+        assert "OperatorDefect: The operator cannot decide" in capsys.readouterr().out
+        other.create()
+        other.wait_phase("Running")
+        assert "KeyError: 'unlucky'" in operator.process.log.read_text()
+        client.patch({"runPolicy": {"backoffLimit": 3}})
+        client.wait_condition("Accepted", "True", "Accepted")

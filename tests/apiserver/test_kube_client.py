@@ -11,6 +11,7 @@ from uuid import uuid4
 import pytest
 import yaml
 
+from rljob_client.client import WatchLimits
 from rljob_client.credentials import Credentials, TokenFile, find_credentials
 from rljob_client.errors import (
     AlreadyExists,
@@ -25,7 +26,6 @@ from rljob_client.errors import (
 )
 from rljob_client.objects import Item
 from rljob_client.resources import CONFIG_MAPS, PODS, RLJOBS, Resource
-from rljob_operator.kube.client import WatchLimits
 from tests.support.jobs import job
 from tests.support.operator.config_maps import config_map, data_of
 from tests.support.operator.fault_proxy import Answer

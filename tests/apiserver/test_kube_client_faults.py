@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from rljob_client.client import WatchLimits
 from rljob_client.errors import (
     AlreadyExists,
     Conflict,
@@ -18,7 +19,7 @@ from rljob_client.errors import (
 )
 from rljob_client.objects import Item
 from rljob_client.resources import CONFIG_MAPS
-from rljob_operator.kube.client import ApiClient, WatchLimits
+from rljob_operator.kube.client import ApiClient
 from rljob_operator.kube.fence import Fence, LeaseLost
 from rljob_operator.kube.token_bucket import TokenBucket
 from tests.support.operator.config_maps import config_map, data_of

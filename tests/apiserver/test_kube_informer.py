@@ -12,11 +12,11 @@ from random import Random
 import pytest
 import yaml
 
+from rljob_client.backoff import Backoff
+from rljob_client.client import WatchLimits
 from rljob_client.credentials import find_credentials
 from rljob_client.objects import Item
 from rljob_client.resources import CONFIG_MAPS, PODS, Resource
-from rljob_operator.kube.backoff import Backoff
-from rljob_operator.kube.client import WatchLimits
 from rljob_operator.kube.informer import HistoryLost, Informer, Selection
 from rljob_operator.kube.watch_rules import WatchRules
 from tests.support.operator.config_maps import config_map

@@ -19,8 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rljob_client.client import PAGE_SIZE
 from rljob_client.credentials import find_credentials
-from rljob_operator.kube.client import PAGE_SIZE
 from tests.bench.figures import Figure, record
 from tests.support.operator.informer_start import resident
 from tests.support.operator.kube_pods import JOB_LABEL, make_pods

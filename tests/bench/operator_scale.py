@@ -4,6 +4,9 @@ For each of the sizes, so many RLJobs of ten pods are created at once; at the la
 and a restart are measured too. All of it shares the machine with the control plane.
 
     python -m tests.bench.operator_scale [--jobs 100 300 1000] [--idle-seconds 600]
+
+With `--transport kubernetes` each size is measured in full, twice: with the operator's requests made by the
+project's own transport, which is the baseline, and by the `kubernetes` package; each as in a pod.
 """
 
 import argparse
@@ -11,89 +14,36 @@ import asyncio
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from statistics import median, quantiles
-from typing import Any
 
 from rljob_client.credentials import find_credentials
-from rljob_client.objects import Item
-from rljob_client.resources import PODS, RAY_CLUSTERS, RLJOBS, Resource
-from rljob_operator.controller.items import PodItem
-from rljob_operator.controller.project import cluster_job, pod_job
-from rljob_operator.kube.client import ApiClient
-from rljob_operator.kube.informer import Informer, Selection
+from rljob_client.resources import RLJOBS
 from tests.bench.figures import Figure, record
+from tests.bench.operator_view import View
+from tests.bench.pod_operator import OWN, PACKAGE, service_account
 from tests.support.jobs import job
-from tests.support.operator.kube_site import Site, site
-from tests.support.operator.operator_site import SMALL, OperatorSite, running_operator
-from tests.support.operator.scaling_site import JobItem
+from tests.support.operator.kube_site import site
+from tests.support.operator.operator_site import (
+    OWN_PYTHONPATH,
+    ROOT,
+    SMALL,
+    OperatorSite,
+    running_operator,
+)
 from tools.cluster import Cluster
 
 FAST = 8
 PODS_PER_JOB = FAST + 2
 PODS_PER_NODE = 200
 AT_ONCE = 32
-SECONDS = 1800.0
-"""For anything that all jobs must do."""
 KUBERAY_SECONDS = 258.0
 """Published by KubeRay: 1,000 RayClusters created until all are ready, on a cluster of its own."""
+_WARM_JOBS = 10
 _WRITES = ("create", "apply", "patch", "delete")
-
-
-class View:
-    """Objects of a namespace as they change, and waits that their changes wake."""
-
-    def __init__(self, made: Site, namespace: str) -> None:
-        self.client: ApiClient = made.client
-        self._namespace = namespace
-        self._woken = asyncio.Event()
-        self.jobs = self._informer(made, RLJOBS, JobItem, _ref, _phase_and_ready)
-        self.clusters = self._informer(made, RAY_CLUSTERS, Item, cluster_job, lambda item: item.metadata.name)
-        self.pods = self._informer(made, PODS, PodItem, pod_job, _pool)
-
-    def _informer(
-        self,
-        made: Site,
-        resource: Resource,
-        item: type[Any],
-        owner: Callable[[Any], Any],
-        project: Callable[[Any], Any],
-    ) -> Informer[Any, Any, Any]:
-        selection = Selection(resource, item, owner, project, self._namespace)
-        return Informer(made.client, selection, lambda _: self._woken.set(), made.metrics, Random(0))
-
-    async def until(self, done: Callable[[], bool]) -> float:
-        """When `done` first held, on the monotonic clock. TimeoutError."""
-        async with asyncio.timeout(SECONDS):
-            while not done():
-                self._woken.clear()
-                await self._woken.wait()
-        return time.monotonic()
-
-    def run(self, group: asyncio.TaskGroup) -> list["asyncio.Task[None]"]:
-        """Begin to look; cancel these in the end."""
-        return [group.create_task(each.run()) for each in (self.jobs, self.clusters, self.pods)]
-
-    def state(self, number: int) -> tuple[str, int]:
-        """Phase of a job, and its ready fast rollout workers."""
-        ref = (self._namespace, f"job-{number}")
-        found: list[tuple[str, int]] = list(self.jobs.of(ref).values())
-        return found[0] if found else ("", 0)
-
-
-def _ref(item: JobItem) -> tuple[str, str]:
-    return item.metadata.namespace, item.metadata.name
-
-
-def _phase_and_ready(item: JobItem) -> tuple[str, int]:
-    pools = {entry["name"]: entry["ready"] for entry in item.status.get("pools", ())}
-    return item.status.get("phase", ""), pools.get("fastRollout", 0)
-
-
-def _pool(item: PodItem) -> tuple[str, str]:
-    return item.metadata.name, item.metadata.labels.get("rljob.dev/pool", "")
 
 
 def cpu_seconds(operator: OperatorSite) -> float:
@@ -227,7 +177,7 @@ async def restarted(cluster: Cluster, view: View, operator: OperatorSite, namesp
     await asyncio.to_thread(operator.process.stop, True)
     before = await asyncio.to_thread(versions, cluster, namespace)
     began = time.monotonic()
-    await asyncio.to_thread(operator.process.start)
+    starting = await asyncio.to_thread(started, operator, "Operator killed and started again")
     desired = {"spec": {"pools": {"fastRollout": {"replicas": FAST + 1}}}}
     await view.client.patch(RLJOBS, namespace, "job-0", desired)
     works = await view.until(lambda: view.state(0)[1] == FAST + 1)
@@ -235,6 +185,7 @@ async def restarted(cluster: Cluster, view: View, operator: OperatorSite, namesp
     own = {name for name in before if not name.endswith(("/job-0", "/job-0-1"))}
     changed = sum(before[name] != after.get(name) for name in own)
     return [
+        *starting,
         Figure("Operator killed and started again: objects changed", changed, "", goal="0"),
         Figure(
             "Operator killed and started again: a scale-up done after", works - began, "s", goal="below 30 s"
@@ -242,11 +193,26 @@ async def restarted(cluster: Cluster, view: View, operator: OperatorSite, namesp
     ]
 
 
+def started(operator: OperatorSite, name: str) -> list[Figure]:
+    """The operator is started; what that takes until it is ready."""
+    began = time.monotonic()
+    operator.process.start()
+    return [
+        Figure(f"{name}: ready after", time.monotonic() - began, "s"),
+        Figure(f"{name}: CPU time until ready", cpu_seconds(operator), "s"),
+        Figure(f"{name}: memory when ready", megabytes(operator, "VmRSS"), "MiB"),
+    ]
+
+
 async def one_size(
-    cluster: Cluster, operator: OperatorSite, jobs: int, idle_seconds: float | None, samples: int
+    cluster: Cluster,
+    operator: OperatorSite,
+    namespace: str,
+    jobs: int,
+    idle_seconds: float | None,
+    samples: int,
 ) -> list[Figure]:
     """All figures at a size; without `idle_seconds`, those of its growth alone."""
-    namespace = f"jobs-{jobs}"
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
     cluster.api.request("POST", "/api/v1/namespaces", body)
     cluster.wait(f"/api/v1/namespaces/{namespace}/serviceaccounts", bool, "a default service account")
@@ -302,16 +268,74 @@ def main() -> None:
     )
     parser.add_argument("--idle-seconds", type=float, default=600.0, help="how long idleness is measured")
     parser.add_argument("--samples", type=int, default=200, help="pods that change twice")
+    parser.add_argument("--transport", choices=[OWN, PACKAGE], default=OWN, help="what makes requests")
     options = parser.parse_args()
     nodes = {"nvidia.com/gpu": -(-max(options.jobs) * PODS_PER_JOB // PODS_PER_NODE) + 1}
-    figures: list[Figure] = []
     with Cluster(nodes=nodes) as cluster, tempfile.TemporaryDirectory() as folder:
-        for number, jobs in enumerate(options.jobs, 1):
-            full = options.idle_seconds if number == len(options.jobs) else None
-            # A process for each size: what was used at one does not count at the next.
-            with running_operator(cluster, Path(folder), None, name=f"operator-{jobs}") as operator:
-                figures += asyncio.run(one_size(cluster, operator, jobs, full, options.samples))
-    record("operator_scale", figures)
+        if options.transport == OWN:
+            record("operator_scale", list(sizes(cluster, Path(folder), options)))
+        else:
+            asyncio.run(warmed(cluster, Path(folder)))
+            record("operator_transport", list(beside(cluster, Path(folder), options)), keep=True)
+
+
+def sizes(cluster: Cluster, folder: Path, options: argparse.Namespace) -> Iterator[Figure]:
+    """Every size, the last one in full."""
+    for number, jobs in enumerate(options.jobs, 1):
+        full = options.idle_seconds if number == len(options.jobs) else None
+        # A process for each size: what was used at one does not count at the next.
+        with running_operator(cluster, folder, None, name=f"operator-{jobs}") as operator:
+            work = one_size(cluster, operator, f"jobs-{jobs}", jobs, full, options.samples)
+            yield from asyncio.run(work)
+
+
+async def warmed(cluster: Cluster, folder: Path) -> None:
+    """A control plane that has just started is slow, which the first transport alone would pay for."""
+    with running_operator(cluster, folder, None, name="warm") as operator:
+        await one_size(cluster, operator, "warm", _WARM_JOBS, None, 0)
+
+
+def beside(cluster: Cluster, folder: Path, options: argparse.Namespace) -> Iterator[Figure]:
+    """Every size in full, with each transport."""
+    account = folder / "account"
+    service_account(cluster.kubeconfig, account)
+    for jobs in options.jobs:
+        own, package = (
+            in_a_pod(cluster, folder, transport, account, jobs, options) for transport in (OWN, PACKAGE)
+        )
+        for ours, theirs in zip(own, package, strict=True):
+            yield Figure(f"{theirs.name}, with the package", theirs.value, theirs.unit, ours.value, ours.goal)
+
+
+def in_a_pod(
+    cluster: Cluster,
+    folder: Path,
+    transport: str,
+    account: Path,
+    jobs: int,
+    options: argparse.Namespace,
+) -> list[Figure]:
+    """All figures of one size with one transport."""
+    name = f"operator-{jobs}-{transport}"
+    with running_operator(
+        cluster,
+        folder,
+        None,
+        name=name,
+        start=False,
+        environment={"PYTHONPATH": os.pathsep.join([str(ROOT), OWN_PYTHONPATH])},
+        program=("tests.bench.pod_operator", transport, str(account)),
+    ) as operator:
+        size = f"{jobs:,} jobs"
+        begun = started(operator, f"{size}, before the first")
+        namespace = f"jobs-{jobs}-{transport}"
+        work = one_size(cluster, operator, namespace, jobs, options.idle_seconds, options.samples)
+        found = asyncio.run(work)
+    named = (
+        each if each.name.startswith(f"{jobs:,} ") else replace(each, name=f"{size}: {each.name}")
+        for each in found
+    )
+    return [*begun, *named]
 
 
 if __name__ == "__main__":

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
+from rljob_client.backoff import Backoff, Failures
 from rljob_client.credentials import CredentialsError
 from rljob_operator.controller.process import OperatorProcess, Options
-from rljob_operator.kube.backoff import Backoff
 from rljob_operator.render.images import add_option
 
 _ANEW = Backoff(base_seconds=1.0, cap_seconds=30.0)
@@ -52,16 +52,17 @@ async def _run(options: argparse.Namespace) -> int:
         burst=options.burst,
         runtime_images=options.runtime_images,
     )
-    loop, random, early = asyncio.get_running_loop(), Random(), 0
+    loop, early = asyncio.get_running_loop(), Failures(_ANEW, Random())
     while True:
         began = loop.time()
         code = await OperatorProcess(chosen).run()
         if code is not None:
             return code
         # An instance that worked for a while lost its lease by an outage: the next one begins at once.
-        early = early + 1 if loop.time() - began < _SOON_SECONDS else 0
-        if early:
-            await asyncio.sleep(_ANEW.delay(early, random))
+        if loop.time() - began < _SOON_SECONDS:
+            await asyncio.sleep(early.failed())
+        else:
+            early.worked()
 
 
 def _parser() -> argparse.ArgumentParser:

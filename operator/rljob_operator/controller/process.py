@@ -22,6 +22,7 @@ from random import Random
 from typing import Any, get_args
 
 from rljob_api.status import Phase
+from rljob_client.client import ClientSettings
 from rljob_client.credentials import find_credentials
 from rljob_client.errors import ApiError
 from rljob_client.objects import Item
@@ -41,7 +42,7 @@ from rljob_operator.controller.pacing import gather_seconds
 from rljob_operator.controller.project import JobRef
 from rljob_operator.controller.reconcile import Reconciler
 from rljob_operator.controller.watched import Informers, informers
-from rljob_operator.kube.client import ApiClient, ClientSettings
+from rljob_operator.kube.client import ApiClient
 from rljob_operator.kube.event_recorder import EventRecorder
 from rljob_operator.kube.fence import Fence, LeaseLost
 from rljob_operator.kube.http import HealthServer

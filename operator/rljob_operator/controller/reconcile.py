@@ -2,7 +2,7 @@
 
 Guarantees: at most one status write, only where it differs or before pods are taken away, and before anything
 is done that rests on it; a plan from an observation that has become stale is dropped, and the job looked at
-again.
+again; a decision that fails costs its own job alone, whose status tells of it.
 """
 
 import logging
@@ -14,12 +14,13 @@ from typing import Any
 
 from rljob_api.job import GROUP, KIND, VERSION
 from rljob_api.status import Status
-from rljob_client.errors import Conflict, Forbidden, Invalid, NotFound
+from rljob_client.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
 from rljob_client.resources import RLJOBS
 from rljob_operator.controller.access import CreationError, Unrenderable
 from rljob_operator.controller.act import Actor, Stale
 from rljob_operator.controller.conflicts import Conflicts
 from rljob_operator.controller.creation_history import CreationHistory
+from rljob_operator.controller.defects import Defects
 from rljob_operator.controller.definition import Definition, own_status
 from rljob_operator.controller.jobs import Entry, JobStore
 from rljob_operator.controller.observe import Observer, recheck
@@ -27,10 +28,12 @@ from rljob_operator.controller.own_statuses import OwnStatuses, changed_fields, 
 from rljob_operator.controller.project import JobRef
 from rljob_operator.kube.client import ApiClient
 from rljob_operator.kube.event_recorder import EventRecorder, Happening, ObjectReference
+from rljob_operator.kube.work_queue import NotNow
 from rljob_operator.metrics import OperatorMetrics
+from rljob_operator.plan.accepted import undecided
 from rljob_operator.plan.conditions import clip, finished
 from rljob_operator.plan.decide import CONTROLLER, decide
-from rljob_operator.plan.observed import Job
+from rljob_operator.plan.observed import Job, Observed
 from rljob_operator.plan.plan import Event, Plan
 from rljob_operator.plan.times import moment
 
@@ -73,9 +76,11 @@ class Reconciler:
         self._creations = CreationHistory()
         self._statuses = OwnStatuses()
         self._conflicts = Conflicts()
+        self._defects = Defects(random)
 
     async def reconcile(self, ref: JobRef) -> float | None:
-        """Bring the job one step on; seconds until it is to be looked at again. Raises `ApiError`."""
+        """Bring the job one step on; seconds until it is to be looked at again. Raises `ApiError`, and
+        `NotNow` where nothing can be decided."""
         entry = self._jobs.get(ref)
         if entry is None:
             self._observer.forget(ref)
@@ -93,7 +98,7 @@ class Reconciler:
                 self._post(ref, entry.job, (outdated,))
             return None
         now = self._today()
-        if held := self._conflicts.wait(ref, now):
+        if held := max(self._conflicts.wait(ref, now), self._defects.wait(ref, entry.job, now)):
             return held
         if self._conflicts.of(ref) or self._jobs.behind(ref):
             await self._look_again(ref, entry)
@@ -102,7 +107,12 @@ class Reconciler:
         known = replace(entry, job=self._statuses.job(ref, entry.job))
         observed = self._creations.known(ref, await self._observer.observe(ref, known, now), now)
         observed = self._statuses.known(ref, observed, now)
-        plan = decide(observed, now)
+        try:
+            plan = decide(observed, now)
+        # Whatever one job brings about, the others go on.
+        except Exception as error:  # noqa: BLE001 - told in the job's status, and with its trace in the log
+            raise NotNow(await self._undecided(ref, entry, observed, error, now)) from None
+        self._defects.passed(ref)
         if plan is None:
             return None
         try:
@@ -136,6 +146,25 @@ class Reconciler:
         self._creations.forget(ref)
         self._statuses.forget(ref)
         self._conflicts.passed(ref)
+        self._defects.passed(ref)
+
+    async def _undecided(
+        self, ref: JobRef, entry: Entry, observed: Observed, error: Exception, now: datetime
+    ) -> float:
+        """Tell of a decision that failed; the seconds until the next."""
+        wait = self._defects.met(ref, entry.job, now)
+        log.error("%s/%s: nothing can be decided; next try in %.1f s", *ref, wait, exc_info=error)
+        told = undecided(observed.job, error, now)
+        try:
+            await self._write_status(ref, entry, observed.job.status, told, now)
+        except ApiError as refused:
+            log.warning("%s/%s: its status does not tell of that yet: %s", *ref, refused)
+            if isinstance(refused, Conflict | NotFound):
+                self._conflicts.met(ref, now)
+        else:
+            self._conflicts.passed(ref)
+            self._post(ref, entry.job, told.events)
+        return wait
 
     async def _look_again(self, ref: JobRef, entry: Entry) -> None:
         """The job may have changed, or be gone, without a word yet."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from rljob_client.client import WatchLimits
 from rljob_client.resources import CORE_EVENTS, LEASES, PODS, RAY_CLUSTERS, RLJOBS
 from rljob_operator.controller.elsewhere import Elsewhere
 from rljob_operator.controller.items import CoreEvent, PodItem, RayClusterItem, RLJobItem
@@ -23,7 +24,7 @@ from rljob_operator.controller.project import (
     pod_job,
     warned_job,
 )
-from rljob_operator.kube.client import ApiClient, WatchLimits
+from rljob_operator.kube.client import ApiClient
 from rljob_operator.kube.informer import Informer, Selection
 from rljob_operator.kube.informer_store import Key, ValueT
 from rljob_operator.kube.lease import Lease, lease_record

@@ -22,10 +22,11 @@ from functools import partial
 from random import Random
 from typing import Generic, TypeVar
 
+from rljob_client.client import PAGE_SIZE, Change, WatchLimits
 from rljob_client.errors import ApiError, Gone, NoSuchResource
 from rljob_client.objects import Item
 from rljob_client.resources import Resource
-from rljob_operator.kube.client import PAGE_SIZE, ApiClient, Change, WatchLimits
+from rljob_operator.kube.client import ApiClient
 from rljob_operator.kube.informer_store import InformerStore, Key, OwnerT, ValueT
 from rljob_operator.kube.observer import KubeObserver
 from rljob_operator.kube.watch_rules import WatchRules, went_back

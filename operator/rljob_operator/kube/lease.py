@@ -23,15 +23,16 @@ from typing import Any
 
 import msgspec
 
+from rljob_client.client import ClientSettings
 from rljob_client.errors import AlreadyExists, ApiError, Conflict, NotFound
 from rljob_client.objects import Item
 from rljob_client.resources import LEASES
+from rljob_client.retry import NO_RETRY
 from rljob_client.transport import Transport
-from rljob_operator.kube.client import ApiClient, ClientSettings
+from rljob_operator.kube.client import ApiClient
 from rljob_operator.kube.fence import Fence, LeaseLost
 from rljob_operator.kube.lease_rules import LeaseRecord, LeaseTiming, Sighting
 from rljob_operator.kube.observer import KubeObserver
-from rljob_operator.kube.retry import NO_RETRY
 
 _log = logging.getLogger(__name__)
 

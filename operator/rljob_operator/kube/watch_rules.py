@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from random import Random
 
+from rljob_client.backoff import Backoff
 from rljob_client.errors import ApiError, Gone, NoSuchResource, NotFound, Unreachable
-from rljob_operator.kube.backoff import Backoff
 
 _HEALTHY_SECONDS = 10.0
 """A watch that lasted this long ends a row of failures."""

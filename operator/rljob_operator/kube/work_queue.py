@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Generic, TypeVar
 
+from rljob_client.backoff import Backoff
 from rljob_client.errors import ApiError
-from rljob_operator.kube.backoff import Backoff
 from rljob_operator.kube.fence import LeaseLost
 from rljob_operator.kube.observer import KubeObserver
 
@@ -40,6 +40,14 @@ class QueueSettings:
     backoff: Backoff = _BACKOFF
 
 
+class NotNow(Exception):
+    """What a handler raises that has failed, has told why, and knows when its key is to be tried again."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"to be tried again in {seconds:.1f} s")
+        self.seconds = seconds
+
+
 class WorkQueue(Generic[KeyT]):
     """Lives on one asyncio loop and goes by its clock. Keys may be added before `start`."""
 
@@ -51,7 +59,8 @@ class WorkQueue(Generic[KeyT]):
         settings: QueueSettings | None = None,
     ) -> None:
         """`handle` returns the seconds after which the key is due again, or None: when it is added. This
-        replaces every delay that was set before it began."""
+        replaces every delay that was set before it began. A key whose handler raises has failed; `NotNow`
+        says itself when it is due again."""
         self._handle = handle
         self._observer = observer
         self._random = random
@@ -169,6 +178,8 @@ class WorkQueue(Generic[KeyT]):
 
     def _failed(self, key: KeyT, error: Exception, outcome: str) -> float:
         """Report it; the seconds to wait."""
+        if isinstance(error, NotNow):
+            return error.seconds
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         wait = self._settings.backoff.delay(failures, self._random)
         text = (

@@ -1,35 +1,40 @@
 """The plugin's command line: kubectl finds it by its name, `kubectl-rljob`.
 
-Guarantees: reads only; speaks to the API server that kubectl would speak to; an error is one line.
+Guarantees: reads only; speaks to the API server that kubectl would speak to; an error is one line; nothing
+that a job has written acts on the terminal. Into a file or a pipe a log goes as kubectl gives it, byte by
+byte.
 """
 
 import argparse
 import asyncio
 import os
+import subprocess
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TextIO
 
 from rljob_api.stored_status import read_status
+from rljob_client.client import ApiClient, ClientSettings
 from rljob_client.credentials import Credentials, CredentialsError, find_credentials
 from rljob_client.errors import ApiError, Gone, NoSuchResource, NotFound
 from rljob_client.objects import Item
 from rljob_client.resources import PODS, RLJOBS
-from rljob_client.transport import Transport
-from rljob_operator.kube.client import ApiClient, ClientSettings
-from rljob_operator.kube.observer import KubeObserver
+from rljob_client.transport import Transport, Uncounted
 from rljob_operator.kube.owners import ray_cluster_uid
 from rljob_operator.kubectl import text
+from rljob_operator.kubectl.terminal_log import TerminalLog
 from rljob_operator.plan.attempt import cluster_name
 from rljob_operator.plan.conditions import finished
 from rljob_operator.render.labels import ATTEMPT, JOB, POOL
 from rljob_operator.render.names import DRIVER_CONTAINER
 
 _CLEAR = "\x1b[H\x1b[2J"
+_CHUNK = 64 * 1024
+_INTERRUPTED = 130
 
 
 class _Job(Item):
@@ -46,15 +51,44 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         credentials = find_credentials(options.kubeconfig, options.context)
         command = asyncio.run(_run(options, credentials))
+        return _logged(command) if command else 0
     except (ApiError, CredentialsError, _Told) as error:
         print(f"kubectl rljob: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        return 130
-    if command:
-        # In place of this process: kubectl itself then has the terminal, Ctrl-C and the exit code.
+        return _INTERRUPTED
+
+
+def _logged(command: list[str]) -> int:
+    """Run kubectl's command for a log; the exit code."""
+    try:
+        if sys.stdout.isatty():
+            return show(command, sys.stdout)
+        # In place of this process: kubectl itself then has the pipe, Ctrl-C and the exit code.
         os.execvp(command[0], command)
+    except OSError as error:
+        raise _Told(f"{command[0]} cannot be run: {error.strerror}") from None
     return 0
+
+
+def show(command: Sequence[str], terminal: TextIO) -> int:
+    """Run a command that prints a log, and show that on a terminal; the exit code. Raises `OSError` where it
+    cannot be run."""
+    log = TerminalLog()
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as printing:
+        assert printing.stdout is not None
+        try:
+            while chunk := os.read(printing.stdout.fileno(), _CHUNK):
+                terminal.write(log.text(chunk))
+                terminal.flush()
+        except KeyboardInterrupt:
+            # It got the terminal's Ctrl-C as well, unless it was this process alone that was interrupted.
+            printing.terminate()
+            return _INTERRUPTED
+        finally:
+            terminal.write(log.end())
+            terminal.flush()
+    return printing.returncode
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -75,9 +109,8 @@ def _parser() -> argparse.ArgumentParser:
 async def _run(options: argparse.Namespace, credentials: Credentials) -> list[str]:
     """Carry out a command; what is to be run instead of this process, if anything."""
     namespace: str = options.namespace or credentials.namespace
-    observer = KubeObserver()
-    async with Transport(credentials, observer, user_agent="kubectl-rljob") as transport:
-        client = ApiClient(transport, observer, ClientSettings("kubectl-rljob"), Random())
+    async with Transport(credentials, Uncounted(), user_agent="kubectl-rljob") as transport:
+        client = ApiClient(transport, ClientSettings("kubectl-rljob"), Random())
         try:
             job = await client.get(RLJOBS, namespace, options.name, _Job)
         except NoSuchResource:

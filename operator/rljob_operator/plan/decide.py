@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from rljob_operator.plan import finish, lifecycle
+from rljob_operator.plan.accepted import decided
 from rljob_operator.plan.attempt import own_clusters
 from rljob_operator.plan.believed import readable
 from rljob_operator.plan.conditions import Row, finished, phase, put
@@ -35,7 +36,8 @@ def decide(observed: Observed, now: datetime) -> Plan | None:
     observed = replace(observed, job=replace(job, status=readable(observed, now)))
     step = _step(observed, now)
     # The runtime's part is not the operator's to write, whatever it goes by.
-    status = step.status.model_copy(update={"phase": phase(step.status), "training": written})
+    status = decided(step.status, job, now)
+    status = status.model_copy(update={"phase": phase(status), "training": written})
     waits = [(wake - now).total_seconds() for wake in step.wakes if wake is not None and wake > now]
     return Plan(
         status=status,

@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 
 from rljob_api.job import Spec
 from rljob_api.status import ScaleDown, Status
-from rljob_api.stored import name_fields
 from rljob_operator.plan import (
     beginning,
     deadlines,
@@ -25,10 +24,11 @@ from rljob_operator.plan import (
     upkeep,
     waiting,
 )
+from rljob_operator.plan.accepted import accepted
 from rljob_operator.plan.attempt import Attempt, attempt_of, completed
 from rljob_operator.plan.conditions import Row, condition, holds, put
 from rljob_operator.plan.failure import Ending, Kind
-from rljob_operator.plan.observed import GROUPS, POOLS, Group, Job, Observed, Pool
+from rljob_operator.plan.observed import GROUPS, POOLS, Group, Observed, Pool
 from rljob_operator.plan.plan import Action
 from rljob_operator.plan.pools import count, pool_status, wanted
 from rljob_operator.plan.scaling import answers, resize
@@ -39,7 +39,7 @@ from rljob_operator.plan.times import after, clock, moment, stamp
 def advance(observed: Observed, spec: Spec, now: datetime) -> Step:
     """The next step of a job that has not finished and whose spec can be read."""
     job = observed.job
-    status = put(suspension.noted(count(observed, spec), spec, now), (_accepted(job),), job.generation, now)
+    status = put(suspension.noted(count(observed, spec), spec, now), (accepted(job),), job.generation, now)
     attempt = attempt_of(observed)
     if attempt is None:
         # A driver may have said its last word while its pods went; but more may have been asked for since.
@@ -61,16 +61,6 @@ def advance(observed: Observed, spec: Spec, now: datetime) -> Step:
     if spec.suspend:
         return _suspending(observed, spec, status, attempt, now)
     return _up_to_date(observed, spec, status, attempt, now)
-
-
-def _accepted(job: Job) -> Row:
-    if job.invalid is None:
-        text = "The spec is valid."
-        if job.left_out:
-            text += f" This operator's release has no {name_fields(job.left_out)}: left out."
-        return Row("Accepted", "True", "Accepted", text)
-    text = f"{job.invalid} Set spec.suspend to true to be able to change it, or delete the RLJob."
-    return Row("Accepted", "False", "InvalidSpec", text)
 
 
 def _between(observed: Observed, spec: Spec, status: Status, now: datetime) -> Step:

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from rljob_api import GROUP, KIND, VERSION
-from rljob_runtime.cluster.api import ApiClient, ApiRefused, ApiUnavailable
-from rljob_runtime.cluster.back_off import BackOff
+from rljob_client.client import ApiClient
+from rljob_client.errors import ApiError
+from rljob_client.retry import PATIENT, attempted
 from rljob_runtime.cluster.own_job import Identity
 
 log = logging.getLogger(__name__)
@@ -25,7 +26,8 @@ _SECONDS = 20.0
 
 async def say_completed(client: ApiClient, identity: Identity, uid: str, rng: random.Random) -> None:
     """Say in the status that the job is done; tried for `_SECONDS`, and only logged where it fails. `uid`:
-    metadata.uid of the RLJob, so that a later one of the same name is left alone."""
+    metadata.uid of the RLJob, so that a later one of the same name is left alone. The client's field manager
+    must be `FIELD_MANAGER`."""
     await _say(client, identity, uid, rng, True)
 
 
@@ -50,15 +52,12 @@ async def _say(client: ApiClient, identity: Identity, uid: str, rng: random.Rand
         "status": {"training": {"completed": completed}},
     }
     what = "that the job is done" if completed else "that the job is not done any more"
-    back_off = BackOff(rng)
+
+    def failed(error: ApiError) -> None:
+        log.info("%s cannot be written now: %s", what, error)
+
     try:
         async with asyncio.timeout(_SECONDS):
-            while True:
-                try:
-                    await client.apply(f"{identity.path}/status", FIELD_MANAGER, body)
-                    return
-                except ApiUnavailable as error:
-                    log.info("%s cannot be written now: %s", what, error)
-                await asyncio.sleep(back_off.failed())
-    except (TimeoutError, ApiRefused) as error:
+            await attempted(lambda: client.apply_status(body), PATIENT, rng, failed)
+    except (TimeoutError, ApiError) as error:
         log.warning("%s is not in its status: %s", what, str(error) or "the server is away")

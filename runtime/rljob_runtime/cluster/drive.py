@@ -25,8 +25,9 @@ from rljob_api import RLJob
 from rljob_api.errors import Problem
 from rljob_api.stored import StoredError, TooDeep, name_fields, read_stored
 from rljob_client.credentials import Credentials, CredentialsError, find_credentials, in_cluster
-from rljob_runtime.cluster.api import ApiClient, ApiRefused, ApiUnavailable
-from rljob_runtime.cluster.completed import completed_before, say_completed, take_back_completed
+from rljob_client.errors import ApiError
+from rljob_runtime.cluster import completed
+from rljob_runtime.cluster.api import ApiClient
 from rljob_runtime.cluster.own_job import Identity, JobGone, read_job
 from rljob_runtime.cluster.pod_site import cluster_site
 from rljob_runtime.cluster.settings import TERMINATION_LOG, Settings, SettingsError, read_settings
@@ -80,7 +81,7 @@ def drive(environment: Mapping[str, str] = os.environ) -> int:
         passing = isinstance(error, FolderBusy | FolderFailed)
         code = ExitCode.FAILED if passing else ExitCode.REFUSED
         outcome = Outcome(code, str(error))
-    except (ApiUnavailable, ApiRefused, JobGone, WorkerStartError) as error:
+    except (ApiError, JobGone, WorkerStartError) as error:
         outcome = Outcome(ExitCode.FAILED, str(error))
     if outcome.why is not None:
         why = in_a_cluster(outcome.why)
@@ -105,12 +106,12 @@ def _drive(settings: Settings, environment: Mapping[str, str]) -> Outcome:
         log.warning("%s", warning)
     uid, desired = found["metadata"]["uid"], _desired(found)
     with _held(settings.run_folder, job) as (run_folder, resume):
-        if completed_before(found):
-            asyncio.run(_say_completed(credentials, settings.identity, uid, take_back_completed))
+        if completed.completed_before(found):
+            asyncio.run(_say_completed(credentials, settings.identity, uid, completed.take_back_completed))
         options = RunOptions(run_folder, folder, resume, live=False, reward_host=settings.reward_host)
         outcome = carry_out(job, options, lambda _: _open_site(settings, credentials, uid, desired))
         if outcome.code == ExitCode.DONE:
-            asyncio.run(_say_completed(credentials, settings.identity, uid, say_completed))
+            asyncio.run(_say_completed(credentials, settings.identity, uid, completed.say_completed))
         return outcome
 
 
@@ -134,7 +135,7 @@ async def _say_completed(
     uid: str,
     say: Callable[[ApiClient, Identity, str, random.Random], Awaitable[None]],
 ) -> None:
-    async with ApiClient(credentials) as client:
+    async with ApiClient(credentials, completed.FIELD_MANAGER) as client:
         await say(client, identity, uid, random.Random())
 
 

@@ -9,19 +9,21 @@ object.
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping
-from contextlib import aclosing
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rljob_api import GROUP, VERSION
-from rljob_runtime.cluster.api import ApiClient, ApiRefused, ApiUnavailable
-from rljob_runtime.cluster.back_off import BackOff
+import msgspec
+
+from rljob_client.backoff import Failures
+from rljob_client.client import ApiClient, Change
+from rljob_client.errors import ApiError, NoSuchResource, NotFound, Unreachable
+from rljob_client.objects import Item
+from rljob_client.resources import RLJOBS
+from rljob_client.retry import PATIENT, PATIENT_BACKOFF, attempted
 from rljob_runtime.site.desired import DesiredState, desired_state_of
 
 log = logging.getLogger(__name__)
-
-_NOT_FOUND = 404
 
 
 class JobGone(RuntimeError):
@@ -35,39 +37,39 @@ class Identity:
     namespace: str
     name: str
 
-    @property
-    def collection(self) -> str:
-        """Path of the RLJobs of its namespace."""
-        return f"/apis/{GROUP}/{VERSION}/namespaces/{self.namespace}/rljobs"
-
-    @property
-    def path(self) -> str:
-        """Path of the RLJob."""
-        return f"{self.collection}/{self.name}"
-
 
 async def read_job(
     client: ApiClient, identity: Identity, seconds: float, rng: random.Random
 ) -> dict[str, Any]:
-    """The RLJob as the server has it, tried for `seconds`. Raises `JobGone`, `ApiRefused`, and
-    `ApiUnavailable` with the last reason."""
-    back_off = BackOff(rng)
-    last: ApiUnavailable | None = None
+    """The RLJob as the server has it, tried for `seconds`. Raises `JobGone`, and `ApiError` with the last
+    reason."""
+    last: ApiError | None = None
+
+    async def get() -> dict[str, Any]:
+        return await client.get(RLJOBS, identity.namespace, identity.name, dict[str, Any])
+
+    def failed(error: ApiError) -> None:
+        nonlocal last
+        last = error
+        log.warning("reading the RLJob: %s", error)
+
     try:
         async with asyncio.timeout(seconds):
-            while True:
-                try:
-                    return await client.get(identity.path)
-                except ApiUnavailable as error:
-                    last = error
-                    log.warning("reading the RLJob: %s", error)
-                    await asyncio.sleep(back_off.failed())
+            return await attempted(get, PATIENT, rng, failed)
     except TimeoutError:
-        raise ApiUnavailable(f"the RLJob could not be read for {seconds:g} s: {last}") from last
-    except ApiRefused as error:
-        if error.status == _NOT_FOUND:
-            raise JobGone(f"there is no RLJob {identity.namespace}/{identity.name}") from None
+        why = f"it could not be read for {seconds:g} s: {last or 'no answer'}"
+        raise Unreachable(f"RLJob {identity.namespace}/{identity.name}", why) from last
+    except NoSuchResource:
+        # Not the job is missing, but its definition: the error says what to install.
         raise
+    except NotFound:
+        raise JobGone(f"there is no RLJob {identity.namespace}/{identity.name}") from None
+
+
+class _Found(Item):
+    # Whatever is there: what is not understood must not end the watch.
+    spec: Any = None
+    status: Any = msgspec.UNSET
 
 
 class OwnJob:
@@ -90,53 +92,47 @@ class OwnJob:
 
     async def follow(self, changed: Callable[[DesiredState], None]) -> None:
         """Call `changed` with each new desired state, until cancelled. The watch ends by its own deadlines
-        (`cluster.api`) and is begun again."""
-        back_off = BackOff(self._rng)
+        (`WatchLimits`) and is begun again."""
+        failures = Failures(PATIENT_BACKOFF, self._rng)
         # With the name in the selector a role may allow the watch for this one object (`resourceNames`).
         # Without a version the server begins with the object as it is now: one that was restored from a
         # backup would tell nothing before it has reached the version again.
-        query = {"fieldSelector": f"metadata.name={self._identity.name}", "allowWatchBookmarks": "true"}
+        where, selector = self._identity.namespace, f"metadata.name={self._identity.name}"
         while True:
             heard = False
             try:
-                async with aclosing(self._client.watch(self._identity.collection, query)) as events:
-                    async for event in events:
-                        self._take(event, changed)
+                watch = self._client.watch(RLJOBS, _Found, "", where, field_selector=selector)
+                async with watch as changes:
+                    async for change in changes:
+                        self._take(change, changed)
                         heard = True
-            except ApiUnavailable as error:
-                log.info("the watch of the RLJob ended: %s", error)
-                heard = False
-            except ApiRefused as error:
-                log.warning("the watch of the RLJob is refused: %s", error)
+            except ApiError as error:
+                level = logging.INFO if error.retryable else logging.WARNING
+                log.log(level, "the watch of the RLJob ended: %s", error)
                 heard = False
             # A server that ends every watch at once is not asked without a pause.
             if heard:
-                back_off.worked()
+                failures.worked()
             else:
-                await asyncio.sleep(back_off.failed())
+                await asyncio.sleep(failures.failed())
 
-    def _take(self, event: Mapping[str, Any], changed: Callable[[DesiredState], None]) -> None:
-        """Use one event. Raises `ApiUnavailable` for one that ends the watch."""
-        found: Mapping[str, Any] = event.get("object", {})
-        match event.get("type"):
-            case "ERROR":
-                raise ApiUnavailable(f"the server ended the watch: {found.get('message')}")
-            case "BOOKMARK":
-                # It says only that the server is there.
-                pass
-            case "DELETED":
-                self._set(replace(self.desired, deleted=True), changed)
-            case _:
-                self._see(found, changed)
+    def _take(self, change: Change[_Found], changed: Callable[[DesiredState], None]) -> None:
+        # A bookmark says only that the server is there.
+        if change.item is None:
+            return
+        if change.kind == "DELETED":
+            self._set(replace(self.desired, deleted=True), changed)
+        else:
+            self._see(change.item, changed)
 
-    def _see(self, found: Mapping[str, Any], changed: Callable[[DesiredState], None]) -> None:
+    def _see(self, found: _Found, changed: Callable[[DesiredState], None]) -> None:
         try:
-            desired = desired_state_of(found)
+            desired = desired_state_of(msgspec.to_builtins(found))
         except ValueError as error:
             log.warning("the job goes on as before: %s", error)
             return
         # Deleted and made again between two watches, which shows no DELETED.
-        another = found.get("metadata", {}).get("uid") != self._uid
+        another = found.metadata.uid != self._uid
         self._set(replace(self.desired, deleted=True) if another else desired, changed)
 
     def _set(self, desired: DesiredState, changed: Callable[[DesiredState], None]) -> None:

@@ -16,8 +16,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rljob_api import GROUP, KIND, VERSION
-from rljob_runtime.cluster.api import ApiClient, ApiRefused, ApiUnavailable
-from rljob_runtime.cluster.back_off import BackOff
+from rljob_client.backoff import Failures
+from rljob_client.client import ApiClient
+from rljob_client.errors import ApiError, Conflict
+from rljob_client.retry import PATIENT_BACKOFF
 from rljob_runtime.cluster.older_definition import undeclared
 from rljob_runtime.cluster.own_job import Identity
 from rljob_runtime.site.desired import DesiredState
@@ -25,7 +27,6 @@ from rljob_runtime.site.status_draft import REPORT_SECONDS, StatusDraft
 
 log = logging.getLogger(__name__)
 
-FIELD_MANAGER = "rljob-runtime"
 PROGRESS_SECONDS = 5.0
 """Shortest time between two writes of progress: each wakes all who watch the RLJob."""
 RELOOK_SECONDS = 600.0
@@ -57,7 +58,7 @@ class Reporter:
         self._draft = draft
         self._newest = newest
         self._took_back = took_back
-        self._back_off = BackOff(rng)
+        self._failures = Failures(PATIENT_BACKOFF, rng)
         self._clock = clock
         self._sleep = sleep
         self._written: dict[str, Any] | None = None
@@ -123,20 +124,19 @@ class Reporter:
             # write fails.
             body = self._body(training, seen.version if takes_back else None)
             try:
-                await self._client.apply(f"{self._identity.path}/status", FIELD_MANAGER, body)
-            except ApiUnavailable as error:
-                log.info("the status cannot be written now: %s", error)
-                # A conflict (409), or no connection: this attempt has offered nothing to the operator.
+                await self._client.apply_status(body)
+            except ApiError as error:
+                # Tried again also where it is refused: a deleted Role is made again, and the training goes on
+                # meanwhile.
+                level = logging.INFO if error.retryable or isinstance(error, Conflict) else logging.WARNING
+                log.log(level, "the status is not written yet: %s", error)
+                # Such as a conflict, or no connection: this attempt has offered nothing to the operator.
                 if error.without_effect and offered != self._draft.offered:
                     self._draft.not_written(offered)
                     self._took_back()
                 why = str(error)
-            except ApiRefused as error:
-                # Tried again all the same: a deleted Role is made again, and the training goes on meanwhile.
-                log.warning("the status is refused: %s", error)
-                why = str(error)
             else:
-                self._back_off.worked()
+                self._failures.worked()
                 self._written, self._written_at = training, self._clock()
                 if takes_back:
                     self._draft.written(released, seen.doomed)
@@ -144,7 +144,7 @@ class Reporter:
                 break
             # The operator waits for answers: it gets the others without a pause.
             if not self._leave_out(undeclared(why)):
-                await self._sleep(self._back_off.failed())
+                await self._sleep(self._failures.failed())
         self._wrote.set()
 
     def _declared(self, training: dict[str, Any]) -> dict[str, Any]:

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
+from rljob_client.backoff import Backoff
+from rljob_client.client import ClientSettings
 from rljob_client.credentials import Credentials, find_credentials
+from rljob_client.retry import RetryPolicy
 from rljob_client.transport import Transport
-from rljob_operator.kube.backoff import Backoff
-from rljob_operator.kube.client import ApiClient, ClientSettings
-from rljob_operator.kube.retry import RetryPolicy
+from rljob_operator.kube.client import ApiClient
 from rljob_operator.metrics import OperatorMetrics
 from tests.support.operator.fault_proxy import FaultProxy
 

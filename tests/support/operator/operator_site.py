@@ -35,6 +35,8 @@ from tools.cluster.processes import Process
 
 ROOT = Path(__file__).parents[3]
 PACKAGES = (rljob_api, rljob_client, rljob_operator)
+OWN_PYTHONPATH = os.pathsep.join(str(Path(each.__path__[0]).parent) for each in PACKAGES)
+"""Of this checkout's operator."""
 SECONDS = 120.0
 """A machine that does much else at the same time may be slow; an event ends every wait."""
 SMALL = {"requests": {"cpu": "100m", "memory": "64Mi"}}
@@ -85,23 +87,24 @@ def running_operator(
     lease_namespace: str | None = None,
     arguments: tuple[str, ...] = (),
     environment: Mapping[str, str] | None = None,
+    program: tuple[str, ...] = ("rljob_operator.controller.main",),
 ) -> Iterator[OperatorSite]:
     """An operator for one namespace, or for all; what it logged is printed in the end, for pytest to show
     where a test failed.
 
     `server`: URL of a proxy to go through. `kubeconfig`: as whom; default: as administrator. `environment`:
-    variables of the process, such as another release's PYTHONPATH.
+    variables of the process, such as another release's PYTHONPATH. `program`: the module that is run, and
+    what it is given before the operator's options.
     """
     ports = Ports()
     port = ports.take()
-    command = [sys.executable, "-m", "rljob_operator.controller.main", "--host=127.0.0.1", f"--port={port}"]
+    command = [sys.executable, "-m", *program, "--host=127.0.0.1", f"--port={port}"]
     command += [f"--kubeconfig={_kubeconfig(kubeconfig or cluster.kubeconfig, folder / name, server)}"]
     command += [f"--lease-namespace={lease_namespace or namespace or 'default'}", *arguments]
     command += [f"--namespace={namespace}"] if namespace else []
     url = f"http://127.0.0.1:{port}"
     # Without an environment, the operator of the checkout whose tests these are, and not the installed one.
-    packages = os.pathsep.join(str(Path(each.__path__[0]).parent) for each in PACKAGES)
-    given = environment if environment is not None else {"PYTHONPATH": packages}
+    given = environment if environment is not None else {"PYTHONPATH": OWN_PYTHONPATH}
     log = folder / f"{name}.log"
     process = Process(name, command, log, answers(f"{url}/readyz"), given, stop_seconds=20.0)
     try:

@@ -1,7 +1,6 @@
-"""Answers of the API server as errors, and when a call is sent again."""
+"""Answers of the API server as errors."""
 
 import json
-from random import Random
 
 import pytest
 
@@ -17,13 +16,10 @@ from rljob_client.errors import (
     ServerError,
     TooManyRequests,
     Unauthorized,
-    Unreachable,
     WebhookFailed,
     error_of,
     refusal_of,
 )
-from rljob_operator.kube.backoff import Backoff
-from rljob_operator.kube.retry import NO_RETRY, RetryPolicy
 
 DEAD = 'failed calling webhook "a.b": connection refused'
 
@@ -73,56 +69,3 @@ def test_causes_tell_which_manager_owns_a_field():
     assert error.refusal.causes == (("FieldManagerConflict", 'conflict with "kubectl"'),)
     assert error.caused_by("FieldManagerConflict")
     assert not error.caused_by("NamespaceTerminating")
-
-
-def test_back_off_doubles_up_to_its_cap():
-    backoff = Backoff(base_seconds=1.0, cap_seconds=10.0, jitter=0.0)
-    assert [backoff.delay(failures, Random(0)) for failures in (1, 2, 3, 4, 5, 10_000)] == [
-        1,
-        2,
-        4,
-        8,
-        10,
-        10,
-    ]
-
-
-def test_jitter_only_shortens():
-    backoff = Backoff(base_seconds=8.0, cap_seconds=8.0, jitter=0.25)
-    random = Random(0)
-    delays = [backoff.delay(1, random) for _ in range(200)]
-    assert 6.0 <= min(delays) < 6.2
-    assert 7.8 < max(delays) <= 8.0
-
-
-def refused(code, retry_after=None):
-    return error_of("get /x", refusal_of(code, b"", retry_after))
-
-
-@pytest.mark.parametrize(
-    ("error", "sent", "wait"),
-    [
-        (Unreachable("get /x", "cut"), 1, 1.0),
-        (Unreachable("get /x", "cut"), 2, 2.0),
-        (Unreachable("get /x", "cut"), 3, None),
-        (refused(500), 1, 1.0),
-        (refused(504), 2, 2.0),
-        (refused(429), 1, 1.0),
-        (refused(429, "4"), 1, 4.0),
-        (refused(429, "60"), 1, None),
-        (refused(503, "4"), 1, 4.0),
-        (refused(401), 1, None),
-        (refused(403), 1, None),
-        (refused(404), 1, None),
-        (refused(409), 1, None),
-        (refused(410), 1, None),
-        (refused(422), 1, None),
-    ],
-)
-def test_what_is_sent_again(error, sent, wait):
-    policy = RetryPolicy(3, Backoff(1.0, 5.0, jitter=0.0), longest_wait_seconds=30.0)
-    assert policy.wait(error, sent, Random(0)) == wait
-
-
-def test_no_retry_gives_up_at_once():
-    assert NO_RETRY.wait(Unreachable("get /x", "cut"), 1, Random(0)) is None

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from rljob_client.credentials import AuthorityFile, Credentials, find_credentials
-from rljob_client.errors import Unauthorized, Unreachable
+from rljob_client.credentials import AuthorityFile, Credentials, TokenFile, find_credentials
+from rljob_client.errors import NoCredentials, Unauthorized, Unreachable
 from rljob_client.resources import PODS
 from rljob_client.transport import Call, Transport
 from rljob_operator.metrics import OperatorMetrics
@@ -207,3 +207,10 @@ async def test_a_caller_s_own_time_limit_is_not_taken_for_an_answer_that_is_late
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):
                 await send(Credentials(address, None))
+
+
+async def test_a_token_that_cannot_be_read_is_no_request(tmp_path):
+    who = TokenFile(tmp_path / "token")
+    with pytest.raises(NoCredentials, match="cannot read the token") as caught:
+        await send(Credentials("http://127.0.0.1:1", None, who))
+    assert caught.value.without_effect

@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from rljob_client.client import ClientSettings
 from rljob_client.errors import (
     AlreadyExists,
     ApiError,
@@ -19,7 +20,7 @@ from rljob_client.errors import (
 )
 from rljob_client.resources import CONFIG_MAPS
 from rljob_operator.controller.leadership import CLUSTER_LEASE, NAMESPACE_LEASE, Leadership
-from rljob_operator.kube.client import ApiClient, ClientSettings
+from rljob_operator.kube.client import ApiClient
 from rljob_operator.kube.fence import LeaseLost
 from rljob_operator.kube.lease import LeaderElection
 from rljob_operator.kube.observer import KubeObserver

@@ -1,6 +1,7 @@
 """What one look at a job after the other does where the API server refuses things, and when all is made."""
 
 import json
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -13,11 +14,13 @@ import pytest
 from rljob_api.crd import object_schema
 from rljob_api.job import Spec
 from rljob_client.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound, Refusal
+from rljob_operator.controller import reconcile as reconcile_module
 from rljob_operator.controller.act import Actor
 from rljob_operator.controller.items import RayClusterItem, RLJobItem
 from rljob_operator.controller.jobs import JobStore
 from rljob_operator.controller.mutation_cache import MutationCache, seen_cluster
 from rljob_operator.controller.reconcile import Reconciler
+from rljob_operator.kube.work_queue import NotNow
 from rljob_operator.metrics import OperatorMetrics
 from rljob_operator.plan.conditions import condition
 from rljob_operator.plan.observed import Observed, Record
@@ -680,3 +683,73 @@ class TestStale:
         assert [write for write in site.writes if write[0] == "patch"] == []
         assert condition(site.jobs.get(REF).job.status, "Running").status == "True"
         assert site.reads <= 3
+
+
+class TestDefect:
+    """The decision itself fails, by a defect of the operator that one spec brings about."""
+
+    @pytest.fixture
+    def defect(self, monkeypatch):
+        """While it is `there`, nothing can be decided; counts how often that was tried."""
+        made = SimpleNamespace(there=True, tries=0)
+        works = reconcile_module.decide
+
+        def decide(observed, now):
+            made.tries += 1
+            if made.there:
+                raise KeyError(f"try {made.tries}")
+            return works(observed, now)
+
+        monkeypatch.setattr(reconcile_module, "decide", decide)
+        return made
+
+    async def looks(self, site, seconds):
+        """What is written while the job is looked at ten times a second, as one whose pods change."""
+        site.writes = []
+        for _ in range(seconds * 10):
+            site.seconds += 0.1
+            with suppress(NotNow):
+                await site.reconciler.reconcile(REF)
+        return site.writes
+
+    def accepted(self, site):
+        found = condition(site.jobs.get(REF).job.status, "Accepted")
+        return found.status, found.reason
+
+    async def test_it_is_told_in_the_status_once_and_tried_ever_more_rarely(self, defect, caplog):
+        site = Site()
+        with pytest.raises(NotNow):
+            await site.reconciler.reconcile(REF)
+        assert self.accepted(site) == ("False", "OperatorDefect")
+        [(reason, message)] = site.events
+        assert reason == "OperatorDefect" and "KeyError" in message
+        assert "KeyError" in caplog.text and "Traceback" in caplog.text
+        assert await self.looks(site, 120) == [], "the same is not written twice"
+        assert 5 <= defect.tries <= 12 and len(site.events) == 1
+
+    async def test_once_it_is_gone_the_job_goes_on_within_a_minute(self, defect):
+        site = Site()
+        await self.looks(site, 120)
+        defect.there = False
+        await self.looks(site, 60)
+        assert self.accepted(site) == ("True", "Accepted")
+        assert CLUSTER in site.objects
+
+    async def test_a_changed_spec_is_decided_on_at_once(self, defect):
+        site = Site()
+        await self.looks(site, 120)
+        defect.there = False
+        site.change(generation=2)
+        await site.at(site.seconds)
+        assert self.accepted(site) == ("True", "Accepted")
+
+    async def test_a_status_that_cannot_be_written_is_written_with_the_next_try(self, defect):
+        site = Site()
+        site.objects["RLJob", "math"] = site.item
+        site.stale = "7"
+        assert await self.looks(site, 1) == [("refused",)] * defect.tries
+        assert site.events == [], "who reads it finds a condition that says the same"
+        # Somebody else has written to it, and no watch tells of that.
+        site.item["metadata"] |= {"resourceVersion": "7"}
+        assert await self.looks(site, 5) == [("status",)]
+        assert self.accepted(site) == ("False", "OperatorDefect")

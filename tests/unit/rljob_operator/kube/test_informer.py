@@ -4,9 +4,9 @@ from random import Random
 
 import pytest
 
+from rljob_client.client import Change
 from rljob_client.objects import Item, ListMeta, ObjectMeta, Page
 from rljob_client.resources import PODS
-from rljob_operator.kube.client import Change
 from rljob_operator.kube.informer import Informer, Selection
 from rljob_operator.kube.observer import KubeObserver
 

@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
+from rljob_client.backoff import Backoff
 from rljob_client.errors import Forbidden, Gone, NoSuchResource, ServerError, Unreachable
-from rljob_operator.kube.backoff import Backoff
 from rljob_operator.kube.watch_rules import Next, WatchRules, went_back
 
 RULES = WatchRules(Backoff(1.0, 8.0, jitter=0.0), absent_seconds=15.0)

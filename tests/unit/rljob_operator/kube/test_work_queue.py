@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rljob_client.backoff import Backoff
 from rljob_client.errors import Unreachable
-from rljob_operator.kube.backoff import Backoff
-from rljob_operator.kube.work_queue import QueueSettings, WorkQueue
+from rljob_operator.kube.work_queue import NotNow, QueueSettings, WorkQueue
 from rljob_operator.metrics import OperatorMetrics
 from rljob_runtime.simulate.virtual_loop import run_virtual
 
@@ -113,6 +113,13 @@ def test_failures_of_one_key_do_not_delay_another_and_an_add_cuts_the_wait_short
     site = Site(seconds=0.0, answers={"a": [RuntimeError("no")] * 5})
     log = site.run([(0, "a"), (0.1, "b"), (2, "a")], until=5.0)
     assert log == [(0, "a"), (0.1, "b"), (1, "a"), (2, "a")]
+
+
+def test_a_handler_that_failed_may_say_when_it_is_called_again(caplog):
+    site = Site(seconds=0.0, answers={"a": [NotNow(3.0), NotNow(3.0)]})
+    assert site.run([(0, "a")]) == [(0, "a"), (3, "a"), (6, "a")]
+    assert b'rljob_reconcile_duration_seconds_count{outcome="failed"} 2.0' in site.metrics.render()
+    assert not caplog.records, "it has told why itself"
 
 
 def test_a_handler_that_takes_too_long_is_cancelled_and_called_again():

@@ -1,6 +1,9 @@
 """`kubectl rljob` against servers that have no answer for it."""
 
 import asyncio
+import os
+import pty
+import sys
 from contextlib import asynccontextmanager
 
 import pytest
@@ -8,6 +11,7 @@ from aiohttp import web
 
 from rljob_operator.kubectl.main import main
 from tests.support.operator.kubeconfig import write_kubeconfig
+from tests.support.operator.operator_site import OWN_PYTHONPATH
 
 
 @asynccontextmanager
@@ -62,6 +66,46 @@ async def test_logs_are_those_of_a_head_that_kuberay_made(tmp_path, monkeypatch)
         path = write_kubeconfig(tmp_path / "config", {"server": server})
         assert await asyncio.to_thread(main, ["logs", "math", "-n", "team", "--kubeconfig", str(path)]) == 0
     assert started[0][:7] == ["kubectl", "logs", "-n", "team", "math-1-head-a", "-c", "driver"]
+
+
+RAY_CLUSTER = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "math-1", "uid": "c"}
+RUNNING = {
+    "metadata": {"name": "math"},
+    "status": {"attempt": 1},
+    "items": [_head("math-1-head-a", "2026-11-21T14:02:00Z", RAY_CLUSTER)],
+}
+
+
+async def test_a_kubectl_that_is_not_there_is_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    async with serving(200, RUNNING) as server:
+        path = write_kubeconfig(tmp_path / "config", {"server": server})
+        assert await asyncio.to_thread(main, ["logs", "math", "--kubeconfig", str(path)]) == 1
+    assert capsys.readouterr().err == "kubectl rljob: kubectl cannot be run: No such file or directory\n"
+
+
+@pytest.mark.parametrize(
+    ("terminal", "printed"), [(True, b"step 1\r\nab\r\n"), (False, b"step 1\r\na\x1b[2Jb\n")]
+)
+async def test_a_log_acts_on_no_terminal_and_is_as_it_was_in_a_pipe(tmp_path, terminal, printed):
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text("#!/bin/sh\nprintf 'step 1\\r\\na\\033[2Jb\\n'; exit 3\n")
+    kubectl.chmod(0o755)
+    reads, writes = pty.openpty() if terminal else os.pipe()
+    try:
+        async with serving(200, RUNNING) as server:
+            path = write_kubeconfig(tmp_path / "config", {"server": server})
+            command = ["-m", "rljob_operator.kubectl.main", "logs", "math", "--kubeconfig", str(path)]
+            environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "PYTHONPATH": OWN_PYTHONPATH}
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, *command, stdout=writes, env=environment
+            )
+            async with asyncio.timeout(60):
+                assert await process.wait() == 3
+        assert os.read(reads, 1000) == printed
+    finally:
+        os.close(reads)
+        os.close(writes)
 
 
 def test_a_kubeconfig_that_cannot_be_used_is_one_line(tmp_path, capsys):

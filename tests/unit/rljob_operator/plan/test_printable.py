@@ -1,9 +1,11 @@
 """Text of others, for terminals."""
 
+import re
+
 import pytest
 
 from rljob_operator.plan.conditions import clip, tail
-from rljob_operator.plan.printable import printable
+from rljob_operator.plan.printable import coloured, printable
 
 TEXTS = {
     # what: (written, left)
@@ -29,6 +31,27 @@ TEXTS = {
 @pytest.mark.parametrize(("written", "left"), TEXTS.values(), ids=TEXTS)
 def test_what_is_left(written, left):
     assert printable(written) == left
+
+
+COLOURS = {
+    "a colour": ("\x1b[1;38;5;31mred\x1b[0m\x1b[m", "\x1b[1;38;5;31mred\x1b[0m\x1b[m"),
+    "a colour by colons": ("\x1b[38:2::1:2:3mx", "\x1b[38:2::1:2:3mx"),
+    "a mode of the keyboard, by the same letter": ("\x1b[>4;2mx", "x"),
+    "a colour within a sequence that does not end": ("\x1b]0;t\x1b[31mx", "\x1b[31mx"),
+    "an eight-bit colour": ("\x9b31mx", "x"),
+    "a colour from what is left of others": ("\x1b\x1b[2J[31mx", "[31mx"),
+}
+
+
+@pytest.mark.parametrize(("written", "left"), COLOURS.values(), ids=COLOURS)
+def test_colours_are_left_where_they_are_wanted(written, left):
+    assert coloured(written) == left
+    assert printable(coloured(written)) == printable(written)
+
+
+@pytest.mark.parametrize(("written", "left"), TEXTS.values(), ids=TEXTS)
+def test_nothing_but_colours_is_left(written, left):
+    assert re.sub(r"\x1b\[[0-9;:]*m", "", coloured(written)) == left
 
 
 @pytest.mark.parametrize("shorten", [clip, tail])

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from rljob_runtime.cluster.api import ApiRefused, ApiUnavailable
+from rljob_client.errors import Conflict, NoCredentials, ServerError
 from rljob_runtime.cluster.completed import (
-    FIELD_MANAGER,
     completed_before,
     say_completed,
     take_back_completed,
@@ -16,7 +15,7 @@ from rljob_runtime.cluster.completed import (
 from rljob_runtime.cluster.own_job import Identity
 from rljob_runtime.simulate.virtual_loop import run_virtual
 
-AWAY = ApiUnavailable("503 Service Unavailable")
+AWAY = ServerError("apply /x", "503 Service Unavailable")
 
 
 class Client:
@@ -27,8 +26,7 @@ class Client:
         self.tries = 0
         self.taken: list[dict[str, Any]] = []
 
-    async def apply(self, path: str, manager: str, body: dict[str, Any]) -> None:
-        assert (path, manager) == ("/apis/rljob.dev/v1alpha1/namespaces/n/rljobs/j/status", FIELD_MANAGER)
+    async def apply_status(self, body: dict[str, Any]) -> None:
         self.tries += 1
         if self.failures:
             raise self.failures.pop(0)
@@ -45,9 +43,10 @@ def seconds_of(client: Client) -> float:
     return run_virtual(main())
 
 
+@pytest.mark.parametrize("failure", [AWAY, NoCredentials("apply /x", "no token")])
 @pytest.mark.parametrize("failures", [0, 1, 3])
-def test_it_is_said_of_this_very_job_once_the_server_is_there(failures: int) -> None:
-    client = Client(*[AWAY] * failures)
+def test_it_is_said_of_this_very_job_once_the_server_is_there(failures: int, failure: Exception) -> None:
+    client = Client(*[failure] * failures)
     seconds_of(client)
     [body] = client.taken
     assert body["metadata"] == {"name": "j", "namespace": "n", "uid": "uid"}
@@ -63,7 +62,7 @@ def test_a_server_that_stays_away_holds_the_driver_for_seconds(caplog: pytest.Lo
 
 
 def test_a_refusal_is_not_tried_again(caplog: pytest.LogCaptureFixture) -> None:
-    client = Client(ApiRefused(409, "Conflict", "another uid"))
+    client = Client(Conflict("apply /x", "another uid"))
     seconds_of(client)
     assert (client.tries, client.taken) == (1, [])
     assert "another uid" in caplog.text

@@ -14,6 +14,7 @@ from aiohttp import web
 from rljob_api import RLJob
 from rljob_runtime.cluster import drive as drive_module
 from rljob_runtime.cluster.drive import drive, parse
+from rljob_runtime.cluster.own_job import Identity
 from rljob_runtime.cluster.settings import Settings, SettingsError, read_settings
 from rljob_runtime.driver.run import Outcome
 from rljob_runtime.exit_codes import ExitCode
@@ -33,7 +34,7 @@ ENVIRONMENT = {
 
 def test_settings_and_their_defaults() -> None:
     settings = read_settings(ENVIRONMENT)
-    assert settings.identity.path.endswith("/namespaces/team/rljobs/test")
+    assert settings.identity == Identity("team", "test")
     assert (settings.attempt, settings.ray_address, settings.pod_address) == (2, "127.0.0.1:6379", None)
     assert settings.termination_log == Path("/dev/termination-log")
     assert settings.reward_host is None and settings.alive_file is None
@@ -123,8 +124,8 @@ def found(changes: dict[str, Any]) -> Answer:
             "engine.mlx: unknown here (known: vllm, torch)",
         ),
         (found({"storage.volume": nested(70)}), {}, 2, "fewer than 20."),
-        (reply(404, reason="NotFound", message=""), {}, 1, "there is no RLJob team/test"),
-        (reply(403, kind="Status", reason="Forbidden", message="no"), {}, 1, "403 Forbidden"),
+        (reply(404, kind="Status", details={"name": "test"}), {}, 1, "there is no RLJob team/test"),
+        (reply(403, kind="Status", message="not allowed"), {}, 1, "not allowed"),
         (found({}), {"RLJOB_KUBECONFIG": "/nowhere"}, 2, "/nowhere: cannot read the kubeconfig"),
     ],
     ids=["settings", "rule", "reference", "newer choice", "too deep", "deleted", "forbidden", "credentials"],

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from rljob_runtime.cluster.api import ApiClient, ApiRefused, ApiUnavailable
+from rljob_client.errors import Forbidden, NoSuchResource, Unreachable
+from rljob_runtime.cluster.api import ApiClient
 from rljob_runtime.cluster.own_job import Identity, JobGone, OwnJob, read_job
 from rljob_runtime.site.desired import DesiredState, desired_state_of
 from tests.support.runtime.api_server import Answer, cut, reply, serving, stream
@@ -130,9 +131,10 @@ async def test_reading_tries_until_the_server_is_there() -> None:
 @pytest.mark.parametrize(
     ("answer", "error", "message"),
     [
-        (reply(404, reason="NotFound", message=""), JobGone, "no RLJob team/math"),
-        (reply(403, reason="Forbidden", message="no"), ApiRefused, "403"),
-        (reply(503, reason="x", message="starting"), ApiUnavailable, "could not be read for 2 s.*starting"),
+        (reply(404, kind="Status", message="", details={"name": "math"}), JobGone, "no RLJob team/math"),
+        (reply(404, kind="Status", message=""), NoSuchResource, "install its CustomResourceDefinition"),
+        (reply(403, kind="Status", message="not allowed"), Forbidden, "not allowed"),
+        (reply(503, kind="Status", message="starting"), Unreachable, "could not be read for 2 s.*starting"),
     ],
 )
 async def test_reading_says_why_it_failed(answer: Answer, error: type[Exception], message: str) -> None:

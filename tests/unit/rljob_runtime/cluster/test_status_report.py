@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from rljob_api.status import TrainingStatus
-from rljob_runtime.cluster.api import ApiClient, ApiRefused, ApiUnavailable
+from rljob_client.errors import ApiError, Conflict, Forbidden, Invalid, ServerError, Unreachable
+from rljob_runtime.cluster.api import ApiClient
 from rljob_runtime.cluster.own_job import Identity
 from rljob_runtime.cluster.report import PROGRESS_SECONDS, RELOOK_SECONDS, Reporter
 from rljob_runtime.simulate.virtual_loop import run_virtual
@@ -47,14 +48,14 @@ class Client:
     def took_back(self) -> None:
         self.took_back_at.append(asyncio.get_running_loop().time())
 
-    async def apply(self, path: str, manager: str, body: dict[str, Any]) -> dict[str, Any]:
-        assert (path, manager) == ("/apis/rljob.dev/v1alpha1/namespaces/n/rljobs/j/status", "rljob-runtime")
+    async def apply_status(self, body: dict[str, Any]) -> dict[str, Any]:
+        assert (body["metadata"]["namespace"], body["metadata"]["name"]) == ("n", "j")
         await asyncio.sleep(0.1)
         if self.failures:
             raise self.failures.pop(0)
         expected = body["metadata"].get("resourceVersion")
         if expected not in (None, self.stored):
-            raise ApiUnavailable("409 Conflict: the object has been modified")
+            raise Conflict("apply /x", "the object has been modified")
         self.expected.append(expected)
         self.written.append((asyncio.get_running_loop().time(), body["status"]["training"]))
         return {}
@@ -130,7 +131,7 @@ def test_an_answer_is_written_at_once() -> None:
     reporting(client, script)
 
 
-@pytest.mark.parametrize("error", [ApiUnavailable("away"), ApiRefused(403, "Forbidden", "no")])
+@pytest.mark.parametrize("error", [Unreachable("apply /x", "away"), Forbidden("apply /x", "no")])
 def test_what_could_not_be_written_is_written_later_in_its_newest_state(error: Exception) -> None:
     async def script(draft: StatusDraft, reporter: Reporter) -> None:
         for step in range(10):
@@ -154,11 +155,11 @@ UNKNOWN = (
 
 @pytest.mark.parametrize(
     "refusal",
-    [ApiUnavailable(f"500 InternalError: {UNKNOWN}"), ApiRefused(400, "BadRequest", UNKNOWN)],
+    [ServerError("apply /x", UNKNOWN), Invalid("apply /x", UNKNOWN)],
     ids=["as the server's failure", "as a wrong request"],
 )
 def test_fields_that_the_server_does_not_know_are_left_out_and_an_answer_does_not_wait(
-    refusal: ApiUnavailable | ApiRefused,
+    refusal: ApiError,
 ) -> None:
 
     async def script(draft: StatusDraft, reporter: Reporter) -> None:
@@ -183,17 +184,17 @@ def test_fields_come_back_once_the_definition_knows_them(caplog: pytest.LogCaptu
             draft.progress(replace(PROGRESS, step=minute, busy={"trainer": 0.5}))
             await asyncio.sleep(60)
 
-    client = Client(ApiUnavailable(UNKNOWN))
-    refused = client.apply
+    client = Client(Invalid("apply /x", UNKNOWN))
+    refused = client.apply_status
 
-    async def apply(path: str, manager: str, body: dict[str, Any]) -> dict[str, Any]:
+    async def apply_status(body: dict[str, Any]) -> dict[str, Any]:
         # Refused at the second look, too.
         now = asyncio.get_running_loop().time()
         if RELOOK_SECONDS <= now < 2 * RELOOK_SECONDS and "load" in body["status"]["training"]:
-            raise ApiUnavailable(UNKNOWN)
-        return await refused(path, manager, body)
+            raise Invalid("apply /x", UNKNOWN)
+        return await refused(body)
 
-    client.apply = apply  # type: ignore[method-assign]
+    client.apply_status = apply_status  # type: ignore[method-assign]
     reporting(client, script)
     times = [time for time, training in client.written if "load" in training]
     assert len(client.news) == 3 * int(RELOOK_SECONDS / 60) + 2, "no step is left out"
@@ -247,7 +248,7 @@ def test_what_never_reached_the_server_was_not_offered(reached: bool) -> None:
 
     async def script(draft: StatusDraft, reporter: Reporter) -> None:
         await asyncio.sleep(10)
-        client.failures = [ApiUnavailable("away", without_effect=not reached)] * 3
+        client.failures = [Unreachable("apply /x", "away", sent=reached)] * 3
         draft.released(["a"])
         await asyncio.sleep(0.2)
         assert draft.offered == ({"a"} if reached else set())
@@ -265,7 +266,7 @@ def test_flushing_gives_up_in_time() -> None:
         draft.suspended_at(1)
         assert not await reporter.flush(20)
 
-    reporting(Client(*[ApiUnavailable("away")] * 1000), script)
+    reporting(Client(*[Unreachable("apply /x", "away")] * 1000), script)
 
 
 def test_the_status_is_one_that_the_api_knows() -> None:

@@ -21,3 +21,21 @@ class Backoff:
         """Seconds to wait after the `failures`-th failure in a row, counted from 1."""
         whole = self.base_seconds * self.factor ** min(failures - 1, _MAX_EXPONENT)
         return min(whole, self.cap_seconds) * (1.0 - self.jitter * random.random())
+
+
+@dataclass
+class Failures:
+    """Counts the failures in a row of something that is tried time and again."""
+
+    backoff: Backoff
+    random: Random
+    in_a_row: int = 0
+
+    def failed(self) -> float:
+        """One more; seconds to wait."""
+        self.in_a_row += 1
+        return self.backoff.delay(self.in_a_row, self.random)
+
+    def worked(self) -> None:
+        """The row has ended."""
+        self.in_a_row = 0
