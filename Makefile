@@ -12,6 +12,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.rljob-$(shell cat pyproject.toml constraints/cpu.txt constraints/docs.txt | cksum | cut -d' ' -f1)
+# The tests start Python a thousand times: it would compile the project each time.
+unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
 
 .PHONY: help run check test prebuild lint test-unit test-property test-runtime test-apiserver test-chart test-images test-node cluster-up cluster-run cluster-down images bench crds constraints mutants docs environment clean

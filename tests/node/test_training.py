@@ -73,16 +73,28 @@ def test_the_example_learns_with_vllm(run: NodeJob) -> None:
     assert columns[1] == "Complete" and "60/60" in columns
 
 
-def test_a_wrong_reward_fails_at_once_and_says_so(run: NodeJob) -> None:
+def test_a_wrong_reward_fails_at_once_and_a_job_has_until_its_deadline(run: NodeJob) -> None:
+    """Two jobs that have nothing in common: one fails while the other waits for its deadline."""
+    late = NodeJob(run.cluster, run.namespace, run.volume, "late")
+    late.apply(400, {"runPolicy": {"activeDeadlineSeconds": 30}})
+    late.wait(lambda job: job.get("status", {}).get("phase") in ("Running", "Failed"), "a job that runs")
     # The pods wait for a head that has ended, in KubeRay's init container, which no signal ends.
     soon = {"spec": {"terminationGracePeriodSeconds": 1}}
     wait = {f"pools.{pool}.template": soon for pool in ("trainer", "fastRollout")}
     run.apply(4, {"training.reward": {"function": "pace:mistyped"}, **wait})
-    failed = run.wait_phase("Failed")
-    [why] = [each for each in failed["status"]["conditions"] if each["type"] == "Failed"]
-    assert why["reason"] == "InvalidConfiguration"
-    assert "pace" in why["message"] and "mistyped" in why["message"]
-    assert failed["status"]["restarts"] == 0
+
+    def why(job: NodeJob) -> Object:
+        failed = job.wait_phase("Failed")
+        assert failed["status"]["restarts"] == 0
+        [found] = [each for each in failed["status"]["conditions"] if each["type"] == "Failed"]
+        return found
+
+    mistyped = why(run)
+    assert mistyped["reason"] == "InvalidConfiguration"
+    assert "pace" in mistyped["message"] and "mistyped" in mistyped["message"]
+    assert why(late)["reason"] == "DeadlineExceeded"
+    path = f"/api/v1/namespaces/{run.namespace}/pods"
+    run.cluster.wait(path, lambda pods: not pods, "no pods", seconds=120)
 
 
 def test_two_jobs_at_once_and_one_is_deleted(cluster: Cluster, run: NodeJob) -> None:
@@ -118,12 +130,3 @@ def test_two_jobs_at_once_and_one_is_deleted(cluster: Cluster, run: NodeJob) -> 
     run.hurry()
     run.wait_phase("Complete", END_SECONDS)
     assert_every_prompt_once(run, steps)
-
-
-def test_a_job_has_until_its_deadline(run: NodeJob) -> None:
-    run.apply(400, {"runPolicy": {"activeDeadlineSeconds": 30}})
-    failed = run.wait_phase("Failed", 120)
-    [why] = [each for each in failed["status"]["conditions"] if each["type"] == "Failed"]
-    assert why["reason"] == "DeadlineExceeded"
-    path = f"/api/v1/namespaces/{run.namespace}/pods"
-    run.cluster.wait(path, lambda pods: not pods, "no pods", seconds=120)

@@ -196,9 +196,11 @@ async def test_a_killed_engine_core_ends_every_submit_at_once(base: Path) -> Non
 HOST = """
 import asyncio, sys
 from pathlib import Path
-from tests.support.runtime.engines import vllm_engine
 
 async def main():
+    # Not above, where the engine core, which imports this file, would import it too.
+    from tests.support.runtime.engines import vllm_engine
+
     engine = vllm_engine(Path(sys.argv[1]), "host")
     await engine.start(0)
     print("started", engine._live_core().processes[0].pid, flush=True)

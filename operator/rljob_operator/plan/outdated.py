@@ -9,7 +9,7 @@ operator. What an operator of another release wrote is not compared, since field
 be others: an upgrade never looks like a change by the user. An attempt whose driver runs is not ended."""
 
 import json
-from functools import cache
+from functools import cache, lru_cache
 from hashlib import sha256
 from typing import Any
 
@@ -34,9 +34,30 @@ _LATER = "template"
 """The API server lets templates change at any time: for the next attempt."""
 
 
+class _Same:
+    """A spec as a key of what is made of it: equal to itself alone. It is immutable, and has no hash."""
+
+    __slots__ = ("spec",)
+
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec
+
+    def __hash__(self) -> int:
+        return id(self.spec)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.spec is self.spec
+
+
 def mark(spec: Spec) -> str:
     """What the status keeps of the spec that an attempt is begun with."""
-    dumped = spec.model_dump(mode="json", by_alias=True)
+    return _mark(_Same(spec))
+
+
+# A job is looked at again and again, and writing out its spec takes longer than a decision.
+@lru_cache(maxsize=16)
+def _mark(key: _Same) -> str:
+    dumped = key.spec.model_dump(mode="json", by_alias=True)
     return f"{_release()}.{_digest({field: _at(dumped, field) for field in FIXED})}"
 
 
