@@ -124,8 +124,9 @@ class RunObserver:
         self._view.update(self.tracker.progress)
         for words in self._loggers.news():
             self._view.message(words)
+        recorded = self._event_room is not None or self._parts.lengths.records
         # One look at a time: storage may be slow, and steps short.
-        if self._making_room is None or self._making_room.done():
+        if recorded and (self._making_room is None or self._making_room.done()):
             self._making_room = self._parts.spawn(asyncio.to_thread(self._make_room, metrics.step))
 
     def _make_room(self, step: int) -> None:

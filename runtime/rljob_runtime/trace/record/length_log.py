@@ -77,6 +77,11 @@ class LengthLog:
         self._lines: list[bytes] = []
         self._buffered_since = 0.0
 
+    @property
+    def records(self) -> bool:
+        """Whether anything is written."""
+        return self._path is not None
+
     def begin(self, kept: Callable[[int], bool]) -> None:
         """The job begins or goes on; all groups but those whose uids are `kept` are generated again. A file
         that was recorded with another number or limit of responses, or other data, is kept under a name of

@@ -14,6 +14,7 @@ from safetensors import SafetensorError
 
 from rljob_api.model import RandomExperts
 from rljob_runtime.job_errors import UnsupportedModel
+from rljob_runtime.manifest import reward_trial
 from rljob_runtime.manifest.checks import check, model_parameters, random_parameters
 from rljob_runtime.manifest.load import read
 from rljob_runtime.weights.model_files import ModelFolderError, folder_parameters, loading, read_config
@@ -26,6 +27,12 @@ GOOD = {"name": "a", "jsonl": {"path": "good.jsonl"}}
 LOSS, ADVANTAGE = "training.algorithm.policyLoss.custom", "training.algorithm.advantage.custom"
 OWN = "tests.support.runtime.own_objective"
 MATH = "rljob_runtime.rewards.math:math_answer"
+
+
+@pytest.fixture(autouse=True)
+def _unhurried(monkeypatch):
+    """Beside other work it takes seconds to import math-verify."""
+    monkeypatch.setattr(reward_trial, "_SECONDS", 60.0)
 
 
 def mixed(other, **more):
