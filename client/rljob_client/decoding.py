@@ -24,11 +24,14 @@ _BRACKETS = re.compile(rb'(?:[^"\[\]{}]++|"(?:[^"\\]|\\.)*+")*+([\[{]++|[\]}]++)
 
 def decode(body: bytes | msgspec.Raw, kind: type[AnswerT]) -> AnswerT:
     """`body` as `kind`; where it cannot be decoded for its depth, as `shallow` leaves it. Raises
-    `msgspec.DecodeError`."""
+    `msgspec.DecodeError`, also for what is no UTF-8, as a proxy's words may be."""
     try:
-        return msgspec.json.decode(body, type=kind)
-    except RecursionError:
-        return msgspec.json.decode(shallow(bytes(body)), type=kind)
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except RecursionError:
+            return msgspec.json.decode(shallow(bytes(body)), type=kind)
+    except UnicodeDecodeError as error:
+        raise msgspec.DecodeError(f"no UTF-8: {error}") from error
 
 
 def shallow(body: bytes, levels: int = LEVELS) -> bytes:

@@ -15,7 +15,7 @@ from random import Random
 from typing import TypeVar
 
 from rljob_client.backoff import Backoff
-from rljob_client.errors import ApiError, NoCredentials
+from rljob_client.errors import ApiError, Conflict, NoCredentials
 
 AnswerT = TypeVar("AnswerT")
 
@@ -33,6 +33,9 @@ class RetryPolicy:
     backoff: Backoff = _BACKOFF
     longest_wait_seconds: float = 10.0
     """A server that asks to be left alone for longer is obeyed by giving up."""
+    conflicts: bool = False
+    """Whether a conflict may pass too: that of a write without a precondition on the version, which met
+    another write of the same moment."""
 
     def wait(self, error: ApiError, sent: int, random: Random) -> float | None:
         """Seconds to wait before the call, `sent` times sent, is sent again; None to give up."""
@@ -44,6 +47,8 @@ class RetryPolicy:
         return max(asked, self.backoff.delay(sent, random))
 
     def _may_pass(self, error: ApiError) -> bool:
+        if isinstance(error, Conflict):
+            return self.conflicts
         # A token's file may be there later, for which only whoever has the time waits.
         return error.retryable or (self.attempts is None and isinstance(error, NoCredentials))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from rljob_client.errors import AlreadyExists, Conflict, NotFound
+from rljob_client.errors import AlreadyExists, Conflict, NoSuchResource, NotFound
 from rljob_client.resources import PODS, RAY_CLUSTERS, RLJOBS
 from rljob_operator.controller.access import Taken, ensure, refusals, rendering, restore
 from rljob_operator.controller.items import PodItem, RayClusterItem
@@ -127,7 +127,10 @@ class Actor:
         try:
             # With the UID: one of the same name that was made since is not meant.
             await self._client.delete(RAY_CLUSTERS, ref[0], name, uid)
-        except (NotFound, Conflict):
+        except NoSuchResource:
+            # Says nothing of this one.
+            raise
+        except NotFound:
             log.debug("%s/%s: RayCluster %s is gone", *ref, name)
         self._mutations.deleted(ref, uid)
 

@@ -4,7 +4,7 @@ was made for it, had changed or was gone. Pure.
 Guarantees: the job is then read from the API server before it is decided on again. Where that does not help,
 such as under a job that writes without end, or while a watch is dead that would tell of a RayCluster, the
 tries become rare; each of them begins with a read, so that it succeeds as soon as nothing changes for the
-moment that it takes.
+moment that it takes. A clock that is set back makes no wait longer.
 """
 
 from datetime import datetime, timedelta
@@ -28,7 +28,9 @@ class Conflicts:
     def wait(self, ref: JobRef, now: datetime) -> float:
         """Seconds until the job may be decided on again; 0: now. The first time it may at once."""
         count, due = self._met.get(ref, (0, now))
-        return max((due - now).total_seconds(), 0.0) if count > 1 else 0.0
+        left = (due - now).total_seconds()
+        # More than was ever set: the clock was set back.
+        return left if count > 1 and 0.0 < left <= _LONGEST_SECONDS else 0.0
 
     def met(self, ref: JobRef, now: datetime) -> float:
         """A plan could not be carried out; the seconds until the next try."""

@@ -26,6 +26,8 @@ class _Failed:
     uid: str
     generation: int
     creation_failure: CreationFailure
+    wait: timedelta
+    """Until it was to be tried again, when it failed."""
 
 
 class CreationHistory:
@@ -45,14 +47,18 @@ class CreationHistory:
         if failed is not None and (failed.uid, failed.generation) != (job.uid, job.generation):
             del self._failed[ref]
             failed = None
+        if failed is not None and failed.creation_failure.again - now > failed.wait:
+            # The clock was set back: it is tried again as long from now as was meant.
+            again = replace(failed.creation_failure, again=now + failed.wait)
+            failed = self._failed[ref] = replace(failed, creation_failure=again)
         uid, looked = self._looked.get(ref, ("", now))
-        due = self._first_due(ref, job, now) if uid != job.uid else now - looked >= _RECHECK
+        due = self._first_due(ref, job, now) if uid != job.uid else not _soon(now, looked, _RECHECK)
         return replace(
             observed, creation_failure=None if failed is None else failed.creation_failure, access_due=due
         )
 
     def _first_due(self, ref: JobRef, job: Job, now: datetime) -> bool:
-        if self._first_look is not None and now - self._first_look < _FIRST_CHECKS_APART:
+        if self._first_look is not None and _soon(now, self._first_look, _FIRST_CHECKS_APART):
             self._looked[ref] = job.uid, now
             return False
         self._first_look = now
@@ -62,9 +68,11 @@ class CreationHistory:
     def failed(self, ref: JobRef, job: Job, error: CreationError, now: datetime) -> bool:
         """Something of the job's attempt could not be made; whether that is news."""
         before = self._failed.get(ref)
-        again = now + timedelta(seconds=error.again_seconds)
-        creation_failure = CreationFailure(job.status.cluster_name or "", error.reason, str(error), again)
-        self._failed[ref] = _Failed(job.uid, job.generation, creation_failure)
+        wait = timedelta(seconds=error.again_seconds)
+        creation_failure = CreationFailure(
+            job.status.cluster_name or "", error.reason, str(error), now + wait
+        )
+        self._failed[ref] = _Failed(job.uid, job.generation, creation_failure, wait)
         return before is None or before.creation_failure.message != creation_failure.message
 
     def done(self, ref: JobRef, job: Job, actions: tuple[Action, ...], now: datetime) -> None:
@@ -79,3 +87,8 @@ class CreationHistory:
         """The job is gone."""
         self._failed.pop(ref, None)
         self._looked.pop(ref, None)
+
+
+def _soon(now: datetime, then: datetime, wait: timedelta) -> bool:
+    """Whether less than `wait` has gone by since `then`; not where the clock was set back meanwhile."""
+    return timedelta(0) <= now - then < wait

@@ -1,7 +1,7 @@
 """How soon a job is looked at again for which the decision itself failed, by a defect of the operator. Pure.
 
 Guarantees: however often such a job changes, it is decided on again after a back-off alone, at most a minute
-long; a changed spec is decided on at once.
+long, also where the clock is set back; a changed spec is decided on at once.
 """
 
 from dataclasses import dataclass
@@ -35,7 +35,9 @@ class Defects:
         met = self._met.get(ref)
         if met is None or (met.uid, met.generation) != (job.uid, job.generation):
             return 0.0
-        return max((met.due - now).total_seconds(), 0.0)
+        left = (met.due - now).total_seconds()
+        # More than was ever set: the clock was set back.
+        return left if 0.0 < left <= _BACKOFF.cap_seconds else 0.0
 
     def met(self, ref: JobRef, job: Job, now: datetime) -> float:
         """The decision failed; the seconds until the next."""

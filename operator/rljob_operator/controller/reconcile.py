@@ -14,7 +14,7 @@ from typing import Any
 
 from rljob_api.job import GROUP, KIND, VERSION
 from rljob_api.status import Status
-from rljob_client.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
+from rljob_client.errors import ApiError, Conflict, Forbidden, Invalid, NoSuchResource, NotFound
 from rljob_client.resources import RLJOBS
 from rljob_operator.controller.access import CreationError, Unrenderable
 from rljob_operator.controller.act import Actor, Stale
@@ -170,6 +170,9 @@ class Reconciler:
         """The job may have changed, or be gone, without a word yet."""
         try:
             self._jobs.answered(await self._client.get(RLJOBS, *ref, dict[str, Any]))
+        except NoSuchResource:
+            # Not of the job: a server that has just begun may not know the type yet.
+            raise
         except NotFound:
             self._jobs.drop(ref, entry.job.uid)
 

@@ -7,6 +7,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from rljob_api import GROUP, KIND, VERSION
@@ -22,6 +23,8 @@ FIELD_MANAGER = "rljob-runtime-completed"
 removes it, so that all of `status.training` would have to be written again."""
 _SECONDS = 20.0
 """How long it is tried."""
+# It is written whatever version the RLJob has by then.
+_RETRY = replace(PATIENT, conflicts=True)
 
 
 async def say_completed(client: ApiClient, identity: Identity, uid: str, rng: random.Random) -> None:
@@ -58,6 +61,6 @@ async def _say(client: ApiClient, identity: Identity, uid: str, rng: random.Rand
 
     try:
         async with asyncio.timeout(_SECONDS):
-            await attempted(lambda: client.apply_status(body), PATIENT, rng, failed)
+            await attempted(lambda: client.apply_status(body), _RETRY, rng, failed)
     except (TimeoutError, ApiError) as error:
         log.warning("%s is not in its status: %s", what, str(error) or "the server is away")

@@ -48,6 +48,12 @@ class TestDecode:
         with pytest.raises(msgspec.DecodeError):
             decode(text.encode(), dict[str, Any])
 
+    @pytest.mark.parametrize("more", ["1", deep(STORED)], ids=["plain", "deep"])
+    def test_words_that_are_no_utf_8_are_no_json(self, more):
+        text = f'{{"message": "Zeit\xfcberschreitung", "more": {more}}}'
+        with pytest.raises(msgspec.DecodeError):
+            decode(text.encode("latin-1"), dict[str, Any])
+
 
 VALUES = st.recursive(
     st.none() | st.integers() | st.text(),

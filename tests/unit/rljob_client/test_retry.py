@@ -1,6 +1,7 @@
 """What a failed call means: whether, and when, it is sent again, and what it may have done."""
 
 import asyncio
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -134,6 +135,8 @@ def test_who_waits_for_ever_is_ended_by_the_time_limit() -> None:
     assert run_virtual(main()) == 100
 
 
-def test_a_conflict_is_no_matter_of_time() -> None:
+def test_a_conflict_is_no_matter_of_time_but_of_a_write_without_a_precondition() -> None:
     """The same call would meet the same precondition: whoever made it looks again first."""
     assert not Conflict.retryable
+    assert UNTIL_ITS_TIME_IS_UP.wait(refused(409), 1, Random(0)) is None
+    assert replace(UNTIL_ITS_TIME_IS_UP, conflicts=True).wait(refused(409), 1, Random(0)) == 1.0

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
+from rljob_operator.controller.access import Taken
 from rljob_operator.controller.creation_history import CreationHistory
 from rljob_operator.plan.plan import RestoreAccess
 from tests.support.operator.observations import running
@@ -22,3 +23,19 @@ def test_first_looks_are_spread_and_come_again_in_time():
     assert due("a", 600) and due("c", 600)
     creations.forget(("default", "c"))
     assert due("c", 700)
+
+
+def test_a_clock_that_is_set_back_makes_no_wait_longer():
+    creations, observed, ref = CreationHistory(), running(), ("default", "a")
+    creations.failed(ref, observed.job, Taken("no", again_seconds=30.0), BEGIN)
+    creations.done(ref, observed.job, (RestoreAccess(),), BEGIN)
+    creations.failed(ref, observed.job, Taken("no", again_seconds=30.0), BEGIN)
+    back = BEGIN - timedelta(hours=5)
+    known = creations.known(ref, observed, back)
+    assert known.access_due
+    assert known.creation_failure is not None
+    assert known.creation_failure.again == back + timedelta(seconds=30)
+    assert (
+        creations.known(ref, observed, back + timedelta(seconds=10)).creation_failure
+        == known.creation_failure
+    )

@@ -29,6 +29,7 @@ CASES = {
     "the spec was changed": (3, new_job(generation=2), 0.0, True),
     "another job of that name": (3, new_job(uid="another"), 0.0, True),
     "nothing has failed": (0, JOB, 0.0, True),
+    "the clock was set back": (3, JOB, -18_000.0, True),
 }
 
 

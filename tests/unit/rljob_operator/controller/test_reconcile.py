@@ -13,7 +13,7 @@ import pytest
 
 from rljob_api.crd import object_schema
 from rljob_api.job import Spec
-from rljob_client.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound, Refusal
+from rljob_client.errors import AlreadyExists, Conflict, Forbidden, Invalid, NoSuchResource, NotFound, Refusal
 from rljob_operator.controller import reconcile as reconcile_module
 from rljob_operator.controller.act import Actor
 from rljob_operator.controller.items import RayClusterItem, RLJobItem
@@ -48,6 +48,8 @@ class Site:
         self.stale = None
         """The resourceVersion that the job has at the API server; None: that of the newest view."""
         self.storable = lambda status: status
+        self.denials = []
+        """What the next requests are answered with: a pair each, of a verb and an error."""
         self.others_for = None
         """Seconds for which the namespace is another operator's; None: it is not."""
         self.reads = 0
@@ -127,7 +129,12 @@ class Site:
 
     # The API server
 
+    def deny(self, verb):
+        if self.denials and self.denials[0][0] == verb:
+            raise self.denials.pop(0)[1]
+
     async def apply_status(self, document):
+        self.deny("apply")
         if self.stale is not None and document["metadata"]["resourceVersion"] != self.stale:
             self.writes.append(("refused",))
             raise Conflict("apply", "the object has been modified", Refusal(409, "Conflict"))
@@ -139,12 +146,14 @@ class Site:
 
     async def get(self, resource, namespace, name, kind):
         self.reads += 1
+        self.deny("get")
         if (resource.kind, name) not in self.objects:
             raise NotFound("get", "not found", Refusal(404))
         return msgspec.convert(self.objects[resource.kind, name], kind)
 
     async def delete(self, resource, namespace, name, uid, version=None):
         self.writes.append(("delete", resource.kind, name))
+        self.deny("delete")
         there = self.objects.get((resource.kind, name))
         if version is not None and there["metadata"]["resourceVersion"] != version:
             raise Conflict("delete", "the object has been modified", Refusal(409, "Conflict"))
@@ -683,6 +692,37 @@ class TestStale:
         assert [write for write in site.writes if write[0] == "patch"] == []
         assert condition(site.jobs.get(REF).job.status, "Running").status == "True"
         assert site.reads <= 3
+
+
+NO_TYPE = NoSuchResource("any", "404 page not found", Refusal(404))
+CONFLICT = Conflict("delete", "no", Refusal(409, "Conflict"))
+
+
+class TestDenied:
+    """A server that has just begun, or something before it, denies for a moment what is there."""
+
+    async def tries(self, site, seconds):
+        for _ in range(seconds * 10):
+            site.seconds += 0.1
+            with suppress(NoSuchResource):
+                await site.reconciler.reconcile(REF)
+
+    async def test_the_type_of_a_job_is_not_the_job(self):
+        site = Site()
+        site.objects["RLJob", "math"], site.denials = site.item, [("apply", NO_TYPE), ("get", NO_TYPE)]
+        await self.tries(site, 20)
+        assert CLUSTER in site.objects and site.denials == []
+
+    @pytest.mark.parametrize("denial", [NO_TYPE, CONFLICT], ids=["its type", "a conflict"])
+    async def test_a_cluster_that_is_to_go_is_deleted_once_that_is_possible(self, denial):
+        site = await _made()
+        site.objects["RLJob", "math"] = site.item
+        site.item["spec"]["suspend"] = True
+        site.seconds = 5
+        site.change(generation=2)
+        site.denials = [("delete", denial)]
+        await self.tries(site, 20)
+        assert CLUSTER not in site.objects and site.writes.count(("delete", *CLUSTER)) == 2
 
 
 class TestDefect:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rljob_client.errors import Conflict, NoCredentials, ServerError
+from rljob_client.errors import Conflict, Forbidden, NoCredentials, ServerError
 from rljob_runtime.cluster.completed import (
     completed_before,
     say_completed,
@@ -43,7 +43,9 @@ def seconds_of(client: Client) -> float:
     return run_virtual(main())
 
 
-@pytest.mark.parametrize("failure", [AWAY, NoCredentials("apply /x", "no token")])
+@pytest.mark.parametrize(
+    "failure", [AWAY, NoCredentials("apply /x", "no token"), Conflict("apply /x", "changed")]
+)
 @pytest.mark.parametrize("failures", [0, 1, 3])
 def test_it_is_said_of_this_very_job_once_the_server_is_there(failures: int, failure: Exception) -> None:
     client = Client(*[failure] * failures)
@@ -62,10 +64,10 @@ def test_a_server_that_stays_away_holds_the_driver_for_seconds(caplog: pytest.Lo
 
 
 def test_a_refusal_is_not_tried_again(caplog: pytest.LogCaptureFixture) -> None:
-    client = Client(Conflict("apply /x", "another uid"))
+    client = Client(Forbidden("apply /x", "not allowed"))
     seconds_of(client)
     assert (client.tries, client.taken) == (1, [])
-    assert "another uid" in caplog.text
+    assert "not allowed" in caplog.text
 
 
 def test_an_earlier_word_is_taken_back_by_whoever_gave_it() -> None:
