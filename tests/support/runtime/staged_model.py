@@ -98,8 +98,6 @@ def main() -> None:
         config.parallel_config.rank = rank
         with set_current_vllm_config(config):
             if not begun:
-                # As vLLM's workers name it, for what ranks on CPUs with AVX-512 share.
-                os.environ["VLLM_DIST_IDENT"] = port
                 init_distributed_environment(ranks, rank, f"tcp://127.0.0.1:{port}", rank, "gloo")
                 initialize_model_parallel(ranks, 1)
                 begun = True
