@@ -4,6 +4,7 @@ without."""
 import json
 import subprocess
 import time
+from functools import partial
 
 import pytest
 
@@ -46,42 +47,48 @@ ATTACKS = {
 }
 
 
+OTHERS = "operator-of-another-release"
+
+
 @pytest.fixture
-def driver(cluster, namespace):
-    """Writes into an RLJob's status as the account of `math`, which has more rights than it should; what the
-    API server says."""
+def writers(cluster, namespace):
+    """Functions that write into an RLJob's status, and give what the API server says: as the account of
+    `math`, which has more rights than it should, and as an operator's that is at home in this namespace."""
     policy, binding = [each for each in render() if "AdmissionPolicy" in each["kind"]]
     jobs = f"/apis/rljob.dev/v1alpha1/namespaces/{namespace}/rljobs"
     rules = [
         {"apiGroups": ["rljob.dev"], "resources": ["rljobs", "rljobs/status"], "verbs": ["get", "patch"]}
     ]
-    subject = {"kind": "ServiceAccount", "name": "math-driver", "namespace": namespace}
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "all"}
-    post, name = cluster.api.request, {"metadata": {"name": "all"}}
-    post("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": "math-driver"}})
-    post("POST", f"{RIGHTS}/{namespace}/roles", {**name, "rules": rules})
-    post("POST", f"{RIGHTS}/{namespace}/rolebindings", {**name, "roleRef": role, "subjects": [subject]})
+    post = cluster.api.request
+    for account, more in (("math-driver", []), (OTHERS, ["delete"])):
+        subject = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": account}
+        name = {"metadata": {"name": account}}
+        given = [{**rule, "verbs": [*rule["verbs"], *more]} for rule in rules]
+        post("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", name)
+        post("POST", f"{RIGHTS}/{namespace}/roles", {**name, "rules": given})
+        post("POST", f"{RIGHTS}/{namespace}/rolebindings", {**name, "roleRef": role, "subjects": [subject]})
     for each in ("math", "other"):
         post("POST", jobs, job({"/metadata.name": each}))
         operators = {"attempt": 1, "failures": 2, "clusterName": f"{each}-1"}
         post("PATCH", f"{jobs}/{each}/status", {"status": operators})
     post("POST", POLICIES, policy)
     post("POST", f"{POLICIES[:-3]}ybindings", binding)
-    file = cluster.kubeconfig_of(namespace, "math-driver")
 
-    def write(name, status):
+    def write(file, name, status):
         document = json.dumps({"status": status})
         command = ["patch", "rljob", name, "--subresource=status", "--type=merge", f"-p={document}"]
         call = [str(cluster.kubectl_path), f"--kubeconfig={file}", *command]
         done = subprocess.run(call, capture_output=True, text=True, timeout=60)
         return done.stdout if done.returncode == 0 else done.stderr
 
-    yield write
+    yield [partial(write, cluster.kubeconfig_of(namespace, name)) for name in ("math-driver", OTHERS)]
     post("DELETE", f"{POLICIES[:-3]}ybindings/{binding['metadata']['name']}")
     post("DELETE", f"{POLICIES}/{policy['metadata']['name']}")
 
 
-def test_an_honest_report_passes_and_attacks_are_told_what_is_allowed(cluster, namespace, driver):
+def test_an_honest_report_passes_and_attacks_are_told_what_is_allowed(cluster, namespace, writers):
+    driver, operator = writers
     # The API server reads its policies now and then.
     deadline = time.monotonic() + 120
     while "ServiceAccount" not in driver("other", {"training": TRAINING}):
@@ -93,6 +100,7 @@ def test_an_honest_report_passes_and_attacks_are_told_what_is_allowed(cluster, n
     status = cluster.api.request("GET", path)["status"]
     assert TRAINING.items() <= status["training"].items()
     assert (status["attempt"], status["failures"], status["clusterName"]) == (1, 2, "math-1")
+    assert "patched" in operator("math", {"failures": 1})
     # Whoever is no account of the namespace, such as a person with the right, is not the policy's business.
     cluster.api.request("PATCH", f"{path}/status", {"status": {"failures": 0}})
 
