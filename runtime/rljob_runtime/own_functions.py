@@ -4,12 +4,12 @@ Guarantees: what is loaded accepts what it is to be called with; everything else
 whose one line says what was looked for, where, and what is there.
 """
 
+import dataclasses
 import importlib
 import inspect
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -33,7 +33,7 @@ class ArgumentError(FunctionLoadError):
         self.argument = argument
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Call:
     """How a function is called."""
 
@@ -41,6 +41,10 @@ class Call:
     """What it is given by position, in words for people."""
     field: str
     """The field of the manifest that names its other arguments."""
+    foreign: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """First parameters by which functions of other programs are known, each with what such a function is."""
+    instead: str = ""
+    """How such a function is to be written, in words for people."""
 
 
 def load_function(
@@ -163,4 +167,10 @@ def _check_signature(path: str, function: OwnFunction, arguments: Mapping[str, A
     for parameter in parameters:
         required = parameter.default is parameter.empty and parameter in [*positional[given:], *named]
         if required and parameter not in positional[:given] and parameter.name not in arguments:
+            # Without it the advice would be to set in the manifest what another program gives its functions.
+            if positional and (other := call.foreign.get(positional[0].name)):
+                takes = ", ".join(p.name for p in named if p.default is p.empty)
+                raise FunctionLoadError(
+                    f'cannot use "{path}": it takes {takes} as {other} does: {call.instead}'
+                )
             raise ArgumentError(f'"{path}" needs the argument {parameter.name}: set it in {call.field}')

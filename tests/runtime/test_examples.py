@@ -1,5 +1,5 @@
-"""The examples in folders: with the model and the data that they make every manifest is valid, and of those
-that need neither a GPU nor vLLM two steps are trained, with a model folder that has a tokenizer of its own.
+"""The examples in folders: with the model and the data that they make every manifest is valid, and of
+own-job, evaluation and own-loss two steps are trained, with a model folder that has a tokenizer of its own.
 An adapter, which needs vLLM, is trained in test_run_adapter.py.
 """
 

@@ -25,9 +25,9 @@ from rljob_runtime.samples import Prompt
 _WHOLE_BELOW = 16 << 20
 """Bytes. A file up to this size is checked whole before a job starts: that takes a few seconds at most."""
 _CHECKED_ROWS = 1000
+"""Rows that are checked of what is larger, or has no size."""
 _COMPARED_ROWS = 200_000
 """Generated prompts that evaluations are compared with: made in two seconds."""
-"""Rows that are checked of what is larger, or has no size."""
 _LOOKED_AT = 8
 """Rows that `first_prompts` looks at for each prompt that is wanted."""
 
@@ -97,7 +97,7 @@ class PromptSource:
         return self.names[bisect_right(self._first_row, row) - 1]
 
     def texts(self) -> Iterator[PlacedText]:
-        """All prompts as the model reads them, each once, in order of the data's rows."""
+        """What all prompts ask, each once, in order of the data's rows."""
         for part in self._parts:
             yield from part.texts()
 
@@ -111,13 +111,13 @@ class PromptSource:
 
 
 def some_texts(data: PromptData, tokenizer: TextTokenizer, seed: int, base: Path) -> Iterator[PlacedText]:
-    """The prompts as the model reads them, as far as `check_data` looks at them, and of generated ones the
-    first 200,000; too long ones among them."""
+    """What the prompts ask, as far as `check_data` looks at them, and of generated ones the first 200,000;
+    too long ones among them."""
     for part, own in zip(_parts(data), _seeds(data, seed), strict=True):
         if not _is_remote(part, base):
             source, _ = _open_some(part, tokenizer, own, base, generated=_COMPARED_ROWS)
             for row in range(len(source)):
-                yield placed(source, tokenizer, row)
+                yield placed(source, part, row)
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,13 @@ class JsonlSource:
         return list(found)
 
     def _parse(self, line: bytes, where: str) -> Row:
-        return to_row(self._decode(line, where), self._fields, where)
+        try:
+            return to_row(self._decode(line, where), self._fields, where)
+        except RecursionError as error:
+            raise DataError(
+                f"{where}: nested too deeply to be read: take out the field with lists or objects that many "
+                "levels deep"
+            ) from error
 
     def _decode(self, line: bytes, where: str) -> dict[str, Any]:
         try:

@@ -25,8 +25,15 @@ def open_parquet(path: Path, data: PromptData, limit: int | None) -> Source:
     try:
         path.open("rb").close()  # its error is clearer than pyarrow's
         with parquet.ParquetFile(path) as file:
+            names = [field.name for field in file.schema_arrow]
             there = {field.name: _fields_of(field.type) for field in file.schema_arrow}
             columns = _columns(list(there), data, str(path))
+            for column in columns:
+                if (count := names.count(column)) > 1:
+                    raise DataError(
+                        f'{path}: {count} columns are called "{column}": write the file with a name for each '
+                        "that is its own"
+                    )
             for column in suspects(data.reward_fields) & there.keys():
                 stored = file.iter_batches(batch_size=_AT_ONCE, columns=[column])
                 _refuse_images((batch.column(0) for batch in stored), str(path), column)
@@ -46,10 +53,21 @@ def open_parquet(path: Path, data: PromptData, limit: int | None) -> Source:
 def _refuse_images(batches: Iterable[Any], where: str, column: str) -> None:
     """Raises `DataError` where a value of the column, an array of them at a time, is an image. Reads no
     further than that."""
-    values = (value for batch in batches for value in batch.to_pylist())
+    values = (value for batch in batches for value in batch)
     for index, value in enumerate(values):
-        if has_content(value):
+        try:
+            found = has_content(value.as_py())
+        except UnicodeDecodeError as error:
+            raise _not_utf8(f"{where} row {index}", column, error) from error
+        if found:
             raise DataError(refusal(f"{where} row {index}", column))
+
+
+def _not_utf8(where: str, column: str, error: UnicodeDecodeError) -> DataError:
+    return DataError(
+        f'{where}: field "{column}" has text that is not UTF-8 ({one_line(error)}): write it as UTF-8, or '
+        "leave the row out"
+    )
 
 
 def _fields_of(kind: Any) -> dict[str, Any] | None:
@@ -126,14 +144,32 @@ class TableSource:
         return self._names
 
     def row(self, index: int) -> Row:
-        return to_row(self._table[index], self._fields, self.where(index))
+        try:
+            record = self._table[index]
+        except UnicodeDecodeError as error:
+            raise _not_utf8(self.where(index), self._undecodable(index), error) from error
+        return to_row(record, self._fields, self.where(index))
+
+    def _undecodable(self, index: int) -> str:
+        """The column of row `index` that is not UTF-8."""
+        for name in self._table.column_names:
+            try:
+                self._table.select_columns([name])[index]
+            except UnicodeDecodeError:
+                return str(name)
+        raise AssertionError("all columns can be read one by one, and not together")
 
 
 class _ParquetTable:
-    """Records of a pyarrow table."""
+    """Records of a pyarrow table, as a data set gives them."""
 
     def __init__(self, table: Any) -> None:
-        self._columns = {name: table.column(name) for name in table.column_names}
+        self._table = table
+        self.column_names: list[str] = table.column_names
+        self._columns = {name: table.column(name) for name in self.column_names}
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         return {name: column[index].as_py() for name, column in self._columns.items()}
+
+    def select_columns(self, names: list[str]) -> "_ParquetTable":
+        return _ParquetTable(self._table.select(names))

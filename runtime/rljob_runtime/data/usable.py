@@ -26,11 +26,14 @@ _DIGEST_BYTES = 16
 
 
 class PlacedText(NamedTuple):
-    """A prompt as the model reads it."""
+    """What a row asks, by which prompts are compared. A single message of a user is its content."""
 
     where: str
     """The file and line, or row, that it stands in."""
     text: str
+    """Without data.systemPrompt."""
+    whole: str
+    """With it."""
 
 
 class UsableRows:
@@ -39,7 +42,6 @@ class UsableRows:
     def __init__(self, source: Source, tokenizer: TextTokenizer, data: PromptData) -> None:
         """Reads all rows of `source`, once. Raises `DataError`."""
         self.source = source
-        self._tokenizer = tokenizer
         self._data = data
         # The digest is fed by the pass that measures the prompts: the data are read once.
         content = hashlib.blake2b(digest_size=_DIGEST_BYTES)
@@ -59,9 +61,9 @@ class UsableRows:
         return place if self._kept is None else int(self._kept[place])
 
     def texts(self) -> Iterator[PlacedText]:
-        """The prompts as the model reads them, in order."""
+        """What the rows ask, in order."""
         for place in range(len(self)):
-            yield placed(self.source, self._tokenizer, self.number(place))
+            yield placed(self.source, self._data, self.number(place))
 
     def check_fields(self, answers_needed: bool, whole: bool) -> None:
         """Raises `AnswersMissing` where no row has an answer, and some must for the reward
@@ -83,9 +85,21 @@ def render(prompt: PromptText, tokenizer: TextTokenizer) -> tuple[str, bool]:
     return tokenizer.chat(prompt), True
 
 
-def placed(source: Source, tokenizer: TextTokenizer, number: int) -> PlacedText:
-    """Row `number` as the model reads it."""
-    return PlacedText(source.where(number), render(source.row(number).prompt, tokenizer)[0])
+def placed(source: Source, data: PromptData, number: int) -> PlacedText:
+    """What row `number` of `data` asks."""
+    prompt = source.row(number).prompt
+    # It is the same before every prompt, so that nothing is asked in it alone; a system message that a row
+    # has itself may be what tells it from another.
+    own = prompt if data.system_prompt is None else prompt[1:]
+    return PlacedText(source.where(number), _plain(own), _plain(prompt))
+
+
+def _plain(prompt: PromptText) -> str:
+    if isinstance(prompt, str):
+        return prompt.strip()
+    if [message["role"] for message in prompt] == ["user"]:
+        return prompt[0]["content"].strip()
+    return "\n".join(f"{message['role']}: {message['content'].strip()}" for message in prompt)
 
 
 def length_of(source: Source, tokenizer: TextTokenizer, number: int, limit: int) -> Length:
@@ -95,7 +109,7 @@ def length_of(source: Source, tokenizer: TextTokenizer, number: int, limit: int)
 
 def _check_system_prompt(source: Source, tokenizer: TextTokenizer, system_prompt: str) -> None:
     # Some templates take no notice of system messages, and say nothing. Others strip them.
-    if system_prompt.strip() not in placed(source, tokenizer, 0).text:
+    if system_prompt.strip() not in render(source.row(0).prompt, tokenizer)[0]:
         raise DataError(
             "the tokenizer's chat template leaves data.systemPrompt out: put it into the prompts, or use a "
             "template that has system messages"

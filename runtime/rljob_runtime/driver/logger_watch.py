@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from rljob_runtime.trace.loggers.forwarder import Forwarder, close_all
-from rljob_runtime.trace.record.unsent_log import Unsent, append_unsent
+from rljob_runtime.trace.record.unsent_log import KEPT, Unsent, append_unsent
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class LoggerWatch:
                 self._told.add(logger.name)
                 found.append(
                     f"{logger.name}: metrics are not sent for now: {why}. Training goes on, sending is tried "
-                    "again, and metrics.jsonl has all of them"
+                    f"again, and {KEPT}"
                 )
         return found
 

@@ -9,7 +9,14 @@ import msgspec
 from rljob_runtime.own_functions import ArgumentError, Call, FunctionLoadError, load_function
 from rljob_runtime.rewards import RewardInput
 
-_CALL = Call(("the RewardInput",), "reward.arguments")
+ONE_AT_A_TIME = "a reward takes one RewardInput, and returns one reward (docs/rewards.md)"
+_TRL, _VERL = "a reward of TRL", "a reward of verl"
+_CALL = Call(
+    ("the RewardInput",),
+    "reward.arguments",
+    foreign={"prompts": _TRL, "completions": _TRL, "data_source": _VERL, "solution_str": _VERL},
+    instead=f"here {ONE_AT_A_TIME}",
+)
 
 
 class Refusal(msgspec.Struct, frozen=True):

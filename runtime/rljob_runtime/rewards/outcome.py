@@ -108,7 +108,7 @@ def _read(returned: Mapping[Any, Any]) -> dict[str, Any]:
     for key in returned:
         if key not in _KEYS:
             near = nearest(str(key), _KEYS)
-            hint = f" Did you mean {near}?" if near else " What a reward is made of goes under parts."
+            hint = f" Did you mean {near}?" if near else " What a reward is made of goes under parts"
             raise RewardFormError(f"returned the key {key!r}; the keys are {', '.join(_KEYS)}.{hint}")
     given: dict[str, Any] = {"reward": returned.get("reward")}
     for key in ("parts", "metrics"):

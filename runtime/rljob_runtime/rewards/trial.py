@@ -5,6 +5,7 @@ is said of a function that scores one sample of several and returns the same par
 """
 
 import asyncio
+import re
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from rljob_runtime.own_functions import FunctionLoadError
 from rljob_runtime.rewards import RewardInput, Score
 from rljob_runtime.rewards.calls import FunctionCall
 from rljob_runtime.rewards.frames import Setup
-from rljob_runtime.rewards.load import Refusal
+from rljob_runtime.rewards.load import ONE_AT_A_TIME, Refusal
 from rljob_runtime.rewards.outcome import RewardFormError
 from rljob_runtime.rewards.part_names import NOT_RETURNED
 from rljob_runtime.rewards.pool import START_SECONDS, RewardPool, RewardPoolError
@@ -29,6 +30,8 @@ _MISTAKES = (
     f"{RewardFormError.__name__}: ",
 )
 """How errors begin that come from the function's text, whatever the response is."""
+_TAKEN_FOR_ANOTHER = re.compile(r"TypeError: .*'RewardInput'")
+"""As a function raises that was written for a list of responses, or for a text."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,8 @@ def verdict(scores: Sequence[Score]) -> Verdict | None:
     if any(failure.startswith(("timeout", "cancelled")) for failure in failures):
         return _LATE
     words = [failure.removeprefix(_ERROR) for failure in failures]
+    if all(map(_TAKEN_FOR_ANOTHER.match, words)):
+        return Verdict(f"{words[0]}: {ONE_AT_A_TIME}", certain=True)
     return Verdict(words[0], certain=all(each.startswith(_MISTAKES) for each in words))
 
 

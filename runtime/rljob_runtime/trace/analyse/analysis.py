@@ -100,9 +100,23 @@ class Analysis:
         """Time of all steps."""
         return sum(window.seconds for window in self.windows)
 
-    def event_total(self, event: str) -> float:
-        """Seconds of an event over all pools."""
-        return sum(use.seconds.total for (_, name), use in self.event_uses.items() if name == event)
+    @property
+    def recorded(self) -> list[Window]:
+        """The windows of the steps of which there are events. Of a long run some steps have events and no
+        window, as their rows are gone: what is divided by the time of windows is summed over their steps."""
+        return [window for window in self.windows if window.step >= self.recorded_from]
+
+    def event_share(self, event: str) -> float:
+        """Seconds of an event over all pools, for each second of the steps of which there are events. What
+        comes after the last step is none."""
+        uses = [use for (_, name), use in self.event_uses.items() if name == event]
+        total = sum(use.total_at(window.step) for use in uses for window in self.recorded)
+        return total / max(sum(window.seconds for window in self.recorded), 1e-9)
+
+    def at_a_time(self, pool: PoolUse, event: str) -> float:
+        """How many of an event one of the pool's workers was in at a time, on average."""
+        use = self.event_uses[pool.pool, event]
+        return sum(use.total_at(window.step) for window in self.recorded) / max(pool.seconds, 1e-9)
 
     @property
     def interruptions(self) -> list[Start]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from rljob_runtime.trace.loggers.backlog import Backlog, Point
+from rljob_runtime.trace.record.unsent_log import KEPT
 
 _log = logging.getLogger(__name__)
 
@@ -88,8 +89,8 @@ class Forwarder:
             self._backlog.give_up()
             if self._backlog.lost:
                 _log.warning(
-                    "%s: %d steps or evaluations were not sent; metrics.jsonl has them all",
-                    self.name, self._backlog.lost,
+                    "%s: %d steps or evaluations were not sent; %s",
+                    self.name, self._backlog.lost, KEPT,
                 )  # fmt: skip
 
     def _run(self) -> None:

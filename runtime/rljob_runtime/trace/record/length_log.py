@@ -7,13 +7,17 @@ Guarantees:
 - after each `make_room` the file has `most_bytes` at most: where it has more, every second of its groups
   goes, but for the first `FIRST` and the newest `NEWEST` of these bytes, again and again until it is half as
   large. So a run keeps its begin, which `forcedLengths` and comparisons need, and its newest part whole, and
-  what is between ever more thinly; the first line has how many groups are gone;
+  what is between ever more thinly; the first line has how many groups are gone. Where there is no room for
+  the copy that this takes, the file grows on, with a warning;
 - what is buffered reaches the file with `flush`, or with the first group `flush_seconds` later; lines are
   appended whole, so that a kill or a full disk cuts off the last line at most, which readers skip;
 - a file that cannot be written ends the recording with one warning, never the work that is recorded.
 """
 
+import errno
 import logging
+import os
+import shutil
 import threading
 import time
 from array import array
@@ -66,6 +70,8 @@ class LengthLog:
         self._path = None if folder is None else folder / LENGTHS_FILE
         self._header = header
         self._most_bytes = most_bytes
+        self._thin_from = most_bytes
+        """Bytes of the file above which it is thinned out: more, where that failed."""
         self._rewriting = threading.Lock()
         """Held as long as the file is written anew."""
         self._appending = threading.Lock()
@@ -88,17 +94,20 @@ class LengthLog:
         its own."""
         self.flush()
         with self._rewriting:
-            if self._path is None:
+            path = self._path
+            if path is None:
                 return
             try:
-                if self._path.exists() and not self._begins_alike(self._path):
-                    self._path.rename(_free_name(self._path))
-                if self._path.exists():
-                    _cut_out(self._path, kept)
+                # A kill while it was written.
+                _copy_of(path).unlink(missing_ok=True)
+                if path.exists() and not self._begins_alike(path):
+                    path.rename(_free_name(path))
+                if path.exists():
+                    _cut_out(path, kept)
                 else:
-                    append_line(self._path, _encode(self._header))
+                    append_line(path, _encode(self._header))
             except OSError as error:
-                self._give_up(error)
+                self._give_up(path, error)
 
     def add(self, prompt: Prompt, responses: Sequence[Response]) -> None:
         """Record a group whose responses are complete."""
@@ -117,29 +126,44 @@ class LengthLog:
         """Write what is buffered."""
         lines, self._lines = self._lines, []
         with self._appending:
-            if lines and self._path is not None:
+            # Another thread may give up meanwhile.
+            path = self._path
+            if lines and path is not None:
                 try:
-                    append_line(self._path, b"\n".join(lines))
+                    append_line(path, b"\n".join(lines))
                 except OSError as error:
-                    self._give_up(error)
+                    self._give_up(path, error)
 
     def make_room(self) -> None:
         """Thin the file out, where it has too many bytes. Blocking, some seconds where there is something to
         do; other threads may `add` and `flush` meanwhile."""
         with self._rewriting:
-            if self._path is None:
+            path = self._path
+            if path is None:
                 return
             try:
-                if self._path.stat().st_size > self._most_bytes:
-                    self._thin_out(self._path)
+                size = path.stat().st_size
             except OSError as error:
-                self._give_up(error)
+                self._give_up(path, error)
+                return
+            if size <= self._thin_from:
+                return
+            try:
+                self._thin_out(path)
+                self._thin_from = self._most_bytes
+            except OSError as error:
+                # What is to be recorded may still fit; if not, that ends the recording.
+                _log.warning("%s grows beyond %d bytes: %s", path, self._most_bytes, error.strerror)
+                self._thin_from = size + self._most_bytes // 8
 
     def _thin_out(self, path: Path) -> None:
         # Whole lines alone: the newest may be in the middle of being appended.
         lines, upto = _lines_of(path)
         stays, gone = groups_that_stay(lines, self._most_bytes)
-        shorter = path.with_suffix(".tmp")
+        if shutil.disk_usage(path.parent).free < lines[stays, 1].sum():
+            # Not tried: meanwhile the copy would take the room of what others write there.
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        shorter = _copy_of(path)
         try:
             with path.open("rb") as old, shorter.open("wb") as new:
                 header = _header_of(old.readline())
@@ -163,10 +187,10 @@ class LengthLog:
                 return False
         return msgspec.structs.replace(found, removed=0) == self._header
 
-    def _give_up(self, error: OSError) -> None:
+    def _give_up(self, path: Path, error: OSError) -> None:
         _log.warning(
             "lengths of responses are not recorded from here on: %s: %s",
-            error.filename or self._path, error.strerror,
+            error.filename or path, error.strerror,
         )  # fmt: skip
         self._path = None
 
@@ -223,12 +247,20 @@ def _lines_of(path: Path) -> tuple[NDArray[np.int64], int]:
 
 def _cut_out(path: Path, kept: Callable[[int], bool]) -> None:
     """Leave the header and the lines of the groups that are `kept`."""
-    shorter = path.with_suffix(".tmp")
-    with path.open("rb") as old, shorter.open("wb") as new:
-        new.write(old.readline())
-        new.writelines(line for line in old if _stays(line, kept))
-    # By renaming: a kill leaves the file as it was, or as it is to be.
-    shorter.replace(path)
+    shorter = _copy_of(path)
+    try:
+        with path.open("rb") as old, shorter.open("wb") as new:
+            new.write(old.readline())
+            new.writelines(line for line in old if _stays(line, kept))
+        # By renaming: a kill leaves the file as it was, or as it is to be.
+        shorter.replace(path)
+    finally:
+        shorter.unlink(missing_ok=True)
+
+
+def _copy_of(path: Path) -> Path:
+    """What takes the file's place when it is written."""
+    return path.with_suffix(".tmp")
 
 
 def _stays(line: bytes, kept: Callable[[int], bool]) -> bool:

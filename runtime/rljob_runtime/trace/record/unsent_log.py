@@ -11,6 +11,8 @@ import msgspec
 from rljob_runtime.trace.record.event_log import append_line
 
 UNSENT_FILE = "unsent.jsonl"
+KEPT = "metrics.jsonl and evaluations.jsonl have them (of a long run, the newer ones)"
+"""Where what was not sent stands, in words: both files are thinned out, of all but their newest part."""
 
 
 class Unsent(msgspec.Struct, frozen=True):
@@ -30,7 +32,7 @@ class Unsent(msgspec.Struct, frozen=True):
         """For the end of the run, and its report."""
         one = self.points == 1
         what = "1 step or evaluation was" if one else f"{self.points:,} steps or evaluations were"
-        return f"{self.logger}: {what} not sent ({self.why}); metrics.jsonl has all of them."
+        return f"{self.logger}: {what} not sent ({self.why}); {KEPT}."
 
 
 def append_unsent(run_folder: Path, unsent: Unsent) -> None:

@@ -32,8 +32,8 @@ def evidence_of(analysis: Analysis, job: RLJob | None) -> Evidence:
         engine_idle={pool.pool: pool.overall["idle"] for pool in engines},
         engines_idle=idle / engine_time if engine_time else 0.0,
         engine_sync=sync / engine_time if engine_time else 0.0,
-        admission_share=analysis.event_total("admission_wait") / max(analysis.seconds, 1e-9),
-        evaluation_share=_evaluation_share(analysis),
+        admission_share=analysis.event_share("admission_wait"),
+        evaluation_share=analysis.event_share("evaluation_wait"),
         limited_share=requests.finishes["length"] / count,
         limited_seconds=requests.seconds_by_finish["length"] / max(engine_seconds, 1e-9),
         median_seconds=requests.seconds.quantile(0.5),
@@ -43,14 +43,6 @@ def evidence_of(analysis: Analysis, job: RLJob | None) -> Evidence:
         slow_workers=[entry for pool in engines for entry in _slow_workers(pool, requests)],
         job=job,
     )
-
-
-def _evaluation_share(analysis: Analysis) -> float:
-    """Share of the time of all steps in which training waited for an evaluation. What comes after the last
-    step is none."""
-    waits = [use for (_, name), use in analysis.event_uses.items() if name == "evaluation_wait"]
-    waited = sum(use.total_at(window.step) for use in waits for window in analysis.windows)
-    return waited / max(analysis.seconds, 1e-9)
 
 
 def _reward_share(analysis: Analysis) -> float:

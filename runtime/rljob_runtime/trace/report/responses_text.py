@@ -11,6 +11,7 @@ from rljob_runtime.trace.analyse.requests import Attempt
 from rljob_runtime.trace.analyse.step_detail import StepDetail
 from rljob_runtime.trace.forecast.text import table
 from rljob_runtime.trace.report.markup import number, percent, seconds
+from rljob_runtime.trace.report.samples_text import in_words
 from rljob_runtime.trace.report.section_predictions import calls_sentence, sentence
 from rljob_runtime.trace.report.section_routing import NAMES, shares_by_kind, speed
 from rljob_runtime.trace.report.waterfall import REASONS, extent, most_moved, on_engine_for_long, path
@@ -36,8 +37,9 @@ def responses_text(run: Path, step: int | None) -> str:
     detail = next((each for each in analysis.details if each.window.step == chosen), None)
     if detail is None:
         steps = [window.step for window in analysis.windows]
-        there = f"steps {steps[0]} to {steps[-1]}" if steps else "no step"
-        raise NoSuchStep(f"{run} has {there}" + ("." if step is None else f", and not step {step}."))
+        if step is None or not steps:
+            raise NoSuchStep(f"{run} has no step.")
+        raise NoSuchStep(f"{run} has {in_words(steps, step)}, and not step {step}.")
     parts = [_lines(detail), _kinds(analysis), _moves(analysis)]
     if analysis.predictions.count:
         parts.append(" ".join([sentence(analysis.predictions), calls_sentence(analysis.predictions.calls)]))

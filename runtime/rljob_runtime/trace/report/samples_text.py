@@ -103,11 +103,19 @@ def _check_step(run: Path, rows: Sequence[SampleLine], step: int) -> None:
     steps = steps_of(rows)
     if step in steps:
         return
-    there = f"samples of {len(steps):,} steps, {steps[0]} to {steps[-1]}"
-    if steps[0] < step < steps[-1]:
-        before, after = max(each for each in steps if each < step), min(each for each in steps if each > step)
-        there += f" (of older ones not all are kept; nearest: {before} and {after})"
-    raise NoSamples(f"{run} has {there}, and not of step {step}.")
+    raise NoSamples(f"{run} has samples of {in_words(steps, step)}, and not of step {step}.")
+
+
+def in_words(steps: Sequence[int], missing: int) -> str:
+    """Which steps there are, ascending, where `missing` is none of them."""
+    there = f"{len(steps):,} steps, {steps[0]} to {steps[-1]}"
+    if not steps[0] < missing < steps[-1]:
+        return there
+    before, after = (
+        max(each for each in steps if each < missing),
+        min(each for each in steps if each > missing),
+    )
+    return f"{there} (of older ones not all are kept; nearest: {before} and {after})"
 
 
 def _of_prompt(run: Path, rows: Sequence[SampleLine], wanted: Wanted) -> list[SampleLine]:

@@ -11,7 +11,7 @@ from html import escape
 from rljob_runtime.groups.counts import GroupCounts, counts_in, in_words
 from rljob_runtime.trace.analyse.analysis import Analysis
 from rljob_runtime.trace.record.start_log import Start
-from rljob_runtime.trace.record.unsent_log import Unsent
+from rljob_runtime.trace.record.unsent_log import KEPT, Unsent
 from rljob_runtime.trace.report.markup import seconds, table
 
 _HEADINGS = ["what", "count", ""]
@@ -44,7 +44,7 @@ def _loggers(unsent: Sequence[Unsent]) -> list[list[str]]:
     return [
         [
             f"steps and evaluations not sent to {escape(name)}", f"{points[name]:,}",
-            f"{escape(words)}; metrics.jsonl has all of them",
+            f"{escape(words)}; {KEPT}",
         ]
         for name, words in why.items()
     ]  # fmt: skip

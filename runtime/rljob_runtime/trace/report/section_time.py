@@ -72,10 +72,9 @@ def _pool_table(analysis: Analysis) -> str:
 
 
 def _in_parallel(analysis: Analysis, pool: PoolUse) -> str:
-    use = analysis.event_uses.get((pool.pool, "generate"))
-    if use is None:
+    if (pool.pool, "generate") not in analysis.event_uses:
         return "–"
-    return f"{use.seconds.total / max(pool.seconds, 1e-9):.1f}"
+    return f"{analysis.at_a_time(pool, 'generate'):.1f}"
 
 
 def _time_figures(analysis: Analysis) -> list[str]:
@@ -182,7 +181,7 @@ def _event_table(analysis: Analysis) -> str:
         spread = use.seconds
         share = shares.get(use.pool, {}).get(use.event)
         # What may run many times at once: requests on an engine, and what groups go through on the driver.
-        at_once = spread.total / max(pools[use.pool].seconds, 1e-9)
+        at_once = analysis.at_a_time(pools[use.pool], use.event)
         overlaps = use.event == "generate" or share is None
         rows.append(
             [

@@ -52,6 +52,7 @@ def test_jsonl_rows_and_their_lines(tmp_path: Path) -> None:
         ('{"prompt": ["a"]}', r'message 0 must be an object with "role" and "content", not text'),
         ('{"prompt": [{"role": "user"}]}', r'message 0: "content" must be text, not null'),
         ('{"prompt": "a", "answer": [1]}', r'field "answer" must be text or a number, not a list'),
+        (f'{{"prompt": "a", "x": {"[" * 3000}{"]" * 3000}}}', r"p.jsonl:1: nested too deeply to be read"),
         ('{"prompt": "a", "answer": true}', r'field "answer" must be text or a number, not true or false'),
     ],
 )
@@ -168,6 +169,38 @@ def test_parquet_mistakes(tmp_path: Path) -> None:
             opened(tmp_path, parquet={"path": name})
     assert len(opened(tmp_path, parquet={"path": "none.parquet"})) == 0
     assert len(opened(tmp_path, limit=5, parquet={"path": "none.parquet"})) == 0
+
+
+NOT_UTF8 = pyarrow.Array.from_buffers(
+    pyarrow.string(), 2, pyarrow.array([b"ab", b"\xffe"], pyarrow.binary()).buffers()
+)
+
+
+@pytest.mark.parametrize(
+    ("column", "fields"), [("prompt", {}), ("answer", {}), ("image", {"rewardFields": ["image"]})]
+)
+@pytest.mark.parametrize("kind", ["parquet", "huggingFace"])
+def test_text_of_a_table_that_is_not_utf8(
+    tmp_path: Path, kind: str, column: str, fields: dict[str, Any]
+) -> None:
+    table = pyarrow.table({"prompt": ["a", "b"], "answer": ["a", "b"], column: NOT_UTF8})
+    if kind == "parquet":
+        parquet.write_table(table, tmp_path / "p.parquet")
+        data: dict[str, Any] = {"parquet": {"path": "p.parquet"}}
+    else:
+        datasets.Dataset(datasets.table.InMemoryTable(table)).save_to_disk(tmp_path / "set")
+        data = {"huggingFace": {"name": "set"}}
+    with pytest.raises(DataError, match=rf'row 1: field "{column}" has text that is not UTF-8 \(.*0xff.*\)'):
+        opened(tmp_path, **data, **fields).row(1)
+
+
+def test_two_columns_of_one_name(tmp_path: Path) -> None:
+    letters = pyarrow.array(["a"])
+    twice = pyarrow.Table.from_arrays([letters] * 3, names=["prompt", "answer", "answer"])
+    parquet.write_table(twice, tmp_path / "p.parquet")
+    with pytest.raises(DataError, match=r'p.parquet: 2 columns are called "answer": .* its own'):
+        opened(tmp_path, parquet={"path": "p.parquet"})
+    assert opened(tmp_path, parquet={"path": "p.parquet"}, answerField="other").row(0) == Row("a", None)
 
 
 def test_hugging_face_saved_folders(tmp_path: Path) -> None:

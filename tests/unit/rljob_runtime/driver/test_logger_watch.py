@@ -12,6 +12,7 @@ from rljob_runtime.trace.loggers.forwarder import Forwarder, LoggerAway
 from rljob_runtime.trace.record.unsent_log import Unsent, append_unsent, read_unsent
 
 SECONDS = 30.0
+THERE = "metrics.jsonl and evaluations.jsonl have them (of a long run, the newer ones)"
 WHY = "collect answered 503"
 
 
@@ -53,8 +54,7 @@ def test_the_first_failure_is_told_once_and_what_was_lost_in_the_end(tmp_path: P
         logger.send(0, 0.0, {})
     watched.close()
     assert watched.news() == [
-        f"webhook: metrics are not sent for now: {WHY}. Training goes on, sending is tried again, and "
-        "metrics.jsonl has all of them"
+        f"webhook: metrics are not sent for now: {WHY}. Training goes on, sending is tried again, and {THERE}"
     ]
     assert watched.news() == []
     assert watched.metrics() == {
@@ -62,9 +62,7 @@ def test_the_first_failure_is_told_once_and_what_was_lost_in_the_end(tmp_path: P
         "logger_lost": {"webhook": 1, "mlflow": 0},
     }
     assert watched.unsent == read_unsent(tmp_path) == [Unsent("webhook", 7.0, 1, WHY)]
-    assert watched.unsent[0].sentence == (
-        f"webhook: 1 step or evaluation was not sent ({WHY}); metrics.jsonl has all of them."
-    )
+    assert watched.unsent[0].sentence == (f"webhook: 1 step or evaluation was not sent ({WHY}); {THERE}.")
 
 
 def test_one_that_never_answers_is_told_with_the_time(tmp_path: Path) -> None:
@@ -81,8 +79,7 @@ def test_one_that_never_answers_is_told_with_the_time(tmp_path: Path) -> None:
     watched.close()
     release.set()
     assert [each.sentence for each in watched.unsent] == [
-        "wandb: 3 steps or evaluations were not sent (no answer within 0.05 s); metrics.jsonl has all of "
-        "them."
+        f"wandb: 3 steps or evaluations were not sent (no answer within 0.05 s); {THERE}."
     ]
 
 

@@ -194,7 +194,9 @@ def test_a_logger_that_takes_nothing_is_told_and_the_report_comes_after_it(tmp_p
 
     told = asyncio.run(main())
     assert told is not None and told.startswith("webhook: ")
-    assert "Connection refused" in told and told.endswith("metrics.jsonl has all of them.")
+    assert "Connection refused" in told and told.endswith(
+        "metrics.jsonl and evaluations.jsonl have them (of a long run, the newer ones)."
+    )
     (line,) = said
     assert line.startswith(
         "webhook: metrics are not sent for now: 127.0.0.1:9: [Errno 111] Connection refused"

@@ -13,7 +13,7 @@ from rljob_api.data import JsonlData
 from rljob_api.errors import python_names
 from rljob_runtime.data.errors import DataError
 from rljob_runtime.data.prompts import PromptSource
-from rljob_runtime.data.tokenizer import build_tokenizer
+from rljob_runtime.data.tokenizer import CharacterTokenizer, build_tokenizer
 from rljob_runtime.driver.held_out import held_out_sets
 from rljob_runtime.manifest.checks import check
 from rljob_runtime.manifest.load import read
@@ -24,6 +24,16 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "not there": ({"jsonl": {"path": "tset.jsonl"}}, "jsonl", "tset.jsonl"),
     "trained": (
         {"jsonl": {"path": "both.jsonl"}},
+        "jsonl",
+        "1 of its prompts is among those that are trained (training.data), of 2 different ones; the first: ",
+    ),
+    "trained, with another system prompt": (
+        {"jsonl": {"path": "both.jsonl"}, "systemPrompt": "hh"},
+        "jsonl",
+        "1 of its prompts is among those that are trained (training.data), of 2 different ones; the first: ",
+    ),
+    "trained, as a message": (
+        {"jsonl": {"path": "chats.jsonl"}},
         "jsonl",
         "1 of its prompts is among those that are trained (training.data), of 2 different ones; the first: ",
     ),
@@ -41,9 +51,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 
 
-def written(folder: Path, **files: list[str]) -> None:
+def written(folder: Path, **files: list[Any]) -> None:
     for name, prompts in files.items():
-        rows = [json.dumps({"prompt": prompt, "answer": prompt}) + "\n" for prompt in prompts]
+        rows = [json.dumps({"prompt": prompt, "answer": "ab"}) + "\n" for prompt in prompts]
         (folder / f"{name}.jsonl").write_text("".join(rows))
 
 
@@ -56,7 +66,12 @@ def folder(tmp_path: Path) -> Path:
         both=["ef", "cd"],
         long=["abcdefghabcdefgh"],
         empty=[],
+        chats=[[{"role": "user", "content": text}] for text in ("ef", "ab")],
     )
+    CharacterTokenizer("abcdefgh").save_pretrained(tmp_path / "letters")
+    config = tmp_path / "letters" / "tokenizer_config.json"
+    template = "{% for message in messages %}g{{ message.content }}{% endfor %}"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "chat_template": template}))
     return tmp_path
 
 
@@ -66,6 +81,7 @@ def with_sets(folder: Path, *sets: dict[str, Any]) -> RLJob:
     ]
     document = job(
         {
+            "training.tokenizer": {"path": "letters"},
             "training.data": {"jsonl": {"path": "train.jsonl"}, "maxPromptTokens": 16},
             "training.evaluation": {"sets": named},
         }
@@ -89,6 +105,13 @@ def test_refused_by_the_check_and_by_the_job(folder: Path, case: str) -> None:
     trained = PromptSource(training.data, tokenizer, training.seed, folder)
     with pytest.raises(DataError, match=r"^training\.evaluation\.sets\[1\] \(set1\): "):
         held_out_sets(training, trained, tokenizer, folder)
+
+
+def test_what_a_row_itself_says_to_the_system_tells_prompts_apart(folder: Path) -> None:
+    system = {"role": "system", "content": "hh"}
+    written(folder, instructed=[[system, {"role": "user", "content": "ab"}]])
+    with_sets(folder, {"jsonl": {"path": "instructed.jsonl"}})
+    assert check(read(folder / "job.yaml")) == ([], [])
 
 
 def test_generated_prompts_are_others_than_those_that_are_trained(folder: Path) -> None:

@@ -20,6 +20,11 @@ def keywords(sample, *, weight): return weight
 def anything(sample, **rest): return rest
 def nothing(): return 0
 async def later(sample): return 0
+def trl(prompts, completions, **kw): return [0.0 for _ in completions]
+def trl_answers(completions, answer, **kw): return [0.0 for _ in completions]
+def verl(data_source, solution_str, ground_truth, extra_info=None): return 0.0
+def verl_short(solution_str, ground_truth): return 0.0
+def prompted(sample, prompts): return 0.0
 class Judge: pass
 _hidden = math
 bound = partial(format, style="x")
@@ -69,13 +74,19 @@ def test_built_in_functions_load() -> None:
         ("syntax:f", {}, r"importing syntax failed with SyntaxError: .*syntax.py, line 1"),
         ("exits:f", {}, r"importing exits failed with SystemExit: 2"),
         ("my_rewards:mathh", {}, r"my_rewards.py\) has no function mathh. Did you mean math\? It has: any"),
-        ("my_rewards:zzz", {}, r"zzz. It has: anything, format, keywords, later, math, nothing$"),
+        ("my_rewards:zzz", {}, r"zzz. It has: anything, format, keywords, later, math, nothing, "),
         ("my_rewards:LIMIT", {}, r"LIMIT in .*my_rewards.py is of type int, not a function"),
         ("my_rewards:Judge", {}, r"Judge in .* is a class, not a function"),
         ("my_rewards:later", {}, r"is async; write it as a plain function"),
         ("my_rewards:nothing", {}, r"its first parameter must take the RewardInput"),
         ("my_rewards:format", {}, r"needs the argument style: set it in reward.arguments"),
         ("my_rewards:keywords", {}, r"needs the argument weight"),
+        ("my_rewards:trl", {}, r'use "my_rewards:trl": it takes prompts, completions as a reward of TRL '
+         r"does: here a reward takes one RewardInput, and returns one reward \(docs/rewards.md\)"),
+        ("my_rewards:trl_answers", {}, r"it takes completions, answer as a reward of TRL does: "),
+        ("my_rewards:verl", {}, r"it takes data_source, solution_str, ground_truth as a reward of verl does"),
+        ("my_rewards:verl_short", {}, r"it takes solution_str, ground_truth as a reward of verl does"),
+        ("my_rewards:prompted", {}, r"needs the argument prompts: set it in reward.arguments"),
         ("my_rewards:format", {"style": "a", "stric": 1}, r"has no argument stric. Did you mean strict"),
         ("my_rewards:math", {"a": 1}, r"has no argument a. It takes: none"),
         ("my_rewards:format", {"style": "a", "sample": 1}, r"no argument sample. It takes: style, strict"),

@@ -54,9 +54,9 @@ def test_what_is_a_reward(returned: Any, expected: Outcome) -> None:
         ({"metrics": {"x": 1.0}}, "returned neither a reward nor parts"),
         (
             {"rewrad": 1.0},
-            r"returned the key 'rewrad'; the keys are reward, parts, metrics. Did you mean rew",
+            r"returned the key 'rewrad'; the keys are reward, parts, metrics. Did you mean reward\?$",
         ),
-        ({"correct": 1.0}, "returned the key 'correct'; .* What a reward is made of goes under parts."),
+        ({"correct": 1.0}, "returned the key 'correct'; .* What a reward is made of goes under parts$"),
         ({"parts": [1.0]}, "returned list as parts; it is a dict of numbers by their names"),
         ({"reward": 1.0, "metrics": 3}, "returned int as metrics; it is a dict"),
         ({"parts": {"a b": 1.0}}, "returned 'a b' among parts: a name has up to 48 letters"),

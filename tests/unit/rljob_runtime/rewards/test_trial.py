@@ -36,6 +36,10 @@ NAME = "error: NameError: name 'match' is not defined (judge.py:3, in score)"
             Verdict("AttributeError: 'NoneType' object has no attribute 'group'", certain=False),
         ),
         (
+            ["error: TypeError: 'NoneType' object is not iterable"],
+            Verdict("TypeError: 'NoneType' object is not iterable", certain=False),
+        ),
+        (
             ["reward worker died (signal SIGSEGV)"],
             Verdict("reward worker died (signal SIGSEGV)", certain=False),
         ),
@@ -87,6 +91,20 @@ def scores(*parts: dict[str, float] | Score) -> list[Score]:
 def test_what_parts_and_metrics_say(scored: list[Score], words: str | None, certain: bool | None) -> None:
     found = verdict(scored)
     assert (found and (found.words, found.certain, found.scored)) == (words and (words, certain, True))
+
+
+@pytest.mark.parametrize(
+    "raised",
+    [
+        "TypeError: 'RewardInput' object is not iterable (judge.py:3, in score)",
+        "TypeError: 'RewardInput' object is not subscriptable (judge.py:3, in score)",
+        "TypeError: object of type 'RewardInput' has no len() (judge.py:3, in score)",
+    ],
+)
+def test_a_sample_that_is_taken_for_a_list_or_a_text_is_certain(raised: str) -> None:
+    found = verdict([Score(0.0, f"error: {raised}")] * 2)
+    expected = f"{raised}: a reward takes one RewardInput, and returns one reward (docs/rewards.md)"
+    assert found == Verdict(expected, certain=True)
 
 
 def test_what_cannot_be_read_is_certain() -> None:

@@ -213,20 +213,51 @@ def test_what_is_recorded_while_the_file_is_thinned_out_is_there(tmp_path: Path)
     assert trace.header.removed + len(trace.uids) == 2600 and trace.uids[-1] == 2599
 
 
-def test_a_file_that_cannot_be_thinned_out_ends_the_recording(
+def test_a_file_that_cannot_be_thinned_out_grows_on_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with small_disk(tmp_path / "disk", 1) as disk, caplog.at_level(logging.WARNING):
         lengths = LengthLog(disk, HEADER, clock=lambda: 0.0, most_bytes=100_000)
         lengths.begin(nothing)
-        record(lengths, *range(500))
-        fill(disk, left=0)
-        for _ in range(2):
+        record(lengths, *range(300))
+        ballast = fill(disk, left=40_000)
+        for uid in range(300, 320):
             lengths.make_room()
-        assert len(read_length_trace(disk / LENGTHS_FILE).uids) == 500
+            record(lengths, uid)
+        assert len(read_length_trace(disk / LENGTHS_FILE).uids) == 320
         assert not list(disk.glob("*.tmp"))
+        (entry,) = caplog.records
+        assert f"{disk / LENGTHS_FILE} grows beyond 100000 bytes: No space left" in entry.message
+        # With room again it is thinned out when it has grown by an eighth of the bytes.
+        ballast.unlink()
+        for uid in range(320, 400):
+            lengths.make_room()
+            record(lengths, uid)
+        lengths.make_room()
+        assert (disk / LENGTHS_FILE).stat().st_size <= 100_000
+        assert read_length_trace(disk / LENGTHS_FILE).uids[-1] == 399
+    assert len(caplog.records) == 1
+
+
+def test_a_look_at_a_file_that_is_gone_ends_the_recording(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lengths = log(tmp_path)
+    record(lengths, 0)
+    (tmp_path / LENGTHS_FILE).unlink()
+    with caplog.at_level(logging.WARNING):
+        lengths.make_room()
+    assert not lengths.records
+    record(lengths, 1)
     (entry,) = caplog.records
-    assert "lengths of responses are not recorded from here on" in entry.message
+    assert f"lengths of responses are not recorded from here on: {tmp_path / LENGTHS_FILE}: " in entry.message
+
+
+def test_what_a_kill_left_of_a_file_that_was_written_anew_goes(tmp_path: Path) -> None:
+    left = (tmp_path / LENGTHS_FILE).with_suffix(".tmp")
+    left.write_bytes(b"x")
+    record(log(tmp_path), 0)
+    assert [path.name for path in tmp_path.iterdir()] == [LENGTHS_FILE]
 
 
 def test_without_a_folder_nothing_is_recorded() -> None:

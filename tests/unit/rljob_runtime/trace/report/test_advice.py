@@ -1,7 +1,10 @@
 """Which evidence leads to which advice."""
 
+import json
 import re
 import shlex
+import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +15,14 @@ from rljob_api import RLJob
 from rljob_runtime.manifest.load import read
 from rljob_runtime.simulate.compare import Spread
 from rljob_runtime.simulate.site import Sizes
+from rljob_runtime.trace.analyse.analysis import Analysis, analyse_run
 from rljob_runtime.trace.forecast.sizing import Proposal, Unfinished
 from rljob_runtime.trace.report.advice import Evidence, advise
+from rljob_runtime.trace.report.evidence import evidence_of
+from rljob_runtime.trace.report.section_time import time_spent
 from rljob_runtime.trace.report.sizing_advice import size_advice
 from tests.support.jobs import job
-from tests.support.runtime.synthetic_run import MANIFEST
+from tests.support.runtime.synthetic_run import MANIFEST, Job, write_run
 
 
 def settings(evidence: Evidence) -> list[str]:
@@ -85,6 +91,46 @@ def test_advice_starts_from_the_settings_of_the_job(tmp_path: Path, accelerator:
 def test_a_slow_engine_is_named_with_its_host() -> None:
     (advice,) = advise(Evidence(slow_workers=[("fast-1", "node-1", 1.6), ("fast-3", "node-7", 2.0)]))
     assert advice.change == "look at fast-3 on node-7 (1 more in the table of workers)"
+
+
+def without_older_rows(run: Path) -> None:
+    """Three of four rows of metrics.jsonl go, as they do of a long run."""
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    kept = [{**row, "began": rows[at - 1]["time"]} if at else row for at, row in enumerate(rows)][::4]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept))
+
+
+def without_older_events(run: Path) -> None:
+    """The events of half of the steps go, as they do where they take more room than the job gives them."""
+    for step in range(80):
+        shutil.rmtree(run / "events" / f"step_{step}")
+
+
+def at_a_time(analysis: Analysis) -> list[float]:
+    """How many requests ran at a time in each pool of engines, by the tables of pools and of events."""
+    page = time_spent(analysis, {})
+    pools = re.findall(r"<td>(?:fast|heavy)</td>(?:(?!</tr>).)*>([\d.]+)</td></tr>", page, re.DOTALL)
+    events = re.findall(
+        r"<td>(?:fast|heavy)</td><td>generate</td>(?:<td[^>]*>[^<]*</td>){3}<td[^>]*>([\d.]+)<", page
+    )
+    return [float(found) for found in (*pools, *events)]
+
+
+@pytest.mark.parametrize("taken", [without_older_rows, without_older_events])
+def test_shares_of_time_stay_what_they_are_where_rows_or_events_of_older_steps_are_gone(
+    tmp_path: Path, taken: Callable[[Path], None]
+) -> None:
+    run = write_run(tmp_path / "run", Job(steps=160, groups=4, samples=4, fast=1, trainers=1, limit=60))
+    whole = analyse_run(run)
+    taken(run)
+    rest = analyse_run(run)
+    share = evidence_of(whole, None).admission_share
+    assert 0.2 < share < 1
+    assert evidence_of(rest, None).admission_share == pytest.approx(share, rel=0.05)
+    expected = at_a_time(whole)
+    assert len(expected) == 4
+    assert at_a_time(rest) == pytest.approx(expected, rel=0.05)
 
 
 NOW, THEN = Sizes(2, 2, 1), Sizes(1, 4, 0)

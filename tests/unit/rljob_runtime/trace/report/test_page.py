@@ -13,7 +13,7 @@ from rljob_runtime.trace.analyse.analysis import analyse_run
 from rljob_runtime.trace.forecast.sizing import Unfinished
 from rljob_runtime.trace.record.evaluation_log import EvaluationLine, EvaluationLog
 from rljob_runtime.trace.record.start_log import Start
-from rljob_runtime.trace.record.unsent_log import Unsent, append_unsent
+from rljob_runtime.trace.record.unsent_log import KEPT, Unsent, append_unsent
 from rljob_runtime.trace.report import page as page_module
 from rljob_runtime.trace.report.charts import POINTS, Series, curve_chart, line_chart, stacked_chart, ticks
 from rljob_runtime.trace.report.page import write_report
@@ -355,7 +355,7 @@ def test_what_loggers_did_not_get_is_among_what_was_lost(tmp_path: Path) -> None
     append_unsent(tmp_path, Unsent("wandb", 1.0, 1, "there is no key"))
     _, text = checked(write_report(tmp_path))
     words = " ".join(text.split())
-    assert "steps and evaluations not sent to webhook 6 answered <503>; metrics.jsonl has all of" in words
+    assert f"steps and evaluations not sent to webhook 6 answered <503>; {KEPT}" in words
     assert "steps and evaluations not sent to wandb 1 there is no key;" in words
 
 
