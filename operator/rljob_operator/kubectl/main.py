@@ -1,12 +1,13 @@
 """The plugin's command line: kubectl finds it by its name, `kubectl-rljob`.
 
 Guarantees: reads only; speaks to the API server that kubectl would speak to; an error is one line; nothing
-that a job has written acts on the terminal. Into a file or a pipe a log goes as kubectl gives it, byte by
-byte.
+that a job has written acts on the terminal, nor ends a command because the terminal's encoding lacks a
+character: a `?` stands for it. Into a file or a pipe a log goes as kubectl gives it, byte by byte.
 """
 
 import argparse
 import asyncio
+import io
 import os
 import subprocess
 import sys
@@ -48,6 +49,8 @@ class _Told(Exception):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
     options = _parser().parse_args(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
     try:
         credentials = find_credentials(options.kubeconfig, options.context)
         command = asyncio.run(_run(options, credentials))

@@ -1,6 +1,7 @@
 """`kubectl rljob` against servers that have no answer for it."""
 
 import asyncio
+import io
 import os
 import pty
 import sys
@@ -15,16 +16,20 @@ from tests.support.operator.operator_site import OWN_PYTHONPATH
 
 
 @asynccontextmanager
-async def serving(status, document):
-    async def answer(request):
-        return web.json_response(document, status=status)
-
+async def answering(answer):
     runner = web.AppRunner(web.Application(), access_log=None)
     runner.app.router.add_route("*", "/{path:.*}", answer)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     yield f"http://127.0.0.1:{runner.addresses[0][1]}"
     await runner.cleanup()
+
+
+def serving(status, document):
+    async def answer(request):
+        return web.json_response(document, status=status)
+
+    return answering(answer)
 
 
 @pytest.mark.parametrize(
@@ -114,3 +119,47 @@ def test_a_kubeconfig_that_cannot_be_used_is_one_line(tmp_path, capsys):
     assert main(["status", "math", "--kubeconfig", str(path)]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"kubectl rljob: {path}: user 'u': auth-provider 'azure' is not supported")
+
+
+class Latin1Terminal(io.TextIOWrapper):
+    """A terminal that has no characters but those of Western Europe."""
+
+    def __init__(self):
+        super().__init__(io.BytesIO(), encoding="latin-1")
+
+    def isatty(self):
+        return True
+
+    def shown(self):
+        self.flush()
+        return self.buffer.getvalue()
+
+
+COMPLETE = {
+    "type": "Complete",
+    "status": "True",
+    "reason": "Succeeded",
+    "message": "",
+    "lastTransitionTime": "2026-11-21T14:02:00Z",
+}
+TRAINING = {"step": 1, "totalSteps": 2, "weightVersion": 1, "queueDepth": 0, "tokensPerSecond": 1}
+
+
+@pytest.mark.parametrize(
+    ("command", "shows"),
+    [("status", b"step 1/2   ????"), ("top", b"step 1/2   ????"), ("logs", b"caf\xe9 ? 3\n")],
+)
+async def test_what_a_terminal_has_no_character_for_is_shown_as_a_question_mark(
+    tmp_path, monkeypatch, command, shows
+):
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text("#!/bin/sh\nprintf 'café → 3\\n'\n")
+    kubectl.chmod(0o755)
+    terminal = Latin1Terminal()
+    monkeypatch.setattr("sys.stdout", terminal)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    status = {"attempt": 1, "training": TRAINING, "conditions": [COMPLETE]}
+    async with serving(200, {**RUNNING, "status": status}) as server:
+        path = write_kubeconfig(tmp_path / "config", {"server": server})
+        assert await asyncio.to_thread(main, [command, "math", "--kubeconfig", str(path)]) == 0
+    assert shows in terminal.shown()
