@@ -183,6 +183,9 @@ async def _versions(client: ApiClient, namespace: str, job: _Job) -> AsyncGenera
                         yield job
         try:
             job = await client.get(RLJOBS, namespace, job.metadata.name, _Job)
+        except NoSuchResource:
+            # Its definition was deleted, or is not served now, of which the job itself says nothing.
+            raise
         except NotFound:
             return
 
