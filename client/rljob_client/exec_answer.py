@@ -6,6 +6,7 @@ kubectl. Pure.
 """
 
 import base64
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -23,6 +24,23 @@ class ExecAnswer:
     """In the words of a kubeconfig: `token`, `client-certificate-data` and `client-key-data`, or all."""
     expires: datetime | None
     """Until when, aware; None: for as long as the server takes it."""
+
+
+def read_credential(printed: bytes, api_version: str) -> ExecAnswer:
+    """What the command printed: an ExecCredential of the version that it was asked for. Raises
+    `ValueError`."""
+    try:
+        said = json.loads(printed)
+    except (ValueError, RecursionError):
+        said = None
+    if not isinstance(said, Mapping):
+        raise ValueError("its answer must be an ExecCredential, as JSON")
+    for key in ("apiVersion", "kind", "status"):
+        if key not in said:
+            raise ValueError(f"{key} is missing in its answer")
+    if said["apiVersion"] != api_version:
+        raise ValueError(f"its answer's apiVersion must be {api_version}, as in the kubeconfig")
+    return read_answer(said["status"])
 
 
 def read_answer(status: Any) -> ExecAnswer:

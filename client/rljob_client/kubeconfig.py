@@ -21,7 +21,6 @@ import certifi
 import yaml
 from kubernetes.client import ApiException, Configuration
 from kubernetes.config import ConfigException
-from kubernetes.config.exec_provider import ExecProvider
 from kubernetes.config.kube_config import ConfigNode, KubeConfigLoader, KubeConfigMerger
 from oauthlib.oauth2 import OAuth2Error
 from requests import RequestException
@@ -29,7 +28,9 @@ from requests.utils import should_bypass_proxies
 from urllib3.exceptions import HTTPError
 
 from rljob_client.credentials import Authorization, Credentials, CredentialsError, TokenFile
-from rljob_client.exec_answer import read_answer
+from rljob_client.exec_answer import read_credential
+from rljob_client.exec_command import run_command
+from rljob_client.exec_config import read_config
 
 _EXPIRES_SOON = timedelta(minutes=1)
 """A credential that is valid for less is asked for anew."""
@@ -139,26 +140,20 @@ class _Login:
         """What the user's credential command answers, as a kubeconfig's user; None without a command."""
         if self.user is None or "exec" not in self.user.value:
             return None
-        command = ConfigNode("exec", self.user.value["exec"], self.user.path)
-        said = f"{self.user.path}: user {self.context['user']!r}: exec {command.safe_get('command')}"
-        folder = str(Path(self.user.path).absolute().parent)
+        said = f"{self.user.path}: user {self.context['user']!r}:"
         try:
-            status = ExecProvider(command, folder, self.cluster).run()
-        except ConfigException as error:
-            raise CredentialsError(f"{said}: {str(error).removeprefix('exec: ')}") from None
-        except OSError as error:
-            hint = command.safe_get("installHint")
-            raise CredentialsError(f"{said}: {error.strerror}" + (f"; {hint}" if hint else "")) from None
-        except AttributeError:
-            # On a terminal the command's own words are there already, and the package has none of them.
-            raise CredentialsError(f"{said}: it failed") from None
-        except (TypeError, UnicodeDecodeError, RecursionError):
-            # The package takes it for granted that JSON is a mapping, and output UTF-8.
-            raise CredentialsError(f"{said}: its answer must be an ExecCredential, as JSON") from None
-        try:
-            answer = read_answer(status)
+            command = read_config(self.user.value["exec"])
         except ValueError as error:
-            raise CredentialsError(f"{said}: {error}") from None
+            raise CredentialsError(f"{said} {error}") from None
+        said = f"{said} exec {command.program}:"
+        folder = Path(self.user.path).absolute().parent
+        try:
+            answer = read_credential(run_command(command, folder, self.cluster.value), command.api_version)
+        except OSError as error:
+            hint = f"; {command.hint}" if command.hint else ""
+            raise CredentialsError(f"{said} {error.strerror}{hint}") from None
+        except ValueError as error:
+            raise CredentialsError(f"{said} {error}") from None
         self.expires = answer.expires
         return answer.user
 

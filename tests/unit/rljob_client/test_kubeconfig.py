@@ -277,14 +277,18 @@ def test_a_credential_is_asked_for_again_before_it_expires_and_when_it_is_refuse
     ("program", "says"),
     [
         (None, "login: No such file or directory; install it from here"),
-        ("echo no such account >&2; exit 3", "login: process returned 3. no such account"),
-        ("echo hello", "failed to decode process output"),
-        ("""echo '{"apiVersion": "x", "kind": "y"}'""", "missing key 'status'"),
+        ("echo no such account >&2; exit 3", "login: it ended with exit code 3: no such account"),
+        ("echo hello", "its answer must be an ExecCredential, as JSON"),
+        ("""echo '{"apiVersion": "v", "kind": "y"}'""", "status is missing in its answer"),
         (
             """echo '{"apiVersion": "v", "kind": "y", "status": {}}'""",
             "it must give token, or clientCertificateData and clientKeyData",
         ),
         ("""echo '{"apiVersion": "v", "kind": "y", "status": null}'""", "status must be a mapping"),
+        (
+            """echo '{"apiVersion": "w", "kind": "y", "status": {}}'""",
+            "its answer's apiVersion must be v, as in the kubeconfig",
+        ),
         ("echo 5", "its answer must be an ExecCredential, as JSON"),
         ("echo null", "its answer must be an ExecCredential, as JSON"),
         ("""echo '["apiVersion", "kind", "status"]'""", "its answer must be an ExecCredential, as JSON"),
@@ -300,6 +304,18 @@ def test_a_command_that_fails_says_why(tmp_path, program, says):
     with pytest.raises(CredentialsError, match=says) as caught:
         read(write_kubeconfig(tmp_path / "config", user=user))
     assert f"{tmp_path / 'config'}: user 'u': exec ./login" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("exec_", "says"),
+    [
+        (None, "exec must be a mapping with apiVersion and command"),
+        ({"apiVersion": "v", "command": "./login", "args": [5]}, r"exec\.args\[0\] must be text"),
+    ],
+)
+def test_what_is_no_command_is_refused_with_its_field(tmp_path, exec_, says):
+    with pytest.raises(CredentialsError, match=f"config: user 'u': {says}"):
+        read(write_kubeconfig(tmp_path / "config", user={"exec": exec_}))
 
 
 def token_until(seconds):
