@@ -1,26 +1,36 @@
 """Runs a kubeconfig's credential command.
 
-Where this process has a terminal, the command has it too, so that it can ask somebody to log in.
+Guarantees: it ends within its time limit, and with this process; what it started ends with it, but for a
+command that has the terminal. That it has where this process has one, so that it can ask somebody to log in.
 """
 
+import atexit
 import json
 import os
+import signal
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rljob_client.exec_config import ExecConfig
 
 _STANDARD_INPUT = 0
+_SECONDS = 60.0
+"""For a command that works alone."""
+_PERSON_SECONDS = 120.0
+"""For one that may ask somebody to log in."""
 _EXTENSION = "client.authentication.k8s.io/exec"
 """Name of the cluster's extension that is meant for the command."""
 
 
 def run_command(config: ExecConfig, folder: Path, cluster: Mapping[str, Any]) -> bytes:
     """What the command prints. `folder`: that of the kubeconfig; `cluster`: as the kubeconfig has it. Raises
-    `OSError` where it cannot be run, and `ValueError` where it fails."""
+    `OSError` where it cannot be run, and `ValueError` where it fails or takes too long."""
     interactive = config.interactive and os.isatty(_STANDARD_INPUT)
+    limit = _PERSON_SECONDS if interactive else _SECONDS
     asked = json.dumps(_asked(config, cluster, interactive), default=str)
     with subprocess.Popen(
         config.words,
@@ -29,11 +39,40 @@ def run_command(config: ExecConfig, folder: Path, cluster: Mapping[str, Any]) ->
         stderr=None if interactive else subprocess.PIPE,
         cwd=folder,
         env={**os.environ, **config.environment, "KUBERNETES_EXEC_INFO": asked},
+        # A terminal listens to the groups of its own session alone.
+        start_new_session=not interactive,
     ) as process:
-        printed, said = process.communicate()
+        stop = partial(_stop, process, interactive)
+        # A command that nobody waits for any more would be left when this process ends.
+        atexit.register(stop)
+        try:
+            printed, said = process.communicate(timeout=limit)
+        except subprocess.TimeoutExpired as error:
+            raise ValueError(_too_long(config.program, limit, error.stderr)) from None
+        finally:
+            stop()
+            atexit.unregister(stop)
     if process.returncode:
         raise ValueError(f"it ended with exit code {process.returncode}{_told(said)}")
     return printed
+
+
+def _stop(process: subprocess.Popen[bytes], interactive: bool) -> None:
+    # One that has been waited for is no more; its number may be another's.
+    if process.returncode is not None:
+        return
+    with suppress(ProcessLookupError):
+        if interactive:
+            process.kill()
+        else:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def _too_long(program: str, limit: float, said: bytes | None) -> str:
+    return (
+        f"it was stopped, since it had not ended within {limit:g} s: run {program} by hand to see what it"
+        f" waits for; where it asks for a login, log in first{_told(said)}"
+    )
 
 
 def _asked(config: ExecConfig, cluster: Mapping[str, Any], interactive: bool) -> dict[str, Any]:
