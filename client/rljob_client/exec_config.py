@@ -60,7 +60,9 @@ def _items(config: Mapping[str, Any], name: str) -> list[Any]:
 def _variable(entry: Any, where: str) -> tuple[str, str]:
     if not isinstance(entry, Mapping):
         raise ValueError(f"{where} must be a mapping with name and value")
-    name, value = _text(entry, "name", where), _text(entry, "value", where)
+    name = _text(entry, "name", where)
+    # As kubectl takes it.
+    value = _text(entry, "value", where) if entry.get("value") is not None else ""
     if not name or "=" in name:
         raise ValueError(f'{where}.name must not be empty, nor hold "="')
     return name, value

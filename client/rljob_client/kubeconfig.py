@@ -138,7 +138,7 @@ class _Login:
 
     def _run_command(self) -> Mapping[str, str] | None:
         """What the user's credential command answers, as a kubeconfig's user; None without a command."""
-        if self.user is None or "exec" not in self.user.value:
+        if self.user is None or self.user.value.get("exec") is None:
             return None
         said = f"{self.user.path}: user {self.context['user']!r}:"
         try:

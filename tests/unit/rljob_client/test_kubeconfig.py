@@ -309,7 +309,7 @@ def test_a_command_that_fails_says_why(tmp_path, program, says):
 @pytest.mark.parametrize(
     ("exec_", "says"),
     [
-        (None, "exec must be a mapping with apiVersion and command"),
+        ([], "exec must be a mapping with apiVersion and command"),
         ({"apiVersion": "v", "command": "./login", "args": [5]}, r"exec\.args\[0\] must be text"),
     ],
 )
