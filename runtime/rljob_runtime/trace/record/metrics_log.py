@@ -21,7 +21,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -33,6 +33,7 @@ from rljob_runtime.trace.record.event_log import append_line
 from rljob_runtime.trace.record.start_log import Cause, Start, append_start, read_starts
 from rljob_runtime.trace.record.tensorboard_file import TENSORBOARD_FOLDER, TensorBoardFile
 from rljob_runtime.trace.record.thinning import thinned_between
+from rljob_runtime.trace.record.whole_lines import whole_lines
 
 _log = logging.getLogger(__name__)
 
@@ -209,11 +210,11 @@ class MetricsLog:
 
 def _thin_out(path: Path, most: int) -> None:
     """Have the file take half of `most` bytes. Raises `OSError`."""
-    heads = [(head, len(line)) for head, line in _lines(path) if head is not None]
+    heads = [(head, len(line)) for head, line in whole_lines(path, _head_of) if head is not None]
     stays = thinned_between(
         np.array([size for _, size in heads], np.int64), most // 2, first=0, newest=most // 4
     )
-    rows = ((head, line) for head, line in _lines(path) if head is not None)
+    rows = ((head, line) for head, line in whole_lines(path, _head_of) if head is not None)
     shorter, gone = path.with_suffix(".tmp"), None
     try:
         with shorter.open("wb") as file:
@@ -227,19 +228,6 @@ def _thin_out(path: Path, most: int) -> None:
         shorter.replace(path)
     finally:
         shorter.unlink(missing_ok=True)
-
-
-def _lines(path: Path) -> Iterator[tuple[_Head | None, bytes]]:
-    """The whole lines of the file; None for one that was cut off earlier. Raises `OSError`."""
-    with path.open("rb") as file:
-        for line in file:
-            # Cut off by a kill.
-            if not line.endswith(b"\n"):
-                return
-            try:
-                yield _head_of(line), line
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                yield None, line
 
 
 @dataclass(frozen=True)
@@ -259,7 +247,7 @@ def rows_from(path: Path, step: int) -> Superseded:
     end of the file."""
     newest, offset, last_time, cut = step - 1, 0, None, None
     try:
-        for head, line in _lines(path):
+        for head, line in whole_lines(path, _head_of):
             # A line without a head is left where it is: readers skip it.
             if head is not None:
                 newest, last_time = head.step, head.time

@@ -15,6 +15,7 @@ What is kept may be private: it goes into no log, no status and no Kubernetes Ev
 
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +24,7 @@ import msgspec
 from rljob_runtime.samples import FinishReason
 from rljob_runtime.trace.record.event_log import append_line
 from rljob_runtime.trace.record.thinning import thinned
+from rljob_runtime.trace.record.whole_lines import whole_lines
 
 _log = logging.getLogger(__name__)
 
@@ -188,17 +190,6 @@ def read_samples(folder: Path, file_name: str = SAMPLES_FILE) -> Samples:
 
 
 def _lines(path: Path) -> Iterator[tuple[_Head | None, bytes]]:
-    """The whole lines of the file, each with its head, None where it has none."""
-    try:
-        file = path.open("rb")
-    except FileNotFoundError:
-        return
-    with file:
-        for line in file:
-            # Cut off by a kill.
-            if not line.endswith(b"\n"):
-                return
-            try:
-                yield _head_of(line), line
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                yield None, line
+    """As `whole_lines`; none where there is no file."""
+    with suppress(FileNotFoundError):
+        yield from whole_lines(path, _head_of)
