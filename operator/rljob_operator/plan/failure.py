@@ -132,8 +132,11 @@ def _ended(head: Pod, attempt: Attempt) -> Ending | None:
     if head.driver is not None:
         return _driver_ended(head, head.driver, attempt)
     if head.main is not None:
-        text = _rays_end(head, head.main)
-        return _own(f"{text}.") if _ray_by_itself(head.main, head) else _lost(f"{text} ({_fate(head)}).")
+        if _ray_by_itself(head.main, head):
+            return _own(f"{_rays_end(head, head.main)}.")
+        # What Ray says while it is told to end reads as if one of its processes had failed.
+        silent = replace(head.main, message="")
+        return _lost(f"{_rays_end(head, silent)} ({_fate(head)}).")
     if head.phase in ("Failed", "Succeeded"):
         text = f"Head pod {head.name} ended"
         return _lost(f"{text}: {_fate(head)}.") if _taken(head) else _own(f"{text}.")

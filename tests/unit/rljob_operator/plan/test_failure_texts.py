@@ -93,6 +93,12 @@ ENDS = {
         "HeadLost",
         f"Ray's head in pod {HEAD} ended: exit code 143 (deleted, node node-0).",
     ),
+    "what Ray says while it is told to end": (
+        {"main": end(137, "Raylet is terminated.\nParent process 7 died. Exiting", seconds=110), **DELETED},
+        Kind.DISRUPTED,
+        "HeadLost",
+        f"Ray's head in pod {HEAD} ended: exit code 137 (deleted, node node-0).",
+    ),
     "the pod failed with its node": (
         {"phase": "Failed", **NODE_LOST},
         Kind.DISRUPTED,
