@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from rljob_operator.controller.leadership import CLUSTER_LEASE
-from tests.chart.helm import CHART, NAMESPACE, RELEASE, HelmFailed, helm, of_kind, render
+from tests.chart.helm import CHART, NAMESPACE, RELEASE, HelmFailed, helm, of_kind, render, the
 from tests.support.last_release import THIS_RELEASE, Release
 from tests.support.operator.operator_site import JobClient, running_operator, until
 from tools.cluster import KUBERAY_VERSIONS, Cluster
@@ -52,7 +52,7 @@ def site(chart_cluster):
     if RELEASE in helm("list", "-q", "-n", NAMESPACE, kubeconfig=chart_cluster.kubeconfig):
         uninstall(chart_cluster)
     chart_cluster.kubectl("delete", "crd", "rljobs.rljob.dev", "--ignore-not-found")
-    # The operator keeps its Leases when it stops.
+    # Those of the last release have no owner.
     chart_cluster.kubectl("delete", "leases", "--all", "-n", NAMESPACE)
     chart_cluster.kubectl("delete", "lease", CLUSTER_LEASE, "-n", "kube-system", "--ignore-not-found")
 
@@ -156,17 +156,25 @@ class TestLife:
 
 def test_rights_are_those_that_are_used(site, tmp_path):
     """As the chart's account, no request of a life with all that the operator does is refused, and each right
-    is used."""
+    is used; with the release its Leases go."""
     install(site)
     account = site.kubeconfig_of(NAMESPACE, "rljob-operator")
     before = len(site.audit_events(ACCOUNT))
     client = JobClient(site, new_namespace(site, "rights"))
     with running_operator(
-        site, tmp_path, None, kubeconfig=account, lease_namespace=NAMESPACE, name="first"
+        *(site, tmp_path, None),
+        kubeconfig=account,
+        lease_namespace=NAMESPACE,
+        name="first",
+        arguments=lease_roles(),
     ) as first:
         live(client)
         with running_operator(
-            site, tmp_path, None, kubeconfig=account, lease_namespace=NAMESPACE, name="second"
+            *(site, tmp_path, None),
+            kubeconfig=account,
+            lease_namespace=NAMESPACE,
+            name="second",
+            arguments=lease_roles(),
         ):
             # The second watches the lease, and takes it when the first gives it back.
             until(lambda: ("watch", "leases") in asked(site, before), "a watch of the lease")
@@ -174,12 +182,15 @@ def test_rights_are_those_that_are_used(site, tmp_path):
             other = JobClient(site, client.namespace, "other")
             other.create()
             other.wait_phase("Running")
+            assert set(leases(site)) == {f"{NAMESPACE}/rljob-operator", f"kube-system/{CLUSTER_LEASE}"}
     events = site.audit_events(ACCOUNT)[before:]
     refused = [each for each in events if each["responseStatus"]["code"] == 403]
     assert [(each["verb"], each["requestURI"]) for each in refused] == []
     used = {right(each) for each in events if "objectRef" in each}
     assert used <= set(rights())
     assert set(rights()) - used - NOT_SENT == set()
+    uninstall(site)
+    until(lambda: not leases(site), "no Lease of the release")
 
 
 def test_upgraded_from_the_last_release_and_rolled_back(site, last_release, tmp_path):
@@ -240,6 +251,18 @@ def test_one_namespace_needs_no_rights_elsewhere(site, tmp_path):
         namespace,
         NAMESPACE,
     }
+
+
+def lease_roles() -> tuple[str, ...]:
+    """The chart's options of the Roles that own the Leases."""
+    [container] = the(render(), "Deployment")["spec"]["template"]["spec"]["containers"]
+    return tuple(each for each in container["args"] if "lease-role=" in each)
+
+
+def leases(cluster: Cluster) -> list[str]:
+    """Namespace and name of the Leases of operators of RLJobs."""
+    found = [each["metadata"] for each in cluster.api.items("/apis/coordination.k8s.io/v1/leases")]
+    return [f"{each['namespace']}/{each['name']}" for each in found if each["name"].startswith("rljob-")]
 
 
 def of_release(cluster: Cluster) -> str:

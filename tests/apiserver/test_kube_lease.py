@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from rljob_client.objects import Item
-from rljob_client.resources import CONFIG_MAPS, LEASES
+from rljob_client.resources import CONFIG_MAPS, LEASES, ROLES
 from rljob_operator.kube.fence import LeaseLost
 from rljob_operator.kube.lease import LeaderElection
 from rljob_operator.kube.lease_rules import LeaseTiming
@@ -197,8 +197,9 @@ class TestHandOver:
 HASTY = LeaseTiming(duration=3, renew_deadline=1.0, retry=0.3)
 
 
-def elect(there, namespace, timing):
-    return LeaderElection(there.transport, namespace, LEASE, "me", there.metrics, Random(0), timing)
+def elect(there, namespace, timing, role=None):
+    random = Random(0)
+    return LeaderElection(there.transport, namespace, LEASE, "me", there.metrics, random, timing, role=role)
 
 
 class TestHolding:
@@ -230,6 +231,21 @@ class TestHolding:
         assert there.measured("rljob_leader") == 0
         async with election.held():
             assert (await self.lease(there, namespace))["spec"]["leaseTransitions"] == 1
+
+    async def test_the_lease_belongs_to_a_role_that_is_there(self, there, namespace):
+        owned = elect(there, namespace, TIMING, role="of-the-lease")
+        async with owned.held():
+            assert "ownerReferences" not in (await self.lease(there, namespace))["metadata"]
+        role = {
+            "apiVersion": ROLES.api_version,
+            "kind": ROLES.kind,
+            "metadata": {"namespace": namespace, "name": "of-the-lease"},
+            "rules": [],
+        }
+        made = await there.client.create(role)
+        async with owned.held():
+            [owner] = (await self.lease(there, namespace))["metadata"]["ownerReferences"]
+            assert (owner["kind"], owner["uid"]) == ("Role", made["metadata"]["uid"])
 
     async def test_failures_shorter_than_the_deadline_do_no_harm(self, there, election, namespace):
         async with election.held() as fence:

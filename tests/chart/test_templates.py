@@ -152,6 +152,8 @@ class TestDeployment:
         parsed = _parser().parse_args(arguments(render(values)))
         assert parsed.lease_namespace == NAMESPACE
         assert parsed.cluster_lease_namespace == "kube-system"
+        roles = {each["metadata"]["name"] for each in of_kind(render(values), "Role")}
+        assert {parsed.lease_role, parsed.shared_lease_role} <= roles
         assert parsed.namespace == values.get("watchNamespace")
         assert parsed.runtime_images == values.get("runtimeImages", {})
 
@@ -263,6 +265,9 @@ class TestRights:
         assert len(names) == 2
         for made, role in zip(found, roles, strict=True):
             assert role["rules"][0]["resourceNames"] == [lease]
+            [owner] = [rule for rule in role["rules"] if rule["resources"] == ["roles"]]
+            assert owner["resourceNames"] == [role["metadata"]["name"]]
+            assert f"--shared-lease-role={role['metadata']['name']}" in arguments(made)
             binding = the(made, "RoleBinding", role["metadata"]["name"])
             assert binding["metadata"]["namespace"] == namespace
             assert binding["subjects"][0]["namespace"] == made_in(made)

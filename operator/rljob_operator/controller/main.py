@@ -45,6 +45,8 @@ async def _run(options: argparse.Namespace) -> int:
         namespace=options.namespace,
         lease_namespace=options.lease_namespace,
         cluster_lease_namespace=options.cluster_lease_namespace,
+        lease_role=options.lease_role,
+        shared_lease_role=options.shared_lease_role,
         port=options.port,
         host=options.host,
         workers=options.workers,
@@ -77,6 +79,8 @@ def _parser() -> argparse.ArgumentParser:
         help="where the Lease is that all operators share which watch all namespaces (default: "
         f"{defaults.cluster_lease_namespace})",
     )
+    parser.add_argument("--lease-role", help="Role beside the Lease, with which it goes (default: it stays)")
+    parser.add_argument("--shared-lease-role", help="the same for the Lease that several releases share")
     parser.add_argument("--port", type=int, default=defaults.port, help="of /healthz, /readyz, /metrics")
     parser.add_argument("--host", help="address to listen on (default: all)")
     parser.add_argument("--workers", type=int, default=defaults.workers, help="jobs reconciled at a time")

@@ -17,6 +17,7 @@ from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, get_args
@@ -79,6 +80,10 @@ class Options:
     lease_name: str = "rljob-operator"
     cluster_lease_namespace: str = "kube-system"
     """Where the lease is that all operators share which look everywhere."""
+    lease_role: str | None = None
+    """Name of the Role beside the lease that owns it; None: nobody does."""
+    shared_lease_role: str | None = None
+    """The same of the lease that releases share."""
     port: int = 8080
     """Of /healthz, /readyz and /metrics."""
     host: str | None = None
@@ -244,9 +249,10 @@ class OperatorProcess:
         options, who, metrics, random = self._options, self._identity, self._metrics, self._random
         name = CLUSTER_LEASE if options.namespace is None else NAMESPACE_LEASE
         scope = options.namespace or options.cluster_lease_namespace
+        elect = partial(LeaderElection, identity=who, observer=metrics, random=random)
         return Leadership(
-            LeaderElection(transport, own_namespace, options.lease_name, who, metrics, random, tells=False),
-            LeaderElection(transport, scope, name, who, metrics, random),
+            elect(transport, own_namespace, options.lease_name, tells=False, role=options.lease_role),
+            elect(transport, scope, name, role=options.shared_lease_role),
         )
 
     async def _lead(self, leadership: Leadership, transport: Transport, client: ApiClient) -> None:

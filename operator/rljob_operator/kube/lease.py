@@ -5,7 +5,8 @@ Guarantees:
   replica that is cut off from the API server, is stopped for a while, or whose loop hangs;
 - when the lease is lost the body is cancelled and `LeaseLost` is raised; what it still tries to write through
   the fence is refused;
-- a replica that leaves gives the lease back once its writes have ended, and one that waits takes it at once.
+- a replica that leaves gives the lease back once its writes have ended, and one that waits takes it at once;
+- a lease that is owned by a Role of its holder's release goes with that release.
 
 The lease is a coordination.k8s.io/v1 Lease, as Kubernetes' own components use it: `kubectl get lease` shows
 the holder. A process that is frozen in the instant between the fence and the network can still send one write
@@ -15,7 +16,7 @@ when it wakes; preconditions on the objects themselves are what catches that.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from random import Random
@@ -24,9 +25,9 @@ from typing import Any
 import msgspec
 
 from rljob_client.client import ClientSettings
-from rljob_client.errors import AlreadyExists, ApiError, Conflict, NotFound
+from rljob_client.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
 from rljob_client.objects import Item
-from rljob_client.resources import LEASES
+from rljob_client.resources import LEASES, ROLES
 from rljob_client.retry import NO_RETRY
 from rljob_client.transport import Transport
 from rljob_operator.kube.client import ApiClient
@@ -38,6 +39,9 @@ _log = logging.getLogger(__name__)
 
 _ATTEMPTS_PER_DEADLINE = 3
 """A renewal without an answer is given up after a third of the deadline: there is time for another one."""
+
+
+_ROLE = {"apiVersion": ROLES.api_version, "kind": ROLES.kind}
 
 
 class LeaseSpec(msgspec.Struct, rename="camel"):
@@ -70,10 +74,12 @@ class LeaderElection:
         clock: Callable[[], float] = time.monotonic,
         today: Callable[[], datetime] = lambda: datetime.now(UTC),
         tells: bool = True,
+        role: str | None = None,
     ) -> None:
         """`namespace`, `name`: of the Lease. `identity`: of this process, never used by another, not even by
         the one that runs after it in the same pod. `clock` is what the fence goes by. `tells`: whether
-        `observer` hears who leads; not where another lease is needed for that, too."""
+        `observer` hears who leads; not where another lease is needed for that, too. `role`: name of the Role
+        in `namespace` that owns the Lease from when it is taken; None: nobody does."""
         self._timing = timing or LeaseTiming()
         # Neither other writes nor retries may delay a renewal.
         settings = ClientSettings(
@@ -88,6 +94,7 @@ class LeaderElection:
         self._clock = clock
         self._today = today
         self._tells = tells
+        self._role = role
         self._seen: Sighting | None = None
         self._ended = ""
         self._told = ""
@@ -197,7 +204,7 @@ class LeaderElection:
             self._waits(record.holder)
             return None
         self.predecessor = record.holder
-        return await self._write(self._client, record, took=True)
+        return await self._write(self._client, record, took=True, owners=await self._owners())
 
     def _waits(self, holder: str) -> None:
         self.trouble = None
@@ -305,18 +312,35 @@ class LeaderElection:
         lease = {
             "apiVersion": LEASES.api_version,
             "kind": LEASES.kind,
-            "metadata": {"namespace": self._namespace, "name": self._name},
+            "metadata": {"namespace": self._namespace, "name": self._name, **await self._owners()},
             "spec": self._spec(transitions=0, took=True),
         }
         return lease_record(msgspec.convert(await self._client.create(lease), Lease))
 
-    async def _write(self, client: ApiClient, record: LeaseRecord, took: bool) -> LeaseRecord:
+    async def _owners(self) -> dict[str, Any]:
+        """The metadata by which the Lease goes when its Role does; empty where that is not to be had."""
+        if self._role is None:
+            return {}
+        try:
+            role = await self._client.get(ROLES, self._namespace, self._role, Item)
+        except (Forbidden, NotFound) as error:
+            _log.info("%s; lease %s/%s has no owner", error, self._namespace, self._name)
+            return {}
+        return {"ownerReferences": [{**_ROLE, "name": self._role, "uid": role.metadata.uid}]}
+
+    async def _write(
+        self, client: ApiClient, record: LeaseRecord, took: bool, owners: Mapping[str, Any] | None = None
+    ) -> LeaseRecord:
         """Renew, or take from whoever had it; `Conflict` when it is not `record` any more."""
         handed_over = took and record.holder != self._identity
-        return await self._patch(client, record.version, self._spec(record.transitions + handed_over, took))
+        spec = self._spec(record.transitions + handed_over, took)
+        return await self._patch(client, record.version, spec, owners)
 
-    async def _patch(self, client: ApiClient, version: str, spec: dict[str, Any]) -> LeaseRecord:
-        answer = await client.patch(LEASES, self._namespace, self._name, {"spec": spec}, version)
+    async def _patch(
+        self, client: ApiClient, version: str, spec: dict[str, Any], owners: Mapping[str, Any] | None = None
+    ) -> LeaseRecord:
+        body = {"metadata": owners, "spec": spec} if owners else {"spec": spec}
+        answer = await client.patch(LEASES, self._namespace, self._name, body, version)
         return lease_record(msgspec.convert(answer, Lease))
 
     def _spec(self, transitions: int, took: bool) -> dict[str, Any]:
