@@ -6,16 +6,22 @@ import pytest
 
 from rljob_api import RLJob
 from rljob_runtime.authoring.fields import broken
-from rljob_runtime.authoring.verl.convert import Conversion, convert
+from rljob_runtime.authoring.verl.convert import convert
 from rljob_runtime.authoring.verl.counterparts import TABLE
 from rljob_runtime.authoring.verl.launch import read_launch
 from rljob_runtime.authoring.verl.listing import listing
 from rljob_runtime.manifest.source import parse
+from tests.support.runtime.verl_launch import (
+    ACTOR,
+    DISTILLED,
+    RECIPE,
+    ROLLOUT,
+    TEACHER,
+    converted,
+    fields,
+    told,
+)
 
-ACTOR = "actor_rollout_ref.actor"
-DISTILLED = "distillation.distillation_loss"
-TEACHER = ["distillation.enabled=True", "distillation.teacher_models.a.model_path=/m/teacher"]
-ROLLOUT = "actor_rollout_ref.rollout"
 SCRIPT = (Path(__file__).parent / "fully_async.sh").read_text()
 NAMELESS = (
     f"{ROLLOUT}.tensor_model_parallel_size",
@@ -26,64 +32,6 @@ NAMELESS = (
     "trainer.experiment_name",
 )
 """Keys that became fields without being named in a comment."""
-RECIPE = "recipe.fully_async_policy.fully_async_main"
-
-
-def converted(*overrides: str, program: str = "verl.trainer.main_ppo") -> Conversion:
-    words = " ".join(f"'{override}'" for override in overrides)
-    return convert(read_launch(f"python3 -m {program} {words}\n", {}), "train.sh")
-
-
-def fields(conversion: Conversion) -> dict[str, object]:
-    """The manifest's values, below spec where they are there."""
-    RLJob.model_validate(parse(conversion.text).value)
-    return {path.removeprefix("spec."): field.value for path, field in conversion.fields.items()}
-
-
-def told(conversion: Conversion) -> dict[str, str]:
-    return {remark.subject: remark.words for remark in conversion.remarks}
-
-
-LORA = "actor_rollout_ref.model.lora_rank=32"
-
-
-@pytest.mark.parametrize(
-    ("overrides", "expected"),
-    [
-        ((LORA,), {"rank": 32, "alpha": 16}),
-        (
-            (
-                LORA,
-                "actor_rollout_ref.model.lora_alpha=64",
-                "actor_rollout_ref.model.target_modules=all-linear",
-            ),
-            {"rank": 32, "alpha": 64},
-        ),
-        (
-            (LORA, "actor_rollout_ref.model.target_modules=[q_proj,v_proj]"),
-            {"rank": 32, "alpha": 16, "targetModules": ["q_proj", "v_proj"]},
-        ),
-        (("actor_rollout_ref.model.lora_rank=0",), {}),
-        ((LORA, "trainer.device=npu"), {}),
-    ],
-)
-def test_lora_becomes_an_adapter(overrides: tuple[str, ...], expected: dict[str, object]) -> None:
-    conversion = converted(*overrides)
-    start = "training.adapter."
-    found = {
-        path.removeprefix(start): it for path, it in fields(conversion).items() if path.startswith(start)
-    }
-    assert found == expected
-    lost = "there is no LoRA on NPUs" in told(conversion).get(LORA, "")
-    assert lost is ("trainer.device=npu" in overrides)
-
-
-def test_lora_on_gpus_is_in_bfloat16() -> None:
-    conversion = converted(LORA, f"{ACTOR}.fsdp_config.dtype=float32")
-    assert fields(conversion)["training.model.dtype"] == "bfloat16"
-    assert "in 16 bits on GPUs" in told(conversion)[LORA]
-    alone = converted(LORA, f"{ACTOR}.fsdp_config.dtype=float32", "trainer.device=cpu")
-    assert fields(alone)["training.model.dtype"] == "float32"
 
 
 def test_a_whole_script():
@@ -187,148 +135,6 @@ def test_no_key_of_the_table_is_passed_over(key):
         assert told_of or key in conversion.text or key in NAMELESS, value
         assert told_of or "$" not in value, value
         assert told_of or (row is not None and not row.lost)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "expected"),
-    [
-        (["data.train_batch_size=512", f"{ACTOR}.ppo_mini_batch_size=128"], (128, 4)),
-        (["data.train_batch_size=64", f"{ACTOR}.ppo_mini_batch_size=128"], (64, 1)),
-        (["data.train_batch_size=100", f"{ACTOR}.ppo_mini_batch_size=64"], (64, 1)),
-        ([], (256, 4)),
-    ],
-)
-def test_batches_of_a_synchronous_script(overrides, expected):
-    found = fields(converted(*overrides))
-    assert (found["training.schedule.promptsPerBatch"], found["training.schedule.batchesPerStep"]) == expected
-    assert found["training.async.maxStaleness"] == 0
-
-
-@pytest.mark.parametrize(
-    ("program", "overrides", "expected"),
-    [
-        ("verl.trainer.main_ppo", ["trainer.total_epochs=3"], ("epochs", 3)),
-        (
-            "verl.trainer.main_ppo",
-            ["trainer.total_epochs=3", "trainer.total_training_steps=7"],
-            ("totalSteps", 7),
-        ),
-        ("verl.trainer.main_ppo", [], ("epochs", 30)),
-        (
-            RECIPE,
-            ["rollout.total_rollout_steps=51200", "async_training.require_batches=2"],
-            ("totalSteps", 100),
-        ),
-        (RECIPE, ["rollout.total_rollout_steps=51200", "rollout.total_epochs=2"], ("epochs", 2)),
-    ],
-)
-def test_length_of_training(program, overrides, expected):
-    found = fields(converted(*overrides, program=program))
-    given = [(name, found.get(f"training.schedule.{name}")) for name in ("totalSteps", "epochs")]
-    assert [each for each in given if each[1] is not None] == [expected]
-
-
-@pytest.mark.parametrize(
-    ("program", "overrides", "pools"),
-    [
-        (
-            "verl.trainer.main_ppo",
-            ["trainer.n_gpus_per_node=8", f"{ROLLOUT}.tensor_model_parallel_size=2"],
-            (1, 4, 2, 2),
-        ),
-        (
-            "verl.trainer.main_ppo",
-            ["trainer.n_gpus_per_node=8", f"{ROLLOUT}.tensor_model_parallel_size=8"],
-            (1, 4, 1, 4),
-        ),
-        ("verl.trainer.main_ppo", ["trainer.n_gpus_per_node=1"], (1, 1, 1, 1)),
-        (
-            "verl.trainer.main_ppo",
-            ["trainer.nnodes=4", f"{ROLLOUT}.tensor_model_parallel_size=1"],
-            (2, 8, 16, 1),
-        ),
-        (
-            RECIPE,
-            ["trainer.nnodes=2", "rollout.nnodes=3", f"{ROLLOUT}.tensor_model_parallel_size=4"],
-            (2, 8, 6, 4),
-        ),
-        (
-            "verl.trainer.main_ppo",
-            [f"{ROLLOUT}.nnodes=2", f"{ROLLOUT}.tensor_model_parallel_size=4"],
-            (1, 8, 4, 4),
-        ),
-        ("verl.trainer.main_ppo", ["trainer.device=cpu", "trainer.n_gpus_per_node=4"], (1, 1, 1, 1)),
-    ],
-)
-def test_pools(program, overrides, pools):
-    found = fields(converted(*overrides, program=program))
-    names = [
-        f"pools.{pool}.{name}"
-        for pool in ("trainer", "fastRollout")
-        for name in ("replicas", "acceleratorsPerWorker")
-    ]
-    assert tuple(found[name] for name in names) == pools
-
-
-@pytest.mark.parametrize(
-    ("overrides", "expected"),
-    [
-        ([], {"clip.low": 0.2, "clip.high": 0.2, "clip.dual": 3.0}),
-        ([f"{ACTOR}.clip_ratio=0.3"], {"clip.low": 0.3, "clip.high": 0.3, "clip.dual": 3.0}),
-        ([f"{ACTOR}.clip_ratio_high=0.28"], {"clip.low": 0.2, "clip.high": 0.28, "clip.dual": 3.0}),
-        (
-            ["algorithm.rollout_correction.rollout_is=token"],
-            {"decoupledClip.low": 0.2, "decoupledClip.high": 0.2, "decoupledClip.dual": 3.0}
-            | {"decoupledClip.level": "token", "decoupledClip.weightCap": 2.0},
-        ),
-        (
-            [
-                f"{ACTOR}.policy_loss.loss_mode=gspo",
-                f"{ACTOR}.clip_ratio_low=3e-4",
-                f"{ACTOR}.clip_ratio_high=4e-4",
-            ],
-            {"gspo.low": 3e-4, "gspo.high": 4e-4},
-        ),
-        (
-            [
-                f"{ACTOR}.policy_loss.loss_mode=cispo",
-                f"{ACTOR}.clip_ratio_low=10",
-                f"{ACTOR}.clip_ratio_high=4",
-            ],
-            {"cispo.weightFloor": 0.0, "cispo.weightCap": 5.0},
-        ),
-        (
-            [f"{ACTOR}.policy_loss.loss_mode=dppo_tv"],
-            {"dppoTv.low": 0.2, "dppoTv.high": 0.2, "dppoTv.weightCap": 3.0},
-        ),
-        (
-            [f"{ACTOR}.policy_loss.loss_mode=sapo", f"{ACTOR}.tau_neg=1.2"],
-            {"sapo.positiveTemperature": 1.0, "sapo.negativeTemperature": 1.2},
-        ),
-        ([f"{ACTOR}.policy_loss.loss_mode=clip_cov"], {"clip.low": 0.2, "clip.high": 0.2, "clip.dual": 3.0}),
-    ],
-)
-def test_policy_losses(overrides, expected):
-    found = fields(converted(*overrides))
-    prefix = "training.algorithm.policyLoss."
-    assert {path.removeprefix(prefix): found[path] for path in found if path.startswith(prefix)} == expected
-
-
-def test_weights_of_other_losses_stand_beside_them():
-    found = fields(
-        converted(
-            f"{ACTOR}.policy_loss.loss_mode=gspo",
-            "algorithm.rollout_correction.rollout_is=sequence",
-            "algorithm.rollout_correction.rollout_is_threshold=0.5_5.0",
-        )
-    )
-    prefix = "training.algorithm.rolloutCorrection."
-    assert {path.removeprefix(prefix): found[path] for path in found if path.startswith(prefix)} == {
-        "level": "sequence",
-        "weightFloor": 0.5,
-        "weightCap": 5.0,
-        "outside": "mask",
-    }
 
 
 @pytest.mark.parametrize(
@@ -474,104 +280,3 @@ def test_the_list_names_script_and_line_and_says_what_is_to_do_first():
         "s.sh:3  data.val_files=x: nothing to set: so by default, or without effect beside the script's "
         "other settings.",
     ]
-
-
-FILES = "data.val_files=[/d/aime/test.parquet,/d/math/test.parquet,/d/2024.jsonl]"
-KWARGS = f"{ROLLOUT}.val_kwargs"
-
-
-def test_validation_becomes_sets_with_names_of_their_own():
-    found = fields(converted(FILES, "trainer.test_freq=20", "data.max_prompt_length=64"))
-    sets = found["training.evaluation.sets"]
-    assert [(each["name"], *each["data"]) for each in sets] == [
-        (name, kind, "answerField", "maxPromptTokens")
-        for name, kind in (("aime-test", "parquet"), ("math-test", "parquet"), ("d-2024", "jsonl"))
-    ]
-    assert found["training.evaluation.everyVersions"] == 20
-
-
-@pytest.mark.parametrize(
-    ("overrides", "expected"),
-    [
-        # One response, of the most probable tokens, whatever training has.
-        ([f"{ROLLOUT}.temperature=0.7", f"{ROLLOUT}.top_p=0.9"], (None, 0.0, 1.0, 0)),
-        (
-            [
-                f"{KWARGS}.{word}"
-                for word in ("n=8", "temperature=1.0", "top_p=0.7", "top_k=-1", "do_sample=True")
-            ],
-            (8, 1.0, 0.7, 0),
-        ),
-        ([f"{KWARGS}.top_k=50", f"{KWARGS}.temperature=11"], (None, 0.0, 1.0, 50)),
-    ],
-)
-def test_how_responses_of_a_validation_are_drawn(overrides, expected):
-    found = fields(converted(FILES, "trainer.test_freq=5", *overrides))
-    sampling = [found[f"training.evaluation.sampling.{name}"] for name in ("temperature", "topP", "topK")]
-    assert (found.get("training.evaluation.samplesPerPrompt"), *sampling) == expected
-
-
-@pytest.mark.parametrize(
-    ("overrides", "subject"),
-    [
-        ([FILES], None),
-        ([FILES, "trainer.test_freq=-1"], None),
-        (["trainer.test_freq=5"], "trainer.test_freq=5"),
-        (["trainer.test_freq=5", "data.val_files=s3://bucket/test.parquet"], "trainer.test_freq=5"),
-    ],
-)
-def test_without_files_or_repetition_nothing_is_evaluated(overrides, subject):
-    conversion = converted(*overrides)
-    assert not [path for path in fields(conversion) if path.startswith("training.evaluation")]
-    words = told(conversion).get(subject, "") if subject else ""
-    assert words.startswith("no file of data.val_files is known") == (subject is not None)
-
-
-def test_files_whose_names_are_alike_are_told_apart():
-    found = fields(converted("data.val_files=[/a/x.parquet,/b/a/x.parquet,9.parquet]", "trainer.test_freq=1"))
-    assert [each["name"] for each in found["training.evaluation.sets"]] == ["a-x", "a-x-2", "set-9"]
-
-
-HOME = "left out: HOME has no value in the script: give it with --set HOME=VALUE"
-
-
-def from_home(*overrides: str, home: str | None = None) -> Conversion:
-    """A launch whose files are below $HOME."""
-    words = " ".join(f'"{override}"' for override in overrides)
-    variables = {} if home is None else {"HOME": home}
-    return convert(read_launch(f"python3 -m verl.trainer.main_ppo {words}\n", variables), "train.sh")
-
-
-def test_files_below_a_variable_of_the_environment_are_told_with_the_flag_that_gives_it():
-    overrides = ["data.train_files=$HOME/a.parquet", "data.val_files=$HOME/b.parquet", "trainer.test_freq=5"]
-    conversion = from_home(*overrides)
-    found = [(remark.subject, remark.words, remark.decide) for remark in conversion.remarks]
-    assert ("data.train_files=$HOME/a.parquet", HOME, True) in found
-    assert ("data.train_files=$HOME/a.parquet", "set spec.training.data.parquet.path", True) in found
-    assert ("data.val_files=$HOME/b.parquet", HOME, True) in found
-    assert all(decide for subject, _, decide in found if "_files" in subject)
-    assert fields(conversion)["training.data.parquet.path"] == "TO-BE-SET"
-    mended = from_home(*overrides, home="/home/me")
-    assert fields(mended)["training.data.parquet.path"] == "/home/me/a.parquet"
-    sets = fields(mended)["training.evaluation.sets"]
-    assert [each["data"]["parquet"] for each in sets] == [{"path": "/home/me/b.parquet"}]
-    assert not [subject for subject in told(mended) if "_files" in subject]
-
-
-def test_a_value_that_is_not_known_is_never_said_to_be_without_effect():
-    (remark,) = [
-        each for each in from_home("data.val_files=$HOME/b.parquet").remarks if "val_files" in each.subject
-    ]
-    assert (remark.words, remark.decide) == (HOME, True)
-
-
-@pytest.mark.parametrize(("logger", "field"), [("wandb", "wandb.project"), ("mlflow", "mlflow.experiment")])
-@pytest.mark.parametrize("project", [[], ["trainer.project_name=$PROJECT"]])
-def test_a_logger_without_a_project_is_told(logger: str, field: str, project: list[str]):
-    conversion = from_home(f"trainer.logger={logger}", *project)
-    assert fields(conversion)[f"training.loggers.{field}"] == "TO-BE-SET"
-    assert told(conversion)[f"trainer.logger={logger}"] == (
-        f"set spec.training.loggers.{field}: no trainer.project_name is known"
-    )
-    if project:
-        assert "--set PROJECT=VALUE" in told(conversion)[project[0]]

@@ -1,0 +1,86 @@
+"""Batches, length and pools of a verl launch."""
+
+import pytest
+
+from tests.support.runtime.verl_launch import ACTOR, RECIPE, ROLLOUT, converted, fields
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["data.train_batch_size=512", f"{ACTOR}.ppo_mini_batch_size=128"], (128, 4)),
+        (["data.train_batch_size=64", f"{ACTOR}.ppo_mini_batch_size=128"], (64, 1)),
+        (["data.train_batch_size=100", f"{ACTOR}.ppo_mini_batch_size=64"], (64, 1)),
+        ([], (256, 4)),
+    ],
+)
+def test_batches_of_a_synchronous_script(overrides, expected):
+    found = fields(converted(*overrides))
+    assert (found["training.schedule.promptsPerBatch"], found["training.schedule.batchesPerStep"]) == expected
+    assert found["training.async.maxStaleness"] == 0
+
+
+@pytest.mark.parametrize(
+    ("program", "overrides", "expected"),
+    [
+        ("verl.trainer.main_ppo", ["trainer.total_epochs=3"], ("epochs", 3)),
+        (
+            "verl.trainer.main_ppo",
+            ["trainer.total_epochs=3", "trainer.total_training_steps=7"],
+            ("totalSteps", 7),
+        ),
+        ("verl.trainer.main_ppo", [], ("epochs", 30)),
+        (
+            RECIPE,
+            ["rollout.total_rollout_steps=51200", "async_training.require_batches=2"],
+            ("totalSteps", 100),
+        ),
+        (RECIPE, ["rollout.total_rollout_steps=51200", "rollout.total_epochs=2"], ("epochs", 2)),
+    ],
+)
+def test_length_of_training(program, overrides, expected):
+    found = fields(converted(*overrides, program=program))
+    given = [(name, found.get(f"training.schedule.{name}")) for name in ("totalSteps", "epochs")]
+    assert [each for each in given if each[1] is not None] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("program", "overrides", "pools"),
+    [
+        (
+            "verl.trainer.main_ppo",
+            ["trainer.n_gpus_per_node=8", f"{ROLLOUT}.tensor_model_parallel_size=2"],
+            (1, 4, 2, 2),
+        ),
+        (
+            "verl.trainer.main_ppo",
+            ["trainer.n_gpus_per_node=8", f"{ROLLOUT}.tensor_model_parallel_size=8"],
+            (1, 4, 1, 4),
+        ),
+        ("verl.trainer.main_ppo", ["trainer.n_gpus_per_node=1"], (1, 1, 1, 1)),
+        (
+            "verl.trainer.main_ppo",
+            ["trainer.nnodes=4", f"{ROLLOUT}.tensor_model_parallel_size=1"],
+            (2, 8, 16, 1),
+        ),
+        (
+            RECIPE,
+            ["trainer.nnodes=2", "rollout.nnodes=3", f"{ROLLOUT}.tensor_model_parallel_size=4"],
+            (2, 8, 6, 4),
+        ),
+        (
+            "verl.trainer.main_ppo",
+            [f"{ROLLOUT}.nnodes=2", f"{ROLLOUT}.tensor_model_parallel_size=4"],
+            (1, 8, 4, 4),
+        ),
+        ("verl.trainer.main_ppo", ["trainer.device=cpu", "trainer.n_gpus_per_node=4"], (1, 1, 1, 1)),
+    ],
+)
+def test_pools(program, overrides, pools):
+    found = fields(converted(*overrides, program=program))
+    names = [
+        f"pools.{pool}.{name}"
+        for pool in ("trainer", "fastRollout")
+        for name in ("replicas", "acceleratorsPerWorker")
+    ]
+    assert tuple(found[name] for name in names) == pools
