@@ -254,9 +254,13 @@ def test_one_namespace_needs_no_rights_elsewhere(site, tmp_path):
 
 
 def lease_roles() -> tuple[str, ...]:
-    """The chart's options of the Roles that own the Leases."""
+    """The options of the Roles that own the Leases, as the chart sets them by variables."""
     [container] = the(render(), "Deployment")["spec"]["template"]["spec"]["containers"]
-    return tuple(each for each in container["args"] if "lease-role=" in each)
+    given = {each["name"]: each["value"] for each in container["env"]}
+    return (
+        f"--lease-role={given['RLJOB_LEASE_ROLE']}",
+        f"--shared-lease-role={given['RLJOB_SHARED_LEASE_ROLE']}",
+    )
 
 
 def leases(cluster: Cluster) -> list[str]:

@@ -45,6 +45,10 @@ def arguments(objects):
     return pod(objects)["containers"][0]["args"]
 
 
+def environment(objects):
+    return {each["name"]: each["value"] for each in pod(objects)["containers"][0]["env"]}
+
+
 class TestChart:
     @pytest.mark.parametrize("values", [{}, ALL], ids=["default", "all"])
     def test_lint(self, values):
@@ -152,8 +156,6 @@ class TestDeployment:
         parsed = _parser().parse_args(arguments(render(values)))
         assert parsed.lease_namespace == NAMESPACE
         assert parsed.cluster_lease_namespace == "kube-system"
-        roles = {each["metadata"]["name"] for each in of_kind(render(values), "Role")}
-        assert {parsed.lease_role, parsed.shared_lease_role} <= roles
         assert parsed.namespace == values.get("watchNamespace")
         assert parsed.runtime_images == values.get("runtimeImages", {})
 
@@ -267,7 +269,7 @@ class TestRights:
             assert role["rules"][0]["resourceNames"] == [lease]
             [owner] = [rule for rule in role["rules"] if rule["resources"] == ["roles"]]
             assert owner["resourceNames"] == [role["metadata"]["name"]]
-            assert f"--shared-lease-role={role['metadata']['name']}" in arguments(made)
+            assert environment(made)["RLJOB_SHARED_LEASE_ROLE"] == role["metadata"]["name"]
             binding = the(made, "RoleBinding", role["metadata"]["name"])
             assert binding["metadata"]["namespace"] == namespace
             assert binding["subjects"][0]["namespace"] == made_in(made)

@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import errno
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -79,8 +80,16 @@ def _parser() -> argparse.ArgumentParser:
         help="where the Lease is that all operators share which watch all namespaces (default: "
         f"{defaults.cluster_lease_namespace})",
     )
-    parser.add_argument("--lease-role", help="Role beside the Lease, with which it goes (default: it stays)")
-    parser.add_argument("--shared-lease-role", help="the same for the Lease that several releases share")
+    parser.add_argument(
+        "--lease-role",
+        default=os.environ.get("RLJOB_LEASE_ROLE"),
+        help="Role beside the Lease, with which it goes (default: RLJOB_LEASE_ROLE; else it stays)",
+    )
+    parser.add_argument(
+        "--shared-lease-role",
+        default=os.environ.get("RLJOB_SHARED_LEASE_ROLE"),
+        help="the same for the Lease that several releases share (default: RLJOB_SHARED_LEASE_ROLE)",
+    )
     parser.add_argument("--port", type=int, default=defaults.port, help="of /healthz, /readyz, /metrics")
     parser.add_argument("--host", help="address to listen on (default: all)")
     parser.add_argument("--workers", type=int, default=defaults.workers, help="jobs reconciled at a time")
