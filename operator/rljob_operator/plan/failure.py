@@ -163,7 +163,7 @@ def _driver_ended(head: Pod, end: ContainerEnd, attempt: Attempt) -> Ending:
     if end.exit_code == DriverExit.STOPPED:
         return _lost(f"The driver was stopped ({_fate(head)}).")
     if not _by_itself(end, head):
-        return _lost(f"{text} ({_fate(head)})")
+        return _lost(f"The driver ended: {_words(end, told_to_end=True)} ({_fate(head)})")
     # The driver gives up when trainers keep dying: by its exit code that is its own failure.
     taken = [pod.name for pod in attempt.workers["trainer"] if pod.disrupted not in (None, EVICTED)]
     if end.exit_code == DriverExit.FAILED and taken:
@@ -223,10 +223,10 @@ def _fate(pod: Pod) -> str:
     return f"deleted{where}" if pod.deleting is not None else f"for no reason that the pod names{where}"
 
 
-def _words(end: ContainerEnd) -> str:
+def _words(end: ContainerEnd, told_to_end: bool = False) -> str:
     # "Error" is the kubelet's word for every exit code but 0.
     reason = "" if end.reason in ("", "Error") else f"{end.reason}, "
-    said = last_words(end.message)
+    said = last_words(end.message, told_to_end)
     return f"{reason}exit code {end.exit_code}" + (f": {said}" if said else "")
 
 

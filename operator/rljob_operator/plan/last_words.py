@@ -30,17 +30,20 @@ _STACK_BEGINS = re.compile(
 _FRAME = re.compile(r"^(?:\s+|.*\[0x[0-9a-f]+\]|\S+\.so[.\d]*\()")
 
 
-def last_words(text: str) -> str:
-    """The last words in one paragraph."""
+def last_words(text: str, told_to_end: bool = False) -> str:
+    """The last words in one paragraph. `told_to_end`: the container was, and Ray's processes in the pod were
+    too, so that what they say of each other's end tells nothing."""
     clean = printable(text)
     ended = {
         found["listed"] or found["quoted"]: found["code"] or found["codes"]
         for found in _RAY_PROCESS.finditer(clean)
     }
-    if ended:
+    if ended and not told_to_end:
         return ", ".join(f"Ray's {name} {_ends(codes)}" for name, codes in ended.items())
     lines = _without_stacks(clean.splitlines())
     kept = [line for line in lines if not _AFTERMATH.search(line)]
+    if told_to_end:
+        return tail("\n".join(kept))
     if len(kept) < len(lines):
         return tail("\n".join([*kept, ONE_ENDED]))
     return tail("\n".join(kept) or clean)

@@ -99,6 +99,15 @@ ENDS = {
         "HeadLost",
         f"Ray's head in pod {HEAD} ended: exit code 137 (deleted, node node-0).",
     ),
+    "a driver that says it after Ray": (
+        {
+            "driver": end(137, "stopped: 15 steps\nParent process 7 died. Exiting", seconds=110),
+            **DELETED,
+        },
+        Kind.DISRUPTED,
+        "HeadLost",
+        "The driver ended: exit code 137: stopped: 15 steps (deleted, node node-0)",
+    ),
     "the pod failed with its node": (
         {"phase": "Failed", **NODE_LOST},
         Kind.DISRUPTED,
