@@ -10,9 +10,11 @@ import copy
 import os
 import ssl
 import tempfile
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from ipaddress import ip_address
+from math import inf
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,30 +29,34 @@ from requests import RequestException
 from requests.utils import should_bypass_proxies
 from urllib3.exceptions import HTTPError
 
-from rljob_client.credentials import Authorization, Credentials, CredentialsError, TokenFile
-from rljob_client.exec_answer import read_credential
+from rljob_client.certificate_end import not_after
+from rljob_client.credentials import TOKEN_FILE_SECONDS, Credentials, TokenFile
+from rljob_client.exec_answer import ExecAnswer, read_credential
 from rljob_client.exec_command import run_command
 from rljob_client.exec_config import read_config
+from rljob_client.identity import CredentialsError, Identity
+from rljob_client.shared_login import COMMAND_PACE, SharedLogin
 
-_EXPIRES_SOON = timedelta(minutes=1)
-"""A credential that is valid for less is asked for anew."""
 _IDENTITY_PROVIDER_AUTHORITY = "idp-certificate-authority"
 
 
 def from_kubeconfig(
-    paths: Sequence[Path], context: str | None = None, environment: Mapping[str, str] = os.environ
+    paths: Sequence[Path],
+    context: str | None = None,
+    environment: Mapping[str, str] = os.environ,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Credentials:
     """The cluster and user of `context`, by default the first that a file names as its current one.
 
     Runs the user's credential command, if there is one. Raises `CredentialsError`.
     """
     login = _Login(paths, context)
-    configuration, tls = login.load()
+    configuration, who = login.load()
     server = str(configuration.host)
     return Credentials(
         server,
-        tls,
-        login.authorization(),
+        login.tls,
+        login.authorization(who, clock),
         str(login.context.get("namespace") or "default"),
         server_name=configuration.tls_server_name,
         proxy=_proxy(login.where, server, login.cluster.value.get("proxy-url"), environment),
@@ -71,26 +77,35 @@ class _Login:
         self.cluster = self._part("cluster", self.context.get("cluster"))
         self.user = self._part("user", self.context["user"]) if self.context.get("user") else None
         self._check()
-        self._tls: ssl.SSLContext | None = None
-        self.header: str | None = None
-        self.expires: datetime | None = None
+        self.tls: ssl.SSLContext | None = None
+        """With the newest certificate."""
+        self._certificate: bytes | None = None
+        self._had_certificate = False
 
-    def authorization(self) -> Authorization | None:
-        """How the user is told to the server in a header; None for a user with a certificate, or none."""
-        if self.user is not None and "tokenFile" in self.user.value and "token" not in self.user.value:
-            return TokenFile(Path(self.user.path).parent / self.user.value["tokenFile"])
-        return _LoggedIn(self) if self.header else None
+    def authorization(self, who: Identity, clock: Callable[[], float]) -> SharedLogin | None:
+        """The user's logins, after the first one; None for a user with neither a header nor a certificate."""
+        if who.header is None and who.certificate is None:
+            return None
+        if self._has_token_file() and who.certificate is None:
+            assert self.user is not None
+            return TokenFile(Path(self.user.path).parent / self.user.value["tokenFile"], clock)
+        return SharedLogin(lambda: self.load()[1], COMMAND_PACE, clock, first=who)
 
-    def load(self) -> tuple[Configuration, ssl.SSLContext | None]:
-        """What the `kubernetes` package makes of the context, and TLS with it: always the same object, with
-        the newest certificate. Raises `CredentialsError`."""
+    def _has_token_file(self) -> bool:
+        return self.user is not None and "tokenFile" in self.user.value and "token" not in self.user.value
+
+    def load(self) -> tuple[Configuration, Identity]:
+        """What the `kubernetes` package makes of the context, and who speaks. Raises `CredentialsError`."""
         configuration = Configuration()
-        answered = self._run_command()
+        answer = self._run_command()
         try:
             # Files, since the ssl module reads private keys from files alone; gone with this block.
             with tempfile.TemporaryDirectory() as folder:
-                self._loader(answered, folder).load_and_set(configuration)
-                self._tls = self._tls_of(configuration)
+                self._loader(answer.user if answer else None, folder).load_and_set(configuration)
+                certificate = self._take_certificate(configuration)
+            ends = answer.expires if answer else None
+            if ends is None and certificate is not None:
+                ends = not_after(certificate)
         except OSError as error:
             raise CredentialsError(f"{self.where}: {error.filename or ''}: {error.strerror}") from None
         except (ConfigException, ValueError) as error:
@@ -100,8 +115,14 @@ class _Login:
                 f"{self.where}: user {self.context['user']!r}: the identity provider gives no token:"
                 f" {type(error).__name__}"
             ) from None
-        self.header = configuration.api_key.get("BearerToken")
-        return configuration, self._tls
+        lifetime = inf if ends is None else (ends - datetime.now(UTC)).total_seconds()
+        if self._has_token_file():
+            lifetime = min(lifetime, TOKEN_FILE_SECONDS)
+        # The package leaves the end of a token file's line in it.
+        header = (configuration.api_key.get("BearerToken") or "").strip() or None
+        # Also for whoever has none any more, whom that of the credentials would show as who he was.
+        own = self.tls if self._had_certificate else None
+        return configuration, Identity(header, certificate, own, lifetime)
 
     def _loader(self, answered: Mapping[str, str] | None, folder: str) -> KubeConfigLoader:
         config = self._merger.config
@@ -136,8 +157,8 @@ class _Login:
         provider = self.user.value.get("auth-provider") if self.user else None
         return provider.setdefault("config", {}) if provider else None
 
-    def _run_command(self) -> Mapping[str, str] | None:
-        """What the user's credential command answers, as a kubeconfig's user; None without a command."""
+    def _run_command(self) -> ExecAnswer | None:
+        """What the user's credential command answers; None without a command."""
         if self.user is None or self.user.value.get("exec") is None:
             return None
         said = f"{self.user.path}: user {self.context['user']!r}:"
@@ -148,25 +169,35 @@ class _Login:
         said = f"{said} exec {command.program}:"
         folder = Path(self.user.path).absolute().parent
         try:
-            answer = read_credential(run_command(command, folder, self.cluster.value), command.api_version)
+            return read_credential(run_command(command, folder, self.cluster.value), command.api_version)
         except OSError as error:
             hint = f"; {command.hint}" if command.hint else ""
             raise CredentialsError(f"{said} {error.strerror}{hint}") from None
         except ValueError as error:
             raise CredentialsError(f"{said} {error}") from None
-        self.expires = answer.expires
-        return answer.user
 
-    def _tls_of(self, configuration: Configuration) -> ssl.SSLContext | None:
+    def _take_certificate(self, configuration: Configuration) -> bytes | None:
+        """The user's certificate, if there is one; with it `tls` is another one, since connections are kept
+        by it: an old one would go on as whoever it began as."""
         if not str(configuration.host).startswith("https://"):
             return None
+        files = configuration.cert_file, configuration.key_file
+        certificate = Path(files[0]).read_bytes() if all(files) else None
+        self._had_certificate |= certificate is not None
+        if self.tls is None or certificate != self._certificate:
+            self.tls, self._certificate = self._new_tls(configuration, *files), certificate
+        return certificate
+
+    def _new_tls(
+        self, configuration: Configuration, certificate: str | None, key: str | None
+    ) -> ssl.SSLContext:
         try:
-            tls = self._tls or ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+            tls = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
             if not configuration.verify_ssl:
                 tls.check_hostname = False
                 tls.verify_mode = ssl.CERT_NONE
-            if configuration.cert_file and configuration.key_file:
-                tls.load_cert_chain(configuration.cert_file, configuration.key_file)
+            if certificate and key:
+                tls.load_cert_chain(certificate, key)
         except ssl.SSLError as error:
             raise CredentialsError(f"{self.where}: unusable certificate or key: {error}") from None
         return tls
@@ -194,30 +225,6 @@ class _Login:
     def _part(self, kind: str, name: Any) -> ConfigNode:
         entry = self._named(kind, name)
         return ConfigNode(kind, entry.value.get(kind) or {}, entry.path)
-
-
-class _LoggedIn:
-    """The header of a user that has logged in, asked for anew before it expires and when it is refused."""
-
-    def __init__(self, login: _Login) -> None:
-        self._login = login
-
-    def known(self) -> str | None:
-        expires = self._login.expires
-        return self._login.header if expires is None or _now() + _EXPIRES_SOON < expires else None
-
-    def read(self) -> str:
-        if (known := self.known()) is not None:
-            return known
-        self._login.load()
-        if self._login.header is None:
-            raise CredentialsError(f"{self._login.where}: the user has no token any more")
-        return self._login.header
-
-    def refused(self) -> bool:
-        old = self._login.header
-        self._login.load()
-        return self._login.header not in (old, None)
 
 
 def _merged(paths: Sequence[Path]) -> tuple[KubeConfigMerger, str | None]:
@@ -282,7 +289,3 @@ def _impersonation(user: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     for key, values in (user.get("as-user-extra") or {}).items():
         found += [(f"Impersonate-Extra-{key}", str(value)) for value in values]
     return tuple(found)
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)

@@ -3,8 +3,9 @@
 Guarantees:
 - every request ends within its time limit: with its answer or with an `ApiError`;
 - a request that ran out of time is not delivered later: its connection is reset and unsent bytes are dropped;
-- a token or a certificate authority that was rotated since it was read is read again, and the request sent
-  once more, before it counts as refused;
+- a token, certificate or certificate authority that was rotated since it was read is read again, and the
+  request sent once more, before it counts as refused;
+- with a new certificate no old connection is used, and those are closed soon after their last use;
 - each request is counted, by verb, type and HTTP status.
 """
 
@@ -28,6 +29,7 @@ from yarl import URL
 from rljob_client.credentials import Credentials, CredentialsError
 from rljob_client.decoding import decode
 from rljob_client.errors import ApiError, NoCredentials, Unreachable, error_of, refusal_of
+from rljob_client.identity import Identity
 from rljob_client.resources import Resource
 
 AnswerT = TypeVar("AnswerT")
@@ -42,6 +44,8 @@ _METHODS = {
     "delete": "DELETE",
 }
 _CONNECT_SECONDS = 10.0
+_IDLE_SECONDS = 15.0
+"""After so long without a request a connection is closed."""
 _LONGEST_LINE = 32 * 1024 * 1024
 """Bytes of one watch event; the API server's own limit for an object is below 4 MiB."""
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
@@ -102,7 +106,9 @@ class Transport:
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
             # No limit of connections: a lease must be renewed however many requests are under way.
-            connector=aiohttp.TCPConnector(limit=0, socket_factory=_resetting_socket),
+            connector=aiohttp.TCPConnector(
+                limit=0, socket_factory=_resetting_socket, keepalive_timeout=_IDLE_SECONDS
+            ),
             # The cookie of a load balancer would keep all requests at one API server.
             cookie_jar=aiohttp.DummyCookieJar(),
             headers=self._headers,
@@ -116,9 +122,16 @@ class Transport:
 
     async def send(self, call: Call, timeout: float) -> bytes:
         """The answer's body. Raises `ApiError`; `timeout`: seconds for everything."""
+        deadline = asyncio.get_running_loop().time() + timeout
         try:
-            async with asyncio.timeout(timeout):
-                return await self._send(call)
+            async with asyncio.timeout_at(deadline):
+                who = await self._who(call)
+        except TimeoutError:
+            why = f"the login has not ended within {timeout:.3g} s"
+            raise Unreachable(str(call), why, sent=False) from None
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await self._send(call, who)
         except TimeoutError:
             raise Unreachable(str(call), f"no answer within {timeout:.3g} s") from None
 
@@ -126,7 +139,7 @@ class Transport:
     async def stream(self, call: Call, silence: float) -> AsyncIterator[AsyncIterator[bytes]]:
         """The lines of an answer that goes on. They end when the server ends the answer; reading them raises
         `Unreachable` when the connection breaks or nothing comes for `silence` seconds."""
-        response = await self._ask(call, silence)
+        response = await self._ask(call, await self._who(call), silence)
         try:
             refused = await response.read() if response.status >= 300 else None
         except (aiohttp.ClientError, OSError) as error:
@@ -138,9 +151,9 @@ class Transport:
         finally:
             response.close()
 
-    async def _send(self, call: Call) -> bytes:
+    async def _send(self, call: Call, who: Identity | None) -> bytes:
         try:
-            async with await self._ask(call) as response:
+            async with await self._ask(call, who) as response:
                 body = await response.read()
         except (aiohttp.ClientError, OSError) as error:
             raise self._unreachable(call, error) from error
@@ -148,33 +161,47 @@ class Transport:
             raise _error(call, response, body)
         return body
 
-    async def _ask(self, call: Call, silence: float | None = None) -> aiohttp.ClientResponse:
+    async def _who(self, call: Call) -> Identity | None:
+        """Who speaks; waits for a login where one is needed. Raises `NoCredentials`."""
+        if (login := self._credentials.authorization) is None:
+            return None
+        try:
+            return await login.identity()
+        except CredentialsError as error:
+            raise NoCredentials(str(call), str(error)) from None
+
+    async def _ask(
+        self, call: Call, who: Identity | None, silence: float | None = None
+    ) -> aiohttp.ClientResponse:
         """The beginning of the answer. Raises `ApiError`."""
         try:
-            try:
-                response = await self._request(call, silence)
-            except aiohttp.ClientConnectorCertificateError:
-                if not await self._has_other_authority():
-                    raise
-                return await self._request(call, silence)
-            if response.status == 401:
+            response = await self._request(call, who, silence)
+            if response.status == 401 and who is not None:
                 # The whole of it, so that its connection is free and it can still be told.
                 await response.read()
-                if await self._has_other_authorization():
-                    return await self._request(call, silence)
+                if (other := await self._other(who)) is not None:
+                    return await self._request(call, other, silence)
             return response
         except (aiohttp.ClientError, OSError) as error:
             raise self._unreachable(call, error) from error
         except CredentialsError as error:
             raise NoCredentials(str(call), str(error)) from None
 
-    async def _has_other_authorization(self) -> bool:
-        who = self._credentials.authorization
-        return who is not None and await asyncio.to_thread(who.refused)
+    async def _other(self, refused: Identity) -> Identity | None:
+        login = self._credentials.authorization
+        return None if login is None else await login.other(refused)
 
-    async def _has_other_authority(self) -> bool:
-        authority = self._credentials.authority
-        return authority is not None and await asyncio.to_thread(authority.changed)
+    async def _request(
+        self, call: Call, who: Identity | None, silence: float | None
+    ) -> aiohttp.ClientResponse:
+        """The beginning of the answer, also by an authority that was rotated."""
+        tls, authority = self._credentials.tls_of(who), self._credentials.authority
+        try:
+            return await self._request_over(tls, call, who, silence)
+        except aiohttp.ClientConnectorCertificateError:
+            if tls is None or authority is None or not await asyncio.to_thread(authority.changed, tls):
+                raise
+            return await self._request_over(self._credentials.tls_of(who), call, who, silence)
 
     async def _lines(self, call: Call, content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
         begun: list[bytes] = []
@@ -193,7 +220,9 @@ class Transport:
         except (aiohttp.ClientError, OSError) as error:
             raise self._unreachable(call, error) from error
 
-    async def _request(self, call: Call, silence: float | None) -> aiohttp.ClientResponse:
+    async def _request_over(
+        self, tls: ssl.SSLContext | None, call: Call, who: Identity | None, silence: float | None
+    ) -> aiohttp.ClientResponse:
         began = self._clock()
         code = "none"
         try:
@@ -201,37 +230,31 @@ class Transport:
                 _METHODS[call.verb],
                 URL(self._url(call), encoded=True),
                 data=call.body,
-                headers=await self._headers_of(call),
+                headers=self._headers_of(call, who),
                 # A redirect would carry the token to another host.
                 allow_redirects=False,
                 # No total: a watch goes on for minutes, and `send` sets a limit around all other calls.
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=silence),
                 proxy=self._credentials.proxy,
                 server_hostname=self._credentials.server_name,
-                ssl=self._tls,
+                # Connections are kept by this: none is used with another certificate than its own.
+                ssl=tls or False,
             )
             code = str(response.status)
             return response
         finally:
             self._observer.api_called(call.verb, call.resource.plural, code, self._clock() - began)
 
-    @property
-    def _tls(self) -> ssl.SSLContext | bool:
-        authority = self._credentials.authority
-        return (self._credentials.tls if authority is None else authority.tls) or False
-
     def _url(self, call: Call) -> str:
         query = urlencode(call.query, quote_via=quote)
         return f"{self._credentials.server}{call.path}" + (f"?{query}" if query else "")
 
-    async def _headers_of(self, call: Call) -> CIMultiDict[str]:
+    def _headers_of(self, call: Call, who: Identity | None) -> CIMultiDict[str]:
         headers = CIMultiDict(self._credentials.headers)
         if call.body is not None:
             headers["Content-Type"] = call.content_type
-        if (who := self._credentials.authorization) is not None:
-            known = who.known()
-            # Off the loop: it may read a file, or run a command that asks somebody to log in.
-            headers["Authorization"] = await asyncio.to_thread(who.read) if known is None else known
+        if who is not None and who.header is not None:
+            headers["Authorization"] = who.header
         return headers
 
     def _unreachable(self, call: Call, error: Exception) -> Unreachable:

@@ -10,16 +10,14 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack
+from random import Random
 from typing import Any
 
-import aiohttp
 import kopf
-from multidict import CIMultiDict
 
 from rljob_api.job import GROUP, VERSION
 from rljob_client.credentials import Credentials
-from rljob_operator.controller.kopf_answers import ShallowAnswer
+from rljob_operator.controller.kopf_login import KopfLogin
 
 _REQUEST_SECONDS = 30.0
 _CONNECT_SECONDS = 10.0
@@ -67,16 +65,7 @@ async def watch_jobs(
     `KopfEnded`, as after a watch that says nonsense, and when RLJobs are not served any more.
     """
     registry = kopf.OperatorRegistry()
-    async with AsyncExitStack() as sessions:
-
-        async def login(**_: Any) -> kopf.AiohttpSession:
-            """Called at the start, and whenever the API server refuses the token: it may have rotated."""
-            session = await sessions.enter_async_context(_session(credentials))
-            return kopf.AiohttpSession(
-                server=credentials.server,
-                aiohttp_session=session,
-                default_namespace=credentials.namespace,
-            )
+    async with KopfLogin(credentials, Random()) as login:
 
         async def seen(event: Any, **_: Any) -> None:
             heard(event["object"])
@@ -85,7 +74,7 @@ async def watch_jobs(
             stop.set()  # kopf has a task that waits for it
             await finish()
 
-        kopf.on.login(registry=registry)(login)
+        kopf.on.login(registry=registry)(login.log_in)
         kopf.on.cleanup(registry=registry)(cleanup)
         kopf.on.event(GROUP, VERSION, "rljobs", registry=registry)(seen)
         logging.getLogger("kopf").setLevel(logging.WARNING)
@@ -124,15 +113,3 @@ def _settings() -> kopf.OperatorSettings:
     # By default kopf leaves an object alone for up to 610 s after errors.
     settings.queueing.error_delays = (1, 1, 2, 5, 10)
     return settings
-
-
-def _session(credentials: Credentials) -> aiohttp.ClientSession:
-    headers = CIMultiDict(credentials.headers)
-    if credentials.authorization is not None:
-        headers["Authorization"] = credentials.authorization.read()
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, ssl=credentials.tls or False),
-        response_class=ShallowAnswer,
-        headers=headers,
-        proxy=credentials.proxy,
-    )

@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from rljob_client.credentials import Authorization, Credentials
+from rljob_client.credentials import Credentials
+from rljob_client.shared_login import SharedLogin
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -29,7 +30,7 @@ class Scripted:
         self.bodies.append(msgspec.json.decode(body) if body else None)
         return await self.script[min(len(self.seen), len(self.script)) - 1](request)
 
-    def credentials(self, authorization: Authorization | None = None) -> Credentials:
+    def credentials(self, authorization: SharedLogin | None = None) -> Credentials:
         return Credentials(self.url, None, authorization)
 
 

@@ -29,7 +29,7 @@ def test_in_a_pod(service_account, host, server):
     environment = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": "6443"}
     found = find_credentials(environment=environment, service_account=service_account)
     assert (found.server, found.namespace) == (server, "rljob-system")
-    assert found.authorization.read() == "Bearer pod-token"
+    assert found.authorization.known().header == "Bearer pod-token"
     assert len(found.tls.get_ca_certs()) == 1
 
 
@@ -54,14 +54,18 @@ def test_outside_of_a_pod_there_is_no_service_account(service_account):
 
 def test_a_rotated_authority_is_taken_in(service_account, tmp_path):
     found = in_cluster({"KUBERNETES_SERVICE_HOST": "10.96.0.1"}, service_account)
-    assert not found.authority.changed()
+    old = found.authority.tls
+    assert not found.authority.changed(old)
     (tmp_path / "new").mkdir()
     (service_account / "ca.crt").write_bytes(Authority(tmp_path / "new").certificate.read_bytes())
-    old = found.authority.tls.get_ca_certs()
-    assert found.authority.changed()
-    assert len(found.authority.tls.get_ca_certs()) == 1
-    assert found.authority.tls.get_ca_certs() != old
-    assert not found.authority.changed()
+    assert found.authority.changed(old)
+    new = found.authority.tls
+    assert len(new.get_ca_certs()) == 1
+    assert new.get_ca_certs() != old.get_ca_certs()
+    assert not found.authority.changed(new)
+    # Another request that had met the old one: to it there is another one, too.
+    assert found.authority.changed(old)
+    assert found.authority.tls is new
 
 
 def test_the_order_of_places(tmp_path, service_account):
@@ -83,32 +87,52 @@ def test_the_order_of_places(tmp_path, service_account):
         server(HOME=str(tmp_path / "nobody"))
 
 
-def test_a_rotated_token_is_used_within_a_minute(tmp_path):
+async def header(login):
+    return (await login.identity()).header
+
+
+async def test_a_rotated_token_is_used_within_a_minute(tmp_path):
     path, now = tmp_path / "token", [0.0]
     token = TokenFile(path, clock=lambda: now[0])
+    assert token.known() is None
     path.write_text("old\n")
-    assert token.read() == "Bearer old"
+    assert await header(token) == "Bearer old"
     path.write_text("new")
     now[0] = 59.0
-    assert (token.known(), token.read()) == ("Bearer old", "Bearer old")
+    assert (token.known().header, await header(token)) == ("Bearer old", "Bearer old")
     now[0] = 60.0
-    assert (token.known(), token.read()) == (None, "Bearer new")
+    assert (token.known(), await header(token)) == (None, "Bearer new")
 
 
-def test_a_refused_token_is_read_again_at_once(tmp_path):
+async def test_a_refused_token_is_read_again_at_once(tmp_path):
     path = tmp_path / "token"
     token = TokenFile(path, clock=lambda: 0.0)
     path.write_text("old")
-    assert token.read() == "Bearer old"
-    assert not token.refused()
+    old = await token.identity()
+    for _ in range(3):
+        assert await token.other(old) is None
     path.write_text("new")
-    assert token.refused()
-    assert token.read() == "Bearer new"
+    new = await token.other(old)
+    assert new.header == "Bearer new"
+    path.write_text("newer")
+    # Whoever had used the old one as well: the new one is not thrown away for that.
+    assert await token.other(old) is new
+    assert await token.identity() is new
+
+
+async def test_a_token_that_is_away_for_a_moment(tmp_path):
+    path = tmp_path / "token"
+    token = TokenFile(path)
+    for _ in range(2):
+        with pytest.raises(CredentialsError, match="cannot read the token"):
+            await token.identity()
+    path.write_text("here")
+    assert await header(token) == "Bearer here"
 
 
 @pytest.mark.parametrize(("content", "says"), [(None, "No such file"), ("\n", "the token is empty")])
-def test_a_missing_token_says_where(tmp_path, content, says):
+async def test_a_missing_token_says_where(tmp_path, content, says):
     if content is not None:
         (tmp_path / "token").write_text(content)
     with pytest.raises(CredentialsError, match=says):
-        TokenFile(tmp_path / "token").read()
+        await TokenFile(tmp_path / "token").identity()

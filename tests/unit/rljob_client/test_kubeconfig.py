@@ -4,7 +4,6 @@ import asyncio
 import base64
 import json
 import ssl
-import sys
 import time
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -16,6 +15,7 @@ from aiohttp import web
 from rljob_client.credentials import CredentialsError
 from rljob_client.kubeconfig import from_kubeconfig
 from tests.support.operator.certificates import Authority
+from tests.support.operator.credential_command import Command, shown
 from tests.support.operator.kubeconfig import write_kubeconfig
 
 
@@ -36,7 +36,7 @@ def test_token_and_authority(tmp_path, authority):
     data = {"certificate-authority-data": in_base64(authority.certificate)}
     found = read(write_kubeconfig(tmp_path / "config", data, {"token": "secret"}))
     assert (found.server, found.namespace) == ("https://api:6443", "team")
-    assert found.authorization.read() == "Bearer secret"
+    assert found.authorization.known().header == "Bearer secret"
     assert found.tls.verify_mode is ssl.CERT_REQUIRED
     assert len(found.tls.get_ca_certs()) == 1
 
@@ -49,7 +49,7 @@ def test_files_are_relative_to_the_kubeconfig(tmp_path, authority):
     (tmp_path / "token").write_text("from-file\n")
     user = {"client-certificate": "cert.pem", "client-key": "key.pem", "tokenFile": "token"}
     found = read(write_kubeconfig(tmp_path / "config", {"certificate-authority": "ca.pem"}, user))
-    assert found.authorization.read() == "Bearer from-file"
+    assert found.authorization.known().header == "Bearer from-file"
     assert len(found.tls.get_ca_certs()) == 1
 
 
@@ -90,7 +90,7 @@ def test_of_several_files_the_first_that_says_something_wins(tmp_path):
     )
     third = write_kubeconfig(tmp_path / "third", **{"current-context": "b"})
     found = read(first, second, third)
-    assert (found.server, found.authorization.read()) == ("https://other", "Bearer one")
+    assert (found.server, found.authorization.known().header) == ("https://other", "Bearer one")
     assert read(first, second, third, context="b").server == "https://api:6443"
 
 
@@ -138,7 +138,7 @@ def test_a_broken_kubeconfig_is_not_quoted(tmp_path, text, says):
 def test_secrets_are_not_shown(tmp_path):
     user = {"username": "me", "password": "secret"}
     found = read(write_kubeconfig(tmp_path / "config", {"proxy-url": "http://me:secret@proxy"}, user))
-    assert found.authorization.read() == "Basic " + base64.b64encode(b"me:secret").decode()
+    assert found.authorization.known().header == "Basic " + base64.b64encode(b"me:secret").decode()
     assert found.proxy == "http://me:secret@proxy"
     assert "secret" not in repr(found)
 
@@ -181,34 +181,6 @@ def test_a_proxy_and_a_name_of_the_cluster_s_own(tmp_path):
     assert (found.proxy, found.server_name) == ("http://own:1", "kubernetes")
 
 
-class Command:
-    """A credential command that gives what `answers` says, one line for each time it is run."""
-
-    def __init__(self, folder):
-        self._answers, self._asked = folder / "answers", folder / "asked"
-        self.program = folder / "login"
-        self.program.write_text(
-            f"#!{sys.executable}\n"
-            "import os, sys\n"
-            f"open({str(self._asked)!r}, 'a').write(os.environ['KUBERNETES_EXEC_INFO'] + chr(10))\n"
-            f"times = len(open({str(self._asked)!r}).readlines())\n"
-            f"answers = open({str(self._answers)!r}).readlines()\n"
-            "print(answers[min(times, len(answers)) - 1])\n"
-        )
-        self.program.chmod(0o700)
-
-    def answers(self, *statuses):
-        version = "client.authentication.k8s.io/v1"
-        lines = [{"apiVersion": version, "kind": "ExecCredential", "status": status} for status in statuses]
-        self._answers.write_text("\n".join(map(json.dumps, lines)))
-        command = {"apiVersion": version, "command": "./login", "interactiveMode": "IfAvailable"}
-        return {"exec": {**command, "provideClusterInfo": True}}
-
-    @property
-    def asked(self):
-        return [json.loads(line) for line in self._asked.read_text().splitlines()]
-
-
 @pytest.fixture
 def command(tmp_path):
     return Command(tmp_path)
@@ -216,28 +188,38 @@ def command(tmp_path):
 
 def test_a_command_that_logs_in(tmp_path, command):
     found = read(write_kubeconfig(tmp_path / "config", user=command.answers({"token": "secret"})))
-    assert found.authorization.read() == found.authorization.known() == "Bearer secret"
+    assert found.authorization.known().header == "Bearer secret"
     (asked,) = command.asked
     assert asked["spec"]["cluster"]["server"] == "https://api:6443/"
     assert "secret" not in (tmp_path / "config").read_text()
 
 
 def test_a_command_that_gives_a_certificate(tmp_path, command, authority):
-    own = authority.sign("exec")
-    status = {"clientCertificateData": own.certificate.read_text(), "clientKeyData": own.key.read_text()}
-    found = read(write_kubeconfig(tmp_path / "config", user=command.answers(status)))
-    assert found.authorization is None
-    assert found.tls is not None
+    user = command.answers(shown(authority.sign("exec")))
+    found = read(write_kubeconfig(tmp_path / "config", user=user))
+    who = found.authorization.known()
+    assert who.header is None
+    assert _shown_to_a_server(who.tls, authority) == "exec"
+    assert found.tls is who.tls
 
 
 def test_a_command_that_gives_both(tmp_path, command, authority):
     """As kubectl, which sends both."""
-    own = authority.sign("exec")
-    status = {"clientCertificateData": own.certificate.read_text(), "clientKeyData": own.key.read_text()}
-    path = write_kubeconfig(tmp_path / "config", user=command.answers({**status, "token": "secret"}))
-    found = read(path)
-    assert found.authorization.read() == "Bearer secret"
-    assert _shown_to_a_server(found.tls, authority) == "exec"
+    user = command.answers({**shown(authority.sign("exec")), "token": "secret"})
+    who = read(write_kubeconfig(tmp_path / "config", user=user)).authorization.known()
+    assert who.header == "Bearer secret"
+    assert _shown_to_a_server(who.tls, authority) == "exec"
+
+
+async def test_a_command_that_gives_no_certificate_any_more(tmp_path, command, authority):
+    """The old one would go on to say who one was."""
+    user = command.answers(shown(authority.sign("exec")), {"token": "secret"})
+    login = read(write_kubeconfig(tmp_path / "config", user=user)).authorization
+    old = login.known()
+    new = await login.other(old)
+    assert (new.header, new.certificate) == ("Bearer secret", None)
+    assert new.tls is not None
+    assert new.tls is not old.tls
 
 
 def _shown_to_a_server(tls, authority):
@@ -256,21 +238,16 @@ def _shown_to_a_server(tls, authority):
     return name
 
 
-def test_a_credential_is_asked_for_again_before_it_expires_and_when_it_is_refused(tmp_path, command):
-    def until(seconds):
-        return (datetime.now(UTC) + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-    user = command.answers(
-        {"token": "short", "expirationTimestamp": until(30)},
-        {"token": "long", "expirationTimestamp": until(3600)},
-        {"token": "other"},
-    )
-    who = read(write_kubeconfig(tmp_path / "config", user=user)).authorization
-    assert (who.known(), who.read(), who.read()) == (None, "Bearer long", "Bearer long")
-    assert who.refused()
-    assert who.read() == "Bearer other"
-    assert not who.refused()
-    assert len(command.asked) == 4
+@pytest.mark.parametrize(
+    ("seconds", "renewed_in"), [(30, 15), (100, 50), (3600, 3540), (None, None)], ids=str
+)
+def test_a_token_is_asked_for_again_before_it_expires(tmp_path, command, seconds, renewed_in):
+    status = {"token": "secret"}
+    if seconds is not None:
+        until = datetime.now(UTC) + timedelta(seconds=seconds)
+        status["expirationTimestamp"] = until.isoformat()
+    found = read(write_kubeconfig(tmp_path / "config", user=command.answers(status)))
+    assert found.authorization.renewed_in() == (renewed_in and pytest.approx(renewed_in, abs=5.0))
 
 
 @pytest.mark.parametrize(
@@ -374,7 +351,7 @@ async def test_a_token_of_an_identity_provider_is_refreshed_and_kept(tmp_path, p
     path = write_kubeconfig(tmp_path / "config", user=oidc(issuer, 3600, **known))
     valid = await in_thread(read, path)
     before = provider_in(path)
-    assert valid.authorization.read() == f"Bearer {before['id-token']}"
+    assert valid.authorization.known().header == f"Bearer {before['id-token']}"
     assert given == []
     write_kubeconfig(path, user=oidc(issuer, -10, **known))
     found = await in_thread(read, path)
@@ -382,7 +359,7 @@ async def test_a_token_of_an_identity_provider_is_refreshed_and_kept(tmp_path, p
     assert given == ["r"]
     # The provider takes back a refresh token that was used: the next one must be in the file.
     assert kept["refresh-token"] == "r+"
-    assert found.authorization.read() == f"Bearer {kept['id-token']}"
+    assert found.authorization.known().header == f"Bearer {kept['id-token']}"
     assert kept.keys() == before.keys()
 
 
