@@ -46,12 +46,6 @@ class SharedLogin:
         if first is not None:
             self._rules.came(first, first.lifetime, clock())
 
-    def known(self) -> Identity | None:
-        """Who speaks, where no login is needed. Never blocks, and begins none."""
-        with self._lock:
-            now = self._clock()
-            return self._rules.current if self._rules.usable(now) and now < self._rules.renew_at else None
-
     async def identity(self, newest: bool = False) -> Identity:
         """Who speaks. Waits for a login where none is at hand that is still valid, and with `newest` for one
         that is wanted or under way in any case. Raises `CredentialsError`, with why the login failed."""

@@ -1,10 +1,16 @@
 """Where the API server is looked for, and a pod's service account."""
 
+import asyncio
+
 import pytest
 
 from rljob_client.credentials import CredentialsError, TokenFile, find_credentials, in_cluster
 from tests.support.operator.certificates import Authority
 from tests.support.operator.kubeconfig import write_kubeconfig
+
+
+async def header(login):
+    return (await login.identity()).header
 
 
 @pytest.fixture(scope="session")
@@ -29,7 +35,7 @@ def test_in_a_pod(service_account, host, server):
     environment = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": "6443"}
     found = find_credentials(environment=environment, service_account=service_account)
     assert (found.server, found.namespace) == (server, "rljob-system")
-    assert found.authorization.known().header == "Bearer pod-token"
+    assert asyncio.run(header(found.authorization)) == "Bearer pod-token"
     assert len(found.tls.get_ca_certs()) == 1
 
 
@@ -87,21 +93,16 @@ def test_the_order_of_places(tmp_path, service_account):
         server(HOME=str(tmp_path / "nobody"))
 
 
-async def header(login):
-    return (await login.identity()).header
-
-
 async def test_a_rotated_token_is_used_within_a_minute(tmp_path):
     path, now = tmp_path / "token", [0.0]
     token = TokenFile(path, clock=lambda: now[0])
-    assert token.known() is None
     path.write_text("old\n")
     assert await header(token) == "Bearer old"
     path.write_text("new")
     now[0] = 59.0
-    assert (token.known().header, await header(token)) == ("Bearer old", "Bearer old")
+    assert await header(token) == "Bearer old"
     now[0] = 60.0
-    assert (token.known(), await header(token)) == (None, "Bearer new")
+    assert await header(token) == "Bearer new"
 
 
 async def test_a_refused_token_is_read_again_at_once(tmp_path):

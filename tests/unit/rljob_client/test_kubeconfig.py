@@ -28,6 +28,10 @@ def read(path, *others, context=None, **environment):
     return from_kubeconfig([path, *others], context, environment)
 
 
+def shown_by(credentials):
+    return asyncio.run(credentials.authorization.identity())
+
+
 def in_base64(path):
     return base64.b64encode(path.read_bytes()).decode()
 
@@ -36,7 +40,7 @@ def test_token_and_authority(tmp_path, authority):
     data = {"certificate-authority-data": in_base64(authority.certificate)}
     found = read(write_kubeconfig(tmp_path / "config", data, {"token": "secret"}))
     assert (found.server, found.namespace) == ("https://api:6443", "team")
-    assert found.authorization.known().header == "Bearer secret"
+    assert shown_by(found).header == "Bearer secret"
     assert found.tls.verify_mode is ssl.CERT_REQUIRED
     assert len(found.tls.get_ca_certs()) == 1
 
@@ -49,7 +53,7 @@ def test_files_are_relative_to_the_kubeconfig(tmp_path, authority):
     (tmp_path / "token").write_text("from-file\n")
     user = {"client-certificate": "cert.pem", "client-key": "key.pem", "tokenFile": "token"}
     found = read(write_kubeconfig(tmp_path / "config", {"certificate-authority": "ca.pem"}, user))
-    assert found.authorization.known().header == "Bearer from-file"
+    assert shown_by(found).header == "Bearer from-file"
     assert len(found.tls.get_ca_certs()) == 1
 
 
@@ -90,7 +94,7 @@ def test_of_several_files_the_first_that_says_something_wins(tmp_path):
     )
     third = write_kubeconfig(tmp_path / "third", **{"current-context": "b"})
     found = read(first, second, third)
-    assert (found.server, found.authorization.known().header) == ("https://other", "Bearer one")
+    assert (found.server, shown_by(found).header) == ("https://other", "Bearer one")
     assert read(first, second, third, context="b").server == "https://api:6443"
 
 
@@ -138,7 +142,7 @@ def test_a_broken_kubeconfig_is_not_quoted(tmp_path, text, says):
 def test_secrets_are_not_shown(tmp_path):
     user = {"username": "me", "password": "secret"}
     found = read(write_kubeconfig(tmp_path / "config", {"proxy-url": "http://me:secret@proxy"}, user))
-    assert found.authorization.known().header == "Basic " + base64.b64encode(b"me:secret").decode()
+    assert shown_by(found).header == "Basic " + base64.b64encode(b"me:secret").decode()
     assert found.proxy == "http://me:secret@proxy"
     assert "secret" not in repr(found)
 
@@ -188,7 +192,7 @@ def command(tmp_path):
 
 def test_a_command_that_logs_in(tmp_path, command):
     found = read(write_kubeconfig(tmp_path / "config", user=command.answers({"token": "secret"})))
-    assert found.authorization.known().header == "Bearer secret"
+    assert shown_by(found).header == "Bearer secret"
     (asked,) = command.asked
     assert asked["spec"]["cluster"]["server"] == "https://api:6443/"
     assert "secret" not in (tmp_path / "config").read_text()
@@ -197,7 +201,7 @@ def test_a_command_that_logs_in(tmp_path, command):
 def test_a_command_that_gives_a_certificate(tmp_path, command, authority):
     user = command.answers(shown(authority.sign("exec")))
     found = read(write_kubeconfig(tmp_path / "config", user=user))
-    who = found.authorization.known()
+    who = shown_by(found)
     assert who.header is None
     assert _shown_to_a_server(who.tls, authority) == "exec"
     assert found.tls is who.tls
@@ -206,7 +210,7 @@ def test_a_command_that_gives_a_certificate(tmp_path, command, authority):
 def test_a_command_that_gives_both(tmp_path, command, authority):
     """As kubectl, which sends both."""
     user = command.answers({**shown(authority.sign("exec")), "token": "secret"})
-    who = read(write_kubeconfig(tmp_path / "config", user=user)).authorization.known()
+    who = shown_by(read(write_kubeconfig(tmp_path / "config", user=user)))
     assert who.header == "Bearer secret"
     assert _shown_to_a_server(who.tls, authority) == "exec"
 
@@ -215,7 +219,7 @@ async def test_a_command_that_gives_no_certificate_any_more(tmp_path, command, a
     """The old one would go on to say who one was."""
     user = command.answers(shown(authority.sign("exec")), {"token": "secret"})
     login = read(write_kubeconfig(tmp_path / "config", user=user)).authorization
-    old = login.known()
+    old = await login.identity()
     new = await login.other(old)
     assert (new.header, new.certificate) == ("Bearer secret", None)
     assert new.tls is not None
@@ -351,7 +355,7 @@ async def test_a_token_of_an_identity_provider_is_refreshed_and_kept(tmp_path, p
     path = write_kubeconfig(tmp_path / "config", user=oidc(issuer, 3600, **known))
     valid = await in_thread(read, path)
     before = provider_in(path)
-    assert valid.authorization.known().header == f"Bearer {before['id-token']}"
+    assert (await valid.authorization.identity()).header == f"Bearer {before['id-token']}"
     assert given == []
     write_kubeconfig(path, user=oidc(issuer, -10, **known))
     found = await in_thread(read, path)
@@ -359,7 +363,7 @@ async def test_a_token_of_an_identity_provider_is_refreshed_and_kept(tmp_path, p
     assert given == ["r"]
     # The provider takes back a refresh token that was used: the next one must be in the file.
     assert kept["refresh-token"] == "r+"
-    assert found.authorization.known().header == f"Bearer {kept['id-token']}"
+    assert (await found.authorization.identity()).header == f"Bearer {kept['id-token']}"
     assert kept.keys() == before.keys()
 
 

@@ -111,7 +111,7 @@ async def test_a_server_that_goes_on_refusing_is_asked_ever_less_often(tmp_path,
         credentials = find_credentials(path)
         with caplog.at_level(logging.DEBUG):
             async with watched(credentials):
-                await asyncio.sleep(3.0)
+                await asyncio.sleep(2.0)
         # kopf begins with three requests.
         assert 3 <= len(server.seen) <= 20
         assert len(command.asked) <= 6
@@ -144,3 +144,13 @@ async def test_a_rotated_authority_is_read_again(tmp_path, authority):
             await asyncio.sleep(0.5)
             file.write_bytes(authority.certificate.read_bytes())
             await hears(heard)
+
+
+async def test_the_name_that_a_certificate_must_bear(tmp_path, authority, caplog):
+    async with strict_server("nobody", authority=authority, anybody=True) as server:
+        files = {"certificate-authority": str(authority.certificate), "tls-server-name": "kubernetes"}
+        path = write_kubeconfig(tmp_path / "config", {"server": server.url, **files})
+        async with watched(find_credentials(path)):
+            await asyncio.sleep(0.5)
+        assert "not valid for 'kubernetes'" in caplog.text
+        assert server.seen == []
