@@ -5,13 +5,14 @@ command that has the terminal. That it has where this process has one, so that i
 """
 
 import atexit
+import errno
 import json
 import os
 import signal
 import subprocess
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,40 +33,76 @@ def run_command(config: ExecConfig, folder: Path, cluster: Mapping[str, Any]) ->
     interactive = config.interactive and os.isatty(_STANDARD_INPUT)
     limit = _PERSON_SECONDS if interactive else _SECONDS
     asked = json.dumps(_asked(config, cluster, interactive), default=str)
-    with subprocess.Popen(
-        config.words,
-        stdin=None if interactive else subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=None if interactive else subprocess.PIPE,
-        cwd=folder,
-        env={**os.environ, **config.environment, "KUBERNETES_EXEC_INFO": asked},
-        # A terminal listens to the groups of its own session alone.
-        start_new_session=not interactive,
-    ) as process:
-        stop = partial(_stop, process, interactive)
-        # A command that nobody waits for any more would be left when this process ends.
-        atexit.register(stop)
+
+    def start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            config.words,
+            stdin=None if interactive else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=None if interactive else subprocess.PIPE,
+            cwd=folder,
+            env={**os.environ, **config.environment, "KUBERNETES_EXEC_INFO": asked},
+            # A terminal listens to the groups of its own session alone.
+            start_new_session=not interactive,
+        )
+
+    with _RUNNING.begun(start, interactive) as process:
         try:
             printed, said = process.communicate(timeout=limit)
         except subprocess.TimeoutExpired as error:
             raise ValueError(_too_long(config.program, limit, error.stderr)) from None
         finally:
-            stop()
-            atexit.unregister(stop)
+            _RUNNING.stop(process)
     if process.returncode:
         raise ValueError(f"it ended with exit code {process.returncode}{_told(said)}")
     return printed
 
 
-def _stop(process: subprocess.Popen[bytes], interactive: bool) -> None:
-    # One that has been waited for is no more; its number may be another's.
-    if process.returncode is not None:
-        return
-    with suppress(ProcessLookupError):
-        if interactive:
-            process.kill()
-        else:
-            os.killpg(process.pid, signal.SIGKILL)
+class _Running:
+    """Commands that run now, of all threads: one that nobody waits for any more would be left when this
+    process ends."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._interactive: dict[subprocess.Popen[bytes], bool] = {}
+        self._closed = False
+        atexit.register(self.close)
+
+    def begun(
+        self, start: Callable[[], subprocess.Popen[bytes]], interactive: bool
+    ) -> subprocess.Popen[bytes]:
+        """A new one. Raises `OSError` where there is to be none."""
+        # Under the lock, so that it is known here before this process can end.
+        with self._lock:
+            if self._closed:
+                raise OSError(errno.ECANCELED, "this process ends")
+            process = start()
+            self._interactive[process] = interactive
+            return process
+
+    def stop(self, process: subprocess.Popen[bytes]) -> None:
+        """End it where it runs, and forget it."""
+        with self._lock:
+            interactive = self._interactive.pop(process, False)
+            # One that has been waited for is no more; its number may be another's.
+            if process.returncode is not None:
+                return
+            with suppress(ProcessLookupError):
+                if interactive:
+                    process.kill()
+                else:
+                    os.killpg(process.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """End all; none begins any more."""
+        with self._lock:
+            self._closed = True
+            left = list(self._interactive)
+        for process in left:
+            self.stop(process)
+
+
+_RUNNING = _Running()
 
 
 def _too_long(program: str, limit: float, said: bytes | None) -> str:

@@ -87,9 +87,16 @@ def test_somebody_at_a_terminal_has_more_time(tmp_path, terminal, monkeypatch):
         run_command(program(tmp_path, "read name; echo $name"), tmp_path, {})
 
 
-def test_a_command_ends_with_the_process_that_waits_for_it(tmp_path, hanging):
+@pytest.mark.parametrize("start_seconds", [0.0, 1.0])
+def test_a_command_ends_with_the_process_that_waits_for_it(tmp_path, hanging, start_seconds):
+    """Also where it works before its start has returned."""
     script = (
-        "import sys, threading\n"
+        "import subprocess, sys, threading, time\n"
+        "class Popen(subprocess.Popen):\n"
+        "    def __init__(self, *arguments, **options):\n"
+        "        super().__init__(*arguments, **options)\n"
+        f"        time.sleep({start_seconds})\n"
+        "subprocess.Popen = Popen\n"
         "from pathlib import Path\n"
         "from rljob_client.exec_command import run_command\n"
         "from rljob_client.exec_config import read_config\n"
