@@ -18,8 +18,17 @@ from rljob_runtime.data.mixing import Mix, Place
 from rljob_runtime.data.rows import Source
 from rljob_runtime.data.shuffle import Shuffle, mix
 from rljob_runtime.data.sources import open_source
-from rljob_runtime.data.tokenizer import TextTokenizer
-from rljob_runtime.data.usable import PlacedText, UsableRows, digest, length_of, placed, render
+from rljob_runtime.data.tokenizer import FolderTokenizer, TextTokenizer
+from rljob_runtime.data.usable import (
+    PlacedText,
+    UsableRows,
+    check_rows,
+    digest,
+    field_errors,
+    length_of,
+    placed,
+    render,
+)
 from rljob_runtime.samples import Prompt
 
 _WHOLE_BELOW = 16 << 20
@@ -110,12 +119,12 @@ class PromptSource:
         return at.source, self._parts[at.source].number(place)
 
 
-def some_texts(data: PromptData, tokenizer: TextTokenizer, seed: int, base: Path) -> Iterator[PlacedText]:
+def some_texts(data: PromptData, letters: str, seed: int, base: Path) -> Iterator[PlacedText]:
     """What the prompts ask, as far as `check_data` looks at them, and of generated ones the first 200,000;
-    too long ones among them."""
+    too long ones among them. `letters`: the tokenizer's. Raises `DataError`."""
     for part, own in zip(_parts(data), _seeds(data, seed), strict=True):
         if not _is_remote(part, base):
-            source, _ = _open_some(part, tokenizer, own, base, generated=_COMPARED_ROWS)
+            source, _ = _open_some(part, letters, own, base, generated=_COMPARED_ROWS)
             for row in range(len(source)):
                 yield placed(source, part, row)
 
@@ -128,34 +137,67 @@ class Epoch:
     fingerprint: DataFingerprint
 
 
+@dataclass(frozen=True)
+class CheckedData:
+    """What `check_data` found."""
+
+    errors: list[DataError]
+    """Everything that is wrong with any source, of its rows the first that is."""
+    epoch: Epoch | None
+    """None where not all of it was looked at, or something is wrong."""
+
+
 def check_data(
-    data: PromptData, tokenizer: TextTokenizer, seed: int, base: Path, answers_needed: bool = False
-) -> Epoch | None:
-    """A check of at most a few seconds, before a job starts: raises `DataError`; `AnswersMissing` where no
+    data: PromptData, tokenizer: TextTokenizer | None, seed: int, base: Path, answers_needed: bool = False
+) -> CheckedData:
+    """A check of at most a few seconds, before a job starts. Among the errors are `AnswersMissing` where no
     row has an answer, and some must for the reward (`answers_needed`), or because the manifest names their
-    field; `RewardFieldMissing`. Returns the epoch where all of it was looked at.
+    field; and `RewardFieldMissing`. `tokenizer`: None where there is none, and prompts cannot be measured.
 
     Of data above 16 MB, and of data sets and generated data, the first 1,000 rows are checked, of smaller
     files all. A data set that is not a local folder is not fetched.
     """
-    looked_at = []
-    seeds = _seeds(data, seed)
-    all_of_it = True
-    for index, (part, own) in enumerate(zip(_parts(data), seeds, strict=True)):
+    looked_at: list[UsableRows | None] = []
+    errors: list[DataError] = []
+    for index, (part, own) in enumerate(zip(_parts(data), _seeds(data, seed), strict=True)):
         if _is_remote(part, base):
-            all_of_it = False
+            looked_at.append(None)
             continue
-        with _about(data, index):
-            source, small = _open_some(part, tokenizer, own, base)
-            rows = UsableRows(source, tokenizer, part)
-            whole = len(source) < _CHECKED_ROWS or small
-            rows.check_fields(answers_needed, whole)
+        rows, wrong = _look_at(part, tokenizer, own, base, answers_needed)
         looked_at.append(rows)
-        all_of_it = all_of_it and whole
-    if not all_of_it:
-        return None
-    order = Mix(list(map(len, looked_at)), _weights(data))
-    return Epoch(order.rows, _fingerprint(looked_at, order, data, seed))
+        for error in wrong:
+            error.source = index if _names(data) else None
+        errors += wrong
+    whole = [rows for rows in looked_at if rows is not None]
+    if errors or len(whole) < len(looked_at):
+        return CheckedData(errors, None)
+    order = Mix(list(map(len, whole)), _weights(data))
+    return CheckedData([], Epoch(order.rows, _fingerprint(whole, order, data, seed)))
+
+
+def _look_at(
+    data: PromptData, tokenizer: TextTokenizer | None, seed: int, base: Path, answers_needed: bool
+) -> tuple[UsableRows | None, list[DataError]]:
+    """The rows of one source, None where not all of them could be looked at, and all that is wrong."""
+    letters = tokenizer.letters if tokenizer is not None else FolderTokenizer.letters
+    try:
+        source, small = _open_some(data, letters, seed, base)
+    except DataError as error:
+        return None, [error]
+    rows, errors = None, list[DataError]()
+    try:
+        rows = UsableRows(source, tokenizer, data) if tokenizer is not None else None
+    except DataError as error:
+        errors.append(error)
+    try:
+        if rows is None:
+            check_rows(source)
+    except DataError as error:
+        # Most often what was found already, which then is told once.
+        return None, [*errors, *([error] if str(error) not in map(str, errors) else [])]
+    whole = len(source) < _CHECKED_ROWS or small
+    errors += field_errors(source, data, answers_needed, whole)
+    return rows if whole else None, errors
 
 
 def first_prompts(
@@ -188,7 +230,7 @@ def _first_of(
 
 
 def _open_some(
-    data: PromptData, tokenizer: TextTokenizer, seed: int, base: Path, generated: int = _CHECKED_ROWS
+    data: PromptData, letters: str, seed: int, base: Path, generated: int = _CHECKED_ROWS
 ) -> tuple[Source, bool]:
     """The rows that are looked at before a job starts, at most `generated` of a generated task, and whether
     they are those of a small file, whole."""
@@ -196,7 +238,7 @@ def _open_some(
     path = base / file.path if file is not None else None
     small = path is not None and path.is_file() and path.stat().st_size <= _WHOLE_BELOW
     rows = _CHECKED_ROWS if data.generated is None else generated
-    return open_source(data, base, seed, tokenizer.letters, limit=None if small else rows), small
+    return open_source(data, base, seed, letters, limit=None if small else rows), small
 
 
 def _parts(data: PromptData) -> tuple[PromptData, ...]:

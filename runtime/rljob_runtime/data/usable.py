@@ -69,8 +69,25 @@ class UsableRows:
         """Raises `AnswersMissing` where no row has an answer, and some must for the reward
         (`answers_needed`), or because the manifest names their field; `RewardFieldMissing` where no row has a
         field that the reward is to get. `whole`: whether all rows of the data are there."""
-        _check_answers(self.source, self._data, answers_needed, whole)
-        _check_reward_fields(self.source, self._data, whole)
+        for error in field_errors(self.source, self._data, answers_needed, whole):
+            raise error
+
+
+def field_errors(
+    source: Source, data: PromptData, answers_needed: bool, whole: bool
+) -> Iterator[AnswersMissing | RewardFieldMissing]:
+    """Every field that some row must have, as `UsableRows.check_fields` says, and none has."""
+    if (error := _missing_answers(source, data, answers_needed, whole)) is not None:
+        yield error
+    yield from _missing_reward_fields(source, data, whole)
+
+
+def check_rows(source: Source) -> None:
+    """What can be told of the rows of `source` without a tokenizer. Raises `DataError`."""
+    if len(source) == 0:
+        raise DataError(f"{source.name}: no prompts in it")
+    for number in range(len(source)):
+        source.row(number)
 
 
 def digest(data: bytes) -> str:
@@ -116,25 +133,24 @@ def _check_system_prompt(source: Source, tokenizer: TextTokenizer, system_prompt
         )
 
 
-def _check_answers(source: Source, data: PromptData, needed: bool, whole: bool) -> None:
+def _missing_answers(source: Source, data: PromptData, needed: bool, whole: bool) -> AnswersMissing | None:
     # An API server writes the default into an RLJob, so that one is not known to be what a person wants.
     named = data.answer_field != PromptData.model_fields["answer_field"].default
     # Data without answers are right where the reward needs none: only a field that was named must be there.
     if not (needed or named) or any(source.row(n).answer is not None for n in range(len(source))):
-        return
+        return None
     field, there = data.answer_field, source.fields()
     rows = "row" if whole else f"of the first {len(source):,} rows"
     if field in there:
-        raise AnswersMissing(f'{source.name}: field "{field}" is null in each {rows}: see data.answerField')
+        return AnswersMissing(f'{source.name}: field "{field}" is null in each {rows}: see data.answerField')
     why = "" if named else ", and the reward compares with an answer: set data.answerField"
-    raise AnswersMissing(
+    return AnswersMissing(
         f'{source.name}: no field "{field}" in any {rows}{why}; the rows have {listed(there)}',
         nearest(field, there),
     )
 
 
-def _check_reward_fields(source: Source, data: PromptData, whole: bool) -> None:
-    """Each must be in some row. Raises `RewardFieldMissing`."""
+def _missing_reward_fields(source: Source, data: PromptData, whole: bool) -> Iterator[RewardFieldMissing]:
     missing = dict.fromkeys(data.reward_fields)
     for number in range(len(source)):
         if not missing:
@@ -145,7 +161,7 @@ def _check_reward_fields(source: Source, data: PromptData, whole: bool) -> None:
     for field in missing:
         there = source.fields()
         rows = "row" if whole else f"of the first {len(source):,} rows"
-        raise RewardFieldMissing(
+        yield RewardFieldMissing(
             f'{source.name}: field "{field}" is absent or null in each {rows}; the rows have {listed(there)}',
             data.reward_fields.index(field),
             nearest(field, [name for name in there if name != field]),

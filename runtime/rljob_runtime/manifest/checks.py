@@ -7,29 +7,23 @@ user; losses and advantages of the job's own are imported and tried in this one.
 """
 
 import sys
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from rljob_api import RLJob
 from rljob_api.errors import Problem
 from rljob_api.model import RandomModel
 from rljob_runtime.job_errors import OwnFunctionFailed
-from rljob_runtime.manifest.adapters import check_adapter
-from rljob_runtime.manifest.cache_size import check_cache_size
 from rljob_runtime.manifest.load import Finding, Manifest
 from rljob_runtime.manifest.logger_packages import check_loggers
 from rljob_runtime.manifest.traps import traps
 from rljob_runtime.own_functions import ArgumentError, FunctionLoadError
-from rljob_runtime.parallel.rank_layout import unfit
-from rljob_runtime.weights.model_files import (
-    ModelFolderError,
-    check_model_type,
-    folder_parameters,
-    read_config,
-)
+from rljob_runtime.weights.model_files import folder_parameters
 
 if TYPE_CHECKING:
     from rljob_runtime.data.fingerprint import DataFingerprint
@@ -38,10 +32,6 @@ if TYPE_CHECKING:
     from rljob_runtime.rewards.load import Refusal
 
 _TRAINING = ("spec", "training")
-_TENSOR_PARALLEL = (*_TRAINING, "parallel", "tensorParallel")
-_MODEL_PATH = (*_TRAINING, "model", "path")
-_NEED_ANSWERS = ("rljob_runtime.rewards.math:math_answer",)
-"""Built-in rewards that compare with the prompt's answer."""
 
 
 def check(manifest: Manifest) -> tuple[list[Finding], list[Finding]]:
@@ -55,20 +45,30 @@ def check_job(job: RLJob, folder: Path, host: Path | None = None) -> tuple[list[
     to `folder`. `host`: the socket of the host of reward workers, which alone imports the job's own code;
     raises `WorkerStartError` where it starts none."""
     from rljob_runtime.manifest.reward_trial import try_job_reward
+    from rljob_runtime.manifest.text_checks import check_texts
 
-    errors, epoch = _drained(_check_references(job, folder, host))
-    # Rewards are tried on the data by the tokenizer: all of them must be right.
-    tried = try_job_reward(job, folder, host) if not errors else []
+    of_reward = list(_check_reward(job, folder, host))
+    texts = check_texts(job, folder)
+    errors = [
+        *of_reward,
+        *_check_own_functions(job, folder),
+        *check_loggers(job.spec.training.loggers),
+        *texts.problems,
+        *_check_forced_lengths(job, folder, texts.epoch),
+    ]
+    tried = try_job_reward(job, folder, host, texts) if not of_reward else []
     errors += [problem for problem, certain in tried if certain]
     return errors, [
         *(problem for problem, certain in tried if not certain),
-        *traps(job, epoch.rows if epoch else None),
+        *traps(job, texts.epoch.rows if texts.epoch else None),
     ]
 
 
 def fingerprint(job: RLJob, folder: Path) -> "DataFingerprint | None":
     """What identifies the job's prompts; None where they cannot be read now, or not all of them at once."""
-    _, epoch = _drained(_check_texts(job, folder))
+    from rljob_runtime.manifest.text_checks import check_texts
+
+    epoch = check_texts(job, folder).epoch
     return epoch.fingerprint if epoch is not None else None
 
 
@@ -99,28 +99,6 @@ def model_parameters(job: RLJob, folder: Path) -> int:
     return random_parameters(model.random, size)
 
 
-def _drained(found: "Generator[Problem, None, Epoch | None]") -> "tuple[list[Problem], Epoch | None]":
-    """All that is found, and what is returned in the end."""
-    problems = []
-    while True:
-        try:
-            problems.append(next(found))
-        except StopIteration as end:
-            return problems, end.value
-
-
-def _check_references(
-    job: RLJob, folder: Path, host: Path | None
-) -> "Generator[Problem, None, Epoch | None]":
-    """Returns the data's epoch, as far as it is known."""
-    yield from _check_reward(job, folder, host)
-    yield from _check_own_functions(job, folder)
-    yield from check_loggers(job.spec.training.loggers)
-    epoch = yield from _check_texts(job, folder)
-    yield from _check_forced_lengths(job, folder, epoch)
-    return epoch
-
-
 def _check_reward(job: RLJob, folder: Path, host: Path | None) -> Iterator[Problem]:
     from rljob_runtime.rewards.calls import calls_of
 
@@ -141,22 +119,39 @@ def _check_reward(job: RLJob, folder: Path, host: Path | None) -> Iterator[Probl
 
 
 def _refusals(calls: "Sequence[FunctionCall]", folder: Path) -> "Iterator[Refusal]":
+    for index, call in enumerate(calls):
+        yield from _refusals_of(index, call, folder)
+
+
+def _refusals_of(index: int, call: "FunctionCall", folder: Path) -> "Iterator[Refusal]":
+    """Every argument of the job's function `index` that it does not take, or else why it cannot be used."""
     from rljob_runtime.rewards.load import load_reward, refusal_of
 
-    for index, call in enumerate(calls):
+    arguments = dict(call.arguments)
+    while True:
         with _unchanged_search_path():
             try:
-                load_reward(call.function, call.arguments, [folder])
+                load_reward(call.function, arguments, [folder])
+                return
             except FunctionLoadError as error:
-                yield refusal_of(error, index)
+                refusal = refusal_of(error, index)
+        if refusal.argument is None:
+            # One that is missing may be what was meant by one that it does not take.
+            if len(arguments) == len(call.arguments):
+                yield refusal
+            return
+        yield refusal
+        del arguments[refusal.argument]
 
 
 def _hosted_refusals(calls: "Sequence[FunctionCall]", folder: Path, host: Path) -> "Iterator[Refusal]":
     from rljob_runtime.rewards.trial import hosted_refusal
 
-    # The first alone: a worker that cannot have one function looks at no other.
-    if (refusal := hosted_refusal(calls, [folder], host)) is not None:
-        yield refusal
+    first = 0
+    # A worker that cannot have one function looks at none of those after it.
+    while first < len(calls) and (found := hosted_refusal(calls[first:], [folder], host)) is not None:
+        yield msgspec.structs.replace(found, call=first + found.call)
+        first += found.call + 1
 
 
 def _check_own_functions(job: RLJob, folder: Path) -> Iterator[Problem]:
@@ -184,62 +179,6 @@ def _check_own_functions(job: RLJob, folder: Path) -> Iterator[Problem]:
                 yield Problem((*path, "function"), _clause(error))
 
 
-def _check_texts(job: RLJob, folder: Path) -> "Generator[Problem, None, Epoch | None]":
-    """Model, tokenizer and data, which must fit one another. Returns the data's epoch, as far as it is
-    known."""
-    from rljob_runtime.data.errors import DataError
-    from rljob_runtime.data.prompts import check_data
-    from rljob_runtime.data.tokenizer import build_tokenizer, check_vocabulary
-    from rljob_runtime.manifest.data_problem import data_problem
-    from rljob_runtime.manifest.evaluation_check import check_evaluation
-    from rljob_runtime.manifest.teacher_check import check_teacher, check_teacher_alone
-    from rljob_runtime.rewards.calls import calls_of
-
-    training = job.spec.training
-    model_folder = folder / training.model.path if training.model.path is not None else None
-    config: dict[str, Any] = {}
-    if model_folder is not None:
-        try:
-            config = read_config(model_folder)
-            folder_parameters(model_folder)
-            check_model_type(model_folder, config)
-        except ModelFolderError as error:
-            yield Problem(_MODEL_PATH, _clause(error))
-            # It would be the one in the model's folder.
-            if training.tokenizer is None:
-                if (problem := check_teacher_alone(job, folder)) is not None:
-                    yield problem
-                return None
-        else:
-            yield from check_adapter(job, folder, config)
-        yield from _check_length(job, config)
-    else:
-        yield from check_adapter(job, folder, config)
-    if (why := unfit(training.parallel.tensor_parallel, _divided(job, config))) is not None:
-        yield Problem(_TENSOR_PARALLEL, why)
-    if (small := check_cache_size(job, config)) is not None:
-        yield small
-    tokenizer_path = (*_TRAINING, "tokenizer") if training.tokenizer is not None else _MODEL_PATH
-    try:
-        tokenizer = build_tokenizer(training.tokenizer, folder, model_folder)
-        vocabulary_size = _vocabulary_size(job, config)
-        if vocabulary_size is not None:
-            check_vocabulary(tokenizer, vocabulary_size)
-    except DataError as error:
-        yield Problem(tokenizer_path, _clause(error))
-        return None
-    yield from check_teacher(job, folder, tokenizer, _drawn(job, tokenizer.vocabulary_size, vocabulary_size))
-    try:
-        needed = any(call.function in _NEED_ANSWERS for call in calls_of(training.reward))
-        epoch = check_data(training.data, tokenizer, training.seed, folder, answers_needed=needed)
-    except DataError as error:
-        yield data_problem(training.data, error)
-    else:
-        yield from check_evaluation(training, tokenizer, folder, needed)
-        return epoch
-    return None
-
-
 def _check_forced_lengths(job: RLJob, folder: Path, epoch: "Epoch | None") -> Iterator[Problem]:
     """`epoch`: of the job's data, where it is known; what is left is checked when the job has read its data,
     before anything is started."""
@@ -256,45 +195,6 @@ def _check_forced_lengths(job: RLJob, folder: Path, epoch: "Epoch | None") -> It
         forced_lengths(training.rollout, folder, groups, data)
     except LengthTraceError as error:
         yield Problem((*_TRAINING, "rollout", "forcedLengths"), _clause(error))
-
-
-def _vocabulary_size(job: RLJob, config: dict[str, Any]) -> int | None:
-    """Tokens that the model knows; None where it is made to fit the tokenizer."""
-    random = job.spec.training.model.random
-    if random is not None:
-        return random.vocabulary_size
-    size = config.get("vocab_size")
-    return size if isinstance(size, int) else None
-
-
-def _drawn(job: RLJob, in_tokenizer: int, in_model: int | None) -> int:
-    """How many tokens the policy may draw; `in_model`: how many it is known to have."""
-    random = job.spec.training.model.random
-    return random.tokens(in_tokenizer) if random is not None else in_model or in_tokenizer
-
-
-def _divided(job: RLJob, config: dict[str, Any]) -> dict[str, Any]:
-    """What config.json says, or will say, of the model that ranks can have parts of."""
-    random = job.spec.training.model.random
-    if random is None:
-        return config
-    return {
-        "num_attention_heads": random.attention_heads,
-        "num_key_value_heads": random.key_value_heads,
-        "intermediate_size": random.intermediate_size,
-        "num_experts": random.experts.count if random.experts is not None else 0,
-    }
-
-
-def _check_length(job: RLJob, config: dict[str, Any]) -> Iterator[Problem]:
-    longest = job.spec.training.longest_sample_tokens
-    limit = config.get("max_position_embeddings")
-    if isinstance(limit, int) and longest > limit:
-        yield Problem(
-            (*_TRAINING, "rollout", "maxResponseTokens"),
-            f"data.maxPromptTokens + rollout.maxResponseTokens is {longest}, above the model's "
-            f"max_position_embeddings ({limit} in its config.json)",
-        )
 
 
 @contextmanager

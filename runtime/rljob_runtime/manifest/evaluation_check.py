@@ -5,6 +5,7 @@ at. When the job begins, all of it is, before anything is started.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path as File
 
 from rljob_api.data import HeldOutData
@@ -13,29 +14,42 @@ from rljob_api.training import Training
 from rljob_runtime.data.errors import AnswersMissing, DataError, RewardFieldMissing
 from rljob_runtime.data.held_out import trained_prompts
 from rljob_runtime.data.prompts import check_data, some_texts
-from rljob_runtime.data.tokenizer import TextTokenizer
+from rljob_runtime.data.tokenizer import FolderTokenizer, TextTokenizer
+
+SETS = ("spec", "training", "evaluation", "sets")
+"""Where the sets are, each at its index."""
 
 
 def check_evaluation(
-    training: Training, tokenizer: TextTokenizer, folder: File, answers_needed: bool
+    training: Training, tokenizer: TextTokenizer | None, folder: File, answers_needed: bool
 ) -> Iterator[Problem]:
-    """What is wrong with the sets of prompts; paths are relative to `folder`. The data that are trained are
-    checked already."""
+    """What is wrong with the sets of prompts; paths are relative to `folder`. `tokenizer`: None where there
+    is none. What is wrong with the data that are trained is not told."""
     sets = training.evaluation.sets if training.evaluation is not None else []
-    compared = []
     for index, (each, data) in enumerate(zip(sets, training.held_out, strict=True)):
-        seed = training.seed + 1 + index
-        try:
-            check_data(data, tokenizer, seed, folder, answers_needed=answers_needed)
-            if data.generated is None:
-                compared.append((index, some_texts(data, tokenizer, seed, folder)))
-        except DataError as error:
+        checked = check_data(data, tokenizer, training.seed + 1 + index, folder, answers_needed)
+        for error in checked.errors:
             yield _problem(_path(index), each.data, error)
+    letters = tokenizer.letters if tokenizer is not None else FolderTokenizer.letters
+    for index, why in _trained(training, letters, folder).items():
+        yield Problem((*_path(index), sets[index].data.yaml_choice), why)
+
+
+def _trained(training: Training, letters: str, folder: File) -> dict[int, str]:
+    """What is wrong with each set that has a prompt which is trained, by its index. What cannot be read is
+    left out: that is told where it is checked."""
+    compared = {}
+    for index, data in enumerate(training.held_out):
+        if data.generated is None:
+            with suppress(DataError):
+                compared[index] = list(some_texts(data, letters, training.seed + 1 + index, folder))
+    found: dict[int, str] = {}
     if compared:
-        trained = some_texts(training.data, tokenizer, training.seed, folder)
-        for place, why in trained_prompts([texts for _, texts in compared], trained).items():
-            index = compared[place][0]
-            yield Problem((*_path(index), sets[index].data.yaml_choice), why)
+        trained = some_texts(training.data, letters, training.seed, folder)
+        with suppress(DataError):
+            found = trained_prompts(list(compared.values()), trained)
+    indices = list(compared)
+    return {indices[place]: why for place, why in found.items()}
 
 
 def _problem(path: Path, data: HeldOutData, error: DataError) -> Problem:
@@ -55,4 +69,4 @@ def _problem(path: Path, data: HeldOutData, error: DataError) -> Problem:
 
 
 def _path(index: int) -> Path:
-    return "spec", "training", "evaluation", "sets", index, "data"
+    return *SETS, index, "data"

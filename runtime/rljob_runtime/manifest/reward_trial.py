@@ -18,7 +18,9 @@ from rljob_api.errors import Path, Problem
 from rljob_api.training import Training
 from rljob_runtime.data.errors import DataError
 from rljob_runtime.data.prompts import first_prompts
-from rljob_runtime.data.tokenizer import TextTokenizer, build_tokenizer
+from rljob_runtime.data.tokenizer import TextTokenizer
+from rljob_runtime.manifest.evaluation_check import SETS
+from rljob_runtime.manifest.text_checks import Texts
 from rljob_runtime.rewards import RewardInput
 from rljob_runtime.rewards.calls import calls_of
 from rljob_runtime.rewards.trial import Verdict, try_reward
@@ -49,22 +51,20 @@ class _Place:
         return f"the first row of {self.what}" if count == 1 else f"the first {count} rows of {self.what}"
 
 
-def try_job_reward(job: RLJob, folder: File, host: File | None) -> list[tuple[Problem, bool]]:
-    """What is wrong with the reward of a job whose data and tokenizer can be used, each with whether that is
-    certain; nothing where a response was scored to the prompts of the data and of each set of
-    training.evaluation, or none could be tried. Relative paths are relative to `folder`; `host` as in
+def try_job_reward(job: RLJob, folder: File, host: File | None, texts: Texts) -> list[tuple[Problem, bool]]:
+    """What is wrong with the reward of a job, each with whether that is certain; nothing where a response was
+    scored to the prompts of the data and of each set of training.evaluation, or none could be tried. It is
+    tried on what `texts` says is right. Relative paths are relative to `folder`; `host` as in
     `RewardPool`."""
     training = job.spec.training
     calls = calls_of(training.reward)
-    if all(call.function.startswith(_OWN_TASKS) for call in calls):
+    tokenizer = texts.tokenizer
+    if tokenizer is None or all(call.function.startswith(_OWN_TASKS) for call in calls):
         return []
-    model = training.model
-    model_folder = folder / model.path if model.path is not None else None
-    tokenizer = build_tokenizer(training.tokenizer, folder, model_folder)
-    places = list(_places(training, tokenizer, folder))
+    places = list(_places(training, tokenizer, folder, texts))
     batches = [[each for prompt in place.prompts for each in made_up(prompt, tokenizer)] for place in places]
     found = try_reward(calls, [folder], batches, _SECONDS, host)
-    # What fails for whatever is trained is told once.
+    # What fails for whatever is tried first, most often what is trained, is told once.
     if 0 in found and not found[0].scored:
         found = {0: found[0]}
     return [
@@ -73,17 +73,20 @@ def try_job_reward(job: RLJob, folder: File, host: File | None) -> list[tuple[Pr
     ]
 
 
-def _places(training: Training, tokenizer: TextTokenizer, folder: File) -> Iterator[_Place]:
-    """The data, and each set of training.evaluation."""
+def _places(training: Training, tokenizer: TextTokenizer, folder: File, texts: Texts) -> Iterator[_Place]:
+    """The data, and each set of training.evaluation, where nothing is wrong with it."""
 
     def first(data: PromptData, seed: int) -> list[Prompt]:
         return first_prompts(data, tokenizer, seed, folder, _ROWS)
 
     reward = ("spec", "training", "reward", training.reward.yaml_choice)
-    yield _Place(reward, training.data, "the data", first(training.data, training.seed))
+    if texts.data_right:
+        yield _Place(reward, training.data, "the data", first(training.data, training.seed))
     sets = training.evaluation.sets if training.evaluation is not None else []
     for index, (each, data) in enumerate(zip(sets, training.held_out, strict=True)):
-        path = ("spec", "training", "evaluation", "sets", index, "data")
+        if index not in texts.right_sets:
+            continue
+        path = (*SETS, index, "data")
         yield _Place(path, data, f"the evaluation set {each.name}", first(data, training.seed + 1 + index))
 
 

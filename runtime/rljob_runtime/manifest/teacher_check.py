@@ -22,43 +22,33 @@ _TEACHER = ("spec", "training", "algorithm", "distillation", "teacher", "path")
 
 
 def check_teacher(
-    job: RLJob, folder: Path, tokenizer: TextTokenizer, vocabulary_size: int
+    job: RLJob, folder: Path, tokenizer: TextTokenizer | None, vocabulary_size: int | None
 ) -> Iterator[Problem]:
-    """What is wrong with the teacher of a job whose policy is there. `folder` is the manifest's,
-    `vocabulary_size` how many tokens the policy may draw."""
+    """What is wrong with a job's teacher. `folder` is the manifest's, `tokenizer` the policy's, and
+    `vocabulary_size` how many tokens the policy may draw; None where that is not known, as its model or
+    tokenizer is not there."""
     training = job.spec.training
     path = training.algorithm.teacher_folder
     if path is None:
         return
-    if (unread := check_teacher_alone(job, folder)) is not None:
-        yield unread
-        return
     teacher = folder / path
-    config, theirs = read_config(teacher), folder_vocabulary(teacher)
+    try:
+        config = read_config(teacher)
+        check_model_type(teacher, config)
+        folder_parameters(teacher)
+        theirs = folder_vocabulary(teacher)
+    except (ModelFolderError, DataError) as error:
+        yield Problem(_TEACHER, str(error).rstrip("."))
+        return
     if training.model.path is not None and teacher.resolve() == (folder / training.model.path).resolve():
         yield Problem(
             _TEACHER,
             f"is model.path ({training.model.path}): the policy begins as that and would be held there, "
             "which algorithm.kl does",
         )
-    if (words := other_tokens(tokenizer.vocabulary(), theirs)) is not None:
+    if tokenizer is not None and (words := other_tokens(tokenizer.vocabulary(), theirs)) is not None:
         yield Problem(_TEACHER, words)
     yield from _sizes(training, config, vocabulary_size)
-
-
-def check_teacher_alone(job: RLJob, folder: Path) -> Problem | None:
-    """What is wrong with a job's teacher, whatever the policy is."""
-    path = job.spec.training.algorithm.teacher_folder
-    if path is None:
-        return None
-    teacher = folder / path
-    try:
-        check_model_type(teacher, read_config(teacher))
-        folder_parameters(teacher)
-        folder_vocabulary(teacher)
-    except (ModelFolderError, DataError) as error:
-        return Problem(_TEACHER, str(error).rstrip("."))
-    return None
 
 
 def other_tokens(policy: dict[str, int], teacher: dict[str, int]) -> str | None:
@@ -77,9 +67,9 @@ def other_tokens(policy: dict[str, int], teacher: dict[str, int]) -> str | None:
     )
 
 
-def _sizes(training: Training, config: dict[str, object], vocabulary_size: int) -> Iterator[Problem]:
+def _sizes(training: Training, config: dict[str, object], vocabulary_size: int | None) -> Iterator[Problem]:
     known = config.get("vocab_size")
-    if isinstance(known, int) and known < vocabulary_size:
+    if isinstance(known, int) and vocabulary_size is not None and known < vocabulary_size:
         yield Problem(
             _TEACHER,
             f"has {known} tokens (vocab_size in its config.json), and the policy may draw {vocabulary_size}: "

@@ -39,7 +39,7 @@ def data(*sources: dict[str, Any], **others: Any) -> Data:
 def test_each_prompt_once_an_epoch_with_its_source_and_fields(folder: Path) -> None:
     mixed = data(MATH, CODE)
     source = PromptSource(mixed, TOKENIZER, 5, folder)
-    assert check_data(mixed, TOKENIZER, 5, folder) == Epoch(10, source.fingerprint)
+    assert check_data(mixed, TOKENIZER, 5, folder).epoch == Epoch(10, source.fingerprint)
     for epoch in range(2):
         prompts = [source.prompt(uid) for uid in range(10 * epoch, 10 * epoch + 10)]
         assert sorted(prompt.row for prompt in prompts) == list(range(10))
@@ -132,9 +132,9 @@ def test_refused_sources(sources: list[dict[str, Any]], message: str) -> None:
 
 def test_errors_name_the_source(folder: Path) -> None:
     wrong = {**CODE, "rewardFields": ["testz"]}
-    with pytest.raises(RewardFieldMissing) as missing:
-        check_data(data(MATH, wrong), TOKENIZER, 0, folder)
-    assert (missing.value.source, missing.value.index, missing.value.near) == (1, 0, "tests")
+    (missing,) = check_data(data(MATH, wrong), TOKENIZER, 0, folder).errors
+    assert isinstance(missing, RewardFieldMissing)
+    assert (missing.source, missing.index, missing.near) == (1, 0, "tests")
     with pytest.raises(DataError, match=r"gone\.jsonl") as gone:
         PromptSource(data({"name": "m", "jsonl": {"path": "gone.jsonl"}}, CODE), TOKENIZER, 0, folder)
     assert gone.value.source == 0

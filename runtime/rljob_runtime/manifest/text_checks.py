@@ -1,0 +1,163 @@
+"""Model, tokenizer, data, evaluation and teacher of a job, which must fit one another.
+
+Guarantees: each is checked even when another is not there or wrong, as far as it does not need it; a folder
+that cannot be used is told once.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rljob_api import RLJob
+from rljob_api.errors import Problem
+from rljob_runtime.data.errors import DataError
+from rljob_runtime.data.prompts import Epoch, check_data
+from rljob_runtime.data.tokenizer import TextTokenizer, build_tokenizer, check_vocabulary
+from rljob_runtime.manifest.adapters import check_adapter
+from rljob_runtime.manifest.cache_size import check_cache_size
+from rljob_runtime.manifest.data_problem import data_problem
+from rljob_runtime.manifest.evaluation_check import SETS, check_evaluation
+from rljob_runtime.manifest.teacher_check import check_teacher
+from rljob_runtime.parallel.rank_layout import unfit
+from rljob_runtime.rewards.calls import calls_of
+from rljob_runtime.weights.model_files import (
+    ModelFolderError,
+    check_model_type,
+    folder_parameters,
+    read_config,
+)
+
+_TRAINING = ("spec", "training")
+_TENSOR_PARALLEL = (*_TRAINING, "parallel", "tensorParallel")
+_MODEL_PATH = (*_TRAINING, "model", "path")
+_NEED_ANSWERS = ("rljob_runtime.rewards.math:math_answer",)
+"""Built-in rewards that compare with the prompt's answer."""
+
+
+@dataclass(frozen=True)
+class Texts:
+    """What was found of a job's texts."""
+
+    problems: list[Problem]
+    tokenizer: TextTokenizer | None
+    """None where it cannot be had."""
+    epoch: Epoch | None
+    """Of the data, as far as it is known."""
+    data_right: bool
+    """Whether nothing is wrong with the data."""
+    right_sets: frozenset[int]
+    """Indices of the sets of training.evaluation that nothing is wrong with."""
+
+
+def check_texts(job: RLJob, folder: Path) -> Texts:
+    """`folder` is the manifest's."""
+    training = job.spec.training
+    config, problems = _check_model(job, folder)
+    in_model = _vocabulary_size(job, config)
+    tokenizer, wrong = _check_tokenizer(job, folder, in_model)
+    # A model's folder that cannot be used is told once, whatever its tokenizer is.
+    if wrong is not None and wrong.path not in [each.path for each in problems]:
+        problems.append(wrong)
+    problems += check_teacher(job, folder, tokenizer, _drawn(job, tokenizer, in_model))
+    needed = any(call.function in _NEED_ANSWERS for call in calls_of(training.reward))
+    checked = check_data(training.data, tokenizer, training.seed, folder, answers_needed=needed)
+    # Sources of one file, with the fields of training.data, lack the same ones.
+    problems += dict.fromkeys(data_problem(training.data, error) for error in checked.errors)
+    of_sets = list(check_evaluation(training, tokenizer, folder, needed))
+    wrong_sets = {problem.path[len(SETS)] for problem in of_sets}
+    return Texts(
+        problems=[*problems, *of_sets],
+        tokenizer=tokenizer,
+        epoch=checked.epoch,
+        data_right=not checked.errors,
+        right_sets=frozenset(set(range(len(training.held_out))) - wrong_sets),
+    )
+
+
+def _check_model(job: RLJob, folder: Path) -> tuple[dict[str, Any], list[Problem]]:
+    """The config.json of the model's folder, as far as it can be read, and what is wrong with the folder or
+    does not fit it. Empty for a random model."""
+    training = job.spec.training
+    config: dict[str, Any] = {}
+    problems: list[Problem] = []
+    if training.model.path is not None:
+        model_folder = folder / training.model.path
+        try:
+            config = read_config(model_folder)
+            folder_parameters(model_folder)
+            check_model_type(model_folder, config)
+        except ModelFolderError as error:
+            problems.append(Problem(_MODEL_PATH, str(error).rstrip(".")))
+    # An adapter is looked at in the weights.
+    if not problems:
+        problems += check_adapter(job, folder, config)
+    problems += _check_length(job, config)
+    if (why := unfit(training.parallel.tensor_parallel, _divided(job, config))) is not None:
+        problems.append(Problem(_TENSOR_PARALLEL, why))
+    if (small := check_cache_size(job, config)) is not None:
+        problems.append(small)
+    return config, problems
+
+
+def _check_tokenizer(
+    job: RLJob, folder: Path, in_model: int | None
+) -> tuple[TextTokenizer | None, Problem | None]:
+    """The job's tokenizer, and what is wrong with it. `in_model`: how many tokens the model knows."""
+    training = job.spec.training
+    model_folder = folder / training.model.path if training.model.path is not None else None
+    tokenizer = None
+    try:
+        tokenizer = build_tokenizer(training.tokenizer, folder, model_folder)
+        if in_model is not None:
+            check_vocabulary(tokenizer, in_model)
+    except DataError as error:
+        place = (*_TRAINING, "tokenizer") if training.tokenizer is not None else _MODEL_PATH
+        return tokenizer, Problem(place, str(error).rstrip("."))
+    return tokenizer, None
+
+
+def _vocabulary_size(job: RLJob, config: dict[str, Any]) -> int | None:
+    """Tokens that the model knows; None where it is made to fit the tokenizer."""
+    random = job.spec.training.model.random
+    if random is not None:
+        return random.vocabulary_size
+    size = config.get("vocab_size")
+    return size if isinstance(size, int) else None
+
+
+def _drawn(job: RLJob, tokenizer: TextTokenizer | None, in_model: int | None) -> int | None:
+    """How many tokens the policy may draw, None where that is not known; `in_model`: how many it is known to
+    have."""
+    random = job.spec.training.model.random
+    if tokenizer is None:
+        return in_model
+    return (
+        random.tokens(tokenizer.vocabulary_size)
+        if random is not None
+        else in_model or tokenizer.vocabulary_size
+    )
+
+
+def _divided(job: RLJob, config: dict[str, Any]) -> dict[str, Any]:
+    """What config.json says, or will say, of the model that ranks can have parts of."""
+    random = job.spec.training.model.random
+    if random is None:
+        return config
+    return {
+        "num_attention_heads": random.attention_heads,
+        "num_key_value_heads": random.key_value_heads,
+        "intermediate_size": random.intermediate_size,
+        "num_experts": random.experts.count if random.experts is not None else 0,
+    }
+
+
+def _check_length(job: RLJob, config: dict[str, Any]) -> Iterator[Problem]:
+    longest = job.spec.training.longest_sample_tokens
+    limit = config.get("max_position_embeddings")
+    if isinstance(limit, int) and longest > limit:
+        yield Problem(
+            (*_TRAINING, "rollout", "maxResponseTokens"),
+            f"data.maxPromptTokens + rollout.maxResponseTokens is {longest}, above the model's "
+            f"max_position_embeddings ({limit} in its config.json)",
+        )
