@@ -17,6 +17,8 @@ import numpy as np
 import psutil
 import pytest
 
+from rljob_api import RLJob
+from rljob_runtime.manifest.checks import check_job
 from rljob_runtime.own_functions import FunctionLoadError
 from rljob_runtime.rewards import RewardInput
 from rljob_runtime.rewards.calls import FunctionCall
@@ -24,6 +26,7 @@ from rljob_runtime.rewards.launch import HostAway, launch
 from rljob_runtime.rewards.load import Refusal
 from rljob_runtime.rewards.pool import RewardPool, RewardPoolError
 from rljob_runtime.rewards.trial import hosted_refusal
+from tests.support.jobs import job
 
 FUNCTIONS = """
 import os, subprocess, time
@@ -165,6 +168,20 @@ def test_what_is_refused_is_known_without_importing_it_here(
         assert isinstance(found, Refusal)
         assert (found.call, found.of_arguments, found.argument) == expected[:3]
         assert expected[3] in found.message
+
+
+def test_each_function_that_cannot_be_used_is_told(folder: Path, host: Host) -> None:
+    functions = [
+        {"name": "a", "function": "judje:does"},
+        {"name": "b", "function": "judge:does"},
+        {"name": "c", "function": "judge:does", "arguments": {"faktor": 2}},
+    ]
+    document = job({"training.reward": {"functions": functions}})
+    errors, _ = check_job(RLJob.model_validate(document), folder, host.path)
+    assert [str(each).split(": ")[0].removeprefix("spec.training.reward.functions") for each in errors] == [
+        "[0].function",
+        "[2].arguments.faktor",
+    ]
 
 
 async def test_what_is_no_request_costs_a_host_nothing(folder: Path, host: Host) -> None:

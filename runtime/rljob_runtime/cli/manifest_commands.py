@@ -149,13 +149,17 @@ def run_extension(command: ManifestCommand, options: argparse.Namespace) -> int:
 def _checked(file: Path) -> Manifest:
     """The manifest, with everything it refers to looked at; raises `ManifestError`, and tells warnings."""
     from rljob_runtime.manifest.checks import check
+    from rljob_runtime.manifest.right_parts import check_right_parts
 
-    manifest = read(file)
+    try:
+        manifest = read(file)
+    except ManifestError as error:
+        raise ManifestError([*error.findings, *check_right_parts(file, error.findings)]) from error
     errors, warnings = check(manifest)
-    if errors:
-        raise ManifestError(errors)
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
+    if errors:
+        raise ManifestError(errors)
     return manifest
 
 

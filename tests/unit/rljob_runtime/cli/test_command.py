@@ -36,6 +36,20 @@ def test_validate_of_good_files(tmp_path, capsys):
     assert capsys.readouterr() == (f"{path}: valid\n", "")
 
 
+def test_what_to_look_at_again_is_told_beside_what_is_wrong(tmp_path, capsys):
+    changes = {
+        "training.reward.function": "nowhere:f",
+        "training.schedule": {"epochs": 1, "promptsPerBatch": 4},
+        "training.data.generated.rows": 8,
+    }
+    path = write(tmp_path / "job.yaml", changes)
+    assert main(["validate", str(path)]) == 2
+    warning, error, last = capsys.readouterr().err.splitlines()
+    assert warning.startswith(f"warning: {path}:") and "this job trains 2 steps" in warning
+    assert "spec.training.reward.function: " in error
+    assert last == "1 error. Nothing was started."
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
