@@ -42,15 +42,15 @@ def folder(tmp_path: Path) -> Path:
 )
 def test_in_a_process_of_its_own(folder: Path, capfd: pytest.CaptureFixture[str], function: str,
                                  words: str | None) -> None:  # fmt: skip
-    found = try_reward([FunctionCall(f"judge_tried:{function}")], [folder], [[reward_input()] * 2], 60, None)
-    assert {batch: each.words for batch, each in found.items()} == ({} if words is None else {0: words})
+    trial = try_reward([FunctionCall(f"judge_tried:{function}")], [folder], [[reward_input()] * 2], 60, None)
+    assert {batch: each.words for batch, each in trial.found.items()} == ({} if words is None else {0: words})
     assert capfd.readouterr() == ("", ""), "what the function prints is not for whoever checks a manifest"
 
 
 def test_one_that_takes_long_is_told_and_ends(folder: Path) -> None:
     before, began = children(), time.monotonic()
-    found = try_reward([FunctionCall("judge_tried:slow")], [folder], [[reward_input()]] * 2, 1.0, None)
-    assert {batch: each.late for batch, each in found.items()} == {0: True}
+    trial = try_reward([FunctionCall("judge_tried:slow")], [folder], [[reward_input()]] * 2, 1.0, None)
+    assert {batch: each.late for batch, each in trial.found.items()} == {0: True}
     assert time.monotonic() - began < 30
     assert children() <= before
 
@@ -140,6 +140,10 @@ def by_level(sample):
 def slow(sample):
     time.sleep(60)
 
+def leisurely(sample):
+    time.sleep(2)
+    return 1.0
+
 def text(sample):
     return "1.0"
 
@@ -203,4 +207,21 @@ def test_a_trial_that_takes_too_long_is_told_with_its_time(
         "spec.training.reward.function: did not end within the 3 s in which it is tried on the first row of "
         "the data: nothing is known of it. Where later calls are as slow, reward.timeoutSeconds (10) leaves "
         "their responses without a reward."
+    )
+
+
+def test_a_slow_reward_is_told_with_what_a_step_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where time is over before all responses are scored."""
+    monkeypatch.setattr(reward_trial, "_SECONDS", 9.0)
+    errors, warnings = told(tmp_path, "leisurely", {})
+    assert errors == []
+    step, limit = warnings
+    assert step.startswith(
+        "spec.training.reward.workers: the reward took 2 s for a response when it was tried: with 1 worker "
+        "the 32 responses of a step take 64 s to score. Set it to 3 for 21 s"
+    )
+    assert limit.startswith(
+        "spec.training.reward.timeoutSeconds: is 10 s, and the reward took 2 s for a made-up response"
     )

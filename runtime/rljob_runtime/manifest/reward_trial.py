@@ -6,7 +6,7 @@ network, other than by the function itself.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path as File
 
@@ -23,9 +23,11 @@ from rljob_runtime.manifest.evaluation_check import SETS
 from rljob_runtime.manifest.text_checks import Texts
 from rljob_runtime.rewards import RewardInput
 from rljob_runtime.rewards.calls import calls_of
+from rljob_runtime.rewards.pace import near_limit, slow_step, usual_seconds
 from rljob_runtime.rewards.trial import Verdict, try_reward
 from rljob_runtime.samples import Prompt
 
+_REWARD = ("spec", "training", "reward")
 _OWN_TASKS = "rljob_runtime.rewards.tasks:"
 """Rewards that raise for no response: they need no trial."""
 _ROWS = 3
@@ -63,14 +65,30 @@ def try_job_reward(job: RLJob, folder: File, host: File | None, texts: Texts) ->
         return []
     places = list(_places(training, tokenizer, folder, texts))
     batches = [[each for prompt in place.prompts for each in made_up(prompt, tokenizer)] for place in places]
-    found = try_reward(calls, [folder], batches, _SECONDS, host)
+    trial = try_reward(calls, [folder], batches, _SECONDS, host)
+    found = trial.found
     # What fails for whatever is tried first, most often what is trained, is told once.
     if 0 in found and not found[0].scored:
         found = {0: found[0]}
     return [
-        (Problem(places[index].path, _message(training, places[index], each)), each.certain)
-        for index, each in found.items()
+        *(
+            (Problem(places[index].path, _message(training, places[index], each)), each.certain)
+            for index, each in found.items()
+        ),
+        *((each, False) for each in _pace(training, trial.seconds)),
     ]
+
+
+def _pace(training: Training, measured: Sequence[float]) -> Iterator[Problem]:
+    """What is to be told of how long responses took."""
+    seconds, reward = usual_seconds(measured), training.reward
+    if seconds is None:
+        return
+    samples = training.groups_per_step * training.rollout.samples_per_prompt
+    if (slow := slow_step(seconds, samples, reward.workers)) is not None:
+        yield Problem((*_REWARD, "workers"), slow)
+    if (near := near_limit(seconds, reward.timeout_seconds)) is not None:
+        yield Problem((*_REWARD, "timeoutSeconds"), near)
 
 
 def _places(training: Training, tokenizer: TextTokenizer, folder: File, texts: Texts) -> Iterator[_Place]:
@@ -79,7 +97,7 @@ def _places(training: Training, tokenizer: TextTokenizer, folder: File, texts: T
     def first(data: PromptData, seed: int) -> list[Prompt]:
         return first_prompts(data, tokenizer, seed, folder, _ROWS)
 
-    reward = ("spec", "training", "reward", training.reward.yaml_choice)
+    reward = (*_REWARD, training.reward.yaml_choice)
     if texts.data_right:
         yield _Place(reward, training.data, "the data", first(training.data, training.seed))
     sets = training.evaluation.sets if training.evaluation is not None else []

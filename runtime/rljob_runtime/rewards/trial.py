@@ -8,7 +8,7 @@ import asyncio
 import re
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rljob_runtime.own_functions import FunctionLoadError
@@ -17,11 +17,14 @@ from rljob_runtime.rewards.calls import FunctionCall
 from rljob_runtime.rewards.frames import Setup
 from rljob_runtime.rewards.load import ONE_AT_A_TIME, Refusal
 from rljob_runtime.rewards.outcome import RewardFormError
+from rljob_runtime.rewards.pace import usual_seconds
 from rljob_runtime.rewards.part_names import NOT_RETURNED
 from rljob_runtime.rewards.pool import START_SECONDS, RewardPool, RewardPoolError
 from rljob_runtime.rewards.process import WorkerProcess
 
 _ERROR = "error: "
+_STUCK = 3.0
+"""So many times as long as others a response takes that is given up."""
 _MISTAKES = (
     "NameError: ",
     "ImportError: ",
@@ -51,6 +54,16 @@ class Verdict:
 
 
 _LATE = Verdict("", certain=False, late=True)
+
+
+@dataclass
+class Trial:
+    """What a reward did when it was tried."""
+
+    found: dict[int, Verdict] = field(default_factory=dict)
+    """What is wrong, by the batch of samples."""
+    seconds: list[float] = field(default_factory=list)
+    """How long each sample that was scored took, in their order."""
 
 
 def verdict(scores: Sequence[Score]) -> Verdict | None:
@@ -119,10 +132,10 @@ def try_reward(
     batches: Sequence[Sequence[RewardInput]],
     seconds: float,
     host: Path | None,
-) -> dict[int, Verdict]:
+) -> Trial:
     """Score the samples of each batch, one after the other, in at most `seconds` for all of them with the
-    start of the process. Returns what is wrong, by the batch; nothing also where no process can be started.
-    Where time is over at a batch, those after it are not tried. The functions are to be found in
+    start of the process; nothing is told where no process can be started. Where time is over at a batch, what
+    it has scored until then counts, and those after it are not tried. The functions are to be found in
     `search_path`; `host` as in `RewardPool`."""
     return asyncio.run(_try(calls, search_path, batches, seconds, host))
 
@@ -133,9 +146,9 @@ async def _try(
     batches: Sequence[Sequence[RewardInput]],
     seconds: float,
     host: Path | None,
-) -> dict[int, Verdict]:
-    found: dict[int, Verdict] = {}
-    batch = 0
+) -> Trial:
+    trial = Trial()
+    batch, scores, began = 0, list[Score](), 0.0
     with tempfile.TemporaryDirectory(prefix="rljob-") as folder:
         pool = RewardPool(
             calls,
@@ -149,13 +162,27 @@ async def _try(
             async with asyncio.timeout(seconds):
                 await pool.start()
                 for batch, samples in enumerate(batches):
-                    if (wrong := verdict(await pool.score(samples))) is not None:
-                        found[batch] = wrong
+                    scores = []
+                    for sample in samples:
+                        began = asyncio.get_running_loop().time()
+                        scores += await pool.score([sample])
+                        trial.seconds += [score.seconds for score in scores[-1:] if score.failure is None]
+                    _judge(trial, batch, scores)
         except TimeoutError:
-            found[batch] = _LATE
+            usual, now = usual_seconds(trial.seconds), asyncio.get_running_loop().time()
+            # Slow, of which its pace tells, or stuck.
+            if usual is None or now - began > _STUCK * usual:
+                trial.found[batch] = _LATE
+            elif any(score.failure is None for score in scores):
+                _judge(trial, batch, scores)
         except (FunctionLoadError, RewardPoolError):
             # Told where functions are loaded; workers that do not start, when the job begins.
-            return {}
+            return Trial()
         finally:
             await pool.close()
-    return found
+    return trial
+
+
+def _judge(trial: Trial, batch: int, scores: Sequence[Score]) -> None:
+    if (wrong := verdict(scores)) is not None:
+        trial.found[batch] = wrong
