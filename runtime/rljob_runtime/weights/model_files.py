@@ -48,8 +48,9 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def check_model_type(folder: Path, config: dict[str, Any]) -> None:
-    """Raise `ModelFolderError` for an architecture that transformers does not have, or has without a causal
-    language model. Imports transformers, which takes seconds."""
+    """Raise `ModelFolderError` for quantized weights, and for an architecture that transformers does not
+    have, or has without a causal language model. Imports transformers, which takes seconds."""
+    _check_not_quantized(folder, config)
     import transformers
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
@@ -64,6 +65,19 @@ def check_model_type(folder: Path, config: dict[str, Any]) -> None:
             f'{file}: transformers {version} has no causal language model of the model_type "{wanted}": '
             "only one that predicts the next token can be trained"
         )
+
+
+def _check_not_quantized(folder: Path, config: dict[str, Any]) -> None:
+    found = config.get("quantization_config")
+    if not found:
+        return
+    # Of a kind that says its name, as most do.
+    kind = found.get("quant_method") if isinstance(found, dict) else None
+    said = f"{kind} in quantization_config" if isinstance(kind, str) else "quantization_config"
+    raise ModelFolderError(
+        f"{folder / 'config.json'} tells of quantized weights ({said}): weights in bfloat16, float16 or "
+        "float32 are needed, as the model has that these were made of"
+    )
 
 
 def folder_parameters(folder: Path) -> int:

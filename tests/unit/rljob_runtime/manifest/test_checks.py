@@ -93,6 +93,12 @@ def mixed(other, **more):
             ['no causal language model of the model_type "t5"', "only one that predicts the next token"],
         ),
         (
+            ["m/quantized/config.json", "m/model.safetensors"],
+            {"training.model": {"path": "m"}},
+            "spec.training.model.path",
+            ["quantized weights (fp8 in quantization_config): weights in bfloat16, float16 or float32"],
+        ),
+        (
             ["good.jsonl"],
             {"training.data": {**GOOD_DATA, "answerField": "anser"}},
             "spec.training.data.answerField",
@@ -445,6 +451,7 @@ def make(path: Path) -> Path:
         "config.json": config("qwen3"),
         "new/config.json": config("qwen33"),
         "translator/config.json": config("t5"),
+        "quantized/config.json": config("qwen3", quantization_config={"quant_method": "fp8"}),
         "model.safetensors": struct.pack("<Q", len(header)) + header + bytes(68),
         "broken/model.safetensors": struct.pack("<Q", 1000) + b"{",
         "mine.py": b"def score(sample):\n    return 1.0\n",
@@ -457,6 +464,6 @@ def make(path: Path) -> Path:
     return path
 
 
-def config(model_type: str) -> bytes:
+def config(model_type: str, **more: object) -> bytes:
     sizes = {"vocab_size": 64, "max_position_embeddings": 64, "num_attention_heads": 4}
-    return json.dumps({"model_type": model_type, "num_key_value_heads": 2, **sizes}).encode()
+    return json.dumps({"model_type": model_type, "num_key_value_heads": 2, **sizes, **more}).encode()
