@@ -1,8 +1,8 @@
-"""The examples in folders: with the model and the data that they make every manifest is valid, and of
-own-job, evaluation and own-loss two steps are trained, with a model folder that has a tokenizer of its own.
-An adapter, which needs vLLM, is trained in test_run_adapter.py.
+"""The examples in folders: with the model and the data that they make every manifest is valid, and of those
+for CPUs two steps are trained, with a model folder that has a tokenizer of its own.
 """
 
+import json
 import shutil
 import subprocess
 import sys
@@ -68,12 +68,13 @@ STEPS = 2
 
 
 def trained(prepared: Path, name: str) -> tuple[Path, list[dict[str, Any]], list[SampleLine]]:
-    """The folder of a run of the example's first steps, its metrics and the responses that it kept."""
-    document = yaml.safe_load((prepared / name / "job.yaml").read_text())
+    """The folder of a run of the example's first steps, its metrics and the responses that it kept. `name`:
+    the manifest's, in the folder of the examples."""
+    document = yaml.safe_load((prepared / name).read_text())
     document["spec"]["training"]["schedule"] |= {"totalSteps": STEPS, "promptsPerBatch": 6}
-    short = prepared / name / "short.yaml"
+    short = (prepared / name).with_name("short.yaml")
     short.write_text(yaml.safe_dump(document))
-    run = prepared / name / "run"
+    run = short.with_name("run")
     command = [sys.executable, "-m", "rljob_runtime.cli", "run", str(short), "--output", str(run)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -115,8 +116,33 @@ def own_loss(run: Path, rows: list[dict[str, Any]], said: list[SampleLine]) -> N
     assert all(row["loss"] is not None and row["grad_norm"] > 0 for row in rows)
 
 
+def gsm8k(run: Path, rows: list[dict[str, Any]], said: list[SampleLine]) -> None:
+    """Parquet, a chat template, a built-in reward that compares with an answer, and a test split."""
+    assert all("system\nPut the answer into \\boxed{}.<|im_end|>" in line.prompt for line in said)
+    assert all(0 <= row["reward_mean"] <= 1 and row["grad_norm"] > 0 for row in rows)
+    found = read_evaluations(run)
+    assert [(line.step, sorted(line.sets)) for line in found] == [(0, ["test"]), (STEPS, ["test"])]
+    assert all(line.sets["test"].failed == 0 for line in found)
+    assert (run / "model" / "config.json").is_file()
+
+
+def lora(run: Path, rows: list[dict[str, Any]], said: list[SampleLine]) -> None:
+    """An adapter, in vLLM's engine, of a model that is a folder."""
+    assert all(row["grad_norm"] > 0 for row in rows)
+    assert (run / "adapter" / "adapter_model.safetensors").is_file()
+    kept = json.loads((run / "adapter" / "adapter_config.json").read_text())
+    assert (kept["r"], kept["lora_alpha"]) == (16, 32)
+
+
 @pytest.mark.parametrize(
-    ("name", "holds"), [("own-job", own_job), ("evaluation", evaluation), ("own-loss", own_loss)]
+    ("name", "holds"),
+    [
+        ("own-job/job.yaml", own_job),
+        ("evaluation/job.yaml", evaluation),
+        ("own-loss/job.yaml", own_loss),
+        ("gsm8k/small.yaml", gsm8k),
+        ("lora/small.yaml", lora),
+    ],
 )
 def test_the_example_trains(prepared: Path, name: str, holds: Any) -> None:
     holds(*trained(prepared, name))
