@@ -96,9 +96,13 @@ def _import(path: str, module_name: str, folders: list[str]) -> ModuleType:
         # The module itself, or a package above it, is missing; otherwise it is there and imports what is not.
         if error.name is not None and f"{module_name}.".startswith(f"{error.name}."):
             looked = f" in {', '.join(folders)} or" if folders else " in"
+            missing, advice = error.name, f"put {error.name.split('.')[-1]}.py beside the manifest"
+            if module_name.endswith(".py"):
+                missing = module_name
+                advice = f'write "{module_name.removesuffix(".py")}:{path.partition(":")[2]}"'
             raise FunctionLoadError(
-                f'cannot import "{path}": there is no module {error.name}{looked} the installed packages: '
-                f"put {error.name.split('.')[-1]}.py beside the manifest"
+                f'cannot import "{path}": there is no module {missing}{looked} the installed packages: '
+                f"{advice}"
             ) from error
         raise FunctionLoadError(_import_failed(path, module_name, error)) from error
     except (Exception, SystemExit) as error:  # a module may raise anything while it is imported

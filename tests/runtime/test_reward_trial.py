@@ -140,6 +140,13 @@ def by_level(sample):
 def slow(sample):
     time.sleep(60)
 
+def brief(sample):
+    right, letters = sample.answer in sample.response, len(sample.response)
+    return {"parts": {"right": float(right), "brief": -0.01 * letters}}
+
+def a_text(sample):
+    return {"reward": 1.0, "metrics": {"depth": "deep"}}
+
 def leisurely(sample):
     time.sleep(2)
     return 1.0
@@ -152,7 +159,7 @@ def nothing(sample):
 """
 
 
-def told(folder: Path, function: str, held_out: dict[str, object], **files: str) -> list[list[str]]:
+def told(folder: Path, function: str, held_out: dict[str, object]) -> list[list[str]]:
     (folder / "held_out_reward.py").write_text(HELD_OUT)
     (folder / "train.jsonl").write_text('{"prompt": "ab", "answer": "ab", "level": 3}\n')
     (folder / "test.jsonl").write_text('{"prompt": "cd", "answer": "cd", "level": 3}\n')
@@ -225,3 +232,22 @@ def test_a_slow_reward_is_told_with_what_a_step_takes(
     assert limit.startswith(
         "spec.training.reward.timeoutSeconds: is 10 s, and the reward took 2 s for a made-up response"
     )
+
+
+def test_what_is_no_number_beside_the_reward_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reward_trial, "_SECONDS", 60.0)
+    errors, (warning,) = told(tmp_path, "a_text", {})
+    assert errors == []
+    assert warning.startswith(
+        "spec.training.reward.function: has no usable metrics.depth: returned str 'deep'"
+    )
+
+
+def test_an_answer_that_would_not_pass_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reward_trial, "_SECONDS", 60.0)
+    errors, (warning,) = told(tmp_path, "brief", {})
+    assert errors == []
+    assert warning.startswith("spec.training.evaluation.passReward: is 1, and of the responses")
+    assert "got 0.98: " in warning

@@ -19,6 +19,10 @@ class AnswersMissing(DataError):
         self.near = near
 
 
+class PromptMissing(DataError):
+    """A row has no field of the name that the manifest gives for the prompts."""
+
+
 class RewardFieldMissing(DataError):
     """No row has a field that the reward is to get: the one at `index` of data.rewardFields. `fault` says
     what is wrong, `near` what name was meant."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from rljob_api.data import PromptData
-from rljob_runtime.data.errors import DataError, missing_name
+from rljob_runtime.data.errors import DataError, PromptMissing, missing_name
 from rljob_runtime.data.images import has_content, medium_of, refusal, suspects
 
 PromptText = str | list[dict[str, str]]
@@ -67,7 +67,7 @@ def to_row(record: dict[str, Any], names: FieldNames, where: str) -> Row:
         if has_content(record.get(name)):
             raise DataError(refusal(where, name))
     if prompt is None and names.prompt not in names_of(record):
-        raise DataError(
+        raise PromptMissing(
             f"{where}: {missing_name('field', names.prompt, names_of(record))} (see data.promptField)"
         )
     # `bool` by itself: Python's True is an int.

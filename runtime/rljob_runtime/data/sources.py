@@ -85,10 +85,22 @@ class JsonlSource:
             value = msgspec.json.decode(line.removeprefix(b"\xef\xbb\xbf"))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             shown = line[:40].decode(errors="replace").strip()
-            raise DataError(f"{where}: not valid JSON ({one_line(error)}): {shown}") from error
+            advice = _advice(shown)
+            raise DataError(f"{where}: not valid JSON ({one_line(error)}): {shown}{advice}") from error
         if not isinstance(value, dict):
-            raise DataError(f"{where}: a line must be a JSON object, like {{...}}; this is {kind_of(value)}")
+            kind = kind_of(value)
+            advice = _advice("[") if isinstance(value, list) else ""
+            raise DataError(f"{where}: a line must be a JSON object, like {{...}}; this is {kind}{advice}")
         return value
+
+
+def _advice(line: str) -> str:
+    """What to do about a line that is no object, by how it begins."""
+    if line.startswith("["):
+        return ": of a list of rows, write each row on a line of its own"
+    if "{" in line:
+        return ""
+    return ": a file of JSON Lines has an object, {...}, on each line"
 
 
 class GeneratedSource:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rljob_api.data import HuggingFaceData, PromptData
-from rljob_runtime.data.errors import DataError, missing_name, one_line
+from rljob_runtime.data.errors import DataError, PromptMissing, missing_name, one_line
 from rljob_runtime.data.images import has_content, refusal, suspects
 from rljob_runtime.data.rows import Row, Source, field_names, names_of, to_row
 
@@ -116,7 +116,9 @@ def _columns(names: list[str], data: PromptData, where: str) -> list[str]:
         for field in (fields.prompt, fields.answer, *fields.further)
     ]
     if columns[0] not in names:
-        raise DataError(f"{where}: {missing_name('column', data.prompt_field, names)} (see data.promptField)")
+        raise PromptMissing(
+            f"{where}: {missing_name('column', data.prompt_field, names)} (see data.promptField)"
+        )
     return [name for name in dict.fromkeys(columns) if name in names]
 
 

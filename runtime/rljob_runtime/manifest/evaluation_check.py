@@ -4,14 +4,14 @@ Guarantees: takes a few seconds at most, and fetches nothing: of what is large t
 at. When the job begins, all of it is, before anything is started.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path as File
 
 from rljob_api.data import HeldOutData
 from rljob_api.errors import Path, Problem
 from rljob_api.training import Training
-from rljob_runtime.data.errors import AnswersMissing, DataError, RewardFieldMissing
+from rljob_runtime.data.errors import AnswersMissing, DataError, PromptMissing, RewardFieldMissing
 from rljob_runtime.data.held_out import trained_prompts
 from rljob_runtime.data.prompts import check_data, some_texts
 from rljob_runtime.data.tokenizer import FolderTokenizer, TextTokenizer
@@ -21,18 +21,32 @@ SETS = ("spec", "training", "evaluation", "sets")
 
 
 def check_evaluation(
-    training: Training, tokenizer: TextTokenizer | None, folder: File, answers_needed: bool
+    training: Training,
+    tokenizer: TextTokenizer | None,
+    folder: File,
+    answers_needed: bool,
+    of_data: Sequence[DataError],
 ) -> Iterator[Problem]:
     """What is wrong with the sets of prompts; paths are relative to `folder`. `tokenizer`: None where there
-    is none. What is wrong with the data that are trained is not told."""
+    is none. `of_data`: what is wrong with the data that are trained, which is not told again."""
     sets = training.evaluation.sets if training.evaluation is not None else []
     for index, (each, data) in enumerate(zip(sets, training.held_out, strict=True)):
         checked = check_data(data, tokenizer, training.seed + 1 + index, folder, answers_needed)
         for error in checked.errors:
+            if any(_taken_over(each.data, error, other) for other in of_data):
+                continue
             yield _problem(_path(index), each.data, error)
     letters = tokenizer.letters if tokenizer is not None else FolderTokenizer.letters
     for index, why in _trained(training, letters, folder).items():
         yield Problem((*_path(index), sets[index].data.yaml_choice), why)
+
+
+def _taken_over(data: HeldOutData, error: DataError, of_data: DataError) -> bool:
+    """Whether a set lacks a field that training.data names, whose own rows lack it too."""
+    if isinstance(error, RewardFieldMissing) and isinstance(of_data, RewardFieldMissing):
+        return data.reward_fields is None and error.index == of_data.index
+    own = data.prompt_field if isinstance(error, PromptMissing) else data.answer_field
+    return isinstance(error, PromptMissing | AnswersMissing) and type(error) is type(of_data) and own is None
 
 
 def _trained(training: Training, letters: str, folder: File) -> dict[int, str]:

@@ -20,11 +20,12 @@ from rljob_runtime.data.errors import DataError
 from rljob_runtime.data.prompts import first_prompts
 from rljob_runtime.data.tokenizer import TextTokenizer
 from rljob_runtime.manifest.evaluation_check import SETS
+from rljob_runtime.manifest.pass_reward import not_passing
 from rljob_runtime.manifest.text_checks import Texts
 from rljob_runtime.rewards import RewardInput
 from rljob_runtime.rewards.calls import calls_of
 from rljob_runtime.rewards.pace import near_limit, slow_step, usual_seconds
-from rljob_runtime.rewards.trial import Verdict, try_reward
+from rljob_runtime.rewards.trial import Trial, Verdict, try_reward
 from rljob_runtime.samples import Prompt
 
 _REWARD = ("spec", "training", "reward")
@@ -47,6 +48,11 @@ class _Place:
     prompts: list[Prompt]
 
     @property
+    def held_out(self) -> bool:
+        """Whether they are of an evaluation."""
+        return self.path[: len(SETS)] == SETS
+
+    @property
     def rows(self) -> str:
         """`the first 3 rows of the data`."""
         count = len(self.prompts)
@@ -67,16 +73,34 @@ def try_job_reward(job: RLJob, folder: File, host: File | None, texts: Texts) ->
     batches = [[each for prompt in place.prompts for each in made_up(prompt, tokenizer)] for place in places]
     trial = try_reward(calls, [folder], batches, _SECONDS, host)
     found = trial.found
-    # What fails for whatever is tried first, most often what is trained, is told once.
+    # What is wrong for whatever is tried first, most often what is trained, is told once.
     if 0 in found and not found[0].scored:
         found = {0: found[0]}
+    found = {index: each for index, each in found.items() if index == 0 or each != found.get(0)}
     return [
         *(
             (Problem(places[index].path, _message(training, places[index], each)), each.certain)
             for index, each in found.items()
         ),
         *((each, False) for each in _pace(training, trial.seconds)),
+        *((each, False) for each in _passing(training, places, batches, trial)),
     ]
+
+
+def _passing(
+    training: Training, places: list[_Place], batches: list[list[RewardInput]], trial: Trial
+) -> Iterator[Problem]:
+    """What is to be told of what an evaluation would count as passed."""
+    answers, others = list[float](), list[float]()
+    # Where time was over there are fewer scores than samples, and fewer batches.
+    for place, samples, scores in zip(places, batches, trial.scores, strict=False):
+        for sample, score in zip(samples, scores, strict=False):
+            if place.held_out and score.failure is None:
+                (answers if sample.response == sample.answer else others).append(score.value)
+    if training.evaluation is None:
+        return
+    if (why := not_passing(answers, others, training.evaluation.pass_reward)) is not None:
+        yield Problem((*SETS[:-1], "passReward"), why)
 
 
 def _pace(training: Training, measured: Sequence[float]) -> Iterator[Problem]:
@@ -109,7 +133,7 @@ def _places(training: Training, tokenizer: TextTokenizer, folder: File, texts: T
 
 
 def _message(training: Training, place: _Place, found: Verdict) -> str:
-    held_out = place.path[2] == "evaluation"
+    held_out = place.held_out
     subject = "the reward " if held_out else ""
     if found.late:
         return (

@@ -64,7 +64,7 @@ def check_texts(job: RLJob, folder: Path) -> Texts:
     checked = check_data(training.data, tokenizer, training.seed, folder, answers_needed=needed)
     # Sources of one file, with the fields of training.data, lack the same ones.
     problems += dict.fromkeys(data_problem(training.data, error) for error in checked.errors)
-    of_sets = list(check_evaluation(training, tokenizer, folder, needed))
+    of_sets = list(check_evaluation(training, tokenizer, folder, needed, checked.errors))
     wrong_sets = {problem.path[len(SETS)] for problem in of_sets}
     return Texts(
         problems=[*problems, *of_sets],

@@ -62,8 +62,13 @@ class Trial:
 
     found: dict[int, Verdict] = field(default_factory=dict)
     """What is wrong, by the batch of samples."""
-    seconds: list[float] = field(default_factory=list)
-    """How long each sample that was scored took, in their order."""
+    scores: list[list[Score]] = field(default_factory=list)
+    """Of each batch that was begun, in the order of its samples; of the last one as far as it came."""
+
+    @property
+    def seconds(self) -> list[float]:
+        """How long each sample that was scored took, in their order."""
+        return [score.seconds for scores in self.scores for score in scores if score.failure is None]
 
 
 def verdict(scores: Sequence[Score]) -> Verdict | None:
@@ -98,7 +103,7 @@ def _about_parts(scores: Sequence[Score]) -> Verdict | None:
     wrong = [(name, why) for score in scores for name, why in score.complaints.items()]
     # The pool's own complaints are about names, which are alike.
     if wrong:
-        return Verdict(f"{wrong[0][0]} is left out: {wrong[0][1]}", certain=False, scored=True)
+        return Verdict(f"has no usable {wrong[0][0]}: {wrong[0][1]}", certain=False, scored=True)
     return None
 
 
@@ -148,7 +153,7 @@ async def _try(
     host: Path | None,
 ) -> Trial:
     trial = Trial()
-    batch, scores, began = 0, list[Score](), 0.0
+    batch, began = 0, 0.0
     with tempfile.TemporaryDirectory(prefix="rljob-") as folder:
         pool = RewardPool(
             calls,
@@ -162,19 +167,18 @@ async def _try(
             async with asyncio.timeout(seconds):
                 await pool.start()
                 for batch, samples in enumerate(batches):
-                    scores = []
+                    trial.scores.append([])
                     for sample in samples:
                         began = asyncio.get_running_loop().time()
-                        scores += await pool.score([sample])
-                        trial.seconds += [score.seconds for score in scores[-1:] if score.failure is None]
-                    _judge(trial, batch, scores)
+                        trial.scores[batch] += await pool.score([sample])
+                    _judge(trial, batch)
         except TimeoutError:
             usual, now = usual_seconds(trial.seconds), asyncio.get_running_loop().time()
             # Slow, of which its pace tells, or stuck.
             if usual is None or now - began > _STUCK * usual:
                 trial.found[batch] = _LATE
-            elif any(score.failure is None for score in scores):
-                _judge(trial, batch, scores)
+            elif any(score.failure is None for score in trial.scores[batch]):
+                _judge(trial, batch)
         except (FunctionLoadError, RewardPoolError):
             # Told where functions are loaded; workers that do not start, when the job begins.
             return Trial()
@@ -183,6 +187,6 @@ async def _try(
     return trial
 
 
-def _judge(trial: Trial, batch: int, scores: Sequence[Score]) -> None:
-    if (wrong := verdict(scores)) is not None:
+def _judge(trial: Trial, batch: int) -> None:
+    if (wrong := verdict(trial.scores[batch])) is not None:
         trial.found[batch] = wrong

@@ -30,7 +30,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     """The model's config.json; raises `ModelFolderError` where that or the weights are missing."""
     if not folder.is_dir():
         raise ModelFolderError(
-            f"no folder {folder}; it must hold config.json and *.safetensors of a Hugging Face model"
+            f"no folder {folder}; it must hold config.json and *.safetensors of a Hugging Face model. Models "
+            f"are not fetched: hf download NAME --local-dir {folder}"
         )
     config = folder / "config.json"
     if not config.is_file() and (folder / _ADAPTER).is_file():
@@ -39,7 +40,7 @@ def read_config(folder: Path) -> dict[str, Any]:
             "peft does, and save that"
         )
     if not config.is_file():
-        raise ModelFolderError(f"{folder} has no config.json: is it a Hugging Face model's folder?")
+        raise ModelFolderError(f"{folder} has no config.json: it is not the folder of a Hugging Face model")
     _check_weights(folder)
     value = _read_object(config)
     if not isinstance(value.get("model_type"), str):

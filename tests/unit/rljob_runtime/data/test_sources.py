@@ -42,6 +42,12 @@ def test_jsonl_rows_and_their_lines(tmp_path: Path) -> None:
         ('\n{"prompt": "a"} x', r"p.jsonl:2: not valid JSON"),
         (b'{"prompt": "\xff"}', r"p.jsonl:1: not valid JSON"),
         ("[1]", r"p.jsonl:1: a line must be a JSON object, like \{...\}; this is a list"),
+        ("[1]", r"this is a list: of a list of rows, write each row on a line of its own"),
+        (
+            '[\n{"prompt": "a"}]',
+            r"p.jsonl:1: not valid JSON .*: \[: of a list of rows, write each row on a line",
+        ),
+        ("prompt,answer\na,b", r"prompt,answer: a file of JSON Lines has an object, \{...\}, on each line"),
         ("3", r"this is a number"),
         ('{"x": {"promt": "a"}}', r'no field "prompt". Did you mean x.promt\? It has: x.promt'),
         ('{"promt": "a"}', r'p.jsonl:1: no field "prompt". Did you mean promt\? It has: promt'),

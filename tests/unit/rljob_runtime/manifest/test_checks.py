@@ -43,12 +43,17 @@ def mixed(other, **more):
     ("files", "changes", "path", "words"),
     [
         ([], {}, None, None),
-        ([], {"training.model": {"path": "m"}}, "spec.training.model.path", ["no folder", "config.json"]),
+        (
+            [],
+            {"training.model": {"path": "m"}},
+            "spec.training.model.path",
+            ["no folder", "config.json", "Models are not fetched: hf download NAME --local-dir "],
+        ),
         (
             ["m/model.safetensors"],
             {"training.model": {"path": "m"}},
             "spec.training.model.path",
-            ["has no config.json"],
+            ["has no config.json: it is not the folder of a Hugging Face model."],
         ),
         (
             ["m/adapter_config.json", "m/adapter_model.safetensors"],

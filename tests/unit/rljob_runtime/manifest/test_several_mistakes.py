@@ -149,6 +149,26 @@ MISTAKES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
             "evaluation.sets[0].data.jsonl": "1 of its prompts is among those",
         },
     ),
+    "fields that the data name, and a set takes from them": (
+        {
+            "training.data": data("train.jsonl", promptField="q", rewardFields=["a", "b"], answerField="x"),
+            "training.evaluation": sets("test.jsonl"),
+        },
+        {"data.jsonl": 'no field "q"'},
+    ),
+    "fields that the data name, and a set of its own": (
+        {
+            "training.data": data("train.jsonl", rewardFields=["a"], answerField="x"),
+            "training.evaluation": {
+                "sets": [{"name": "s", "data": data("test.jsonl", rewardFields=["prompt", "b"])}]
+            },
+        },
+        {
+            "data.answerField": 'no field "x"',
+            "data.rewardFields[0]": 'field "a"',
+            "evaluation.sets[0].data.rewardFields[1]": 'field "b"',
+        },
+    ),
     "two arguments of a reward": (
         {"training.reward": {"function": "judge_of_several:two", "arguments": {"scael": 2, "ofset": 1}}},
         {

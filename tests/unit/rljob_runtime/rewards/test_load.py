@@ -69,6 +69,7 @@ def test_built_in_functions_load() -> None:
     ("path", "arguments", "message"),
     [
         ("missing:f", {}, r'cannot import "missing:f": there is no module missing in {folder} or'),
+        ("my_rewards.py:f", {}, r'there is no module my_rewards.py in .* packages: write "my_rewards:f"$'),
         ("my_rewards.sub:f", {}, r"there is no module my_rewards.sub in {folder}"),
         ("broken:f", {}, r"importing broken failed with ModuleNotFoundError: No module named"),
         ("syntax:f", {}, r"importing syntax failed with SyntaxError: .*syntax.py, line 1"),

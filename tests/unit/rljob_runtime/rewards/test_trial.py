@@ -83,7 +83,7 @@ def scores(*parts: dict[str, float] | Score) -> list[Score]:
         ),
         (
             scores({"a": 1.0}, Score(0.0, complaints={"parts.a": "returned nan, not a finite number"})),
-            "parts.a is left out: returned nan, not a finite number",
+            "has no usable parts.a: returned nan, not a finite number",
             False,
         ),
     ],
