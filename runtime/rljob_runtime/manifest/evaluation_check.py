@@ -4,7 +4,7 @@ Guarantees: takes a few seconds at most, and fetches nothing: of what is large t
 at. When the job begins, all of it is, before anything is started.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path as File
 
@@ -26,19 +26,26 @@ def check_evaluation(
     folder: File,
     answers_needed: bool,
     of_data: Sequence[DataError],
-) -> Iterator[Problem]:
-    """What is wrong with the sets of prompts; paths are relative to `folder`. `tokenizer`: None where there
-    is none. `of_data`: what is wrong with the data that are trained, which is not told again."""
+) -> tuple[list[Problem], frozenset[int]]:
+    """What is wrong with the sets of prompts, and the indices of those whose prompts can be used; paths are
+    relative to `folder`. `tokenizer`: None where there is none. `of_data`: what is wrong with the data that
+    are trained, which is not told again."""
+    problems: list[Problem] = []
+    usable = set[int]()
     sets = training.evaluation.sets if training.evaluation is not None else []
     for index, (each, data) in enumerate(zip(sets, training.held_out, strict=True)):
         checked = check_data(data, tokenizer, training.seed + 1 + index, folder, answers_needed)
-        for error in checked.errors:
-            if any(_taken_over(each.data, error, other) for other in of_data):
-                continue
-            yield _problem(_path(index), each.data, error)
+        if not checked.errors:
+            usable.add(index)
+        problems += [
+            _problem(_path(index), each.data, error)
+            for error in checked.errors
+            if not any(_taken_over(each.data, error, other) for other in of_data)
+        ]
     letters = tokenizer.letters if tokenizer is not None else FolderTokenizer.letters
     for index, why in _trained(training, letters, folder).items():
-        yield Problem((*_path(index), sets[index].data.yaml_choice), why)
+        problems.append(Problem((*_path(index), sets[index].data.yaml_choice), why))
+    return problems, frozenset(usable)
 
 
 def _taken_over(data: HeldOutData, error: DataError, of_data: DataError) -> bool:

@@ -17,7 +17,7 @@ from rljob_runtime.data.tokenizer import TextTokenizer, build_tokenizer, check_v
 from rljob_runtime.manifest.adapters import check_adapter
 from rljob_runtime.manifest.cache_size import check_cache_size
 from rljob_runtime.manifest.data_problem import data_problem
-from rljob_runtime.manifest.evaluation_check import SETS, check_evaluation
+from rljob_runtime.manifest.evaluation_check import check_evaluation
 from rljob_runtime.manifest.teacher_check import check_teacher
 from rljob_runtime.parallel.rank_layout import unfit
 from rljob_runtime.rewards.calls import calls_of
@@ -47,7 +47,7 @@ class Texts:
     data_right: bool
     """Whether nothing is wrong with the data."""
     right_sets: frozenset[int]
-    """Indices of the sets of training.evaluation that nothing is wrong with."""
+    """Indices of the sets of training.evaluation whose prompts can be used."""
 
 
 def check_texts(job: RLJob, folder: Path) -> Texts:
@@ -64,14 +64,13 @@ def check_texts(job: RLJob, folder: Path) -> Texts:
     checked = check_data(training.data, tokenizer, training.seed, folder, answers_needed=needed)
     # Sources of one file, with the fields of training.data, lack the same ones.
     problems += dict.fromkeys(data_problem(training.data, error) for error in checked.errors)
-    of_sets = list(check_evaluation(training, tokenizer, folder, needed, checked.errors))
-    wrong_sets = {problem.path[len(SETS)] for problem in of_sets}
+    of_sets, right_sets = check_evaluation(training, tokenizer, folder, needed, checked.errors)
     return Texts(
         problems=[*problems, *of_sets],
         tokenizer=tokenizer,
         epoch=checked.epoch,
         data_right=not checked.errors,
-        right_sets=frozenset(set(range(len(training.held_out))) - wrong_sets),
+        right_sets=right_sets,
     )
 
 

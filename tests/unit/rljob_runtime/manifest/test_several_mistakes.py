@@ -153,6 +153,8 @@ MISTAKES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         {
             "training.data": data("train.jsonl", promptField="q", rewardFields=["a", "b"], answerField="x"),
             "training.evaluation": sets("test.jsonl"),
+            # It is not tried on the set, either.
+            "training.reward.function": "judge_of_several:wrong",
         },
         {"data.jsonl": 'no field "q"'},
     ),
