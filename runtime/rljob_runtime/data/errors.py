@@ -20,7 +20,11 @@ class AnswersMissing(DataError):
 
 
 class PromptMissing(DataError):
-    """A row has no field of the name that the manifest gives for the prompts."""
+    """A row has no field of the name that the manifest gives for the prompts. `there`: those that it has."""
+
+    def __init__(self, message: str, there: list[str]) -> None:
+        super().__init__(message)
+        self.there = there
 
 
 class RewardFieldMissing(DataError):

@@ -7,12 +7,12 @@ as many prompts of each as its share (`mixing.py`).
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from rljob_api.data import Data, PromptData
-from rljob_runtime.data.errors import DataError
+from rljob_runtime.data.errors import AnswersMissing, DataError, PromptMissing, RewardFieldMissing
 from rljob_runtime.data.fingerprint import BY_DIFFICULTY, SEVERAL, DataFingerprint
 from rljob_runtime.data.mixing import Mix, Place
 from rljob_runtime.data.rows import Source
@@ -182,6 +182,8 @@ def _look_at(
     letters = tokenizer.letters if tokenizer is not None else FolderTokenizer.letters
     try:
         source, small = _open_some(data, letters, seed, base)
+    except PromptMissing as error:
+        return None, [error, *_other_names(data, error.there, seed, base, answers_needed)]
     except DataError as error:
         return None, [error]
     rows, errors = None, list[DataError]()
@@ -198,6 +200,19 @@ def _look_at(
     whole = len(source) < _CHECKED_ROWS or small
     errors += field_errors(source, data, answers_needed, whole)
     return rows if whole else None, errors
+
+
+def _other_names(
+    data: PromptData, there: Sequence[str], seed: int, base: Path, answers_needed: bool
+) -> list[AnswersMissing | RewardFieldMissing]:
+    """What is wrong with the names of the other fields of a file, where the one of the prompts is not among
+    those that are `there`: looked at with whichever of them could be prompts."""
+    for name in there:
+        renamed = data.model_copy(update={"prompt_field": name})
+        with suppress(DataError):
+            source, small = _open_some(renamed, FolderTokenizer.letters, seed, base)
+            return list(field_errors(source, data, answers_needed, len(source) < _CHECKED_ROWS or small))
+    return []
 
 
 def first_prompts(

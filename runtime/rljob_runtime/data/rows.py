@@ -67,9 +67,9 @@ def to_row(record: dict[str, Any], names: FieldNames, where: str) -> Row:
         if has_content(record.get(name)):
             raise DataError(refusal(where, name))
     if prompt is None and names.prompt not in names_of(record):
-        raise PromptMissing(
-            f"{where}: {missing_name('field', names.prompt, names_of(record))} (see data.promptField)"
-        )
+        there = names_of(record)
+        message = f"{where}: {missing_name('field', names.prompt, there)} (see data.promptField)"
+        raise PromptMissing(message, there)
     # `bool` by itself: Python's True is an int.
     if isinstance(answer, bool) or not isinstance(answer, str | int | float | None):
         raise DataError(f'{where}: field "{names.answer}" must be text or a number, not {kind_of(answer)}')

@@ -116,9 +116,8 @@ def _columns(names: list[str], data: PromptData, where: str) -> list[str]:
         for field in (fields.prompt, fields.answer, *fields.further)
     ]
     if columns[0] not in names:
-        raise PromptMissing(
-            f"{where}: {missing_name('column', data.prompt_field, names)} (see data.promptField)"
-        )
+        message = f"{where}: {missing_name('column', data.prompt_field, names)} (see data.promptField)"
+        raise PromptMissing(message, names)
     return [name for name in dict.fromkeys(columns) if name in names]
 
 

@@ -11,7 +11,7 @@ import pytest
 from pyarrow import parquet
 
 from rljob_api.data import Data
-from rljob_runtime.data.errors import AnswersMissing, DataError, RewardFieldMissing
+from rljob_runtime.data.errors import AnswersMissing, DataError, PromptMissing, RewardFieldMissing
 from rljob_runtime.data.prompts import CheckedData, Epoch, PromptSource, check_data
 from rljob_runtime.data.shuffle import mix, mix_many, permutation
 from rljob_runtime.data.tokenizer import CharacterTokenizer
@@ -233,3 +233,20 @@ def test_a_field_that_no_row_has(tmp_path: Path) -> None:
     with pytest.raises(RewardFieldMissing, match='field "level" is absent or null in each row') as caught:
         PromptSource(data, TOKENIZER, 0, tmp_path)
     assert (caught.value.index, caught.value.near) == (0, None)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_names_that_are_all_wrong_are_told_together(tmp_path: Path, kind: str) -> None:
+    """Also where the first fields of a row are no prompts."""
+    rows = [{"n": number, "many": [1], "question": "ab", "solution": "b"} for number in range(3)]
+    path = tmp_path / f"p.{kind}"
+    if kind == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    data = Data.model_validate(
+        {kind: {"path": path.name}, "promptField": "q", "answerField": "soluton", "rewardFields": ["x", "n"]}
+    )
+    found = check_data(data, TOKENIZER, 0, tmp_path).errors
+    assert [type(error) for error in found] == [PromptMissing, AnswersMissing, RewardFieldMissing]
+    assert "Did you mean solution?" in str(found[1])

@@ -156,7 +156,12 @@ MISTAKES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
             # It is not tried on the set, either.
             "training.reward.function": "judge_of_several:wrong",
         },
-        {"data.jsonl": 'no field "q"'},
+        {
+            "data.jsonl": 'no field "q"',
+            "data.answerField": 'no field "x"',
+            "data.rewardFields[0]": 'field "a"',
+            "data.rewardFields[1]": 'field "b"',
+        },
     ),
     "fields that the data name, and a set of its own": (
         {
