@@ -54,7 +54,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         credentials = find_credentials(options.kubeconfig, options.context)
         command = asyncio.run(_run(options, credentials))
-        return _logged(command) if command else 0
+        if command:
+            return _logged(command)
+        sys.stdout.flush()
+        return 0
+    except BrokenPipeError:
+        # Whoever reads has read enough, as `head` does. At its end Python would write what is left.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (ApiError, CredentialsError, _Told) as error:
         print(f"kubectl rljob: {error}", file=sys.stderr)
         return 1

@@ -4,13 +4,16 @@ Guarantees: errors are single lines on standard error; the exit code says whethe
 (`exit_codes.py`).
 """
 
+import select
 import sys
 from collections.abc import Sequence
+from typing import TextIO
 
 from rljob_runtime.cli.arguments import parser
 from rljob_runtime.cli.endings import refuse
 from rljob_runtime.cli.extensions import CommandMissing
 from rljob_runtime.exit_codes import ExitCode
+from rljob_runtime.view.lasting import discard
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -19,6 +22,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = parser(arguments[0] if arguments else None).parse_args(arguments)
         code: int = options.command(options)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever reads has read enough, as `head` does.
+        if not _unread(sys.stdout):
+            raise
+        discard(sys.stdout)
+        return ExitCode.DONE
     except CommandMissing as error:
         return refuse(str(error))
     except ModuleNotFoundError as error:
@@ -32,3 +42,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("rljob: interrupted.", file=sys.stderr)
         return ExitCode.STOPPED
     return code
+
+
+def _unread(out: TextIO) -> bool:
+    """Whether the reader of `out` has gone."""
+    poll = select.poll()
+    # Errors are told without being asked for.
+    poll.register(out, 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))

@@ -1,7 +1,6 @@
 """The commands of `rljob` that look at a run: its folder, whether it runs or has ended."""
 
 import argparse
-import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -100,11 +99,7 @@ def samples(options: argparse.Namespace) -> int:
         return fail(f"rljob: the samples cannot be read: {error.filename}: {error.strerror}.")
     # A model writes characters that an old terminal does not have.
     encoding = sys.stdout.encoding or "utf-8"
-    try:
-        print(text.encode(encoding, "backslashreplace").decode(encoding), flush=True)
-    except BrokenPipeError:
-        # Whoever reads has read enough, as `head` does. At its exit Python would write what is left.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    print(text.encode(encoding, "backslashreplace").decode(encoding))
     return ExitCode.DONE
 
 

@@ -46,6 +46,7 @@ from rljob_runtime.run_folder import RunOptions, mark_finished
 from rljob_runtime.site.site import Site, one_machine
 from rljob_runtime.trainer.checkpoint import newest
 from rljob_runtime.view import View, make_view
+from rljob_runtime.view.lasting import LastingView
 from rljob_runtime.view.progress import Progress, Summary
 from rljob_runtime.weights.transport import TransportError
 
@@ -90,7 +91,7 @@ def carry_out(job: RLJob, options: RunOptions, open_site: OpenSite) -> Outcome:
     # First, for it may refuse the job, which then leaves no log.
     place_checkpoints(job, options)
     _log_to(options)
-    view = make_view(sys.stdout, options.live)
+    view = LastingView(make_view(sys.stdout, options.live), sys.stdout)
     began = time.time()
     running = _Running(job, options, open_site, view)
     try:

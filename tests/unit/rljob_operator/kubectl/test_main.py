@@ -113,6 +113,33 @@ async def test_a_log_acts_on_no_terminal_and_is_as_it_was_in_a_pipe(tmp_path, te
         os.close(writes)
 
 
+@pytest.mark.parametrize("command", ["status", "top"])
+async def test_whoever_has_read_enough_is_told_of_no_error(tmp_path, command):
+    reads, writes = os.pipe()
+    os.close(reads)
+    ended = {**RUNNING, "status": {**RUNNING.get("status", {}), "phase": "Complete"}}
+    async with serving(200, ended) as server:
+        path = write_kubeconfig(tmp_path / "config", {"server": server})
+        process = await asyncio.create_subprocess_exec(
+            *(
+                sys.executable,
+                "-m",
+                "rljob_operator.kubectl.main",
+                command,
+                "math",
+                "--kubeconfig",
+                str(path),
+            ),
+            stdout=writes,
+            stderr=asyncio.subprocess.PIPE,
+            env={"PYTHONPATH": OWN_PYTHONPATH},
+        )
+        os.close(writes)
+        async with asyncio.timeout(60):
+            _, said = await process.communicate()
+    assert (process.returncode, said) == (0, b"")
+
+
 def test_a_kubeconfig_that_cannot_be_used_is_one_line(tmp_path, capsys):
     user = {"auth-provider": {"name": "azure"}}
     path = write_kubeconfig(tmp_path / "config", user=user)

@@ -1,6 +1,7 @@
 """The command line: what is printed where, and exit codes."""
 
 import shlex
+import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -34,6 +35,17 @@ def test_validate_of_good_files(tmp_path, capsys):
     path = write(tmp_path / "good.yaml")
     assert main(["validate", str(path)]) == 0
     assert capsys.readouterr() == (f"{path}: valid\n", "")
+
+
+def test_whoever_has_read_enough_is_told_of_no_error():
+    """As `head` has, of more than a pipe holds."""
+    command = [sys.executable, "-m", "rljob_runtime.cli", "crd"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as printing:
+        assert printing.stdout is not None and printing.stderr is not None
+        assert printing.stdout.readline()
+        printing.stdout.close()
+        assert printing.wait(60) == 0
+        assert printing.stderr.read() == b""
 
 
 def test_what_to_look_at_again_is_told_beside_what_is_wrong(tmp_path, capsys):
