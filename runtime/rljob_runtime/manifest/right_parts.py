@@ -26,8 +26,10 @@ _NEEDS: dict[str | int, frozenset[str]] = {
 }
 """Fields of spec.training that refer to something, and which of them must be right for what is found there to
 be so."""
-_ROUNDS = 3
-"""Where a field is taken out, a rule between others may be broken, which is one more field to take out."""
+_SCHEDULE = ("spec", "training", "schedule")
+_ROUNDS = 6
+"""Where a field is taken out, a rule between others may be broken, which is one more field to take out, and
+what lacks a field goes whole."""
 
 
 def check_right_parts(file: File, wrong: Sequence[Finding]) -> list[Finding]:
@@ -76,10 +78,28 @@ def _without_wrong(document: dict[str, Any], wrong: Sequence[Path]) -> tuple[RLJ
     """The job without its wrong fields, None where it is none without them; and the paths of all these."""
     taken_out: list[Path] = []
     for _ in range(_ROUNDS):
+        wrong = [_there(document, path) for path in wrong]
+        # A job without its training is none.
+        if any(path == ("spec", "training")[: len(path)] for path in wrong):
+            break
         taken_out += wrong
         document = without(document, wrong)
+        if any(path[:3] == _SCHEDULE for path in wrong):
+            # No job is without one, and nothing that is looked for depends on which.
+            document["spec"]["training"]["schedule"] = {"totalSteps": 1, "promptsPerBatch": 1}
         try:
             return RLJob.model_validate(document), taken_out
         except ValidationError as error:
             wrong = [each.path for each in problems(error, RLJob)]
     return None, taken_out
+
+
+def _there(document: dict[str, Any], path: Path) -> Path:
+    """The path, or that of what lacks it."""
+    inner: Any = document
+    for depth, key in enumerate(path):
+        try:
+            inner = inner[key]
+        except (KeyError, IndexError, TypeError):
+            return path[:depth]
+    return path

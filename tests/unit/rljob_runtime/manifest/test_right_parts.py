@@ -67,8 +67,28 @@ GONE = {
         # Without the field there is no schedule, and without that no job.
         (
             GONE | {"training.schedule": {"totalSteps": 0, "promptsPerBatch": 4}},
-            ["training.schedule.totalSteps"],
+            ["training.data.jsonl", "training.model.path", "training.schedule.totalSteps"],
         ),
+        (
+            GONE | {"training.schedule": {"totalStep": 4, "promptPerBatch": 4}},
+            [
+                "training.data.jsonl",
+                "training.model.path",
+                "training.schedule.promptPerBatch",
+                "training.schedule.totalStep",
+            ],
+        ),
+        # What lacks a field is left out whole, and what that leaves empty.
+        (
+            GONE | {"training.evaluation": {"sets": [{"name": "held", "json": 1}]}},
+            [
+                "training.data.jsonl",
+                "training.evaluation.sets[0].data",
+                "training.evaluation.sets[0].json",
+                "training.model.path",
+            ],
+        ),
+        (GONE | {"training.reward": REMOVED}, ["training.reward"]),
         (GONE | {"accelerator": "tpu"}, ["accelerator", "training.data.jsonl", "training.model.path"]),
     ],
 )
