@@ -12,17 +12,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from rljob_runtime.parallel.karmarkar_karp import karmarkar_karp
 from rljob_runtime.parallel.loads import Ints, loads_of, whole
 
-_TOLERANCE = 3e-6
+_TOLERANCE = 6e-6
 """A largest load so little above the mean is not worth another round."""
 _ROUNDS = 250
-_SHIFTS = 12
-"""Partners that the heaviest bin tries, one a round, before all other bins are looked at for it."""
 _PAIRS = 8
 """Fewest pairs of a round, also where fewer bins are too heavy."""
 _MOST_OPTIONS = 2**17
-"""Most exchanges between one bin and all others that are compared."""
+"""Most exchanges between one bin and all others that are compared; where there are more, for each item that
+the bin could take only the two to give that bring the loads closest."""
+_LOOK_ROUNDS = 2**14
+"""Items that are looked at for one bin in the time of a round."""
 _LARGEST = 2**63 - 1
 
 
@@ -41,44 +43,48 @@ class NoRoom(Exception):
 
 
 def balance(costs: ArrayLike, bins: int, equal: bool = False) -> Ints:
-    """The bin of each item, shape (items,): `longest_first` and `refine`."""
+    """The bin of each item, shape (items,): `longest_first` and `refine`; with `equal` from the bins of
+    Karmarkar and Karp where those are more even."""
     values = whole(costs)
-    return refine(values, longest_first(values, bins, equal), bins, equal)
+    best = longest_first(values, bins, equal)
+    if equal:
+        other = karmarkar_karp(values, bins, equal)
+        best = min(best, other, key=lambda bin_of: int(loads_of(bin_of, values, bins).max(initial=0)))
+    return refine(values, best, bins, equal)
 
 
 def longest_first(costs: ArrayLike, bins: int, equal: bool = False, room: Room | None = None) -> Ints:
     """The bin of each item, shape (items,): each, the costliest first, goes to the bin with the least load,
-    with a `room` to that of those that it fits into. With `equal` the items go in rows of `bins`, the
-    costliest of a row to the bin with the least load.
+    with a `room` to that of those that it fits into, with `equal` to that of those that are to have more
+    items: what a bin with costly items lacks in number then comes last, and costs least.
 
     Raises `ValueError` for `bins` below 1 and for costs that `loads.whole` refuses, `NoRoom`."""
     values = whole(costs)
     if bins < 1:
         raise ValueError(f"{bins} bins: there must be one or more")
     order = np.argsort(-values, kind="stable")
-    if equal:
-        return _in_rows(values, order, bins)
-    return _least_loaded(values, order, bins) if room is None else _least_with_room(values, order, bins, room)
+    if equal or room is None:
+        return _least_loaded(values, order, bins, equal)
+    return _least_with_room(values, order, bins, room)
 
 
-def _in_rows(costs: Ints, order: Ints, bins: int) -> Ints:
-    bin_of = np.empty(len(costs), np.int64)
-    loads = np.zeros(bins, np.int64)
-    for start in range(0, len(order), bins):
-        row = order[start : start + bins]
-        lightest = np.argsort(loads, kind="stable")[: len(row)]
-        bin_of[row] = lightest
-        loads[lightest] += costs[row]
-    return bin_of
-
-
-def _least_loaded(costs: Ints, order: Ints, bins: int) -> Ints:
+def _least_loaded(costs: Ints, order: Ints, bins: int, equal: bool) -> Ints:
     places = [0] * len(costs)
     heap = [(0, index) for index in range(bins)]
+    # With `equal` bins have `each` items, and `spare` of them one more.
+    each, spare = divmod(len(costs), bins) if equal else (len(costs), 0)
+    left = [each] * bins
     for item, cost in zip(order.tolist(), costs[order].tolist(), strict=True):
+        while left[heap[0][1]] == 0 and not spare:
+            heapq.heappop(heap)
         load, index = heap[0]
         places[item] = index
-        heapq.heapreplace(heap, (load + cost, index))
+        left[index] -= 1
+        if left[index] < 0:
+            spare -= 1
+            heapq.heappop(heap)
+        else:
+            heapq.heapreplace(heap, (load + cost, index))
     return np.array(places, dtype=np.int64)
 
 
@@ -120,31 +126,44 @@ def refine(
     rounds: int = _ROUNDS,
 ) -> Ints:
     """`bin_of` with items exchanged, until its largest load is above the mean by a share of `tolerance` at
-    most, or is the costliest item, or nothing helps it, or for so many `rounds`.
+    most, or as near to it as whole costs allow, or is the costliest item, or nothing helps it, or for so many
+    `rounds`.
 
     In a round the heaviest bin is put beside the lightest, the next beside the next, and so on; each pair
     exchanges the one item for one (or, where `equal` allows it, for none) after which its two loads are
-    closest."""
+    closest. Where that does not help the heaviest bin, it is put beside the second lightest, the fourth, the
+    eighth, and so on, and the others beside those that follow; at last all bins are looked at for it."""
     values = whole(costs)
     best = np.array(bin_of, dtype=np.int64)
     if bins < 2 or not len(values):
         return best
     exchange = _Exchange(values, bins, equal, room)
     loads = loads_of(best, values, bins)
-    enough = max(float(loads.mean()) * (1 + tolerance), float(values.max()))
-    shift = 0
-    for _ in range(rounds):
-        if loads.max() <= enough:
-            break
-        if shift < min(_SHIFTS, bins // 2):
-            helped = exchange.round(best, loads, shift, enough)
-        elif exchange.heaviest(best, loads):
-            helped = True
+    enough = _enough(values, loads, tolerance)
+    look = 1 + len(values) // _LOOK_ROUNDS
+    shifts = (bins // 2).bit_length()
+    shift, spent = 0, 0
+    while spent < rounds and loads.max() > enough:
+        if shift < shifts:
+            spent += 1
+            # The next light bins often have what this one has, for they were filled in the same way.
+            helped = exchange.round(best, loads, (1 << shift) - 1, enough)
+            shift = 0 if helped else shift + 1
         else:
-            break
+            spent += look
+            if not exchange.heaviest(best, loads):
+                break
+            # Most of what is too heavy then is helped only so.
+            shift = shifts - 1
         loads = loads_of(best, values, bins)
-        shift = 0 if helped else shift + 1
     return best
+
+
+def _enough(costs: Ints, loads: Ints, tolerance: float) -> float:
+    """A largest load at which there is nothing to gain."""
+    unit = max(1, int(np.gcd.reduce(costs)))
+    whole_mean = -(-int(loads.sum()) // (len(loads) * unit)) * unit
+    return max(float(loads.mean()) * (1 + tolerance), float(whole_mean), float(costs.max()))
 
 
 class _Exchange:
@@ -222,19 +241,37 @@ class _Exchange:
     def heaviest(self, bin_of: Ints, loads: Ints) -> bool:
         """The best exchange between the heaviest bin and any other, in place; whether there is one."""
         index = int(loads.argmax())
-        givers, takers = np.flatnonzero(bin_of == index), np.flatnonzero(bin_of != index)
-        if not 0 < len(givers) * len(takers) <= _MOST_OPTIONS:
-            return False
-        gap = int(loads[index]) - loads[bin_of[takers]]
-        less = self._costs[givers][:, None] - self._costs[takers][None, :]
+        give, take, other = self._of_heaviest(bin_of, loads, index)
+        gap = int(loads[index]) - loads[other]
+        less = self._costs[give] - self._costs[take]
         useful = (less > 0) & (less < gap)
         if self._room is not None:
             free = self._room.cap - loads_of(bin_of, self._room.sizes, self._bins)
-            more = self._sizes[givers][:, None] - self._sizes[takers][None, :]
-            useful &= (more <= free[bin_of[takers]]) & (-more <= free[index])
+            more = self._sizes[give] - self._sizes[take]
+            useful &= (more <= free[other]) & (-more <= free[index])
         rest = np.where(useful, np.abs(gap - 2 * less), _LARGEST)
-        give, take = divmod(int(rest.argmin()), len(takers))
-        if not useful[give, take]:
+        if not useful.any():
             return False
-        bin_of[givers[give]], bin_of[takers[take]] = bin_of[takers[take]], index
+        best = int(rest.argmin())
+        bin_of[give[best]] = other[best]
+        if take[best] != self._nothing:
+            bin_of[take[best]] = index
         return True
+
+    def _of_heaviest(self, bin_of: Ints, loads: Ints, index: int) -> tuple[Ints, Ints, Ints]:
+        """What the bin `index` can give, and take from which other bin for it."""
+        givers = np.flatnonzero(bin_of == index)
+        givers = givers[np.argsort(self._costs[givers], kind="stable")]
+        takers = np.flatnonzero(bin_of != index)
+        others = bin_of[takers]
+        counts = np.bincount(bin_of, minlength=self._bins)
+        lone = np.flatnonzero(counts < counts[index]) if self._equal else np.arange(self._bins)
+        lone = lone[lone != index]
+        takers = np.append(takers, np.full(len(lone), self._nothing))
+        others = np.append(others, lone)
+        if len(givers) * len(takers) <= _MOST_OPTIONS:
+            return np.repeat(givers, len(takers)), np.tile(takers, len(givers)), np.tile(others, len(givers))
+        wanted = self._costs[takers] + (loads[index] - loads[others]) // 2
+        at = np.searchsorted(self._costs[givers], wanted)
+        places = np.stack([at, at - 1]).clip(0, len(givers) - 1)
+        return givers[places].ravel(), np.tile(takers, 2), np.tile(others, 2)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from rljob_runtime.parallel.karmarkar_karp import karmarkar_karp
 from rljob_runtime.parallel.loads import loads_of, members_of, whole
 from rljob_runtime.parallel.longest_first import NoRoom, Room, balance, longest_first, refine
 from tests.support.imbalance import imbalance
@@ -15,6 +16,9 @@ CASES = [
     pytest.param([9, 1, 1, 1], 2, True, [10, 2], [10, 2], id="equal sizes forbid a move"),
     pytest.param([10, 9, 8, 3, 2, 1], 3, True, [11, 11, 11], [11, 11, 11], id="even from the beginning"),
     pytest.param([9, 7, 2, 2, 1], 2, True, [11, 10], [11, 10], id="sizes that differ by one"),
+    pytest.param(
+        [100, 30, 30, 30, 1, 1], 2, True, [102, 90], [102, 90], id="what costs least is left for it"
+    ),
     pytest.param([4, 2], 3, False, [4, 2, 0], [4, 2, 0], id="fewer items than bins"),
     pytest.param([0, 0, 0], 2, True, [0, 0], [0, 0], id="items of cost 0"),
     pytest.param([], 2, False, [0, 0], [0, 0], id="no items"),
@@ -112,6 +116,40 @@ def heavy_tailed(items: int, seed: int = 0) -> np.ndarray:
 def test_even_for_heavy_tailed_lengths(items: int, bins: int, equal: bool, most: float) -> None:
     values = heavy_tailed(items)
     assert imbalance(loads_of(balance(values, bins, equal), values, bins)) <= most
+
+
+def lognormal(deviation: float, items: int, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return np.rint(np.exp(7 + deviation * rng.standard_normal(items))).clip(1, 32768).astype(np.int64)
+
+
+def uniform(items: int, unit: int = 1) -> np.ndarray:
+    return unit * np.random.default_rng(0).integers(1, 3000, items)
+
+
+@pytest.mark.parametrize("deviation", [1.0, 1.5, 2.0])
+def test_equal_sizes_beside_items_above_the_mean_load(deviation: float) -> None:
+    """The bins of the costliest items hold the least that they can: on average the items that cost least."""
+    values = np.sort(lognormal(deviation, 8192))
+    largest, smallest = np.cumsum(values[::-1]), np.cumsum(values)
+    least = max((largest[bins - 1] + smallest[7 * bins - 1]) / bins for bins in range(1, 1025))
+    assert loads_of(balance(values, 1024, equal=True), values, 1024).max() <= 1.0005 * least
+
+
+@pytest.mark.parametrize("unit", [1, 512], ids=["tokens", "multiples of 512"])
+def test_as_even_as_whole_numbers_allow(unit: int) -> None:
+    values = uniform(65536, unit)
+    mean = values.sum() / 1024 / unit
+    assert loads_of(balance(values, 1024), values, 1024).max() == unit * np.ceil(mean)
+
+
+@pytest.mark.parametrize(
+    "costs", [uniform(512), uniform(8192), uniform(512) ** 2], ids=["few", "many", "squares"]
+)
+def test_equal_sizes_are_no_less_even_than_karmarkar_and_karps(costs: np.ndarray) -> None:
+    bins = len(costs) // 4
+    theirs, ours = karmarkar_karp(costs, bins, equal=True), balance(costs, bins, equal=True)
+    assert loads_of(ours, costs, bins).max() <= loads_of(theirs, costs, bins).max()
 
 
 def test_costs_that_are_all_nothing_are_whole_numbers_too() -> None:
