@@ -29,6 +29,11 @@ _LEVELLED = 0.001
 sample would only add to the work."""
 
 
+_MOST_SECONDS = 1e8
+"""Of all samples of a batch: what is summed stays far from what 64 bits hold in nanoseconds."""
+_POSSIBLE = f"a batch takes 0 to {_MOST_SECONDS:,.0f} seconds, so its constants cannot be right"
+
+
 @dataclass(frozen=True)
 class Schedule:
     """Passes with the times of their ranks, in nanoseconds."""
@@ -65,22 +70,44 @@ def _makespan(tried: _Tried) -> int:
     return tried.schedule.makespan
 
 
+def _sample_costs(cost: CostModel, lengths: Ints, degree: int) -> Ints:
+    """Nanoseconds of each sample, as `degree` ranks share it."""
+    seconds = cost.sample_seconds(lengths, degree)
+    wrong = ~np.isfinite(seconds) | (seconds < 0)
+    if not wrong.any() and seconds.sum() > _MOST_SECONDS:
+        wrong = seconds == seconds.max()
+    if wrong.any():
+        index = int(wrong.argmax())
+        raise ValueError(
+            f"sample {index}, of {lengths[index]} tokens, takes {seconds[index]:.6g} seconds by the cost "
+            f"model on {degree} rank{'s' * (degree > 1)}: {_POSSIBLE}"
+        )
+    return np.rint(seconds * 1e9).astype(np.int64)
+
+
+def _pass_cost(cost: CostModel, degree: int) -> int:
+    """Nanoseconds of a pass of `degree` ranks, besides those of its samples."""
+    seconds = cost.pass_seconds(degree)
+    if not 0 <= seconds <= _MOST_SECONDS:
+        ranks = f"{degree} rank{'s' * (degree > 1)}"
+        raise ValueError(f"a pass of {ranks} takes {seconds:.6g} seconds by the cost model: {_POSSIBLE}")
+    return round(seconds * 1e9)
+
+
 class Levels:
     """The samples of a batch with what each costs at each level."""
 
     def __init__(self, lengths: Ints, world_size: int, cap: int, cost: CostModel, largest: int) -> None:
         """`lengths` in tokens, at least 1; `cap` is in tokens for a rank; `largest` is the largest degree, a
-        power of two."""
+        power of two. Raises `ValueError` for seconds of `cost` that no step can take."""
         self._world = world_size
         degrees = [1 << level for level in range(largest.bit_length())]
         self._caps = [cap * degree for degree in degrees]
         self._tokens: list[list[int]] = [padded(lengths, degree).tolist() for degree in degrees]
-        self._table: Ints = np.array(
-            [np.rint(cost.sample_seconds(lengths, degree) * 1e9).astype(np.int64) for degree in degrees]
-        )
+        self._table: Ints = np.array([_sample_costs(cost, lengths, degree) for degree in degrees])
         """Nanoseconds of each sample at each level, shape (levels, samples)."""
         self._costs: list[list[int]] = self._table.tolist()
-        self._constants = [round(cost.pass_seconds(degree) * 1e9) for degree in degrees]
+        self._constants = [_pass_cost(cost, degree) for degree in degrees]
         # With a sample's share of the constant of a full pass: how long a group is busy with it. Without it
         # groups with many short samples would end last.
         self._dealt: list[list[int]] = [

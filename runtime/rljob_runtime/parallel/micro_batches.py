@@ -55,9 +55,11 @@ def plan_micro_batches(
 
     `costs` has the cost of each sample (such as seconds), by default its tokens; `pass_cost`, in the same
     unit, is what a micro-batch costs besides its samples. `in_step` says which of the two objectives holds.
-    Raises `SampleTooLong`, and `ValueError` for no ranks, negative tokens, or costs that `loads.whole`
-    refuses."""
+    Raises `SampleTooLong`, and `ValueError` for no ranks, no cap, negative tokens, or costs that
+    `loads.whole` refuses."""
     tokens = _tokens(items, cap)
+    if cap < 1:
+        raise ValueError(f"micro-batches of {cap} tokens: there must be room for one or more")
     if ranks < 1:
         raise ValueError(f"{ranks} ranks: there must be one or more")
     if not items:

@@ -97,6 +97,25 @@ def test_a_sample_without_tokens_is_named(lengths: list[int]) -> None:
         plan_hybrid(lengths, 2, 8, TOKENS)
 
 
+@pytest.mark.parametrize(
+    ("per_token", "told"),
+    [
+        (float("nan"), "sample 0, of 1 tokens, takes nan seconds"),
+        (float("inf"), "sample 0, of 1 tokens, takes inf seconds"),
+        (-1.0, "sample 0, of 1 tokens, takes -1 seconds"),
+        (1e9, r"sample 1, of 9 tokens, takes 9e\+09 seconds"),
+    ],
+)
+def test_costs_that_no_sample_can_have(per_token: float, told: str) -> None:
+    with pytest.raises(ValueError, match=f"{told} by the cost model on 1 rank: a batch takes 0 to"):
+        plan_hybrid([1, 9], 2, 9, CostModel(0.0, per_token, 0.0))
+
+
+def test_a_pass_that_cannot_take_so_long() -> None:
+    with pytest.raises(ValueError, match=r"a pass of 1 rank takes nan seconds by the cost model"):
+        plan_hybrid([4], 2, 8, CostModel(float("nan"), 0.0, 0.0))
+
+
 @pytest.mark.parametrize("degree", [0, 3, 8])
 def test_a_degree_that_the_world_has_no_group_for(degree: int) -> None:
     with pytest.raises(ValueError, match="power of two of at most 4 ranks"):

@@ -111,6 +111,8 @@ def test_planned_imbalance(plan: list[list[MicroBatch]], in_step: bool, expected
 def test_bad_input() -> None:
     with pytest.raises(ValueError, match="0 ranks: there must be one or more"):
         plan_micro_batches(items([1]), 9, 0)
+    with pytest.raises(ValueError, match="micro-batches of 0 tokens: there must be room for one or more"):
+        plan_micro_batches(items([0]), 0, 1)
     with pytest.raises(ValueError, match="sample 1 of prompt 0 has -1 tokens"):
         plan_micro_batches(items([1, -1]), 9, 1)
     with pytest.raises(ValueError, match="2 samples have 1 costs"):
