@@ -274,10 +274,12 @@ class StalenessController:
         """Groups that the next step trains; 0 when the job is done."""
         return min(self.bound.groups_per_step, self.total_groups - self.trained)
 
-    @property
-    def awaits_group(self) -> bool:
-        """Whether the next step takes more groups than are outstanding."""
-        return self.batch_size() > self.outstanding
+    def awaits_group(self, version: int) -> bool:
+        """Whether the next step takes more groups than are outstanding, so that nothing is gained by
+        dispatching one more later. Not while engines, whose oldest version is `version`, are to get the one
+        that the step begins with: the same group has a later deadline then, and the step has more to choose
+        from."""
+        return self.batch_size() > self.outstanding and version >= self.bound.version_at(self._step)
 
     @property
     def done(self) -> bool:

@@ -198,7 +198,7 @@ class Rollouter:
         if self._on_hold:
             return None
         version = self.pool.oldest_version()
-        if version is None or not self.pool.wants_group(self._controller.awaits_group):
+        if version is None or not self.pool.wants_group(self._controller.awaits_group(version)):
             return None
         uid = self._next_uid(version)
         if uid is None:

@@ -115,7 +115,7 @@ class _Job:
             while (
                 self._next < self._total
                 and self._controller.room(self._version) > 0
-                and self._rollout.wants_group(self._controller.awaits_group)
+                and self._rollout.wants_group(self._controller.awaits_group(self._version))
             ):
                 self._controller.dispatched(self._next, self._version)
                 self._rollout.dispatch(self._next, self._controller.deadline(self._next))
@@ -129,6 +129,7 @@ class _Job:
         uids = self._controller.select(step)
         if uids is None:
             return
+        self._controller.taken(step, uids)
         version = self._model.bound.version_at(step)
         ages = [version - self._controller.dispatch_version(uid) for uid in uids]
         self._oldest = max(self._oldest, *ages)

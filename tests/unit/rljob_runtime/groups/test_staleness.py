@@ -128,15 +128,26 @@ def test_room_counts_what_is_trained_and_outstanding():
 
 def test_a_step_awaits_groups_while_fewer_are_outstanding_than_it_trains():
     controller = StalenessController(Bound(1, 2), total_groups=3)
-    seen = [controller.awaits_group]
+    seen = [controller.awaits_group(0)]
     for uid in range(3):
         controller.dispatched(uid, version=0)
-        seen.append(controller.awaits_group)
+        seen.append(controller.awaits_group(0))
     assert seen == [True, True, False, False]
     for uid in range(2):
         controller.put(uid)
     controller.finished([0, 1])
-    assert (controller.batch_size(), controller.awaits_group) == (1, False), "the last step is smaller"
+    assert (controller.batch_size(), controller.awaits_group(1)) == (1, False), "the last step is smaller"
+
+
+def test_no_group_is_awaited_while_the_version_of_the_next_step_is_on_its_way():
+    """Dispatched a moment later, it may be trained a version later."""
+    controller = StalenessController(Bound(1, 2), total_groups=8)
+    for uid in range(2):
+        controller.dispatched(uid, version=0)
+        controller.put(uid)
+    controller.taken(0, [0, 1])
+    controller.finished([0, 1])
+    assert (controller.awaits_group(0), controller.awaits_group(1)) == (False, True)
 
 
 def test_room_leaves_every_outstanding_group_a_place_in_the_queue():
