@@ -45,6 +45,9 @@ _WINDOW = 64
 """Engines of a pool between which a plan moves requests; the next plan takes others."""
 _MOVES = 64
 """Most moves into pools at a time."""
+_GROWTH = 0.25
+"""A plan is made at once when groups come that are this part of what the last one has seen: pools that were
+about to finish together are not any more."""
 _WAVES = 6
 """Longest first is the order where this many times more requests are under way than run at a time. With fewer
 the first to come are most of all, and the order gains less than the chance of one draw of lengths."""
@@ -66,6 +69,8 @@ class Adaptive(Policy):
         self._next_plan = -math.inf
         """When the next plan may be made."""
         self._plans = 0
+        self._new_groups = 0
+        """Groups that have come since the last plan."""
         self._fresh = False
         """Whether there is a plan whose moves have not been made."""
         self._longest_first = False
@@ -126,6 +131,9 @@ class Adaptive(Policy):
 
     def dispatched(self, group: GroupState, book: Book, now: float) -> Iterable[RequestState]:
         self._deadlines.began(group.request)
+        self._new_groups += 1
+        if self.roles.pooled and self._new_groups > _GROWTH * len(book.groups):
+            self._next_plan = -math.inf
         return ()
 
     def load_changed(self, engine: EngineState) -> None:
@@ -165,6 +173,7 @@ class Adaptive(Policy):
         if now < self._next_plan:
             return ()
         self._plans += 1
+        self._new_groups = 0
         self._fresh, before = True, (self.roles, self._longest_first)
         members = [engine for engine in book.members() if engine.joined]
         sample, every = self._sample(book)

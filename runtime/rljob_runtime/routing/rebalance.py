@@ -16,7 +16,7 @@ _STEP_GAIN = 0.03
 """Least part of a step's time that a move into the heavy pool saves."""
 _CACHE_FULL = 0.9
 """Part of its KV cache beyond which an engine gets no further requests: what runs needs room to grow."""
-_SLACK = 1.25
+SLACK = 1.25
 """How far beyond the cut a request must be to move, so that it does not move back and forth."""
 
 
@@ -58,7 +58,7 @@ def into_pools(
     longest. `cut`: remaining tokens from which on a request is long; `urgent`: see `is_urgent`."""
     places = _Places(heavy, fast)
     moves: list[Move] = []
-    for left, source, request in _longest_first(fast, cut * _SLACK, remaining, urgent):
+    for left, source, request in _longest_first(fast, cut * SLACK, remaining, urgent):
         target = places.emptiest()
         if target is None or len(moves) >= most:
             break

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from rljob_runtime.routing.book import EngineState, RequestState
 from rljob_runtime.routing.drain import Load
 from rljob_runtime.routing.policy import Lane
-from rljob_runtime.routing.rebalance import capacity
+from rljob_runtime.routing.rebalance import SLACK, capacity
 from rljob_runtime.routing.requests import RequestKey
-from rljob_runtime.routing.split import NO_SPLIT, Split, histogram, split_engines, split_pools
+from rljob_runtime.routing.split import NO_SPLIT, Split, histogram, shared, split_engines, split_pools
 
 _LENDS = 0.8
 """A pool takes from the other one's lane while it finishes within this part of the other one's time."""
@@ -32,18 +32,20 @@ class Roles:
     """Whether there is a heavy pool."""
     full: frozenset[str] = frozenset()
     """Pools that had no room for what waited."""
+    ends: tuple[float, float] = (0.0, 0.0)
+    """Seconds until heavy engines, and the others, have finished what is theirs now. The plan's own seconds
+    take every long response for one of the heavy engines, and some of them stay where they are."""
 
     @property
     def heavy_lends(self) -> bool:
         """Whether heavy engines take what waits for the others. Engines that are heavy only for a while do
         not: they would not be free for what they are kept for."""
-        early = self.split.heavy_seconds < _LENDS * self.split.fast_seconds
-        return self.pooled and (early or "fast" in self.full)
+        return self.pooled and (self.ends[0] < _LENDS * self.ends[1] or "fast" in self.full)
 
     @property
     def fast_lends(self) -> bool:
         """Whether the others take what waits for heavy engines."""
-        return self.split.fast_seconds < _LENDS * self.split.heavy_seconds or "heavy" in self.full
+        return self.ends[1] < _LENDS * self.ends[0] or "heavy" in self.full
 
     def lanes(self, engine: int) -> tuple[Lane, ...]:
         """The lanes from which an engine takes requests."""
@@ -74,12 +76,33 @@ def decide_roles(
     if heavy:
         split = split_pools(loads, [*map(capacity, heavy)], [*map(capacity, fast)])
         numbers = frozenset(engine.number for engine in heavy) if fast else frozenset()
-        return Roles(split, numbers, True, full)
+        return Roles(split, numbers, True, full, _ends(split.cut, heavy, fast, sample, every))
     if all(engine.shape.lockstep for engine in fast):
         # An engine that runs fewer takes its steps no sooner.
         return Roles(split_pools(loads, (), [*map(capacity, fast)]), full=full)
     split, numbers = _among_fast(before, fast, loads, sample, long)
-    return Roles(split, numbers, False, full)
+    return Roles(split, numbers, False, full, (split.heavy_seconds, split.fast_seconds))
+
+
+def _ends(
+    cut: float,
+    heavy: Sequence[EngineState],
+    fast: Sequence[EngineState],
+    sample: Sequence[Expected],
+    every: int,
+) -> tuple[float, float]:
+    """When each pool has finished what it runs, and what waits for it."""
+    parts: tuple[list[tuple[float, int]], list[tuple[float, int]]] = ([], [])
+    for request, remaining in sample:
+        if request.engine is None:
+            slow = remaining >= cut
+        else:
+            slow = request.engine.shape.pool == "heavy" or remaining >= SLACK * cut
+        parts[not slow].append((remaining, request.kv_tokens))
+    loads = ([load._replace(number=load.number * every) for load in histogram(part)] for part in parts)
+    pools = ([*map(capacity, engines)] for engines in (heavy, fast))
+    ends = [shared(part, pool) if pool else 0.0 for part, pool in zip(loads, pools, strict=True)]
+    return ends[0], ends[1]
 
 
 def _among_fast(

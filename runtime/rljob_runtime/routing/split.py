@@ -109,8 +109,8 @@ def _best_cut(loads: Sequence[Load], heavy: Sequence[Capacity], fast: Sequence[C
 def _divide(loads: Sequence[Load], place: int, fast: Sequence[Capacity], heavy: Sequence[Capacity]) -> Split:
     """What comes of it when the loads before `place` are fast and the others heavy."""
     if not heavy:
-        return Split(0, math.inf, 0.0, _shared(loads, fast))
-    return Split(len(heavy), _cut(loads, place), _shared(loads[place:], heavy), _shared(loads[:place], fast))
+        return Split(0, math.inf, 0.0, shared(loads, fast))
+    return Split(len(heavy), _cut(loads, place), shared(loads[place:], heavy), shared(loads[:place], fast))
 
 
 def _cut(loads: Sequence[Load], place: int) -> float:
@@ -123,7 +123,7 @@ def _cut(loads: Sequence[Load], place: int) -> float:
     return math.sqrt(max(1.0, loads[place - 1].remaining) * max(1.0, loads[place].remaining))
 
 
-def _shared(loads: Sequence[Load], engines: Sequence[Capacity]) -> float:
+def shared(loads: Sequence[Load], engines: Sequence[Capacity]) -> float:
     """Seconds until engines have finished what is shared out evenly among them."""
     if not loads:
         return 0.0

@@ -34,15 +34,38 @@ def test_a_pool_that_finishes_much_earlier_or_has_room_alone_takes_from_the_othe
     heavy_takes: tuple[Lane, ...],
     fast_takes: tuple[Lane, ...],
 ) -> None:
-    split = BOTH.split._replace(heavy_seconds=heavy_seconds, fast_seconds=fast_seconds)
-    roles = replace(BOTH, split=split, full=frozenset(full))
+    roles = replace(BOTH, ends=(heavy_seconds, fast_seconds), full=frozenset(full))
     assert (roles.lanes(1), roles.lanes(0)) == (heavy_takes, fast_takes)
 
 
 @pytest.mark.parametrize("full", [(), ("fast",)])
 def test_engines_that_are_only_heavy_for_a_while_do_not_lend(full: tuple[str, ...]) -> None:
-    split = BOTH.split._replace(heavy_seconds=1.0)
-    assert Roles(split, frozenset({1}), full=frozenset(full)).lanes(1) == ("heavy",)
+    roles = Roles(BOTH.split, frozenset({1}), full=frozenset(full), ends=(1.0, 10.0))
+    assert roles.lanes(1) == ("heavy",)
+
+
+@pytest.mark.parametrize(
+    ("heavy", "fast", "heavy_takes", "fast_takes"),
+    [
+        # By the plan the long ones are the heavy engine's, and both are done at about the same time.
+        ([], [500] * 8 + [750] * 4, ("heavy", "any"), ("any",)),
+        ([750] * 4, [500] * 8, ("heavy",), ("any",)),
+        ([500] * 8 + [750] * 4, [], ("heavy",), ("any", "heavy")),
+    ],
+    ids=["all on the fast engine", "each where it is planned", "all on the heavy engine"],
+)
+def test_what_a_pool_has_to_do_is_what_it_runs(
+    heavy: list[int], fast: list[int], heavy_takes: tuple[Lane, ...], fast_takes: tuple[Lane, ...]
+) -> None:
+    found = Engines([fast, heavy], cost=STEEP)
+    found.engines[1].shape = found.engines[1].shape._replace(pool="heavy")
+    sample = [
+        (request, float(found.left[request.key]))
+        for engine in found.engines
+        for request in engine.running.values()
+    ]
+    roles = decide_roles(Roles(), found.engines, sample, 1, set(), {"fast": 9, "heavy": 9}, 0)
+    assert (roles.lanes(1), roles.lanes(0)) == (heavy_takes, fast_takes)
 
 
 @pytest.mark.parametrize(("held", "heavy"), [({1}, {1, 2}), (set(), {2, 3})])

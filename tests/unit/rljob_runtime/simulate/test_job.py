@@ -132,3 +132,41 @@ def test_where_many_requests_wait_a_step_is_shorter_with_the_longest_first() -> 
         return sum(job.wall for job in jobs)
 
     assert seconds(lambda: Adaptive(4000)) < 0.95 * seconds(Policy)
+
+
+def no_slower(
+    work: Callable[[int], Workload], shapes: list[EngineShape], report_seconds: float, model: JobModel
+) -> None:
+    """Adaptive routing takes no longer than least in flight, over three draws."""
+
+    def seconds(policy: Callable[[], Policy]) -> float:
+        physics = Physics(report_seconds=report_seconds)
+        jobs = [simulate_job(work(seed), shapes, physics, Router(policy()), model) for seed in range(3)]
+        return sum(job.wall for job in jobs)
+
+    longest = int(work(0).lengths.max())
+    assert seconds(lambda: Adaptive(longest)) <= 1.01 * seconds(Policy)
+
+
+def test_a_heavy_pool_is_not_idle_beside_groups_that_come_all_at_once() -> None:
+    """Lengths that are much alike: none of the new responses is long, and the heavy pool is about to end."""
+
+    def work(seed: int) -> Workload:
+        lengths = np.random.default_rng(seed).integers(1, 650, (96, 8))
+        return Workload(lengths, np.full(96, 64), np.arange(96) % 32)
+
+    cost = StepCost(0.01, 4e-4, 1.5e-9, 2e-4, (1, 2, 4, 8, 16, 32, 64, 128))
+    shapes = [EngineShape(pool, 32, None, cost) for pool in 4 * ["fast"] + 4 * ["heavy"]]
+    no_slower(work, shapes, 0.16, JobModel(Bound(2, 16), steps=6, trainer_seconds=3.0, sync_seconds=0.13))
+
+
+def test_no_deadline_is_nearer_than_it_must_be() -> None:
+    """Nothing is ordered by length here: groups are begun as late as with least in flight."""
+
+    def work(seed: int) -> Workload:
+        random = np.random.default_rng(seed)
+        tails = 160 * (1 + random.pareto(1.3, (512, 2))) * np.exp(random.normal(0, 1.0, (512, 1)))
+        return Workload(np.clip(tails, 1, 4096).astype(np.int64), np.full(512, 64), np.arange(512))
+
+    shapes = [EngineShape("fast", 16, None, StepCost(0.03, 3e-5, 1e-8, 1.5e-4))] * 3
+    no_slower(work, shapes, 0.8, JobModel(Bound(1, 128), steps=4, trainer_seconds=48.0, sync_seconds=0.65))
