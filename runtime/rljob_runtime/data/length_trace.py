@@ -107,6 +107,17 @@ class LengthTrace:
     """Prompts that were left out."""
     unreadable: int
     """Lines that were cut off."""
+    first_unreadable: int
+    """Number of the first of them, from 1; 0 where there is none."""
+
+    @property
+    def left_out(self) -> str:
+        """What is told of lines that were cut off; nothing where there are none."""
+        if not self.unreadable:
+            return ""
+        if self.unreadable == 1:
+            return f"line {self.first_unreadable}, which is no whole JSON object"
+        return f"{self.unreadable:,} lines that are no whole JSON objects, line {self.first_unreadable} first"
 
     @property
     def covered(self) -> int:
@@ -166,7 +177,9 @@ class _Columns:
         self._header = header
         self._number = 1
         """Of the line read last, from 1."""
-        self._unreadable = 0
+        self._unreadable = self._first_unreadable = 0
+        self._numbers = array("q")
+        """Of each line that is kept."""
         self._uids, self._rows, self._indexes = array("q"), array("q"), array("q")
         self._prompt_tokens, self._tokens = array("q"), array("q")
         self._begun, self._seconds = array("d"), array("d")
@@ -180,6 +193,7 @@ class _Columns:
             raise self._wrong(str(error)) from error
         except (msgspec.DecodeError, UnicodeDecodeError):
             self._unreadable += 1
+            self._first_unreadable = self._first_unreadable or self._number
             return
         header = self._header
         if line.index >= header.samples_per_prompt:
@@ -191,6 +205,7 @@ class _Columns:
             raise self._wrong(
                 f"{line.response_tokens} tokens, and the header allows {header.max_response_tokens}"
             )
+        self._numbers.append(self._number)
         self._uids.append(line.uid)
         self._rows.append(line.uid if line.row is None else line.row)
         self._indexes.append(line.index)
@@ -208,7 +223,9 @@ class _Columns:
         twice = np.flatnonzero((np.diff(uids) == 0) & (np.diff(indexes) == 0))
         if len(twice):
             uid, index = uids[twice[0]], indexes[twice[0]]
-            raise LengthTraceError(f"{self._path}: response {index} of prompt {uid} stands there twice")
+            # The order is stable: of like ones the later line comes second.
+            first, self._number = (self._numbers[order[twice[0] + place]] for place in (0, 1))
+            raise self._wrong(f"response {index} of prompt {uid} stands in line {first} already")
         # Without duplicates a prompt has so many lines only if it has each of them.
         prompts, counts = np.unique(uids, return_counts=True)
         whole = np.repeat(counts == samples, counts)
@@ -227,6 +244,7 @@ class _Columns:
             seconds=column(self._seconds, np.float64),
             incomplete=int((counts != samples).sum()),
             unreadable=self._unreadable,
+            first_unreadable=self._first_unreadable,
         )
 
     def _wrong(self, why: str) -> LengthTraceError:

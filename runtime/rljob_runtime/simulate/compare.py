@@ -109,8 +109,9 @@ def best_sizes(
     if trainers is not None:
         splits = [sizes for sizes in splits if sizes.trainer == trainers]
     if not splits:
+        found = f"{accelerators} accelerators are" if accelerators > 1 else "1 accelerator is"
         raise ValueError(
-            f"{accelerators} accelerators are too few for one trainer worker and one fast engine, which have "
+            f"{found} too few for one trainer worker and one fast engine, which have "
             f"{Sizes(1, 1, 0).accelerators(site.spec)} together"
         )
     best = _peak(splits, rate)

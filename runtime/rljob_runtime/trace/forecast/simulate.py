@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rljob_api.errors import Problem
-from rljob_runtime.data.length_trace import LengthTraceError, read_header, read_length_trace
+from rljob_runtime.data.length_trace import LengthTrace, LengthTraceError, read_length_trace
 from rljob_runtime.manifest.assumptions import read_assumptions
 from rljob_runtime.manifest.checks import fingerprint
 from rljob_runtime.manifest.load import Finding, Manifest, ManifestError, read, read_source
@@ -49,13 +49,13 @@ def forecast(options: Options) -> str:
     manifest = read(options.manifest)
     assumptions = Assumptions() if options.assumptions is None else read_assumptions(options.assumptions)
     site = Site(manifest.job.spec, assumptions, options.steps or _steps(manifest))
-    draw = _draw(options, manifest)
+    trace = _trace(options, manifest)
     if options.trace is None and (problem := too_long(site)) is not None:
         raise _wrong(options, problem)
     try:
         if options.size is not None:
-            return _sizes(site, draw, options)
-        return _comparison(manifest, site, draw, options)
+            return _sizes(site, trace, options)
+        return _comparison(manifest, site, trace, options)
     except CacheTooSmall as error:
         raise _wrong(options, small_cache(error, assumptions)) from error
     except ValueError as error:
@@ -81,20 +81,25 @@ def _steps(manifest: Manifest) -> int:
     return min(wanted, max(fewest, min(most, _REQUESTS // each)))
 
 
-def _draw(options: Options, manifest: Manifest) -> Draw:
+def _trace(options: Options, manifest: Manifest) -> LengthTrace | None:
+    """The recorded lengths; None where there are none."""
     if options.trace is None:
-        return drawn
+        return None
     trace = read_length_trace(options.trace)
     data = fingerprint(manifest.job, options.manifest.parent)
     if (why := refusal(trace, manifest.job.spec, data)) is not None:
         raise LengthTraceError(f"{options.trace} {why}")
-    return recorded(trace)
+    return trace
 
 
-def _comparison(manifest: Manifest, site: Site, draw: Draw, options: Options) -> str:
+def _draw(trace: LengthTrace | None) -> Draw:
+    return drawn if trace is None else recorded(trace)
+
+
+def _comparison(manifest: Manifest, site: Site, trace: LengthTrace | None, options: Options) -> str:
     spec = site.spec
     seeds = range(options.seeds)
-    found = compare(site, draw, seeds, policies(spec))
+    found = compare(site, _draw(trace), seeds, policies(spec))
     own = own_policy(spec)
     shapes = site.shapes()
     shown = next(each for each in found if each.policy == own)
@@ -103,27 +108,27 @@ def _comparison(manifest: Manifest, site: Site, draw: Draw, options: Options) ->
     )
     name, heading = manifest.job.metadata.name, _heading(site, options)
     if options.page is not None:
-        page = simulation_page(name, heading, _assumed(site, options), found, own, shapes)
+        page = simulation_page(name, heading, _assumed(site, trace, options), found, own, shapes)
         options.page.write_text(page, encoding="utf-8")
     return "\n\n".join(
         [
             f"{name}: {heading}",
             text.comparison(found, own) + "\n* the job's",
             f"Requests of each engine under {shown.policy}, first seed:\n{drawing}",
-            _assumed(site, options),
+            _assumed(site, trace, options),
         ]
     )
 
 
-def _sizes(site: Site, draw: Draw, options: Options) -> str:
+def _sizes(site: Site, trace: LengthTrace | None, options: Options) -> str:
     assert options.size is not None
-    found = best_sizes(site, draw, range(options.seeds), options.size)
+    found = best_sizes(site, _draw(trace), range(options.seeds), options.size)
     now = Sizes.of(site.spec)
     own = (
         f"The job has {now.trainer} trainer, {now.fast} fast and {now.heavy} heavy workers: "
         f"{now.accelerators(site.spec)} accelerators."
     )
-    return "\n\n".join([text.sizes(found, options.size), own, _assumed(site, options)])
+    return "\n\n".join([text.sizes(found, options.size), own, _assumed(site, trace, options)])
 
 
 def _heading(site: Site, options: Options) -> str:
@@ -137,15 +142,13 @@ def _heading(site: Site, options: Options) -> str:
     )
 
 
-def _assumed(site: Site, options: Options) -> str:
+def _assumed(site: Site, trace: LengthTrace | None, options: Options) -> str:
     """What the figures rest on."""
     assumed = site.assumptions
     fast, trainer = assumed.engines.fast, assumed.trainer
-    removed = 0 if options.trace is None else read_header(options.trace).removed
-    without = f", without the {removed:,} groups that were taken out of it" if removed else ""
     lengths = (
-        f"lengths recorded in {options.trace}{without}"
-        if options.trace is not None
+        f"lengths recorded in {options.trace}{_without(trace)}"
+        if trace is not None
         else f"lengths lognormal with a mean of {site.lengths().mean:,.0f} tokens, log-deviation "
         f"{assumed.lengths.between_prompts:g} between prompts and {assumed.lengths.within_prompt:g} within"
     )
@@ -161,3 +164,10 @@ def _assumed(site: Site, options: Options) -> str:
         f"token on one accelerator; weight updates {assumed.weight_sync_seconds:.3g} s. --assumptions FILE "
         "changes them; `rljob trace fit RUN` prints what a run measured."
     )
+
+
+def _without(trace: LengthTrace) -> str:
+    """What of a trace is not simulated."""
+    removed = trace.header.removed
+    found = f", without the {removed:,} groups that were taken out of it" if removed else ""
+    return found + (f", without {trace.left_out}" if trace.unreadable else "")

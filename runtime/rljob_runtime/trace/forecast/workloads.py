@@ -18,7 +18,8 @@ def refusal(trace: LengthTrace, spec: Spec, data: DataFingerprint | None = None)
     rollout = spec.training.rollout
     samples, longest = trace.header.samples_per_prompt, rollout.max_response_tokens
     if not len(trace.uids):
-        return "holds no prompt with all its responses"
+        without = f", without {trace.left_out}" if trace.unreadable else ""
+        return f"holds no prompt with all its {samples} responses{without}"
     if samples != rollout.samples_per_prompt:
         return (
             f"has {samples} responses to each prompt, and spec.training.rollout.samplesPerPrompt is "

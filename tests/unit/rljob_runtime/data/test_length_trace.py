@@ -61,7 +61,7 @@ def test_lines_that_were_cut_off_are_counted(tmp_path: Path) -> None:
     with path.open("ab") as file:
         file.write(b'{"engine": "\xc3')
     trace = read_length_trace(path)
-    assert (trace.tokens.tolist(), trace.unreadable) == ([[5, 6]], 2)
+    assert (trace.tokens.tolist(), trace.unreadable, trace.first_unreadable) == ([[5, 6]], 2, 2)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,10 @@ def test_lines_that_were_cut_off_are_counted(tmp_path: Path) -> None:
         ([HEADER, line(0, 0, 5, prompt_tokens=2**31)], r"t:2: Expected `int` <= 2147483647"),
         ([HEADER, {"uid": 0, "index": 0}], "t:2: .*missing required field `response_tokens`"),
         ([HEADER, line(0, 0, 5, finish="abort")], "t:2: Invalid enum value 'abort'"),
-        ([HEADER, line(3, 1, 5), line(0, 0, 5), line(3, 1, 6)], "response 1 of prompt 3 stands there twice"),
+        (
+            [HEADER, line(3, 1, 5), line(0, 0, 5), line(3, 1, 6)],
+            "t:4: response 1 of prompt 3 stands in line 2 already",
+        ),
     ],
 )
 def test_other_files_are_refused(tmp_path: Path, lines: list[Any], message: str) -> None:

@@ -84,12 +84,25 @@ def test_recorded_lengths_are_taken_as_they_were(tmp_path: Path) -> None:
     assert f"lengths recorded in {file}, without the 7 groups that were taken out of it;" in text
 
 
+def test_lines_of_a_trace_that_are_no_json_are_told(tmp_path: Path) -> None:
+    file = trace(tmp_path, [[10, 20], [5, 64]])
+    lines = file.read_text().splitlines()
+    file.write_text("\n".join([*lines[:2], '{"uid": 0, "index": 1, "response_tokens": NaN}', *lines[3:]]))
+    text = forecast(Options(manifest(tmp_path), trace=file, seeds=1))
+    assert f"lengths recorded in {file}, without line 3, which is no whole JSON object;" in text
+    file.write_text("\n".join([lines[0], "x", "y"]))
+    with pytest.raises(
+        LengthTraceError, match="without 2 lines that are no whole JSON objects, line 2 first"
+    ):
+        forecast(Options(manifest(tmp_path), trace=file, seeds=1))
+
+
 @pytest.mark.parametrize(
     ("lengths", "samples", "message"),
     [
         ([[5], [6]], 1, "has 1 responses to each prompt, and spec.training.rollout.samplesPerPrompt is 2"),
         ([[5, 65]], 2, "has a response of 65 tokens, and spec.training.rollout.maxResponseTokens is 64"),
-        ([], 2, "holds no prompt with all its responses"),
+        ([], 2, "holds no prompt with all its 2 responses"),
     ],
 )
 def test_a_trace_of_another_job_is_refused(
@@ -169,7 +182,7 @@ def test_sizes_are_found_for_a_number_of_accelerators(tmp_path: Path) -> None:
         "Workers of each pool with 6 accelerators, the fastest first:\ntrainer  fast  heavy"
     )
     assert "The job has 1 trainer, 2 fast and 1 heavy workers: 4 accelerators." in text
-    with pytest.raises(ManifestError, match="1 accelerators are too few for one trainer worker and one fast"):
+    with pytest.raises(ManifestError, match="1 accelerator is too few for one trainer worker and one fast"):
         forecast(Options(manifest(tmp_path), size=1, seeds=1))
 
 
