@@ -13,9 +13,10 @@
   that has room while the other one has none.
 
 Plans are made anew at most every `plan_seconds`, less often for many groups, and at once where nothing was
-under way or a pool has an engine again. They look at some of the groups and engines where there are very
-many; between two plans a decision takes O(log engines). Guarantee: what waits is placed as long as any engine
-has room that is not kept for long requests, and engines are kept only while there are some. Pure.
+under way, a pool has an engine again, or many groups come beside a heavy pool. They look at some of the
+groups and engines where there are very many; between two plans a decision takes O(log engines). Guarantee:
+what waits is placed as long as any engine has room that is not kept for long requests, and engines are kept
+only while there are some. Pure.
 """
 
 import math

@@ -12,7 +12,16 @@ from rljob_runtime.routing.drain import Load
 from rljob_runtime.routing.policy import Lane
 from rljob_runtime.routing.rebalance import SLACK, capacity
 from rljob_runtime.routing.requests import RequestKey
-from rljob_runtime.routing.split import NO_SPLIT, Split, histogram, shared, split_engines, split_pools
+from rljob_runtime.routing.split import (
+    NO_SPLIT,
+    Counts,
+    Split,
+    counted,
+    merged,
+    shared,
+    split_engines,
+    split_pools,
+)
 
 _LENDS = 0.8
 """A pool takes from the other one's lane while it finishes within this part of the other one's time."""
@@ -69,14 +78,14 @@ def decide_roles(
     heavy = [engine for engine in engines if engine.shape.pool == "heavy"]
     fast = [engine for engine in engines if engine.shape.pool != "heavy"]
     full = frozenset(pool for pool, room in rooms.items() if room == 0 and waiting)
-    counted = histogram((remaining, request.kv_tokens) for request, remaining in sample)
-    loads = [load._replace(number=load.number * every) for load in counted]
+    parts = _counted(sample)
+    loads = _scaled(merged(*parts), every)
     if not engines or not loads:
         return Roles(pooled=bool(heavy), full=full)
     if heavy:
         split = split_pools(loads, [*map(capacity, heavy)], [*map(capacity, fast)])
         numbers = frozenset(engine.number for engine in heavy) if fast else frozenset()
-        return Roles(split, numbers, True, full, _ends(split.cut, heavy, fast, sample, every))
+        return Roles(split, numbers, True, full, _ends(split.cut, heavy, fast, parts, every))
     if all(engine.shape.lockstep for engine in fast):
         # An engine that runs fewer takes its steps no sooner.
         return Roles(split_pools(loads, (), [*map(capacity, fast)]), full=full)
@@ -84,24 +93,39 @@ def decide_roles(
     return Roles(split, numbers, False, full, (split.heavy_seconds, split.fast_seconds))
 
 
+def _counted(sample: Sequence[Expected]) -> tuple[Counts, Counts, Counts]:
+    """What heavy engines run, what the others run, and what waits."""
+    parts: tuple[list[tuple[float, int]], ...] = ([], [], [])
+    for request, remaining in sample:
+        engine = request.engine
+        place = 2 if engine is None else 0 if engine.shape.pool == "heavy" else 1
+        parts[place].append((remaining, request.kv_tokens))
+    running, others, waiting = map(counted, parts)
+    return running, others, waiting
+
+
+def _scaled(loads: Sequence[Load], every: int) -> list[Load]:
+    return [load._replace(number=load.number * every) for load in loads]
+
+
 def _ends(
     cut: float,
     heavy: Sequence[EngineState],
     fast: Sequence[EngineState],
-    sample: Sequence[Expected],
+    parts: tuple[Counts, Counts, Counts],
     every: int,
 ) -> tuple[float, float]:
-    """When each pool has finished what it runs, and what waits for it."""
-    parts: tuple[list[tuple[float, int]], list[tuple[float, int]]] = ([], [])
-    for request, remaining in sample:
-        if request.engine is None:
-            slow = remaining >= cut
-        else:
-            slow = request.engine.shape.pool == "heavy" or remaining >= SLACK * cut
-        parts[not slow].append((remaining, request.kv_tokens))
-    loads = ([load._replace(number=load.number * every) for load in histogram(part)] for part in parts)
-    pools = ([*map(capacity, engines)] for engines in (heavy, fast))
-    ends = [shared(part, pool) if pool else 0.0 for part, pool in zip(loads, pools, strict=True)]
+    """When each pool has finished what it runs, and what comes to it by the cut."""
+    on_heavy, on_fast, waiting = (_scaled(merged(part), every) for part in parts)
+    to_heavy: list[Load] = on_heavy
+    to_fast: list[Load] = []
+    for loads, least in ((on_fast, SLACK * cut), (waiting, cut)):
+        for load in loads:
+            (to_heavy if load.remaining >= least else to_fast).append(load)
+    ends = [
+        shared(sorted(loads, key=lambda load: load.remaining), [*map(capacity, engines)]) if engines else 0.0
+        for loads, engines in ((to_heavy, heavy), (to_fast, fast))
+    ]
     return ends[0], ends[1]
 
 

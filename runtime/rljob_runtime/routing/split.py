@@ -11,7 +11,7 @@ Requests are counted in buckets of remaining length, so that the cost does not g
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from rljob_runtime.routing.drain import Capacity, Load, drain_seconds
 
@@ -22,6 +22,10 @@ _EDGES = [2.0 ** (place / _PER_DOUBLING) for place in range(24 * _PER_DOUBLING)]
 PAYS = 0.3
 """Part of the time that engines which become heavy must save. Estimates of lengths are that uncertain: with
 less, engines change their roles for nothing."""
+
+
+Counts: TypeAlias = dict[int, list[float]]
+"""For each bucket the number of requests, and the sums of their remaining tokens and of those in a cache."""
 
 
 class Split(NamedTuple):
@@ -45,14 +49,25 @@ NO_SPLIT = Split(0, math.inf, 0.0, 0.0)
 """No engine is heavy, and no request is long."""
 
 
-def histogram(requests: Iterable[tuple[float, int]]) -> list[Load]:
-    """Requests, each as its remaining tokens and those in a KV cache, counted by length; shortest first."""
-    found: dict[int, list[float]] = {}
+def counted(requests: Iterable[tuple[float, int]]) -> Counts:
+    """Requests, each as its remaining tokens and those in a KV cache, counted by length: `merged` makes
+    loads of them."""
+    found: Counts = {}
     for remaining, kv in requests:
         sums = found.setdefault(max(0, bisect_right(_EDGES, remaining) - 1), [0.0, 0.0, 0.0])
         sums[0] += 1
         sums[1] += remaining
         sums[2] += kv
+    return found
+
+
+def merged(*counts: Counts) -> list[Load]:
+    """All that was counted together, shortest first."""
+    found: Counts = {}
+    for each in counts:
+        for bucket, sums in each.items():
+            before = found.get(bucket, (0.0, 0.0, 0.0))
+            found[bucket] = [one + other for one, other in zip(before, sums, strict=True)]
     return [Load(count, remaining / count, kv / count) for _, (count, remaining, kv) in sorted(found.items())]
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rljob_runtime.routing.cost import StepCost
 from rljob_runtime.routing.drain import Capacity, Load, drain_seconds
-from rljob_runtime.routing.split import PAYS, Split, histogram, split_engines, split_pools
+from rljob_runtime.routing.split import PAYS, Split, counted, merged, split_engines, split_pools
 from tests.support.simulated.routed import COST
 
 STEEP = StepCost(0.001, 0.001)
@@ -168,7 +168,7 @@ def test_where_everything_is_heavy_there_is_no_cut() -> None:
 
 @given(st.lists(st.tuples(st.floats(-50, 100_000), st.integers(0, 10_000)), min_size=1))
 def test_counting_loses_nothing(requests: list[tuple[float, int]]) -> None:
-    loads = histogram(requests)
+    loads = merged(counted(requests))
     assert sum(load.number for load in loads) == len(requests)
     for total, each in (
         (sum(remaining for remaining, _ in requests), "remaining"),
@@ -181,8 +181,8 @@ def test_counting_loses_nothing(requests: list[tuple[float, int]]) -> None:
 
 
 def test_requests_of_about_one_length_are_counted_together() -> None:
-    assert histogram([]) == []
-    assert histogram([(100, 4), (100.5, 8), (200, 1), (0.5, 3), (-9, 5)]) == [
+    assert merged(counted([])) == []
+    assert merged(counted([(100, 4), (100.5, 8), (200, 1), (0.5, 3), (-9, 5)])) == [
         Load(2, -4.25, 4.0),
         Load(2, 100.25, 6.0),
         Load(1, 200, 1.0),
@@ -190,7 +190,7 @@ def test_requests_of_about_one_length_are_counted_together() -> None:
 
 
 def test_the_buckets_do_not_grow_with_the_requests() -> None:
-    loads = histogram((1.001**n, 0) for n in range(17_000))
+    loads = merged(counted((1.001**n, 0) for n in range(17_000)))
     assert len(loads) <= 96
     ratios = [b.remaining / a.remaining for a, b in itertools.pairwise(loads[2:-1])]
     assert all(1.15 < ratio < 1.23 for ratio in ratios), "four to a doubling"
