@@ -16,7 +16,7 @@ from rljob_runtime.routing.split import (
     NO_SPLIT,
     Counts,
     Split,
-    counted,
+    count,
     merged,
     shared,
     split_engines,
@@ -95,13 +95,13 @@ def decide_roles(
 
 def _counted(sample: Sequence[Expected]) -> tuple[Counts, Counts, Counts]:
     """What heavy engines run, what the others run, and what waits."""
-    parts: tuple[list[tuple[float, int]], ...] = ([], [], [])
+    parts: tuple[Counts, Counts, Counts] = ({}, {}, {})
+    # Counted one by one: lists of them would have the garbage collector look through all that is under way.
     for request, remaining in sample:
         engine = request.engine
         place = 2 if engine is None else 0 if engine.shape.pool == "heavy" else 1
-        parts[place].append((remaining, request.kv_tokens))
-    running, others, waiting = map(counted, parts)
-    return running, others, waiting
+        count(parts[place], remaining, request.kv_tokens)
+    return parts
 
 
 def _scaled(loads: Sequence[Load], every: int) -> list[Load]:

@@ -10,7 +10,7 @@ Requests are counted in buckets of remaining length, so that the cost does not g
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 from rljob_runtime.routing.drain import Capacity, Load, drain_seconds
@@ -49,16 +49,12 @@ NO_SPLIT = Split(0, math.inf, 0.0, 0.0)
 """No engine is heavy, and no request is long."""
 
 
-def counted(requests: Iterable[tuple[float, int]]) -> Counts:
-    """Requests, each as its remaining tokens and those in a KV cache, counted by length: `merged` makes
-    loads of them."""
-    found: Counts = {}
-    for remaining, kv in requests:
-        sums = found.setdefault(max(0, bisect_right(_EDGES, remaining) - 1), [0.0, 0.0, 0.0])
-        sums[0] += 1
-        sums[1] += remaining
-        sums[2] += kv
-    return found
+def count(found: Counts, remaining: float, kv: int) -> None:
+    """One more request, by its remaining tokens and those in a KV cache: `merged` makes loads of them."""
+    sums = found.setdefault(max(0, bisect_right(_EDGES, remaining) - 1), [0.0, 0.0, 0.0])
+    sums[0] += 1
+    sums[1] += remaining
+    sums[2] += kv
 
 
 def merged(*counts: Counts) -> list[Load]:

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
@@ -9,11 +10,18 @@ from hypothesis import strategies as st
 
 from rljob_runtime.routing.cost import StepCost
 from rljob_runtime.routing.drain import Capacity, Load, drain_seconds
-from rljob_runtime.routing.split import PAYS, Split, counted, merged, split_engines, split_pools
+from rljob_runtime.routing.split import PAYS, Counts, Split, count, merged, split_engines, split_pools
 from tests.support.simulated.routed import COST
 
 STEEP = StepCost(0.001, 0.001)
 """Steps that are hardly more than what their requests cost."""
+
+
+def counts_of(requests: Iterable[tuple[float, int]]) -> Counts:
+    found: Counts = {}
+    for remaining, kv in requests:
+        count(found, remaining, kv)
+    return found
 
 
 def share(loads: list[Load], engine: Capacity, engines: int) -> float:
@@ -168,7 +176,7 @@ def test_where_everything_is_heavy_there_is_no_cut() -> None:
 
 @given(st.lists(st.tuples(st.floats(-50, 100_000), st.integers(0, 10_000)), min_size=1))
 def test_counting_loses_nothing(requests: list[tuple[float, int]]) -> None:
-    loads = merged(counted(requests))
+    loads = merged(counts_of(requests))
     assert sum(load.number for load in loads) == len(requests)
     for total, each in (
         (sum(remaining for remaining, _ in requests), "remaining"),
@@ -181,8 +189,8 @@ def test_counting_loses_nothing(requests: list[tuple[float, int]]) -> None:
 
 
 def test_requests_of_about_one_length_are_counted_together() -> None:
-    assert merged(counted([])) == []
-    assert merged(counted([(100, 4), (100.5, 8), (200, 1), (0.5, 3), (-9, 5)])) == [
+    assert merged(counts_of([])) == []
+    assert merged(counts_of([(100, 4), (100.5, 8), (200, 1), (0.5, 3), (-9, 5)])) == [
         Load(2, -4.25, 4.0),
         Load(2, 100.25, 6.0),
         Load(1, 200, 1.0),
@@ -190,7 +198,7 @@ def test_requests_of_about_one_length_are_counted_together() -> None:
 
 
 def test_the_buckets_do_not_grow_with_the_requests() -> None:
-    loads = merged(counted((1.001**n, 0) for n in range(17_000)))
+    loads = merged(counts_of((1.001**n, 0) for n in range(17_000)))
     assert len(loads) <= 96
     ratios = [b.remaining / a.remaining for a, b in itertools.pairwise(loads[2:-1])]
     assert all(1.15 < ratio < 1.23 for ratio in ratios), "four to a doubling"
