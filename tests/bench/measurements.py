@@ -44,17 +44,23 @@ def number(value: float) -> str:
 
 
 def filled(section: str) -> str | None:
-    """A section with its table; None while there are no results for it."""
-    name = re.search(r"\{\{(\w+)\}\}", section)
-    if name is None:
-        return section
-    path = RESULTS / f"{name[1]}.json"
-    return section.replace(name[0], table(json.loads(path.read_text()))) if path.exists() else None
+    """A section with its tables; None while there are no results for one of them."""
+    for name in re.findall(r"\{\{(\w+)\}\}", section):
+        path = RESULTS / f"{name}.json"
+        if not path.exists():
+            return None
+        section = section.replace(f"{{{{{name}}}}}", table(json.loads(path.read_text())))
+    return section
+
+
+def page() -> str:
+    """The whole page."""
+    sections = re.split(r"\n(?=## )", TEXTS.read_text())
+    return "\n".join(each for each in map(filled, sections) if each is not None)
 
 
 def main() -> None:
-    sections = re.split(r"\n(?=## )", TEXTS.read_text())
-    PAGE.write_text("\n".join(each for each in map(filled, sections) if each is not None))
+    PAGE.write_text(page())
 
 
 if __name__ == "__main__":
