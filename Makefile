@@ -16,7 +16,7 @@ STAMP := $(VENV)/.rljob-$(shell cat pyproject.toml constraints/cpu.txt constrain
 unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
 
-.PHONY: help run check test prebuild lint test-unit test-property test-runtime test-apiserver test-chart test-images test-node cluster-up cluster-run cluster-down images bench crds constraints mutants docs environment clean
+.PHONY: help run check test prebuild lint test-unit test-unit-runtime test-unit-others test-property test-runtime test-apiserver test-chart test-images test-node cluster-up cluster-run cluster-down images bench crds constraints mutants docs environment clean
 help:
 	@sed -n '/^# /!q;s/^# //p' Makefile
 	@echo "make lint | test-unit | test-property | test-runtime | test-apiserver | test-chart | test-images | test-node | crds | constraints | clean"
@@ -75,6 +75,13 @@ docs: environment
 
 test-unit test-property test-chart test-images test-node: test-%: environment
 	$(PYTEST) tests/$* -ra
+
+# Two halves of test-unit, which run at the same time in `make check`.
+test-unit-runtime: environment
+	$(PYTEST) tests/unit/rljob_runtime -ra
+
+test-unit-others: environment
+	$(PYTEST) tests/unit --ignore=tests/unit/rljob_runtime -ra
 
 # Most of a whole run's time is the start of Ray and vLLM, on one core: two tests at a time. What waits most
 # of the time, and runs beside them in `make test`, goes first when it has something to do.

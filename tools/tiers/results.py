@@ -63,14 +63,14 @@ def judge(tier: str, code: int, seconds: float, counts: Counts | None, *, may_sk
 
 def summary(results: Sequence[Result], seconds: float) -> str:
     """A table of all tiers, and why tests were skipped; `seconds`: of the whole run."""
-    lines = [f"{'tier':<12}{'result':<10}{'passed':>8}{'failed':>8}{'skipped':>9}{'seconds':>9}"]
+    lines = [f"{'tier':<14}{'result':<10}{'passed':>8}{'failed':>8}{'skipped':>9}{'seconds':>9}"]
     for each in results:
         counts = (
             [each.counts.passed, each.counts.failed, each.counts.skipped] if each.counts else ["", "", ""]
         )
         shown = "{:>8}{:>8}{:>9}".format(*counts)
-        lines.append(f"{each.tier:<12}{each.outcome:<10}{shown}{each.seconds:>9.0f}  {each.why}".rstrip())
-    lines.append(f"{'all':<12}{overall(results):<10}{'':>25}{seconds:>9.0f}")
+        lines.append(f"{each.tier:<14}{each.outcome:<10}{shown}{each.seconds:>9.0f}  {each.why}".rstrip())
+    lines.append(f"{'all':<14}{overall(results):<10}{'':>25}{seconds:>9.0f}")
     for each in results:
         for reason, count in each.counts.reasons.items() if each.counts else ():
             whole = "all" if each.outcome == "skipped" and len(each.counts.reasons) == 1 else str(count)

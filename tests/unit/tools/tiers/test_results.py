@@ -51,12 +51,12 @@ RESULTS = [
 
 def test_the_summary_names_every_tier_and_every_reason():
     assert summary(RESULTS, 640.4).splitlines() == [
-        "tier        result      passed  failed  skipped  seconds",
-        "lint        passed                                    15",
-        "runtime     passed         210       0        9      612",
-        "node        skipped          0       0        4        3",
-        "chart       failed                                    10  exit code 2",
-        "all         failed                                   640",
+        "tier          result      passed  failed  skipped  seconds",
+        "lint          passed                                    15",
+        "runtime       passed         210       0        9      612",
+        "node          skipped          0       0        4        3",
+        "chart         failed                                    10  exit code 2",
+        "all           failed                                   640",
         "skipped in runtime: 6 tests: needs 2 GPUs",
         "skipped in runtime: 3 tests: needs a GPU",
         "skipped in node: all tests: a node needs root",
