@@ -27,8 +27,9 @@ pytestmark = pytest.mark.timeout(600, func_only=True)
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:rljob-operator"
 OLD = "0.0.9"
 NOT_SENT = {
-    # Asked for by an admission plug-in that this API server does not have.
+    # Asked for by the admission plug-in OwnerReferencesPermissionEnforcement, for owners that are set.
     ("update", "rljob.dev", "rljobs/finalizers"),
+    ("delete", "coordination.k8s.io", "leases"),
     # Sent where a job was deleted and no watch told of it.
     ("get", "rljob.dev", "rljobs"),
 }
@@ -41,7 +42,9 @@ Right = tuple[str, str, str]
 def chart_cluster(programs, pytestconfig) -> Iterator[Cluster]:
     """A cluster of this file's own: with KubeRay, and no definition of RLJobs."""
     program(HELM, "helm")
-    with Cluster(kuberay=KUBERAY_VERSIONS[0], nodes={"nvidia.com/gpu": 2}, audit=True) as cluster:
+    with Cluster(
+        kuberay=KUBERAY_VERSIONS[0], nodes={"nvidia.com/gpu": 2}, audit=True, owner_permissions=True
+    ) as cluster:
         cluster.kubectl("delete", "crd", "rljobs.rljob.dev")
         yield cluster
 
@@ -215,6 +218,7 @@ def test_upgraded_from_the_last_release_and_rolled_back(site, last_release, tmp_
             name=f"operator-{number}",
             kubeconfig=site.kubeconfig_of(NAMESPACE, "rljob-operator"),
             lease_namespace=NAMESPACE,
+            arguments=lease_roles() if release is THIS_RELEASE else (),
             environment=release.environment,
         ):
             if head is None:

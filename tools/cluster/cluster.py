@@ -39,7 +39,8 @@ class Cluster:
     `kuberay`: a version, or None for no KubeRay. `nodes`: how many fake nodes with 8 of each extended
     resource; an empty mapping: no KWOK either. `node`: this machine is a real node, on which pods run (needs
     root); then there are no fake ones, which would get its pods. `audit`: each request is written to a log
-    (`audit_events`).
+    (`audit_events`). `owner_permissions`: who sets an owner of an object needs the right to delete it, as on
+    OpenShift.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Cluster:
         scheduler: bool = True,
         audit: bool = False,
         priority_and_fairness: bool = True,
+        owner_permissions: bool = False,
     ):
         if node and nodes:
             raise ValueError("a cluster has fake nodes or a real one: the scheduler does not tell them apart")
@@ -66,6 +68,7 @@ class Cluster:
             seed=seed(kuberay) if kuberay else None,
             audit=audit,
             priority_and_fairness=priority_and_fairness,
+            owner_permissions=owner_permissions,
             link=self.node.link if self.node else None,
         )
         self._plane = plane

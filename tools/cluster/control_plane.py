@@ -62,6 +62,7 @@ class ControlPlane:
         seed: Path | None = None,
         audit: bool = False,
         priority_and_fairness: bool = True,
+        owner_permissions: bool = False,
         link: Link | None = None,
     ):
         self.folder, self.kubeconfig = folder, folder / "kubeconfig"
@@ -81,7 +82,7 @@ class ControlPlane:
         if seed:
             shutil.copytree(seed, folder / "etcd")
         self.etcd = self._new_etcd()
-        self.apiserver = self._new_apiserver(audit, priority_and_fairness)
+        self.apiserver = self._new_apiserver(audit, priority_and_fairness, owner_permissions)
         self.controller_manager = self._new_controller_manager()
         self.scheduler = self._new_scheduler()
 
@@ -127,7 +128,7 @@ class ControlPlane:
             answers(f"{self._etcd_url}/health"),
         )
 
-    def _new_apiserver(self, audit: bool, priority_and_fairness: bool) -> Process:
+    def _new_apiserver(self, audit: bool, priority_and_fairness: bool, owner_permissions: bool) -> Process:
         arguments = [
             str(program(KUBE, "kube-apiserver")),
             f"--etcd-servers={self._etcd_url}",
@@ -145,6 +146,8 @@ class ControlPlane:
             f"--service-cluster-ip-range={SERVICE_NETWORK}",
             f"--enable-priority-and-fairness={str(priority_and_fairness).lower()}",
         ]
+        if owner_permissions:
+            arguments.append("--enable-admission-plugins=OwnerReferencesPermissionEnforcement")
         if audit:
             policy = self.folder / "audit-policy.yaml"
             policy.write_text(AUDIT_POLICY)
