@@ -5,18 +5,26 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from queue import Queue
+from threading import Event, Thread
 from typing import Any
 
 import numpy as np
 import pytest
 import pytest_asyncio
 import vllm
+import zmq
 from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs
+from vllm.v1.engine.core import EngineCoreProc
+from vllm.v1.outputs import LogprobsLists
+from vllm.v1.serial_utils import MsgpackDecoder
 
 from rljob_api.rollout import VllmEngine as VllmOptions
 from rljob_runtime.engines.protocol import Request, Sampling
 from rljob_runtime.engines.vllm import VllmEngine
 from rljob_runtime.engines.vllm_holding import misfit
+from rljob_runtime.engines.vllm_sending import copy_what_is_sent
 from rljob_runtime.samples import Generation
 from tests.support.runtime.engines import load, started
 from tests.support.runtime.tiny_models import (
@@ -35,6 +43,21 @@ SLOTS, LENGTH, RESPONSE = 16, 256, 240
 HELD_BACK = {"0.22.1": True, "0.32.0": True}
 """By version of vLLM that the runtime is tested with: whether tokens wait in its engine core."""
 ON_CPU = vllm_device()["accelerator"] == "cpu"
+
+
+class Outputs(Queue[Any]):
+    """Of an engine core."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended = Event()
+        """The last one was taken."""
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        taken = super().get(block, timeout)
+        if taken == EngineCoreProc.ENGINE_CORE_DEAD:
+            self.ended.set()
+        return taken
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +113,37 @@ async def test_this_version_of_vllm_holds_outputs_back(engine: VllmEngine) -> No
 async def test_one_that_differs_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Scheduler, "update_from_output", lambda self, model_runner_output: {})
     assert misfit("cpu") == "this version of vLLM differs in Scheduler.update_from_output"
+
+
+async def test_what_is_still_travelling_is_not_written_over(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """vLLM's own output thread, with messages as ours are and a front end that comes late."""
+    monkeypatch.setattr(zmq, "COPY_THRESHOLD", zmq.COPY_THRESHOLD)
+    copy_what_is_sent(EngineCoreProc)
+    large = list(range(50_000))
+    log_probs = LogprobsLists(
+        np.empty((0, 1), np.int32), np.ones((100, 1), np.float32), np.empty(0, np.int32), None
+    )
+    core = EngineCoreProc.__new__(EngineCoreProc)
+    core.output_queue = Outputs()
+    for output in (EngineCoreOutput("a", large, new_logprobs=log_probs), EngineCoreOutput("b", [1])):
+        core.output_queue.put_nowait((0, EngineCoreOutputs(outputs=[output])))
+    core.output_queue.put_nowait(EngineCoreProc.ENGINE_CORE_DEAD)
+    where = f"ipc://{tmp_path}/outputs"
+    thread = Thread(target=core.process_output_sockets, args=([where], None, 0))
+    thread.start()
+    # It takes the end when it has encoded and sent the others.
+    assert await asyncio.to_thread(core.output_queue.ended.wait, 10)
+    with zmq.Context() as context, context.socket(zmq.PULL) as pull:
+        pull.linger, pull.rcvtimeo = 0, 10_000
+        pull.bind(where)
+        decode = MsgpackDecoder(EngineCoreOutputs).decode
+        arrived = [decode(pull.recv_multipart(copy=False)).outputs[0] for _ in range(2)]
+    thread.join()
+    assert [output.request_id for output in arrived] == ["a", "b"]
+    assert [output.new_token_ids for output in arrived] == [large, [1]]
+    assert (arrived[0].new_logprobs.logprobs == 1).all()
 
 
 async def test_a_request_sends_two_outputs_where_nobody_asks(engine: VllmEngine, base: Path) -> None:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rljob_runtime.engines.held_outputs import HeldOutputs
+from rljob_runtime.engines.vllm_sending import copy_what_is_sent
 
 FACTORY = f"{__name__}.scheduler"
 """For vLLM's `scheduler_cls`: what it calls to make the scheduler."""
@@ -38,6 +39,8 @@ def scheduler(**arguments: Any) -> Any:
     # Utilities are methods of the engine core, looked up by name.
     setattr(EngineCoreProc, FLUSH, _flush)
     setattr(EngineCoreProc, FLUSH_AND_PAUSE, _flush_and_pause)
+    # Before vLLM makes the sockets, and with the scheduler by which messages become large.
+    copy_what_is_sent(EngineCoreProc)
     config = copy.copy(arguments["vllm_config"].scheduler_config)
     config.scheduler_cls = None
     base = config.get_scheduler_cls()
