@@ -15,6 +15,8 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
+import torch
+
 _PRELOADED = ["transformers.modeling_utils", "rljob_runtime.trainer.rank"]
 
 
@@ -22,7 +24,8 @@ class RankPool:
     """`count` ranks; started with the first work."""
 
     def __init__(self, count: int) -> None:
-        self._context = multiprocessing.get_context("forkserver")
+        # What is preloaded may touch the GPU, such as flash-attn, and a fork could not use it then.
+        self._context = multiprocessing.get_context("spawn" if torch.cuda.is_available() else "forkserver")
         self._context.set_forkserver_preload(_PRELOADED)
         self._count = count
         self._folder = tempfile.TemporaryDirectory(prefix="ranks-")

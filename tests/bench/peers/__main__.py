@@ -28,7 +28,6 @@ from tests.bench.peers import ours, verl
 from tests.bench.peers.rates import Ended, steady_rate
 from tests.bench.peers.work import LARGE, SMALL, Work, prepare
 
-OURS = "ours-"
 SKIPPED, FEWEST = 4, 8
 """Steps that warm up, and the fewest that are measured. With bound 1 steps come in pairs, a short one after a
 long one: an odd number of them would read too high or too low."""
@@ -67,13 +66,12 @@ def contend(name: str, work: Work, folder: Path, seconds: float, options: argpar
     """The steps of one contender; none where it fails."""
     place = options.out / name
     place.mkdir()
-    if not name.startswith(OURS):
+    if (mine := ours.named(name)) is None:
         settings = verl.Settings(
             name, options.gpus, options.micro_batch, options.attention, options.staleness
         )
         return verl.run(settings, work, folder, options.out / f"{name}.log", seconds)
-    bound = float(name.removeprefix(OURS))
-    job = ours.manifest(work, folder, bound, options.gpus, options.micro_batch)
+    job = ours.manifest(mine, work, folder, options.gpus, options.micro_batch)
     try:
         return ours.run(job, place, seconds)
     except subprocess.SubprocessError as error:
@@ -84,8 +82,8 @@ def contend(name: str, work: Work, folder: Path, seconds: float, options: argpar
 def figures(rates: dict[str, float], gpus: int) -> list[Figure]:
     """Of what is there so far: ours beside each verl, verl alone where ours is not there yet."""
     on = f"{gpus} GPU{'' if gpus == 1 else 's'}" if gpus else "CPU"
-    peers = {name: rate for name, rate in rates.items() if not name.startswith(OURS)}
-    mine = {name: rate for name, rate in rates.items() if name.startswith(OURS)}
+    peers = {name: rate for name, rate in rates.items() if ours.named(name) is None}
+    mine = {name: rate for name, rate in rates.items() if name not in peers}
     trained = partial(Figure, unit="tokens/s")
     alone = [
         trained(name=f"{name}, {on}: response tokens trained", value=rate) for name, rate in rates.items()
@@ -108,7 +106,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument(
         "--contenders", nargs="+", default=["ours-1", "verl_sync", "ours-0"], metavar="NAME",
-        help="ours-BOUND, verl_sync, verl_async; in this order",
+        help="ours-BOUND, ours-BOUNDxENGINES (so many on a GPU), verl_sync, verl_async; in this order",
     )  # fmt: skip
     parser.add_argument("--seconds", type=float, default=560, help="of all contenders together")
     parser.add_argument(
@@ -119,8 +117,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     for name in options.contenders:
-        if name not in verl.MODULES and not (name.startswith(OURS) and name.removeprefix(OURS).isdecimal()):
-            parser.error(f"--contenders: {name!r}; known: {OURS}BOUND, {', '.join(verl.MODULES)}")
+        if name not in verl.MODULES and ours.named(name) is None:
+            parser.error(f"--contenders: {name!r}; known: ours-BOUND[xENGINES], {', '.join(verl.MODULES)}")
     flash = options.attention == "flash_attention_2" and set(options.contenders) & set(verl.MODULES)
     if options.gpus and flash and not is_flash_attn_2_available():
         parser.error(

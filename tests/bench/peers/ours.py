@@ -1,8 +1,10 @@
 """Our contender: a job of the work, run as a user runs one."""
 
+import re
 import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +13,43 @@ from tests.bench.peers.rates import Ended
 from tests.bench.peers.work import LENGTHS, MODEL, PROMPTS, SAMPLES, Work
 from tests.bench.real_runs import RUN, run_job
 
+_NAME = re.compile(r"ours-(\d+)(?:x([1-8]))?")
 
-def manifest(work: Work, folder: Path, bound: float, gpus: int, micro_batch: int) -> dict[str, Any]:
+
+@dataclass(frozen=True)
+class Ours:
+    """What differs between our own contenders."""
+
+    bound: int
+    """`training.async.maxStaleness`."""
+    engines: int = 1
+    """vLLM engines on each GPU that generates."""
+
+
+def named(name: str) -> Ours | None:
+    """The contender of this name, `ours-BOUND` or `ours-BOUNDxENGINES`; None for somebody else's."""
+    found = _NAME.fullmatch(name)
+    return Ours(int(found[1]), int(found[2] or 1)) if found else None
+
+
+def manifest(ours: Ours, work: Work, folder: Path, gpus: int, micro_batch: int) -> dict[str, Any]:
     """The RLJob. `gpus`: 0 for a CPU; one is shared by trainer and engine, of more the first trains."""
     shared = gpus < 2
     engine: Mapping[str, Any] = (
         {"torch": {}} if not gpus else {"vllm": {"gpuMemoryUtilization": 0.35 if shared else 0.85}}
     )
-    push = {"push": {}, "transport": "auto" if shared else "nccl"}
+    # An accelerator has one member in a group of NCCL, however many engines it has.
+    push = {"push": {}, "transport": "auto" if shared or ours.engines > 1 else "nccl"}
+    several = {"enginesPerAccelerator": ours.engines, "cpusPerWorker": ours.engines + 2}
     return {
         "apiVersion": "rljob.dev/v1alpha1",
         "kind": "RLJob",
         "metadata": {"name": "peers"},
         "spec": {
             "accelerator": "nvidia" if gpus else "cpu",
-            "pools": {"fastRollout": {"replicas": max(1, gpus - 1)}},
+            "pools": {
+                "fastRollout": {"replicas": max(1, gpus - 1), **(several if ours.engines > 1 else {})}
+            },
             "training": {
                 "model": {"path": str(folder / MODEL), **({"dtype": "bfloat16"} if gpus else {})},
                 "data": {"jsonl": {"path": str(folder / PROMPTS)}, "maxPromptTokens": 256, "shuffle": False},
@@ -36,7 +60,7 @@ def manifest(work: Work, folder: Path, bound: float, gpus: int, micro_batch: int
                 },
                 "optimizer": {"learningRate": 1e-6},
                 "schedule": {"totalSteps": work.steps, "promptsPerBatch": work.prompts},
-                "async": {"maxStaleness": bound, "weightSync": push},
+                "async": {"maxStaleness": ours.bound, "weightSync": push},
                 "parallel": {"maxTokensPerMicroBatch": micro_batch},
                 "checkpoint": {"everySteps": 1000},
             },

@@ -59,7 +59,7 @@ def test_the_work_is_the_same_each_time_and_within_its_limits():
 
 @pytest.mark.parametrize("gpus", [0, 1, 2, 4])
 def test_ours_is_a_valid_job(gpus: int):
-    job = RLJob.model_validate(ours.manifest(LARGE, Path("/work"), 1, gpus, 32768))
+    job = RLJob.model_validate(ours.manifest(ours.Ours(1), LARGE, Path("/work"), gpus, 32768))
     assert job.spec.training.schedule.total_steps == LARGE.steps
     assert job.spec.pools.fast_rollout.replicas == max(1, gpus - 1)
 
