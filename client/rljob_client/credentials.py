@@ -8,11 +8,16 @@ import os
 import ssl
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property
 from pathlib import Path
 
+from kubernetes.aio.client import Configuration
+from kubernetes.aio.config import ConfigException
+from kubernetes.aio.config.incluster_config import InClusterConfigLoader
+
+from rljob_client.connections import Connections, new_tls
 from rljob_client.identity import CredentialsError as CredentialsError
 from rljob_client.identity import Identity
 from rljob_client.shared_login import FILE_PACE, SharedLogin
@@ -22,38 +27,14 @@ TOKEN_FILE_SECONDS = 60.0
 """The kubelet replaces a token long before it expires; a minute is what Kubernetes' own clients use."""
 
 
-class TokenFile(SharedLogin):
-    """A bearer token in a file that somebody else rotates."""
-
-    def __init__(
-        self, path: Path, clock: Callable[[], float] = time.monotonic, at_once: bool = False
-    ) -> None:
-        """Reads nothing yet, but for `at_once`: then it raises `CredentialsError`."""
-        super().__init__(
-            partial(_token_in, path), FILE_PACE, clock, first=_token_in(path) if at_once else None
-        )
-
-
-def _token_in(path: Path) -> Identity:
-    try:
-        token = path.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise CredentialsError(f"{path}: cannot read the token: {why}") from None
-    if not token:
-        raise CredentialsError(f"{path}: the token is empty")
-    return Identity(f"Bearer {token}", lifetime=TOKEN_FILE_SECONDS)
-
-
 class AuthorityFile:
     """Certificates that the server's own is checked against, in a file that somebody else rotates."""
 
     def __init__(self, path: Path) -> None:
         """Raises `CredentialsError`."""
         self._path = path
-        self._read = self._content()
         self._lock = threading.Lock()
-        self.tls = self._context(self._read)
+        self._content, self.tls = self._read()
 
     def changed(self, used: ssl.SSLContext) -> bool:
         """The server's certificate was not accepted with `used`, which was `tls` then. Returns whether
@@ -62,22 +43,17 @@ class AuthorityFile:
             # Another request that met the same has read the file.
             if self.tls is not used:
                 return True
-            content = self._content()
-            if content == self._read:
+            content, tls = self._read()
+            if content == self._content:
                 return False
             # Not beside the old ones: of two authorities with one name OpenSSL takes the first.
-            self.tls, self._read = self._context(content), content
+            self._content, self.tls = content, tls
             return True
 
-    def _context(self, content: str) -> ssl.SSLContext:
+    def _read(self) -> tuple[str, ssl.SSLContext]:
         try:
-            return ssl.create_default_context(cadata=content)
-        except ssl.SSLError as error:
-            raise CredentialsError(f"{self._path}: no certificate can be read: {error}") from None
-
-    def _content(self) -> str:
-        try:
-            return self._path.read_text("ascii")
+            content = self._path.read_text("ascii")
+            return content, new_tls(Configuration(ca_cert_data=content))
         except (OSError, UnicodeDecodeError) as error:
             raise CredentialsError(f"{self._path}: no certificate can be read: {error}") from None
 
@@ -103,6 +79,12 @@ class Credentials:
     headers: tuple[tuple[str, str], ...] = ()
     """Headers of each request, such as those of impersonation."""
 
+    @cached_property
+    def connections(self) -> Connections:
+        """To the server, not opened."""
+        named = {"proxy": self.proxy, "tls_server_name": self.server_name}
+        return Connections(Configuration(self.server, **named))
+
     def tls_of(self, who: Identity | None) -> ssl.SSLContext | None:
         """For connections as `who` that begin now; None for plain HTTP."""
         if who is not None and who.tls is not None:
@@ -121,34 +103,25 @@ def find_credentials(
 
     Runs the kubeconfig's credential command, which may ask its user to log in. Raises `CredentialsError`.
     """
+    # Here, since it needs this module.
+    from rljob_client.kubeconfig import from_kubeconfig
+
     if kubeconfig is not None:
-        return _read([kubeconfig], context, environment, clock)
+        return from_kubeconfig([kubeconfig], context, environment, clock)
     if named := environment.get("KUBECONFIG"):
         # As kubectl: of several files those that do not exist are left out.
         paths = [Path(path).expanduser() for path in named.split(os.pathsep) if path]
         present = [path for path in paths if path.exists()]
-        return _read(present or paths[:1], context, environment, clock)
+        return from_kubeconfig(present or paths[:1], context, environment, clock)
     # Set by the kubelet in every container.
     if environment.get("KUBERNETES_SERVICE_HOST"):
         return in_cluster(environment, service_account, clock)
     home = Path(environment.get("HOME", "/nonexistent")) / ".kube" / "config"
     if home.exists():
-        return _read([home], context, environment, clock)
+        return from_kubeconfig([home], context, environment, clock)
     raise CredentialsError(
         f"no API server: set KUBECONFIG, or run in a pod with a service account; {home} does not exist"
     )
-
-
-def _read(
-    paths: Sequence[Path],
-    context: str | None,
-    environment: Mapping[str, str],
-    clock: Callable[[], float],
-) -> Credentials:
-    # Here, since the package that reads kubeconfigs takes 30 MB, for which a driver's pod has no use.
-    from rljob_client.kubeconfig import from_kubeconfig
-
-    return from_kubeconfig(paths, context, environment, clock)
 
 
 def in_cluster(
@@ -157,17 +130,30 @@ def in_cluster(
     clock: Callable[[], float] = time.monotonic,
 ) -> Credentials:
     """The service account that the pod runs under. Raises `CredentialsError`."""
-    host = environment.get("KUBERNETES_SERVICE_HOST", "")
-    port = environment.get("KUBERNETES_SERVICE_PORT", "443")
-    if not host:
+    if not environment.get("KUBERNETES_SERVICE_HOST"):
         raise CredentialsError("not in a pod: KUBERNETES_SERVICE_HOST is not set")
+    read = Configuration()
+
+    def log_in() -> Identity:
+        where = {"KUBERNETES_SERVICE_PORT": "443", **environment}
+        try:
+            InClusterConfigLoader(folder / "token", folder / "ca.crt", environ=where).load_and_set(read)
+        except (ConfigException, OSError) as error:
+            raise CredentialsError(f"{folder}: {error}") from None
+        except UnicodeDecodeError:
+            raise CredentialsError(f"{folder}: the token is no text") from None
+        # The package leaves the end of the file's line in it.
+        kind, _, token = read.api_key["BearerToken"].strip().partition(" ")
+        if not token:
+            raise CredentialsError(f"{folder}: the token is empty")
+        return Identity(f"{kind} {token}", lifetime=TOKEN_FILE_SECONDS)
+
     # At once, so that a pod without a service account fails where that can be said.
-    token = TokenFile(folder / "token", clock, at_once=True)
+    who = log_in()
     try:
         namespace = (folder / "namespace").read_text().strip()
     except OSError as error:
         raise CredentialsError(f"{folder}: incomplete service account: {error}") from None
     authority = AuthorityFile(folder / "ca.crt")
-    # An IPv6 address stands in brackets in a URL.
-    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-    return Credentials(server, authority.tls, token, namespace, authority)
+    login = SharedLogin(log_in, FILE_PACE, clock, first=who)
+    return Credentials(read.host, authority.tls, login, namespace, authority)

@@ -21,7 +21,8 @@ from urllib.parse import urlsplit
 
 import certifi
 import yaml
-from kubernetes.client import ApiException, Configuration
+from kubernetes.aio.client import Configuration
+from kubernetes.client import ApiException
 from kubernetes.config import ConfigException
 from kubernetes.config.kube_config import ConfigNode, KubeConfigLoader, KubeConfigMerger
 from oauthlib.oauth2 import OAuth2Error
@@ -30,12 +31,13 @@ from requests.utils import should_bypass_proxies
 from urllib3.exceptions import HTTPError
 
 from rljob_client.certificate_end import not_after
-from rljob_client.credentials import TOKEN_FILE_SECONDS, Credentials, TokenFile
+from rljob_client.connections import new_tls
+from rljob_client.credentials import TOKEN_FILE_SECONDS, Credentials
 from rljob_client.exec_answer import ExecAnswer, read_credential
 from rljob_client.exec_command import run_command
 from rljob_client.exec_config import read_config
 from rljob_client.identity import CredentialsError, Identity
-from rljob_client.shared_login import COMMAND_PACE, SharedLogin
+from rljob_client.shared_login import COMMAND_PACE, FILE_PACE, SharedLogin
 
 _IDENTITY_PROVIDER_AUTHORITY = "idp-certificate-authority"
 
@@ -59,7 +61,7 @@ def from_kubeconfig(
         login.authorization(who, clock),
         str(login.context.get("namespace") or "default"),
         server_name=configuration.tls_server_name,
-        proxy=_proxy(login.where, server, login.cluster.value.get("proxy-url"), environment),
+        proxy=_proxy(login.where, server, configuration.proxy, environment),
         headers=_impersonation(login.user.value) if login.user else (),
     )
 
@@ -86,10 +88,8 @@ class _Login:
         """The user's logins, after the first one; None for a user with neither a header nor a certificate."""
         if who.header is None and who.certificate is None:
             return None
-        if self._has_token_file() and who.certificate is None:
-            assert self.user is not None
-            return TokenFile(Path(self.user.path).parent / self.user.value["tokenFile"], clock)
-        return SharedLogin(lambda: self.load()[1], COMMAND_PACE, clock, first=who)
+        pace = FILE_PACE if self._has_token_file() else COMMAND_PACE
+        return SharedLogin(lambda: self.load()[1], pace, clock, first=who)
 
     def _has_token_file(self) -> bool:
         return self.user is not None and "tokenFile" in self.user.value and "token" not in self.user.value
@@ -106,6 +106,8 @@ class _Login:
             ends = answer.expires if answer else None
             if ends is None and certificate is not None:
                 ends = not_after(certificate)
+        except ssl.SSLError as error:
+            raise CredentialsError(f"{self.where}: unusable certificate or key: {error}") from None
         except OSError as error:
             raise CredentialsError(f"{self.where}: {error.filename or ''}: {error.strerror}") from None
         except (ConfigException, ValueError) as error:
@@ -116,10 +118,13 @@ class _Login:
                 f" {type(error).__name__}"
             ) from None
         lifetime = inf if ends is None else (ends - datetime.now(UTC)).total_seconds()
-        if self._has_token_file():
-            lifetime = min(lifetime, TOKEN_FILE_SECONDS)
         # The package leaves the end of a token file's line in it.
         header = (configuration.api_key.get("BearerToken") or "").strip() or None
+        if self._has_token_file():
+            lifetime = min(lifetime, TOKEN_FILE_SECONDS)
+            # Whoever writes the file may be about to; without a token one would be nobody.
+            if header in (None, "Bearer"):
+                raise CredentialsError(f"{self.where}: user {self.context['user']!r}: its tokenFile is empty")
         # Also for whoever has none any more, whom that of the credentials would show as who he was.
         own = self.tls if self._had_certificate else None
         return configuration, Identity(header, certificate, own, lifetime)
@@ -181,26 +186,12 @@ class _Login:
         by it: an old one would go on as whoever it began as."""
         if not str(configuration.host).startswith("https://"):
             return None
-        files = configuration.cert_file, configuration.key_file
-        certificate = Path(files[0]).read_bytes() if all(files) else None
+        file = configuration.cert_file
+        certificate = Path(file).read_bytes() if file else None
         self._had_certificate |= certificate is not None
         if self.tls is None or certificate != self._certificate:
-            self.tls, self._certificate = self._new_tls(configuration, *files), certificate
+            self.tls, self._certificate = new_tls(configuration), certificate
         return certificate
-
-    def _new_tls(
-        self, configuration: Configuration, certificate: str | None, key: str | None
-    ) -> ssl.SSLContext:
-        try:
-            tls = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
-            if not configuration.verify_ssl:
-                tls.check_hostname = False
-                tls.verify_mode = ssl.CERT_NONE
-            if certificate and key:
-                tls.load_cert_chain(certificate, key)
-        except ssl.SSLError as error:
-            raise CredentialsError(f"{self.where}: unusable certificate or key: {error}") from None
-        return tls
 
     def _check(self) -> None:
         """Refuse what the package would pass over: to ignore a key would be to speak to another server, or as

@@ -10,15 +10,13 @@ Guarantees:
 """
 
 import asyncio
-import socket
 import ssl
-import struct
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Protocol, Self, TypeVar
 from urllib.parse import quote, urlencode
 
 import aiohttp
@@ -26,6 +24,7 @@ import msgspec
 from multidict import CIMultiDict
 from yarl import URL
 
+from rljob_client.connections import Connections
 from rljob_client.credentials import Credentials, CredentialsError
 from rljob_client.decoding import decode
 from rljob_client.errors import ApiError, NoCredentials, Unreachable, error_of, refusal_of
@@ -44,12 +43,8 @@ _METHODS = {
     "delete": "DELETE",
 }
 _CONNECT_SECONDS = 10.0
-_IDLE_SECONDS = 15.0
-"""After so long without a request a connection is closed."""
 _LONGEST_LINE = 32 * 1024 * 1024
 """Bytes of one watch event; the API server's own limit for an object is below 4 MiB."""
-_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
-"""`struct linger`: on, 0 seconds. Closing the socket then sends a reset."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +79,7 @@ class Uncounted:
 
 
 class Transport:
-    """A pool of connections to one API server. Use as a context manager."""
+    """Connections to one API server. Use as a context manager."""
 
     def __init__(
         self,
@@ -102,23 +97,16 @@ class Transport:
             "Accept-Encoding": "identity",
             "User-Agent": user_agent,
         }
+        self._connections: dict[ssl.SSLContext | None, Connections] = {}
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(
-            # No limit of connections: a lease must be renewed however many requests are under way.
-            connector=aiohttp.TCPConnector(
-                limit=0, socket_factory=_resetting_socket, keepalive_timeout=_IDLE_SECONDS
-            ),
-            # The cookie of a load balancer would keep all requests at one API server.
-            cookie_jar=aiohttp.DummyCookieJar(),
-            headers=self._headers,
-        )
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._session.close()
+        for each in self._connections.values():
+            await each.close()
 
     async def send(self, call: Call, timeout: float) -> bytes:
         """The answer's body. Raises `ApiError`; `timeout`: seconds for everything."""
@@ -226,24 +214,29 @@ class Transport:
         began = self._clock()
         code = "none"
         try:
-            response = await self._session.request(
+            response = await (await self._connections_with(tls)).ask(
                 _METHODS[call.verb],
                 URL(self._url(call), encoded=True),
-                data=call.body,
-                headers=self._headers_of(call, who),
-                # A redirect would carry the token to another host.
-                allow_redirects=False,
+                self._headers_of(call, who),
+                call.body,
                 # No total: a watch goes on for minutes, and `send` sets a limit around all other calls.
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=silence),
-                proxy=self._credentials.proxy,
-                server_hostname=self._credentials.server_name,
-                # Connections are kept by this: none is used with another certificate than its own.
-                ssl=tls or False,
+                aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=silence),
             )
             code = str(response.status)
             return response
         finally:
             self._observer.api_called(call.verb, call.resource.plural, code, self._clock() - began)
+
+    async def _connections_with(self, tls: ssl.SSLContext | None) -> Connections:
+        """Those with this TLS alone: none is used with another certificate than its own."""
+        if tls not in self._connections:
+            unused = [other for other, each in self._connections.items() if not each.in_use]
+            # All at once, so that nobody begins with one that is being closed.
+            for each in [self._connections.pop(other) for other in unused]:
+                await each.close()
+        if tls not in self._connections:
+            self._connections[tls] = self._credentials.connections.opened(tls, self._headers)
+        return self._connections[tls]
 
     def _url(self, call: Call) -> str:
         query = urlencode(call.query, quote_via=quote)
@@ -281,11 +274,3 @@ def answer_of(call: Call, body: bytes | msgspec.Raw, kind: type[AnswerT]) -> Ans
 
 def _error(call: Call, response: aiohttp.ClientResponse, body: bytes) -> ApiError:
     return error_of(str(call), refusal_of(response.status, body, response.headers.get("Retry-After")))
-
-
-def _resetting_socket(address: tuple[Any, ...]) -> socket.socket:
-    """A socket that is reset when it is closed, instead of delivering what it still holds in its own time."""
-    family, kind, protocol, *_ = address
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
-    return made

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from rljob_client.client import WatchLimits
-from rljob_client.credentials import Credentials, TokenFile, find_credentials
+from rljob_client.credentials import Credentials, find_credentials
 from rljob_client.errors import (
     AlreadyExists,
     Conflict,
@@ -24,8 +24,10 @@ from rljob_client.errors import (
     Unauthorized,
     Unreachable,
 )
+from rljob_client.identity import Identity
 from rljob_client.objects import Item
 from rljob_client.resources import CONFIG_MAPS, PODS, RLJOBS, Resource
+from rljob_client.shared_login import FILE_PACE, SharedLogin
 from tests.support.jobs import job
 from tests.support.operator.config_maps import config_map, data_of
 from tests.support.operator.fault_proxy import Answer
@@ -209,10 +211,10 @@ class TestRefusals:
                 await nobody.client.list(PODS, Item, namespace)
             assert nobody.calls("list", "pods", "403") == 1
 
-    async def test_a_wrong_token_is_said_to_be_wrong(self, cluster, tmp_path):
-        (tmp_path / "token").write_text("wrong")
+    async def test_a_wrong_token_is_said_to_be_wrong(self, cluster):
+        wrong = SharedLogin(lambda: Identity("Bearer wrong"), FILE_PACE)
         right = find_credentials(cluster.kubeconfig)
-        async with site(replace(right, authorization=TokenFile(tmp_path / "token"))) as stranger:
+        async with site(replace(right, authorization=wrong)) as stranger:
             with pytest.raises(Unauthorized, match="the token or certificate in use is wrong or has expired"):
                 await stranger.client.list(PODS, Item, "default")
 

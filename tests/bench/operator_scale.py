@@ -4,9 +4,6 @@ For each of the sizes, so many RLJobs of ten pods are created at once; at the la
 and a restart are measured too. All of it shares the machine with the control plane.
 
     python -m tests.bench.operator_scale [--jobs 100 300 1000] [--idle-seconds 600]
-
-With `--transport kubernetes` each size is measured in full, twice: with the operator's requests made by the
-project's own transport, which is the baseline, and by the `kubernetes` package; each as in a pod.
 """
 
 import argparse
@@ -15,7 +12,6 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from statistics import median, quantiles
@@ -24,16 +20,9 @@ from rljob_client.credentials import find_credentials
 from rljob_client.resources import RLJOBS
 from tests.bench.figures import Figure, record
 from tests.bench.operator_view import View
-from tests.bench.pod_operator import OWN, PACKAGE, service_account
 from tests.support.jobs import job
 from tests.support.operator.kube_site import site
-from tests.support.operator.operator_site import (
-    OWN_PYTHONPATH,
-    ROOT,
-    SMALL,
-    OperatorSite,
-    running_operator,
-)
+from tests.support.operator.operator_site import SMALL, OperatorSite, running_operator
 from tools.cluster import Cluster
 
 FAST = 8
@@ -42,7 +31,6 @@ PODS_PER_NODE = 200
 AT_ONCE = 32
 KUBERAY_SECONDS = 258.0
 """Published by KubeRay: 1,000 RayClusters created until all are ready, on a cluster of its own."""
-_WARM_JOBS = 10
 _WRITES = ("create", "apply", "patch", "delete")
 
 
@@ -268,15 +256,10 @@ def main() -> None:
     )
     parser.add_argument("--idle-seconds", type=float, default=600.0, help="how long idleness is measured")
     parser.add_argument("--samples", type=int, default=200, help="pods that change twice")
-    parser.add_argument("--transport", choices=[OWN, PACKAGE], default=OWN, help="what makes requests")
     options = parser.parse_args()
     nodes = {"nvidia.com/gpu": -(-max(options.jobs) * PODS_PER_JOB // PODS_PER_NODE) + 1}
     with Cluster(nodes=nodes) as cluster, tempfile.TemporaryDirectory() as folder:
-        if options.transport == OWN:
-            record("operator_scale", list(sizes(cluster, Path(folder), options)))
-        else:
-            asyncio.run(warmed(cluster, Path(folder)))
-            record("operator_transport", list(beside(cluster, Path(folder), options)), keep=True)
+        record("operator_scale", list(sizes(cluster, Path(folder), options)))
 
 
 def sizes(cluster: Cluster, folder: Path, options: argparse.Namespace) -> Iterator[Figure]:
@@ -287,55 +270,6 @@ def sizes(cluster: Cluster, folder: Path, options: argparse.Namespace) -> Iterat
         with running_operator(cluster, folder, None, name=f"operator-{jobs}") as operator:
             work = one_size(cluster, operator, f"jobs-{jobs}", jobs, full, options.samples)
             yield from asyncio.run(work)
-
-
-async def warmed(cluster: Cluster, folder: Path) -> None:
-    """A control plane that has just started is slow, which the first transport alone would pay for."""
-    with running_operator(cluster, folder, None, name="warm") as operator:
-        await one_size(cluster, operator, "warm", _WARM_JOBS, None, 0)
-
-
-def beside(cluster: Cluster, folder: Path, options: argparse.Namespace) -> Iterator[Figure]:
-    """Every size in full, with each transport."""
-    account = folder / "account"
-    service_account(cluster.kubeconfig, account)
-    for jobs in options.jobs:
-        own, package = (
-            in_a_pod(cluster, folder, transport, account, jobs, options) for transport in (OWN, PACKAGE)
-        )
-        for ours, theirs in zip(own, package, strict=True):
-            yield Figure(f"{theirs.name}, with the package", theirs.value, theirs.unit, ours.value, ours.goal)
-
-
-def in_a_pod(
-    cluster: Cluster,
-    folder: Path,
-    transport: str,
-    account: Path,
-    jobs: int,
-    options: argparse.Namespace,
-) -> list[Figure]:
-    """All figures of one size with one transport."""
-    name = f"operator-{jobs}-{transport}"
-    with running_operator(
-        cluster,
-        folder,
-        None,
-        name=name,
-        start=False,
-        environment={"PYTHONPATH": os.pathsep.join([str(ROOT), OWN_PYTHONPATH])},
-        program=("tests.bench.pod_operator", transport, str(account)),
-    ) as operator:
-        size = f"{jobs:,} jobs"
-        begun = started(operator, f"{size}, before the first")
-        namespace = f"jobs-{jobs}-{transport}"
-        work = one_size(cluster, operator, namespace, jobs, options.idle_seconds, options.samples)
-        found = asyncio.run(work)
-    named = (
-        each if each.name.startswith(f"{jobs:,} ") else replace(each, name=f"{size}: {each.name}")
-        for each in found
-    )
-    return [*begun, *named]
 
 
 if __name__ == "__main__":

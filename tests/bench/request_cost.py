@@ -1,40 +1,59 @@
-"""What one request to an API server costs its client in CPU time, by what makes it.
+"""What one request to an API server costs its client in CPU time, by what makes it, and what importing the
+`kubernetes` package costs.
 
     python -m tests.bench.request_cost
 
-The project's own transport is the baseline. The `kubernetes` package makes the same requests as it is, and
-with a session that does not look for a proxy and a password in the environment and in ~/.netrc before each
-of them (aiohttp's `trust_env`). A server on this machine answers all with the same few bytes; the ways take
+A session of aiohttp's own is the baseline. The client makes its requests by the package (`connections.py`);
+the package as it comes looks for a proxy and a password in the environment and in ~/.netrc before each
+request (aiohttp's `trust_env`). A server on this machine answers all with the same few bytes; the ways take
 turns.
 """
 
 import asyncio
+import json
 import multiprocessing
+import ssl
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import Any
 
+import aiohttp
 from aiohttp import web
+from kubernetes.aio.client import Configuration
+from kubernetes.aio.client.rest import RESTClientObject
 
+from rljob_client.connections import Connections
 from rljob_client.credentials import Credentials
 from rljob_client.resources import PODS
 from rljob_client.transport import Call, Transport, Uncounted
 from tests.bench.figures import Figure, record
-from tests.bench.pod_operator import PackageTransport
 from tools.cluster.ports import Ports
 
-if TYPE_CHECKING:
-    from kubernetes.aio.client import Configuration
-
-ROUNDS, REQUESTS = 9, 300
+ROUNDS, REQUESTS, IMPORTS = 9, 300, 5
 START_SECONDS = 20.0
-OWN, PACKAGE, UNTRUSTING = "own", "with the package", "with the package, without `trust_env`"
+RAW, OURS, PLAIN = "by aiohttp", "by the client", "by the package as it comes"
 PATH = PODS.path("default")
 CALLS = {
     "reading": Call("get", PODS, PATH, (("limit", "1"),)),
     "writing 1 KB": Call("create", PODS, PATH, (), b'{"a": "' + b"x" * 1000 + b'"}'),
 }
+BEFORE = {
+    "a driver, which has Ray and torch": "ray, torch, aiohttp, yaml, pydantic",
+    "`kubectl rljob`, which reads a kubeconfig by it": "aiohttp, kubernetes.config.kube_config",
+}
+"""What there is in a process before the package's HTTP is imported."""
+IMPORTING = """
+import json, os, time
+import {before}
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+memory, used = resident(), time.process_time()
+import kubernetes.aio.client.rest
+print(json.dumps([resident() - memory, time.process_time() - used]))
+"""
 
 
 def serve(port: int) -> None:
@@ -49,40 +68,66 @@ def serve(port: int) -> None:
     web.run_app(application, host="127.0.0.1", port=port, access_log=None, print=None)
 
 
-def package(server: str, **session: bool) -> "Callable[[], Configuration]":
-    """The package's configuration for a server. `session`: options of its session."""
+class Raw(Connections):
+    """The same requests by a session of aiohttp's own."""
 
-    def configuration() -> "Configuration":
-        from kubernetes.aio.client import Configuration
+    async def ask(
+        self, method: str, url: Any, headers: Any, body: Any, limits: Any
+    ) -> aiohttp.ClientResponse:
+        if self.pool_manager is None:
+            self.pool_manager = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0),
+                headers=self._headers,
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
+        return await self.pool_manager.request(
+            method, url, data=body, headers=headers, allow_redirects=False, timeout=limits
+        )
 
-        made = Configuration(host=server)
-        made.api_key["BearerToken"] = "Bearer none"
-        made.client_session_kwargs = session or None
-        return made
 
-    return configuration
+class Plain(Connections):
+    """The package as it comes, but for the form of a body."""
+
+    _create_pool_manager = RESTClientObject._create_pool_manager
+
+
+class Through(Transport):
+    """All requests over connections of one kind."""
+
+    def __init__(self, server: str, kind: type[Connections]) -> None:
+        super().__init__(Credentials(server, None), Uncounted(), "bench")
+        self._kind = kind
+
+    async def _connections_with(self, tls: ssl.SSLContext | None) -> Connections:
+        if tls not in self._connections:
+            self._connections[tls] = self._kind(Configuration()).opened(tls, self._headers)
+        return self._connections[tls]
 
 
 async def measured(server: str) -> dict[tuple[str, str], list[float]]:
     """Milliseconds of CPU time of a request, by kind and way, one for each round."""
-    credentials = Credentials(server, None)
-    ways = {
-        OWN: Transport(credentials, Uncounted(), "bench"),
-        PACKAGE: PackageTransport(package(server), credentials, Uncounted(), "bench"),
-        UNTRUSTING: PackageTransport(package(server, trust_env=False), credentials, Uncounted(), "bench"),
-    }
     found: dict[tuple[str, str], list[float]] = {}
     for _ in range(ROUNDS):
-        for way, transport in ways.items():
-            async with transport:
-                for kind, call in CALLS.items():
+        for way, kind in {RAW: Raw, OURS: Connections, PLAIN: Plain}.items():
+            async with Through(server, kind) as transport:
+                for name, call in CALLS.items():
                     await transport.send(call, START_SECONDS)
                     began = time.process_time()
                     for _ in range(REQUESTS):
                         await transport.send(call, START_SECONDS)
                     taken = (time.process_time() - began) / REQUESTS * 1000
-                    found.setdefault((kind, way), []).append(taken)
+                    found.setdefault((name, way), []).append(taken)
     return found
+
+
+def imported() -> Iterator[Figure]:
+    """What importing the package's HTTP adds to a process."""
+    for where, before in BEFORE.items():
+        command = [sys.executable, "-c", IMPORTING.format(before=before)]
+        told = [json.loads(subprocess.check_output(command)) for _ in range(IMPORTS)]
+        memory, used = zip(*told, strict=True)
+        yield Figure(f"Memory that it adds to {where}", median(memory), "MB")
+        yield Figure(f"CPU time that its import takes in {where}", median(used), "s")
 
 
 async def listening(port: int) -> None:
@@ -115,11 +160,11 @@ def main() -> None:
         server.join()
         ports.give_back()
     figures = [
-        Figure(f"CPU time of a request, {kind}, {way}", median(taken), "ms", median(found[kind, OWN]))
+        Figure(f"CPU time of a request, {kind}, {way}", median(taken), "ms", median(found[kind, RAW]))
         for (kind, way), taken in found.items()
-        if way != OWN
+        if way != RAW
     ]
-    record("operator_transport", figures, keep=True)
+    record("request_cost", [*figures, *imported()])
 
 
 if __name__ == "__main__":

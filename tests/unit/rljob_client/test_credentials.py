@@ -4,9 +4,11 @@ import asyncio
 
 import pytest
 
-from rljob_client.credentials import CredentialsError, TokenFile, find_credentials, in_cluster
+from rljob_client.credentials import CredentialsError, find_credentials, in_cluster
 from tests.support.operator.certificates import Authority
 from tests.support.operator.kubeconfig import write_kubeconfig
+
+POD = {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}
 
 
 async def header(login):
@@ -35,22 +37,22 @@ def test_in_a_pod(service_account, host, server):
     environment = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": "6443"}
     found = find_credentials(environment=environment, service_account=service_account)
     assert (found.server, found.namespace) == (server, "rljob-system")
-    assert asyncio.run(header(found.authorization)) == "Bearer pod-token"
+    assert asyncio.run(header(found.authorization)) == "bearer pod-token"
     assert len(found.tls.get_ca_certs()) == 1
 
 
 @pytest.mark.parametrize(
     ("missing", "says"),
     [
-        ("token", "token: cannot read the token: No such file"),
+        ("token", "serviceaccount: Service token file does not exist"),
         ("namespace", "incomplete service account"),
-        ("ca.crt", r"ca\.crt: no certificate can be read"),
+        ("ca.crt", "serviceaccount: Service certification file does not exist"),
     ],
 )
 def test_an_incomplete_service_account_says_where(service_account, missing, says):
     (service_account / missing).unlink()
     with pytest.raises(CredentialsError, match=says):
-        in_cluster({"KUBERNETES_SERVICE_HOST": "10.96.0.1"}, service_account)
+        in_cluster(POD, service_account)
 
 
 def test_outside_of_a_pod_there_is_no_service_account(service_account):
@@ -59,7 +61,7 @@ def test_outside_of_a_pod_there_is_no_service_account(service_account):
 
 
 def test_a_rotated_authority_is_taken_in(service_account, tmp_path):
-    found = in_cluster({"KUBERNETES_SERVICE_HOST": "10.96.0.1"}, service_account)
+    found = in_cluster(POD, service_account)
     old = found.authority.tls
     assert not found.authority.changed(old)
     (tmp_path / "new").mkdir()
@@ -93,47 +95,62 @@ def test_the_order_of_places(tmp_path, service_account):
         server(HOME=str(tmp_path / "nobody"))
 
 
-async def test_a_rotated_token_is_used_within_a_minute(tmp_path):
-    path, now = tmp_path / "token", [0.0]
-    token = TokenFile(path, clock=lambda: now[0])
-    path.write_text("old\n")
-    assert await header(token) == "Bearer old"
-    path.write_text("new")
+@pytest.fixture
+def token(service_account):
+    return service_account / "token"
+
+
+@pytest.fixture
+def now():
+    return [0.0]
+
+
+@pytest.fixture
+def login(service_account, now):
+    return in_cluster(POD, service_account, lambda: now[0]).authorization
+
+
+async def test_a_rotated_token_is_used_within_a_minute(token, login, now):
+    token.write_text("new\n")
     now[0] = 59.0
-    assert await header(token) == "Bearer old"
+    assert await header(login) == "bearer pod-token"
     now[0] = 60.0
-    assert await header(token) == "Bearer new"
+    assert await header(login) == "bearer new"
 
 
-async def test_a_refused_token_is_read_again_at_once(tmp_path):
-    path = tmp_path / "token"
-    token = TokenFile(path, clock=lambda: 0.0)
-    path.write_text("old")
-    old = await token.identity()
+async def test_a_refused_token_is_read_again_at_once(token, login):
+    old = await login.identity()
     for _ in range(3):
-        assert await token.other(old) is None
-    path.write_text("new")
-    new = await token.other(old)
-    assert new.header == "Bearer new"
-    path.write_text("newer")
+        assert await login.other(old) is None
+    token.write_text("new")
+    new = await login.other(old)
+    assert new.header == "bearer new"
+    token.write_text("newer")
     # Whoever had used the old one as well: the new one is not thrown away for that.
-    assert await token.other(old) is new
-    assert await token.identity() is new
+    assert await login.other(old) is new
+    assert await login.identity() is new
 
 
-async def test_a_token_that_is_away_for_a_moment(tmp_path):
-    path = tmp_path / "token"
-    token = TokenFile(path)
+async def test_a_token_that_is_away_for_a_moment(token, login, now):
+    token.unlink()
+    now[0] = 60.0
     for _ in range(2):
-        with pytest.raises(CredentialsError, match="cannot read the token"):
-            await token.identity()
-    path.write_text("here")
-    assert await header(token) == "Bearer here"
+        with pytest.raises(CredentialsError, match="Service token file does not exist"):
+            await login.identity()
+    token.write_text("here")
+    assert await header(login) == "bearer here"
 
 
-@pytest.mark.parametrize(("content", "says"), [(None, "No such file"), ("\n", "the token is empty")])
-async def test_a_missing_token_says_where(tmp_path, content, says):
-    if content is not None:
-        (tmp_path / "token").write_text(content)
-    with pytest.raises(CredentialsError, match=says):
-        await TokenFile(tmp_path / "token").identity()
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "Token file exists but empty"),
+        (b" \n", "the token is empty"),
+        (b"\xff", "the token is no text"),
+    ],
+)
+async def test_what_is_no_token_says_where(token, login, now, content, says):
+    token.write_bytes(content)
+    now[0] = 60.0
+    with pytest.raises(CredentialsError, match=f"serviceaccount: {says}"):
+        await login.identity()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rljob_client import transport as transport_module
+from rljob_client import connections
 from rljob_client.credentials import find_credentials
 from rljob_client.errors import NoCredentials, Unauthorized, Unreachable
 from rljob_client.resources import PODS
@@ -128,7 +128,7 @@ async def test_event_loops_of_several_threads_share_a_login(tmp_path, command):
 
 
 async def test_a_refused_certificate_is_asked_for_again(tmp_path, command, authority, monkeypatch):
-    monkeypatch.setattr(transport_module, "_IDLE_SECONDS", 0.2)
+    monkeypatch.setattr(connections, "_IDLE_SECONDS", 0.2)
     old, new = authority.sign("old"), authority.sign("new")
     user = command.answers(shown(old), shown(new))
     ours = {"certificate-authority": str(authority.certificate)}

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from rljob_client.credentials import AuthorityFile, Credentials, TokenFile, find_credentials
+from rljob_client.credentials import AuthorityFile, Credentials, find_credentials
 from rljob_client.errors import NoCredentials, Unauthorized, Unreachable
 from rljob_client.identity import Identity
 from rljob_client.resources import PODS
@@ -203,8 +203,16 @@ async def test_a_caller_s_own_time_limit_is_not_taken_for_an_answer_that_is_late
                 await send(Credentials(address, None))
 
 
-async def test_a_token_that_cannot_be_read_is_no_request(tmp_path):
-    who = TokenFile(tmp_path / "token")
-    with pytest.raises(NoCredentials, match="cannot read the token") as caught:
-        await send(Credentials("http://127.0.0.1:1", None, who))
+@pytest.mark.parametrize(("left", "says"), [(None, "token: No such file"), ("\n", "its tokenFile is empty")])
+async def test_a_token_that_cannot_be_read_is_no_request(tmp_path, left, says):
+    token, now = tmp_path / "token", [0.0]
+    token.write_text("t")
+    path = write_kubeconfig(tmp_path / "config", {"server": "http://127.0.0.1:1"}, {"tokenFile": "token"})
+    credentials = find_credentials(path, clock=lambda: now[0])
+    token.unlink()
+    if left is not None:
+        token.write_text(left)
+    now[0] = 60.0
+    with pytest.raises(NoCredentials, match=says) as caught:
+        await send(credentials)
     assert caught.value.without_effect
