@@ -141,7 +141,7 @@ def in_cluster(
         except (ConfigException, OSError) as error:
             raise CredentialsError(f"{folder}: {error}") from None
         except UnicodeDecodeError:
-            raise CredentialsError(f"{folder}: the token is no text") from None
+            raise CredentialsError(f"{folder}: token and ca.crt must be text") from None
         # The package leaves the end of the file's line in it.
         kind, _, token = read.api_key["BearerToken"].strip().partition(" ")
         if not token:

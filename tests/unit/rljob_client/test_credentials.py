@@ -146,7 +146,7 @@ async def test_a_token_that_is_away_for_a_moment(token, login, now):
     [
         (b"", "Token file exists but empty"),
         (b" \n", "the token is empty"),
-        (b"\xff", "the token is no text"),
+        (b"\xff", "token and ca.crt must be text"),
     ],
 )
 async def test_what_is_no_token_says_where(token, login, now, content, says):
