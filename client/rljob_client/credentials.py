@@ -8,7 +8,7 @@ import os
 import ssl
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -103,25 +103,34 @@ def find_credentials(
 
     Runs the kubeconfig's credential command, which may ask its user to log in. Raises `CredentialsError`.
     """
-    # Here, since it needs this module.
-    from rljob_client.kubeconfig import from_kubeconfig
-
     if kubeconfig is not None:
-        return from_kubeconfig([kubeconfig], context, environment, clock)
+        return _read([kubeconfig], context, environment, clock)
     if named := environment.get("KUBECONFIG"):
         # As kubectl: of several files those that do not exist are left out.
         paths = [Path(path).expanduser() for path in named.split(os.pathsep) if path]
         present = [path for path in paths if path.exists()]
-        return from_kubeconfig(present or paths[:1], context, environment, clock)
+        return _read(present or paths[:1], context, environment, clock)
     # Set by the kubelet in every container.
     if environment.get("KUBERNETES_SERVICE_HOST"):
         return in_cluster(environment, service_account, clock)
     home = Path(environment.get("HOME", "/nonexistent")) / ".kube" / "config"
     if home.exists():
-        return from_kubeconfig([home], context, environment, clock)
+        return _read([home], context, environment, clock)
     raise CredentialsError(
         f"no API server: set KUBECONFIG, or run in a pod with a service account; {home} does not exist"
     )
+
+
+def _read(
+    paths: Sequence[Path],
+    context: str | None,
+    environment: Mapping[str, str],
+    clock: Callable[[], float],
+) -> Credentials:
+    # Here, since it needs this module.
+    from rljob_client.kubeconfig import from_kubeconfig
+
+    return from_kubeconfig(paths, context, environment, clock)
 
 
 def in_cluster(
