@@ -20,6 +20,8 @@ from rljob_runtime.routing.requests import Move, MoveReason, RequestKey
 
 _LEVEL_GAIN = 0.05
 """Least part of the time until all have finished that a levelling move saves, beyond its cost."""
+_MARGIN = 2.0
+"""How many times its cost a levelling move must save: the cost is certain, and what is to come an estimate."""
 _CANDIDATES = 8
 """Requests of an engine that are tried for a levelling move, of all lengths."""
 _LEVEL_ROUNDS = 4
@@ -60,7 +62,7 @@ class _Levels:
         last = max(self._end(engine, False) for engine in self._engines) if until_urgent else math.inf
         for _ in range(_LEVEL_ROUNDS):
             donor = max(self._engines, key=lambda engine: (ends[engine.number], -engine.number))
-            taker = min(self._engines, key=lambda engine: (ends[engine.number], engine.number))
+            taker = min(self._engines, key=lambda engine: (ends[engine.number], *self._step(engine)))
             if until_urgent:
                 taker = min(self._engines, key=self._step)
             room = taker.room - sum(move.engine == taker.number for move in self.moves)
@@ -104,15 +106,13 @@ class _Levels:
         ordered = sorted(own, key=lambda key: (own[key].remaining, key))
         if until_urgent:
             ordered = [key for key in ordered if key in self._urgent]
-        elif len(ordered) < 2:
-            return None
         best: _Level | None = None
         free = _free_cache(taker, others.values())
         for keys in _tried(ordered, room):
             moved = {key: own[key] for key in keys}
             if sum(load.kv_tokens + load.remaining for load in moved.values()) > free:
                 continue
-            cost = taker.shape.cost.moved * sum(load.kv_tokens for load in moved.values())
+            cost = _MARGIN * taker.shape.cost.moved * sum(load.kv_tokens for load in moved.values())
             left, there = {key: load for key, load in own.items() if key not in moved}, {**others, **moved}
             found = _Level(
                 keys,

@@ -13,6 +13,11 @@ COST = StepCost(fixed=0.01, per_request=1e-4, per_kv_token=1e-8, per_prefill_tok
 """A step of 100 requests takes twice as long as one of none."""
 
 
+def faster(cost: StepCost, speed: float) -> StepCost:
+    """What the same work costs on an engine that is so many times as fast."""
+    return StepCost(*(each / speed for each in cost[:4]), cost.gears)
+
+
 def group_of(
     finished: Sequence[int] = (), running: Iterable[int] = (), row: int = 0, uid: int = 0
 ) -> GroupState:
@@ -54,7 +59,11 @@ class Routed:
     """A router, and what it has done: `where` each request runs, `leaving` where those go that it has told to
     move."""
 
-    def __init__(self, policy: Policy, fast: int = 0, heavy: int = 0, limit: int = 8, cost: StepCost = COST):
+    def __init__(
+        self, policy: Policy, fast: int = 0, heavy: int = 0, limit: int = 8, cost: StepCost = COST,
+        speed: float = 1.0,
+    ) -> None:  # fmt: skip
+        """`speed`: how many times as fast the heavy engines are."""
         self.router = Router(policy)
         self.where: dict[RequestKey, int] = {}
         self.leaving: dict[RequestKey, int | None] = {}
@@ -65,8 +74,8 @@ class Routed:
         self.tokens: dict[RequestKey, int] = {}
         self.now = 0.0
         for number in range(fast + heavy):
-            pool = "fast" if number < fast else "heavy"
-            self.router.join(number, EngineShape(pool, limit, cost=cost))
+            pool, times = ("fast", 1.0) if number < fast else ("heavy", speed)
+            self.router.join(number, EngineShape(pool, limit, cost=faster(cost, times)))
 
     def engine(self, number: int) -> EngineState:
         return self.router.book.engines[number]

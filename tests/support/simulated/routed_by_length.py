@@ -11,8 +11,10 @@ STEEP = StepCost(fixed=0.01, per_request=0.01)
 """A step beside seven others takes more than four times as long as one alone."""
 
 
-def site(fast: int = 0, heavy: int = 0, limit: int = 8, plan_seconds: float = 1.0) -> Routed:
-    return Routed(Adaptive(CAP, plan_seconds), fast, heavy, limit, STEEP)
+def site(
+    fast: int = 0, heavy: int = 0, limit: int = 8, plan_seconds: float = 1.0, speed: float = 1.0
+) -> Routed:
+    return Routed(Adaptive(CAP, plan_seconds), fast, heavy, limit, STEEP, speed)
 
 
 def policy(of: Routed) -> Adaptive:

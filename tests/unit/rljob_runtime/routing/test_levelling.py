@@ -11,7 +11,7 @@ from rljob_runtime.routing.drain import Load, drain_seconds
 from rljob_runtime.routing.levelling import level
 from rljob_runtime.routing.rebalance import capacity
 from rljob_runtime.routing.requests import Move, RequestKey
-from tests.support.simulated.routed import COST, Engines
+from tests.support.simulated.routed import COST, Engines, faster
 
 
 def key(uid: int) -> RequestKey:
@@ -99,6 +99,27 @@ def test_nothing_moves_where_it_costs_more_than_it_saves() -> None:
     left = [[1000] * 6, [1000]]
     assert levelled(Engines(left, prompt=1000, cost=StepCost(0.01, 0.01, 0, 0.0)))
     assert levelled(Engines(left, prompt=1000, cost=StepCost(0.01, 0.01, 0, 0.05))) == []
+
+
+@pytest.mark.parametrize(("speed", "moves"), [(0.7, False), (1.0, False), (1.05, False), (1.1, True)])
+def test_the_last_response_goes_to_a_faster_engine_that_has_nothing_to_do(speed: float, moves: bool) -> None:
+    site = Engines([[4000], []])
+    site.engines[1].shape = site.engines[1].shape._replace(cost=faster(COST, speed))
+    assert levelled(site) == ([Move(key(0), 1, reason="levelled")] if moves else [])
+
+
+def test_of_engines_with_nothing_to_do_the_fastest_one_gets_it() -> None:
+    site = Engines([[4000, 4000], [], []], cost=StepCost(0.01, 0.01))
+    site.engines[2].shape = site.engines[2].shape._replace(cost=faster(StepCost(0.01, 0.01), 2))
+    assert {move.engine for move in levelled(site)} == {2}
+
+
+@pytest.mark.parametrize(("prefill", "moves"), [(1e-4, True), (9.4e-3, True), (9.6e-3, False), (2e-2, False)])
+def test_a_move_saves_twice_what_it_costs(prefill: float, moves: bool) -> None:
+    """Two of 1,000 tokens end after 30 s beside each other and after 20 s alone. 5 % of 30 s are wanted on
+    top: 8.5 s are twice the prefill of 450 tokens at 9.4 ms each."""
+    site = Engines([[1000, 1000], []], prompt=449, cost=StepCost(0.01, 0.01, 0, prefill))
+    assert bool(levelled(site)) is moves
 
 
 def test_what_moves_to_an_engine_is_paid_for_one_after_the_other() -> None:
