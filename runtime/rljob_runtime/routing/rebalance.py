@@ -67,7 +67,8 @@ def into_pools(
         there = target.shape.cost.step(places.counts[target.number] + 1, kv_there)
         saved = left * (here - there)
         fits = target.shape.kv_tokens is None or kv_there <= target.shape.kv_tokens
-        if fits and there < (1 - _STEP_GAIN) * here and saved > _cost(request, target):
+        cost = request.kv_tokens * target.shape.cost.moved * (places.counts[target.number] + 1)
+        if fits and there < (1 - _STEP_GAIN) * here and saved > cost:
             moves.append(places.move(request, source, target))
     return moves
 
@@ -115,7 +116,3 @@ def _longest_first(
         if (left := remaining(request)) >= least
     ]
     return sorted(found, key=lambda each: (not is_urgent(each[2], urgent), -each[0], each[2].key))
-
-
-def _cost(request: RequestState, target: EngineState) -> float:
-    return request.kv_tokens * target.shape.cost.moved

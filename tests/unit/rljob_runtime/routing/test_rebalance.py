@@ -47,6 +47,14 @@ def test_only_where_shorter_steps_save_more_than_the_prefill(prefill: float, mov
     assert len(pools(site)) == moves
 
 
+@pytest.mark.parametrize(("there", "moves"), [(0, 1), (4, 1), (5, 0), (10, 0)])
+def test_what_runs_on_the_heavy_engine_stands_still_for_the_prefill(there: int, moves: int) -> None:
+    """1 s of prefill, for the one that moves and for each that is there. 2,000 steps beside 30 others last
+    6 s longer than alone, and each one that is there takes 0.2 s of that away."""
+    site = Engines([[50] * there, [2000, *SHORT]], prompt=9999, cost=StepCost(0.01, 1e-4, 0, 1e-4))
+    assert len(pools(site)) == moves
+
+
 def test_not_where_the_heavy_engine_is_as_busy() -> None:
     assert pools(Engines([SHORT, [2000, *SHORT]])) == []
     # A step of 28 requests saves less than three hundredths of one of 31.
