@@ -47,8 +47,8 @@ _WINDOW = 64
 _MOVES = 64
 """Most moves into pools at a time."""
 _GROWTH = 0.25
-"""A plan is made at once when groups come that are this part of what the last one has seen: pools that were
-about to finish together are not any more."""
+"""A plan is made at once when groups or engines come that are this part of what the last one has seen: pools
+that were about to finish together are not any more."""
 _WAVES = 6
 """Longest first is the order where this many times more requests are under way than run at a time. With fewer
 the first to come are most of all, and the order gains less than the chance of one draw of lengths."""
@@ -82,6 +82,8 @@ class Adaptive(Policy):
         """Requests that wait and may wait elsewhere by the newest plan."""
         self._joined: set[int] = set()
         """Engines that take requests."""
+        self._planned = 0
+        """How many there were at the last plan."""
         self._pools: Counter[str] = Counter()
         """How many of them each pool has."""
         self._rooms: dict[int, int] = {}
@@ -146,8 +148,9 @@ class Adaptive(Policy):
             (self._joined.add if engine.joined else self._joined.discard)(engine.number)
             self._pools[engine.shape.pool] += 1 if engine.joined else -1
             first = engine.joined and self._pools[engine.shape.pool] == 1
+            grown = self.roles.pooled and len(self._joined) > (1 + _GROWTH) * self._planned
             # Or nobody is left that takes what waits for one of the two kinds.
-            if first or self._joined <= heavy or (heavy and self._joined.isdisjoint(heavy)):
+            if first or grown or self._joined <= heavy or (heavy and self._joined.isdisjoint(heavy)):
                 self._next_plan = -math.inf
 
     def progressed(self, requests: Iterable[RequestState], book: Book, now: float) -> Iterable[RequestState]:
@@ -174,10 +177,11 @@ class Adaptive(Policy):
         if now < self._next_plan:
             return ()
         self._plans += 1
-        self._new_groups = 0
+        self._new_groups, self._planned = 0, len(self._joined)
         self._fresh, before = True, (self.roles, self._longest_first)
         members = [engine for engine in book.members() if engine.joined]
-        sample, every = self._sample(book)
+        # Before a response is complete there is nothing to divide by, and no ground to move anything.
+        sample, every = self._sample(book) if self.estimates.lengths.known else ([], 1)
         # It stays until everything has begun: what was put off must not be put off to the end.
         still = self._longest_first and book.waiting > 0
         self._longest_first = still or self._many_waves(members, book)
@@ -226,9 +230,9 @@ class Adaptive(Policy):
     # Moves
 
     def moves(self, book: Book, now: float) -> Iterable[Move]:
-        if not self._fresh:
+        fresh, self._fresh = self._fresh, False
+        if not fresh or not self.estimates.lengths.known:
             return []
-        self._fresh = False
         members = [engine for engine in book.members() if engine.joined]
         heavy = [engine for engine in members if engine.number in self.roles.heavy]
         fast = self._window([engine for engine in members if engine.number not in self.roles.heavy])
@@ -240,15 +244,23 @@ class Adaptive(Policy):
             self._long.update(move.request for move in moves)
         if moves or book.waiting:
             return moves
-        pools: tuple[Sequence[EngineState], ...] = (self._window(heavy), fast)
-        lends = self.roles.heavy_lends or self.roles.fast_lends
-        # Ranks of one pool share their steps with each other, and not with those of the other pool.
-        lockstep = any(engine.shape.lockstep for engine in members)
-        if not lockstep and (lends or any(not engine.count for engine in members)):
-            # One pool is done long before the other: it takes over what runs there.
-            pools = ([*pools[0], *fast],)
+        pools = self._levelled_together(members, self._window(heavy), fast)
         moves = [move for pool in pools if len(pool) > 1 for move in self._levelled(pool)]
         return [self._crossing(move, book) for move in moves]
+
+    def _levelled_together(
+        self, members: Sequence[EngineState], heavy: Sequence[EngineState], fast: Sequence[EngineState]
+    ) -> list[Sequence[EngineState]]:
+        """Engines between which requests move when nothing waits. `heavy`: those for long ones, `fast`: the
+        others, of each as many as one plan looks at."""
+        if any(engine.shape.lockstep for engine in members):
+            # Ranks of one pool share their steps with each other, and not with those of the other pool.
+            engines = [*heavy, *fast]
+            return [[each for each in engines if each.shape.pool == pool] for pool in ("heavy", "fast")]
+        if self.roles.heavy_lends or self.roles.fast_lends or any(not engine.count for engine in members):
+            # One pool is done long before the other: it takes over what runs there.
+            return [[*heavy, *fast]]
+        return [heavy, fast]
 
     def _levelled(self, pool: Sequence[EngineState]) -> list[Move]:
         if all(engine.shape.lockstep for engine in pool):

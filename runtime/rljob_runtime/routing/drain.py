@@ -19,6 +19,8 @@ class Load(NamedTuple):
     """Tokens that each will still generate."""
     kv_tokens: float
     """Tokens that each has in a KV cache, or needs there to begin."""
+    fill: float = 0.0
+    """Tokens of each that are to be prefilled before it runs: those of what waits."""
 
 
 class Capacity(NamedTuple):
@@ -34,7 +36,13 @@ class Capacity(NamedTuple):
 def drain_seconds(engine: Capacity, loads: Sequence[Load]) -> float:
     """Seconds until an engine has finished these requests, the shortest first in `loads`, if no other comes.
 
-    With each that ends fewer run, and steps become shorter. What does not fit at a time runs in turn."""
+    With each that ends fewer run, and steps become shorter. What does not fit at a time runs in turn. While
+    one is prefilled the others stand still."""
+    fill = sum(load.number * load.fill for load in loads)
+    return _decode_seconds(engine, loads) + engine.cost.per_prefill_token * fill
+
+
+def _decode_seconds(engine: Capacity, loads: Sequence[Load]) -> float:
     running = sum(load.number for load in loads)
     kv = sum(load.number * load.kv_tokens for load in loads)
     if running > engine.limit or (engine.kv_tokens is not None and kv > engine.kv_tokens):

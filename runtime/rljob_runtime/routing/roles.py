@@ -84,7 +84,9 @@ def decide_roles(
         return Roles(pooled=bool(heavy), full=full)
     if heavy:
         split = split_pools(loads, [*map(capacity, heavy)], [*map(capacity, fast)])
-        numbers = frozenset(engine.number for engine in heavy) if fast else frozenset()
+        if not split.heavy:
+            return Roles(split, pooled=True, full=full)
+        numbers = frozenset(engine.number for engine in heavy)
         return Roles(split, numbers, True, full, _ends(split.cut, heavy, fast, parts, every))
     if all(engine.shape.lockstep for engine in fast):
         # An engine that runs fewer takes its steps no sooner.
@@ -100,7 +102,8 @@ def _counted(sample: Sequence[Expected]) -> tuple[Counts, Counts, Counts]:
     for request, remaining in sample:
         engine = request.engine
         place = 2 if engine is None else 0 if engine.shape.pool == "heavy" else 1
-        count(parts[place], remaining, request.kv_tokens)
+        kv_tokens = request.kv_tokens
+        count(parts[place], remaining, kv_tokens, kv_tokens if engine is None else 0)
     return parts
 
 

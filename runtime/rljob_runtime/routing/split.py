@@ -23,9 +23,16 @@ PAYS = 0.3
 """Part of the time that engines which become heavy must save. Estimates of lengths are that uncertain: with
 less, engines change their roles for nothing."""
 
+POOLS_PAY = 0.1
+"""Part of the time that a cut between two pools must save over pools that both take requests of all lengths.
+Less than for engines: the pools are there, and none changes its role for it."""
+_HALVINGS = 7
+"""Of the interval in which the share of a pool is looked for: it is then known to a hundredth."""
+
 
 Counts: TypeAlias = dict[int, list[float]]
-"""For each bucket the number of requests, and the sums of their remaining tokens and of those in a cache."""
+"""For each bucket the number of requests, and the sums of their remaining tokens, of those in a cache and of
+those to be prefilled."""
 
 
 class Split(NamedTuple):
@@ -49,12 +56,14 @@ NO_SPLIT = Split(0, math.inf, 0.0, 0.0)
 """No engine is heavy, and no request is long."""
 
 
-def count(found: Counts, remaining: float, kv: int) -> None:
-    """One more request, by its remaining tokens and those in a KV cache: `merged` makes loads of them."""
-    sums = found.setdefault(max(0, bisect_right(_EDGES, remaining) - 1), [0.0, 0.0, 0.0])
+def count(found: Counts, remaining: float, kv: int, fill: int = 0) -> None:
+    """One more request, by its remaining tokens, those in a KV cache, and those to be prefilled: `merged`
+    makes loads of them."""
+    sums = found.setdefault(max(0, bisect_right(_EDGES, remaining) - 1), [0.0, 0.0, 0.0, 0.0])
     sums[0] += 1
     sums[1] += remaining
     sums[2] += kv
+    sums[3] += fill
 
 
 def merged(*counts: Counts) -> list[Load]:
@@ -62,16 +71,33 @@ def merged(*counts: Counts) -> list[Load]:
     found: Counts = {}
     for each in counts:
         for bucket, sums in each.items():
-            before = found.get(bucket, (0.0, 0.0, 0.0))
+            before = found.get(bucket, (0.0, 0.0, 0.0, 0.0))
             found[bucket] = [one + other for one, other in zip(before, sums, strict=True)]
-    return [Load(count, remaining / count, kv / count) for _, (count, remaining, kv) in sorted(found.items())]
+    return [Load(number, *(each / number for each in sums)) for _, (number, *sums) in sorted(found.items())]
 
 
 def split_pools(loads: Sequence[Load], heavy: Sequence[Capacity], fast: Sequence[Capacity]) -> Split:
-    """The cut between two pools that are there. `loads`: the shortest first."""
+    """The cut between two pools that are there; none where it does not pay: where all places are taken anyway,
+    where lengths are much alike, or where the heavy pool is the slower one. `loads`: the shortest first."""
     if not heavy or not fast:
         return _divide(loads, 0, fast or heavy, ())
-    return _best_cut(loads, heavy, fast)
+    found, together = _best_cut(loads, heavy, fast), _mixed(loads, heavy, fast)
+    return found if found.seconds < (1 - POOLS_PAY) * together else Split(0, math.inf, together, together)
+
+
+def _mixed(loads: Sequence[Load], heavy: Sequence[Capacity], fast: Sequence[Capacity]) -> float:
+    """Seconds until both pools have finished where each has the same share of the requests of every length:
+    that share with which they finish together."""
+    low, high = 0.0, 1.0
+    for _ in range(_HALVINGS):
+        share = (low + high) / 2
+        sooner = shared(_part(loads, share), heavy) < shared(_part(loads, 1 - share), fast)
+        low, high = (share, high) if sooner else (low, share)
+    return max(shared(_part(loads, low), heavy), shared(_part(loads, 1 - low), fast))
+
+
+def _part(loads: Sequence[Load], share: float) -> list[Load]:
+    return [load._replace(number=load.number * share) for load in loads] if share else []
 
 
 def split_engines(loads: Sequence[Load], engines: Sequence[Capacity]) -> Split:

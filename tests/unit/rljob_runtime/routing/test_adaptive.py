@@ -174,7 +174,7 @@ def test_a_role_is_kept_while_long_responses_run() -> None:
 
 
 def test_the_heavy_pool_is_heavy_and_takes_the_long_ones() -> None:
-    of = mixed(site(fast=2, heavy=1, limit=4), long=4)
+    of = mixed(site(fast=2, heavy=1, limit=4, speed=2), long=4)
     of.decide(2)
     assert policy(of).roles.heavy == {2}
     for _ in range(12):
@@ -188,7 +188,7 @@ def test_the_heavy_pool_is_heavy_and_takes_the_long_ones() -> None:
 
 
 def test_what_is_expected_of_a_response_is_told_and_changes_nothing() -> None:
-    of = mixed(site(fast=2, heavy=1, limit=4), long=4)
+    of = mixed(site(fast=2, heavy=1, limit=4, speed=2), long=4)
     of.decide(2)
     cut = policy(of).division.cut
     known = dict(policy(of).estimates._groups)
@@ -207,6 +207,19 @@ def test_without_engines_for_long_responses_none_would_count_as_long() -> None:
     of.decide(2)
     assert policy(of).division == (frozenset(), math.inf)
     assert policy(of).expects(of.router.book.request(RequestKey(31, 0))).cut == math.inf
+
+
+def test_before_any_length_is_known_nothing_is_divided_and_nothing_moves() -> None:
+    """A heavy pool that is fast enough would have everything: what is expected is a guess, and the same of
+    all."""
+    of = site(fast=2, heavy=1, limit=16, speed=4)
+    of.dispatch(range(12), samples=1)
+    of.decide(2)
+    assert not policy(of).roles.heavy and not of.leaving
+    assert [len(of.on(number)) for number in range(3)] == [4, 4, 4]
+    of.finish(*min(of.where), SHORT)
+    of.decide(2)
+    assert set(of.leaving.values()) == {2}
 
 
 def test_a_heavy_pool_alone_takes_everything() -> None:

@@ -71,6 +71,28 @@ def test_engines_that_come_back_one_by_one_have_their_roles_at_once(order: tuple
     assert policy(of).roles.heavy == {2}
 
 
+@pytest.mark.parametrize(("came", "plans"), [(1, 0), (2, 1)])
+def test_a_plan_is_made_at_once_when_many_engines_come_beside_a_heavy_pool(came: int, plans: int) -> None:
+    """Beside five engines: what did not pay with them may pay with more."""
+    of = mixed(site(fast=4, heavy=1, limit=64))
+    of.decide(2)
+    before = policy(of)._plans
+    for number in range(5, 5 + came):
+        of.router.join(number, of.engine(0).shape)
+    of.decide(0.01)
+    assert policy(of)._plans == before + plans
+
+
+@pytest.mark.parametrize("heavy", [True, False], ids=["divided by length", "not divided"])
+def test_pools_that_share_their_steps_are_levelled_each_by_itself(heavy: bool) -> None:
+    of = mixed(site(fast=2, heavy=2, limit=64), long=0, short=8)
+    for number in range(4):
+        of.router.join(number, of.engine(number).shape._replace(lockstep=True))
+    members = list(of.router.book.members())
+    parts = (members[2:], members[:2]) if heavy else ([], members)
+    assert policy(of)._levelled_together(members, *parts) == [members[2:], members[:2]]
+
+
 def test_where_responses_take_hours_plans_are_made_less_often() -> None:
     of = mixed(Routed(Adaptive(CAP), fast=2, cost=StepCost(1.0)))
     assert policy(of).roles.split.seconds > 1000
@@ -296,7 +318,7 @@ def test_what_waits_while_its_pool_is_full_goes_to_the_one_with_room(pool: str, 
 @pytest.mark.parametrize("lockstep", [False, True])
 def test_when_a_pool_is_done_it_takes_over_from_the_other_one(lockstep: bool) -> None:
     """Unless the engines of a pool share their steps."""
-    of = mixed(site(fast=1, heavy=1, limit=16), long=6, short=6)
+    of = mixed(site(fast=1, heavy=1, limit=16, speed=2), long=6, short=6)
     for number in range(2):
         of.router.join(number, of.engine(number).shape._replace(lockstep=lockstep))
     for _ in range(4):

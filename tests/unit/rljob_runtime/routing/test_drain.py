@@ -34,7 +34,9 @@ def loads_of(requests: list[tuple[int, int, int]]) -> list[Load]:
 
 requests = st.lists(st.tuples(st.integers(1, 3), st.integers(1, 60), st.integers(0, 500)), max_size=8)
 gears = st.sampled_from([(), (2, 8)])
-costs = st.builds(StepCost, st.floats(0.001, 0.1), st.floats(0, 0.01), st.floats(0, 1e-4), gears=gears)
+costs = st.builds(
+    StepCost, st.floats(0.001, 0.1), st.floats(0, 0.01), st.floats(0, 1e-4), st.just(1e-3), gears
+)
 
 
 @given(requests, costs)
@@ -49,6 +51,13 @@ def test_what_fits_is_predicted_step_by_step(requests: list[tuple[int, int, int]
 
 def test_an_engine_with_nothing_to_do_has_finished() -> None:
     assert drain_seconds(Capacity(COST, 4, 100), []) == 0.0
+
+
+@pytest.mark.parametrize(("number", "limit"), [(1, 4), (3, 4), (7, 4)])
+def test_what_waits_is_prefilled_while_the_others_stand_still(number: int, limit: int) -> None:
+    engine = Capacity(StepCost(0.01, 0.001, per_prefill_token=1e-3), limit, None)
+    there, waits = [Load(number, 50, 20)], [Load(number, 50, 20, 20)]
+    assert drain_seconds(engine, waits) == pytest.approx(drain_seconds(engine, there) + number * 20 * 1e-3)
 
 
 @pytest.mark.parametrize("number", range(1, 40))

@@ -91,6 +91,13 @@ def test_the_deviations_that_lengths_were_drawn_with_are_found_again(
     assert known.sd_within == pytest.approx(within, rel=0.12)
 
 
+def test_a_length_is_known_once_a_response_has_ended() -> None:
+    lengths = Lengths(1000)
+    assert not lengths.known
+    see(lengths, [100])
+    assert lengths.known
+
+
 def test_before_anything_has_ended_it_guesses() -> None:
     known = Lengths(1000)
     assert (known.mean, known.sd, known.sd_within) == (math.log(1000) - 1.5, 1.0, 0.7)

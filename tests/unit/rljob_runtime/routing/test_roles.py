@@ -8,7 +8,7 @@ from rljob_runtime.routing.policy import Lane
 from rljob_runtime.routing.requests import RequestKey
 from rljob_runtime.routing.roles import Roles, choose_heavy, decide_roles
 from rljob_runtime.routing.split import Split
-from tests.support.simulated.routed import Engines
+from tests.support.simulated.routed import Engines, faster
 from tests.support.simulated.routed_by_length import STEEP
 
 BOTH = Roles(Split(1, 4000.0, 10.0, 10.0), frozenset({1}), pooled=True)
@@ -48,9 +48,9 @@ def test_engines_that_are_only_heavy_for_a_while_do_not_lend(full: tuple[str, ..
     ("heavy", "fast", "heavy_takes", "fast_takes"),
     [
         # By the plan the long ones are the heavy engine's, and both are done at about the same time.
-        ([], [500] * 8 + [750] * 4, ("heavy", "any"), ("any",)),
-        ([750] * 4, [500] * 8, ("heavy",), ("any",)),
-        ([500] * 8 + [750] * 4, [], ("heavy",), ("any", "heavy")),
+        ([], [500] * 4 + [750] * 5, ("heavy", "any"), ("any",)),
+        ([750] * 5, [500] * 4, ("heavy",), ("any",)),
+        ([500] * 4 + [750] * 5, [], ("heavy",), ("any", "heavy")),
     ],
     ids=["all on the fast engine", "each where it is planned", "all on the heavy engine"],
 )
@@ -58,7 +58,7 @@ def test_what_a_pool_has_to_do_is_what_it_runs(
     heavy: list[int], fast: list[int], heavy_takes: tuple[Lane, ...], fast_takes: tuple[Lane, ...]
 ) -> None:
     found = Engines([fast, heavy], cost=STEEP)
-    found.engines[1].shape = found.engines[1].shape._replace(pool="heavy")
+    found.engines[1].shape = found.engines[1].shape._replace(pool="heavy", cost=faster(STEEP, 1.8))
     sample = [
         (request, float(found.left[request.key]))
         for engine in found.engines
@@ -66,6 +66,22 @@ def test_what_a_pool_has_to_do_is_what_it_runs(
     ]
     roles = decide_roles(Roles(), found.engines, sample, 1, set(), {"fast": 9, "heavy": 9}, 0)
     assert (roles.lanes(1), roles.lanes(0)) == (heavy_takes, fast_takes)
+
+
+@pytest.mark.parametrize(
+    ("speed", "left", "heavy"),
+    [(1.0, 800, {1}), (2.0, 800, {1}), (0.6, 800, set()), (1.0, 110, set())],
+    ids=["as fast", "twice as fast", "slower", "lengths much alike"],
+)
+def test_a_heavy_pool_is_for_long_responses_where_that_pays(speed: float, left: int, heavy: set[int]) -> None:
+    """Else both pools take everything, as by least in flight."""
+    found = Engines([[left, *[100] * 12], []], cost=STEEP)
+    found.engines[1].shape = found.engines[1].shape._replace(pool="heavy", cost=faster(STEEP, speed))
+    sample = [(request, float(found.left[key])) for key, request in found.engines[0].running.items()]
+    roles = decide_roles(BOTH, found.engines, sample, 1, set(), {"fast": 9, "heavy": 9}, 0)
+    assert roles.heavy == heavy and roles.pooled
+    if not heavy:
+        assert (roles.lanes(0), roles.lanes(1)) == (("any",), ("any",))
 
 
 @pytest.mark.parametrize(("held", "heavy"), [({1}, {1, 2}), (set(), {2, 3})])

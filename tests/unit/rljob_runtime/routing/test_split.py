@@ -10,8 +10,17 @@ from hypothesis import strategies as st
 
 from rljob_runtime.routing.cost import StepCost
 from rljob_runtime.routing.drain import Capacity, Load, drain_seconds
-from rljob_runtime.routing.split import PAYS, Counts, Split, count, merged, split_engines, split_pools
-from tests.support.simulated.routed import COST
+from rljob_runtime.routing.split import (
+    PAYS,
+    POOLS_PAY,
+    Counts,
+    Split,
+    count,
+    merged,
+    split_engines,
+    split_pools,
+)
+from tests.support.simulated.routed import COST, faster
 
 STEEP = StepCost(0.001, 0.001)
 """Steps that are hardly more than what their requests cost."""
@@ -59,7 +68,11 @@ def test_no_other_cut_between_two_pools_ends_sooner(
 ) -> None:
     loads = loads_of(requests)
     found = split_pools(loads, [engine] * heavy, [engine] * fast)
-    assert found.seconds == pytest.approx(min(every_cut(loads, engine, heavy, fast)))
+    best = min(every_cut(loads, engine, heavy, fast))
+    if not found.heavy:
+        assert best >= (1 - POOLS_PAY) * share(loads, engine, heavy + fast) * (1 - 1e-9)
+        return
+    assert found.seconds == pytest.approx(best)
     below = [load for load in loads if load.remaining < found.cut]
     assert found.heavy == heavy
     assert found.fast_seconds == pytest.approx(share(below, engine, fast))
@@ -154,24 +167,59 @@ def test_a_plan_lasts_as_long_as_the_slower_kind_of_engines() -> None:
 
 @pytest.mark.parametrize(
     ("short", "long", "heavy"),
-    [(100, 8000, 4), (1000, 1300, 1), (-3, 8000, 4)],
+    [(100, 5000, 1), (100, 500, 1), (-3, 8000, 4)],
     ids=["far apart", "close", "should have ended"],
 )
 def test_the_cut_lies_between_what_is_fast_and_what_is_heavy(short: float, long: float, heavy: int) -> None:
     """In the middle of the two, by ratio: at the heavy ones' own length a request of them would count as long
     or not by chance, and one that has to be clearly above the cut to move would never do."""
     engine = Capacity(StepCost(0.01, 0.001), 64, None)
-    found = split_pools([Load(100, short, 10), Load(4, long, 10)], [engine] * heavy, [engine] * 3)
+    twice = engine._replace(cost=faster(engine.cost, 2))
+    found = split_pools([Load(100, short, 10), Load(4, long, 10)], [twice] * heavy, [engine] * 3)
     assert found.cut == pytest.approx(math.sqrt(max(1, short) * long))
 
 
-def test_where_everything_is_heavy_there_is_no_cut() -> None:
-    engine = Capacity(STEEP, 64, None)
-    found = split_pools([Load(1, 5000, 10)], [engine], [engine._replace(cost=StepCost(1.0))])
-    assert (found.cut, found.fast_seconds) == (0.0, 0.0)
+@pytest.mark.parametrize(
+    ("speed", "limit", "long", "divided"),
+    [
+        (1.0, 64, 800, True),
+        (2.0, 64, 800, True),
+        (0.7, 64, 800, False),
+        (0.7, 64, 400, False),
+        (1.0, 64, 130, False),
+        (1.0, 8, 200, False),
+    ],
+    ids=["as fast", "twice as fast", "slower", "slower, not so long", "much alike", "places are short"],
+)
+def test_two_pools_are_divided_by_length_where_that_pays(
+    speed: float, limit: int, long: float, divided: bool
+) -> None:
+    """120 requests of 100 tokens and 4 of `long`, on three fast engines and a heavy one."""
+    fast = Capacity(StepCost(0.01, 0.001), limit, None)
+    heavy = fast._replace(cost=faster(fast.cost, speed))
+    found = split_pools([Load(120, 100, 10), Load(4, long, 10)], [heavy], [fast] * 3)
+    assert (found.heavy, math.isfinite(found.cut)) == ((1, True) if divided else (0, False))
+
+
+def test_pools_that_are_not_divided_share_the_work_by_their_speeds() -> None:
+    """Requests of one length: an engine twice as fast as each of the two others has the half of them."""
+    engine = Capacity(StepCost(1e-9, 0.01), 1000, None)
+    twice = engine._replace(cost=StepCost(1e-9, 0.005))
+    found = split_pools([Load(512, 100, 10)], [twice], [engine] * 2)
+    assert found == Split(0, math.inf, pytest.approx(128, rel=0.02), found.heavy_seconds)
 
 
 # Counting
+
+
+@pytest.mark.parametrize(("fill", "divided"), [(0, True), (50, True), (250, False)])
+def test_a_pool_that_would_prefill_most_of_what_waits_is_not_sooner_done(fill: float, divided: bool) -> None:
+    """Eight requests of one length and an engine twice as fast as the five others: alone it decodes them in
+    half of the time, but prefills them one after the other."""
+    engine = Capacity(StepCost(0.01, per_prefill_token=1e-3), 64, None)
+    heavy = engine._replace(cost=faster(engine.cost, 2))
+    found = split_pools([Load(8, 100, fill, fill)], [heavy], [engine] * 5)
+    assert (found.heavy, found.cut) == ((1, 0.0) if divided else (0, math.inf))
 
 
 @given(st.lists(st.tuples(st.floats(-50, 100_000), st.integers(0, 10_000)), min_size=1))
@@ -195,6 +243,14 @@ def test_requests_of_about_one_length_are_counted_together() -> None:
         Load(2, 100.25, 6.0),
         Load(1, 200, 1.0),
     ]
+
+
+def test_what_is_to_be_prefilled_is_counted_beside_what_is_not() -> None:
+    running: Counts = {}
+    waiting: Counts = {}
+    count(running, 100, 30)
+    count(waiting, 100, 10, 10)
+    assert merged(running, waiting) == [Load(2, 100, 20.0, 5.0)]
 
 
 def test_the_buckets_do_not_grow_with_the_requests() -> None:
