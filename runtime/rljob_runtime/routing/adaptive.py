@@ -59,13 +59,21 @@ class Adaptive(Policy):
 
     eager = True
 
-    def __init__(self, longest: int, plan_seconds: float = 1.0, waits: bool = True) -> None:
+    def __init__(
+        self,
+        longest: int,
+        plan_seconds: float = 1.0,
+        waits: bool = True,
+        groups_per_step: int | None = None,
+    ) -> None:
         """`longest`: most tokens of a response; `plan_seconds`: least time between two plans; `waits`:
-        whether a training step waits for the groups whose deadline has come."""
+        whether a training step waits for the groups whose deadline has come; `groups_per_step`: groups that a
+        training step takes, None: all that there are."""
         self.estimates = Estimates(Lengths(longest))
         self.roles = Roles()
         self._plan_seconds = plan_seconds
         self._waits = waits
+        self._groups_per_step = groups_per_step
         self._deadlines = Deadlines()
         self._next_plan = -math.inf
         """When the next plan may be made."""
@@ -123,12 +131,14 @@ class Adaptive(Policy):
             self._long.add(key)
         lane: Lane = "heavy" if self.roles.heavy and key in self._long else "any"
         # What has begun and was interrupted goes first: nothing that waits has more behind it.
-        stage, order = (0 if request.tokens else 2), 0.0
+        new = not request.tokens
+        step, stage, order = 0, 0, 0.0
         if self._longest_first:
-            order = -total
-            if key.sample == 0 and not request.tokens:
-                stage, order = 1, 0.0
-        return Entry(lane, (request.group.request.deadline, stage, order, *key))
+            # Among what one step trains: the longest of all steps first would keep the trainer waiting for
+            # the first of them.
+            step = key.uid // self._groups_per_step if self._groups_per_step else 0
+            stage, order = (0, 0.0) if key.sample == 0 and new else (1, -total)
+        return Entry(lane, (request.group.request.deadline, new, step, stage, order, *key))
 
     # What happens
 
@@ -217,10 +227,14 @@ class Adaptive(Policy):
         at a time as they hold others: where the KV cache is the limit, the longest together drive each other
         out of it."""
         under_way = book.waiting + sum(len(engine.running) for engine in book.engines.values())
+        # Those of one step have an order among them.
+        first = next(iter(book.groups.values()), None)
+        if first is not None and self._groups_per_step is not None:
+            under_way = min(under_way, self._groups_per_step * first.request.samples)
         if len(members) < 2 or under_way < _WAVES * sum(engine.shape.limit for engine in members):
             return False
         mean, sd = self.estimates.lengths.mean, self.estimates.lengths.sd
-        prompt_tokens = next(iter(book.groups.values())).request.prompt_tokens if book.groups else 0
+        prompt_tokens = first.request.prompt_tokens if first is not None else 0
         expected = math.exp(mean + sd * sd / 2) + prompt_tokens
         return all(
             engine.shape.kv_tokens is None or engine.shape.limit * expected <= engine.shape.kv_tokens

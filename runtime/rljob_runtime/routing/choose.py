@@ -35,4 +35,6 @@ def _adaptive(spec: Spec) -> Adaptive:
     training = spec.training
     # Where stale tokens are masked no step waits for a group because of its deadline.
     waits = training.async_.stale_tokens == "wait"
-    return Adaptive(training.rollout.max_response_tokens, waits=waits)
+    return Adaptive(
+        training.rollout.max_response_tokens, waits=waits, groups_per_step=training.groups_per_step
+    )

@@ -66,6 +66,25 @@ def test_the_order_is_by_length_from_six_waves_on(samples: int, by_length: bool)
 
 
 @pytest.mark.parametrize(
+    ("groups_per_step", "by_length"), [(None, True), (11, False), (12, True), (24, True)]
+)
+def test_only_what_one_step_trains_counts_for_the_order(groups_per_step: int | None, by_length: bool) -> None:
+    """In an asynchronous job groups of several steps are under way."""
+    of = Routed(Adaptive(CAP, groups_per_step=groups_per_step), fast=2, limit=4)
+    of.dispatch(range(24), samples=4)
+    of.decide(2)
+    assert policy(of)._longest_first is by_length
+
+
+def test_the_longest_of_a_later_step_do_not_go_before_what_the_next_one_trains() -> None:
+    of = Routed(Adaptive(CAP, groups_per_step=2), fast=2, limit=1)
+    lengths = {0: 100, 1: 1000, 2: 5000, 3: 9000}
+    learn(policy(of), lengths.items())
+    order = drained(many(of, range(4), samples=6), lengths)
+    assert [uid for uid, _ in order] == [0, 1, *[1] * 5, *[0] * 5, 2, 3, *[3] * 5, *[2] * 5]
+
+
+@pytest.mark.parametrize(
     ("engines", "kv_tokens", "by_length"),
     [(2, None, True), (1, None, False), (2, 4 * 110 + 20, True), (2, 4 * 110 - 20, False)],
     ids=["by length", "one engine", "as many long ones fit", "a cache for short ones"],

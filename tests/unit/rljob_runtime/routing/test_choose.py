@@ -50,6 +50,12 @@ def test_a_job_that_cannot_have_a_heavy_pool_takes_the_engine_with_most_room() -
     assert type(policy_of(RLJob.model_validate(job()).spec)) is Policy
 
 
+def test_adaptive_routing_knows_what_a_step_trains() -> None:
+    changes = {"training.schedule.promptsPerBatch": 8, **HEAVY}
+    policy = policy_of(RLJob.model_validate(job(changes)).spec)
+    assert isinstance(policy, Adaptive) and policy._groups_per_step == 8
+
+
 @pytest.mark.parametrize(("stale", "urgent"), [("wait", 0), ("mask", None)])
 def test_a_deadline_is_urgent_where_a_step_waits_for_it(stale: str, urgent: int | None) -> None:
     policy = policy_of(RLJob.model_validate(job({"training.async.staleTokens": stale, **HEAVY})).spec)
