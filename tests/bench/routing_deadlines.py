@@ -21,6 +21,7 @@ from rljob_runtime.simulate.workload import LengthModel
 from tests.bench.figures import Figure, record
 from tests.bench.routing_simulated import APART
 from tests.bench.routing_sites import GPU, PHYSICS, over
+from tests.support.simulated.routed import faster
 
 SEEDS = range(10)
 STEPS, SAMPLES = 12, 8
@@ -43,14 +44,8 @@ class Site:
     """Requests that a heavy engine runs at a time."""
 
     def shapes(self) -> list[EngineShape]:
-        quick = GPU._replace(
-            fixed=GPU.fixed / self.speed,
-            per_request=GPU.per_request / self.speed,
-            per_kv_token=GPU.per_kv_token / self.speed,
-            per_prefill_token=GPU.per_prefill_token / self.speed,
-        )
         fast = [EngineShape("fast", 256, 750_000, GPU)] * self.fast
-        return fast + [EngineShape("heavy", self.places, 750_000, quick)] * self.heavy
+        return fast + [EngineShape("heavy", self.places, 750_000, faster(GPU, self.speed))] * self.heavy
 
     def run(self, seed: int, waits: bool) -> Outcome:
         work = self.lengths.draw(self.groups * STEPS, SAMPLES, seed)

@@ -1,34 +1,96 @@
 """Adaptive routing against least in flight on random workloads: engines, limits, KV caches, costs, lengths
 and batch sizes are all drawn. What must not happen is that a workload becomes slower.
 
-A workload is a distribution, of which several batches are drawn and compared by their summed times: of a
-single batch, luck decides which policy happens to begin its longest response first.
+Every second one is stranger: it may have a heavy pool, faster or slower than the fast one and with fewer
+places; a prefill may cost up to 20 decode steps; lengths may be uniform, all short or of two kinds; and it
+may be a job with a trainer and a staleness bound in place of single batches.
+
+A workload is a distribution, of which several batches are drawn, or a job of as many steps, and compared by
+their summed times: of a single batch, luck decides which policy happens to begin its longest response first.
 
     python -m tests.bench.routing_random
     python -m tests.bench.routing_random --part WORKLOADS FIRST > FILE
     python -m tests.bench.routing_random --collect FILE ...
 """
 
+import dataclasses
 import random
 import statistics
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from rljob_runtime.groups.staleness import Bound
 from rljob_runtime.routing.cost import StepCost
+from rljob_runtime.routing.router import Router
+from rljob_runtime.simulate.job import JobModel, simulate_job
 from rljob_runtime.simulate.physics import Physics
-from rljob_runtime.simulate.workload import LengthModel
+from rljob_runtime.simulate.workload import LengthModel, Workload
 from tests.bench.figures import Figure, record
 from tests.bench.routing_sites import VLLM_GRAPHS, Site
 
 WORKLOADS = 240
 BATCHES = 3
-"""Of each workload."""
+"""Of each workload; steps, where it is a job."""
 _MOST_GROUPS = 384
 
 
-def draw(seed: int) -> Site:
-    """The site of one seed."""
+@dataclass(frozen=True)
+class Drawn:
+    """A workload."""
+
+    site: Site
+    heavy: int = 0
+    """Engines of the heavy pool."""
+    kind: str = "lognormal"
+    """Of lengths."""
+    bound: float | None = None
+    """Staleness; None: single batches."""
+    train: float = 0.0
+    """Seconds of a training step."""
+
+    @property
+    def name(self) -> str:
+        site = self.site
+        job = "" if self.bound is None else f", bound {self.bound}, steps of {self.train:.0f} s"
+        return (
+            f"{site.name}, {self.kind}, prefill {site.cost.per_prefill_token / site.cost.fixed:.2g} steps a "
+            f"token, {self.heavy} heavy engines of {site.heavy_limit} and {site.speed:g} times the speed{job}"
+        )
+
+    def seconds(self, routing: dict[str, Any], seed: int) -> float:
+        """Of all batches, or of the job."""
+        if self.bound is None:
+            batches = (self._lengths(self.site.groups, BATCHES * seed + each) for each in range(BATCHES))
+            return sum(self.site.run_on(work, routing, self.heavy).wall for work in batches)
+        model = JobModel(Bound(self.bound, self.site.groups), BATCHES, self.train)
+        router = Router(self.site.policy(routing, self.heavy))
+        work = self._lengths(BATCHES * self.site.groups, seed)
+        return simulate_job(work, self.site.shapes(self.heavy), self.site.physics, router, model).wall
+
+    def _lengths(self, groups: int, seed: int) -> Workload:
+        drawn = dataclasses.replace(self.site, groups=groups).draw(seed)
+        r, shape = np.random.default_rng(seed), drawn.lengths.shape
+        mean, cap = self.site.lengths.mean, self.site.lengths.cap
+        match self.kind:
+            case "uniform":
+                lengths = r.integers(1, max(3, int(2 * mean)), shape)
+            case "short":
+                lengths = r.integers(1, 12, shape)
+            case "of two kinds":
+                long = r.integers(int(0.6 * cap), cap, shape)
+                lengths = np.where(r.random(shape) < 0.05, long, r.integers(1, max(3, int(mean)), shape))
+            case _:
+                return drawn
+        return dataclasses.replace(drawn, lengths=np.minimum(lengths, cap))
+
+
+def draw(seed: int) -> Drawn:
+    """The workload of one seed."""
     r = random.Random(seed)
     cap = r.choice((512, 2048, 8192, 32768))
     lengths = LengthModel(
@@ -44,26 +106,37 @@ def draw(seed: int) -> Site:
     longest = cap + lengths.prompt_tokens
     kv = int(max(1.1 * longest, limit * lengths.mean * r.choice((0.5, 1.0, 4.0))))
     groups = min(_MOST_GROUPS, max(4, int(engines * limit * 10 ** r.uniform(-0.7, 0.7)) // 8))
-    return Site(
+    site = Site(
         f"{engines} engines of {limit}, {groups} x 8 responses of {lengths.mean:.0f} tokens, cap {cap}, "
         f"log-deviations {lengths.between:.2f} and {lengths.within:.2f}, KV {kv}",
         groups, 8, engines, limit, kv, lengths, cost,
         Physics(report_seconds=fixed * lengths.mean / 20),
     )  # fmt: skip
+    return _stranger(site, r) if seed % 2 else Drawn(site)
+
+
+def _stranger(site: Site, r: random.Random) -> Drawn:
+    """The same with what not every job has."""
+    heavy = r.randint(1, site.engines // 2) if site.engines > 1 and r.random() < 0.7 else 0
+    speed, places = r.choice((0.5, 0.7, 1.0, 1.5, 2.0)), r.choice((site.limit, max(2, site.limit // 4)))
+    cost, lengths = site.cost, site.lengths
+    if (steps := r.choice((None, 5, 20))) is not None:
+        cost = cost._replace(
+            per_prefill_token=cost.fixed * steps / (lengths.mean / 2 + lengths.prompt_tokens)
+        )
+    kind = r.choice(("lognormal", "uniform", "short", "of two kinds"))
+    bound, train = r.choice((None, 0, 1, 2)), cost.fixed * lengths.mean * r.choice((0.2, 1.0, 3.0))
+    site = dataclasses.replace(site, cost=cost, speed=speed, heavy_limit=places)
+    return Drawn(site, heavy, kind, bound, train)
 
 
 def measure(count: int, first: int) -> dict[int, float]:
     """By seed, times as fast as least in flight. Prints each."""
     ratios: dict[int, float] = {}
     for seed in range(first, first + count):
-        site = draw(seed)
-        batches = range(BATCHES * seed, BATCHES * (seed + 1))
-        base, ours = (
-            sum(site.run({policy: {}}, batch).wall for batch in batches)
-            for policy in ("leastInFlight", "adaptive")
-        )
-        ratios[seed] = base / ours
-        print(seed, ratios[seed], site.name if ratios[seed] < 0.99 else "", flush=True)
+        drawn = draw(seed)
+        ratios[seed] = drawn.seconds({"leastInFlight": {}}, seed) / drawn.seconds({"adaptive": {}}, seed)
+        print(seed, ratios[seed], drawn.name if ratios[seed] < 0.99 else "", flush=True)
     return ratios
 
 

@@ -17,6 +17,7 @@ from rljob_runtime.simulate.physics import Physics
 from rljob_runtime.simulate.workload import LengthModel, Workload
 from tests.bench.figures import Figure
 from tests.support.jobs import job
+from tests.support.simulated.routed import faster
 
 VLLM_GRAPHS = (1, 2, 4, *range(8, 513, 8))
 """The batch sizes that vLLM captures by default."""
@@ -40,13 +41,19 @@ class Site:
     lengths: LengthModel = ALIKE
     cost: StepCost = GPU
     physics: Physics = PHYSICS
+    speed: float = 1.0
+    """How many times as fast an engine of the heavy pool is."""
+    heavy_limit: int | None = None
+    """Requests that an engine of the heavy pool runs at a time; None: as many as the others."""
 
     def shapes(self, heavy: int = 0) -> list[EngineShape]:
-        """The engines, the last `heavy` of them in the heavy pool: equal hardware."""
-        pools = ["fast"] * (self.engines - heavy) + ["heavy"] * heavy
+        """The engines, the last `heavy` of them in the heavy pool."""
         cost = self.cost._replace(per_copied_token=self.physics.copied_token_seconds)
-        lockstep = self.physics.lockstep
-        return [EngineShape(pool, self.limit, self.kv_tokens, cost, lockstep) for pool in pools]
+        fast = EngineShape("fast", self.limit, self.kv_tokens, cost, self.physics.lockstep)
+        other = fast._replace(
+            pool="heavy", limit=self.heavy_limit or self.limit, cost=faster(cost, self.speed)
+        )
+        return [fast] * (self.engines - heavy) + [other] * heavy
 
     def draw(self, seed: int) -> Workload:
         return self.lengths.draw(self.groups, self.samples, seed)
@@ -68,8 +75,11 @@ class Site:
 
     def run(self, routing: dict[str, Any], seed: int, heavy: int = 0) -> Outcome:
         """One batch."""
-        router = Router(self.policy(routing, heavy))
-        return simulate_batch(self.draw(seed), self.shapes(heavy), self.physics, router)
+        return self.run_on(self.draw(seed), routing, heavy)
+
+    def run_on(self, work: Workload, routing: dict[str, Any], heavy: int = 0) -> Outcome:
+        """The same of a batch that is given."""
+        return simulate_batch(work, self.shapes(heavy), self.physics, Router(self.policy(routing, heavy)))
 
 
 def over(figure: str, values: Sequence[float], unit: str, **more: Any) -> Figure:

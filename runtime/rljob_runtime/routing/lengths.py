@@ -85,11 +85,6 @@ class _Window:
             self._squares = math.fsum(each * each for each in self._values)
 
     @property
-    def known(self) -> bool:
-        """Whether the length of any response is known."""
-        return len(self._logs) > 0
-
-    @property
     def mean(self) -> float:
         return self._sum / len(self._values)
 

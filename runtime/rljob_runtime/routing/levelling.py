@@ -21,7 +21,7 @@ from rljob_runtime.routing.requests import Move, MoveReason, RequestKey
 _LEVEL_GAIN = 0.05
 """Least part of the time until all have finished that a levelling move saves, beyond its cost."""
 _MARGIN = 2.0
-"""How many times its cost a levelling move must save: the cost is certain, and what is to come an estimate."""
+"""How many times its cost a levelling move must save: the cost is certain, what is to come an estimate."""
 _CANDIDATES = 8
 """Requests of an engine that are tried for a levelling move, of all lengths."""
 _LEVEL_ROUNDS = 4

@@ -77,8 +77,9 @@ def merged(*counts: Counts) -> list[Load]:
 
 
 def split_pools(loads: Sequence[Load], heavy: Sequence[Capacity], fast: Sequence[Capacity]) -> Split:
-    """The cut between two pools that are there; none where it does not pay: where all places are taken anyway,
-    where lengths are much alike, or where the heavy pool is the slower one. `loads`: the shortest first."""
+    """The cut between two pools that are there; none where it does not pay: where all places are taken in any
+    case, where lengths are much alike, or where the heavy pool is the slower one. `loads`: the shortest
+    first."""
     if not heavy or not fast:
         return _divide(loads, 0, fast or heavy, ())
     found, together = _best_cut(loads, heavy, fast), _mixed(loads, heavy, fast)
