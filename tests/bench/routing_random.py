@@ -5,8 +5,8 @@ Every second one is stranger: it may have a heavy pool, faster or slower than th
 places; a prefill may cost up to 20 decode steps; lengths may be uniform, all short or of two kinds; and it
 may be a job with a trainer and a staleness bound in place of single batches.
 
-A workload is a distribution, of which several batches are drawn, or a job of as many steps, and compared by
-their summed times: of a single batch, luck decides which policy happens to begin its longest response first.
+A workload is a distribution, of which several batches or jobs are drawn and compared by their summed times:
+of a single batch, luck decides which policy happens to begin its longest response first.
 
     python -m tests.bench.routing_random
     python -m tests.bench.routing_random --part WORKLOADS FIRST > FILE
@@ -35,7 +35,9 @@ from tests.bench.routing_sites import VLLM_GRAPHS, Site
 
 WORKLOADS = 240
 BATCHES = 3
-"""Of each workload; steps, where it is a job."""
+"""Of each workload; jobs, where it is one."""
+_STEPS = 3
+"""Of a job."""
 _MOST_GROUPS = 384
 
 
@@ -63,13 +65,15 @@ class Drawn:
         )
 
     def seconds(self, routing: dict[str, Any], seed: int) -> float:
-        """Of all batches, or of the job."""
+        """Of all batches, or jobs."""
+        return sum(self._wall(routing, BATCHES * seed + each) for each in range(BATCHES))
+
+    def _wall(self, routing: dict[str, Any], seed: int) -> float:
         if self.bound is None:
-            batches = (self._lengths(self.site.groups, BATCHES * seed + each) for each in range(BATCHES))
-            return sum(self.site.run_on(work, routing, self.heavy).wall for work in batches)
-        model = JobModel(Bound(self.bound, self.site.groups), BATCHES, self.train)
+            return self.site.run_on(self._lengths(self.site.groups, seed), routing, self.heavy).wall
+        model = JobModel(Bound(self.bound, self.site.groups), _STEPS, self.train)
         router = Router(self.site.policy(routing, self.heavy))
-        work = self._lengths(BATCHES * self.site.groups, seed)
+        work = self._lengths(_STEPS * self.site.groups, seed)
         return simulate_job(work, self.site.shapes(self.heavy), self.site.physics, router, model).wall
 
     def _lengths(self, groups: int, seed: int) -> Workload:

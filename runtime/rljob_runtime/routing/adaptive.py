@@ -1,10 +1,12 @@
 """Routing by length, as it becomes known: the policy of a job with a heavy pool, unless it says otherwise.
 
 - Every response has an estimate (`lengths`), from finished and running siblings and from earlier epochs.
-- In a large batch the first response of each group, its probe, begins first; then those that are expected to
-  be longest. Else the oldest group goes first. Nobody is held back while an engine has room.
+- Of a large batch, what one training step takes, the first response of each group, its probe, begins first;
+  then those that are expected to be longest. Else the oldest group goes first. Nobody is held back while an
+  engine has room.
 - The responses with most to come are heavy: those from a cut on that lets both pools finish together
-  (`split`). They go to the heavy pool. Without one, some engines become heavy for as long as that pays.
+  (`split`). They go to the heavy pool. Where a cut does not pay, or no length is known yet, both pools take
+  everything. Without a heavy pool, some engines become heavy for as long as that pays.
 - A response that turns out to be long moves to the heavy engines, with its tokens (`rebalance`); when nothing
   waits any more, responses move from engines that will finish last to those that finish first (`levelling`).
 - What the next training step waits for goes before the rest: where requests wait, into the heavy pool, and
@@ -50,8 +52,9 @@ _GROWTH = 0.25
 """A plan is made at once when groups or engines come that are this part of what the last one has seen: pools
 that were about to finish together are not any more."""
 _WAVES = 6
-"""Longest first is the order where this many times more requests are under way than run at a time. With fewer
-the first to come are most of all, and the order gains less than the chance of one draw of lengths."""
+"""Longest first is the order where a training step takes this many times more responses than run at a time.
+With fewer the first to come are most of all, and the order gains less than the chance of one draw of
+lengths."""
 
 
 class Adaptive(Policy):

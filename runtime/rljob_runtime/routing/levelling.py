@@ -2,7 +2,7 @@
 which is what is left to do when nothing waits any more.
 
 A move costs the prefill of prompt and tokens on the new engine, or their copy; it is made only if it saves
-more than that, with a margin for what is not known.
+twice that, since what is to come is not known, and a part of the time besides.
 
 What the next training step waits for, the urgent requests, goes first: from the engine that will have
 finished them last to the one whose steps are the shortest, as long as nothing ends later there than the last

@@ -1,7 +1,8 @@
 """Which running requests move into their pool: those that turn out to be long, to the heavy engines.
 
-A move costs the prefill of prompt and tokens on the new engine; it is made only if it saves more than that,
-with a margin for what is not known. What the next training step waits for goes first. Pure.
+A move costs the prefill of prompt and tokens on the new engine, for the request itself and for each that runs
+there, since all stand still for it; or the copy of its tokens. It is made only if it saves more than that.
+What the next training step waits for goes first. Pure.
 """
 
 import heapq
@@ -67,8 +68,8 @@ def into_pools(
         there = target.shape.cost.step(places.counts[target.number] + 1, kv_there)
         saved = left * (here - there)
         fits = target.shape.kv_tokens is None or kv_there <= target.shape.kv_tokens
-        cost = request.kv_tokens * target.shape.cost.moved * (places.counts[target.number] + 1)
-        if fits and there < (1 - _STEP_GAIN) * here and saved > cost:
+        pays = saved > _cost(request, target, places.counts[target.number])
+        if fits and there < (1 - _STEP_GAIN) * here and pays:
             moves.append(places.move(request, source, target))
     return moves
 
@@ -116,3 +117,11 @@ def _longest_first(
         if (left := remaining(request)) >= least
     ]
     return sorted(found, key=lambda each: (not is_urgent(each[2], urgent), -each[0], each[2].key))
+
+
+def _cost(request: RequestState, target: EngineState, running: int) -> float:
+    """Seconds that a move takes from the request, and from the `running` ones on its new engine: they stand
+    still for a prefill, and not for a copy."""
+    cost = target.shape.cost
+    stopped = 1 + running if cost.per_copied_token is None else 1
+    return request.kv_tokens * cost.moved * stopped

@@ -85,6 +85,7 @@ def decide_roles(
     if heavy:
         split = split_pools(loads, [*map(capacity, heavy)], [*map(capacity, fast)])
         if not split.heavy:
+            # Both pools take everything.
             return Roles(split, pooled=True, full=full)
         numbers = frozenset(engine.number for engine in heavy)
         return Roles(split, numbers, True, full, _ends(split.cut, heavy, fast, parts, every))

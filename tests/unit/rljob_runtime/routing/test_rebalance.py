@@ -55,6 +55,11 @@ def test_what_runs_on_the_heavy_engine_stands_still_for_the_prefill(there: int, 
     assert len(pools(site)) == moves
 
 
+def test_nobody_stands_still_for_a_copy() -> None:
+    cost = StepCost(0.01, 1e-4, 0, 1e-4, per_copied_token=1e-4)
+    assert len(pools(Engines([[50] * 10, [2000, *SHORT]], prompt=9999, cost=cost))) == 1
+
+
 def test_not_where_the_heavy_engine_is_as_busy() -> None:
     assert pools(Engines([SHORT, [2000, *SHORT]])) == []
     # A step of 28 requests saves less than three hundredths of one of 31.
