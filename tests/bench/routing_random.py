@@ -57,11 +57,14 @@ class Drawn:
 
     @property
     def name(self) -> str:
-        site = self.site
+        site, lengths = self.site, self.site.lengths
         job = "" if self.bound is None else f", bound {self.bound}, steps of {self.train:.0f} s"
         return (
-            f"{site.name}, {self.kind}, prefill {site.cost.per_prefill_token / site.cost.fixed:.2g} steps a "
-            f"token, {self.heavy} heavy engines of {site.heavy_limit} and {site.speed:g} times the speed{job}"
+            f"{site.engines} engines of {site.limit}, {site.groups} x 8 {self.kind} responses of "
+            f"{lengths.mean:.0f} tokens, cap {lengths.cap}, log-deviations {lengths.between:.2f} and "
+            f"{lengths.within:.2f}, KV {site.kv_tokens}, prefill "
+            f"{site.cost.per_prefill_token / site.cost.fixed:.2g} steps a token, {self.heavy} heavy engines "
+            f"of {site.heavy_limit} and {site.speed:g} times the speed{job}"
         )
 
     def seconds(self, routing: dict[str, Any], seed: int) -> float:
@@ -110,12 +113,8 @@ def draw(seed: int) -> Drawn:
     longest = cap + lengths.prompt_tokens
     kv = int(max(1.1 * longest, limit * lengths.mean * r.choice((0.5, 1.0, 4.0))))
     groups = min(_MOST_GROUPS, max(4, int(engines * limit * 10 ** r.uniform(-0.7, 0.7)) // 8))
-    site = Site(
-        f"{engines} engines of {limit}, {groups} x 8 responses of {lengths.mean:.0f} tokens, cap {cap}, "
-        f"log-deviations {lengths.between:.2f} and {lengths.within:.2f}, KV {kv}",
-        groups, 8, engines, limit, kv, lengths, cost,
-        Physics(report_seconds=fixed * lengths.mean / 20),
-    )  # fmt: skip
+    physics = Physics(report_seconds=fixed * lengths.mean / 20)
+    site = Site("random", groups, 8, engines, limit, kv, lengths, cost, physics)
     return _stranger(site, r) if seed % 2 else Drawn(site)
 
 
@@ -130,7 +129,8 @@ def _stranger(site: Site, r: random.Random) -> Drawn:
         )
     kind = r.choice(("lognormal", "uniform", "short", "of two kinds"))
     bound, train = r.choice((None, 0, 1, 2)), cost.fixed * lengths.mean * r.choice((0.2, 1.0, 3.0))
-    site = dataclasses.replace(site, cost=cost, speed=speed, heavy_limit=places)
+    groups = site.groups if bound is None else max(4, site.groups // _STEPS)
+    site = dataclasses.replace(site, groups=groups, cost=cost, speed=speed, heavy_limit=places)
     return Drawn(site, heavy, kind, bound, train)
 
 
