@@ -19,6 +19,10 @@ _OBJECT_STORE_BYTES = 100 * 2**20
 _NO_SPARE_WORKERS = {"enable_worker_prestart": False, "prestart_worker_first_driver": False}
 """Each process of a job has settings of its own, and Ray starts it for them: what it starts beforehand, one
 process for each CPU, would only take time and memory at the job's start."""
+_UNUSED = ("start_monitor", "start_log_monitor", "start_api_server")
+"""Methods of Ray's node that start what a job on one machine has no use for: the autoscaler, what sends lines
+of logs to the driver, and the dashboard's server. Each is a Python process, 2 s of a core together at the
+start of every job, and no argument of `ray.init` leaves them out."""
 
 
 @contextmanager
@@ -31,16 +35,17 @@ def started(job: RLJob) -> Iterator[None]:
         try:
             # "local" starts a new Ray even where RAY_ADDRESS names one. The CPUs are those that this process
             # may use.
-            ray.init(
-                address="local",
-                num_cpus=len(os.sched_getaffinity(0)),
-                resources=_resources(job),
-                include_dashboard=False,
-                object_store_memory=_OBJECT_STORE_BYTES,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                _system_config=dict(_NO_SPARE_WORKERS),
-            )
+            with few_processes():
+                ray.init(
+                    address="local",
+                    num_cpus=len(os.sched_getaffinity(0)),
+                    resources=_resources(job),
+                    include_dashboard=False,
+                    object_store_memory=_OBJECT_STORE_BYTES,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                    _system_config=dict(_NO_SPARE_WORKERS),
+                )
             break
         except Exception as error:
             # Ray gives its own processes 30 s, which a busy machine may need twice.
@@ -52,6 +57,21 @@ def started(job: RLJob) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def few_processes() -> Iterator[None]:
+    """A Ray that is started meanwhile has none of the processes that a job does not use."""
+    from ray._private.node import Node
+
+    kept = {name: getattr(Node, name) for name in _UNUSED}
+    for name in _UNUSED:
+        setattr(Node, name, lambda *_, **__: None)
+    try:
+        yield
+    finally:
+        for name, method in kept.items():
+            setattr(Node, name, method)
 
 
 def prepare() -> None:
