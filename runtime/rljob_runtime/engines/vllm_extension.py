@@ -5,6 +5,7 @@ vLLM mixes `WeightLoader` into its worker class, so `self` is the worker. Import
 that an engine started makes that process end when the engine's host process does, however that ends.
 """
 
+import gc
 import os
 import signal
 import threading
@@ -169,7 +170,18 @@ def _end_with(host: int) -> None:
     threading.Thread(target=wait, name="rljob-end-with-host", daemon=True).start()
 
 
+def _end_soon() -> None:
+    """Let garbage collections at this process's end pass over what was there when the engine was up.
+
+    vLLM freezes that once it is up, and thaws it when it ends, for engines within a process that goes on. It
+    is then looked through four times, which takes 3 s of a core; so long an engine's host would wait, and
+    kill it. What the process holds is freed with it.
+    """
+    gc.unfreeze = lambda: None
+
+
 # The host itself may import this module too: `vllm_shape` does.
 if (_host := os.environ.get(HOST_VARIABLE)) and int(_host) != os.getpid():
     _end_with(int(_host))
+    _end_soon()
     count_second_set()
