@@ -12,6 +12,7 @@ from pathlib import Path
 from rljob_runtime.cli.endings import fail, refuse
 from rljob_runtime.cli.extensions import ManifestCommand
 from rljob_runtime.exit_codes import ExitCode
+from rljob_runtime.large_imports import large_imports
 from rljob_runtime.manifest.load import Finding, Manifest, ManifestError, read, render
 from rljob_runtime.run_folder import Begin, FolderFailed, FolderRefused, RunOptions, held
 
@@ -24,7 +25,8 @@ def run(options: argparse.Namespace) -> int:
         _check_machine(manifest, folder, options.share)
         with held(folder, options.file, options.begin) as (run_folder, resume):
             # Imported here, so that other commands do not load the driver and all that it needs.
-            from rljob_runtime.driver.run import run as train
+            with large_imports():
+                from rljob_runtime.driver.run import run as train
 
             called = program(sys.argv[0], shutil.which("rljob"), sys.executable)
             return train(

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from rljob_api import RLJob
 from rljob_runtime.data.tokenizer import TextTokenizer
+from rljob_runtime.large_imports import large_imports
 from rljob_runtime.run_folder import FolderRefused, RunOptions
 from rljob_runtime.trainer.checkpoint import newest
 
@@ -19,9 +20,11 @@ def engine_model(job: RLJob, options: RunOptions, tokenizer: TextTokenizer) -> P
         return options.manifest_folder / model.path
     folder = options.folder / _INITIAL
     if model.random is not None and not (folder / "config.json").exists():
-        from transformers.utils.logging import disable_progress_bar
+        with large_imports():
+            from transformers import modeling_utils  # noqa: F401 - what makes a model would import it
+            from transformers.utils.logging import disable_progress_bar
 
-        from rljob_runtime.trainer.model import save_initial_model
+            from rljob_runtime.trainer.model import save_initial_model
 
         disable_progress_bar()
         unfinished = folder.with_suffix(".tmp")

@@ -12,6 +12,7 @@ from rljob_api import RLJob
 from rljob_api.rollout import VllmEngine as VllmOptions
 from rljob_runtime.engines.protocol import Engine, Sampling
 from rljob_runtime.groups.responses import response_seed
+from rljob_runtime.large_imports import large_imports
 
 if TYPE_CHECKING:
     from rljob_runtime.engines.vllm import VllmEngine
@@ -59,9 +60,10 @@ def make(name: str, spec: bytes) -> Engine:
             training.model.dtype,
             keep_kv,
         )
-    from rljob_runtime.engines.joint import JointEngine
-    from rljob_runtime.engines.vllm import VllmEngine
-    from rljob_runtime.engines.vllm_adapter import AdapterEngine
+    with large_imports():
+        from rljob_runtime.engines.joint import JointEngine
+        from rljob_runtime.engines.vllm import VllmEngine
+        from rljob_runtime.engines.vllm_adapter import AdapterEngine
 
     accelerator: Accelerator = job.spec.accelerator
     adapter, count = training.adapter, 1

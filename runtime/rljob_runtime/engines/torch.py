@@ -33,6 +33,7 @@ from rljob_runtime.engines.protocol import (
 )
 from rljob_runtime.engines.spans import SpanRecorder
 from rljob_runtime.engines.stays import Mark, Pauses, timing_of
+from rljob_runtime.large_imports import large_imports
 from rljob_runtime.samples import FinishReason, Generation
 from rljob_runtime.weights.shm import reading
 
@@ -207,9 +208,10 @@ class TorchEngine:
             await asyncio.to_thread(self._thread.shutdown)
 
     def _build(self) -> "SlotModel":
-        import torch
+        with large_imports():
+            import torch
 
-        from rljob_runtime.engines.torch_model import SlotModel
+            from rljob_runtime.engines.torch_model import SlotModel
 
         torch.set_num_threads(self._threads)
         return SlotModel(self._folder, len(self._slots), self._max_length, self._dtype)

@@ -23,6 +23,7 @@ from rljob_runtime.engines.vllm_drafter import PROMPT_TOKENS
 from rljob_runtime.engines.vllm_holding import ArrivedLogProbs, misfit
 from rljob_runtime.engines.vllm_scheduler import FACTORY, FLUSH, FLUSH_AND_PAUSE
 from rljob_runtime.engines.vllm_shape import LoadedAdapter, VllmShape, arguments
+from rljob_runtime.large_imports import large_imports
 from rljob_runtime.weights.collective import Rendezvous
 from rljob_runtime.weights.contents import Shapes
 
@@ -56,13 +57,14 @@ class VllmCore:
 
     def __init__(self, shape: VllmShape) -> None:
         """Starts the processes and loads the model; blocks for many seconds. `environment` must be set."""
-        from vllm.config.weight_transfer import WeightTransferConfig
-        from vllm.engine.arg_utils import AsyncEngineArgs
-        from vllm.lora.request import LoRARequest
-        from vllm.sampling_params import RequestOutputKind, SamplingParams
-        from vllm.usage.usage_lib import UsageContext
-        from vllm.v1.engine.async_llm import AsyncLLM
-        from vllm.v1.engine.exceptions import EngineDeadError
+        with large_imports():
+            from vllm.config.weight_transfer import WeightTransferConfig
+            from vllm.engine.arg_utils import AsyncEngineArgs
+            from vllm.lora.request import LoRARequest
+            from vllm.sampling_params import RequestOutputKind, SamplingParams
+            from vllm.usage.usage_lib import UsageContext
+            from vllm.v1.engine.async_llm import AsyncLLM
+            from vllm.v1.engine.exceptions import EngineDeadError
 
         collective = _COLLECTIVE.get(shape.accelerator)
         transfer = WeightTransferConfig(backend=collective) if collective else None

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rljob_api import RLJob
+from rljob_runtime.large_imports import large_imports
 
 _START_ATTEMPTS = 3
 """How often Ray is started before its error is raised."""
@@ -29,7 +30,8 @@ start of every job, and no argument of `ray.init` leaves them out."""
 def started(job: RLJob) -> Iterator[None]:
     """A local Ray with one unit of the pool's resource for each worker of the job."""
     prepare()
-    import ray
+    with large_imports():
+        import ray
 
     for attempt in range(1, _START_ATTEMPTS + 1):
         try:

@@ -16,6 +16,7 @@ import msgspec
 from rljob_api import RLJob
 from rljob_runtime.devices import Devices
 from rljob_runtime.engines.protocol import WeightRef
+from rljob_runtime.large_imports import large_imports
 from rljob_runtime.net.auth import Endpoint
 from rljob_runtime.net.keys import ClientSide, ServerSide, client_keys, server_keys
 from rljob_runtime.queue.blocking_client import QueueClient
@@ -94,7 +95,9 @@ class TrainerActor:
     def address(self) -> str:
         """Where the ranks meet, host:port; for rank 0, which opens it."""
         import ray
-        from torch._C._distributed_c10d import TCPStore
+
+        with large_imports():
+            from torch._C._distributed_c10d import TCPStore
 
         host = ray.util.get_node_ip_address()
         # Port 0 takes a free one. Without waiting, for the others learn the address from what this returns.
@@ -116,9 +119,11 @@ class TrainerActor:
         """Join the other ranks at rank 0's `address`, and load the model."""
         from datetime import timedelta
 
-        from torch._C._distributed_c10d import TCPStore
+        with large_imports():
+            from torch._C._distributed_c10d import TCPStore
+            from transformers import modeling_utils  # noqa: F401 - what loads a model would import it
 
-        from rljob_runtime.trainer.rank import TrainerWorker
+            from rljob_runtime.trainer.rank import TrainerWorker
 
         spec = self._spec
         if self._store is None:
