@@ -14,6 +14,7 @@ from rljob_runtime.engines.torch import TorchEngine
 from rljob_runtime.engines.vllm import VllmEngine
 from rljob_runtime.net.auth import new_keys
 from rljob_runtime.weights.tcp_server import FolderServer
+from tests.support.runtime.forked_cores import fork_cores
 from tests.support.runtime.tiny_models import PLAIN, vllm_device, weights_at
 
 E = TypeVar("E", bound=Engine)
@@ -109,6 +110,8 @@ def joint_engine(
 @asynccontextmanager
 async def started(engine: E, version: int = 0) -> AsyncIterator[E]:
     """The engine, started; closed in the end."""
+    if isinstance(engine, VllmEngine | JointEngine):
+        fork_cores()
     try:
         await engine.start(version)
         yield engine
