@@ -33,9 +33,10 @@ def cluster():
     """A local Ray whose processes find what this one finds."""
     import ray
 
+    from rljob_runtime.site.one_machine import few_processes
     from tests.support.runtime.ray_pods import slow_nodes
 
-    with slow_nodes():
+    with slow_nodes(), few_processes():
         ray.init(
             address="local",
             num_cpus=2,

@@ -1,7 +1,8 @@
 """vLLM's engine cores of a process of tests, forked from one process that has imported vLLM.
 
-By itself each core is a new Python that imports vLLM, which takes most of its start, 8 s of a core. What it does
-then is the same. Cores that start as in a job are those of whole runs, and of the tests of an engine's host.
+By itself each core is a new Python that imports vLLM, which takes most of its start: 8 s of a core. What it
+does then is the same. Cores that start as in a job are those of whole runs, and of the tests of an engine's
+host.
 """
 
 import os
@@ -51,7 +52,7 @@ class _Core(context.ForkServerProcess):
         self._environment = dict(os.environ)
 
     @staticmethod
-    def _Popen(process: BaseProcess) -> popen_forkserver.Popen:  # noqa: N802 - Python's name
+    def _Popen(process: BaseProcess) -> popen_forkserver.Popen:
         return _SERVER.popen(process)
 
     def run(self) -> None:
