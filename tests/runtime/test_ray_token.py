@@ -12,6 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,8 @@ PORTS = Ports()
 SECONDS = 120.0
 MESSAGE_BYTES = 2048
 """Of a container's log that the kubelet takes for its last words, of its end."""
+GIVEN = "given-"
+"""What names of files with a token begin with that a command was given."""
 RAY = str(Path(sys.executable).with_name("ray"))
 SMALL = ["--num-gpus=0", f"--object-store-memory={80 * 2**20}", "--block"]
 DRIVER = """
@@ -64,7 +67,7 @@ class Nodes:
         own = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
         own["HOME"] = str(self.folder)
         if token is not None:
-            given = self.folder / "given"
+            given = self.folder / f"{GIVEN}{secrets.token_hex(4)}"
             given.write_text(token)
             own |= ray_environment(given)
         return subprocess.run(command, env=own, capture_output=True, text=True, timeout=SECONDS, check=False)
@@ -159,17 +162,27 @@ def health_check(nodes: Nodes, token: str | None) -> subprocess.CompletedProcess
 
 def test_who_has_the_token_is_served(nodes: Nodes) -> None:
     assert health_check(nodes, nodes.token).returncode == 0
-    ran = nodes.run([sys.executable, "-c", DRIVER.replace("ADDRESS", nodes.address)], nodes.token)
+    ran = driver(nodes, nodes.token)
     assert ran.stdout.strip() == "from the worker", ran.stderr
 
 
-@pytest.mark.parametrize("token", [None, "f" * 64], ids=["none", "another"])
-def test_who_has_not_is_refused(nodes: Nodes, token: str | None) -> None:
-    refused = health_check(nodes, token)
-    assert refused.returncode != 0
-    assert "Authentication token is missing or incorrect" in refused.stderr
-    ran = nodes.run([sys.executable, "-c", DRIVER.replace("ADDRESS", nodes.address)], token)
-    assert ran.returncode != 0 and "from the worker" not in ran.stdout
+def driver(nodes: Nodes, token: str | None) -> subprocess.CompletedProcess[str]:
+    return nodes.run([sys.executable, "-c", DRIVER.replace("ADDRESS", nodes.address)], token)
+
+
+WRONG = {"none": None, "another": "f" * 64}
+
+
+def test_who_has_not_is_refused(nodes: Nodes) -> None:
+    """All at once: Ray tries again for twenty seconds with each."""
+    with ThreadPoolExecutor(2 * len(WRONG)) as pool:
+        checks = {name: pool.submit(health_check, nodes, token) for name, token in WRONG.items()}
+        drivers = {name: pool.submit(driver, nodes, token) for name, token in WRONG.items()}
+    for name in WRONG:
+        refused, ran = checks[name].result(), drivers[name].result()
+        assert refused.returncode != 0, name
+        assert "Authentication token is missing or incorrect" in refused.stderr, name
+        assert ran.returncode != 0 and "from the worker" not in ran.stdout, name
 
 
 @pytest.mark.parametrize("header", [{}, {"Authorization": "Bearer " + "f" * 64}], ids=["none", "another"])
@@ -199,7 +212,7 @@ def test_the_probes_of_older_kuberay_need_none(nodes: Nodes) -> None:
 
 def test_the_token_is_in_no_log_argument_or_variable(nodes: Nodes) -> None:
     places = [path for path in nodes.folder.rglob("*") if path.is_file()]
-    places = [path for path in places if path.name not in ("token", "given")]
+    places = [path for path in places if path.name != "token" and not path.name.startswith(GIVEN)]
     assert any(path.name == "head.log" for path in places)
     for process in nodes.processes:
         for each in [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]:
