@@ -69,7 +69,8 @@ def resume_command(called: str, options: argparse.Namespace) -> str:
 
 def drive(_: argparse.Namespace) -> int:
     """Run the RLJob of this pod."""
-    from rljob_runtime.cluster.drive import drive as drive_here
+    with large_imports():
+        from rljob_runtime.cluster.drive import drive as drive_here
 
     return drive_here()
 

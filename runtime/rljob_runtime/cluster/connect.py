@@ -8,6 +8,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from rljob_runtime.large_imports import large_imports
 from rljob_runtime.site import one_machine as local_ray
 
 log = logging.getLogger(__name__)
@@ -27,7 +28,8 @@ async def connected(address: str, seconds: float) -> AsyncIterator[None]:
     """A connection to the Ray whose head listens at `address` (host:port), tried for `seconds`. Raises
     `NoRay`."""
     local_ray.prepare()
-    import ray
+    with large_imports():
+        import ray
 
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
