@@ -11,12 +11,7 @@ from rljob_api.training import Training
 from rljob_runtime.data.errors import DataError
 from rljob_runtime.data.tokenizer import TextTokenizer, folder_vocabulary
 from rljob_runtime.parallel.rank_layout import unfit
-from rljob_runtime.weights.model_files import (
-    ModelFolderError,
-    check_model_type,
-    folder_parameters,
-    read_config,
-)
+from rljob_runtime.weights.model_files import examine
 
 _TEACHER = ("spec", "training", "algorithm", "distillation", "teacher", "path")
 
@@ -32,12 +27,14 @@ def check_teacher(
     if path is None:
         return
     teacher = folder / path
+    config, wrong = examine(teacher)
+    for fault in wrong:
+        yield Problem(_TEACHER, str(fault).rstrip("."))
+    if wrong:
+        return
     try:
-        config = read_config(teacher)
-        check_model_type(teacher, config)
-        folder_parameters(teacher)
         theirs = folder_vocabulary(teacher)
-    except (ModelFolderError, DataError) as error:
+    except DataError as error:
         yield Problem(_TEACHER, str(error).rstrip("."))
         return
     if training.model.path is not None and teacher.resolve() == (folder / training.model.path).resolve():

@@ -21,12 +21,7 @@ from rljob_runtime.manifest.evaluation_check import check_evaluation
 from rljob_runtime.manifest.teacher_check import check_teacher
 from rljob_runtime.parallel.rank_layout import unfit
 from rljob_runtime.rewards.calls import calls_of
-from rljob_runtime.weights.model_files import (
-    ModelFolderError,
-    check_model_type,
-    folder_parameters,
-    read_config,
-)
+from rljob_runtime.weights.model_files import examine
 
 _TRAINING = ("spec", "training")
 _TENSOR_PARALLEL = (*_TRAINING, "parallel", "tensorParallel")
@@ -81,13 +76,8 @@ def _check_model(job: RLJob, folder: Path) -> tuple[dict[str, Any], list[Problem
     config: dict[str, Any] = {}
     problems: list[Problem] = []
     if training.model.path is not None:
-        model_folder = folder / training.model.path
-        try:
-            config = read_config(model_folder)
-            folder_parameters(model_folder)
-            check_model_type(model_folder, config)
-        except ModelFolderError as error:
-            problems.append(Problem(_MODEL_PATH, str(error).rstrip(".")))
+        config, wrong = examine(folder / training.model.path)
+        problems += (Problem(_MODEL_PATH, str(error).rstrip(".")) for error in wrong)
     # An adapter is looked at in the weights.
     if not problems:
         problems += check_adapter(job, folder, config)

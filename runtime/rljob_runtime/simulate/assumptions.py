@@ -100,7 +100,7 @@ class ToolUse(Model):
 
 
 class Assumptions(Model):
-    """All of it. An empty file assumes every default."""
+    """All of it. What is not said has its default: `{}` says nothing."""
 
     lengths: Lengths = Lengths()
     """Of responses and prompts."""

@@ -18,6 +18,7 @@ from rljob_runtime.job_errors import UnsupportedModel
 _WEIGHTS = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 _ADAPTER = "adapter_config.json"
+_CONFIG = "config.json"
 _LONGEST_HEADER = 100_000_000
 """The format's own limit, in bytes."""
 
@@ -26,37 +27,71 @@ class ModelFolderError(UnsupportedModel):
     """The folder holds no usable model."""
 
 
+def examine(folder: Path) -> tuple[dict[str, Any], list[ModelFolderError]]:
+    """The folder's config.json, empty where it says nothing of use, and all that is wrong with the folder:
+    weights that are missing or cut short, weights that are quantized, a model that cannot be trained. Imports
+    transformers, which takes seconds."""
+    config: dict[str, Any] = {}
+    wrong: list[ModelFolderError] = []
+    try:
+        _check_is_a_model(folder)
+    except ModelFolderError as error:
+        return config, [error]
+    try:
+        _check_weights(folder)
+        folder_parameters(folder)
+    except ModelFolderError as error:
+        wrong.append(error)
+    try:
+        config = _typed_config(folder)
+    except ModelFolderError as error:
+        return config, [*wrong, error]
+    for check in (_check_not_quantized, _check_is_trainable):
+        try:
+            check(folder, config)
+        except ModelFolderError as error:
+            wrong.append(error)
+    return config, wrong
+
+
 def read_config(folder: Path) -> dict[str, Any]:
     """The model's config.json; raises `ModelFolderError` where that or the weights are missing."""
+    _check_is_a_model(folder)
+    _check_weights(folder)
+    return _typed_config(folder)
+
+
+def _check_is_a_model(folder: Path) -> None:
     if not folder.is_dir():
         raise ModelFolderError(
             f"no folder {folder}; it must hold config.json and *.safetensors of a Hugging Face model. Models "
             f"are not fetched: hf download NAME --local-dir {folder}"
         )
-    config = folder / "config.json"
+    config = folder / _CONFIG
     if not config.is_file() and (folder / _ADAPTER).is_file():
         raise ModelFolderError(
             f"{folder} holds an adapter alone ({_ADAPTER}): merge it into its model, as merge_and_unload of "
             "peft does, and save that"
         )
     if not config.is_file():
-        raise ModelFolderError(f"{folder} has no config.json: it is not the folder of a Hugging Face model")
-    _check_weights(folder)
+        raise ModelFolderError(f"{folder} has no {_CONFIG}: it is not the folder of a Hugging Face model")
+
+
+def _typed_config(folder: Path) -> dict[str, Any]:
+    config = folder / _CONFIG
     value = _read_object(config)
     if not isinstance(value.get("model_type"), str):
-        raise ModelFolderError(f"{config} names no model_type: copy the config.json of the model there")
+        raise ModelFolderError(f"{config} names no model_type: copy the {_CONFIG} of the model there")
     return value
 
 
-def check_model_type(folder: Path, config: dict[str, Any]) -> None:
-    """Raise `ModelFolderError` for quantized weights, and for an architecture that transformers does not
-    have, or has without a causal language model. Imports transformers, which takes seconds."""
-    _check_not_quantized(folder, config)
+def _check_is_trainable(folder: Path, config: dict[str, Any]) -> None:
+    """It is of an architecture that transformers has, and has with a causal language model."""
     import transformers
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     wanted, known = config["model_type"], list(transformers.CONFIG_MAPPING.keys())
-    file, version = folder / "config.json", transformers.__version__
+    file, version = folder / _CONFIG, transformers.__version__
     if wanted not in known:
         near = nearest(wanted, known)
         hint = f"the nearest that it has is {near}" if near else "the model needs another version of it"
@@ -76,7 +111,7 @@ def _check_not_quantized(folder: Path, config: dict[str, Any]) -> None:
     kind = found.get("quant_method") if isinstance(found, dict) else None
     said = f"{kind} in quantization_config" if isinstance(kind, str) else "quantization_config"
     raise ModelFolderError(
-        f"{folder / 'config.json'} tells of quantized weights ({said}): weights in bfloat16, float16 or "
+        f"{folder / _CONFIG} tells of quantized weights ({said}): weights in bfloat16, float16 or "
         "float32 are needed, as the model has that these were made of"
     )
 

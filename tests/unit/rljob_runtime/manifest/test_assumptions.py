@@ -20,6 +20,7 @@ def test_what_is_not_said_has_its_default(tmp_path: Path) -> None:
     assert found.engines.fast.fixed_seconds == 0.02
     assert found.engines.lockstep
     assert found.trainer == Assumptions().trainer
+    assert read_assumptions(write(tmp_path, "{}\n")) == Assumptions()
 
 
 @pytest.mark.parametrize(
@@ -29,6 +30,7 @@ def test_what_is_not_said_has_its_default(tmp_path: Path) -> None:
         ("trainer:\n  secondsPerTokens: 1e-4\n", ":2  trainer.secondsPerTokens: "),
         ("engines:\n  fast:\n    graphs: [8, 4]\n", ":3  engines.fast.graphs: graphs must be ascending"),
         ("engines: [1]\n", ":1  engines: "),
+        ("# Nothing yet.\n", ":1  the file is empty"),
         ("lengths: {mean: 5\n", "not YAML"),
         ("tools: {everyTokens: 5}\n", ":1  tools.seconds: must be set"),
     ],

@@ -220,3 +220,28 @@ def test_all_of_them_are_told(folder: Path, case: str) -> None:
     assert len(found) == len(expected), "each is told once"
     for field, words in expected.items():
         assert words in told[field]
+
+
+@pytest.mark.parametrize(
+    ("of", "field"),
+    [
+        ({"training.model": {"path": "bad"}}, "model.path"),
+        (
+            {**MODEL, "training.algorithm.distillation": {"teacher": {"path": "bad"}}},
+            "algorithm.distillation.teacher.path",
+        ),
+    ],
+)
+def test_all_that_is_wrong_with_a_model_s_folder_is_told(
+    folder: Path, of: dict[str, Any], field: str
+) -> None:
+    model(folder / "bad")
+    unknown = {"model_type": "qwen33", "quantization_config": {"quant_method": "fp8"}}
+    (folder / "bad" / "config.json").write_text(json.dumps(unknown))
+    (folder / "bad" / "model.safetensors").write_bytes(b"cut")
+    (folder / "job.yaml").write_text(yaml.safe_dump(job(of), sort_keys=False))
+    found, _ = check(read(folder / "job.yaml"))
+    told = [str(each.problem) for each in found]
+    assert all(each.startswith(f"spec.training.{field}: ") for each in told)
+    for words, each in zip(("cut short", "quantized weights", 'no model_type "qwen33"'), told, strict=True):
+        assert words in each
