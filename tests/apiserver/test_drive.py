@@ -61,12 +61,13 @@ def assert_key_is_kept(run: Driven) -> None:
 def test_a_suspended_job_goes_on_where_it_was(
     cluster: Cluster, namespace: str, pods: RayPods, tmp_path
 ) -> None:
-    steps = 50
+    steps = 30
     for pool in ("trainer", "fast"):
         pods.add(pool)
     with driven(cluster, namespace, pods, tmp_path, paced(tmp_path, steps, POOLS)) as run:
         run.wait_for_step(2)
-        load = run.wait_for(lambda training: training.get("load"), "how busy the pools are")["load"]
+        with run.walking():
+            load = run.wait_for(lambda training: training.get("load"), "how busy the pools are")["load"]
         assert [pool["name"] for pool in load["pools"]] == ["trainer", "fastRollout"]
         assert all(0 <= pool["busyPercent"] <= 100 for pool in load["pools"])
         assert BUSY.search(run.cluster.kubectl("get", "rlj", "-n", namespace))
@@ -90,7 +91,7 @@ def test_a_suspended_job_goes_on_where_it_was(
 def test_a_sigterm_stops_with_a_checkpoint(cluster: Cluster, namespace: str, pods: RayPods, tmp_path) -> None:
     for pool in ("trainer", "fast"):
         pods.add(pool)
-    with driven(cluster, namespace, pods, tmp_path, paced(tmp_path, 100, POOLS)) as run:
+    with driven(cluster, namespace, pods, tmp_path, paced(tmp_path, 40, POOLS)) as run:
         run.wait_for_step(2)
         assert time.time() - run.alive_file.stat().st_mtime < LIVELY_SECONDS
         run.process.send_signal(signal.SIGTERM)

@@ -28,7 +28,7 @@ POOLS = {"trainer": {"replicas": 1}, "fastRollout": {"replicas": 1}}
 def test_pools_change_their_size_while_every_prompt_is_trained_once(
     cluster: Cluster, namespace: str, pods: RayPods, tmp_path
 ) -> None:
-    steps = 100
+    steps = 40
     for pool in ("trainer", "fast"):
         pods.add(pool)
     with driven(cluster, namespace, pods, tmp_path, paced(tmp_path, steps, POOLS)) as run:
@@ -56,7 +56,8 @@ def test_pools_change_their_size_while_every_prompt_is_trained_once(
 
         # The trainer from 1 to 2: it stops, the operator resizes its pool, it goes on.
         run.ask(pools={"trainer": {"replicas": 2}})
-        run.wait_for(lambda training: training.get("trainerStoppedFor") == 2, "the trainer's stop")
+        with run.walking():
+            run.wait_for(lambda training: training.get("trainerStoppedFor") == 2, "the trainer's stop")
         stopped_at = len(run.trained())
         pods.add("trainer")
         run.operator_saw()
@@ -65,7 +66,8 @@ def test_pools_change_their_size_while_every_prompt_is_trained_once(
 
         # And back to 1, on the newer pod: the one that had the weights goes.
         run.ask(pools={"trainer": {"replicas": 1}})
-        run.wait_for(lambda training: training.get("trainerStoppedFor") == 1, "the trainer's second stop")
+        with run.walking():
+            run.wait_for(lambda training: training.get("trainerStoppedFor") == 1, "the trainer's second stop")
         pods.remove(pods.pods("trainer")[0])
         run.operator_saw()
         run.wait_for(lambda training: "trainerStoppedFor" not in training, "the trainer's second return")
@@ -80,7 +82,7 @@ def test_pools_change_their_size_while_every_prompt_is_trained_once(
 def test_lost_pods_and_a_lost_api_server_cost_no_prompt(
     cluster: Cluster, namespace: str, pods: RayPods, tmp_path
 ) -> None:
-    steps = 80
+    steps = 40
     pools = {"trainer": {"replicas": 1}, "fastRollout": {"replicas": 2}}
     for pool in ("trainer", "fast", "fast"):
         pods.add(pool)

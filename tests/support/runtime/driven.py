@@ -21,9 +21,9 @@ _SECONDS = 240.0
 """Deadline of a wait in which processes start, on a machine that does much else."""
 PACE = "pace"
 """File in the working directory: how long a sample's reward takes, in seconds. A step has eight."""
-IDLE, WALKING = 1.5, 0.25
-"""While the test does something else a step takes twelve seconds, so that a job of 100 does not end before
-its test is through; while it waits for a step, two."""
+IDLE, WALKING = 4.0, 0.25
+"""While the test does something else a step takes half a minute, so that a job of 40 does not end before its
+test is through; while it waits for what comes with the end of a step, two seconds."""
 TEST_SECONDS = 1200.0
 """For a test of this kind."""
 REWARD = f"""
@@ -124,11 +124,17 @@ class Driven:
 
     def wait_for_step(self, step: int) -> None:
         """Until `step` steps are recorded. A job of `paced` makes them faster meanwhile."""
+        with self.walking():
+            self.wait(lambda: len(self.trained()) >= step, f"step {step}")
+
+    @contextmanager
+    def walking(self) -> Iterator[None]:
+        """A job of `paced` takes two seconds for a step meanwhile."""
         paced = (self.folder / PACE).exists() and _pace(self.folder) == IDLE
         if paced:
             _set_pace(self.folder, WALKING)
         try:
-            self.wait(lambda: len(self.trained()) >= step, f"step {step}")
+            yield
         finally:
             if paced:
                 _set_pace(self.folder, IDLE)
@@ -143,8 +149,9 @@ class Driven:
             time.sleep(0.2)
 
     def end(self, seconds: float = _SECONDS) -> int:
-        """Wait for the driver's end; its exit code."""
-        return self.process.wait(seconds)
+        """Wait for the driver's end, which may have to wait for that of a step; its exit code."""
+        with self.walking():
+            return self.process.wait(seconds)
 
     @property
     def said(self) -> str:

@@ -18,6 +18,8 @@ _TOO_SLOW = ("timed out", "may not have started", "failed to start gcs", "failed
 """Words of Ray's errors where a process of a node did not come up in the time that Ray gives it."""
 _OBJECT_STORE_BYTES = 80 * 2**20
 """Ray takes 75 MiB at least, and by default 30 % of the machine's memory for each node."""
+_QUIET = {"include_log_monitor": False}
+"""Nobody reads what a node's log monitor sends: drivers do not ask for it."""
 RESOURCES = {"trainer": "trainer", "fast": "fast_rollout", "heavy": "heavy_rollout"}
 
 
@@ -68,6 +70,7 @@ class RayPods:
         # Ray's workers give way to everything (nice 15): beside other tests' clusters they would not start.
         os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
         head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": _OBJECT_STORE_BYTES}
+        head |= {"no_monitor": True} | _QUIET
         self._cluster: Cluster = _patiently(lambda: Cluster(initialize_head=True, head_node_args=head))
         self._nodes: dict[str, Any] = {}
         self._numbers = itertools.count()
@@ -88,7 +91,7 @@ class RayPods:
         settings = {"resources": {RESOURCES[pool]: 1}, "env_vars": {"RLJOB_POD": name}}
         self._nodes[name] = _patiently(
             lambda: self._cluster.add_node(
-                wait=False, num_cpus=1, object_store_memory=_OBJECT_STORE_BYTES, **settings
+                wait=False, num_cpus=1, object_store_memory=_OBJECT_STORE_BYTES, **settings, **_QUIET
             )
         )
         return name
