@@ -16,7 +16,7 @@ from tools.cluster.product import NAMESPACE as OPERATOR_NAMESPACE
 
 pytestmark = pytest.mark.timeout(900, func_only=True)
 
-STEPS = 120
+STEPS = 50
 """At the pace of a job whose test does something else, more than a test may take."""
 KILL_GCS = """
 import psutil
@@ -97,7 +97,8 @@ def test_a_suspended_job_resumes_where_it_was_and_a_drained_node_costs_no_step(
     run.apply(STEPS)
     run.wait_step(3)
     run.patch({"suspend": True})
-    suspended = run.wait_phase("Suspended")["status"]["training"]
+    with run.walking():
+        suspended = run.wait_phase("Suspended")["status"]["training"]
     step = suspended["suspendedAtStep"]
     assert step == suspended["checkpoint"]["step"] == len(run.trained())
     assert not run.pods()
@@ -107,7 +108,8 @@ def test_a_suspended_job_resumes_where_it_was_and_a_drained_node_costs_no_step(
 
     drained = ["drain", NODE_NAME, f"--pod-selector=rljob.dev/job={run.name}", "--delete-emptydir-data"]
     try:
-        cluster.kubectl(*drained, "--force", "--timeout=150s", seconds=180)
+        with run.walking():  # the driver stops when its step has ended
+            cluster.kubectl(*drained, "--force", "--timeout=150s", seconds=180)
         before = len(run.trained())
         assert before >= step + 2
     finally:

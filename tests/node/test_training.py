@@ -99,7 +99,7 @@ def test_a_wrong_reward_fails_at_once_and_a_job_has_until_its_deadline(run: Node
 
 def test_two_jobs_at_once_and_one_is_deleted(cluster: Cluster, run: NodeJob) -> None:
     """The other's reward function takes what it can get: nothing."""
-    steps = 120
+    steps = 50
     other = NodeJob(cluster, run.namespace, run.volume, "other")
     shutil.copy(Path(__file__).with_name("reward_spy.py"), run.volume)
     run.apply(steps)

@@ -5,7 +5,8 @@ Volumes are folders of this machine, in which tests also look at what a run reco
 
 import json
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,9 @@ END_SECONDS = 400.0
 CLAIM = "runs"
 PACE = "pace"
 """File in the volume: how long a sample's reward takes, in seconds. A step has eight."""
-IDLE, WALKING = 1.0, 0.2
-"""While the test does something else a step takes eight seconds, so that no job ends before its test is
-through; while it waits for a step, about two."""
+IDLE, WALKING = 4.0, 0.2
+"""While the test does something else a step takes half a minute, so that no job ends before its test is
+through; while it waits for what comes with the end of a step, about two seconds."""
 REWARD = f"""
 import pathlib, time
 from rljob_runtime.rewards.tasks import copy
@@ -197,9 +198,15 @@ class NodeJob:
         def done(job: Object) -> bool:
             return bool(job.get("status", {}).get("training", {}).get("step", 0) >= step)
 
+        with self.walking():
+            return self.wait(done, f"step {step}", seconds)
+
+    @contextmanager
+    def walking(self) -> Iterator[None]:
+        """A step takes about two seconds meanwhile."""
         self.set_pace(WALKING)
         try:
-            return self.wait(done, f"step {step}", seconds)
+            yield
         finally:
             self.set_pace(IDLE)
 
