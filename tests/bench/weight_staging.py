@@ -312,6 +312,7 @@ async def with_requests(scale: Scale, bench: Bench, in_flight: int, transport: s
         for kind in kinds:
             found[kind].append(await bench.update(streams, kind, in_flight))
             versions[kind].add(bench.version)
+            print(f"{transport}, {in_flight} requests, staged: {kind}: {found[kind][-1]}", flush=True)
     streams.stopping = True
     await running
     lost = streams.count - sum(len(got.tokens) == asked.max_tokens for asked, got in streams.ended)
