@@ -137,6 +137,10 @@ class KopfLogin:
         request.server_hostname = self._credentials.server_name
         if who is not None and who.header is not None:
             request.headers["Authorization"] = who.header
+        # kopf has closed it while this request waited for a login: another one of its requests was refused.
+        # aiohttp would fail an assertion, which kopf takes for a defect.
+        if session.closed:
+            raise RuntimeError("the session was closed")
 
     async def _close(self) -> None:
         if self._session is not None:

@@ -4,11 +4,13 @@ import asyncio
 import logging
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from random import Random
 
 import pytest
 
 from rljob_client.credentials import AuthorityFile, Credentials, find_credentials
 from rljob_operator.controller.kopf_events import watch_jobs
+from rljob_operator.controller.kopf_login import KopfLogin
 from tests.support.operator.certificates import Authority
 from tests.support.operator.credential_command import Command, shown
 from tests.support.operator.kubeconfig import write_kubeconfig
@@ -116,6 +118,32 @@ async def test_a_server_that_goes_on_refusing_is_asked_ever_less_often(tmp_path,
         assert 3 <= len(server.seen) <= 20
         assert len(command.asked) <= 6
         assert "hidden" not in caplog.text
+
+
+async def test_a_request_whose_session_is_closed_while_a_login_is_waited_for(tmp_path, command, monkeypatch):
+    """kopf closes it when another of its requests is refused. It logs in anew for a `RuntimeError` alone."""
+    async with strict_server("Bearer new") as server:
+        path = write_kubeconfig(
+            tmp_path / "config", {"server": server.url}, command.answers({"token": "new"})
+        )
+        credentials = find_credentials(path)
+        async with KopfLogin(credentials, Random(0)) as login:
+            session = (await login.log_in()).aiohttp_session
+            who, asked, go_on = await credentials.authorization.identity(), asyncio.Event(), asyncio.Event()
+
+            async def identity():
+                asked.set()
+                await go_on.wait()
+                return who
+
+            monkeypatch.setattr(credentials.authorization, "identity", identity)
+            request = asyncio.create_task(session.get(f"{server.url}/api"))
+            await asked.wait()
+            await session.close()
+            go_on.set()
+            with pytest.raises(RuntimeError, match="session was closed"):
+                await request
+        assert server.seen == []
 
 
 async def test_a_login_that_fails_is_tried_again(tmp_path, command):
