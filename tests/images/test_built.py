@@ -56,7 +56,9 @@ class TestOperator:
         assert done.returncode == 2
         assert "no API server" in done.stderr and "Traceback" not in done.stderr
 
-    @pytest.mark.parametrize("package", ["torch", "ray", "vllm", "rljob_runtime", "pip", "kubernetes.client.api"])
+    @pytest.mark.parametrize(
+        "package", ["torch", "ray", "vllm", "rljob_runtime", "pip", "kubernetes.client.api"]
+    )
     def test_packages_that_are_not_there(self, operator, operator_files, package):
         done = self.run(operator, operator_files, "python", "-c", f"import {package}")
         assert f"No module named '{package}'" in done.stderr
