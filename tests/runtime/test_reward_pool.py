@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,12 @@ import psutil
 import pytest
 
 from rljob_runtime.own_functions import FunctionLoadError
-from rljob_runtime.rewards import RewardInput
+from rljob_runtime.rewards import RewardInput, Score
 from rljob_runtime.rewards.calls import FunctionCall
 from rljob_runtime.rewards.frames import Setup
 from rljob_runtime.rewards.pool import RewardPool, RewardPoolError
 from rljob_runtime.rewards.printed import DROPPED
-from rljob_runtime.rewards.process import WorkerProcess
+from rljob_runtime.rewards.process import Job, WorkerProcess
 
 FUNCTIONS = '''
 import contextlib, ctypes, os, pathlib, stat, subprocess, sys, time
@@ -354,6 +355,29 @@ async def test_a_start_that_is_cancelled_at_any_moment_leaves_no_process(folder:
         assert children() <= before, f"cancelled after {turns} turns of the loop"
 
 
+async def test_what_was_answered_counts_though_a_sample_is_written_to_a_process_that_is_gone(
+    folder: Path,
+) -> None:
+    """Such a write fails, and asyncio then reads no more of the socket."""
+    before, scores = children(), dict[int, Score]()
+    worker = WorkerProcess(60.0, lambda _: None)
+    await worker.start(Setup((FunctionCall("judge:length"),), (str(folder),)), folder / "log", None, 60.0)
+    [pid] = children() - before
+    first, second, deadly, late = (
+        Job(number, sample(response, tokens=number), partial(scores.__setitem__, number))
+        for number, response in enumerate(["", "", "exit", ""])
+    )
+    # The loop does not run meanwhile, and reads nothing.
+    worker.give([first, second, deadly])
+    assert wait_gone(pid)
+    worker.give([late])
+    assert await worker.ended() == [late]
+    assert {number: score.failure for number, score in scores.items()} == {
+        0: None, 1: None, 2: "reward worker died (exit code 3)",
+    }  # fmt: skip
+    assert worker.room == 0
+
+
 async def test_parts_and_further_fields_cross_the_socket(folder: Path) -> None:
     plain = sample("parts", tokens=3)
     samples = [msgspec.structs.replace(plain, fields={"level": level}) for level in (7, None, "high")]
@@ -447,7 +471,7 @@ PARENT = """
 import asyncio, sys
 from pathlib import Path
 import numpy as np
-from rljob_runtime.rewards import RewardInput
+from rljob_runtime.rewards import RewardInput, Score
 from rljob_runtime.rewards.calls import FunctionCall
 from rljob_runtime.rewards.pool import RewardPool
 

@@ -6,10 +6,12 @@ reason first. Neither the process nor the processes it started outlive `stop`.
 """
 
 import asyncio
+import os
 import signal
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ _DRAIN_SECONDS = 1.0
 _LOOKAHEAD_SECONDS = 0.02
 """Seconds of work that a worker is given at a time, see `window`."""
 _LARGEST_WINDOW = 64
+_READ_BYTES = 1 << 18
 
 
 class Job:
@@ -86,7 +89,7 @@ class WorkerProcess(asyncio.Protocol):
     @property
     def room(self) -> int:
         """How many more samples it should be given."""
-        if self._transport is None or self._stopped:
+        if self._transport is None or self._transport.is_closing() or self._stopped:
             return 0
         return max(0, window(self._seconds) - len(self._jobs))
 
@@ -182,6 +185,7 @@ class WorkerProcess(asyncio.Protocol):
         self._transport = transport
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._read_rest()
         if not self._closed.done():
             self._closed.set_result(None)
 
@@ -195,6 +199,15 @@ class WorkerProcess(asyncio.Protocol):
             self._fail(f"reward worker died (sent a malformed answer: {error})")
             return
         self._on_room(self)
+
+    def _read_rest(self) -> None:
+        """What the process had answered before its end: asyncio reads no more once a write has failed."""
+        assert self._transport is not None
+        descriptor = self._transport.get_extra_info("socket").fileno()
+        # It does not block. Nothing, or an error, is the end of it.
+        with suppress(OSError):
+            while not self._stopped and (data := os.read(descriptor, _READ_BYTES)):
+                self.data_received(data)
 
     def _take(self, message: Ready | Result) -> None:
         if isinstance(message, Ready):
