@@ -7,7 +7,7 @@ b0 to b8 for legends), so that charts follow its light and dark modes; every tex
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
@@ -97,8 +97,7 @@ def line_chart(
         means = [_mean(line.values[a:b]) for a, b in buckets]
         if len(buckets) < len(x):
             axes.parts.append(_band(axes, centres, line, buckets))
-        faint = " faint" if line.faint else ""
-        axes.parts.append(f'<path class="line s{line.colour}{faint}" d="{_path(axes, centres, means)}"/>')
+        axes.parts.append(_line(axes, centres, line, means))
         hover.append([line.name, line.colour, [_short(value) for value in means]])
     for mark in marks:
         at = axes.x(mark.x)
@@ -267,19 +266,27 @@ def _mean(values: Values) -> float | None:
     return sum(numbers) / len(numbers) if numbers else None
 
 
-def _path(axes: Axes, x: Sequence[float], values: Values) -> str:
-    """The line through the values, with a gap where there is none."""
-    parts, pen_up = [], True
+def _runs(axes: Axes, x: Sequence[float], values: Values) -> Iterator[list[str]]:
+    """Points in a row, each with a value; there is a gap where there is none."""
+    run: list[str] = []
     for at, value in zip(x, values, strict=True):
-        if value is None:
-            pen_up = True
-            continue
-        parts.append(f"{'M' if pen_up else 'L'}{axes.x(at):.1f},{axes.y(value):.1f}")
-        pen_up = False
-    if len(parts) == 1:
-        # A path of one point alone would not be drawn.
-        parts.append("h0.1")
-    return "".join(parts)
+        if value is not None:
+            run.append(f"{axes.x(at):.1f},{axes.y(value):.1f}")
+        elif run:
+            yield run
+            run = []
+    if run:
+        yield run
+
+
+def _line(axes: Axes, x: Sequence[float], line: Series, values: Values) -> str:
+    """The line through the values, and a dot for each that has no neighbour: no line goes through it."""
+    runs = list(_runs(axes, x, values))
+    path = "".join("M" + "L".join(run) for run in runs if len(run) > 1)
+    dots = "".join(f"M{run[0]}h0.1" for run in runs if len(run) == 1)
+    kind = f"s{line.colour}{' faint' if line.faint else ''}"
+    shapes = [("line", path), ("dot", dots)]
+    return "".join(f'<path class="{shape} {kind}" d="{drawn}"/>' for shape, drawn in shapes if drawn)
 
 
 def _band(axes: Axes, x: Sequence[float], line: Series, buckets: Sequence[tuple[int, int]]) -> str:

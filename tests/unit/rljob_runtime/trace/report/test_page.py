@@ -318,6 +318,22 @@ def test_charts_take_what_there_is(values: list[float | None]) -> None:
     assert curve_chart([("a", [])], "s") == ""
 
 
+@pytest.mark.parametrize(
+    ("values", "lines", "dots"),
+    [
+        ([1.0, 2.0, 3.0], 1, 0),
+        ([1.0, None, 3.0, None, 2.0], 0, 3),  # as what is measured every second step
+        ([1.0, 2.0, None, 3.0, None, 2.0, 2.5], 2, 1),
+        ([None, 2.0, None], 0, 1),
+    ],
+)
+def test_what_has_no_neighbour_is_a_dot(values: list[float | None], lines: int, dots: int) -> None:
+    chart = line_chart([float(index) for index in range(len(values))], [Series("a", values)])
+    drawn = dict(re.findall(r'<path class="(line|dot) s\d" d="([^"]*)"', chart))
+    assert drawn.get("line", "").count("M") == lines
+    assert drawn.get("dot", "").count("M") == dots
+
+
 def test_evaluations_are_curves(tmp_path: Path) -> None:
     write_run(tmp_path, Job(steps=6))
     page, _ = checked(write_report(tmp_path))
