@@ -227,17 +227,17 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
 def _grid(axes: Axes, x_label: str, unit: str, x_ticks: bool = True) -> None:
     bottom = HEIGHT - _BOTTOM
     levels = _log_ticks(axes.y_min, axes.y_max) if axes.log_y else ticks(axes.y_min, axes.y_max)
-    for value in levels:
+    for value, label in zip(levels, tick_labels(levels), strict=True):
         at = axes.y(value)
         axes.parts.append(
             f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>'
-            f'<text class="tick end" x="{_LEFT - 6}" y="{at + 4:.1f}">{_tick(value)}</text>'
+            f'<text class="tick end" x="{_LEFT - 6}" y="{at + 4:.1f}">{label}</text>'
         )
     if x_ticks:
         places = _log_ticks(axes.x_min, axes.x_max) if axes.log_x else ticks(axes.x_min, axes.x_max, 8)
         axes.parts.extend(
-            f'<text class="tick mid" x="{axes.x(value):.1f}" y="{bottom + 13}">{_tick(value)}</text>'
-            for value in places
+            f'<text class="tick mid" x="{axes.x(value):.1f}" y="{bottom + 13}">{label}</text>'
+            for value, label in zip(places, tick_labels(places), strict=True)
         )
     axes.parts.append(
         f'<text class="tick end" x="{WIDTH - _RIGHT}" y="{HEIGHT - 5}">{escape(x_label)}</text>'
@@ -321,7 +321,17 @@ def _short(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.4g}") if abs(value) < 1e5 else round(value)
 
 
-def _tick(value: float) -> str:
+def tick_labels(values: Sequence[float]) -> list[str]:
+    """Short, and with as many digits as it takes to tell them apart."""
+    shortest, most = 4, 12
+    for digits in range(shortest, most):
+        labels = [_tick(value, digits, digits - shortest) for value in values]
+        if len(set(labels)) == len(values):
+            return labels
+    return [_tick(value, most, most - shortest) for value in values]
+
+
+def _tick(value: float, digits: int = 4, decimals: int = 0) -> str:
     if value != 0 and (abs(value) >= 1e5 or abs(value) < 1e-3):
-        return f"{value:.0e}".replace("e+0", "e").replace("e-0", "e-")
-    return f"{value:,.4g}" if abs(value) < 10000 else f"{value:,.0f}"
+        return f"{value:.{decimals}e}".replace("e+0", "e").replace("e-0", "e-")
+    return f"{value:,.{digits}g}" if abs(value) < 10000 else f"{value:,.{decimals}f}"

@@ -15,7 +15,15 @@ from rljob_runtime.trace.record.evaluation_log import EvaluationLine, Evaluation
 from rljob_runtime.trace.record.start_log import Start
 from rljob_runtime.trace.record.unsent_log import KEPT, Unsent, append_unsent
 from rljob_runtime.trace.report import page as page_module
-from rljob_runtime.trace.report.charts import POINTS, Series, curve_chart, line_chart, stacked_chart, ticks
+from rljob_runtime.trace.report.charts import (
+    POINTS,
+    Series,
+    curve_chart,
+    line_chart,
+    stacked_chart,
+    tick_labels,
+    ticks,
+)
 from rljob_runtime.trace.report.page import write_report
 from rljob_runtime.trace.report.section_lost import interruption
 from tests.support.runtime.synthetic_run import Job, write_run
@@ -309,6 +317,22 @@ def test_a_chart_does_not_grow_with_its_data() -> None:
 )
 def test_ticks_are_round(low: float, high: float, expected: list[float]) -> None:
     assert ticks(low, high) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("values", "labels"),
+    [
+        ([0, 20, 40], ["0", "20", "40"]),
+        ([11.7302, 11.7304, 11.7306], ["11.7302", "11.7304", "11.7306"]),  # as an entropy that hardly moves
+        ([0.0002, 0.0004], ["2e-4", "4e-4"]),
+        ([1e6, 1.5e6, 2e6], ["1.0e6", "1.5e6", "2.0e6"]),
+        ([10000, 10000.5], ["10,000.0", "10,000.5"]),
+        ([5e4], ["50,000"]),
+        ([], []),
+    ],
+)
+def test_no_two_ticks_read_the_same(values: list[float], labels: list[str]) -> None:
+    assert tick_labels(values) == labels
 
 
 @pytest.mark.parametrize("values", [[None, None], [], [1.0], [None, 2.0, None], [5.0, 5.0]])
