@@ -12,9 +12,9 @@ from pathlib import Path
 from rljob_runtime.cli.endings import fail, refuse
 from rljob_runtime.cli.extensions import ManifestCommand
 from rljob_runtime.exit_codes import ExitCode
-from rljob_runtime.large_imports import large_imports
 from rljob_runtime.manifest.load import Finding, Manifest, ManifestError, read, render
 from rljob_runtime.run_folder import Begin, FolderFailed, FolderRefused, RunOptions, held
+from rljob_runtime.site.large_imports import large_imports
 
 
 def run(options: argparse.Namespace) -> int:

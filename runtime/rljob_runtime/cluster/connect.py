@@ -8,8 +8,8 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from rljob_runtime.large_imports import large_imports
 from rljob_runtime.site import one_machine as local_ray
+from rljob_runtime.site.large_imports import large_imports
 
 log = logging.getLogger(__name__)
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from rljob_api import RLJob
 from rljob_runtime.data.tokenizer import TextTokenizer
-from rljob_runtime.large_imports import large_imports
 from rljob_runtime.run_folder import FolderRefused, RunOptions
+from rljob_runtime.site.large_imports import large_imports
 from rljob_runtime.trainer.checkpoint import newest
 
 CHECKPOINTS = "checkpoints"

@@ -12,7 +12,7 @@ from rljob_api import RLJob
 from rljob_api.rollout import VllmEngine as VllmOptions
 from rljob_runtime.engines.protocol import Engine, Sampling
 from rljob_runtime.groups.responses import response_seed
-from rljob_runtime.large_imports import large_imports
+from rljob_runtime.site.large_imports import large_imports
 
 if TYPE_CHECKING:
     from rljob_runtime.engines.vllm import VllmEngine

@@ -33,8 +33,8 @@ from rljob_runtime.engines.protocol import (
 )
 from rljob_runtime.engines.spans import SpanRecorder
 from rljob_runtime.engines.stays import Mark, Pauses, timing_of
-from rljob_runtime.large_imports import large_imports
 from rljob_runtime.samples import FinishReason, Generation
+from rljob_runtime.site.large_imports import large_imports
 from rljob_runtime.weights.shm import reading
 
 if TYPE_CHECKING:

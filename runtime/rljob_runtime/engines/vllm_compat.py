@@ -23,7 +23,7 @@ from rljob_runtime.engines.vllm_drafter import PROMPT_TOKENS
 from rljob_runtime.engines.vllm_holding import ArrivedLogProbs, misfit
 from rljob_runtime.engines.vllm_scheduler import FACTORY, FLUSH, FLUSH_AND_PAUSE
 from rljob_runtime.engines.vllm_shape import LoadedAdapter, VllmShape, arguments
-from rljob_runtime.large_imports import large_imports
+from rljob_runtime.site.large_imports import large_imports
 from rljob_runtime.weights.collective import Rendezvous
 from rljob_runtime.weights.contents import Shapes
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rljob_api import RLJob
-from rljob_runtime.large_imports import large_imports
+from rljob_runtime.site.large_imports import large_imports
 
 _START_ATTEMPTS = 3
 """How often Ray is started before its error is raised."""

@@ -16,13 +16,13 @@ import msgspec
 from rljob_api import RLJob
 from rljob_runtime.devices import Devices
 from rljob_runtime.engines.protocol import WeightRef
-from rljob_runtime.large_imports import large_imports
 from rljob_runtime.net.auth import Endpoint
 from rljob_runtime.net.keys import ClientSide, ServerSide, client_keys, server_keys
 from rljob_runtime.queue.blocking_client import QueueClient
 from rljob_runtime.queue.client import QueueError
 from rljob_runtime.samples import Group, decode_group
 from rljob_runtime.site import process_log
+from rljob_runtime.site.large_imports import large_imports
 from rljob_runtime.site.process_use import ProcessUse, UseSampler, meter_of
 from rljob_runtime.trace.record.event_log import EventLog
 from rljob_runtime.trainer.checkpoint import newest

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from rljob_runtime.large_imports import large_imports
+from rljob_runtime.site.large_imports import large_imports
 
 
 @pytest.fixture(autouse=True)
