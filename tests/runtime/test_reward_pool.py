@@ -471,7 +471,7 @@ PARENT = """
 import asyncio, sys
 from pathlib import Path
 import numpy as np
-from rljob_runtime.rewards import RewardInput, Score
+from rljob_runtime.rewards import RewardInput
 from rljob_runtime.rewards.calls import FunctionCall
 from rljob_runtime.rewards.pool import RewardPool
 

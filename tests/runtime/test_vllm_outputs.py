@@ -131,7 +131,7 @@ async def test_what_is_still_travelling_is_not_written_over(
         core.output_queue.put_nowait((0, EngineCoreOutputs(outputs=[output])))
     core.output_queue.put_nowait(EngineCoreProc.ENGINE_CORE_DEAD)
     where = f"ipc://{tmp_path}/outputs"
-    thread = Thread(target=core.process_output_sockets, args=([where], None, 0))
+    thread = Thread(target=core.process_output_sockets, args=([where], None, 0), daemon=True)
     thread.start()
     # It takes the end when it has encoded and sent the others.
     assert await asyncio.to_thread(core.output_queue.ended.wait, 10)
@@ -140,7 +140,8 @@ async def test_what_is_still_travelling_is_not_written_over(
         pull.bind(where)
         decode = MsgpackDecoder(EngineCoreOutputs).decode
         arrived = [decode(pull.recv_multipart(copy=False)).outputs[0] for _ in range(2)]
-    thread.join()
+    thread.join(10)
+    assert not thread.is_alive()
     assert [output.request_id for output in arrived] == ["a", "b"]
     assert [output.new_token_ids for output in arrived] == [large, [1]]
     assert (arrived[0].new_logprobs.logprobs == 1).all()

@@ -87,18 +87,16 @@ def running_operator(
     lease_namespace: str | None = None,
     arguments: tuple[str, ...] = (),
     environment: Mapping[str, str] | None = None,
-    program: tuple[str, ...] = ("rljob_operator.controller.main",),
 ) -> Iterator[OperatorSite]:
     """An operator for one namespace, or for all; what it logged is printed in the end, for pytest to show
     where a test failed.
 
     `server`: URL of a proxy to go through. `kubeconfig`: as whom; default: as administrator. `environment`:
-    variables of the process, such as another release's PYTHONPATH. `program`: the module that is run, and
-    what it is given before the operator's options.
+    variables of the process, such as another release's PYTHONPATH.
     """
     ports = Ports()
     port = ports.take()
-    command = [sys.executable, "-m", *program, "--host=127.0.0.1", f"--port={port}"]
+    command = [sys.executable, "-m", "rljob_operator.controller.main", "--host=127.0.0.1", f"--port={port}"]
     command += [f"--kubeconfig={_kubeconfig(kubeconfig or cluster.kubeconfig, folder / name, server)}"]
     command += [f"--lease-namespace={lease_namespace or namespace or 'default'}", *arguments]
     command += [f"--namespace={namespace}"] if namespace else []
