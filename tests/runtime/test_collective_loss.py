@@ -94,7 +94,7 @@ class Site:
         monkeypatch.setattr(ray_trainer, "TrainerActor", GlooTrainerActor)
         host = Queue(*queue)
         self.trainer = RayTrainer(
-            self.job, job_settings(self.job, 64), options, host, None, EventRanks(), route, device_share=1.0
+            self.job, job_settings(self.job, 64), options, host, None, EventRanks(), route
         )  # fmt: skip
 
     async def add_engine(self, name: str, silent: bool = False) -> None:

@@ -17,6 +17,7 @@ from rljob_api import RLJob
 from rljob_runtime.data.length_trace import TraceHeader
 from rljob_runtime.data.prompts import PromptSource
 from rljob_runtime.data.tokenizer import TextTokenizer
+from rljob_runtime.devices import Devices
 from rljob_runtime.driver.activity import JobActivity
 from rljob_runtime.driver.evaluations import Evaluations
 from rljob_runtime.driver.export import keep_model_files
@@ -36,9 +37,9 @@ from rljob_runtime.driver.weight_delivery import WeightDelivery
 from rljob_runtime.engines.sampling import evaluation_sampling
 from rljob_runtime.evaluation.engines import PoolShare
 from rljob_runtime.evaluation.schedule import EvaluationSchedule
-from rljob_runtime.fleet.device_share import device_share
 from rljob_runtime.fleet.fleet import Fleet
 from rljob_runtime.fleet.member import FleetTimes
+from rljob_runtime.fleet.shared_devices import shared_devices
 from rljob_runtime.fleet.workers import RolloutWorkers
 from rljob_runtime.groups.curriculum import Curriculum
 from rljob_runtime.groups.ledger import Ledger
@@ -59,6 +60,7 @@ from rljob_runtime.routing.choose import policy_of
 from rljob_runtime.run_folder import RunOptions
 from rljob_runtime.samples import Prompt
 from rljob_runtime.site import one_machine as local_ray
+from rljob_runtime.site.actor_devices import visible_ids
 from rljob_runtime.site.process_use import ProcessUse, UseSampler
 from rljob_runtime.site.site import Site
 from rljob_runtime.trace.record.evaluation_log import EvaluationLog
@@ -110,7 +112,8 @@ async def assembled(
     job, options, settings = inputs.job, inputs.options, inputs.settings
     timeouts = job.spec.training.timeouts
     event_ranks = EventRanks()
-    share = device_share(job, local_ray.devices(), options.share)
+    devices = visible_ids(Devices.of(job.spec.accelerator), local_ray.devices())
+    shared = shared_devices(job, devices, options.share)
     events = EventLog(inputs.events_folder, 0, "driver", "driver")
     async with AsyncExitStack() as stack:
         # Entered first and left last: it waits for the tasks that the parts have started, which end with the
@@ -150,7 +153,7 @@ async def assembled(
             iter(()), scorer, outbox, events,
         )  # fmt: skip
         stack.callback(lambda: log.info("at the end: %s", rollouter.counts))
-        trainer = RayTrainer(job, settings, options, queue, inputs.events_folder, event_ranks, route, share)
+        trainer = RayTrainer(job, settings, options, queue, inputs.events_folder, event_ranks, route, shared)
         stack.push_async_callback(trainer.close)
         placement = RankPlacement(
             site, settings.trainer_ranks // job.spec.pools.trainer.replicas,
@@ -160,7 +163,7 @@ async def assembled(
         sync = Push(engines, settings.in_flight) if settings.in_flight else Pull(engines, spawn)
         delivery = WeightDelivery(trainer, sync, pool, settings.bound)
         workers = RolloutWorkers(
-            job, inputs.tokenizer, share, site.one_machine, inputs.events_folder, event_ranks, route,
+            job, inputs.tokenizer, shared, site.one_machine, inputs.events_folder, event_ranks, route,
             site.keyring, lambda: pool.step,
         )  # fmt: skip
         stack.callback(workers.close)

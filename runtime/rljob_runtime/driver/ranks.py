@@ -20,12 +20,14 @@ from rljob_runtime.driver.job_settings import JobSettings
 from rljob_runtime.driver.model_folder import checkpoint_root
 from rljob_runtime.driver.resume import with_fitting_groups
 from rljob_runtime.engines.protocol import WeightRef
+from rljob_runtime.fleet.shared_devices import SharedDevices
 from rljob_runtime.groups.state import JobState
 from rljob_runtime.job_errors import OwnFunctionFailed, RewardsUnfit, TrainingDiverged, UnsupportedModel
 from rljob_runtime.own_functions import FunctionLoadError
 from rljob_runtime.parallel.micro_batches import SampleTooLong
 from rljob_runtime.queue.service import QueueService
 from rljob_runtime.run_folder import RunOptions
+from rljob_runtime.site.actor_devices import ask_for_devices
 from rljob_runtime.site.nodes import only_on
 from rljob_runtime.trace.record.event_ranks import EventRanks
 from rljob_runtime.trainer.checkpoint import CheckpointError
@@ -83,10 +85,10 @@ class RayTrainer:
         events_folder: Path | None,
         ranks: EventRanks,
         route: WeightRoute,
-        device_share: float,
+        shared: SharedDevices | None = None,
     ) -> None:
-        """`device_share`: the part of its accelerator that a rank asks for."""
-        self._device_share = device_share
+        """`shared`: the accelerators that ranks share with engines; None where each has its own."""
+        self._shared = shared
         self._job = job
         timeouts = job.spec.training.timeouts
         self._start_deadline = Deadline(timeouts.start_seconds, "startSeconds")
@@ -227,11 +229,7 @@ class RayTrainer:
             "concurrency_groups": {_BESIDE: 1},
             "runtime_env": {"env_vars": {"OMP_NUM_THREADS": str(trainer.cpus_per_worker)}},
         }
-        # Ray refuses "GPU" among `resources`; it has an argument for it.
-        if kind.ray_resource == "GPU":
-            options["num_gpus"] = self._device_share
-        elif kind.ray_resource is not None:
-            options["resources"][kind.ray_resource] = self._device_share
+        ask_for_devices(options, kind, 1, self._shared and self._shared.of("trainer", rank))
         return ray.remote(**options)(TrainerActor).remote(msgspec.msgpack.encode(spec))
 
     async def _call(

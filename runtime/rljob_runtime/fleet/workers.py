@@ -19,9 +19,11 @@ from rljob_runtime.engines.protocol import Engine, EngineDied
 from rljob_runtime.engines.remote import RemoteEngine
 from rljob_runtime.engines.rollout_worker import start_worker
 from rljob_runtime.engines.sampling import sampling_of
+from rljob_runtime.fleet.shared_devices import SharedDevices
 from rljob_runtime.fleet.worker_spec import WorkerSpec
 from rljob_runtime.groups.responses import response_seed
 from rljob_runtime.net.keys import Keyring, client_keys, server_keys
+from rljob_runtime.site.actor_devices import ask_for_devices
 from rljob_runtime.site.nodes import RayNode, only_on
 from rljob_runtime.site.site import RESOURCES
 from rljob_runtime.trace.record.event_log import EventLog
@@ -47,7 +49,7 @@ class RolloutWorkers:
         self,
         job: RLJob,
         tokenizer: TextTokenizer,
-        device_share: float,
+        shared: SharedDevices | None,
         one_machine: bool,
         events_folder: Path | None,
         ranks: EventRanks,
@@ -55,10 +57,10 @@ class RolloutWorkers:
         keyring: Keyring,
         step: Callable[[], int],
     ) -> None:
-        """`device_share`: the part of each accelerator that a worker asks for; `step`: the one that is being
-        trained, which labels events."""
+        """`shared`: the accelerators that workers share, None where each has its own; `step`: the one that is
+        being trained, which labels events."""
         self._step = step
-        self._device_share = device_share
+        self._shared = shared
         self._job = job
         self._json = job.model_dump_json(by_alias=True, exclude_none=True)
         self._one_machine = one_machine
@@ -160,9 +162,8 @@ class RolloutWorkers:
             "runtime_env": {"env_vars": {"OMP_NUM_THREADS": str(pool.cpus_per_worker)}},
             "max_concurrency": 1000,
         }
-        # Ray refuses "GPU" among `resources`; it has an argument for it.
-        if kind.ray_resource == "GPU":
-            options["num_gpus"] = pool.accelerators_per_worker * self._device_share
-        elif kind.ray_resource is not None:
-            options["resources"][kind.ray_resource] = pool.accelerators_per_worker * self._device_share
+        # The fleet gives the smallest free number to a worker, as the last part of its name.
+        number = int(worker.name.rpartition("-")[2])
+        shared = self._shared and self._shared.of(worker.pool, number)
+        ask_for_devices(options, kind, pool.accelerators_per_worker, shared)
         return options

@@ -164,10 +164,12 @@ def _pools(job: RLJob) -> list[tuple[str, int, int]]:
 def _accelerators(job: RLJob, machine: Machine) -> Iterator[Problem]:
     if job.spec.accelerator == "cpu":
         return
+    if machine.shared and machine.accelerators:
+        yield from _shared_accelerators(job, machine.accelerators)
+        return
     wanted = {name: replicas * each for name, replicas, each in _pools(job)}
     there = str(machine.accelerators) if machine.accelerators else "none"
-    enough = machine.accelerators > 0 if machine.shared else sum(wanted.values()) <= machine.accelerators
-    if enough:
+    if sum(wanted.values()) <= machine.accelerators:
         return
     cure = "set accelerator: cpu, or run it in a cluster"
     # A pool that is too large by itself is named alone; otherwise it is their sum that is.
@@ -184,6 +186,20 @@ def _accelerators(job: RLJob, machine: Machine) -> Iterator[Problem]:
             f"the pools ask for {sum(wanted.values())} accelerators ({parts}), this machine has {there}: "
             f"{cure}",
         )
+
+
+def _shared_accelerators(job: RLJob, there: int) -> Iterator[Problem]:
+    """Workers may share a device with others; a worker, or the ranks of the trainer, with itself not."""
+    for name, replicas, each in _pools(job):
+        # Ranks communicate by their devices, of which each needs its own for that.
+        one = replicas * each if name == "trainer" else each
+        if replicas and one > there:
+            what = "the trainer's ranks ask" if name == "trainer" else f"a worker of {name} asks"
+            yield Problem(
+                ("spec", "pools", name),
+                f"{what} for {_count(one, 'accelerator')}, this machine has {there}, and --share lets "
+                "different workers share one: lower it to that, or run it in a cluster",
+            )
 
 
 def _workers(job: RLJob, machine: Machine) -> Iterator[Problem]:

@@ -106,7 +106,8 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument(
         "--contenders", nargs="+", default=["ours-1", "verl_sync", "ours-0"], metavar="NAME",
-        help="ours-BOUND, ours-BOUNDxENGINES (so many on a GPU), verl_sync, verl_async; in this order",
+        help="ours-BOUND[xENGINES][-shared] (so many engines on a GPU; whether the trainer's GPU generates, "
+        "too), verl_sync, verl_async; in this order",
     )  # fmt: skip
     parser.add_argument("--seconds", type=float, default=560, help="of all contenders together")
     parser.add_argument(
@@ -118,7 +119,9 @@ def parse() -> argparse.Namespace:
     options = parser.parse_args()
     for name in options.contenders:
         if name not in verl.MODULES and ours.named(name) is None:
-            parser.error(f"--contenders: {name!r}; known: ours-BOUND[xENGINES], {', '.join(verl.MODULES)}")
+            parser.error(
+                f"--contenders: {name!r}; known: ours-BOUND[xENGINES][-shared], {', '.join(verl.MODULES)}"
+            )
     flash = options.attention == "flash_attention_2" and set(options.contenders) & set(verl.MODULES)
     if options.gpus and flash and not is_flash_attn_2_available():
         parser.error(

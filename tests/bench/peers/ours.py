@@ -13,7 +13,7 @@ from tests.bench.peers.rates import Ended
 from tests.bench.peers.work import LENGTHS, MODEL, PROMPTS, SAMPLES, Work
 from tests.bench.real_runs import RUN, run_job
 
-_NAME = re.compile(r"ours-(\d+)(?:x([1-8]))?")
+_NAME = re.compile(r"ours-(\d+)(?:x([1-8]))?(-shared)?")
 
 
 @dataclass(frozen=True)
@@ -24,17 +24,20 @@ class Ours:
     """`training.async.maxStaleness`."""
     engines: int = 1
     """vLLM engines on each GPU that generates."""
+    shared: bool = False
+    """Whether every GPU generates, and the trainer shares the first one with its engines."""
 
 
 def named(name: str) -> Ours | None:
-    """The contender of this name, `ours-BOUND` or `ours-BOUNDxENGINES`; None for somebody else's."""
+    """The contender of this name, `ours-BOUND[xENGINES][-shared]`; None for somebody else's."""
     found = _NAME.fullmatch(name)
-    return Ours(int(found[1]), int(found[2] or 1)) if found else None
+    return Ours(int(found[1]), int(found[2] or 1), found[3] is not None) if found else None
 
 
 def manifest(ours: Ours, work: Work, folder: Path, gpus: int, micro_batch: int) -> dict[str, Any]:
-    """The RLJob. `gpus`: 0 for a CPU; one is shared by trainer and engine, of more the first trains."""
-    shared = gpus < 2
+    """The RLJob. `gpus`: 0 for a CPU; one is shared by trainer and engine, of more the first trains, and
+    generates as well where `ours` says so."""
+    shared = gpus < 2 or ours.shared
     engine: Mapping[str, Any] = (
         {"torch": {}} if not gpus else {"vllm": {"gpuMemoryUtilization": 0.35 if shared else 0.85}}
     )
@@ -48,7 +51,10 @@ def manifest(ours: Ours, work: Work, folder: Path, gpus: int, micro_batch: int) 
         "spec": {
             "accelerator": "nvidia" if gpus else "cpu",
             "pools": {
-                "fastRollout": {"replicas": max(1, gpus - 1), **(several if ours.engines > 1 else {})}
+                "fastRollout": {
+                    "replicas": max(1, gpus if ours.shared else gpus - 1),
+                    **(several if ours.engines > 1 else {}),
+                }
             },
             "training": {
                 "model": {"path": str(folder / MODEL), **({"dtype": "bfloat16"} if gpus else {})},

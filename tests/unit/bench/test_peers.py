@@ -64,6 +64,27 @@ def test_ours_is_a_valid_job(gpus: int):
     assert job.spec.pools.fast_rollout.replicas == max(1, gpus - 1)
 
 
+@pytest.mark.parametrize(
+    ("name", "ours_is"),
+    [
+        ("ours-2", ours.Ours(2)),
+        ("ours-0x3", ours.Ours(0, 3)),
+        ("ours-1-shared", ours.Ours(1, shared=True)),
+        ("ours-1x2-shared", ours.Ours(1, 2, shared=True)),
+        ("ours", None),
+        ("verl_sync", None),
+    ],
+)
+def test_a_name_says_what_differs(name: str, ours_is: ours.Ours | None):
+    assert ours.named(name) == ours_is
+
+
+def test_all_gpus_generate_where_the_trainer_shares_its_own():
+    job = RLJob.model_validate(ours.manifest(ours.Ours(1, shared=True), LARGE, Path("/work"), 4, 32768))
+    assert job.spec.pools.fast_rollout.replicas == 4
+    assert job.spec.training.async_.weight_sync.transport == "auto"
+
+
 @pytest.mark.parametrize("mode", verl.MODULES)
 def test_the_settings_of_verl_read_nothing_that_is_not_given(mode: str):
     settings = verl.Settings(mode, 4, 32768, "sdpa")
