@@ -14,7 +14,6 @@ import argparse
 import json
 import os
 import signal
-import statistics
 import sys
 import tempfile
 import time
@@ -253,7 +252,7 @@ def compare(pool: RankPool, options: argparse.Namespace, model: Path) -> None:
     if options.said:
         what += f", {options.said}"
     goals = {"7.3k": "at least 1.1 x all ranks", "1.5k": "at least 1.2 x all ranks"}
-    by_need = 0.0
+    by_need: list[dict[str, Any]] = []
     chosen = dict(ways(options.ranks, options.cap, longest))
     for name in sorted(chosen, key=lambda way: way != NEED):
         if options.only and name not in {NEED, *options.only}:
@@ -266,22 +265,36 @@ def compare(pool: RankPool, options: argparse.Namespace, model: Path) -> None:
         if isinstance(rows, str):
             say(rows)
             continue
-        counted = [row["rate"] for row in rows[options.warm :] if not row["compiled"]]
-        if not counted:
-            say("  no step without a compilation")
-            continue
-        rate = statistics.median(counted)
         memory = max(row["memory"] for row in rows)
-        say("  tokens/s:", round(rate), "in", len(counted), "steps")
         if name == NEED:
-            by_need = rate
-            told(options, [Figure(f"{what}: shared by need", rate, "tokens/s")])
-        elif by_need:
+            by_need = rows
+            steps = counted_steps(options.warm, rows)
+            say("  tokens/s:", round(rate_of(rows, steps)), "in steps", *steps)
+            if steps:
+                told(options, [Figure(f"{what}: shared by need", rate_of(rows, steps), "tokens/s")])
+        # Steps have other samples: a rate is compared with that of the same ones.
+        elif steps := counted_steps(options.warm, rows, by_need):
             goal = goals.get(options.lengths) if name.startswith(f"{options.ranks},") else "at least 0.98 x"
-            figure = Figure(f"{what}: shared by need, against {name}", by_need, "tokens/s", rate, goal)
-            told(options, [figure])
+            mine, other = rate_of(by_need, steps), rate_of(rows, steps)
+            said = f"{what}: shared by need, against {name}, in {len(steps)} steps"
+            told(options, [Figure(said, mine, "tokens/s", other, goal)])
+        else:
+            say("  no step that was without a compilation in both")
         if options.gpu:
             told(options, [Figure(f"{what}: {name}: memory of the fullest rank", memory, "GiB")])
+
+
+def counted_steps(warm: int, *ways: list[dict[str, Any]]) -> list[int]:
+    """The steps after the first `warm` ones that all of these ways did without compiling anything."""
+    return [
+        step for step in range(warm, min(map(len, ways))) if not any(rows[step]["compiled"] for rows in ways)
+    ]
+
+
+def rate_of(rows: list[dict[str, Any]], steps: list[int]) -> float:
+    """Tokens per second over these steps; 0 for none."""
+    seconds = sum(rows[step]["seconds"] for step in steps)
+    return float(sum(rows[step]["tokens"] for step in steps) / seconds) if steps else 0.0
 
 
 def told(options: argparse.Namespace, figures: list[Figure]) -> None:

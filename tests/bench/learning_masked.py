@@ -113,9 +113,8 @@ class Run:
             groups = [self.ready.pop(uid) for uid in uids]
             metrics.append(self.trainer.train_step(step, step, groups))
             self.controller.finished(uids)
-            ref = self.trainer.publish(step + 1)
-            assert ref is not None
-            self.model.load(Path(ref.location))
+            self.trainer.publish(step + 1)
+            self.model.load(Path(self.trainer.write_version().location))
             self.version = step + 1
             for response in (each for group in self.running.values() for each in group):
                 response.spans.mark(self.version, len(response.tokens))

@@ -28,6 +28,10 @@ ENGINES_ARE_THE_BOTTLENECK = {
         at=[("step", 11), ("load", 1), ("publish", 11)], steps=20, max_staleness=4, max_running=2,
         seconds={"step": 0.2, "publish": 3.0, "start": 3.0},
     ),
+    "while a version is written": Losses(
+        at=[("write", 4), ("write", 11)], steps=20, max_staleness=4, max_running=2,
+        seconds={"step": 0.2, "publish": 0.1, "write": 3.0, "start": 3.0},
+    ),
     "before the first checkpoint": Losses(at=[("step", 5)], steps=9, checkpoint_every=9),
     "pull": Losses(at=[("step", 11), ("publish", 14)], steps=20, max_staleness=4, in_flight=None),
     "a collective transport": Losses(at=[("step", 8), ("transmit", 9)], steps=20, collective=True),
@@ -44,7 +48,7 @@ losses = st.builds(
     engines=st.integers(1, 3),
     max_running=st.integers(1, 8),
     seconds=st.fixed_dictionaries(
-        {call: st.sampled_from([0.0, 0.3, 5.0]) for call in ("step", "publish", "start", "save")}
+        {call: st.sampled_from([0.0, 0.3, 5.0]) for call in ("step", "publish", "write", "start", "save")}
     ),
 )
 

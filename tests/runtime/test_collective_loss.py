@@ -117,7 +117,7 @@ class Site:
     async def publish(self, version: int) -> float:
         """Broadcast the trainer's weights; the seconds that it took."""
         began = time.monotonic()
-        await self.push.deliver(await self.trainer.publish(version), self.trainer)
+        await self.push.deliver(await self.trainer.ref(version), self.trainer)
         return time.monotonic() - began
 
     def got(self, name: str, version: int) -> str:

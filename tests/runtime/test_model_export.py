@@ -19,7 +19,15 @@ from rljob_runtime.cli import main
 from rljob_runtime.data.tokenizer import CharacterTokenizer, FolderTokenizer, TextTokenizer
 from rljob_runtime.driver import export as model_export
 from rljob_runtime.driver.export import export, keep_model_files
-from tests.support.runtime.trainer_ranks import EXPERTS, groups, model_folder, on_ranks, trainer_job, worker
+from tests.support.runtime.trainer_ranks import (
+    EXPERTS,
+    groups,
+    model_folder,
+    on_ranks,
+    stored_version,
+    trainer_job,
+    worker,
+)
 
 pytestmark = pytest.mark.timeout(300)
 """More than `on_ranks` waits for a result."""
@@ -235,7 +243,7 @@ def test_an_adapter_is_exported_alone_and_in_the_model(
     with worker(job, initial) as trainer:
         for step in (0, 1):
             trainer.train_step(step, step, groups(4, seed=step, version=step))
-        published = load_file(Path(trainer.publish(2).location) / "adapter_model.safetensors")
+        published = load_file(Path(stored_version(trainer, 2).location) / "adapter_model.safetensors")
         trainer.save_checkpoint(run / "checkpoints", 2, b"")
     assert main(["export", str(run), str(tmp_path / "adapter"), "--adapter"]) == 0
     assert "the adapter of step 2" in capsys.readouterr().out

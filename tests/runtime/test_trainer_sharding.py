@@ -20,6 +20,7 @@ from tests.support.runtime.trainer_ranks import (
     groups,
     model_folder,
     on_ranks,
+    stored_version,
     trainer_job,
     worker,
 )
@@ -62,7 +63,7 @@ def train(trainer: Any, first: int, last: int) -> Trained:
         trainer.train_step(step, step, groups(6, seed=step, version=step) if trainer._rank == 0 else None)
         for step in range(first, last)
     ]
-    ref = trainer.publish(last)
+    ref = stored_version(trainer, last)
     weights = load_file(next(Path(ref.location).glob("*.safetensors"))) if ref is not None else {}
     held = sum(_local(parameter).numel() for parameter in trainer._policy.parameters())
     moments = sum(

@@ -14,7 +14,14 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from rljob_runtime.job_errors import TrainingDiverged
 from rljob_runtime.samples import Span, decode_group, encode
 from rljob_runtime.trainer.step_metrics import StepMetrics
-from tests.support.runtime.trainer_ranks import groups, model_folder, on_ranks, trainer_job, worker
+from tests.support.runtime.trainer_ranks import (
+    groups,
+    model_folder,
+    on_ranks,
+    stored_version,
+    trainer_job,
+    worker,
+)
 
 pytestmark = pytest.mark.timeout(300)
 """More than `on_ranks` waits for a result."""
@@ -40,7 +47,7 @@ def train(
             trainer.train_step(step, step, groups(6, seed=step, version=step) if rank == 0 else None)
             for step in range(steps)
         ]
-        ref = trainer.publish(steps)
+        ref = stored_version(trainer, steps)
         weights = load_file(Path(ref.location) / "model.safetensors") if ref is not None else {}
         return metrics, {name: value.float().numpy() for name, value in weights.items()}
 
@@ -274,7 +281,7 @@ def _train_stale(
         trainer_job(algorithm, schedule=schedule, **changes), folder, rank, world_size, store
     ) as trainer:
         metrics = trainer.train_step(4, 4, made if rank == 0 else None)
-        ref = trainer.publish(5)
+        ref = stored_version(trainer, 5)
         weights = load_file(Path(ref.location) / "model.safetensors") if ref is not None else {}
         return metrics, {name: value.float().numpy() for name, value in weights.items()}
 

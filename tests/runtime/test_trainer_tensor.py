@@ -25,7 +25,15 @@ from rljob_runtime.trainer.step_metrics import StepMetrics
 from tests.support.runtime.hdp_steps import Case, assert_same_metrics, join, take_step, worst
 from tests.support.runtime.rank_processes import RankProcesses
 from tests.support.runtime.tiny_models import hdp_model, tiny_model
-from tests.support.runtime.trainer_ranks import EXPERTS, SERVED, groups, model_folder, trainer_job, worker
+from tests.support.runtime.trainer_ranks import (
+    EXPERTS,
+    SERVED,
+    groups,
+    model_folder,
+    stored_version,
+    trainer_job,
+    worker,
+)
 
 EXACT = 1e-14
 KL = {"kl": {"coefficient": 0.1}, "entropyCoefficient": 0.01}
@@ -219,7 +227,7 @@ def work(
             trainer.train_step(step, step, groups(6, seed=step, version=step) if rank == 0 else None)
             for step in range(*steps)
         ]
-        ref = trainer.publish(steps[1])
+        ref = stored_version(trainer, steps[1])
         if end:
             trainer.save_checkpoint(site.checkpoints(end), steps[1], b"")
         whole_here = {}

@@ -35,7 +35,7 @@ from tests.support.runtime.tiny_models import (
     tiny_model,
     weights_at,
 )
-from tests.support.runtime.trainer_ranks import trainer_job, worker
+from tests.support.runtime.trainer_ranks import stored_version, trainer_job, worker
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
@@ -323,7 +323,7 @@ async def test_a_mixture_of_experts_agrees_with_the_trainer_after_every_update(t
                 metrics = trainer.train_step(version, version, groups)
                 assert metrics.parity_max is not None and metrics.parity_max < VLLM_TOLERANCE
                 assert metrics.grad_norm > 0
-                folder = Path(trainer.publish(version + 1).location)
+                folder = Path(stored_version(trainer, version + 1).location)
 
 
 async def test_a_load_that_fails_half_way_ends_the_engine(base: Path, tmp_path: Path) -> None:

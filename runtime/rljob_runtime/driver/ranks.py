@@ -144,16 +144,26 @@ class RayTrainer:
             self.steps = step + 1
         return msgspec.msgpack.decode(results[0], type=StepMetrics)
 
-    async def publish(self, version: int) -> WeightRef:
-        """Make the current weights available as `version`: stored, or, for a collective transport, at a free
-        address where the engines can meet the trainer."""
-        if self._route.transport not in STORED:
-            call = self._call("free_address", deadline=_LOOK, ranks=self._ranks[:1], group=_BESIDE)
-            address = (await call)[0]
-            return WeightRef(version, self._route.transport, address)
-        # All ranks gather the weights, rank 0 stores them and knows where.
-        results = await self._call("publish", version, deadline=self._update_deadline)
-        return msgspec.msgpack.decode(results[0], type=WeightRef)
+    @property
+    def stores(self) -> bool:
+        """Whether versions are stored, so that engines load them while the trainer goes on."""
+        return self._route.transport in STORED
+
+    async def publish(self, version: int) -> None:
+        """Make the current weights `version`. Where versions are stored, all ranks gather the weights, and
+        rank 0 copies them; else they are those of the moment in which they are sent."""
+        if self.stores:
+            await self._call("publish", version, deadline=self._update_deadline)
+
+    async def ref(self, version: int) -> WeightRef:
+        """Where engines get the version that was published last: where rank 0 has stored it by now, or, for a
+        collective transport, a free address where they can meet the trainer. The next step may begin."""
+        rank = self._ranks[:1]
+        if not self.stores:
+            call = self._call("free_address", deadline=_LOOK, ranks=rank, group=_BESIDE)
+            return WeightRef(version, self._route.transport, (await call)[0])
+        call = self._call("write_version", deadline=self._update_deadline, ranks=rank, group=_BESIDE)
+        return msgspec.msgpack.decode((await call)[0], type=WeightRef)
 
     async def transmit(self, ref: WeightRef) -> bool:
         """Send the weights of a collective `ref`, while holding `turn`; False where that was broken off."""
@@ -229,7 +239,8 @@ class RayTrainer:
             "concurrency_groups": {_BESIDE: 1},
             "runtime_env": {"env_vars": {"OMP_NUM_THREADS": str(trainer.cpus_per_worker)}},
         }
-        ask_for_devices(options, kind, 1, self._shared and self._shared.of("trainer", rank))
+        shared = None if self._shared is None else self._shared.of("trainer", rank)
+        ask_for_devices(options, kind, 1, shared)
         return ray.remote(**options)(TrainerActor).remote(msgspec.msgpack.encode(spec))
 
     async def _call(

@@ -19,6 +19,7 @@ import msgspec
 from rljob_runtime.data.fingerprint import DataFingerprint
 from rljob_runtime.driver.evaluation_turn import Evaluating, EvaluationTurn
 from rljob_runtime.driver.first_of import first_of
+from rljob_runtime.driver.ranks import TrainerDied
 from rljob_runtime.driver.stall import Activity, Stalled, StallWatch
 from rljob_runtime.engines.protocol import WeightRef
 from rljob_runtime.groups.curriculum import Curriculum
@@ -28,7 +29,6 @@ from rljob_runtime.groups.state import JobState
 from rljob_runtime.rollout.rollouter import Rollouter
 from rljob_runtime.rollout.weight_sync import Broadcaster, WeightSync
 from rljob_runtime.trace.record.event_log import EventLog
-from rljob_runtime.weights.transport import STORED
 
 _LOOKS = 10
 """How often it is looked whether anything moves, in the time after which a step is stalled."""
@@ -41,8 +41,17 @@ class Trainer(Broadcaster, Protocol):
         """Train these groups, taken from the queue by uid, and acknowledge them; the step's metrics."""
         ...
 
-    async def publish(self, version: int) -> WeightRef:
-        """Make the current weights available as `version`."""
+    @property
+    def stores(self) -> bool:
+        """Whether versions are stored, so that engines load them while the trainer goes on."""
+        ...
+
+    async def publish(self, version: int) -> None:
+        """Make the current weights `version`; a step may begin then, unless they are not stored."""
+        ...
+
+    async def ref(self, version: int) -> WeightRef:
+        """Where engines get the version that was published last, once they can."""
         ...
 
     async def save(self, step: int, state: bytes) -> None:
@@ -132,6 +141,8 @@ class TrainingLoop:
         """Steps in the checkpoint that the loop began from, or wrote last."""
         self._pushing: asyncio.Task[None] | None = None
         """Brings the newest stored version to the engines while the next step trains."""
+        self._lost: TrainerDied | None = None
+        """Why it could not: the trainer is gone."""
         self._sent = 0, 0
         """The steps behind the weights that engines got last, and the version by which they know them."""
         self._turn: EvaluationTurn | None = None
@@ -189,6 +200,8 @@ class TrainingLoop:
             while True:
                 # Before the look: a group that becomes ready after it ends the wait.
                 ready.clear()
+                if self._lost is not None:
+                    raise self._lost
                 uids = self._controller.select(step)
                 if uids is not None:
                     return uids
@@ -268,20 +281,38 @@ class TrainingLoop:
     async def _publish(self, step: int, version: int) -> None:
         """Publish the weights after `step` steps, and let the engines load while the next step trains (a
         collective transport needs the trainer until they have loaded)."""
-        if self._pushing is not None:
-            await self._pushing
+        await self._pushed()
         await self._may_deliver(step)
         with self._events.span("weight_publish", self._rollouter.pool.step):
-            ref = await self._trainer.publish(version)
+            await self._trainer.publish(version)
         self._sent = step, version
-        if ref.transport in STORED:
-            self._pushing = self._spawn(self._push(ref, None))
+        if self._trainer.stores:
+            self._pushing = self._spawn(self._push_stored(version))
         else:
-            await self._push(ref, self._trainer)
+            await self._push(await self._trainer.ref(version), self._trainer)
+
+    async def _push_stored(self, version: int) -> None:
+        """Deliver a version once it is stored, beside the next step."""
+        try:
+            ref = await self._trainer.ref(version)
+        except TrainerDied as error:
+            # For the loop, whose caller starts the trainer again. It may wait for groups that engines cannot
+            # generate without this version.
+            self._lost = error
+            self._rollouter.group_ready.set()
+            return
+        await self._push(ref, None)
 
     async def _push(self, ref: WeightRef, broadcaster: Broadcaster | None) -> None:
         await self._plan.deliver(ref, broadcaster)
         self._rollouter.poke()
+
+    async def _pushed(self) -> None:
+        """Wait until the engines have the newest stored version. Raises `TrainerDied`."""
+        if self._pushing is not None:
+            await self._pushing
+        if self._lost is not None:
+            raise self._lost
 
     async def _save(self, step: int) -> None:
         if self._turn is not None and self._turn.step != step:

@@ -14,7 +14,6 @@ from rljob_runtime.engines.protocol import WeightRef
 from rljob_runtime.groups.staleness import Bound
 from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.rollout.weight_sync import Broadcaster, Pull, Push
-from rljob_runtime.weights.transport import STORED
 
 log = logging.getLogger(__name__)
 
@@ -25,8 +24,17 @@ class Publisher(Broadcaster, Protocol):
     steps: int
     """Steps that the trainer's weights have behind them."""
 
-    async def publish(self, version: int) -> WeightRef:
-        """Make the current weights available as `version`. Raises `TrainerDied`."""
+    @property
+    def stores(self) -> bool:
+        """Whether versions are stored, so that engines load them while the trainer goes on."""
+        ...
+
+    async def publish(self, version: int) -> None:
+        """Make the current weights `version`. Raises `TrainerDied`."""
+        ...
+
+    async def ref(self, version: int) -> WeightRef:
+        """Where engines get the version that was published last. Raises `TrainerDied`."""
         ...
 
 
@@ -46,8 +54,9 @@ class WeightDelivery:
 
     async def send(self, version: int) -> None:
         """Give all engines the trainer's weights as `version`. Raises `TrainerDied`."""
-        ref = await self._trainer.publish(version)
-        await self._sync.deliver(ref, None if ref.transport in STORED else self._trainer)
+        await self._trainer.publish(version)
+        ref = await self._trainer.ref(version)
+        await self._sync.deliver(ref, None if self._trainer.stores else self._trainer)
 
     async def send_again(self) -> None:
         """Send engines that have just come what the trainer holds: a collective transport stores nothing that
@@ -72,4 +81,6 @@ class WeightDelivery:
             # The trainer is ahead of what the others have: within a version, or while they are evaluated.
             # Newcomers wait for the next one, unless nobody else generates: then there would be no next one.
             return None
-        return await self._trainer.publish(self._bound.version_at(step))
+        version = self._bound.version_at(step)
+        await self._trainer.publish(version)
+        return await self._trainer.ref(version)

@@ -164,6 +164,6 @@ class RolloutWorkers:
         }
         # The fleet gives the smallest free number to a worker, as the last part of its name.
         number = int(worker.name.rpartition("-")[2])
-        shared = self._shared and self._shared.of(worker.pool, number)
+        shared = None if self._shared is None else self._shared.of(worker.pool, number)
         ask_for_devices(options, kind, pool.accelerators_per_worker, shared)
         return options

@@ -35,10 +35,6 @@ def compiles(job: RLJob, model: Any, found: str | None) -> Choice:
     text = model.config.get_text_config()
     against = {
         f"accelerator is {spec.accelerator}": spec.accelerator != "nvidia",
-        "ranks share samples: parallel.contextParallel": job.spec.context_parallel.largest_degree(
-            job.spec.trainer_ranks
-        )
-        > 1,
         "parallel.tensorParallel is above 1": spec.training.parallel.tensor_parallel > 1,
         "an adapter is trained": spec.training.adapter is not None,
         "the model has experts": bool(

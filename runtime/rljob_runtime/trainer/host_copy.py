@@ -1,7 +1,8 @@
-"""From main memory to a device without waiting for it.
+"""From main memory to a device without waiting for it, and weights from there to main memory.
 
 A copy out of memory that the system may move makes the host wait for all that the device has been given to
-do. So arrays are first copied into pinned memory, which torch keeps for the next ones.
+do. So arrays are first copied into pinned memory, which torch keeps for the next ones. Weights are copied to
+the same memory each time: new pages for all of them would take as long as the copy.
 """
 
 from typing import Any
@@ -25,3 +26,18 @@ def to_device(values: NDArray[Any], device: torch.device) -> Tensor:
 def indices_to_device(values: NDArray[Any], device: torch.device) -> Tensor:
     """`values` as int64, on the device; see `to_device`."""
     return to_device(values.astype(np.int64), device)
+
+
+class WeightsCopy:
+    """Tensors in main memory as they were when each was taken; taken again, a tensor is written over."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, Tensor] = {}
+        """By name."""
+
+    def take(self, name: str, tensor: Tensor) -> None:
+        """Copy a tensor, which has the same shape and number format each time."""
+        kept = self.tensors.get(name)
+        if kept is None:
+            kept = self.tensors[name] = torch.empty(tensor.shape, dtype=tensor.dtype)
+        kept.copy_(tensor)

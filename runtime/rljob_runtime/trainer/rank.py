@@ -5,6 +5,7 @@ weights. Nothing here knows Ray.
 """
 
 import logging
+import threading
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from functools import partial
@@ -31,6 +32,7 @@ from rljob_runtime.trainer.adapter import BaseModel, adapter_weights, add_adapte
 from rljob_runtime.trainer.attention_choice import AttentionChoice, Heads, choose_attention
 from rljob_runtime.trainer.context_parallel import share_samples
 from rljob_runtime.trainer.distribution import Distribution
+from rljob_runtime.trainer.host_copy import WeightsCopy
 from rljob_runtime.trainer.host_tuning import bind_to_node, collection_paused
 from rljob_runtime.trainer.lost_rank import RankLost, from_collectives
 from rljob_runtime.trainer.model import load_policy
@@ -85,6 +87,10 @@ class TrainerWorker:
         self._keep_versions = keep_versions
         self._total_updates = total_updates
         self._device_index = device_index
+        self._copy, self._version = WeightsCopy(), 0
+        """The weights that were published last, on rank 0, and their version."""
+        self._writing = threading.Lock()
+        """Held while that copy is made, or written, which another thread does."""
         self._search_path = search_path
         self._teacher_folder = teacher_folder
         self._devices = Devices.of(job.spec.accelerator)
@@ -273,16 +279,23 @@ class TrainerWorker:
         format, on the device. Run through it on all ranks."""
         return whole_weights(self._policy, self.shapes, self._dtype)
 
-    def publish(self, version: int) -> WeightRef | None:
-        """Write the weights where engines load them, as `version`; where that is, on rank 0."""
-        with self._phases.span("weight_publish", self._step, wait=True, version=version):
+    def publish(self, version: int) -> None:
+        """Make the weights as they are now `version`, on all ranks: rank 0 copies them to main memory, from
+        which `write_version` writes them while the next step trains."""
+        with self._phases.span("weight_publish", self._step, wait=True, version=version), self._writing:
             adapter = self._job.spec.training.adapter
             tensors = self.weights() if adapter is None else self._adapter_weights(adapter)
             # Every rank takes part in gathering each tensor, and rank 0 alone keeps it.
-            weights = {name: tensor.cpu() if self._rank == 0 else None for name, tensor in tensors}
-            if self._rank != 0:
-                return None
-            whole = {name: tensor for name, tensor in weights.items() if tensor is not None}
+            for name, tensor in tensors:
+                if self._rank == 0:
+                    self._copy.take(name, tensor)
+            self._version = version
+
+    def write_version(self) -> WeightRef:
+        """Write what was published last where engines load it; where that is. On rank 0, from any thread.
+        Raises `NoRoom`."""
+        with self._writing, self._events.span("weight_write", self._step, version=self._version):
+            adapter, whole = self._job.spec.training.adapter, self._copy.tensors
 
             def write(path: Path) -> None:
                 if adapter is None:
@@ -293,7 +306,7 @@ class TrainerWorker:
 
             if self._store is None:
                 self._store = WeightStore(self._weights_root, self._keep_versions)
-            return WeightRef(version, "shm", str(self._store.publish(version, write)))
+            return WeightRef(self._version, "shm", str(self._store.publish(self._version, write)))
 
     def _adapter_weights(self, adapter: Adapter) -> Iterator[tuple[str, Tensor]]:
         names = adapter_files.adapter_shapes(self.shapes, adapter)
@@ -314,8 +327,9 @@ class TrainerWorker:
 
     def close(self) -> None:
         """Leave the other ranks, and remove what was published."""
-        if self._store is not None:
-            self._store.close()
+        with self._writing:
+            if self._store is not None:
+                self._store.close()
         if dist.is_initialized():
             dist.destroy_process_group()
 

@@ -189,15 +189,18 @@ class TrainerActor:
         self._events.flush()
         return msgspec.msgpack.encode(metrics)
 
-    def publish(self, version: int) -> bytes | None:
-        """Write the weights where engines load them; on rank 0 a `WeightRef` in msgpack."""
+    def publish(self, version: int) -> None:
+        """Make the weights as they are now `version`; on all ranks."""
         self._idle_ends(self._step)
-        ref = self._ready.publish(version)
+        self._ready.publish(version)
         self._idle_since = self._events.clock()
-        if ref is None:
-            return None
+
+    def write_version(self) -> bytes:
+        """Write what was published last where engines load it: a `WeightRef` in msgpack. On rank 0; to be
+        called beside a step."""
+        ref = self._ready.write_version()
         if self._spec.serve is not None:
-            ref = WeightRef(version, "tcp", f"{self._serve(self._spec.serve)}/{Path(ref.location).name}")
+            ref = WeightRef(ref.version, "tcp", f"{self._serve(self._spec.serve)}/{Path(ref.location).name}")
         return msgspec.msgpack.encode(ref)
 
     def sees(self, path: str) -> bool:

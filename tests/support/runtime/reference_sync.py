@@ -53,10 +53,9 @@ async def _train(job: RLJob, model_folder: Path, scratch: Path, steps: int) -> l
             batch = [prompts.prompt(uid) for uid in range(first, first + training.groups_per_step)]
             groups = await asyncio.gather(*(_group(job, engine, tokenizer, prompt, step) for prompt in batch))
             losses.append(trainer.train_step(step, step, groups).loss)
-            ref = trainer.publish(step + 1)
-            assert ref is not None
+            trainer.publish(step + 1)
             await engine.pause("keep")
-            await engine.load(ref)
+            await engine.load(trainer.write_version())
             await engine.resume()
     finally:
         await engine.close()

@@ -114,6 +114,12 @@ def _sample(rng: np.random.Generator, number: int, longest: int, version: int) -
     )
 
 
+def stored_version(trainer: Any, version: int) -> Any:
+    """Publish the weights of a rank as `version`, and write them: a `WeightRef` on rank 0, None on others."""
+    trainer.publish(version)
+    return trainer.write_version() if trainer._rank == 0 else None
+
+
 @contextmanager
 def worker(
     job: RLJob,

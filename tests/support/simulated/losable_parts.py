@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 EVALUATED = 6
 """Prompts of an evaluation, of two responses each."""
-CALLS = ("step", "publish", "transmit", "save", "start", "load")
+CALLS = ("step", "publish", "write", "transmit", "save", "start", "load")
 """What the trainer may die at."""
 
 
@@ -190,8 +190,15 @@ class LosableTrainer:
         self.trained.append(groups)
         return SimpleNamespace(step=step)
 
-    async def publish(self, version: int) -> WeightRef:
+    @property
+    def stores(self) -> bool:
+        return not self._losses.collective
+
+    async def publish(self, version: int) -> None:
         await self._work("publish")
+
+    async def ref(self, version: int) -> WeightRef:
+        await self._work("write")
         location = f"host:{len(self._published)}"
         stored: Literal["tcp", "shm"] = "tcp" if self._losses.fetch_seconds else "shm"
         ref = WeightRef(version, "nccl" if self._losses.collective else stored, location)

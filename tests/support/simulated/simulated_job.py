@@ -262,7 +262,12 @@ class SimulatedJob:
             asyncio.get_running_loop().time(),
         )
 
-    async def publish(self, version: int) -> WeightRef:
+    stores = True
+
+    async def publish(self, version: int) -> None:
+        pass
+
+    async def ref(self, version: int) -> WeightRef:
         return WeightRef(version, "shm", f"v{version}")
 
     async def transmit(self, ref: WeightRef) -> bool:

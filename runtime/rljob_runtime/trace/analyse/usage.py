@@ -22,6 +22,7 @@ _KIND_OF = {
     "reference_forward": "work", "gather": "work",
     "checkpoint": "save",
     "prompt_fetch": "move", "get": "move", "put": "move", "weight_fetch": "move", "weight_stage": "move",
+    "weight_write": "move",
     "share": "move", "reduce": "move",
 }  # fmt: skip
 _PRECEDENCE = ("sync", "work", "save", "move")

@@ -71,6 +71,7 @@ PLACES: Mapping[str, Place] = {
     "division": Place("long responses", "counter"),
     "usage": Place("use", "counter", counters=_USE),
     "weight_publish": Place("weights"),
+    "weight_write": Place("written weights"),
     "weight_fetch": Place("fetched weights"),
     "weight_stage": Place("fetched weights"),
     "weight_pause": Place("weights"),

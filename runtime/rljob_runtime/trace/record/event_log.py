@@ -46,6 +46,7 @@ EVENTS = {
     "division": "so many engines are for long responses, and responses are long from so many tokens on",
     "usage": "what a worker's processes used: processors, memory, accelerators, the engine's cache",
     "weight_publish": "the trainer makes its weights available as a version",
+    "weight_write": "the trainer writes a version to where engines read it, while its next step trains",
     "weight_fetch": "an engine's machine fetches a version while the engine generates on",
     "weight_stage": "an engine takes a version into its memory while it generates on",
     "weight_pause": "an engine is stopped for a new version",

@@ -22,6 +22,7 @@ SLOW: dict[str, tuple[Callable[[RayTrainer], Coroutine[Any, Any, Any]], str]] = 
     "save": (lambda trainer: trainer.save(1, b""), "300 s (spec.training.timeouts.stepSeconds)"),
     "load": (lambda trainer: trainer.load(), "300 s (spec.training.timeouts.stepSeconds)"),
     "publish": (lambda trainer: trainer.publish(1), "200 s (spec.training.timeouts.weightUpdateSeconds)"),
+    "write_version": (lambda trainer: trainer.ref(1), "200 s (spec.training.timeouts.weightUpdateSeconds)"),
 }
 
 
@@ -37,7 +38,9 @@ class Rank:
                 await asyncio.get_running_loop().create_future()
             return "127.0.0.1:1"
 
-        return SimpleNamespace(remote=call)
+        called = SimpleNamespace(remote=call)
+        called.options = lambda **_: called
+        return called
 
 
 @pytest.mark.parametrize("method", SLOW)
@@ -57,7 +60,7 @@ def test_a_call_that_takes_too_long_ends_the_ranks_and_names_the_field(
 
     async def main() -> None:
         trainer = RayTrainer(
-            manifest, job_settings(manifest, 10), options, cast(Any, None), None, EventRanks(), route, 1.0
+            manifest, job_settings(manifest, 10), options, cast(Any, None), None, EventRanks(), route
         )
         with pytest.raises(TrainerDied) as raised:
             if method != "setup":

@@ -86,6 +86,26 @@ def test_groups_without_rewards_among_others_do_not(at: list[tuple[str, int]]) -
     assert len(session.losable.trained) == 12
 
 
+def test_a_trainer_that_is_lost_while_engines_wait_for_its_version_is_missed_at_once() -> None:
+    """With bound 0 no group comes without it, and nothing else tells of the loss."""
+    session = run_losing(Losses(at=[("write", 4)], max_staleness=0, stall_seconds=60))
+    assert session.losable.losses == 1 and len(session.losable.trained) == 12
+
+
+def test_the_next_step_trains_while_a_version_is_written() -> None:
+    """Two seconds a step, and not four: engines have groups enough."""
+    ended: list[float] = []
+
+    async def script(session: LosingSession) -> None:
+        for step in range(12):
+            await session.losable.stepped.until(lambda: session.losable.steps > step, 1e6)  # noqa: B023
+            ended.append(asyncio.get_running_loop().time())
+
+    seconds = {"step": 2.0, "publish": 0.0, "write": 1.9, "save": 0.0}
+    run_losing(Losses(max_staleness=4, seconds=seconds, script=script))
+    assert ended[-1] - ended[2] == pytest.approx(9 * 2.0, abs=0.1)
+
+
 LONG = Losses(
     steps=2, max_response_tokens=40_000, length=lambda request: 40_000, timing=FakeTiming(step_seconds=0.05)
 )  # fmt: skip

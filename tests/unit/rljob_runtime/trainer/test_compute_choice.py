@@ -42,7 +42,7 @@ COMPILED: dict[str, tuple[dict[str, Any], Any, str | None, bool, str]] = {
     "unknown layers": (NVIDIA, model(layers=False), "gcc", False, "which of its modules are layers"),
     "shared samples": (
         NVIDIA | {"training.parallel.contextParallel": {"hybrid": {}}, "pools.trainer.replicas": 2},
-        model(), "gcc", False, "ranks share samples",
+        model(), "gcc", True, "with gcc",
     ),
     "tensor groups": (
         NVIDIA | {"training.parallel.tensorParallel": 2, "pools.trainer.acceleratorsPerWorker": 2},
