@@ -53,7 +53,8 @@ def environment(settings: Settings, work: Work, folder: Path) -> dict[str, str]:
     trainers = max(1, settings.gpus // 2)
     given = {
         "WORK": folder, "HERE": HERE, "LONGEST": work.longest, "PROMPTS": work.prompts, "STEPS": work.steps,
-        "GROUPS": work.prompts * work.steps, "MICRO_BATCH": settings.micro_batch,
+        # Its console tells of no tokens in the first step of the fully asynchronous mode.
+        "GROUPS": work.prompts * (work.steps + 1), "MICRO_BATCH": settings.micro_batch,
         "ATTENTION": settings.attention,
         "GPUS": max(1, settings.gpus), "TRAINERS": trainers, "ENGINES": max(1, settings.gpus - trainers),
         "STALENESS": settings.staleness, "CPUS": max(32, os.cpu_count() or 1),

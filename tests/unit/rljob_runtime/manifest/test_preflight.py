@@ -140,6 +140,18 @@ TORCH = {"training.rollout.engine": {"torch": {}}}
             GIB,
             ["spec.pools: the job takes at least 17.5 GiB of memory, this machine has 16.0 GiB free"],
         ),
+        (NVIDIA | {"pools.fastRollout.replicas": 4}, {"accelerators": 2, "shared": True}, MILLION, []),
+        (
+            NVIDIA | {"pools.trainer.replicas": 3, "pools.fastRollout.acceleratorsPerWorker": 4},
+            {"accelerators": 2, "shared": True},
+            MILLION,
+            [
+                "spec.pools.trainer: the trainer's ranks ask for 3 accelerators, this machine has 2, and "
+                "--share lets different workers share one: lower it to that, or run it in a cluster",
+                "spec.pools.fastRollout: a worker of fastRollout asks for 4 accelerators, this machine "
+                "has 2, and --share lets",
+            ],
+        ),
         ({"pools.fastRollout.replicas": 7}, {"cores": 2}, MILLION, []),
         (
             {"pools.fastRollout.replicas": 8},
