@@ -1,4 +1,4 @@
-"""RLJobs that break a rule on what is learned: rewards, advantages, losses, teachers, the choice of groups."""
+"""RLJobs that break a rule on what is learned: rewards, advantages, losses, teachers, choice of groups."""
 
 from typing import Any
 
