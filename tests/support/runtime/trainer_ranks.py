@@ -1,6 +1,5 @@
 """Builders for tests of the trainer: jobs, groups, and ranks that run in processes of their own."""
 
-import multiprocessing
 import pickle
 import tempfile
 import traceback
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from rljob_api import RLJob
 from rljob_runtime.samples import Group, Sample, Span
+from tests.support.runtime.rank_context import rank_context
 
 VOCABULARY = 32
 EXPERTS: dict[str, Any] = {
@@ -158,9 +158,7 @@ def model_folder(job: RLJob, folder: Path) -> Path:
 
 def on_ranks(world_size: int, work: Callable[..., Any], *arguments: Any) -> list[Any]:
     """`work(rank, world_size, store, *arguments)` in `world_size` new processes; results in order of rank."""
-    # Not fork: torch's threads do not survive it. The server has imported the slow modules for all ranks.
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["transformers.modeling_utils", "rljob_runtime.trainer.rank"])
+    context = rank_context()
     with tempfile.TemporaryDirectory(prefix="trainer-test-") as folder:
         pipes = [context.Pipe(duplex=False) for _ in range(world_size)]
         processes = [
