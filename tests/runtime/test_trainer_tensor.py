@@ -1,10 +1,6 @@
-"""Layers split over the ranks of tensor groups: what is trained is what one rank trains.
-
-The ranks start once, for all tests.
-"""
+"""Layers split over the ranks of tensor groups: what is trained is what one rank trains."""
 
 import copy
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
@@ -27,6 +23,7 @@ from tests.support.runtime.rank_processes import RankProcesses
 from tests.support.runtime.tiny_models import hdp_model, tiny_model
 from tests.support.runtime.trainer_ranks import EXPERTS, SERVED, groups, model_folder, trainer_job, worker
 
+RANKS = 6
 EXACT = 1e-14
 KL = {"kl": {"coefficient": 0.1}, "entropyCoefficient": 0.01}
 DENSE: dict[str, Any] = {"algorithm": KL, "schedule": {"promptsPerBatch": 3, "batchesPerStep": 2}}
@@ -35,13 +32,6 @@ PASS_TOKENS = 128
 PAIRS: dict[str, Any] = {"tensorParallel": 2}
 
 pytestmark = pytest.mark.timeout(300)
-
-
-@pytest.fixture(scope="module")
-def ranks() -> Iterator[RankProcesses]:
-    started = RankProcesses(6)
-    yield started
-    started.close()
 
 
 def model_of(family: str, folder: Path) -> Path:
