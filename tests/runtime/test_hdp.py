@@ -88,7 +88,7 @@ def test_the_check_finds_gradients_of_keys_that_stay_on_their_rank(
     assert worst(ranks.run(2, take_step, broken)[0][1], alone(Case(model))[1]) > 0.01
 
 
-@pytest.mark.parametrize(("name", "kind"), zip(LOSSES, itertools.cycle(KINDS)))
+@pytest.mark.parametrize(("name", "kind"), list(zip(LOSSES, itertools.cycle(KINDS), strict=False)))
 def test_losses(ranks: RankProcesses, alone: Any, model: Path, name: str, kind: Kind) -> None:
     """Two updates, so that the second one has proximal log-probabilities. A loss is of a rank's own tokens,
     which are the same with either kind of attention: each has one of them."""
