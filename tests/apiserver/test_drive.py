@@ -4,6 +4,7 @@ import json
 import re
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,10 +30,17 @@ LIVELY_SECONDS = 60
 POOLS = {"trainer": {"replicas": 1}, "fastRollout": {"replicas": 1}}
 
 
+@pytest.fixture(scope="module")
+def pods() -> Iterator[RayPods]:
+    """A trainer and a fast rollout worker, for one job after the other: none of them loses a pod."""
+    with RayPods() as made:
+        for pool in ("trainer", "fast"):
+            made.add(pool)
+        yield made
+
+
 def test_a_job_runs_to_its_end_and_says_so(cluster: Cluster, namespace: str, pods: RayPods, tmp_path) -> None:
     steps = 4
-    for pool in ("trainer", "fast"):
-        pods.add(pool)
     with driven(cluster, namespace, pods, tmp_path, manifest(tmp_path, steps, POOLS)[1]) as run:
         assert run.end(400) == 0, run.said
     assert_every_prompt_once(run, steps)
@@ -62,8 +70,6 @@ def test_a_suspended_job_goes_on_where_it_was(
     cluster: Cluster, namespace: str, pods: RayPods, tmp_path
 ) -> None:
     steps = 30
-    for pool in ("trainer", "fast"):
-        pods.add(pool)
     with driven(cluster, namespace, pods, tmp_path, paced(tmp_path, steps, POOLS)) as run:
         run.wait_for_step(2)
         with run.walking():
@@ -89,8 +95,6 @@ def test_a_suspended_job_goes_on_where_it_was(
 
 
 def test_a_sigterm_stops_with_a_checkpoint(cluster: Cluster, namespace: str, pods: RayPods, tmp_path) -> None:
-    for pool in ("trainer", "fast"):
-        pods.add(pool)
     with driven(cluster, namespace, pods, tmp_path, paced(tmp_path, 40, POOLS)) as run:
         run.wait_for_step(2)
         assert time.time() - run.alive_file.stat().st_mtime < LIVELY_SECONDS

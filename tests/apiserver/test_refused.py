@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from rljob_api.job import Spec
-from tests.support.broken_jobs import BROKEN_RULES
+from tests.support.broken_jobs.rules import BROKEN_RULES
 from tests.support.jobs import REMOVED, job
 from tests.support.valid_jobs import GOOD
 

@@ -11,6 +11,7 @@ from rljob_runtime.net.auth import ClientKeys, Endpoint, new_keys
 from rljob_runtime.queue.broker import Broker
 from rljob_runtime.queue.server import QueueServer
 from tests.support.runtime.queue_site import sites
+from tests.support.runtime.rank_processes import RankProcesses
 from tests.support.scheduling import Together, unit_of_runtime
 
 
@@ -48,6 +49,14 @@ def cluster():
         )
     yield
     ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def ranks(request: pytest.FixtureRequest) -> Iterator[RankProcesses]:
+    """Processes for trainer ranks, as many as the module's `RANKS`; they start once, for all its tests."""
+    started = RankProcesses(request.module.RANKS)
+    yield started
+    started.close()
 
 
 @pytest.fixture(params=["tcp", "ipc"])

@@ -19,19 +19,20 @@ from rljob_runtime.cli import main
 from rljob_runtime.data.tokenizer import CharacterTokenizer, FolderTokenizer, TextTokenizer
 from rljob_runtime.driver import export as model_export
 from rljob_runtime.driver.export import export, keep_model_files
+from tests.support.runtime.rank_processes import RankProcesses
 from tests.support.runtime.trainer_ranks import (
     EXPERTS,
     groups,
     model_folder,
-    on_ranks,
     stored_version,
     trainer_job,
     worker,
 )
 
 pytestmark = pytest.mark.timeout(300)
-"""More than `on_ranks` waits for a result."""
+"""More than `RankProcesses` waits for a result."""
 
+RANKS = 2
 LETTERS = CharacterTokenizer("abcdefgh")
 TOKENS = torch.arange(24).reshape(2, 12) % 32
 
@@ -76,12 +77,14 @@ def logits(model: Any) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("changes", JOBS.values(), ids=JOBS)
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_it_is_the_trainers_model(tmp_path: Path, changes: dict[str, Any], ranks: int) -> None:
+@pytest.mark.parametrize("count", [1, 2])
+def test_it_is_the_trainers_model(
+    ranks: RankProcesses, tmp_path: Path, changes: dict[str, Any], count: int
+) -> None:
     """Weight by weight and in its logits, in the number format of the job."""
     job = trainer_job(**changes)
     run, initial = run_of(job, tmp_path)
-    expected = on_ranks(ranks, train, changes, initial, run)[0]
+    expected = ranks.run(count, train, changes, initial, run)[0]
     assert export(run, tmp_path / "exported") == 2
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "exported").eval()
     assert str(model.dtype) == f"torch.{job.spec.training.model.dtype}"

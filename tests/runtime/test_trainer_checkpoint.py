@@ -6,6 +6,7 @@ import random
 import resource
 import signal
 import subprocess
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,13 @@ import torch
 
 from rljob_runtime.trainer.checkpoint import CheckpointError, newest, step_of
 from tests.support.disks import fill, small_disk
-from tests.support.runtime.trainer_ranks import groups, model_folder, on_ranks, trainer_job, worker
+from tests.support.runtime.rank_processes import RankProcesses
+from tests.support.runtime.trainer_ranks import groups, model_folder, trainer_job, worker
 
 pytestmark = pytest.mark.timeout(300)
-"""More than `on_ranks` waits for a result."""
+"""More than `RankProcesses` waits for a result."""
 
+RANKS = 2
 TIED: dict[str, Any] = {"model": {"tieWordEmbeddings": True}}
 
 
@@ -82,11 +85,11 @@ def load_steps(
 @pytest.mark.parametrize("changes", [{}, TIED], ids=["untied", "tied"])
 @pytest.mark.parametrize(("writers", "readers"), [(2, 1), (1, 2)])
 def test_any_number_of_ranks_can_load(
-    tmp_path: Path, writers: int, readers: int, changes: dict[str, Any]
+    ranks: RankProcesses, tmp_path: Path, writers: int, readers: int, changes: dict[str, Any]
 ) -> None:
     folder = model_folder(trainer_job(**changes), tmp_path / "model")
-    expected = on_ranks(writers, save_steps, folder, tmp_path / "checkpoints", changes)[0]
-    state, losses = on_ranks(readers, load_steps, folder, tmp_path / "checkpoints", changes)[0]
+    expected = ranks.run(writers, save_steps, folder, tmp_path / "checkpoints", changes)[0]
+    state, losses = ranks.run(readers, load_steps, folder, tmp_path / "checkpoints", changes)[0]
     assert state == b"state"
     np.testing.assert_allclose(losses, expected, atol=1e-5)
 
@@ -143,7 +146,9 @@ def save_with_a_limit(rank: int, world_size: int, store: Path | None, folder: Pa
 
 def test_a_rank_that_cannot_write_fails_all(tmp_path: Path) -> None:
     folder = model_folder(trainer_job(), tmp_path / "model")
-    messages = on_ranks(2, save_with_a_limit, folder, tmp_path / "checkpoints")
+    # Of its own: the limit holds as long as a process does.
+    with closing(RankProcesses(2)) as ranks:
+        messages = ranks.run(2, save_with_a_limit, folder, tmp_path / "checkpoints")
     for message in messages:
         assert message.startswith("the checkpoint of step 2 could not be written")
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["latest", "step_1"]

@@ -15,18 +15,18 @@ from safetensors.torch import load_file
 from rljob_api import RLJob
 from rljob_runtime.trainer.checkpoint import newest
 from rljob_runtime.trainer.step_metrics import StepMetrics
+from tests.support.runtime.rank_processes import RankProcesses
 from tests.support.runtime.trainer_ranks import (
     EXPERTS,
     groups,
     model_folder,
-    on_ranks,
     stored_version,
     trainer_job,
     worker,
 )
 
 pytestmark = pytest.mark.timeout(300)
-"""More than `on_ranks` waits for a result."""
+"""More than `RankProcesses` waits for a result."""
 
 RANKS = 4
 PAIRS: dict[str, Any] = {"parallel": {"shardGroupSize": 2}}
@@ -187,9 +187,10 @@ def alone(site: Site) -> Trainings:
 
 
 @pytest.fixture(scope="module")
-def four(site: Site, alone: Trainings) -> Trainings:
+def four(ranks: RankProcesses, site: Site, alone: Trainings) -> Trainings:
     """Rank 0's; `alone` first, whose checkpoints they go on from."""
-    return on_ranks(RANKS, all_work, site)[0]
+    found: Trainings = ranks.run(RANKS, all_work, site)[0]
+    return found
 
 
 def assert_same(left: Trained, right: Trained) -> None:

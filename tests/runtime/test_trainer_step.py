@@ -14,18 +14,13 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from rljob_runtime.job_errors import TrainingDiverged
 from rljob_runtime.samples import Span, decode_group, encode
 from rljob_runtime.trainer.step_metrics import StepMetrics
-from tests.support.runtime.trainer_ranks import (
-    groups,
-    model_folder,
-    on_ranks,
-    stored_version,
-    trainer_job,
-    worker,
-)
+from tests.support.runtime.rank_processes import RankProcesses
+from tests.support.runtime.trainer_ranks import groups, model_folder, stored_version, trainer_job, worker
 
 pytestmark = pytest.mark.timeout(300)
-"""More than `on_ranks` waits for a result."""
+"""More than `RankProcesses` waits for a result."""
 
+RANKS = 2
 Weights = dict[str, np.ndarray]
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "clip and kl": {"kl": {"coefficient": 0.1}, "entropyCoefficient": 0.01},
@@ -69,15 +64,15 @@ def assert_same(left: tuple[list[StepMetrics], Weights], right: tuple[list[StepM
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_any_number_of_ranks_and_micro_batches(tmp_path: Path, name: str) -> None:
+def test_any_number_of_ranks_and_micro_batches(ranks: RankProcesses, tmp_path: Path, name: str) -> None:
     folder = model_folder(trainer_job(), tmp_path / "model")
     whole = train(0, 1, None, folder, settings(ALGORITHMS[name], 4096))
     assert_same(whole, train(0, 1, None, folder, settings(ALGORITHMS[name], 64)))
-    ranks = on_ranks(2, train, folder, settings(ALGORITHMS[name], 64))
-    assert_same(whole, ranks[0])
+    both = ranks.run(2, train, folder, settings(ALGORITHMS[name], 64))
+    assert_same(whole, both[0])
     # Each rank measured its own passes, and all learned from all of them.
-    passes = [metrics.passes for metrics in ranks[0][0]]
-    assert passes == [metrics.passes for metrics in ranks[1][0]]
+    passes = [metrics.passes for metrics in both[0][0]]
+    assert passes == [metrics.passes for metrics in both[1][0]]
     assert all(each.seconds > 0 and each.imbalance >= 1 for each in passes)
 
 
@@ -105,7 +100,7 @@ def test_a_loss_and_advantages_of_the_job_s_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_weights_that_are_held_for_an_update(tmp_path: Path, dtype: str) -> None:
+def test_weights_that_are_held_for_an_update(ranks: RankProcesses, tmp_path: Path, dtype: str) -> None:
     """With tied embeddings, whose gradient has two parts, and several passes in an update."""
     tied = {"model": {"tieWordEmbeddings": True}, "policy": {"dtype": dtype}}
     algorithm = ALGORITHMS["clip and kl"]
@@ -114,10 +109,10 @@ def test_weights_that_are_held_for_an_update(tmp_path: Path, dtype: str) -> None
     held = settings(algorithm, 64, compute={"holdWeights": True}, **tied)
     if dtype == "float32":
         whole = train(0, 1, None, folder, plain)
-        assert_same(whole, on_ranks(2, train, folder, held)[0])
+        assert_same(whole, ranks.run(2, train, folder, held)[0])
         return
     exact = train(0, 1, None, folder, settings(algorithm, 64, model={"tieWordEmbeddings": True}))
-    for found in (train(0, 1, None, folder, held), on_ranks(2, train, folder, held)[0]):
+    for found in (train(0, 1, None, folder, held), ranks.run(2, train, folder, held)[0]):
         assert found[0][1].loss == pytest.approx(exact[0][1].loss, abs=0.03)
         assert found[0][0].grad_norm == pytest.approx(exact[0][0].grad_norm, rel=0.05)
         for name, value in exact[1].items():
@@ -169,13 +164,15 @@ def test_without_entropies_the_rest_is_the_same(tmp_path: Path) -> None:
     assert train(0, 1, None, folder, bonus, steps=1)[0][0].entropy > 0, "the bonus asks for them"
 
 
-def test_two_ranks_in_bfloat16_with_tied_embeddings_and_recomputation(tmp_path: Path) -> None:
+def test_two_ranks_in_bfloat16_with_tied_embeddings_and_recomputation(
+    ranks: RankProcesses, tmp_path: Path
+) -> None:
     model = {"model": {"tieWordEmbeddings": True}}
     folder = model_folder(trainer_job(**model), tmp_path / "model")
     half = model | {"policy": {"dtype": "bfloat16", "gradientCheckpointing": True}}
     exact = train(0, 1, None, folder, settings({"kl": {}}, 64, **model))
     alone = train(0, 1, None, folder, settings({"kl": {}}, 64, **half))
-    shared = on_ranks(2, train, folder, settings({"kl": {}}, 64, **half))[0]
+    shared = ranks.run(2, train, folder, settings({"kl": {}}, 64, **half))[0]
     for other in (alone, shared):
         assert other[0][1].loss == pytest.approx(exact[0][1].loss, abs=0.03)
         assert other[1].keys() == exact[1].keys()
@@ -183,36 +180,40 @@ def test_two_ranks_in_bfloat16_with_tied_embeddings_and_recomputation(tmp_path: 
             np.testing.assert_allclose(other[1][name], value, atol=0.02, err_msg=name)
 
 
-def test_plans_that_follow_what_passes_took_change_nothing_that_is_learned(tmp_path: Path) -> None:
+def test_plans_that_follow_what_passes_took_change_nothing_that_is_learned(
+    ranks: RankProcesses, tmp_path: Path
+) -> None:
     """Ranks share samples by a cost model that each fits for itself, to the seconds that all measured."""
     folder = model_folder(trainer_job(), tmp_path / "model")
     hybrid = {"maxTokensPerMicroBatch": 48, "contextParallel": {"hybrid": {}}}
     shared = settings({}, 64) | {"parallel": hybrid, "ranks": 2}
     whole = train(0, 1, None, folder, settings({}, 4096), 8)
-    ranks = on_ranks(2, train, folder, shared, 8)
-    assert_same(whole, ranks[0])
-    passes = [metrics.passes for metrics in ranks[0][0]]
-    assert passes == [metrics.passes for metrics in ranks[1][0]]
+    both = ranks.run(2, train, folder, shared, 8)
+    assert_same(whole, both[0])
+    passes = [metrics.passes for metrics in both[0][0]]
+    assert passes == [metrics.passes for metrics in both[1][0]]
     assert passes[0].r_squared is None and passes[-1].r_squared is not None
     assert passes[-1].expected_seconds is not None
 
 
 @pytest.mark.parametrize("hold", [False, True])
-def test_a_rank_without_work_takes_part(tmp_path: Path, hold: bool) -> None:
+def test_a_rank_without_work_takes_part(ranks: RankProcesses, tmp_path: Path, hold: bool) -> None:
     """One group with one response, for two ranks."""
     folder = model_folder(trainer_job(), tmp_path / "model")
     alone = _one_group(0, 1, None, folder, 1, hold)
-    shared = on_ranks(2, _one_group, folder, 1, hold)
+    shared = ranks.run(2, _one_group, folder, 1, hold)
     assert shared[0].loss == pytest.approx(alone.loss, abs=1e-6)
     assert shared[0].grad_norm == pytest.approx(alone.grad_norm, rel=1e-4)
     assert shared[0].tokens == alone.tokens
 
 
-def test_ranks_that_hold_weights_make_as_many_passes_as_they_need(tmp_path: Path) -> None:
+def test_ranks_that_hold_weights_make_as_many_passes_as_they_need(
+    ranks: RankProcesses, tmp_path: Path
+) -> None:
     """Three passes, for two ranks."""
     folder = model_folder(trainer_job(), tmp_path / "model")
     alone = _one_group(0, 1, None, folder, 3, True)
-    shared = on_ranks(2, _one_group, folder, 3, True)
+    shared = ranks.run(2, _one_group, folder, 3, True)
     assert shared[0].loss == pytest.approx(alone.loss, abs=1e-6)
     assert shared[0].grad_norm == pytest.approx(alone.grad_norm, rel=1e-4)
     assert shared[0].tokens == alone.tokens
@@ -237,16 +238,18 @@ def test_the_same_groups_give_the_same_bits(tmp_path: Path) -> None:
     assert all(np.array_equal(runs[0][1][name], runs[1][1][name]) for name in runs[0][1])
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_a_stale_beginning_is_trained_like_a_longer_prompt(tmp_path: Path, name: str, ranks: int) -> None:
+def test_a_stale_beginning_is_trained_like_a_longer_prompt(
+    ranks: RankProcesses, tmp_path: Path, name: str, count: int
+) -> None:
     """With staleTokens: mask, version 4 and bound 1, tokens of version 2 are context."""
     folder = model_folder(trainer_job(), tmp_path / "model")
     results = []
     for stale in (True, False):
         arguments = folder, ALGORITHMS[name], stale
         results.append(
-            _train_stale(0, 1, None, *arguments) if ranks == 1 else on_ranks(2, _train_stale, *arguments)[0]
+            _train_stale(0, 1, None, *arguments) if count == 1 else ranks.run(2, _train_stale, *arguments)[0]
         )
     (metrics, weights), (expected, expected_weights) = results
     for field in ("loss", "policy_loss", "kl", "entropy", "grad_norm", "importance_weight_mean"):
@@ -286,13 +289,15 @@ def _train_stale(
         return metrics, {name: value.float().numpy() for name, value in weights.items()}
 
 
-@pytest.mark.parametrize(("ranks", "cap"), [(1, 64), (2, 64), (2, 32)])
-def test_responses_without_tokens_count_and_are_not_trained(tmp_path: Path, ranks: int, cap: int) -> None:
+@pytest.mark.parametrize(("count", "cap"), [(1, 64), (2, 64), (2, 32)])
+def test_responses_without_tokens_count_and_are_not_trained(
+    ranks: RankProcesses, tmp_path: Path, count: int, cap: int
+) -> None:
     """An engine may end a response at once. Every fourth one is empty, then all of one update, then all.
     With a cap of 32 ranks share samples."""
     folder = model_folder(trainer_job(), tmp_path / "model")
     alone = _train_empty(0, 1, None, folder, 64)
-    metrics, weights = alone if ranks == 1 else on_ranks(ranks, _train_empty, folder, cap)[0]
+    metrics, weights = alone if count == 1 else ranks.run(count, _train_empty, folder, cap)[0]
     for each, expected, share in zip(metrics, alone[0], (0.25, 0.5, 1.0), strict=True):
         assert (each.samples, each.tokens, each.response_tokens) == (
             24,

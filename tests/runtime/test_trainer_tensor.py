@@ -1,10 +1,6 @@
-"""Layers split over the ranks of tensor groups: what is trained is what one rank trains.
-
-The ranks start once, for all tests.
-"""
+"""Layers split over the ranks of tensor groups: what is trained is what one rank trains."""
 
 import copy
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
@@ -35,19 +31,15 @@ from tests.support.runtime.trainer_ranks import (
     worker,
 )
 
+RANKS = 6
 EXACT = 1e-14
 KL = {"kl": {"coefficient": 0.1}, "entropyCoefficient": 0.01}
 DENSE: dict[str, Any] = {"algorithm": KL, "schedule": {"promptsPerBatch": 3, "batchesPerStep": 2}}
+PASS_TOKENS = 128
+"""An update has some 300: several passes, of which one pair makes more than each of two."""
 PAIRS: dict[str, Any] = {"tensorParallel": 2}
 
 pytestmark = pytest.mark.timeout(300)
-
-
-@pytest.fixture(scope="module")
-def ranks() -> Iterator[RankProcesses]:
-    started = RankProcesses(6)
-    yield started
-    started.close()
 
 
 def model_of(family: str, folder: Path) -> Path:
@@ -59,9 +51,8 @@ def model_of(family: str, folder: Path) -> Path:
 
 @pytest.mark.parametrize("family", ["qwen3", "tied", "qwen2", "llama", "gemma3, window 9"])
 def test_gradients_are_those_of_one_rank(ranks: RankProcesses, tmp_path: Path, family: str) -> None:
-    """Three updates, on two pairs with different samples, of one family on one pair too, and with a
-    teacher."""
-    case = Case(model_of(family, tmp_path / "model"), batches=3, algorithm=KL)
+    """Two updates, on two pairs with different samples, of one family on one pair too, and with a teacher."""
+    case = Case(model_of(family, tmp_path / "model"), batches=2, algorithm=KL, pass_tokens=PASS_TOKENS)
     if family == "qwen3":
         teacher = hdp_model(tmp_path / "teacher", "llama")
         learned = KL | {"distillation": {"teacher": {"path": "teacher"}}}
@@ -70,7 +61,7 @@ def test_gradients_are_those_of_one_rank(ranks: RankProcesses, tmp_path: Path, f
     for world_size in (2, 4) if family == "qwen3" else (4,):
         found = ranks.run(world_size, take_step, replace(case, tensor=2))
         assert worst(found[0][1][:1], gradients[:1]) <= EXACT, world_size
-        # Later updates begin with weights that rounding has moved, and AdamW divides by small numbers.
+        # The second one begins with weights that rounding has moved, and AdamW divides by small numbers.
         assert worst(found[0][1][1:], gradients[1:]) <= 1e-7, world_size
         for each, _ in found:
             assert_same_metrics(each, metrics, 1e-6, near=1e-6)
@@ -78,7 +69,7 @@ def test_gradients_are_those_of_one_rank(ranks: RankProcesses, tmp_path: Path, f
 
 def test_a_teacher_that_a_server_has(ranks: RankProcesses, tmp_path: Path) -> None:
     """What it said of samples reaches both ranks of each pair."""
-    case = Case(tiny_model(tmp_path / "model"), algorithm=SERVED, served=True)
+    case = Case(tiny_model(tmp_path / "model"), algorithm=SERVED, served=True, pass_tokens=PASS_TOKENS)
     metrics, gradients = ranks.run(1, take_step, case)[0]
     found = ranks.run(4, take_step, replace(case, tensor=2))
     assert worst(found[0][1], gradients) <= EXACT
@@ -197,6 +188,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
 
 
 def job_of(ranks: int, parallel: dict[str, Any], changes: dict[str, Any] | None = None) -> RLJob:
+    parallel = {"maxTokensPerMicroBatch": PASS_TOKENS} | parallel
     return trainer_job(ranks=ranks, parallel=parallel, **DENSE, **(changes or {}))
 
 
@@ -254,10 +246,17 @@ def alone(ranks: RankProcesses, site: Site) -> Trained:
 
 
 @pytest.fixture(scope="module")
-def two_more(ranks: RankProcesses, site: Site, alone: Trained) -> Trained:
-    """Two steps further on one rank."""
-    found: Trained = ranks.run(1, work, site, job_of(1, {}), (2, 4), "one")[0]
+def one_more(ranks: RankProcesses, site: Site, alone: Trained) -> Trained:
+    """A step further on one rank: its first update shows weights that are not those of the checkpoint, its
+    second one moments."""
+    found: Trained = ranks.run(1, work, site, job_of(1, {}), (2, 3), "one")[0]
     return found
+
+
+@pytest.fixture(scope="module")
+def two_pairs(ranks: RankProcesses, site: Site) -> list[Trained]:
+    """The steps of `alone` on two pairs; their checkpoint is "two pairs"."""
+    return ranks.run(4, work, site, job_of(4, PAIRS), (0, 2), "", "two pairs")
 
 
 def assert_same(one: Trained, other: Trained) -> None:
@@ -273,7 +272,6 @@ def assert_same(one: Trained, other: Trained) -> None:
 
 WAYS: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
     "one pair": (2, PAIRS, {}),
-    "two pairs": (4, PAIRS, {}),
     "two pairs, each with a copy": (4, PAIRS | {"shardGroupSize": 2}, {}),
     "three pairs, whose parts are not even": (6, PAIRS, {}),
     "weights held": (4, PAIRS, {"compute": {"holdWeights": True}}),
@@ -283,26 +281,34 @@ WAYS: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", WAYS)
-def test_pairs_train_what_one_rank_trains(
+def test_groups_train_what_one_rank_trains(
     ranks: RankProcesses, site: Site, alone: Trained, name: str
 ) -> None:
     count, parallel, changes = WAYS[name]
-    found = ranks.run(count, work, site, job_of(count, parallel, changes))
+    assert_all_same(ranks.run(count, work, site, job_of(count, parallel, changes)), alone)
+
+
+def test_two_pairs_train_what_one_rank_trains(alone: Trained, two_pairs: list[Trained]) -> None:
+    assert_all_same(two_pairs, alone)
+
+
+def assert_all_same(found: list[Trained], alone: Trained) -> None:
+    """All ranks trained that, and rank 0 published it."""
     assert_same(found[0], alone)
-    assert [bool(each.published) for each in found] == [True] + [False] * (count - 1)
+    assert [bool(each.published) for each in found] == [True] + [False] * (len(found) - 1)
     for weight, value in found[0].weights.items():
         np.testing.assert_array_equal(found[0].published[weight], value, err_msg=weight)
     for metrics in zip(*(each.metrics for each in found), strict=True):
         assert len({(each.loss, each.grad_norm, each.tokens, each.passes.imbalance) for each in metrics}) == 1
 
 
-def test_what_is_not_split_stays_one_in_a_group(ranks: RankProcesses, site: Site, alone: Trained) -> None:
+def test_what_is_not_split_stays_one_in_a_group(ranks: RankProcesses, site: Site) -> None:
     """Also where moments are rounded at random, and after a checkpoint of single ranks, which have generators
     of their own."""
     changes = {"optimizer": {"stateFormat": "bfloat16"}}
     ranks.run(2, work, site, job_of(2, {}, changes), (0, 1), "", "two ranks, rounded")
     job = job_of(4, PAIRS, changes)
-    for steps, begin in (((0, 2), ""), ((1, 3), "two ranks, rounded")):
+    for steps, begin in (((0, 1), ""), ((1, 2), "two ranks, rounded")):
         found = ranks.run(4, work, site, job, steps, begin)
         assert len(found[0].whole_here) == 3 * 9
         for first, second in (found[:2], found[2:]):
@@ -310,21 +316,31 @@ def test_what_is_not_split_stays_one_in_a_group(ranks: RankProcesses, site: Site
                 np.testing.assert_array_equal(second.whole_here[name], value, err_msg=name)
 
 
+@pytest.mark.parametrize(
+    ("count", "parallel", "begin"),
+    [
+        (2, PAIRS, "one"),
+        (4, PAIRS, "one"),
+        (1, {}, "two pairs"),
+        (3, {}, "two pairs"),
+        (6, PAIRS, "two pairs"),
+    ],
+)
 def test_checkpoints_fit_other_groups(
-    ranks: RankProcesses, site: Site, alone: Trained, two_more: Trained
+    ranks: RankProcesses,
+    site: Site,
+    one_more: Trained,
+    two_pairs: list[Trained],
+    count: int,
+    parallel: dict[str, Any],
+    begin: str,
 ) -> None:
-    assert_same(ranks.run(2, work, site, job_of(2, PAIRS), (2, 4), "one")[0], two_more)
-    assert_same(ranks.run(4, work, site, job_of(4, PAIRS), (2, 4), "one")[0], two_more)
-    pairs = ranks.run(4, work, site, job_of(4, PAIRS), (0, 2), "", "two pairs")[0]
-    assert_same(pairs, alone)
-    assert_same(ranks.run(1, work, site, job_of(1, {}), (2, 4), "two pairs")[0], two_more)
-    assert_same(ranks.run(3, work, site, job_of(3, {}), (2, 4), "two pairs")[0], two_more)
-    assert_same(ranks.run(6, work, site, job_of(6, PAIRS), (2, 4), "two pairs")[0], two_more)
+    assert_same(ranks.run(count, work, site, job_of(count, parallel), (2, 3), begin)[0], one_more)
 
 
-def test_an_export_has_what_was_published(ranks: RankProcesses, site: Site, tmp_path: Path) -> None:
-    found = ranks.run(4, work, site, job_of(4, PAIRS), (0, 1), "", "exported")[0]
-    source = newest(site.checkpoints("exported"))
+def test_an_export_has_what_was_published(site: Site, two_pairs: list[Trained], tmp_path: Path) -> None:
+    found = two_pairs[0]
+    source = newest(site.checkpoints("two pairs"))
     assert source is not None
     (tmp_path / "config.json").write_bytes((site.model / "config.json").read_bytes())
     _write_weights(SavedPolicy(source), tmp_path, "float32", {})

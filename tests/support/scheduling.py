@@ -20,10 +20,12 @@ TOGETHER = {
     "test_drive.py": "runs",
     "test_drive_changes.py": "runs",
     "test_last_release.py": "releases",
+    "test_refused.py": "refused jobs",
     "test_version_skew.py": "releases",
 }
 """Files of the API server's tests, and the unit that all their tests belong to: they share a cluster of their
-own, or each needs a core, so that several at once would only wait for each other."""
+own, or hundreds of objects that each worker would make again, or each needs a core, so that several at once
+would only wait for each other."""
 
 
 def unit_of_apiserver(nodeid: str, chosen: str) -> str:

@@ -85,6 +85,8 @@ class Case:
     recompute: bool = False
     seed: int = 0
     longest: int = 40
+    pass_tokens: int = 64
+    """A pass takes so many, where ranks share nothing."""
     tensor: int = 1
     """Ranks of a tensor group."""
     teacher: Path | None = None
@@ -130,7 +132,7 @@ def take_step(rank: int, world_size: int, store: Path, case: Case) -> tuple[Step
         return shard(policy, device, dtype, Sharding(tensor=case.tensor))
 
     schedule = {"promptsPerBatch": 3, "batchesPerStep": case.batches}
-    parallel = {"tensorParallel": case.tensor}
+    parallel = {"tensorParallel": case.tensor, "maxTokensPerMicroBatch": case.pass_tokens}
     job = trainer_job(case.algorithm, schedule=schedule, parallel=parallel, ranks=world_size)
     policy = model(case.recompute)
     reference = model(False).requires_grad_(False) if "kl" in case.algorithm else None

@@ -1,6 +1,5 @@
 """Ranks in processes that stay for many tests, and trainer steps on them with given plans."""
 
-import multiprocessing
 import os
 import pickle
 import tempfile
@@ -9,6 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from tests.support.runtime.rank_context import rank_context
 
 _SECONDS = 250.0
 """For a rank's result, of which the first has to wait for the processes' start."""
@@ -22,9 +23,7 @@ class RankProcesses:
     """Processes that run work as the ranks of worlds of any size up to their number."""
 
     def __init__(self, count: int) -> None:
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["transformers.modeling_utils", "rljob_runtime.trainer.rank"])
-        self._context = context
+        self._context = rank_context()
         self._folder = tempfile.TemporaryDirectory(prefix="ranks-test-")
         self._runs = 0
         self._pipes: list[Any] = [None] * count

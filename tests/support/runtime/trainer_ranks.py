@@ -1,10 +1,7 @@
-"""Builders for tests of the trainer: jobs, groups, and ranks that run in processes of their own."""
+"""Builders for tests of the trainer: jobs, groups, and a rank of this process."""
 
-import multiprocessing
-import pickle
 import tempfile
-import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,8 +23,6 @@ EXPERTS: dict[str, Any] = {
     "rollout": {"engine": {"vllm": {}}},
 }
 """Changes that make `trainer_job`'s model a mixture of experts."""
-_SECONDS = 200.0
-"""For a rank's result: many times what it takes on idle cores. Tests that wait for one are given more."""
 
 
 def trainer_job(algorithm: dict[str, Any] | None = None, **changes: Any) -> RLJob:
@@ -160,47 +155,3 @@ def model_folder(job: RLJob, folder: Path) -> Path:
 
     save_initial_model(job, VOCABULARY, 0, 1, 2, folder)
     return folder
-
-
-def on_ranks(world_size: int, work: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """`work(rank, world_size, store, *arguments)` in `world_size` new processes; results in order of rank."""
-    # Not fork: torch's threads do not survive it. The server has imported the slow modules for all ranks.
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["transformers.modeling_utils", "rljob_runtime.trainer.rank"])
-    with tempfile.TemporaryDirectory(prefix="trainer-test-") as folder:
-        pipes = [context.Pipe(duplex=False) for _ in range(world_size)]
-        processes = [
-            context.Process(
-                target=_run, args=(pipe[1], work, rank, world_size, Path(folder) / "ranks", arguments)
-            )
-            for rank, pipe in enumerate(pipes)
-        ]
-        for process in processes:
-            process.start()
-        try:
-            return [_receive(pipe[0]) for pipe in pipes]
-        finally:
-            for process in processes:
-                process.join(5)
-                if process.is_alive():
-                    process.kill()
-                    process.join()
-
-
-def _run(
-    pipe: Any, work: Callable[..., Any], rank: int, world_size: int, store: Path, arguments: Sequence[Any]
-) -> None:
-    try:
-        # Pickled here: an object that cannot be is then told like any other error.
-        pipe.send_bytes(pickle.dumps((True, work(rank, world_size, store, *arguments))))
-    except BaseException:
-        pipe.send_bytes(pickle.dumps((False, traceback.format_exc())))
-        raise
-
-
-def _receive(pipe: Any) -> Any:
-    if not pipe.poll(_SECONDS):
-        raise TimeoutError(f"a rank gave no result in {_SECONDS:g} s")
-    done, value = pickle.loads(pipe.recv_bytes())  # noqa: S301 - from a process of this test
-    assert done, value
-    return value

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from rljob_api import RLJob, Spec
 from rljob_api.base import Model, Rule
 from rljob_api.errors import dotted, problems, unwrap
-from tests.support.broken_jobs import BROKEN_RULES
+from tests.support.broken_jobs.rules import BROKEN_RULES
 from tests.support.jobs import job
 from tests.support.valid_jobs import GOOD
 

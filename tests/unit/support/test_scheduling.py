@@ -37,6 +37,7 @@ def test_units_of_the_runtime(nodeid, unit):
         ("tests/apiserver/test_cluster.py::test_a[1.4.2-nvidia.com/gpu]", "KubeRay 1.4.2"),
         ("tests/apiserver/test_render.py::test_a[1.6.2]", "tests/apiserver/test_render.py::test_a[1.6.2]"),
         ("tests/apiserver/test_chart.py::TestLife::test_a", "the chart"),
+        ("tests/apiserver/test_refused.py::test_a[no model]", "refused jobs"),
         ("tests/apiserver/test_drive.py::test_a", "runs"),
         ("tests/apiserver/test_drive_changes.py::test_b", "runs"),
         ("tests/apiserver/test_scaling.py::test_a", "tests/apiserver/test_scaling.py::test_a"),

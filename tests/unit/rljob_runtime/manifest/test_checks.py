@@ -1,25 +1,16 @@
 """What a manifest refers to: model folders, tokenizers, data and rewards that are missing or do not fit."""
 
-import errno
-import json
 import string
-import struct
 import sys
-from pathlib import Path
 
-import numpy as np
 import pytest
 import yaml
-from safetensors import SafetensorError
 
-from rljob_api.model import RandomExperts
-from rljob_runtime.job_errors import UnsupportedModel
 from rljob_runtime.manifest import reward_trial
-from rljob_runtime.manifest.checks import check, model_parameters, random_parameters
+from rljob_runtime.manifest.checks import check
 from rljob_runtime.manifest.load import read
-from rljob_runtime.weights.model_files import ModelFolderError, folder_parameters, loading, read_config
 from tests.support.jobs import REMOVED, job
-from tests.support.runtime.traces import lines, written
+from tests.support.runtime.manifest_files import make
 
 COPY = {"name": "a", "function": "rljob_runtime.rewards.tasks:copy"}
 GOOD_DATA = {"jsonl": {"path": "good.jsonl"}, "maxPromptTokens": 16}
@@ -266,62 +257,6 @@ def test_each_thing_is_named(tmp_path, files, changes, path, words):
         assert word in found[0]
 
 
-FORCED = {"training.rollout.forcedLengths": "lengths.jsonl"}
-
-
-@pytest.mark.parametrize(
-    ("changes", "trace", "words"),
-    [
-        ({}, {"prompts": 16}, None),
-        ({}, None, ["lengths.jsonl cannot be read: No such file"]),
-        ({}, {"prompts": 0}, ["covers the first 0 prompts, and the job trains 16"]),
-        ({}, {"prompts": 15}, ["covers the first 15 prompts, and the job trains 16"]),
-        ({"training.rollout.samplesPerPrompt": 4}, {"prompts": 16}, ["has 8 responses to a prompt"]),
-        ({"training.rollout.maxResponseTokens": 7}, {"prompts": 16}, ["tokens", "maxResponseTokens (7)"]),
-        ({"training.schedule": {"epochs": 2, "promptsPerBatch": 4}}, {"prompts": 79}, ["the job trains 80"]),
-        ({"training.schedule": {"epochs": 2, "promptsPerBatch": 4}}, {"prompts": 80}, None),
-        # More data than are read here: what is left is checked when the job has read them.
-        (
-            {
-                "training.schedule": {"epochs": 2, "promptsPerBatch": 4},
-                "training.data.generated": {"task": "copy", "rows": 1000},
-            },
-            {"prompts": 3, "data": {"source": "", "rows": 3, "content": "", "used": "", "order": ""}},
-            None,
-        ),
-        (
-            {},
-            {"prompts": 16, "data": {"source": "q", "rows": 3, "content": "", "used": "", "order": ""}},
-            ["is of other data than this job's: it was recorded with 3 rows of q, and the 40 rows of"],
-        ),
-        # A mistake elsewhere hides none here.
-        ({"training.tokenizer.characters.alphabet": "xyz"}, {"prompts": 1}, ["covers the first 1 prompts"]),
-    ],
-)
-def test_forced_lengths_that_do_not_fit_are_named(tmp_path, changes, trace, words):
-    if trace is not None:
-        header = {"data": trace["data"]} if "data" in trace else {}
-        written(tmp_path / "lengths.jsonl", lines(np.full((trace["prompts"], 8), 8), 8, **header))
-    manifest = tmp_path / "job.yaml"
-    document = job({"training.data.generated.rows": 40, **FORCED, **changes})
-    manifest.write_text(yaml.safe_dump(document, sort_keys=False))
-    errors, _ = check(read(manifest))
-    found = [str(each) for each in errors if each.problem.path[-1] == "forcedLengths"]
-    assert len(found) == (words is not None), errors
-    for word in words or []:
-        assert word in found[0]
-
-
-def test_another_file_for_a_trace_is_named(tmp_path):
-    (tmp_path / "lengths.jsonl").write_text('{"step": 0, "time": 1.0, "loss": 0.5}\n')
-    manifest = tmp_path / "job.yaml"
-    manifest.write_text(yaml.safe_dump(job(FORCED), sort_keys=False))
-    (found,), _ = check(read(manifest))
-    line = manifest.read_text().splitlines()[found.line - 1]
-    assert line.strip() == "forcedLengths: lengths.jsonl"
-    assert "lengths.jsonl is no length trace: its first line must be" in str(found)
-
-
 def test_independent_mistakes_are_told_together_with_their_lines(tmp_path):
     manifest = tmp_path / "job.yaml"
     changes = {"training.reward.function": "nowhere:f", "training.model": {"path": "m"}}
@@ -338,137 +273,3 @@ def test_a_module_beside_the_manifest_shadows_nothing_later(tmp_path):
     before = list(sys.path)
     assert check(read(manifest)) == ([], [])
     assert sys.path == before
-
-
-def test_parameters_of_a_folder(tmp_path):
-    make(tmp_path / "model.safetensors")
-    assert folder_parameters(tmp_path) == 3 * 4 + 5
-
-
-def with_size(header: bytes) -> bytes:
-    return struct.pack("<Q", len(header)) + header
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"\x05",
-        struct.pack("<Q", 100) + b"{",
-        with_size(b"[1]"),
-        with_size(b'{"a": {}}'),
-        with_size(b'{"a": 1}'),
-        with_size(b'{"a": {"shape": 3}}'),
-        with_size(b'{"a": {"shape": ["x"]}}'),
-        b"version https://git-lfs.github.com/spec/v1\n",
-    ],
-)
-def test_a_broken_weights_file_is_named(tmp_path, content):
-    (tmp_path / "x.safetensors").write_bytes(content)
-    with pytest.raises(ModelFolderError, match=r"x\.safetensors is not a safetensors file"):
-        folder_parameters(tmp_path)
-
-
-def test_parameters_of_a_random_model(tmp_path):
-    manifest = tmp_path / "job.yaml"
-    manifest.write_text(yaml.safe_dump(job()))
-    found = read(manifest).job
-    shape = found.spec.training.model.random
-    assert shape is not None
-    # 2 layers of 64 x (12 heads x 32 + 3 x 192), and two embeddings of 64 for each token.
-    assert random_parameters(shape, 40) == 2 * 64 * (12 * 32 + 3 * 192) + 2 * 40 * 64
-    assert model_parameters(found, tmp_path) == random_parameters(shape, 40), "36 letters and 4 more"
-    experts = RandomExperts(count=8, intermediate_size=64)
-    mixture = shape.model_copy(update={"architecture": "qwen3_moe", "experts": experts})
-    # In each layer 8 experts of width 64 and their router take the place of the MLP.
-    more = 2 * 64 * (3 * 8 * 64 + 8 - 3 * 192)
-    assert random_parameters(mixture, 40) == random_parameters(shape, 40) + more
-
-
-INDEX = "model.safetensors.index.json"
-
-
-@pytest.mark.parametrize(
-    ("files", "message"),
-    [
-        ({"config.json": "{}"}, r"config\.json names no model_type"),
-        ({"config.json": '{"model_type": 3}'}, r"config\.json names no model_type"),
-        ({"config.json": "[]"}, r"config\.json holds no JSON object"),
-        ({"config.json": "{"}, r"config\.json is not JSON"),
-        (
-            {"model.safetensors": None},
-            "has neither model.safetensors nor .*, only part.safetensors: copy the",
-        ),
-        ({"model.safetensors": None, INDEX: "{}"}, "index.json has no weight_map"),
-        (
-            {
-                "model.safetensors": None,
-                INDEX: '{"weight_map": {"a": "part.safetensors", "b": "2.safetensors"}}',
-            },
-            r"has no 2\.safetensors, which model\.safetensors\.index\.json names \(1 such file\)",
-        ),
-        ({"model.safetensors": None, INDEX: '{"weight_map": {"a": "part.safetensors"}}'}, None),
-        ({}, None),
-    ],
-)
-def test_the_files_of_a_model(tmp_path, files, message):
-    whole = {"config.json": '{"model_type": "qwen3"}', "model.safetensors": "", "part.safetensors": ""}
-    for name, content in (whole | files).items():
-        if content is not None:
-            (tmp_path / name).write_text(content)
-    if message is None:
-        assert read_config(tmp_path) == {"model_type": "qwen3"}
-        return
-    with pytest.raises(ModelFolderError, match=message) as error:
-        read_config(tmp_path)
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("error", "refused"),
-    [
-        (OSError("no file named model.safetensors"), True),
-        (ValueError("Unrecognized model"), True),
-        (KeyError("hidden_size"), True),
-        (SafetensorError("header too small"), True),
-        (OSError(errno.EIO, "Input/output error"), False),
-        (RuntimeError("out of memory"), False),
-    ],
-)
-def test_what_a_model_that_does_not_load_is(tmp_path, error, refused):
-    with pytest.raises(UnsupportedModel if refused else type(error)), loading(tmp_path):
-        raise error
-    with pytest.raises(type(error)), loading(tmp_path / "gone"):
-        raise error
-
-
-def make(path: Path) -> Path:
-    """A small file of the kind that its name, and perhaps its folder's, says; its path."""
-    path.parent.mkdir(exist_ok=True, parents=True)
-    header = json.dumps(
-        {
-            "__metadata__": {"format": "pt"},
-            "a": {"dtype": "F32", "shape": [3, 4], "data_offsets": [0, 48]},
-            "b": {"dtype": "F32", "shape": [5], "data_offsets": [48, 68]},
-        }
-    ).encode()
-    contents = {
-        "config.json": config("qwen3"),
-        "new/config.json": config("qwen33"),
-        "translator/config.json": config("t5"),
-        "quantized/config.json": config("qwen3", quantization_config={"quant_method": "fp8"}),
-        "model.safetensors": struct.pack("<Q", len(header)) + header + bytes(68),
-        "broken/model.safetensors": struct.pack("<Q", 1000) + b"{",
-        "mine.py": b"def score(sample):\n    return 1.0\n",
-        "empty.jsonl": b"",
-        "good.jsonl": b'{"prompt": "ab", "answer": "ab"}\n',
-        "unanswered/good.jsonl": b'{"prompt": "ab"}\n',
-        "bad.jsonl": b'{"prompt": "ab", "answer": "ab"}\n{"prompt": \n',
-    }
-    path.write_bytes(contents.get(f"{path.parent.name}/{path.name}", contents.get(path.name, b"")))
-    return path
-
-
-def config(model_type: str, **more: object) -> bytes:
-    sizes = {"vocab_size": 64, "max_position_embeddings": 64, "num_attention_heads": 4}
-    return json.dumps({"model_type": model_type, "num_key_value_heads": 2, **sizes, **more}).encode()

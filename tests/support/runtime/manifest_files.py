@@ -1,0 +1,37 @@
+"""Small files that a manifest may refer to."""
+
+import json
+import struct
+from pathlib import Path
+
+
+def make(path: Path) -> Path:
+    """A small file of the kind that its name, and perhaps its folder's, says; its path."""
+    path.parent.mkdir(exist_ok=True, parents=True)
+    header = json.dumps(
+        {
+            "__metadata__": {"format": "pt"},
+            "a": {"dtype": "F32", "shape": [3, 4], "data_offsets": [0, 48]},
+            "b": {"dtype": "F32", "shape": [5], "data_offsets": [48, 68]},
+        }
+    ).encode()
+    contents = {
+        "config.json": config("qwen3"),
+        "new/config.json": config("qwen33"),
+        "translator/config.json": config("t5"),
+        "quantized/config.json": config("qwen3", quantization_config={"quant_method": "fp8"}),
+        "model.safetensors": struct.pack("<Q", len(header)) + header + bytes(68),
+        "broken/model.safetensors": struct.pack("<Q", 1000) + b"{",
+        "mine.py": b"def score(sample):\n    return 1.0\n",
+        "empty.jsonl": b"",
+        "good.jsonl": b'{"prompt": "ab", "answer": "ab"}\n',
+        "unanswered/good.jsonl": b'{"prompt": "ab"}\n',
+        "bad.jsonl": b'{"prompt": "ab", "answer": "ab"}\n{"prompt": \n',
+    }
+    path.write_bytes(contents.get(f"{path.parent.name}/{path.name}", contents.get(path.name, b"")))
+    return path
+
+
+def config(model_type: str, **more: object) -> bytes:
+    sizes = {"vocab_size": 64, "max_position_embeddings": 64, "num_attention_heads": 4}
+    return json.dumps({"model_type": model_type, "num_key_value_heads": 2, **sizes, **more}).encode()
