@@ -14,6 +14,7 @@ from rljob_api.errors import Problem
 from rljob_runtime.data.errors import DataError
 from rljob_runtime.data.prompts import Epoch, check_data
 from rljob_runtime.data.tokenizer import TextTokenizer, build_tokenizer, check_vocabulary
+from rljob_runtime.job_errors import UnsupportedModel
 from rljob_runtime.manifest.adapters import check_adapter
 from rljob_runtime.manifest.cache_size import check_cache_size
 from rljob_runtime.manifest.data_problem import data_problem
@@ -81,12 +82,26 @@ def _check_model(job: RLJob, folder: Path) -> tuple[dict[str, Any], list[Problem
     # An adapter is looked at in the weights.
     if not problems:
         problems += check_adapter(job, folder, config)
+        problems += _check_computation(job, folder)
     problems += _check_length(job, config)
     if (why := unfit(training.parallel.tensor_parallel, _divided(job, config))) is not None:
         problems.append(Problem(_TENSOR_PARALLEL, why))
     if (small := check_cache_size(job, config)) is not None:
         problems.append(small)
     return config, problems
+
+
+def _check_computation(job: RLJob, folder: Path) -> Iterator[Problem]:
+    # It takes seconds to import, which only a job with a model's folder needs to spend.
+    from rljob_runtime.manifest.model_trial import check_computation
+
+    training = job.spec.training
+    if training.model.path is None:
+        return
+    try:
+        check_computation(folder / training.model.path, training.longest_sample_tokens)
+    except UnsupportedModel as error:
+        yield Problem(_MODEL_PATH, str(error).rstrip("."))
 
 
 def _check_tokenizer(

@@ -26,6 +26,10 @@ GOOD_DATA = {"jsonl": {"path": "good.jsonl"}, "maxPromptTokens": 16}
 GOOD = {"name": "a", "jsonl": {"path": "good.jsonl"}}
 LOSS, ADVANTAGE = "training.algorithm.policyLoss.custom", "training.algorithm.advantage.custom"
 OWN = "tests.support.runtime.own_objective"
+LONGROPE = {
+    "rope_type": "longrope", "rope_theta": 10_000.0, "factor": 8.0,
+    "original_max_position_embeddings": 8, "short_factor": [1.0], "long_factor": [4.0],
+}  # fmt: skip
 MATH = "rljob_runtime.rewards.math:math_answer"
 
 
@@ -102,6 +106,18 @@ def mixed(other, **more):
             {"training.model": {"path": "m"}},
             "spec.training.model.path",
             ["quantized weights (fp8 in quantization_config): weights in bfloat16, float16 or float32"],
+        ),
+        (
+            ["m/capped/config.json", "m/model.safetensors"],
+            {"training.model": {"path": "m"}},
+            "spec.training.model.path",
+            ["a model with attn_logit_softcapping in config.json is not supported by the trainer"],
+        ),
+        (
+            ["m/turning/config.json", "m/model.safetensors"],
+            {"training.model": {"path": "m"}},
+            "spec.training.model.path",
+            ["a model with rope_type longrope in config.json rotates all samples", "to 8 together"],
         ),
         (
             ["good.jsonl"],
@@ -456,6 +472,8 @@ def make(path: Path) -> Path:
         "config.json": config("qwen3"),
         "new/config.json": config("qwen33"),
         "translator/config.json": config("t5"),
+        "capped/config.json": config("gemma2"),
+        "turning/config.json": config("llama", rope_parameters=LONGROPE),
         "quantized/config.json": config("qwen3", quantization_config={"quant_method": "fp8"}),
         "model.safetensors": struct.pack("<Q", len(header)) + header + bytes(68),
         "broken/model.safetensors": struct.pack("<Q", 1000) + b"{",
