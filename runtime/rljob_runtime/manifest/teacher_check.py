@@ -35,9 +35,14 @@ def check_teacher(
         return
     # It takes seconds to import, which only a job with a teacher's folder needs to spend.
     from rljob_runtime.manifest.model_trial import check_computation
+    from rljob_runtime.manifest.tensor_plan import check_plan
 
+    ranks = training.parallel.tensor_parallel
     try:
         check_computation(teacher, training.longest_sample_tokens)
+        # Sizes that do not divide are told by themselves.
+        if ranks > 1 and unfit(ranks, config) is None:
+            check_plan(teacher, ranks)
     except UnsupportedModel as error:
         yield Problem(_TEACHER, str(error).rstrip("."))
         return

@@ -26,6 +26,7 @@ GOOD_DATA = {"jsonl": {"path": "good.jsonl"}, "maxPromptTokens": 16}
 GOOD = {"name": "a", "jsonl": {"path": "good.jsonl"}}
 LOSS, ADVANTAGE = "training.algorithm.policyLoss.custom", "training.algorithm.advantage.custom"
 OWN = "tests.support.runtime.own_objective"
+PAIRS = {"training.parallel.tensorParallel": 2, "pools.trainer.replicas": 2}
 LONGROPE = {
     "rope_type": "longrope", "rope_theta": 10_000.0, "factor": 8.0,
     "original_max_position_embeddings": 8, "short_factor": [1.0], "long_factor": [4.0],
@@ -155,6 +156,28 @@ def mixed(other, **more):
             ["is 4, which does not divide the model's num_key_value_heads 2", "set one of 1, 2"],
         ),
         ([], {"training.parallel.tensorParallel": 2, "pools.trainer.replicas": 4}, None, None),
+        (
+            ["m/config.json", "m/model.safetensors"],
+            {"training.model": {"path": "m"}, **PAIRS},
+            None,
+            None,
+        ),
+        (
+            ["m/fused/config.json", "m/model.safetensors"],
+            {"training.model": {"path": "m"}, **PAIRS},
+            "spec.training.parallel.tensorParallel",
+            ["Phi3ForCausalLM has colwise_gather_output", "in its plan for splitting its layers", "set 1"],
+        ),
+        (
+            ["m/config.json", "m/model.safetensors"],
+            {
+                "training.model": {"path": "m"},
+                "pools.trainer.replicas": 8,
+                "training.parallel.contextParallel": {"fixed": {"degree": 8}, "attention": "ulysses"},
+            },
+            "spec.training.parallel.contextParallel.attention",
+            ["attention heads (4)", "(up to 8): set allGather, or a lower degree"],
+        ),
         (
             ["m/config.json", "m/model.safetensors"],
             {
@@ -473,6 +496,7 @@ def make(path: Path) -> Path:
         "new/config.json": config("qwen33"),
         "translator/config.json": config("t5"),
         "capped/config.json": config("gemma2"),
+        "fused/config.json": config("phi3", pad_token_id=0),
         "turning/config.json": config("llama", rope_parameters=LONGROPE),
         "quantized/config.json": config("qwen3", quantization_config={"quant_method": "fp8"}),
         "model.safetensors": struct.pack("<Q", len(header)) + header + bytes(68),
