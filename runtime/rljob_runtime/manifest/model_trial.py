@@ -103,8 +103,8 @@ class _Asked:
         if mask is not None and mask.window is not None and mask.window != sliding_window:
             self.faults.append(
                 f"sliding_window {mask.window} in config.json, which {type(module).__name__} of transformers "
-                f"{transformers.__version__} does not pass on to its attention (write null there where no sample "
-                "is longer),"
+                f"{transformers.__version__} does not pass on to its attention (write null there where no "
+                "sample is longer),"
             )
         elif mask is None or not mask.is_causal:
             self.faults.append("attention that is not causal, or has a mask of its own,")
