@@ -125,8 +125,7 @@ def test_noise_of_the_router_is_off(tmp_path: Path) -> None:
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"router_jitter_noise": 0.5}))
     packed = pack(*samples([(3, 20)]), CPU)
-    policy = load_policy(folder, PLAIN, torch.float32)
-    assert policy.model.training
+    policy = load_policy(folder, PLAIN, torch.float32, "full")
     assert torch.equal(policy(packed)[0], policy(packed)[0])
 
 

@@ -10,6 +10,7 @@ from rljob_api.errors import Problem
 from rljob_api.training import Training
 from rljob_runtime.data.errors import DataError
 from rljob_runtime.data.tokenizer import TextTokenizer, folder_vocabulary
+from rljob_runtime.job_errors import UnsupportedModel
 from rljob_runtime.parallel.rank_layout import unfit
 from rljob_runtime.weights.model_files import examine
 
@@ -31,6 +32,19 @@ def check_teacher(
     for fault in wrong:
         yield Problem(_TEACHER, str(fault).rstrip("."))
     if wrong:
+        return
+    # It takes seconds to import, which only a job with a teacher's folder needs to spend.
+    from rljob_runtime.manifest.model_trial import check_computation
+    from rljob_runtime.manifest.tensor_plan import check_plan
+
+    ranks = training.parallel.tensor_parallel
+    try:
+        check_computation(teacher, training.longest_sample_tokens)
+        # Sizes that do not divide are told by themselves.
+        if ranks > 1 and unfit(ranks, config) is None:
+            check_plan(teacher, ranks)
+    except UnsupportedModel as error:
+        yield Problem(_TEACHER, str(error).rstrip("."))
         return
     try:
         theirs = folder_vocabulary(teacher)

@@ -14,7 +14,9 @@ from rljob_api.errors import Problem
 from rljob_runtime.data.errors import DataError
 from rljob_runtime.data.prompts import Epoch, check_data
 from rljob_runtime.data.tokenizer import TextTokenizer, build_tokenizer, check_vocabulary
+from rljob_runtime.job_errors import UnsupportedModel
 from rljob_runtime.manifest.adapters import check_adapter
+from rljob_runtime.manifest.attention_limits import unequal_heads
 from rljob_runtime.manifest.cache_size import check_cache_size
 from rljob_runtime.manifest.data_problem import data_problem
 from rljob_runtime.manifest.evaluation_check import check_evaluation
@@ -81,12 +83,44 @@ def _check_model(job: RLJob, folder: Path) -> tuple[dict[str, Any], list[Problem
     # An adapter is looked at in the weights.
     if not problems:
         problems += check_adapter(job, folder, config)
+        problems += _check_computation(job, folder, config)
+    problems += _check_sharing(job, config)
     problems += _check_length(job, config)
     if (why := unfit(training.parallel.tensor_parallel, _divided(job, config))) is not None:
         problems.append(Problem(_TENSOR_PARALLEL, why))
     if (small := check_cache_size(job, config)) is not None:
         problems.append(small)
     return config, problems
+
+
+def _check_computation(job: RLJob, folder: Path, config: dict[str, Any]) -> Iterator[Problem]:
+    """What of the model in a folder the trainer does not compute, or cannot split."""
+    # They take seconds to import, which only a job with a model's folder needs to spend.
+    from rljob_runtime.manifest.model_trial import check_computation
+    from rljob_runtime.manifest.tensor_plan import check_plan
+
+    training = job.spec.training
+    if training.model.path is None:
+        return
+    model, path = folder / training.model.path, _MODEL_PATH
+    try:
+        check_computation(model, training.longest_sample_tokens)
+        path, ranks = _TENSOR_PARALLEL, training.parallel.tensor_parallel
+        # Sizes that do not divide are told by themselves.
+        if ranks > 1 and unfit(ranks, config) is None:
+            check_plan(model, ranks)
+    except UnsupportedModel as error:
+        yield Problem(path, str(error).rstrip("."))
+
+
+def _check_sharing(job: RLJob, config: dict[str, Any]) -> Iterator[Problem]:
+    asked = job.spec.context_parallel
+    largest = asked.largest_degree(job.spec.trainer_ranks)
+    heads = _divided(job, config).get("num_attention_heads")
+    if asked.attention != "ulysses" or not isinstance(heads, int):
+        return
+    if (why := unequal_heads(heads, largest)) is not None:
+        yield Problem((*_TRAINING, "parallel", "contextParallel", "attention"), why)
 
 
 def _check_tokenizer(

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from rljob_runtime.job_errors import UnsupportedModel
+from rljob_runtime.manifest.attention_limits import UNKNOWN
 from rljob_runtime.trainer.attention_call import AttentionCall
 from rljob_runtime.trainer.varlen import Varlen
 
@@ -49,7 +50,10 @@ def _attention(
     **options: Any,
 ) -> tuple[Tensor, None]:
     """In the form of transformers' attention functions; shapes as in `AttentionCall`."""
-    unknown = {name for name in ("softcap", "s_aux", "position_bias") if options.get(name) is not None}
+    unknown = {name for name in UNKNOWN if options.get(name) is not None}
+    if attention_mask is not None:
+        # transformers makes none for an attention that it has no masks of.
+        unknown.add("a mask of its own")
     if packing is None or unknown:
         what = (
             f"attention with {', '.join(sorted(unknown))}" if unknown else "an attention call of its own kind"

@@ -16,6 +16,7 @@ from rljob_api.context_parallel import ContextParallel
 from rljob_api.job import Spec
 from rljob_runtime.devices import Devices
 from rljob_runtime.job_errors import UnsupportedModel
+from rljob_runtime.manifest.attention_limits import unequal_heads
 from rljob_runtime.parallel.cost_model import CostModel
 from rljob_runtime.parallel.hdp_plan import Plan, PlannedBatch, plan_hybrid, plan_static
 from rljob_runtime.parallel.micro_batches import Item, SampleTooLong, plan_micro_batches
@@ -109,13 +110,9 @@ def attention(
 ) -> Callable[[int], Kind]:
     """How groups of up to `largest` ranks compute attention, for a model with these heads and what `others`
     there are beside it. Raises `UnsupportedModel` where they cannot share its samples."""
-    unfit = [each.query for each in (heads, *others) if each.query % largest]
-    if asked.attention == "ulysses" and unfit:
-        raise UnsupportedModel(
-            f"parallel.contextParallel.attention: ulysses needs a model whose attention heads "
-            f"({unfit[0]}) are divisible by the ranks that share a sample (up to {largest}): set "
-            "allGather, or a lower degree"
-        )
+    unfit = (unequal_heads(each.query, largest) for each in (heads, *others))
+    if asked.attention == "ulysses" and (why := next(filter(None, unfit), None)) is not None:
+        raise UnsupportedModel(why)
     if asked.attention != "auto":
         chosen: Kind = asked.attention
         return lambda degree: chosen

@@ -2,7 +2,7 @@
 
 Guarantees: the same job gives the same random weights, bit for bit; a model that the trainer cannot score
 exactly (other attention, other logits, weights under other names than in its folder) is refused when it is
-loaded, with the reason.
+loaded, with the reason; nothing is left to chance, neither dropout nor a router's noise.
 """
 
 from collections.abc import Iterator
@@ -26,17 +26,8 @@ from rljob_runtime.weights.model_files import loading
 
 _EXPERTS: dict[Experts, str] = {"grouped": "grouped_mm", "eager": "eager"}
 """By `training.model.experts`, transformers' name of the implementation."""
-_LAYER_TYPES = {"full_attention", "sliding_attention"}
-_NEUTRAL = {
-    "attn_logit_softcapping": None,
-    "final_logit_softcapping": None,
-    "logit_scale": 1.0,
-    "logits_scaling": 1.0,
-}
-"""Fields of config.json that change attention, or logits after the output head, with the values that change
-nothing."""
-_SINKS = ".sinks"
-"""How the names of weights end that take part in attention's softmax beside the keys, as in gpt_oss."""
+_DROPOUT = "drop"
+"""What the names of those fields of config.json have in them that are rates of dropout."""
 
 
 def save_initial_model(
@@ -99,12 +90,12 @@ def load_policy(
     meta device: the rank gets them from another one. Raises `UnsupportedModel`."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
+    from rljob_runtime.manifest.model_trial import check_trainable
+
     with loading(folder):
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
-    _check_config(folder, config)
-    # Noise on the router's input, which engines do not have: off, as dropout is.
-    if hasattr(config, "router_jitter_noise"):
-        config.router_jitter_noise = 0.0
+    check_trainable(folder, config)
+    _without_dropout(config)
     register_attention()
     options = {"dtype": dtype, "attn_implementation": ATTENTION}
     with _without_progress_bars(), loading(folder):
@@ -114,25 +105,18 @@ def load_policy(
             )
         else:
             model = _without_weights(config, options)
-    if not model._supports_attention_backend:
-        raise UnsupportedModel(
-            f"{folder}: {type(model).__name__} has its own attention, which cannot be packed"
-        )
-    sinks = next((name for name, _ in model.named_parameters() if name.endswith(_SINKS)), None)
-    if sinks is not None:
-        raise UnsupportedModel(f"{folder}: attention with sinks ({sinks}) is not supported by the trainer")
     if weights:
         _check_names(folder, model)
     # Models without experts refuse to be told how to multiply them.
     if model._can_set_experts_implementation():
         model.set_experts_implementation(_EXPERTS[experts])
-    model.train()
     try:
         checkpoint_activations(model, recomputed, offload_activations)
     except ValueError as error:
         raise UnsupportedModel(
             f"{folder}: {one_line(error)}: set model.activationCheckpointing: none"
         ) from error
+    _as_engines_compute(model)
     return Policy(model, distribution)
 
 
@@ -162,15 +146,22 @@ def _without_progress_bars() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _check_config(folder: Path, config: Any) -> None:
-    text = config.get_text_config()
-    for name, neutral in _NEUTRAL.items():
-        if getattr(text, name, neutral) not in (neutral, None):
-            raise UnsupportedModel(f"{folder}: {name} in config.json is not supported by the trainer")
-    other = set(getattr(text, "layer_types", None) or ()) - _LAYER_TYPES
-    if config.is_encoder_decoder or other:
-        what = f"layers of type {', '.join(sorted(other))}" if other else "an encoder"
-        raise UnsupportedModel(f"{folder}: a model with {what} is not supported by the trainer")
+def _without_dropout(config: Any) -> None:
+    """Set all rates of dropout to 0: some models drop by a function, without a module that `Policy` could
+    change."""
+    for part in (config, config.get_text_config()):
+        for name, value in part.to_dict().items():
+            if isinstance(value, float) and _DROPOUT in name:
+                setattr(part, name, 0.0)
+
+
+def _as_engines_compute(model: Any) -> None:
+    """Put the modules into the mode in which engines have them, such as routers that add noise in training;
+    but those that are computed again, which transformers does in training alone."""
+    model.eval()
+    for module in model.modules():
+        if getattr(module, "gradient_checkpointing", False):
+            module.training = True
 
 
 def _check_names(folder: Path, model: Any) -> None:
@@ -181,8 +172,8 @@ def _check_names(folder: Path, model: Any) -> None:
         pieces = {name: value} if name in theirs else as_in_folder(model, name, value.to("meta"))
         ours |= {piece: tuple(each.shape) for piece, each in pieces.items()}
     if model.config.get_text_config().tie_word_embeddings:
-        # Files may leave a tied head out; the model in memory has it.
-        theirs.setdefault(TIED_HEAD, ours[TIED_HEAD])
+        # Files may leave a tied head out; the model in memory has it, most by this name.
+        theirs |= {name: shape for name, shape in ours.items() if name == TIED_HEAD}
     for name in sorted(theirs.keys() | ours.keys()):
         if theirs.get(name) != ours.get(name):
             raise UnsupportedModel(

@@ -21,6 +21,7 @@ from rljob_api.adapter import Adapter
 from rljob_runtime.devices import Devices
 from rljob_runtime.engines.protocol import WeightRef
 from rljob_runtime.job_errors import UnsupportedModel
+from rljob_runtime.manifest.rotations import check_rotations
 from rljob_runtime.manifest.trainer_memory import ModelSize
 from rljob_runtime.objective.objective import Objective
 from rljob_runtime.parallel.cost_model import CostModel
@@ -41,7 +42,6 @@ from rljob_runtime.trainer.outline import GroupsMissing
 from rljob_runtime.trainer.pass_costs import PassCosts, shape_of
 from rljob_runtime.trainer.phases import Phases
 from rljob_runtime.trainer.policy import Policy
-from rljob_runtime.trainer.rotations import check_rotations
 from rljob_runtime.trainer.sharding import Sharding, shard, whole_weights
 from rljob_runtime.trainer.share import share_outlines
 from rljob_runtime.trainer.step import StepRunner

@@ -13,8 +13,7 @@ attention, one behind the feed-forward layer; beside them one of embeddings forw
 behind the head backward.
 """
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -30,12 +29,9 @@ from torch.distributed.tensor.parallel import (
 )
 
 from rljob_runtime.job_errors import UnsupportedModel
+from rljob_runtime.manifest.tensor_plan import COLUMNS, OF_A_HEAD, kinds_of, parent
 from rljob_runtime.parallel.rank_layout import unfit
 from rljob_runtime.trainer.vocabulary import embed
-
-_COLUMNS, _ROWS, _OF_A_HEAD = "colwise", "rowwise", "replicated_with_grad_allreduce"
-"""transformers' names for what is done with a layer."""
-_NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 
 
 def split(model: Any, mesh: DeviceMesh) -> None:
@@ -45,17 +41,17 @@ def split(model: Any, mesh: DeviceMesh) -> None:
     if why is not None:
         raise UnsupportedModel(why)
     decoder = model.get_decoder()
-    kinds = _kinds(model, decoder, mesh.size())
+    kinds = kinds_of(model, mesh.size())
     styles: dict[str, ParallelStyle] = {}
     for name, kind in kinds.items():
-        if kind != _OF_A_HEAD:
-            styles[name] = ColwiseParallel() if kind == _COLUMNS else RowwiseParallel()
+        if kind != OF_A_HEAD:
+            styles[name] = ColwiseParallel() if kind == COLUMNS else RowwiseParallel()
     # No rank sends anything: each takes its part by itself.
     parallelize_module(decoder, mesh, styles, src_data_rank=None)
-    for name in {_parent(name) for name, kind in kinds.items() if kind == _COLUMNS}:
+    for name in {parent(name) for name, kind in kinds.items() if kind == COLUMNS}:
         # Once for all layers split by columns that have one input, so that its gradient is summed once.
         decoder.get_submodule(name).register_forward_pre_hook(partial(_mark, mesh), with_kwargs=True)
-    of_heads = {decoder.get_submodule(name) for name, kind in kinds.items() if kind == _OF_A_HEAD}
+    of_heads = {decoder.get_submodule(name) for name, kind in kinds.items() if kind == OF_A_HEAD}
     made: dict[nn.Parameter, nn.Parameter] = {}
     of_words = _divided(model, mesh.size())
     for module in of_words:
@@ -77,52 +73,6 @@ def local(parameter: Tensor, gradient: Placement | None = None) -> Tensor:
         return parameter
     found: Tensor = parameter.to_local(grad_placements=[gradient or Replicate()])
     return found
-
-
-def _kinds(model: Any, decoder: Any, ranks: int) -> dict[str, str]:
-    """What the plan says of the decoder's modules, by name; of those that it names. Raises
-    `UnsupportedModel`, also where a layer cannot be split evenly over `ranks`."""
-    plan: Mapping[str, str] = getattr(model.config.get_text_config(), "base_model_tp_plan", None) or {}
-    # Embeddings are split by themselves, whatever the plan says of them.
-    modules = {
-        name: module for name, module in decoder.named_modules() if not isinstance(module, nn.Embedding)
-    }
-    kinds = {name: plan[pattern] for name in modules if (pattern := _NUMBER.sub("*", name)) in plan}
-    unknown = {kind for kind in kinds.values() if kind not in (_COLUMNS, _ROWS, _OF_A_HEAD)}
-    if not kinds or unknown:
-        what = f"has {', '.join(sorted(unknown))} in its plan" if unknown else "has no plan"
-        raise _refused(model, f"{what} for splitting its layers (base_model_tp_plan of transformers)")
-    within = {_parent(name) for name in kinds}
-    for name, module in modules.items():
-        inside = any(name == each or name.startswith(f"{each}.") for each in within)
-        why = _fault(name, module, kinds.get(name), inside, ranks)
-        if why is not None:
-            raise _refused(model, why)
-    return kinds
-
-
-def _fault(name: str, module: nn.Module, kind: str | None, inside: bool, ranks: int) -> str | None:
-    """Why a module of this kind, inside of what is split or not, cannot be in a tensor group; None where it
-    can."""
-    if kind == _OF_A_HEAD:
-        return None
-    if kind is None:
-        if not inside or not any(True for _ in module.parameters(recurse=False)):
-            return None
-        # It may see a part of the heads, and its gradient would be of that part.
-        return f"has parameters in {name}, of which its plan for splitting says nothing"
-    if not isinstance(module, nn.Linear):
-        return f"has {name}, which is no linear layer, among those to split"
-    width = module.out_features if kind == _COLUMNS else module.in_features
-    return f"has {name} with a width of {width}, which {ranks} does not divide" if width % ranks else None
-
-
-def _refused(model: Any, why: str) -> UnsupportedModel:
-    return UnsupportedModel(f"parallel.tensorParallel: {type(model).__name__} {why}: set 1")
-
-
-def _parent(name: str) -> str:
-    return name.rpartition(".")[0]
 
 
 def _mark(

@@ -4,6 +4,11 @@ import json
 import struct
 from pathlib import Path
 
+LONGROPE = {
+    "rope_type": "longrope", "rope_theta": 10_000.0, "factor": 8.0,
+    "original_max_position_embeddings": 8, "short_factor": [1.0], "long_factor": [4.0],
+}  # fmt: skip
+
 
 def make(path: Path) -> Path:
     """A small file of the kind that its name, and perhaps its folder's, says; its path."""
@@ -19,6 +24,9 @@ def make(path: Path) -> Path:
         "config.json": config("qwen3"),
         "new/config.json": config("qwen33"),
         "translator/config.json": config("t5"),
+        "capped/config.json": config("gemma2"),
+        "fused/config.json": config("phi3", pad_token_id=0),
+        "turning/config.json": config("llama", rope_parameters=LONGROPE),
         "quantized/config.json": config("qwen3", quantization_config={"quant_method": "fp8"}),
         "model.safetensors": struct.pack("<Q", len(header)) + header + bytes(68),
         "broken/model.safetensors": struct.pack("<Q", 1000) + b"{",

@@ -17,6 +17,7 @@ GOOD_DATA = {"jsonl": {"path": "good.jsonl"}, "maxPromptTokens": 16}
 GOOD = {"name": "a", "jsonl": {"path": "good.jsonl"}}
 LOSS, ADVANTAGE = "training.algorithm.policyLoss.custom", "training.algorithm.advantage.custom"
 OWN = "tests.support.runtime.own_objective"
+PAIRS = {"training.parallel.tensorParallel": 2, "pools.trainer.replicas": 2}
 MATH = "rljob_runtime.rewards.math:math_answer"
 
 
@@ -95,6 +96,18 @@ def mixed(other, **more):
             ["quantized weights (fp8 in quantization_config): weights in bfloat16, float16 or float32"],
         ),
         (
+            ["m/capped/config.json", "m/model.safetensors"],
+            {"training.model": {"path": "m"}},
+            "spec.training.model.path",
+            ["a model with attn_logit_softcapping in config.json is not supported by the trainer"],
+        ),
+        (
+            ["m/turning/config.json", "m/model.safetensors"],
+            {"training.model": {"path": "m"}},
+            "spec.training.model.path",
+            ["a model with rope_type longrope in config.json rotates all samples", "to 8 together"],
+        ),
+        (
             ["good.jsonl"],
             {"training.data": {**GOOD_DATA, "answerField": "anser"}},
             "spec.training.data.answerField",
@@ -130,6 +143,28 @@ def mixed(other, **more):
             ["is 4, which does not divide the model's num_key_value_heads 2", "set one of 1, 2"],
         ),
         ([], {"training.parallel.tensorParallel": 2, "pools.trainer.replicas": 4}, None, None),
+        (
+            ["m/config.json", "m/model.safetensors"],
+            {"training.model": {"path": "m"}, **PAIRS},
+            None,
+            None,
+        ),
+        (
+            ["m/fused/config.json", "m/model.safetensors"],
+            {"training.model": {"path": "m"}, **PAIRS},
+            "spec.training.parallel.tensorParallel",
+            ["Phi3ForCausalLM has colwise_gather_output", "in its plan for splitting its layers", "set 1"],
+        ),
+        (
+            ["m/config.json", "m/model.safetensors"],
+            {
+                "training.model": {"path": "m"},
+                "pools.trainer.replicas": 8,
+                "training.parallel.contextParallel": {"fixed": {"degree": 8}, "attention": "ulysses"},
+            },
+            "spec.training.parallel.contextParallel.attention",
+            ["attention heads (4)", "(up to 8): set allGather, or a lower degree"],
+        ),
         (
             ["m/config.json", "m/model.safetensors"],
             {

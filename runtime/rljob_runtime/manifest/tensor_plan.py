@@ -1,0 +1,79 @@
+"""Whether the ranks of a tensor group can split a model's layers, by the model's own plan in transformers.
+
+Guarantees: a model without such a plan, or with parameters whose part in it is not known, is refused; no
+weights are read or made.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from rljob_runtime.job_errors import UnsupportedModel
+from rljob_runtime.weights.model_files import loading
+
+COLUMNS, _ROWS, OF_A_HEAD = "colwise", "rowwise", "replicated_with_grad_allreduce"
+"""transformers' names for what is done with a layer."""
+_NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
+
+
+def check_plan(folder: Path, ranks: int) -> None:
+    """Raise `UnsupportedModel` where the model of a folder cannot be split over so many ranks."""
+    import transformers
+    from transformers.initialization import no_init_weights
+
+    with loading(folder), torch.device("meta"), no_init_weights():
+        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+        model = transformers.AutoModelForCausalLM.from_config(config)
+    kinds_of(model, ranks)
+
+
+def kinds_of(model: Any, ranks: int) -> dict[str, str]:
+    """What the plan says of the modules of a Hugging Face causal language model's decoder, by name; of those
+    that it names. Raises `UnsupportedModel`, also where a layer cannot be split evenly over `ranks`."""
+    decoder = model.get_decoder()
+    plan: Mapping[str, str] = getattr(model.config.get_text_config(), "base_model_tp_plan", None) or {}
+    # Embeddings are split by themselves, whatever the plan says of them.
+    modules = {
+        name: module for name, module in decoder.named_modules() if not isinstance(module, nn.Embedding)
+    }
+    kinds = {name: plan[pattern] for name in modules if (pattern := _NUMBER.sub("*", name)) in plan}
+    unknown = {kind for kind in kinds.values() if kind not in (COLUMNS, _ROWS, OF_A_HEAD)}
+    if not kinds or unknown:
+        what = f"has {', '.join(sorted(unknown))} in its plan" if unknown else "has no plan"
+        raise _refused(model, f"{what} for splitting its layers (base_model_tp_plan of transformers)")
+    within = {parent(name) for name in kinds}
+    for name, module in modules.items():
+        inside = any(name == each or name.startswith(f"{each}.") for each in within)
+        why = _fault(name, module, kinds.get(name), inside, ranks)
+        if why is not None:
+            raise _refused(model, why)
+    return kinds
+
+
+def _fault(name: str, module: nn.Module, kind: str | None, inside: bool, ranks: int) -> str | None:
+    """Why a module of this kind, inside of what is split or not, cannot be in a tensor group; None where it
+    can."""
+    if kind == OF_A_HEAD:
+        return None
+    if kind is None:
+        if not inside or not any(True for _ in module.parameters(recurse=False)):
+            return None
+        # It may see a part of the heads, and its gradient would be of that part.
+        return f"has parameters in {name}, of which its plan for splitting says nothing"
+    if not isinstance(module, nn.Linear):
+        return f"has {name}, which is no linear layer, among those to split"
+    width = module.out_features if kind == COLUMNS else module.in_features
+    return f"has {name} with a width of {width}, which {ranks} does not divide" if width % ranks else None
+
+
+def _refused(model: Any, why: str) -> UnsupportedModel:
+    return UnsupportedModel(f"parallel.tensorParallel: {type(model).__name__} {why}: set 1")
+
+
+def parent(name: str) -> str:
+    """The name of the module that has the one of this name."""
+    return name.rpartition(".")[0]
