@@ -147,6 +147,7 @@ class Adaptive(Policy):
 
     def dispatched(self, group: GroupState, book: Book, now: float) -> Iterable[RequestState]:
         self._deadlines.began(group.request)
+        self.estimates.began(group, len(book.groups))
         self._new_groups += 1
         if self.roles.pooled and self._new_groups > _GROWTH * len(book.groups):
             self._next_plan = -math.inf
@@ -193,6 +194,7 @@ class Adaptive(Policy):
         self._new_groups, self._planned = 0, len(self._joined)
         self._fresh, before = True, (self.roles, self._longest_first)
         members = [engine for engine in book.members() if engine.joined]
+        self.estimates.look()
         # Before a response is complete there is nothing to divide by, and no ground to move anything.
         sample, every = self._sample(book) if self.estimates.lengths.known else ([], 1)
         # It stays until everything has begun: what was put off must not be put off to the end.

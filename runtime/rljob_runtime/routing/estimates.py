@@ -43,6 +43,14 @@ class Estimates:
         """Tokens that a response is expected to generate still."""
         return self.total(request) - request.tokens
 
+    def began(self, group: GroupState, under_way: int) -> None:
+        """This group is dispatched, and `under_way` groups are not complete."""
+        self.lengths.began(group, under_way)
+
+    def look(self) -> None:
+        """Take into account how far all responses are now."""
+        self.lengths.look()
+
     def outgrown(self, requests: Iterable[RequestState]) -> Iterable[GroupState]:
         """These responses have more tokens. Returns the groups whose estimate that changes."""
         groups = {

@@ -7,6 +7,9 @@ finished siblings, what the same row gave in earlier epochs, and the running sib
 expected already: those count with the mean of the truncated distribution, for short responses end first, and
 a mean of finished ones alone would be too small (Tobit; one step of expectation-maximization).
 
+Where siblings tell little of each other, nothing more is expected of a response than what follows from the
+hazards of all of them (`survival`): lengths that are not lognormal, as uniform ones, have shorter tails.
+
 Pure. Lengths are in response tokens.
 """
 
@@ -15,10 +18,15 @@ from collections import OrderedDict, deque
 from statistics import NormalDist
 
 from rljob_runtime.routing.book import GroupState, RequestState
+from rljob_runtime.routing.survival import Survival
 
 _NORMAL = NormalDist()
 _WINDOW = 2048
 """Finished responses that the overall mean and variances are taken from."""
+_COHORT = 512
+"""Groups of which hazards are taken."""
+_UNALIKE = 0.85
+"""Deviation within groups, as a part of that of all responses, from which on siblings tell little."""
 _ROWS = 200_000
 """Rows whose history is kept."""
 _HISTORY_WEIGHT = 0.5
@@ -103,8 +111,30 @@ class Lengths:
         """Squared deviations of responses from the mean of their group's earlier ones, made comparable."""
         self._rows: OrderedDict[int, tuple[float, int]] = OrderedDict()
         """Mean logarithm and number of the responses of each row, newest rows last."""
+        self._cohort: deque[GroupState] = deque(maxlen=_COHORT)
+        """Groups in the order of dispatch, complete ones as well: of those that are under way alone, the long
+        ones are too many."""
+        self._survival: Survival | None = None
+        """None where hazards tell nothing, or less than siblings."""
 
     # What is seen
+
+    def began(self, group: GroupState, under_way: int) -> None:
+        """This group is dispatched, and `under_way` groups are not complete."""
+        # Groups that begin while the longest responses are generated must not be more than are kept.
+        if group.request.uid % (1 + 2 * under_way // _COHORT) == 0:
+            self._cohort.append(group)
+
+    def look(self) -> None:
+        """Take hazards anew, by how far all responses are now."""
+        self._survival = None
+        if not self.known or self.sd_within < _UNALIKE * self.sd:
+            return
+        ended = sorted(max(1, tokens) for group in self._cohort for tokens in group.finished)
+        running = sorted(
+            request.tokens for group in self._cohort for request in group.requests.values() if request.tokens
+        )
+        self._survival = Survival(ended, running)
 
     def finished(self, group: GroupState) -> None:
         """A response of this group is complete: the last of `group.finished`."""
@@ -177,4 +207,9 @@ class Lengths:
 
     def total_of(self, request: RequestState, mean: float, sd: float) -> float:
         """Expected length of a response, given what it has, and what `group` says of its group."""
-        return min(float(self.longest), max(request.tokens + 1.0, expected_total(mean, sd, request.tokens)))
+        tokens = request.tokens
+        total = expected_total(mean, sd, tokens)
+        if self._survival is not None and (left := self._survival.remaining(tokens)) is not None:
+            # Never more, though more may remain: engines end with their longest response, not a mean one.
+            total = min(total, tokens + left)
+        return min(float(self.longest), max(tokens + 1.0, total))

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_runtime.routing import lengths
+from rljob_runtime.routing.book import GroupState, RequestState
 from rljob_runtime.routing.lengths import Lengths, expected_total, truncated_mean
 from tests.support.simulated.routed import group_of
 
@@ -260,3 +261,77 @@ def test_rows_are_forgotten_the_oldest_first(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_responses_total(tokens: int, mean: float, total: float) -> None:
     (request,) = group_of(running=[tokens]).requests.values()
     assert Lengths(1000).total_of(request, mean, 0.1) == pytest.approx(total, rel=1e-4)
+
+
+# By the hazards of all
+
+
+def begun(known: Lengths, lengths: list[list[int]], tokens: int) -> list[GroupState]:
+    """Groups with rows of their own, whose responses have ended or run with so many tokens."""
+    groups = []
+    for uid, each in enumerate(lengths):
+        groups.append(group := group_of(running=[0] * len(each), row=uid, uid=uid))
+        known.began(group, len(groups))
+    ends = sorted((length, uid) for uid, each in enumerate(lengths) for length in each if length <= tokens)
+    for length, uid in ends:
+        groups[uid].finished.append(length)
+        groups[uid].requests.popitem()
+        known.finished(groups[uid])
+    for group in groups:
+        for request in group.requests.values():
+            request.tokens = tokens
+    known.look()
+    return groups
+
+
+def uniform(groups: int = 64, siblings: float = 0.0) -> list[list[int]]:
+    """Lengths up to 4,096; of each group within a part of it, the smaller the more they are `siblings`."""
+    random_ = random.Random(0)
+    starts = [random_.random() for _ in range(groups)]
+    mixed = [[siblings * start + (1 - siblings) * random_.random() for _ in range(8)] for start in starts]
+    return [[1 + int(4095 * each) for each in group] for group in mixed]
+
+
+def one_of(groups: list[GroupState]) -> tuple[GroupState, RequestState]:
+    group = next(group for group in groups if group.requests)
+    return group, next(iter(group.requests.values()))
+
+
+def test_of_a_uniform_length_hardly_anything_is_expected_near_its_end() -> None:
+    known = Lengths(CAP)
+    group, request = one_of(begun(known, uniform(), 3700))
+    assert 3701 <= known.total_of(request, *known.group(group)) < 4096 + 200
+    assert expected_total(*known.group(group), 3700) > 5000, "as lognormal ones it would go on for long"
+
+
+def test_where_siblings_are_alike_they_tell_more_than_all_others() -> None:
+    known = Lengths(CAP)
+    group, request = one_of(begun(known, uniform(siblings=0.9), 3000))
+    mean, sd = known.group(group)
+    assert known.total_of(request, mean, sd) == pytest.approx(expected_total(mean, sd, 3000))
+
+
+def test_hazards_never_raise_what_is_expected() -> None:
+    """A tenth of the responses is much longer than the others, which have all ended."""
+    known, random_ = Lengths(CAP), random.Random(0)
+    kinds = [
+        [90_000 if random_.random() < 0.1 else random_.randint(1, 900) for _ in range(8)] for _ in range(64)
+    ]
+    begun(known, kinds, 90_000)
+    (request,) = group_of(running=[901]).requests.values()
+    assert known.total_of(request, 5.0, 0.5) == expected_total(5.0, 0.5, 901)
+
+
+def test_of_many_groups_under_way_every_second_or_third_is_looked_at_in_the_order_of_dispatch() -> None:
+    known = Lengths(CAP)
+    for uid in range(2000):
+        known.began(group_of(uid=uid), 600)
+    kept = [group.request.uid for group in known._cohort]
+    assert kept == list(range(1998 - 3 * 511, 2000, 3))
+
+
+def test_before_a_response_has_ended_hazards_say_nothing() -> None:
+    known = Lengths(CAP)
+    known.look()
+    (request,) = group_of(running=[5]).requests.values()
+    assert known.total_of(request, 5.0, 0.5) == expected_total(5.0, 0.5, 5)

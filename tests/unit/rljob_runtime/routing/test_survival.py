@@ -1,0 +1,116 @@
+"""What responses still generate, by the hazards of all that have ended and all that run."""
+
+import math
+import random
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rljob_runtime.routing.survival import Survival
+
+Draw = Callable[[random.Random], int]
+
+
+def _two_kinds(r: random.Random) -> int:
+    return r.randint(4900, 8192) if r.random() < 0.1 else r.randint(1, 2048)
+
+
+FAMILIES: dict[str, Draw] = {
+    "uniform": lambda r: r.randint(1, 4096),
+    "of two kinds": _two_kinds,
+    "geometric": lambda r: 1 + int(r.expovariate(1 / 2048)),
+    "lognormal": lambda r: 1 + int(r.lognormvariate(7.4, 0.6)),
+}
+
+
+def drawn(family: str, count: int, seed: int = 0) -> list[int]:
+    r = random.Random(seed)
+    return sorted(FAMILIES[family](r) for _ in range(count))
+
+
+def beyond(lengths: list[int], tokens: int) -> float:
+    """Mean of what is beyond so many tokens, of the lengths that are longer."""
+    longer = [length - tokens for length in lengths if length > tokens]
+    return sum(longer) / len(longer)
+
+
+def halfway(lengths: list[int], tokens: int) -> Survival:
+    """All have begun at once, and run until they have so many tokens."""
+    longer = sum(length > tokens for length in lengths)
+    return Survival(lengths[: len(lengths) - longer], [tokens] * longer)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("part", [0.0, 0.3, 0.6, 0.8, 0.9])
+def test_of_many_that_have_ended_it_is_the_mean_of_those_that_were_longer(family: str, part: float) -> None:
+    many = drawn(family, 100_000, seed=1)
+    tokens = many[int(part * len(many))] if part else 0
+    found = Survival(drawn(family, 4096), []).remaining(tokens)
+    assert found == pytest.approx(beyond(many, tokens), rel=0.1)
+
+
+@pytest.mark.parametrize("family", ["uniform", "geometric", "lognormal"])
+@pytest.mark.parametrize("part", [0.8, 0.9])
+def test_in_a_first_batch_the_tail_goes_on_in_its_shape(family: str, part: float) -> None:
+    """Nothing has ended that is longer than what runs."""
+    many = drawn(family, 100_000, seed=1)
+    tokens = many[int(part * len(many))]
+    found = [halfway(drawn(family, 512, seed), tokens).remaining(tokens) for seed in range(20)]
+    known = [each for each in found if each is not None]
+    assert len(known) >= 16, "else the tail was outlived by chance"
+    assert sum(known) / len(known) == pytest.approx(beyond(many, tokens), rel=0.35)
+
+
+def test_with_uniform_lengths_less_remains_the_longer_a_response_is() -> None:
+    lengths = drawn("uniform", 1024)
+    found = [halfway(lengths, tokens).remaining(tokens) for tokens in (3200, 3600, 3900)]
+    assert all(each is not None for each in found)
+    assert found == sorted(found, key=lambda each: -(each or 0.0)) and (found[-1] or 0.0) < 300
+
+
+def test_of_equal_lengths_the_rest_remains() -> None:
+    survival = Survival([500] * 20, [])
+    assert [survival.remaining(tokens) for tokens in (0, 100, 499)] == [500, 400, 9.98]
+    assert survival.remaining(500) == survival.remaining(500) == 10, "longer than all: hardly anything"
+
+
+def test_those_that_run_count_as_far_as_they_have_run() -> None:
+    """Ten of 20 end at 100, and 5 of the other 10 are lost sight of at 150. Of the 5 that are left, too few
+    to tell anything, nobody knows."""
+    survival = Survival([100] * 15 + [200] * 9, [150] * 15)
+    # 15 of 39 end at 100; of the 9 that are known beyond 150 all end at 200.
+    assert survival.remaining(100) == 100
+    assert survival.remaining(0) == pytest.approx((15 * 100 + 24 * 200) / 39)
+
+
+@pytest.mark.parametrize(
+    ("ended", "running"),
+    [
+        ([], []),
+        ([], [50] * 40),
+        ([10] * 7, []),
+        (list(range(1, 60)), [60] * 41),
+    ],
+    ids=["nothing", "nothing ended", "too few", "more than a quarter run"],
+)
+def test_nothing_is_said_where_too_little_is_known(ended: list[int], running: list[int]) -> None:
+    assert Survival(ended, running).remaining(60) is None
+
+
+def test_a_tail_that_was_outlived_is_not_believed() -> None:
+    """Short responses of two kinds have all ended: those that run are not the last of them."""
+    ended = list(range(1, 1001))
+    assert Survival(ended, [1000] * 100).remaining(1000) is not None
+    assert Survival(ended, [1100] * 100).remaining(1100) is None
+
+
+@given(
+    st.lists(st.integers(1, 5000), max_size=80),
+    st.lists(st.integers(1, 5000), max_size=80),
+    st.integers(0, 10_000),
+)
+def test_what_remains_is_a_number_of_tokens(ended: list[int], running: list[int], tokens: int) -> None:
+    found = Survival(sorted(ended), sorted(running)).remaining(tokens)
+    assert found is None or (math.isfinite(found) and found >= 0.02 * tokens)
