@@ -84,7 +84,7 @@ PACKAGES = {
         "parallel", ("cost_model", "hdp_levels", "hdp_plan", "pass_fit", "rank_layout"), ("hdp_plan_hidden",)
     ),
     "routing-lengths": part(
-        "routing", ("cost", "cost_fit", "drain", "estimates", "gears", "lengths", "split"), ()
+        "routing", ("cost", "cost_fit", "drain", "estimates", "gears", "lengths", "split", "survival"), ()
     ),
     "routing-moves": part("routing", ("engine_heap", "lanes", "levelling", "lockstep", "rebalance"), ()),
     "routing-policies": part(
