@@ -31,11 +31,17 @@ def overflowing(folder: Path) -> None:
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
 
 
+def with_a_tensor_more(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    weights["model.other.weight"] = weights["model.norm.weight"]
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+
 ENDINGS: dict[str, tuple[Callable[[Path], None], ExitCode, str]] = {
     "a model that the trainer does not support": (
-        configured(final_logit_softcapping=30.0),
+        with_a_tensor_more,
         ExitCode.REFUSED,
-        "final_logit_softcapping in config.json is not supported by the trainer",
+        "model.other.weight is of shape [64] in the *.safetensors, and missing in Qwen3ForCausalLM",
     ),
     "a model that the engine does not support": (
         configured(
