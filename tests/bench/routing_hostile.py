@@ -92,6 +92,8 @@ def ratio(family: str, name: str, bound: float | None, seeds: Iterable[int] = ra
 
 def main() -> None:
     """All families, or those that are named; figures of the others are kept."""
+    if unknown := set(sys.argv[1:]) - set(FAMILIES):
+        sys.exit(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(FAMILIES)}")
     for family in sys.argv[1:] or FAMILIES:
         found: dict[str, float] = {}
         for bound in BOUNDS:

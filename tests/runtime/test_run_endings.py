@@ -31,18 +31,7 @@ def overflowing(folder: Path) -> None:
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
 
 
-def with_a_tensor_more(folder: Path) -> None:
-    weights = load_file(folder / "model.safetensors")
-    weights["model.other.weight"] = weights["model.norm.weight"]
-    save_file(weights, folder / "model.safetensors", {"format": "pt"})
-
-
 ENDINGS: dict[str, tuple[Callable[[Path], None], ExitCode, str]] = {
-    "a model that the trainer does not support": (
-        with_a_tensor_more,
-        ExitCode.REFUSED,
-        "model.other.weight is of shape [64] in the *.safetensors, and missing in Qwen3ForCausalLM",
-    ),
     "a model that the engine does not support": (
         configured(
             use_sliding_window=True, sliding_window=8, layer_types=["full_attention", "sliding_attention"]
@@ -70,6 +59,17 @@ def test_one_line_and_the_exit_code_for_it(tmp_path: Path, case: str) -> None:
         assert len(told) == 1
         assert words in told[0]
         assert "Traceback" not in run.log.read_text()
+        assert run.trained() == {}
+
+
+def test_a_model_that_the_trainer_does_not_support_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    configured(final_logit_softcapping=30.0)(tiny_model(tmp_path / "model"))
+    file, _ = manifest(tmp_path, 4, pools=ONE_ENGINE, model={"path": "model"})
+    with running(file) as run:
+        assert run.end(250) == ExitCode.REFUSED, run.log.read_text()
+        told = run.log.read_text()
+        assert "final_logit_softcapping in config.json is not supported by the trainer" in told
+        assert "Traceback" not in told and told.splitlines()[-1] == "1 error. Nothing was started."
         assert run.trained() == {}
 
 

@@ -189,9 +189,10 @@ def _accelerators(job: RLJob, machine: Machine) -> Iterator[Problem]:
 
 
 def _shared_accelerators(job: RLJob, there: int) -> Iterator[Problem]:
-    """Workers may share a device with others; a worker, or the ranks of the trainer, with itself not."""
+    """Workers may share a device with each other. The devices of one worker must be different ones, and so
+    must those of the trainer's ranks."""
     for name, replicas, each in _pools(job):
-        # Ranks communicate by their devices, of which each needs its own for that.
+        # NCCL and HCCL refuse a group of ranks of which two have the same device.
         one = replicas * each if name == "trainer" else each
         if replicas and one > there:
             what = "the trainer's ranks ask" if name == "trainer" else f"a worker of {name} asks"
