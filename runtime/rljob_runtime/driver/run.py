@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
@@ -80,7 +81,7 @@ class Outcome:
 
 def run(job: RLJob, options: RunOptions) -> int:
     """Run the job on this machine; returns an exit code. Raises `FolderRefused`."""
-    outcome = carry_out(job, options, one_machine)
+    outcome = carry_out(job, options, partial(one_machine, share=options.share))
     if outcome.why is not None:
         print(f"rljob: {outcome.why}", file=sys.stderr)
     return outcome.code

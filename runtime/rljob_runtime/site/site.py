@@ -6,7 +6,7 @@ and one in a cluster are the same code.
 
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 
 from rljob_api import RLJob
@@ -14,6 +14,7 @@ from rljob_runtime.change_signal import ChangeSignal
 from rljob_runtime.net.keys import Keyring
 from rljob_runtime.site import one_machine as local_ray
 from rljob_runtime.site.desired import DesiredState
+from rljob_runtime.site.mps import kernels_at_once
 from rljob_runtime.site.nodes import NodeTable, read_nodes
 from rljob_runtime.site.status_draft import StatusDraft
 
@@ -45,9 +46,10 @@ class Site:
 
 
 @asynccontextmanager
-async def one_machine(job: RLJob) -> AsyncIterator[Site]:
-    """This machine, with a Ray of the job's own."""
-    with local_ray.started(job):
+async def one_machine(job: RLJob, share: bool = False) -> AsyncIterator[Site]:
+    """This machine, with a Ray of the job's own. `share`: workers may share accelerators."""
+    at_once = kernels_at_once() if share and job.spec.accelerator == "nvidia" else nullcontext()
+    with at_once, local_ray.started(job):
         changes, desired = ChangeSignal(), DesiredState.of(job)
         table = NodeTable(read_nodes, _no_pod, tuple(RESOURCES.values()), changes)
         await table.read_once()

@@ -1,0 +1,98 @@
+"""NVIDIA's Multi-Process Service (MPS), for workers that share a GPU.
+
+Without it a GPU runs the kernels of one process at a time, in turns, and a trainer beside an engine takes
+twice as long. With it kernels of several processes run at once.
+
+Guarantees: a service of the job's own, which ends with this process, however that ends. Where it cannot be
+had, workers take turns, and the log says why.
+"""
+
+import logging
+import os
+import select
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
+from pathlib import Path
+
+_PROGRAM = "nvidia-cuda-mps-control"
+_PIPES, _LOGS = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"
+_SAID = "start.log"
+"""What the program says when it is started, in the service's folder."""
+_KEEPER = f"""
+{_PROGRAM} -d > "$1/{_SAID}" 2>&1 || exit 1
+echo started
+read -r _
+echo quit | {_PROGRAM}
+rm -rf "$1"
+"""
+"""A shell that starts the service in its folder, says so, and ends it once nobody holds the other end of the
+shell's input any more: that is also when this process was killed."""
+_SECONDS = 20.0
+"""For the service to start, and for it to end."""
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def kernels_at_once(environment: MutableMapping[str, str] = os.environ) -> Iterator[bool]:
+    """What is started meanwhile, with this environment, shares GPUs by MPS. Whether it does: not where the
+    program is missing or does not start. A service that the environment names already is left as it is."""
+    if _PIPES in environment:
+        yield True
+        return
+    if shutil.which(_PROGRAM, path=environment.get("PATH")) is None:
+        log.info("%s is not there: workers that share a GPU take turns", _PROGRAM)
+        yield False
+        return
+    # Below the system's folder for temporary files, because a socket's path may have 107 characters.
+    folder = Path(tempfile.mkdtemp(prefix="rljob-mps-"))
+    given = {name: str(folder) for name in (_PIPES, _LOGS) if name not in environment}
+    keeper = _start(folder, {**environment, **given})
+    try:
+        if keeper is not None:
+            environment.update(given)
+        yield keeper is not None
+    finally:
+        if keeper is not None:
+            for name in given:
+                del environment[name]
+            _end(keeper)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _start(folder: Path, environment: Mapping[str, str]) -> "subprocess.Popen[bytes] | None":
+    # Devices are counted among those that the service sees: all, so that their numbers stay what they are.
+    seen = {name: value for name, value in environment.items() if name != "CUDA_VISIBLE_DEVICES"}
+    keeper = subprocess.Popen(
+        ["sh", "-c", _KEEPER, "sh", str(folder)], env=seen, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        start_new_session=True,
+    )  # fmt: skip
+    assert keeper.stdout is not None
+    if _line(keeper.stdout.fileno()) == b"started\n":
+        return keeper
+    _end(keeper)
+    said = folder / _SAID
+    why = said.read_text(errors="replace").strip() if said.exists() else ""
+    log.warning("%s does not start: workers that share a GPU take turns (%s)", _PROGRAM, why or "no reason")
+    return None
+
+
+def _line(descriptor: int) -> bytes:
+    """What comes first, within the time for a start."""
+    readable, _, _ = select.select([descriptor], [], [], _SECONDS)
+    return os.read(descriptor, 64) if readable else b""
+
+
+def _end(keeper: "subprocess.Popen[bytes]") -> None:
+    assert keeper.stdin is not None and keeper.stdout is not None
+    keeper.stdin.close()
+    try:
+        keeper.wait(_SECONDS)
+    except subprocess.TimeoutExpired:
+        log.warning("%s has not ended after %.0f s", _PROGRAM, _SECONDS)
+        keeper.kill()
+        keeper.wait()
+    keeper.stdout.close()
