@@ -29,7 +29,10 @@ def indices_to_device(values: NDArray[Any], device: torch.device) -> Tensor:
 
 
 class WeightsCopy:
-    """Tensors in main memory as they were when each was taken; taken again, a tensor is written over."""
+    """Tensors in main memory as they were when each was taken; taken again, a tensor is written over.
+
+    Those of a device are there once the device has done what it was given (see `Devices.synchronize`).
+    """
 
     def __init__(self) -> None:
         self.tensors: dict[str, Tensor] = {}
@@ -37,7 +40,9 @@ class WeightsCopy:
 
     def take(self, name: str, tensor: Tensor) -> None:
         """Copy a tensor, which has the same shape and number format each time."""
-        kept = self.tensors.get(name)
+        kept, on_device = self.tensors.get(name), tensor.device.type != "cpu"
         if kept is None:
-            kept = self.tensors[name] = torch.empty(tensor.shape, dtype=tensor.dtype)
-        kept.copy_(tensor)
+            # Into memory that the system may move, a device copies at a tenth of its rate.
+            kept = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=on_device)
+            self.tensors[name] = kept
+        kept.copy_(tensor, non_blocking=on_device)
