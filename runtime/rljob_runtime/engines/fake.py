@@ -47,6 +47,15 @@ class FakeTiming:
     prefill_seconds: float = 0.0
     load_seconds: float = 0.0
 
+    def times(self, slowness: float) -> "FakeTiming":
+        """Of an engine that takes so many times as long, but for loading weights."""
+        return FakeTiming(
+            self.step_seconds * slowness,
+            self.sequence_seconds * slowness,
+            self.prefill_seconds * slowness,
+            self.load_seconds,
+        )
+
     def step(self, running: int) -> float:
         """Seconds of a step beside so many running requests."""
         return self.step_seconds + self.sequence_seconds * running

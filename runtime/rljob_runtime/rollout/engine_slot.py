@@ -28,6 +28,8 @@ class EngineSlot:
     """Tokens that its KV cache holds; None where that is not known."""
     cost: StepCost = field(default_factory=StepCost)
     """What its work costs, as measured."""
+    slowness: float = 1.0
+    """How many times as long as an ordinary engine of its pool it takes, as measured."""
     number: int = -1
     """What the router calls it; another one where it was set aside, or taken back."""
     joined: bool = False
@@ -97,7 +99,7 @@ class EngineSlot:
     @property
     def shape(self) -> EngineShape:
         """What the router knows of it."""
-        return EngineShape(self.pool, self.limit, self.kv_tokens, self.cost)
+        return EngineShape(self.pool, self.limit, self.kv_tokens, self.cost, self.slowness)
 
     def has(self, key: RequestKey) -> str | None:
         """The id under which a response was submitted to it; None where it was not."""

@@ -11,6 +11,7 @@ Guarantees:
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Literal, TypeAlias
@@ -24,6 +25,8 @@ from rljob_runtime.routing.cost_fit import MeasuredCosts
 from rljob_runtime.routing.policy import Division, Expectation, Policy
 from rljob_runtime.routing.requests import GroupRequest, Move, MoveReason, Place, RequestKey
 from rljob_runtime.routing.router import Router
+
+log = logging.getLogger(__name__)
 
 LeftReason: TypeAlias = MoveReason | Literal["drained", "set_aside", "update", "engine", "lost"]
 """Why a response has left its engine without being complete: routing moved it, its engine leaves, or was set
@@ -285,11 +288,14 @@ class EnginePool:
         kv_tokens = self._router(slot).book.engines[slot.number].kv_tokens
         cost = self._costs.report(slot.number, slot.pool, progress, kv_tokens, now)
         if cost is not None:
-            for other in self.slots:
-                if other.pool == slot.pool:
-                    other.cost = cost
-                    if other.joined:
-                        self._router(other).join(other.number, other.shape)
+            pool = [other for other in self.slots if other.pool == slot.pool]
+            slowness = self._costs.slowness(slot.pool, (other.number for other in pool))
+            for other in pool:
+                _tell(other, slowness[other.number])
+                other.slowness = slowness[other.number]
+                other.cost = cost.times(other.slowness)
+                if other.joined:
+                    self._router(other).join(other.number, other.shape)
 
     def finished(self, key: RequestKey, tokens: int) -> None:
         """A response is complete, with so many tokens."""
@@ -383,3 +389,12 @@ class EnginePool:
         slot = self._by_number[number]
         slot.occupy(self._clock(), self.step)
         return slot
+
+
+def _tell(slot: EngineSlot, slowness: float) -> None:
+    """Log that an engine is not like the others of its pool any more, or is again."""
+    if slowness != 1.0 and slot.slowness == 1.0:
+        name, pool = slot.engine.name, slot.pool
+        log.info("engine %s: a step takes %.2f times as long as usual in the %s pool", name, slowness, pool)
+    elif slowness == 1.0 and slot.slowness != 1.0:
+        log.info("engine %s: a step takes about as long as usual again", slot.engine.name)

@@ -127,6 +127,11 @@ class Adaptive(Policy):
     def serves(self, engine: EngineState, book: Book) -> tuple[Lane, ...]:
         return self.roles.lanes(engine.number)
 
+    def score(self, engine: EngineState) -> float | None:
+        # An engine that takes twice as long has half as many requests, and the last one where none has any.
+        slowness = engine.shape.slowness
+        return (engine.count * slowness + slowness - 1.0) / engine.shape.limit
+
     def entry(self, request: RequestState, book: Book) -> Entry | None:
         key = request.key
         total = self.estimates.total(request)

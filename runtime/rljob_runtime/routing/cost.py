@@ -32,6 +32,17 @@ class StepCost(NamedTuple):
         """Seconds for each KV token of a request that comes from another engine."""
         return self.per_prefill_token if self.per_copied_token is None else self.per_copied_token
 
+    def times(self, factor: float) -> "StepCost":
+        """Of an engine that takes so many times as long for everything."""
+        if factor == 1.0:
+            return self
+        return self._replace(
+            fixed=self.fixed * factor,
+            per_request=self.per_request * factor,
+            per_kv_token=self.per_kv_token * factor,
+            per_prefill_token=self.per_prefill_token * factor,
+        )
+
     def gear(self, running: int) -> int:
         """The batch size that a step with so many requests computes."""
         if not self.gears:

@@ -3,11 +3,12 @@
 Between two reports of progress a running request gets a token in each step. So the time between them, divided
 by the tokens that a request got, is the time of a step; with the requests and KV tokens of the engine it
 gives one equation of the linear model of `StepCost`. They are weighed by least squares, newer ones more, and
-no constant is negative. Pure.
+no constant is negative. Engines of a pool have the same constants, but for a factor of each (`slowness`).
+Pure.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from statistics import median
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from rljob_runtime.least_squares import fit_nonnegative
 from rljob_runtime.routing.cost import StepCost
 from rljob_runtime.routing.requests import RequestKey
+from rljob_runtime.routing.slowness import Slowness
 
 _FORGET = 0.999
 """What an equation's weight is multiplied by with each that follows: after a thousand it counts a third."""
@@ -76,6 +78,9 @@ class MeasuredCosts:
 
     def __init__(self) -> None:
         self._fits: dict[str, CostFit] = {}
+        self._costs: dict[str, StepCost] = {}
+        """What an ordinary engine of each pool costs, as told last."""
+        self._slowness: dict[str, Slowness] = {}
         self._seen: dict[int, tuple[float, dict[RequestKey, int]]] = {}
         """Of each engine: when it reported, and the tokens of each request then."""
 
@@ -83,7 +88,8 @@ class MeasuredCosts:
         self, engine: int, pool: str, tokens: Mapping[RequestKey, int], kv_tokens: float, now: float
     ) -> StepCost | None:
         """An engine's running requests have so many tokens, and `kv_tokens` are in its cache. Returns what
-        engines of its pool cost, after each some reports; None in between, and while too little is known."""
+        an ordinary engine of its pool costs, after each some reports; None in between, and while too little
+        is known."""
         at, seen = self._seen.get(engine, (now, {}))
         self._seen[engine] = now, dict(tokens)
         gained = [count - seen[key] for key, count in tokens.items() if key in seen]
@@ -93,9 +99,26 @@ class MeasuredCosts:
         steps = median(gained)
         if steps <= 0 or now <= at:
             return None
-        fit = self._fits.setdefault(pool, CostFit())
-        fit.add((now - at) / steps, (len(tokens) + len(seen)) // 2, kv_tokens)
-        return fit.cost() if fit.equations % _ENOUGH == 0 else None
+        return self._measured(engine, pool, (now - at) / steps, (len(tokens) + len(seen)) // 2, kv_tokens)
+
+    def _measured(
+        self, engine: int, pool: str, step_seconds: float, running: int, kv_tokens: float
+    ) -> StepCost | None:
+        fit, slowness = self._fits.setdefault(pool, CostFit()), self._slowness.setdefault(pool, Slowness())
+        if (known := self._costs.get(pool)) is not None:
+            slowness.add(engine, step_seconds / known.step(running, kv_tokens))
+        fit.add(step_seconds / slowness.of(engine), running, kv_tokens)
+        cost = fit.cost() if fit.equations % _ENOUGH == 0 else None
+        if cost is not None:
+            self._costs[pool] = cost
+        return cost
+
+    def slowness(self, pool: str, engines: Iterable[int]) -> dict[int, float]:
+        """How many times as long as an ordinary engine of the pool each of these takes, which are all that
+        the pool has."""
+        found, numbers = self._slowness.setdefault(pool, Slowness()), list(engines)
+        found.compare(numbers)
+        return {number: found.of(number) for number in numbers}
 
     def paused(self, engine: int) -> None:
         """An engine stands still, or is gone: the time until its next report tells nothing."""

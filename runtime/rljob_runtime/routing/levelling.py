@@ -108,7 +108,7 @@ class _Levels:
             ordered = [key for key in ordered if key in self._urgent]
         best: _Level | None = None
         free = _free_cache(taker, others.values())
-        for keys in _tried(ordered, room):
+        for keys in _tried(ordered, room, taker.shape.slowness < donor.shape.slowness):
             moved = {key: own[key] for key in keys}
             if sum(load.kv_tokens + load.remaining for load in moved.values()) > free:
                 continue
@@ -140,16 +140,19 @@ class _Level:
         return max(self.donor_end, self.taker_end)
 
 
-def _tried(ordered: Sequence[RequestKey], room: int) -> list[tuple[RequestKey, ...]]:
+def _tried(ordered: Sequence[RequestKey], room: int, quicker: bool) -> list[tuple[RequestKey, ...]]:
     """Which requests to try, of those that are given in order of length: some single ones of all lengths; and
     two, four, and so on up to half of them, of all lengths as well, so that an engine with nothing to do gets
-    its share at once."""
+    its share at once. `quicker`: whether the engine that takes them is the quicker one; then also as many of
+    the longest, which keep a slow engine busy for longest."""
     last = len(ordered) - 1
     single = {ordered[last * place // (_CANDIDATES - 1)] for place in range(_CANDIDATES) if ordered}
     found: list[tuple[RequestKey, ...]] = [(key,) for key in sorted(single)]
     count = 2
     while count <= min(room, len(ordered) // 2):
         found.append(tuple(ordered[(2 * place + 1) * len(ordered) // (2 * count)] for place in range(count)))
+        if quicker:
+            found.append(tuple(ordered[-count:]))
         count *= 2
     return found
 

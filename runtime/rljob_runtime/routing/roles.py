@@ -75,8 +75,9 @@ def decide_roles(
     """The roles from now on. `before`: those until now. `engines`: all that take requests. `sample`: the
     requests of every `every`-th group. `long`: those that count as long since an earlier plan. `rooms`:
     requests that each pool can begin now; `waiting`: how many wait."""
-    heavy = [engine for engine in engines if engine.shape.pool == "heavy"]
-    fast = [engine for engine in engines if engine.shape.pool != "heavy"]
+    ordered = sorted(engines, key=lambda engine: engine.shape.slowness)
+    heavy = [engine for engine in ordered if engine.shape.pool == "heavy"]
+    fast = [engine for engine in ordered if engine.shape.pool != "heavy"]
     full = frozenset(pool for pool, room in rooms.items() if room == 0 and waiting)
     parts = _counted(sample)
     loads = _scaled(merged(*parts), every)
@@ -156,16 +157,16 @@ def _among_fast(
 def choose_heavy(
     split: Split, engines: Sequence[EngineState], held: frozenset[int], sample: Sequence[Expected]
 ) -> frozenset[int]:
-    """As many engines as `split` says: those in `held`, which have to stay heavy, then those that have most
-    to do with long requests already, and least with others."""
+    """As many engines as `split` says: those in `held`, which have to stay heavy, then the quickest ones, of
+    these those that have most to do with long requests already, and least with others."""
     long: dict[int, float] = {}
     for request, remaining in sample:
         if request.engine is not None and remaining >= split.cut:
             number = request.engine.number
             long[number] = long.get(number, 0.0) + remaining
 
-    def fit(engine: EngineState) -> tuple[bool, float, int, int]:
+    def fit(engine: EngineState) -> tuple[bool, float, float, int, int]:
         number = engine.number
-        return number not in held, -long.get(number, 0.0), engine.count, number
+        return number not in held, engine.shape.slowness, -long.get(number, 0.0), engine.count, number
 
     return frozenset(engine.number for engine in sorted(engines, key=fit)[: split.heavy])

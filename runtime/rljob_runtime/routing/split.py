@@ -102,9 +102,9 @@ def _part(loads: Sequence[Load], share: float) -> list[Load]:
 
 
 def split_engines(loads: Sequence[Load], engines: Sequence[Capacity]) -> Split:
-    """How many of the engines are to be heavy, at most half of them, and the cut; none where it does not
-    pay, or where requests do not all run to their ends at a time: places and caches are short then, and an
-    engine that keeps some of them for the longest slows the others."""
+    """How many of the engines, the quickest first, are to be heavy, at most half of them, and the cut; none
+    where it does not pay, or where requests do not all run to their ends at a time: places and caches are
+    short then, and an engine that keeps some of them for the longest slows the others."""
     none = best = _divide(loads, len(loads), engines, ())
     if not _all_fit(loads, engines):
         return none
@@ -166,5 +166,5 @@ def shared(loads: Sequence[Load], engines: Sequence[Capacity]) -> float:
     if not loads:
         return 0.0
     share = len(engines)
-    # Engines of one pool are alike; the first stands for all of them.
-    return drain_seconds(engines[0], [load._replace(number=load.number / share) for load in loads])
+    # Engines of one pool are mostly alike; the middle one stands for all of them.
+    return drain_seconds(engines[share // 2], [load._replace(number=load.number / share) for load in loads])

@@ -89,6 +89,8 @@ class Scenario:
     timing: FakeTiming = field(default_factory=lambda: FakeTiming(step_seconds=0.01, load_seconds=0.02))
     heavy_timing: FakeTiming | None = None
     """Of engines of the heavy pool; None: as the others."""
+    slowness: Sequence[float] = (1.0,)
+    """How many times as long as `timing` each engine takes, in turn."""
     train_seconds: float = 0.5
     length_of: Callable[[Request], int] = lambda request: 10 + request.seed % 50
     max_response_tokens: int = 1_000_000
@@ -203,7 +205,8 @@ class SimulatedJob:
         scenario, timing = self.scenario, self.scenario.timing
         if pool == "heavy" and scenario.heavy_timing is not None:
             timing = scenario.heavy_timing
-        return FakeEngine(name, scenario.length_of, scenario.max_running, timing)
+        slowness = scenario.slowness[(self.engines_made - 1) % len(scenario.slowness)]
+        return FakeEngine(name, scenario.length_of, scenario.max_running, timing.times(slowness))
 
     async def add_engine(self, version: int, pool: str = "fast") -> None:
         self.engines_made += 1

@@ -172,3 +172,23 @@ def test_pools_are_measured_apart() -> None:
     fast, heavy = costs["fast"], costs["heavy"]
     assert fast is not None and heavy is not None
     assert (fast.step(1, 10), heavy.step(1, 10)) == (pytest.approx(0.01), pytest.approx(0.005))
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.9, 0.6])
+def test_engines_of_a_pool_have_the_same_constants_but_for_a_factor(factor: float) -> None:
+    """Engine 2 takes `factor` times as long, and runs more requests: that is not taken for what they cost."""
+    truth, measured, rng = StepCost(0.01, 0.0002), MeasuredCosts(), random.Random(3)
+    now, cost = 0.0, None
+    for turn in range(900):
+        engine = 1 + turn % 3
+        running = rng.randint(40, 140) + 30 * (engine == 2)
+        measured.paused(engine)
+        measured.report(engine, "fast", dict.fromkeys(keys(*range(running)), 0), 0.0, now)
+        now += 10 * truth.step(running) * (factor if engine == 2 else 1.0)
+        found = measured.report(engine, "fast", dict.fromkeys(keys(*range(running)), 10), 0.0, now)
+        if found is not None:
+            cost, slowness = found, measured.slowness("fast", (1, 2, 3))
+    assert slowness == pytest.approx({1: 1.0, 2: factor, 3: 1.0}, rel=0.05)
+    assert cost is not None and [cost.step(running) for running in (40, 160)] == pytest.approx(
+        [truth.step(running) for running in (40, 160)], rel=0.1
+    )
