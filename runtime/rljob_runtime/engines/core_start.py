@@ -65,7 +65,12 @@ def over_ranks(ranks: list[list[tuple[str, float, float]]], asked: float) -> lis
     one. A process that was there before is no part."""
     found: list[StartPart] = []
     for part in (_BOOT, *_CALLS.values()):
-        times = [(start, start + seconds) for own in ranks for name, start, seconds in own if name == part and start >= asked]
+        times = [
+            (start, start + seconds)
+            for own in ranks
+            for name, start, seconds in own
+            if name == part and start >= asked
+        ]
         if times:
             began = min(start for start, _ in times)
             found.append(StartPart(part, began, max(end for _, end in times) - began))

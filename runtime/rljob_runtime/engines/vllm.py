@@ -72,8 +72,7 @@ class VllmEngine:
         accelerators it spans; `threads` counts on CPUs alone; engines of one job take different seeds;
         `timed`: whether generations tell where their time went; `hold_outputs`: whether tokens may wait in
         the engine core until they are asked for; `keep_kv`: see `protocol`."""
-        self.name = name
-        self.version = 0
+        self.name, self.version = name, 0
         self.start_parts: Sequence[StartPart] = ()
         self._shape = VllmShape(
             Path(model_folder), sampling, max_running, max_length, dtype, options or VllmOptions(),
@@ -87,10 +86,8 @@ class VllmEngine:
         self._tickets: dict[str, Ticket] = {}
         self._paused = False
         self._pauses = Pauses()
-        self._preemptions = 0
-        self._entering = 0
+        self._preemptions = self._entering = self._generated = 0
         self._entered = asyncio.Event()
-        self._generated = 0
         self._launch: asyncio.Future[VllmCore] | None = None
         self._core: VllmCore | None = None
         self._has_sockets = False

@@ -10,9 +10,8 @@ from rljob_runtime.trace.analyse.worker_starts import IN_CORE, PARTS, WorkerStar
 from rljob_runtime.trace.report.markup import bar, legend, seconds, table
 
 _COLOURS = {
-    "check": "4", "ray": "0", "model": "2",
-    "process": "7", "imports": "4", "fetch": "1", "join": "3", "core": "0", "boot": "7", "device": "3", "load": "2", "profile": "5",
-    "graphs": "6", "prepare": "1",
+    "check": "4", "ray": "0", "model": "2", "process": "7", "imports": "4", "fetch": "1", "join": "3",
+    "core": "0", "boot": "7", "device": "3", "load": "2", "profile": "5", "graphs": "6", "prepare": "1",
 }  # fmt: skip
 """Colour class of each part."""
 _WORKERS = 64
