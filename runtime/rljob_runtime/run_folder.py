@@ -94,6 +94,8 @@ class RunOptions:
     """Socket of the host that starts the reward workers (`rewards/host.py`); None: the driver does."""
     resume_command: str | None = None
     """The command that goes on with the run, to be pasted into a shell; None where nobody types one."""
+    since: float | None = None
+    """When the command's process was made, in seconds since the epoch; None where that is not known."""
 
 
 def decide(begin: Begin, found: Found) -> Decision:

@@ -2,7 +2,9 @@
 for CPUs two steps are trained, with a model folder that has a tokenizer of its own.
 """
 
+import itertools
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -20,7 +22,9 @@ from rljob_runtime.driver.held_out import held_out_sets
 from rljob_runtime.manifest import reward_trial
 from rljob_runtime.manifest.checks import check
 from rljob_runtime.manifest.load import read
+from rljob_runtime.trace.analyse.event_files import Tally, read_steps
 from rljob_runtime.trace.record.evaluation_log import EVALUATION_SAMPLES_FILE, read_evaluations
+from rljob_runtime.trace.record.event_log import EVENTS_FOLDER, Event
 from rljob_runtime.trace.record.metrics_log import METRICS_FILE, read_metrics
 from rljob_runtime.trace.record.sample_log import SampleLine, read_samples
 
@@ -65,6 +69,8 @@ def test_the_manifest_is_valid(prepared: Path, name: str, monkeypatch: pytest.Mo
 
 
 STEPS = 2
+_CLOCK = 0.02
+"""Seconds. When a process was made is known to a hundredth."""
 
 
 def trained(prepared: Path, name: str) -> tuple[Path, list[dict[str, Any]], list[SampleLine]]:
@@ -126,8 +132,47 @@ def gsm8k(run: Path, rows: list[dict[str, Any]], said: list[SampleLine]) -> None
     assert (run / "model" / "config.json").is_file()
 
 
+def check_starts(run: Path) -> None:
+    """Each worker's events say where the time of its start went; driver.log and the report do in a line."""
+    starts: dict[str, list[Event]] = {}
+    for _, found in read_steps(run / EVENTS_FOLDER, Tally()):
+        for event in found:
+            if event.event == "start":
+                assert event.duration > 0
+                starts.setdefault(event.worker, []).append(event)
+    parts = {
+        worker: list(dict.fromkeys(event.extra["part"] for event in sorted(own, key=lambda each: each.start)))
+        for worker, own in starts.items()
+    }
+    engine = ["process", "imports", "core", "boot", "device", "load", "profile", "graphs"]
+    engines = [worker for worker in parts if worker.startswith(("fast", "heavy"))]
+    assert engines and all(parts[worker] == engine for worker in engines)
+    assert parts["trainer-0"] == ["process", "imports", "join", "load", "prepare"]
+    assert parts["driver"] == ["check", "ready", "ray", "model"]
+    for worker in engines:
+        *before, core, boot, device, load, profile, graphs = sorted(
+            starts[worker], key=lambda each: each.start
+        )
+        inside = [boot, device, load, profile, graphs]
+        for earlier, later in itertools.pairwise([*before, core]):
+            assert earlier.end <= later.start + _CLOCK, (earlier, later)
+        for earlier, later in itertools.pairwise(inside):
+            assert earlier.end <= later.start + _CLOCK, (earlier, later)
+        assert core.start <= boot.start and graphs.end <= core.end
+        assert 0.05 < sum(event.duration for event in inside) <= core.duration
+    (ready,) = [event for event in starts["driver"] if event.extra["part"] == "ready"]
+    assert all(event.end <= ready.end for own in starts.values() for event in own)
+    words = ready.extra["words"]
+    assert re.match(
+        r"ready after [\d.]+ s: (engine \S+|trainer-0) was last \([\d.]+ s: process [\d.]+, imports", words
+    )
+    assert words in (run / "driver.log").read_text()
+    assert words[1:] in (run / "report.html").read_text()
+
+
 def lora(run: Path, rows: list[dict[str, Any]], said: list[SampleLine]) -> None:
     """An adapter, in vLLM's engine, of a model that is a folder."""
+    check_starts(run)
     assert all(row["grad_norm"] > 0 for row in rows)
     assert (run / "adapter" / "adapter_model.safetensors").is_file()
     kept = json.loads((run / "adapter" / "adapter_config.json").read_text())

@@ -24,6 +24,8 @@ from rljob_runtime.trainer.step_metrics import StepMetrics
 from tests.support.runtime.trainer_ranks import groups, model_folder, trainer_job, with_ranks, worker
 
 _SECONDS = 200.0
+_START = ["process", "join", "load", "prepare"]
+"""Parts of a rank's start, without its imports."""
 
 pytestmark = pytest.mark.timeout(600)
 """Each of up to four processes imports torch and transformers."""
@@ -109,6 +111,10 @@ def assert_no_overlap(folder: Path, ranks: int) -> None:
         done = [event for event in events if event.worker == name and event.event not in STATES]
         own = sorted(done, key=lambda event: event.start)
         assert {"idle", "get", "forward", "weight_publish", "checkpoint"} <= {event.event for event in own}
+        started = [event.extra["part"] for event in own if event.event == "start"]
+        # Twice, as each rank is started again; rank 0, which opens the store, imports torch for that first.
+        assert [part for part in started if part != "imports"] == [*_START, *_START]
+        assert "imports" in started and all(event.duration > 0 for event in own if event.event == "start")
         own = [event for event in own if event.event != "weight_write"]
         for before, after in itertools.pairwise(own):
             # The clock is the time of day, in seconds since 1970: sums of it are right to a microsecond.

@@ -15,6 +15,7 @@ from rljob_runtime.exit_codes import ExitCode
 from rljob_runtime.manifest.load import Finding, Manifest, ManifestError, read, render
 from rljob_runtime.run_folder import Begin, FolderFailed, FolderRefused, RunOptions, held
 from rljob_runtime.site.large_imports import large_imports
+from rljob_runtime.site.own_start import created
 
 
 def run(options: argparse.Namespace) -> int:
@@ -39,6 +40,7 @@ def run(options: argparse.Namespace) -> int:
                     share=options.share,
                     program=called,
                     resume_command=resume_command(called, options),
+                    since=created(),
                 ),
             )
     except ManifestError as error:

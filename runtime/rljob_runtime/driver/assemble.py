@@ -7,9 +7,9 @@ was made is ended, in the reverse order. Ranks and rollout workers are started l
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -61,8 +61,10 @@ from rljob_runtime.run_folder import RunOptions
 from rljob_runtime.samples import Prompt
 from rljob_runtime.site import one_machine as local_ray
 from rljob_runtime.site.actor_devices import visible_ids
+from rljob_runtime.site.own_start import OwnStart, StartPart
 from rljob_runtime.site.process_use import ProcessUse, UseSampler
 from rljob_runtime.site.site import Site
+from rljob_runtime.trace.analyse.worker_starts import WorkerStart
 from rljob_runtime.trace.record.evaluation_log import EvaluationLog
 from rljob_runtime.trace.record.event_log import EVENTS_FOLDER, EventLog
 from rljob_runtime.trace.record.event_ranks import EventRanks
@@ -86,6 +88,8 @@ class JobInputs:
     """What is evaluated."""
     teacher: ServedTeacher | None = None
     """The teacher that a server has, opened; None without one."""
+    start: OwnStart = field(default_factory=OwnStart)
+    """The driver's own start."""
 
     @property
     def checkpoints(self) -> Path:
@@ -153,7 +157,15 @@ async def assembled(
             iter(()), scorer, outbox, events,
         )  # fmt: skip
         stack.callback(lambda: log.info("at the end: %s", rollouter.counts))
-        trainer = RayTrainer(job, settings, options, queue, inputs.events_folder, event_ranks, route, shared)
+        starts: dict[str, WorkerStart] = {}
+
+        def started(worker: str, pool: str, found: Sequence[StartPart]) -> None:
+            if found:
+                starts[worker] = WorkerStart(worker, pool, tuple(found))
+
+        trainer = RayTrainer(
+            job, settings, options, queue, inputs.events_folder, event_ranks, route, shared, started
+        )
         stack.push_async_callback(trainer.close)
         placement = RankPlacement(
             site, settings.trainer_ranks // job.spec.pools.trainer.replicas,
@@ -164,7 +176,7 @@ async def assembled(
         delivery = WeightDelivery(trainer, sync, pool, settings.bound)
         workers = RolloutWorkers(
             job, inputs.tokenizer, shared, site.one_machine, inputs.events_folder, event_ranks, route,
-            site.keyring, lambda: pool.step,
+            site.keyring, lambda: pool.step, started,
         )  # fmt: skip
         stack.callback(workers.close)
         fleet = Fleet(
@@ -177,7 +189,7 @@ async def assembled(
             site, stop, events, lengths, pool, queue, outbox, rollouter, failures, trainer, placement,
             TrainerStart(trainer, placement, inputs.checkpoints, site.one_machine, say),
             _sample_keeper(inputs, outbox, spawn), sync, delivery, fleet, activity, spawn, say,
-            _evaluations(inputs, rollouter, rewards, delivery, evaluated_on), curriculum,
+            _evaluations(inputs, rollouter, rewards, delivery, evaluated_on), curriculum, starts,
         )  # fmt: skip
         # Runs after `fleet.close`, which is entered below: what engines did last is written too.
         stack.callback(parts.flush_records)
@@ -190,7 +202,8 @@ async def _route(inputs: JobInputs, site: Site, stack: AsyncExitStack) -> Weight
     """The way of the weights from the trainer to the engines, once the initial model is there."""
     job, options = inputs.job, inputs.options
     # In threads: a large model takes long to write, and the loop has signals to answer meanwhile.
-    model_folder = await asyncio.to_thread(engine_model, job, options, inputs.tokenizer)
+    with inputs.start.part("model"):
+        model_folder = await asyncio.to_thread(engine_model, job, options, inputs.tokenizer)
     adapter = job.spec.training.adapter
     await asyncio.to_thread(keep_model_files, model_folder, inputs.tokenizer, options.folder, adapter)
     address = None if site.one_machine else site.address

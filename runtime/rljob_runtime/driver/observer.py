@@ -12,6 +12,7 @@ from rljob_runtime.driver.evaluation_status import evaluation_status
 from rljob_runtime.driver.load_watch import LoadWatch
 from rljob_runtime.driver.logger_watch import LoggerWatch
 from rljob_runtime.driver.parts import Parts
+from rljob_runtime.driver.ready import tell_ready
 from rljob_runtime.driver.sample_board import SampleBoard
 from rljob_runtime.driver.tracker import Tracker
 from rljob_runtime.groups.source_rewards import source_rewards
@@ -52,6 +53,8 @@ class RunObserver:
         """The look at files that may have grown too large."""
         self._load_watch: LoadWatch | None = None
         self._watching: asyncio.Task[None] | None = None
+        self._ready = False
+        """Whether training has begun."""
 
     def begins(self, parts: Parts, first_step: int) -> None:
         """The job begins with this step, or goes on from it."""
@@ -84,6 +87,9 @@ class RunObserver:
         """Trainer and engines are ready: training begins, or goes on after an interruption, with `step`."""
         assert self.tracker is not None and self._parts is not None, "`begins` comes first"
         self.tracker.begin(step)
+        if not self._ready:
+            self._ready = True
+            tell_ready(self._inputs, self._parts, step, time.time())
         newest = None if self._parts.evaluations is None else self._parts.evaluations.newest
         if newest is not None and newest.step == step:
             # TensorBoard was told to drop what it has from this step on.

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from rljob_runtime.driver.evaluations import Evaluations
@@ -21,6 +21,7 @@ from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.rollout.rollouter import Rollouter
 from rljob_runtime.rollout.weight_sync import Pull, Push
 from rljob_runtime.site.site import Site
+from rljob_runtime.trace.analyse.worker_starts import WorkerStart
 from rljob_runtime.trace.record.event_log import EventLog
 from rljob_runtime.trace.record.length_log import LengthLog
 from rljob_runtime.trace.record.start_log import Cause
@@ -99,6 +100,8 @@ class Parts:
     """None where the job has none."""
     curriculum: Curriculum | None = None
     """Which prompts are trained next; None: all in their order."""
+    starts: dict[str, WorkerStart] = field(default_factory=dict)
+    """The newest start of each engine and rank, by its name."""
 
     def flush_records(self) -> None:
         """Write what is buffered of the driver's events, of those that it records for the engines, of the

@@ -7,6 +7,7 @@ processes with the job's initial weights.
 
 import asyncio
 import logging
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,7 @@ from rljob_runtime.queue.service import QueueService
 from rljob_runtime.run_folder import RunOptions
 from rljob_runtime.site.actor_devices import ask_for_devices
 from rljob_runtime.site.nodes import only_on
+from rljob_runtime.site.own_start import OnStart, StartPart
 from rljob_runtime.trace.record.event_ranks import EventRanks
 from rljob_runtime.trainer.checkpoint import CheckpointError
 from rljob_runtime.trainer.rank_actor import TrainerActor, TrainerSpec
@@ -86,8 +88,11 @@ class RayTrainer:
         ranks: EventRanks,
         route: WeightRoute,
         shared: SharedDevices | None = None,
+        on_start: OnStart = lambda *_: None,
     ) -> None:
-        """`shared`: the accelerators that ranks share with engines; None where each has its own."""
+        """`shared`: the accelerators that ranks share with engines; None where each has its own. `on_start`:
+        whom to tell where the time of a rank's start went."""
+        self._on_start = on_start
         self._shared = shared
         self._job = job
         timeouts = job.spec.training.timeouts
@@ -119,7 +124,10 @@ class RayTrainer:
         # First rank 0 alone, which opens the store that all ranks then meet at. Ray holds calls back until
         # the actor's process runs, so that the deadline is that of its start too.
         address = await self._call("address", deadline=self._start_deadline, ranks=self._ranks[:1])
-        await self._call("setup", address[0], deadline=self._start_deadline)
+        starts = await self._call("setup", address[0], deadline=self._start_deadline)
+        for rank, parts in enumerate(starts):
+            found = msgspec.msgpack.decode(parts, type=tuple[StartPart, ...])
+            self._on_start(f"trainer-{rank}", "trainer", found)
 
     async def stop(self) -> None:
         """End all ranks, leaving everything in order; `start` may follow."""
@@ -229,6 +237,7 @@ class RayTrainer:
             keep_versions=push.pull.keep_versions if push.pull is not None else 2,
             endpoint=self._queue.endpoint,
             keys=self._queue.keys,
+            asked=time.time(),
         )
         # The Ray nodes of pods offer no CPUs: a rank takes a unit of the pool's resource. Ray would set
         # OMP_NUM_THREADS to 1 for an actor that asks for no CPU.

@@ -44,6 +44,7 @@ from rljob_runtime.job_errors import OwnFunctionFailed, RewardsUnfit, Unsupporte
 from rljob_runtime.manifest.describe import header_of
 from rljob_runtime.own_functions import FunctionLoadError
 from rljob_runtime.run_folder import RunOptions, mark_finished
+from rljob_runtime.site.own_start import OwnStart, StartPart
 from rljob_runtime.site.site import Site, one_machine
 from rljob_runtime.trainer.checkpoint import newest
 from rljob_runtime.view import View, make_view
@@ -123,6 +124,9 @@ class _Running:
         self._open_site = open_site
         self._view = view
         self._began = time.time()
+        self._start = OwnStart()
+        if options.since is not None:
+            self._start.add([StartPart("check", options.since, self._began - options.since)])
         self._checkpoints = checkpoint_root(job, options.folder, options.manifest_folder)
 
     async def main(self) -> int:
@@ -146,9 +150,10 @@ class _Running:
         self._view.start(Progress(header, total_steps=settings.total_steps, activity="starting"))
         async with AsyncExitStack() as stack:
             teacher = await stack.enter_async_context(opened_teacher(training, tokenizer, os.environ))
-            inputs = JobInputs(job, options, settings, tokenizer, prompts, held_out, teacher)
+            inputs = JobInputs(job, options, settings, tokenizer, prompts, held_out, teacher, self._start)
             self._observer = observer = RunObserver(inputs, header, self._view, self._report)
-            site = await stack.enter_async_context(self._open_site(job))
+            with self._start.part("ray"):
+                site = await stack.enter_async_context(self._open_site(job))
             stop = StopRequest(site.changes)
             self._on_signals(stop)
             try:

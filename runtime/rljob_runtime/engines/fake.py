@@ -11,7 +11,7 @@ jumps.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from rljob_runtime.engines.protocol import (
 )
 from rljob_runtime.engines.spans import SpanRecorder
 from rljob_runtime.samples import Generation
+from rljob_runtime.site.own_start import StartPart
 from rljob_runtime.weights.contents import check_same_model, tensor_shapes
 from rljob_runtime.weights.shm import reading
 
@@ -93,6 +94,7 @@ class FakeEngine:
         self.name = name
         self.version = 0
         self.stages = False
+        self.start_parts: Sequence[StartPart] = ()
         self._length_of = length_of
         self._max_running = max_running
         self._timing = timing

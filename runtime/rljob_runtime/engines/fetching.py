@@ -7,7 +7,7 @@ cannot be fetched raises `WeightsGone`, with the old weights in place.
 
 import asyncio
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -26,6 +26,7 @@ from rljob_runtime.engines.protocol import (
 from rljob_runtime.net.auth import Endpoint
 from rljob_runtime.net.keys import ClientSide, client_keys
 from rljob_runtime.samples import Generation
+from rljob_runtime.site.own_start import OwnStart, StartPart
 from rljob_runtime.site.scratch import PREFIX
 from rljob_runtime.weights.model_source import ModelSource, local_copy
 from rljob_runtime.weights.shm import WeightsGone, WeightStore, choose_root
@@ -70,6 +71,7 @@ class FetchingEngine:
         self._model_folder = model_folder
         self._fetch = fetch
         self._engine: Engine | None = None
+        self._start = OwnStart()
         self._store: WeightStore | None = None
         self._fetched: tuple[WeightRef, Path] | None = None
         """The version that is on this machine and not loaded yet, and where."""
@@ -78,7 +80,8 @@ class FetchingEngine:
         folder = self._model_folder
         if self._fetch.model is not None:
             try:
-                folder = await asyncio.to_thread(local_copy, self._fetch.model)
+                with self._start.part("fetch"):
+                    folder = await asyncio.to_thread(local_copy, self._fetch.model)
             except (WeightsGone, Damaged, OSError) as error:
                 raise EngineDied(f"engine {self.name}: the model was not fetched: {error}") from error
         self._engine = self._build(folder)
@@ -88,6 +91,10 @@ class FetchingEngine:
         disk = Path(tempfile.gettempdir()) / f"{PREFIX}{self._fetch.run_id}"
         root = choose_root(self._fetch.run_id, disk, 2, weights)
         self._store = await asyncio.to_thread(WeightStore, root, 1)
+
+    @property
+    def start_parts(self) -> Sequence[StartPart]:
+        return [*self._start.parts, *self._inner.start_parts]
 
     @property
     def stages(self) -> bool:

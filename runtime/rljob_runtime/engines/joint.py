@@ -27,6 +27,7 @@ from rljob_runtime.engines.protocol import (
     WeightRef,
 )
 from rljob_runtime.samples import Generation
+from rljob_runtime.site.own_start import StartPart
 from rljob_runtime.weights.shm import reading
 
 T = TypeVar("T")
@@ -56,6 +57,11 @@ class JointEngine:
     @property
     def stages(self) -> bool:
         return all(each.stages for each in self.engines)
+
+    @property
+    def start_parts(self) -> Sequence[StartPart]:
+        """Those of all: the engines after the first start at once."""
+        return [part for each in self.engines for part in each.start_parts]
 
     async def start(self, version: int) -> None:
         await self._all(lambda each: each.start(version), self.engines[:1])

@@ -16,13 +16,14 @@ Engines whose versions are adapters let what runs go on with the version that it
 are paused to "keep" (`vllm_adapter`).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 import numpy as np
 
 from rljob_runtime.samples import Generation
+from rljob_runtime.site.own_start import StartPart
 
 PauseMode = Literal["keep", "abort", "wait"]
 
@@ -121,6 +122,11 @@ class Engine(Protocol):
     def stages(self) -> bool:
         """Whether `prepare` brings any version into its own memory, also one that is `staged`; known once it
         is started."""
+        ...
+
+    @property
+    def start_parts(self) -> Sequence[StartPart]:
+        """Where the time of its start went, known once it is started; what could not be timed is left out."""
         ...
 
     async def start(self, version: int) -> None:

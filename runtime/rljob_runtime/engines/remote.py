@@ -11,7 +11,7 @@ import asyncio
 import logging
 import math
 import struct
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,7 @@ from rljob_runtime.engines.protocol import (
 )
 from rljob_runtime.net.auth import ClientKeys, Endpoint, dial
 from rljob_runtime.samples import Generation
+from rljob_runtime.site.own_start import StartPart
 
 _log = logging.getLogger(__name__)
 # Not EVENT_CONNECTED, which comes before the keys are compared.
@@ -66,6 +67,7 @@ class RemoteEngine:
         `pause("wait")` to say. `on_usage` is told what the worker used in the last so many seconds."""
         self.name = name
         self.stages = False
+        self.start_parts: Sequence[StartPart] = ()
         self._actor = actor
         self._keys = keys
         self._start_seconds = start_seconds
@@ -96,7 +98,8 @@ class RemoteEngine:
             endpoint = await self._order("open", seconds=self._start_seconds)
             self._spawn(self._watch_actor())
             self._connect(endpoint)
-            self.stages = await self._order("start", version, seconds=self._start_seconds)
+            started = await self._order("start", version, seconds=self._start_seconds)
+            self.stages, self.start_parts = started.stages, started.parts
             await self._until(lambda: self._linked, "no connection")
         except BaseException as error:
             self._die(f"engine {self.name}: it did not start: {error}")

@@ -25,11 +25,21 @@ from rljob_runtime.net.auth import Endpoint, Gate
 from rljob_runtime.net.keys import ServerSide, server_keys
 from rljob_runtime.samples import Generation
 from rljob_runtime.site import process_log
+from rljob_runtime.site.own_start import OwnStart, StartPart, created
 from rljob_runtime.site.process_use import ProcessUse, UseSampler, meter_of
 
 _log = logging.getLogger(__name__)
 _GENERATE = "generate"
 """Name of the tasks that run requests."""
+
+
+class Started(msgspec.Struct, frozen=True):
+    """What a worker tells of its engine when it is up."""
+
+    stages: bool
+    """As `Engine.stages`."""
+    parts: tuple[StartPart, ...]
+    """Where the time of the start went, that of the worker's process included."""
 
 
 class RolloutWorker:
@@ -49,9 +59,13 @@ class RolloutWorker:
         `sampled`: whoever watches is told what this process, those it starts and its accelerators of this
         kind use; None: it is not."""
         process_log.begin()
+        self._start = OwnStart()
+        self._start.process("process", created())
         self.refused: Counter[str] = Counter()
         """Messages that were refused, by kind."""
-        self._engine = load_factory(factory)(name=name, **arguments)
+        # What makes an engine imports what it needs; the engine itself is made by `start`.
+        with self._start.part("imports"):
+            self._engine = load_factory(factory)(name=name, **arguments)
         self._serves = False
         """Whether the engine is up."""
         self._name = name
@@ -91,15 +105,16 @@ class RolloutWorker:
             self._spawn(self._serve(self._gate))
         return Endpoint(self._gate.address, self._keys.public)
 
-    async def start(self, version: int) -> bool:
-        """Start the engine; whether it `stages`."""
+    async def start(self, version: int) -> Started:
+        """Start the engine; once."""
         began = time.monotonic()
         await self._engine.start(version)
         self._serves = True
         self._watch()
         self._sample()
         _log.info("engine %s serves after %.0f s", self._name, time.monotonic() - began)
-        return self._engine.stages
+        self._start.add(self._engine.start_parts)
+        return Started(self._engine.stages, self._start.parts)
 
     async def pause(self, mode: PauseMode, begun: int) -> int:
         """Pause once `begun` requests have arrived, counted from the start: those submitted before. Returns

@@ -11,7 +11,7 @@ token in each slot: the next of a prompt whose KV cache is not complete, else th
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +35,7 @@ from rljob_runtime.engines.spans import SpanRecorder
 from rljob_runtime.engines.stays import Mark, Pauses, timing_of
 from rljob_runtime.samples import FinishReason, Generation
 from rljob_runtime.site.large_imports import large_imports
+from rljob_runtime.site.own_start import OwnStart, StartPart
 from rljob_runtime.weights.shm import reading
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ class TorchEngine:
         self.name = name
         self.version = 0
         self.stages = False
+        self._start = OwnStart()
         self._folder = Path(model_folder)
         self._sampling = sampling
         self._max_length = max_length
@@ -102,6 +104,10 @@ class TorchEngine:
         self._thread: ThreadPoolExecutor | None = None
         self._loop_task: asyncio.Task[None] | None = None
         self._reports = ProgressReports(self._progress)
+
+    @property
+    def start_parts(self) -> Sequence[StartPart]:
+        return self._start.parts
 
     async def start(self, version: int) -> None:
         self.version = version
@@ -208,13 +214,14 @@ class TorchEngine:
             await asyncio.to_thread(self._thread.shutdown)
 
     def _build(self) -> "SlotModel":
-        with large_imports():
+        with self._start.part("imports"), large_imports():
             import torch
 
             from rljob_runtime.engines.torch_model import SlotModel
 
         torch.set_num_threads(self._threads)
-        return SlotModel(self._folder, len(self._slots), self._max_length, self._dtype)
+        with self._start.part("load"):
+            return SlotModel(self._folder, len(self._slots), self._max_length, self._dtype)
 
     def _drop_kv(self) -> None:
         """The KV cache is of the old weights: it is filled anew, from the first token on, unless it is kept

@@ -11,7 +11,7 @@ waits for those that are half-way in, then stops the core. So the core stands st
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -41,6 +41,7 @@ from rljob_runtime.engines.vllm_sockets import SOCKETS
 from rljob_runtime.engines.vllm_staging import NotStaged, Staging
 from rljob_runtime.engines.vllm_ticket import Ticket, mark, take_out_unbegun
 from rljob_runtime.samples import FinishReason, Generation, Timing
+from rljob_runtime.site.own_start import StartPart
 from rljob_runtime.weights.contents import Shapes, check_same_model, tensor_shapes
 from rljob_runtime.weights.shm import reading
 
@@ -71,8 +72,8 @@ class VllmEngine:
         accelerators it spans; `threads` counts on CPUs alone; engines of one job take different seeds;
         `timed`: whether generations tell where their time went; `hold_outputs`: whether tokens may wait in
         the engine core until they are asked for; `keep_kv`: see `protocol`."""
-        self.name = name
-        self.version = 0
+        self.name, self.version = name, 0
+        self.start_parts: Sequence[StartPart] = ()
         self._shape = VllmShape(
             Path(model_folder), sampling, max_running, max_length, dtype, options or VllmOptions(),
             accelerator, tensor_parallel, threads, seed, timed, hold_outputs=hold_outputs,
@@ -85,10 +86,8 @@ class VllmEngine:
         self._tickets: dict[str, Ticket] = {}
         self._paused = False
         self._pauses = Pauses()
-        self._preemptions = 0
-        self._entering = 0
+        self._preemptions = self._entering = self._generated = 0
         self._entered = asyncio.Event()
-        self._generated = 0
         self._launch: asyncio.Future[VllmCore] | None = None
         self._core: VllmCore | None = None
         self._has_sockets = False
@@ -115,6 +114,7 @@ class VllmEngine:
         if self._speculation is not None:
             await self._life.guard(self._live_core().start_drafting(self._speculation))
         await self._staging.open(self._live_core(), sockets)
+        self.start_parts = await self._life.guard(self._live_core().start_parts())
         self.version = version
 
     async def kv_cache_bytes(self) -> int:

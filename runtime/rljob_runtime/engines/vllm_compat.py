@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rljob_api.rollout import Speculation
+from rljob_runtime.engines.core_start import over_ranks
 from rljob_runtime.engines.finished_texts import FinishedText
 from rljob_runtime.engines.protocol import PauseMode, Request
 from rljob_runtime.engines.stays import Mark
@@ -24,6 +25,7 @@ from rljob_runtime.engines.vllm_holding import ArrivedLogProbs, misfit
 from rljob_runtime.engines.vllm_scheduler import FACTORY, FLUSH, FLUSH_AND_PAUSE
 from rljob_runtime.engines.vllm_shape import LoadedAdapter, VllmShape, arguments
 from rljob_runtime.site.large_imports import large_imports
+from rljob_runtime.site.own_start import OwnStart, StartPart
 from rljob_runtime.weights.collective import Rendezvous
 from rljob_runtime.weights.contents import Shapes
 
@@ -57,7 +59,8 @@ class VllmCore:
 
     def __init__(self, shape: VllmShape) -> None:
         """Starts the processes and loads the model; blocks for many seconds. `environment` must be set."""
-        with large_imports():
+        self._start = OwnStart()
+        with self._start.part("imports"), large_imports():
             from vllm.config.weight_transfer import WeightTransferConfig
             from vllm.engine.arg_utils import AsyncEngineArgs
             from vllm.lora.request import LoRARequest
@@ -70,17 +73,18 @@ class VllmCore:
         transfer = WeightTransferConfig(backend=collective) if collective else None
         self.holds_outputs = shape.hold_outputs and misfit(shape.accelerator) is None
         """Whether tokens wait in the engine core; see `flush`."""
-        self._llm: Any = AsyncLLM.from_engine_args(
-            AsyncEngineArgs(
-                **arguments(shape),
-                weight_transfer_config=transfer,
-                scheduler_cls=FACTORY if self.holds_outputs else None,
-            ),
-            # Of this depends how many tokens a step takes where that is not given: as many as vLLM takes for
-            # batches of prompts. For servers it takes fewer, so that answers begin sooner.
-            usage_context=UsageContext.LLM_CLASS,
-            stat_loggers=[silent_logger] if shape.timed else None,
-        )
+        with self._start.part("core"):
+            self._llm: Any = AsyncLLM.from_engine_args(
+                AsyncEngineArgs(
+                    **arguments(shape),
+                    weight_transfer_config=transfer,
+                    scheduler_cls=FACTORY if self.holds_outputs else None,
+                ),
+                # Of this depends how many tokens a step takes where that is not given: as many as vLLM takes
+                # for batches of prompts. For servers it takes fewer, so that answers begin sooner.
+                usage_context=UsageContext.LLM_CLASS,
+                stat_loggers=[silent_logger] if shape.timed else None,
+            )
         # The engine core records and counts now. Here it is read as it arrives (`_note`): vLLM's own sums for
         # each output, and its Prometheus metrics, would take time of the loop that all requests share.
         self._llm.log_stats, self._llm.logger_manager = False, None
@@ -219,6 +223,12 @@ class VllmCore:
     async def place_staged(self, number: int) -> None:
         """Generate with what arrived under this number; only while paused."""
         await self._llm.collective_rpc("place_staged", args=(number,))
+
+    async def start_parts(self) -> tuple[StartPart, ...]:
+        """Where the time of its start went; to be asked once."""
+        asked = next(each.start for each in self._start.parts if each.part == "core")
+        self._start.add(over_ranks(await self._llm.collective_rpc("start_parts"), asked))
+        return self._start.parts
 
     async def kv_cache_bytes(self) -> int:
         """Memory that the KV cache has on each accelerator."""

@@ -1,5 +1,5 @@
-"""What runs inside vLLM's own processes: loading weights from a folder, drafting, and ending with the host
-process.
+"""What runs inside vLLM's own processes: loading weights from a folder, drafting, timing their start, and
+ending with the host process.
 
 vLLM mixes `WeightLoader` into its worker class, so `self` is the worker. Importing this module in a process
 that an engine started makes that process end when the engine's host process does, however that ends.
@@ -17,6 +17,7 @@ import torch
 from safetensors import safe_open
 
 from rljob_api.rollout import Speculation
+from rljob_runtime.engines.core_start import TimedStart, time_start
 from rljob_runtime.engines.drafter import Drafter
 from rljob_runtime.engines.finished_texts import FinishedText
 from rljob_runtime.engines.staging_worker import StagingWorker, count_second_set
@@ -25,7 +26,7 @@ HOST_VARIABLE = "RLJOB_ENGINE_HOST"
 """Environment variable with the id of the process that the engine belongs to."""
 
 
-class WeightLoader(StagingWorker):
+class WeightLoader(StagingWorker, TimedStart):
     """Methods that are called on every rank of an engine."""
 
     def load_folder(self: Any, folder: str) -> None:
@@ -185,3 +186,4 @@ if (_host := os.environ.get(HOST_VARIABLE)) and int(_host) != os.getpid():
     _end_with(int(_host))
     _end_soon()
     count_second_set()
+    time_start()

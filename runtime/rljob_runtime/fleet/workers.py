@@ -25,9 +25,11 @@ from rljob_runtime.groups.responses import response_seed
 from rljob_runtime.net.keys import Keyring, client_keys, server_keys
 from rljob_runtime.site.actor_devices import ask_for_devices
 from rljob_runtime.site.nodes import RayNode, only_on
+from rljob_runtime.site.own_start import OnStart, of_one_start
 from rljob_runtime.site.site import RESOURCES
 from rljob_runtime.trace.record.event_log import EventLog
 from rljob_runtime.trace.record.event_ranks import EventRanks
+from rljob_runtime.trace.record.worker_start import record_start
 from rljob_runtime.weights.route import WeightRoute
 
 _POOLS = {"fast": "fast_rollout", "heavy": "heavy_rollout"}
@@ -56,10 +58,12 @@ class RolloutWorkers:
         route: WeightRoute,
         keyring: Keyring,
         step: Callable[[], int],
+        on_start: OnStart,
     ) -> None:
         """`shared`: the accelerators that workers share, None where each has its own; `step`: the one that is
-        being trained, which labels events."""
+        being trained, which labels events; `on_start`: whom to tell where the time of a start went."""
         self._step = step
+        self._on_start = on_start
         self._shared = shared
         self._job = job
         self._json = job.model_dump_json(by_alias=True, exclude_none=True)
@@ -93,6 +97,7 @@ class RolloutWorkers:
         address = f"tcp://{node.address}:0"
         if self._one_machine:
             address = f"ipc://{Path(self._sockets.name) / f'{worker.name}-{number}'}"
+        asked = worker.events.clock()
         actor = start_worker(
             factory, arguments, worker.name, address, self._server_keys,
             sampled=self._job.spec.accelerator if self._events_folder is not None else None,
@@ -110,6 +115,9 @@ class RolloutWorkers:
             )
             # The initial weights are version 0.
             await engine.start(0)
+            parts = of_one_start(engine.start_parts, asked)
+            record_start(worker.events, self._step(), parts)
+            self._on_start(worker.name, worker.pool, parts)
         except RayError as error:
             ray.kill(actor)
             raise EngineDied(f"engine {worker.name}: {str(error).splitlines()[0]}") from error

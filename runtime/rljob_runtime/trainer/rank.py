@@ -27,6 +27,7 @@ from rljob_runtime.objective.objective import Objective
 from rljob_runtime.parallel.cost_model import CostModel
 from rljob_runtime.parallel.rank_layout import RankLayout
 from rljob_runtime.samples import Group
+from rljob_runtime.site.own_start import OwnStart
 from rljob_runtime.trace.record.event_log import EventLog
 from rljob_runtime.trainer import checkpoint_tensors, compute_choice
 from rljob_runtime.trainer.adapter import BaseModel, adapter_weights, add_adapter
@@ -104,16 +105,21 @@ class TrainerWorker:
         self._step = 0
         """The newest step, to which events between steps are charged."""
 
-    def setup(self, store: Store) -> None:
-        """Join the other ranks at `store` and load the model. Raises `UnsupportedModel`, `NoSuchLayers`,
-        `DeviceMissing`, `FunctionLoadError`."""
+    def setup(self, store: Store, start: OwnStart | None = None) -> None:
+        """Join the other ranks at `store` and load the model; `start` takes how long that took. Raises
+        `UnsupportedModel`, `NoSuchLayers`, `DeviceMissing`, `FunctionLoadError`."""
         # First, as a large model takes long to load.
         self._objective = Objective.of(self._job.spec.training.algorithm, self._search_path)
-        self._join(store)
-        reference = self._load()
+        start = OwnStart() if start is None else start
+        with start.part("join"):
+            self._join(store)
+        with start.part("load"):
+            reference = self._load()
+            teacher = self._load_teacher()
         trained = [each for each in self._policy.parameters() if each.requires_grad]
-        self._optimizer = ScheduledAdamW(trained, self._job.spec.training.optimizer, self._total_updates)
-        self._steps = self._runner(reference, self._load_teacher())
+        with start.part("prepare"):
+            self._optimizer = ScheduledAdamW(trained, self._job.spec.training.optimizer, self._total_updates)
+            self._steps = self._runner(reference, teacher)
         self.shapes = tensor_shapes(self._model_folder)
 
     def _join(self, store: Store) -> None:

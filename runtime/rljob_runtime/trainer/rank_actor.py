@@ -23,8 +23,10 @@ from rljob_runtime.queue.client import QueueError
 from rljob_runtime.samples import Group, decode_group
 from rljob_runtime.site import process_log
 from rljob_runtime.site.large_imports import large_imports
+from rljob_runtime.site.own_start import OwnStart, StartPart, created, of_one_start
 from rljob_runtime.site.process_use import ProcessUse, UseSampler, meter_of
 from rljob_runtime.trace.record.event_log import EventLog
+from rljob_runtime.trace.record.worker_start import record_start
 from rljob_runtime.trainer.checkpoint import newest
 from rljob_runtime.trainer.outline import GroupsMissing
 from rljob_runtime.weights.adapter import version_bytes
@@ -72,6 +74,8 @@ class TrainerSpec(msgspec.Struct, frozen=True):
     endpoint: Endpoint
     """Where the queue listens."""
     keys: ClientSide
+    asked: float = 0.0
+    """When it was asked for, in seconds since the epoch."""
 
 
 class TrainerActor:
@@ -80,6 +84,10 @@ class TrainerActor:
     def __init__(self, spec: bytes) -> None:
         """`spec`: a `TrainerSpec` in msgpack."""
         process_log.begin()
+        self._start = OwnStart()
+        self._start.process("process", created())
+        self._unrecorded: tuple[StartPart, ...] = ()
+        """Parts of the start, which are recorded with the first step: before it is not known which."""
         self._spec = msgspec.msgpack.decode(spec, type=TrainerSpec)
         self._job = RLJob.model_validate_json(self._spec.job)
         self._store: Any = None
@@ -96,7 +104,7 @@ class TrainerActor:
         """Where the ranks meet, host:port; for rank 0, which opens it."""
         import ray
 
-        with large_imports():
+        with self._start.part("imports"), large_imports():
             from torch._C._distributed_c10d import TCPStore
 
         host = ray.util.get_node_ip_address()
@@ -115,11 +123,12 @@ class TrainerActor:
             probe.bind((host, 0))
             return f"{host}:{probe.getsockname()[1]}"
 
-    def setup(self, address: str) -> None:
-        """Join the other ranks at rank 0's `address`, and load the model."""
+    def setup(self, address: str) -> bytes:
+        """Join the other ranks at rank 0's `address`, and load the model. Where the time of the start went: a
+        tuple of `StartPart` in msgpack."""
         from datetime import timedelta
 
-        with large_imports():
+        with self._start.part("imports"), large_imports():
             from torch._C._distributed_c10d import TCPStore
             from transformers import modeling_utils  # noqa: F401 - what loads a model would import it
 
@@ -138,7 +147,10 @@ class TrainerActor:
             meter = meter_of(devices.accelerator, computes=True)
             self._sampler = UseSampler(ProcessUse(meter), self._used)
             self._sampler.start()
-        model_folder = local_copy(spec.model) if spec.model is not None else Path(spec.model_folder)
+        model_folder = Path(spec.model_folder)
+        if spec.model is not None:
+            with self._start.part("fetch"):
+                model_folder = local_copy(spec.model)
         self._weights_root = self._choose_root(model_folder)
         taught = self._job.spec.training.algorithm.teacher_folder
         worker = TrainerWorker(
@@ -153,7 +165,7 @@ class TrainerActor:
             search_path=[Path(spec.code_folder)],
             teacher_folder=Path(spec.code_folder) / taught if taught is not None else None,
         )
-        worker.setup(self._store)
+        worker.setup(self._store, self._start)
         if spec.rank == 0:
             self._queue = QueueClient(
                 spec.endpoint, client_keys(spec.keys), "trainer", patience_seconds=_GET_SECONDS
@@ -161,10 +173,14 @@ class TrainerActor:
         self._worker = worker
         log.info("rank %d of %d has the model", spec.rank, spec.world_size)
         self._idle_since = self._events.clock()
+        self._unrecorded = of_one_start(self._start.parts, spec.asked)
+        return msgspec.msgpack.encode(self._unrecorded)
 
     def step(self, step: int, version: int, uids: Sequence[int]) -> bytes:
         """Train these groups and acknowledge them; a `StepMetrics` in msgpack."""
         worker = self._ready
+        record_start(self._events, step, self._unrecorded)
+        self._unrecorded = ()
         self._idle_ends(step)
         self._step = step
         groups: list[Group] | None = None

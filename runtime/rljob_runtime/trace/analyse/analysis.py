@@ -30,6 +30,7 @@ from rljob_runtime.trace.analyse.windows import (
     windows_from_events,
     windows_from_metrics,
 )
+from rljob_runtime.trace.analyse.worker_starts import StartBook
 from rljob_runtime.trace.analyse.worker_use import WorkerUseBook
 from rljob_runtime.trace.record.event_log import EVENTS_FOLDER, STATES, Event, WorkerInfo
 from rljob_runtime.trace.record.metrics_log import METRICS_FILE, Metrics, read_metrics
@@ -94,6 +95,8 @@ class Analysis:
     """Lines of event files that could not be read."""
     recorded_from: int = 0
     """First step of which there are events; those of earlier ones were removed, to make room."""
+    worker_starts: StartBook = field(default_factory=StartBook)
+    """Where the time of workers' starts went, which is in no other figure."""
 
     @property
     def seconds(self) -> float:
@@ -181,6 +184,7 @@ def analyse(
     anomalies = find_anomalies(windows)
     went_back = [start.time for start in starts if start.goes_back]
     book, scheduling, use = RequestBook(went_back), SchedulingBook(), WorkerUseBook()
+    worker_starts = StartBook()
     phases, tail, lengths, rewards = PhaseBook(), TailSums(), LengthDuration(), RewardByLength()
     recorded = [window for window in windows if window.step >= recorded_from]
     odd = [anomaly for anomaly in anomalies if anomaly.step >= recorded_from]
@@ -190,8 +194,13 @@ def analyse(
     uses: dict[tuple[str, str], EventUse] = {}
     thrown_away = 0
     for step, unordered in steps:
+        worker_starts.add_step(unordered)
         # By their ends: attempts of a response are to come in their order, and covers are built fastest so.
-        everything = sorted(unordered, key=lambda event: event.start + event.duration)
+        # Without starts: a worker is there from the moment that it is ready.
+        everything = sorted(
+            (event for event in unordered if event.event != "start"),
+            key=lambda event: event.start + event.duration,
+        )
         events = everything
         # A run that never goes back, the usual one, is spared a look at each of its events.
         if went_back:
@@ -245,6 +254,7 @@ def analyse(
         superseded=thrown_away,
         unreadable=0,
         recorded_from=recorded_from,
+        worker_starts=worker_starts,
     )
 
 
@@ -252,7 +262,7 @@ def _windows_from_files(events: Path) -> list[Window]:
     """Windows of a run that has events and no metrics; reads the events once more."""
     ends = {
         step: (min(event.start for event in found), max(event.end for event in found))
-        for step, found in read_steps(events, Tally())
-        if found
+        for step, everything in read_steps(events, Tally())
+        if (found := [event for event in everything if event.event != "start"])
     }
     return windows_from_events(ends)

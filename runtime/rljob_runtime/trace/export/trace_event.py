@@ -51,6 +51,7 @@ _USE: Mapping[str, tuple[str, ...]] = {
 """What a worker used: values of one unit are a track."""
 
 PLACES: Mapping[str, Place] = {
+    "start": Place("start", "overlapping"),
     "prompt_fetch": Place("prompts", "overlapping"),
     "admission_wait": Place("admission"),
     "evaluation_wait": Place("evaluation"),
@@ -174,7 +175,9 @@ class Tracks:
 
 
 def _name(event: Event) -> str:
-    """What a slice is called: its request or group where it has one."""
+    """What a slice is called: its request, group or part where it has one."""
+    if event.event == "start" and "part" in event.extra:
+        return f"start: {event.extra['part']}"
     if event.event in ("generate", "evaluate") and "request" in event.extra:
         return f"request {event.extra['request']}"
     return f"{event.event} {event.extra['uid']}" if "uid" in event.extra else event.event

@@ -26,6 +26,7 @@ EVENTS_FOLDER = "events"
 """Folder of the events in a run's folder."""
 
 EVENTS = {
+    "start": "a part of a worker's start",
     "prompt_fetch": "the driver reads and tokenizes a prompt",
     "admission_wait": "an engine has room, and the staleness bound admits no prompt",
     "evaluation_wait": "the next version, or a checkpoint, waits until an evaluation is over",

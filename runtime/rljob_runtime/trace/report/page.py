@@ -33,6 +33,7 @@ from rljob_runtime.trace.report.section_learning import column, learning, stalen
 from rljob_runtime.trace.report.section_lost import losses
 from rljob_runtime.trace.report.section_routing import routing
 from rljob_runtime.trace.report.section_says import says
+from rljob_runtime.trace.report.section_start import starting
 from rljob_runtime.trace.report.section_tail import long_tail, tail_sentence
 from rljob_runtime.trace.report.section_time import time_spent
 from rljob_runtime.trace.report.section_use import worker_use
@@ -119,9 +120,12 @@ def render(
         ),
         ("routing", "How were responses placed and moved?", routing(analysis)),
         ("use", "What did each worker use?", worker_use(analysis)),
+        ("start", "Where did the time of the start go?", starting(analysis)),
         ("stale", "How old were the samples?", staleness(analysis)),
         ("lost", "Was anything lost?", losses(analysis, unsent)),
     ]
+    # A run that did not record its start has nothing to show of it.
+    sections = [each for each in sections if each[2]]
     links = "".join(f'<a href="#{key}">{escape(title)}</a>' for key, title, _ in sections)
     body = "".join(f'<h2 id="{key}">{escape(title)}</h2>{content}' for key, title, content in sections)
     return document(

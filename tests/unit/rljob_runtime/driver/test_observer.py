@@ -18,6 +18,7 @@ from rljob_runtime.groups.counts import GroupCounts
 from rljob_runtime.rollout.engine_slot import EngineSlot
 from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.simulate.virtual_loop import run_virtual
+from rljob_runtime.site.own_start import OwnStart
 from rljob_runtime.site.status_draft import StatusDraft
 from rljob_runtime.trace.record.evaluation_log import EvaluationLine
 from rljob_runtime.trace.record.event_log import EventLog
@@ -26,6 +27,8 @@ from rljob_runtime.trace.record.metrics_log import read_metrics
 from rljob_runtime.trace.record.unsent_log import Unsent, read_unsent
 from rljob_runtime.view.progress import Progress
 from tests.support.runtime.steps import HEADER, step_metrics
+
+NO_EVENTS = EventLog(None, 0, "driver", "driver")
 
 
 class Shown:
@@ -53,6 +56,7 @@ def test_no_pool_is_busy_while_the_trainer_is_away_or_all_is_trained(
             settings=SimpleNamespace(total_steps=9, capacity_samples=64),
             options=SimpleNamespace(folder=tmp_path),
             events_folder=None,
+            start=OwnStart(),
             job=SimpleNamespace(
                 metadata=SimpleNamespace(name="job"),
                 spec=SimpleNamespace(training=SimpleNamespace(algorithm=algorithm, loggers=Loggers())),
@@ -62,7 +66,8 @@ def test_no_pool_is_busy_while_the_trainer_is_away_or_all_is_trained(
         parts: Any = SimpleNamespace(
             pool=pool, site=SimpleNamespace(draft=draft), spawn=loop.create_task,
             rollouter=SimpleNamespace(counts=GroupCounts(), steps_left=8), says=SimpleNamespace(),
-            evaluations=None, curriculum=None, lengths=LengthLog(None, TraceHeader(1, 1)),
+            evaluations=None, curriculum=None, lengths=LengthLog(None, TraceHeader(1, 1)), starts={},
+            events=NO_EVENTS,
         )  # fmt: skip
         shown: Any = view
         report: Any = None
@@ -100,6 +105,7 @@ def test_an_evaluation_is_shown_everywhere_and_again_after_a_resume(tmp_path: Pa
             settings=SimpleNamespace(total_steps=9, capacity_samples=64),
             options=SimpleNamespace(folder=tmp_path),
             events_folder=None,
+            start=OwnStart(),
             job=SimpleNamespace(
                 metadata=SimpleNamespace(name="job"),
                 spec=SimpleNamespace(
@@ -113,7 +119,7 @@ def test_an_evaluation_is_shown_everywhere_and_again_after_a_resume(tmp_path: Pa
         parts: Any = SimpleNamespace(
             pool=EnginePool(loop.time, lambda slot, why: None), site=SimpleNamespace(draft=draft),
             spawn=loop.create_task, rollouter=SimpleNamespace(counts=GroupCounts(), steps_left=8),
-            says=SimpleNamespace(), evaluations=evaluations,
+            says=SimpleNamespace(), starts={}, events=NO_EVENTS, evaluations=evaluations,
         )  # fmt: skip
         view: Any = SimpleNamespace(message=said.append, update=lambda progress: None)
         report: Any = None
@@ -161,6 +167,7 @@ def test_a_logger_that_takes_nothing_is_told_and_the_report_comes_after_it(tmp_p
         inputs: Any = SimpleNamespace(
             settings=SimpleNamespace(total_steps=9, capacity_samples=64),
             options=SimpleNamespace(folder=tmp_path), checkpoints=tmp_path / "none", events_folder=None,
+            start=OwnStart(),
             job=SimpleNamespace(
                 metadata=SimpleNamespace(name="job"), spec=SimpleNamespace(training=training)
             ),
@@ -169,7 +176,7 @@ def test_a_logger_that_takes_nothing_is_told_and_the_report_comes_after_it(tmp_p
         parts: Any = SimpleNamespace(
             pool=EnginePool(loop.time, lambda slot, why: None), site=SimpleNamespace(draft=draft),
             spawn=loop.create_task, rollouter=SimpleNamespace(counts=GroupCounts(), steps_left=8),
-            says=SimpleNamespace(), evaluations=None, curriculum=None,
+            says=SimpleNamespace(), starts={}, events=NO_EVENTS, evaluations=None, curriculum=None,
             lengths=LengthLog(None, TraceHeader(1, 1)),
         )  # fmt: skip
         view: Any = SimpleNamespace(message=said.append, update=lambda progress: None)

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from rljob_api import RLJob
@@ -33,10 +34,11 @@ class Rank:
         self._slow = slow
 
     def __getattr__(self, method: str) -> Any:
-        async def call(*_: object) -> str:
+        async def call(*_: object) -> str | bytes:
             if method == self._slow:
                 await asyncio.get_running_loop().create_future()
-            return "127.0.0.1:1"
+            # No part of its start is known.
+            return msgspec.msgpack.encode(()) if method == "setup" else "127.0.0.1:1"
 
         called = SimpleNamespace(remote=call)
         called.options = lambda **_: called

@@ -60,7 +60,7 @@ class SlowToStart:
 
     def __init__(self, name: str) -> None:
         self.aborted: list[str] = []
-        self.stages = False
+        self.stages, self.start_parts = False, ()
 
     async def start(self, version: int) -> None:
         pass

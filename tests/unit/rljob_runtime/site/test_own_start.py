@@ -1,0 +1,61 @@
+"""The parts of a process's start."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from rljob_runtime.site.own_start import OwnStart, StartPart, created, of_one_start
+
+
+def test_parts_come_in_the_order_of_their_begins_and_one_that_failed_is_none() -> None:
+    times = iter([10.0, 11.0, 12.0, 15.0, 20.0])
+    own = OwnStart(lambda: next(times))
+    with own.part("load"):
+        pass
+    with own.part("graphs"):
+        pass
+    with pytest.raises(ValueError, match="no model"), own.part("profile"):
+        raise ValueError("no model")
+    own.add([StartPart("imports", 2.0, 5.0)])
+    assert own.parts == (
+        StartPart("imports", 2.0, 5.0), StartPart("load", 10.0, 1.0), StartPart("graphs", 12.0, 3.0),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("made", "found"), [(4.0, [StartPart("process", 4.0, 6.0)]), (None, []), (10.5, [])])
+def test_a_process_that_was_made_at_no_sensible_time_is_no_part(
+    made: float | None, found: list[StartPart]
+) -> None:
+    own = OwnStart(lambda: 10.0)
+    own.process("process", made)
+    assert list(own.parts) == found
+
+
+def test_when_a_process_was_made_is_known_to_a_part_of_a_second() -> None:
+    code = "from rljob_runtime.site.own_start import created; print(created())"
+    before = time.time()
+    told = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60, env=os.environ
+    )
+    # The kernel counts in hundredths.
+    assert before - 0.05 <= float(told.stdout) <= time.time()
+    ours = created()
+    assert ours is not None and ours < before
+
+
+@pytest.mark.parametrize(
+    ("asked", "kept"),
+    [
+        (100.0, ["process", "core"]),
+        (101.5, ["process", "core"]),
+        (103.0, ["core"]),
+        (0.0, ["process", "core"]),
+    ],
+    ids=["after it was asked for", "a clock a little behind", "a process that was there", "not known"],
+)
+def test_a_process_that_was_there_before_it_was_asked_for_is_no_part(asked: float, kept: list[str]) -> None:
+    parts = [StartPart("process", 100.0, 4.0), StartPart("core", 104.0, 60.0)]
+    assert [each.part for each in of_one_start(parts, asked)] == kept
