@@ -99,7 +99,7 @@ class EngineSlot:
     @property
     def shape(self) -> EngineShape:
         """What the router knows of it."""
-        return EngineShape(self.pool, self.limit, self.kv_tokens, self.cost, self.slowness)
+        return EngineShape(self.pool, self.limit, self.kv_tokens, self.cost, slowness=self.slowness)
 
     def has(self, key: RequestKey) -> str | None:
         """The id under which a response was submitted to it; None where it was not."""

@@ -11,9 +11,7 @@ def policy_of(spec: Spec) -> Policy:
     """A new policy, which knows nothing of any request yet."""
     routing, groups = spec.training.rollout.routing, spec.training.groups_per_step
     if routing is None:
-        heavy = spec.pools.heavy_rollout
-        may_be_heavy = heavy.replicas > 0 or heavy.max_replicas is not None
-        return _adaptive(spec) if may_be_heavy else Policy()
+        return _adaptive(spec) if _several_engines(spec) else Policy()
     if routing.adjacent is not None:
         return Adjacent(groups)
     if routing.interleaved is not None:
@@ -29,6 +27,12 @@ def policy_of(spec: Spec) -> Policy:
             )
         )
     return Policy() if routing.least_in_flight is not None else _adaptive(spec)
+
+
+def _several_engines(spec: Spec) -> bool:
+    """Whether there are several engines, or may be. Those of one accelerator are one here."""
+    pools = spec.pools.fast_rollout, spec.pools.heavy_rollout
+    return sum(pool.replicas for pool in pools) > 1 or any(pool.max_replicas is not None for pool in pools)
 
 
 def _adaptive(spec: Spec) -> Adaptive:

@@ -38,10 +38,10 @@ class EngineShape(NamedTuple):
     kv_tokens: int | None = None
     """Tokens that its KV cache holds; None where that is not known."""
     cost: StepCost = StepCost()
-    slowness: float = 1.0
-    """How many times as long as an ordinary engine of its pool it takes; `cost` contains it."""
     lockstep: bool = False
     """Whether it shares each decode step with all others of its pool, which have the same cost."""
+    slowness: float = 1.0
+    """How many times as long as an ordinary engine of its pool it takes; `cost` contains it."""
 
 
 class Place(NamedTuple):

@@ -78,8 +78,8 @@ ASYNCHRONY = Section(
         none(f"{_ROLLOUT}.mode", text="engines are always asynchronous"),
         said(
             "(none: a request goes to the server with the fewest in flight)",
-            "`training.rollout.routing`: `leastInFlight` does the same, and is the default of a job without "
-            "a heavy pool",
+            "`training.rollout.routing`: `leastInFlight` does the same, and is the default of a job with a "
+            "single engine",
         ),
     ),
 )

@@ -68,7 +68,7 @@ def test_quick_engines_are_kept_for_long_responses() -> None:
 def test_a_slow_engine_has_fewer_requests() -> None:
     routed = Routed(Adaptive(1000))
     for number, slowness in enumerate((2.0, 1.0)):
-        routed.router.join(number, EngineShape("fast", 64, None, COST.times(slowness), slowness))
+        routed.router.join(number, EngineShape("fast", 64, None, COST.times(slowness), slowness=slowness))
     routed.dispatch([0], samples=1)
     assert list(routed.where.values()) == [1]
     routed.dispatch(range(1, 30), samples=1)
