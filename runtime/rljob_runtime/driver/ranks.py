@@ -121,10 +121,9 @@ class RayTrainer:
         # New ranks have the initial weights until `load`.
         self.steps = 0
         self._ranks = [self._start_rank(rank, node, len(nodes)) for rank, node in enumerate(nodes)]
-        # First rank 0 alone, which opens the store that all ranks then meet at. Ray holds calls back until
-        # the actor's process runs, so that the deadline is that of its start too.
-        address = await self._call("address", deadline=self._start_deadline, ranks=self._ranks[:1])
-        starts = await self._call("setup", address[0], deadline=self._start_deadline)
+        # Ray holds calls back until the actor's process runs, so that the deadline is that of its start too.
+        address, *_ = await self._call("prepare", deadline=self._start_deadline)
+        starts = await self._call("setup", address, deadline=self._start_deadline)
         for rank, parts in enumerate(starts):
             found = msgspec.msgpack.decode(parts, type=tuple[StartPart, ...])
             self._on_start(f"trainer-{rank}", "trainer", found)

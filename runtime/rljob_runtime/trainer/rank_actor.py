@@ -79,7 +79,7 @@ class TrainerSpec(msgspec.Struct, frozen=True):
 
 
 class TrainerActor:
-    """See the module's guarantees. `setup` comes first."""
+    """See the module's guarantees. `prepare` comes first, then `setup`."""
 
     def __init__(self, spec: bytes) -> None:
         """`spec`: a `TrainerSpec` in msgpack."""
@@ -100,13 +100,19 @@ class TrainerActor:
         self._server: FolderServer | None = None
         self._sampler: UseSampler | None = None
 
-    def address(self) -> str:
-        """Where the ranks meet, host:port; for rank 0, which opens it."""
+    def prepare(self) -> str | None:
+        """Import what the trainer needs, which all ranks do at a time. Rank 0 also opens the store at which
+        they meet, and returns where: host:port."""
         import ray
 
         with self._start.part("imports"), large_imports():
             from torch._C._distributed_c10d import TCPStore
+            from transformers import modeling_utils  # noqa: F401 - what loads a model would import it
 
+            import rljob_runtime.trainer.rank  # noqa: F401 - for `setup`
+
+        if self._spec.rank:
+            return None
         host = ray.util.get_node_ip_address()
         # Port 0 takes a free one. Without waiting, for the others learn the address from what this returns.
         self._store = TCPStore(host, 0, self._spec.world_size, is_master=True, wait_for_workers=False)
@@ -128,11 +134,9 @@ class TrainerActor:
         tuple of `StartPart` in msgpack."""
         from datetime import timedelta
 
-        with self._start.part("imports"), large_imports():
-            from torch._C._distributed_c10d import TCPStore
-            from transformers import modeling_utils  # noqa: F401 - what loads a model would import it
+        from torch._C._distributed_c10d import TCPStore
 
-            from rljob_runtime.trainer.rank import TrainerWorker
+        from rljob_runtime.trainer.rank import TrainerWorker
 
         spec = self._spec
         if self._store is None:
