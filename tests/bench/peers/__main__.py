@@ -9,6 +9,9 @@ its last one; eight steps at least. The baseline of ours is the verl of the same
 time left, or fails, is named and left out; the others' figures are written all the same, each as soon as it
 is there. Everything that verl says is kept in OUT/NAME.log.
 
+Workers that share a GPU use it at once, by the service that `rljob run --share` starts. With
+CUDA_MPS_PIPE_DIRECTORY set to an empty folder they take turns.
+
 verl 0.9.1 and what it imports must be installed (`pip install verl==0.9.1`). Its wheel brings a package
 `tests`, which hides this one and must be removed.
 """
