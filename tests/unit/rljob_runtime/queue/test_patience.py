@@ -55,7 +55,8 @@ def test_the_drivers_client_outlasts_the_start_of_another_host(monkeypatch: pyte
 def test_the_trainers_client_does_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(process_log, "begin", lambda: None)
     monkeypatch.setattr(actor, "QueueClient", Client)
-    monkeypatch.setattr(worker, "TrainerWorker", lambda *_, **__: SimpleNamespace(setup=lambda store: None))
+    made = SimpleNamespace(setup=lambda store, start: None)
+    monkeypatch.setattr(worker, "TrainerWorker", lambda *_, **__: made)
     server, client = new_keys()
     spec = actor.TrainerSpec(
         job=RLJob.model_validate(job()).model_dump_json(by_alias=True),
