@@ -37,7 +37,7 @@ def start_ranks(
     specs = [spec_of(job, rank, count, folder, queue, root, total) for rank in range(count)]
     remote = ray.remote(num_cpus=0)(TrainerActor)
     ranks = [remote.remote(spec) for spec in specs]
-    address = ray.get(ranks[0].address.remote(), timeout=_SECONDS)
+    address, *_ = ray.get([rank.prepare.remote() for rank in ranks], timeout=_SECONDS)
     on_all(ranks, "setup", address)
     return ranks
 
