@@ -28,8 +28,8 @@ IN_CORE = ("boot", "device", "load", "profile", "graphs")
 """What `core` consists of, where there is a `core`."""
 READY = "ready"
 """The driver's whole start, until training begins."""
-_LEAST = 0.05
-"""Seconds. A part that took less is not told."""
+LEAST = 0.05
+"""Seconds. A part that took less, of all workers, is not told."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def _parts(seconds: dict[str, float]) -> str:
 
 
 def _named(seconds: dict[str, float], names: Iterable[str]) -> str:
-    return ", ".join(f"{name} {_number(seconds[name])}" for name in names if seconds.get(name, 0.0) >= _LEAST)
+    return ", ".join(f"{name} {_number(seconds[name])}" for name in names if seconds.get(name, 0.0) >= LEAST)
 
 
 def _number(seconds: float) -> str:

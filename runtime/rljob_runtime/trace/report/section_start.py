@@ -6,7 +6,7 @@ Pure: an analysis in, markup out.
 from html import escape
 
 from rljob_runtime.trace.analyse.analysis import Analysis
-from rljob_runtime.trace.analyse.worker_starts import IN_CORE, PARTS, WorkerStart
+from rljob_runtime.trace.analyse.worker_starts import IN_CORE, LEAST, PARTS, WorkerStart
 from rljob_runtime.trace.report.markup import bar, legend, seconds, table
 
 _COLOURS = {
@@ -25,7 +25,7 @@ def starting(analysis: Analysis) -> str:
     if not starts:
         return ""
     longest = sorted(starts, key=lambda each: -each.seconds)[:_WORKERS]
-    names = [name for name in PARTS if any(name in each.by_part for each in longest)]
+    names = [name for name in PARTS if any(each.by_part.get(name, 0.0) >= LEAST for each in longest)]
     rows = [_row(each, names) for each in sorted(longest, key=_place)]
     said = analysis.worker_starts.ready
     told = f"<p>{escape(said[:1].upper() + said[1:])}.</p>" if said else ""
