@@ -295,6 +295,8 @@ class TrainerWorker:
             for name, tensor in tensors:
                 if self._rank == 0:
                     self._copy.take(name, tensor)
+            # Before another thread may write what was copied.
+            self._devices.synchronize()
             self._version = version
 
     def write_version(self) -> WeightRef:
