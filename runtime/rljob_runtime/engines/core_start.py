@@ -4,6 +4,7 @@ Guarantees: each call that is timed is vLLM's own, with what it is given and ret
 does not make is in no answer.
 """
 
+import time
 from functools import wraps
 from typing import Any
 
@@ -17,7 +18,9 @@ _CALLS = {
 }
 """Methods of vLLM's workers that its start calls, one after the other, and the part that each is."""
 _BOOT = "boot"
-"""From the making of a worker's process to that of the worker in it: Python starts, and imports vLLM."""
+"""Of a worker's process: Python starts, and imports vLLM."""
+_boot_end: list[float] = []
+"""When this process had imported vLLM, in seconds since the epoch; empty where it does not wait after it."""
 
 
 class TimedStart:
@@ -27,6 +30,11 @@ class TimedStart:
         """What `time_start` has timed: part, start (seconds since the epoch), seconds."""
         own: OwnStart | None = getattr(self, "rljob_start", None)
         return [] if own is None else [(each.part, each.start, each.seconds) for each in own.parts]
+
+
+def boot_ends() -> None:
+    """This process has imported vLLM, and waits for what it is to do."""
+    _boot_end[:] = [time.time()]
 
 
 def time_start() -> None:
@@ -41,7 +49,7 @@ def time_start() -> None:
     def __init__(self: Any, *arguments: Any, **options: Any) -> None:
         original(self, *arguments, **options)
         own = self.rljob_start = OwnStart()
-        own.process(_BOOT, created())
+        own.process(_BOOT, created(), *_boot_end)
         for call, part in _CALLS.items():
             # On the worker itself, which comes before its class, whichever that is.
             if hasattr(self, call):

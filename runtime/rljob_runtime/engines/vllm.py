@@ -21,6 +21,7 @@ import numpy as np
 
 from rljob_api.rollout import VllmEngine as VllmOptions
 from rljob_runtime.engines.core_life import CoreLife
+from rljob_runtime.engines.early_core import EarlyCore
 from rljob_runtime.engines.finished_texts import FinishedTexts
 from rljob_runtime.engines.progress import ProgressReports
 from rljob_runtime.engines.protocol import (
@@ -103,7 +104,7 @@ class VllmEngine:
         sockets = await asyncio.to_thread(SOCKETS.enter)
         self._has_sockets = True
         os.environ.update(environment(self._shape, os.getpid(), sockets))
-        self._launch = asyncio.get_running_loop().run_in_executor(None, VllmCore, self._shape)
+        self._launch = asyncio.get_running_loop().run_in_executor(None, self._launch_core)
         try:
             # A start that is cancelled goes on in its thread: `_shut` waits for it and ends its processes.
             self._core = await asyncio.shield(self._launch)
@@ -116,6 +117,15 @@ class VllmEngine:
         await self._staging.open(self._live_core(), sockets)
         self.start_parts = await self._life.guard(self._live_core().start_parts())
         self.version = version
+
+    def _launch_core(self) -> VllmCore:
+        early = EarlyCore(self._shape.accelerator)
+        try:
+            return VllmCore(self._shape, early)
+        except BaseException:
+            # vLLM ends what it has started; what it has not asked for is ended here.
+            early.close()
+            raise
 
     async def kv_cache_bytes(self) -> int:
         """Memory that its KV cache has on its accelerator."""

@@ -16,12 +16,14 @@ from numpy.typing import NDArray
 
 from rljob_api.rollout import Speculation
 from rljob_runtime.engines.core_start import over_ranks
+from rljob_runtime.engines.early_core import EarlyCore
 from rljob_runtime.engines.finished_texts import FinishedText
 from rljob_runtime.engines.protocol import PauseMode, Request
 from rljob_runtime.engines.stays import Mark
 from rljob_runtime.engines.vllm_counters import SchedulerCounters, silent_logger
 from rljob_runtime.engines.vllm_drafter import PROMPT_TOKENS
 from rljob_runtime.engines.vllm_holding import ArrivedLogProbs, misfit
+from rljob_runtime.engines.vllm_inspection import inspect_here
 from rljob_runtime.engines.vllm_scheduler import FACTORY, FLUSH, FLUSH_AND_PAUSE
 from rljob_runtime.engines.vllm_shape import LoadedAdapter, VllmShape, arguments
 from rljob_runtime.site.large_imports import large_imports
@@ -57,9 +59,11 @@ class Response:
 class VllmCore:
     """An `AsyncLLM` and its processes. All methods but the constructor and `shutdown` belong to one loop."""
 
-    def __init__(self, shape: VllmShape) -> None:
-        """Starts the processes and loads the model; blocks for many seconds. `environment` must be set."""
+    def __init__(self, shape: VllmShape, early: EarlyCore) -> None:
+        """Starts the engine core in the process `early` and loads the model; blocks for many seconds.
+        `environment` must be set."""
         self._start = OwnStart()
+        self._asked = early.begun
         with self._start.part("imports"), large_imports():
             from vllm.config.weight_transfer import WeightTransferConfig
             from vllm.engine.arg_utils import AsyncEngineArgs
@@ -69,11 +73,13 @@ class VllmCore:
             from vllm.v1.engine.async_llm import AsyncLLM
             from vllm.v1.engine.exceptions import EngineDeadError
 
+            inspect_here()
+
         collective = _COLLECTIVE.get(shape.accelerator)
         transfer = WeightTransferConfig(backend=collective) if collective else None
         self.holds_outputs = shape.hold_outputs and misfit(shape.accelerator) is None
         """Whether tokens wait in the engine core; see `flush`."""
-        with self._start.part("core"):
+        with self._start.part("core"), early.offered():
             self._llm: Any = AsyncLLM.from_engine_args(
                 AsyncEngineArgs(
                     **arguments(shape),
@@ -226,8 +232,7 @@ class VllmCore:
 
     async def start_parts(self) -> tuple[StartPart, ...]:
         """Where the time of its start went; to be asked once."""
-        asked = next(each.start for each in self._start.parts if each.part == "core")
-        self._start.add(over_ranks(await self._llm.collective_rpc("start_parts"), asked))
+        self._start.add(over_ranks(await self._llm.collective_rpc("start_parts"), self._asked))
         return self._start.parts
 
     async def kv_cache_bytes(self) -> int:

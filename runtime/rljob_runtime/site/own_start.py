@@ -56,10 +56,12 @@ class OwnStart:
         """Take parts that were timed elsewhere on this host."""
         self._parts.extend(parts)
 
-    def process(self, name: str, created: float | None) -> None:
-        """The part from the making of this process, at `created`, until now; None: that is not known."""
-        if created is not None and created < (now := self.clock()):
-            self._parts.append(StartPart(name, created, now - created))
+    def process(self, name: str, created: float | None, until: float | None = None) -> None:
+        """The part from the making of this process, at `created`, until `until` or now; None: it is not known
+        when this process was made."""
+        end = self.clock() if until is None else until
+        if created is not None and created < end:
+            self._parts.append(StartPart(name, created, end - created))
 
 
 def created() -> float | None:

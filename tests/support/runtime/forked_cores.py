@@ -6,14 +6,14 @@ host.
 """
 
 import os
+from functools import partial
 from multiprocessing import context, forkserver, popen_forkserver
 from multiprocessing.process import BaseProcess
 from threading import Lock
 from typing import Any
 
 from rljob_runtime.engines import vllm
-from rljob_runtime.engines.vllm_compat import VllmCore
-from rljob_runtime.engines.vllm_shape import VllmShape
+from rljob_runtime.engines.early_core import EarlyCore
 
 _IMPORTED = [
     "vllm.v1.engine.core",
@@ -65,15 +65,6 @@ class _Context(context.ForkServerContext):
     Process = _Core  # type: ignore[assignment]
 
 
-class _Forking(VllmCore):
-    def __init__(self, shape: VllmShape) -> None:
-        # Here, for vLLM is imported once its environment is set.
-        from vllm.v1.engine import utils
-
-        utils.get_mp_context = _Context
-        super().__init__(shape)
-
-
 def fork_cores() -> None:
     """From now on engine cores of this process are forked."""
-    vllm.VllmCore = _Forking  # type: ignore[misc]
+    vllm.EarlyCore = partial(EarlyCore, context=_Context())  # type: ignore[misc]

@@ -13,10 +13,10 @@ PARTS = {
     "model": "the initial model is made, or found",
     "process": "from the making of the worker's process to the begin of our code in it",
     "imports": "large packages are imported",
+    "boot": "the process of vLLM's engine core begins, and imports vLLM, while its host does",
     "fetch": "the model comes from another machine",
     "join": "trainer ranks meet, and take their devices",
     "core": "vLLM's engine core: from asking for it until it is ready",
-    "boot": "the core's process begins, and imports vLLM",
     "device": "vLLM takes its devices, and connects them",
     "load": "the model is loaded, in a trainer sharded too",
     "profile": "vLLM finds out how much memory there is for the KV cache, and compiles for that",
@@ -24,8 +24,10 @@ PARTS = {
     "prepare": "optimizer, attention and plans of the trainer",
 }
 """The parts of starts, in the order in which they are shown."""
-IN_CORE = ("boot", "device", "load", "profile", "graphs")
+IN_CORE = ("device", "load", "profile", "graphs")
 """What `core` consists of, where there is a `core`."""
+BESIDE = "boot"
+"""What takes place while other parts do."""
 READY = "ready"
 """The driver's whole start, until training begins."""
 LEAST = 0.05
@@ -56,13 +58,23 @@ class WorkerStart:
         once."""
         found = {}
         for name in PARTS:
-            cover = Cover()
-            for each in self.parts:
-                if each.part == name:
-                    cover.add(each.start, each.end)
-            if len(cover):
-                found[name] = cover.within(float("-inf"), float("inf"))
+            own = [each for each in self.parts if each.part == name]
+            if own:
+                found[name] = _covered(own)
         return found
+
+    @property
+    def between(self) -> float:
+        """Seconds that are in no part."""
+        return max(0.0, self.seconds - _covered(self.parts))
+
+
+def _covered(parts: Iterable[StartPart]) -> float:
+    """Seconds that are in one of `parts` at least."""
+    cover = Cover()
+    for each in parts:
+        cover.add(each.start, each.end)
+    return cover.within(float("-inf"), float("inf"))
 
 
 @dataclass

@@ -6,7 +6,7 @@ Pure: an analysis in, markup out.
 from html import escape
 
 from rljob_runtime.trace.analyse.analysis import Analysis
-from rljob_runtime.trace.analyse.worker_starts import IN_CORE, LEAST, PARTS, WorkerStart
+from rljob_runtime.trace.analyse.worker_starts import BESIDE, IN_CORE, LEAST, PARTS, WorkerStart
 from rljob_runtime.trace.report.markup import bar, legend, seconds, table
 
 _COLOURS = {
@@ -42,9 +42,10 @@ def _row(start: WorkerStart, names: list[str]) -> list[str]:
     found = start.by_part
     whole = max(start.seconds, 1e-9)
     inside = sum(found.get(name, 0.0) for name in IN_CORE) if "core" in found else 0.0
-    # What the core consists of is drawn in its place.
-    drawn = {**found, "core": found["core"] - inside} if "core" in found else found
-    rest = max(0.0, start.seconds - sum(drawn.values()))
+    # What the core consists of is drawn in its place, and nothing that takes place beside others.
+    drawn = {**found, "core": found["core"] - inside} if "core" in found else dict(found)
+    drawn.pop(BESIDE, None)
+    rest = start.between
     parts = [(name, seconds_ / whole, _COLOURS[name]) for name, seconds_ in drawn.items()]
     return [
         escape(start.worker), seconds(start.seconds), bar([*parts, (_REST, rest / whole, "wait")]),

@@ -105,3 +105,12 @@ def test_the_newest_start_of_each_worker_is_kept() -> None:
         "fast-0": start("fast-0", 50.0, ("process", 3.0)),
         "fast-1": start("fast-1", 30.0, ("load", 1.0)),
     }
+
+
+def test_what_takes_place_beside_other_parts_counts_once() -> None:
+    parts = [("imports", 0.0, 14.0), ("boot", 1.0, 16.0), ("core", 14.0, 20.0), ("load", 18.0, 4.0)]
+    found = WorkerStart("fast-0", "fast", tuple(StartPart(*each) for each in parts))
+    assert found.seconds == 34.0
+    assert found.between == 0.0
+    gap = WorkerStart("fast-0", "fast", (StartPart("imports", 0.0, 14.0), StartPart("boot", 16.0, 4.0)))
+    assert gap.between == 2.0

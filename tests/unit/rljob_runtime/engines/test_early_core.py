@@ -1,0 +1,63 @@
+"""The process that waits to become an engine core."""
+
+import multiprocessing
+import os
+from pathlib import Path
+
+import pytest
+
+from rljob_runtime.engines import early_core
+from rljob_runtime.engines.early_core import EarlyCore
+
+_DEADLINE = 60.0
+
+
+@pytest.fixture
+def early(monkeypatch: pytest.MonkeyPatch) -> EarlyCore:
+    """One that imports nothing: what it imports is vLLM's, and takes a while."""
+    monkeypatch.setattr(early_core, "_imported", lambda accelerator: ("no_such_module_anywhere",))
+    return EarlyCore("cpu")
+
+
+def test_what_vllm_starts_runs_in_it_with_the_environment_of_then(
+    early: EarlyCore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("RLJOB_SET_LATER", "yes")
+    kept = tmp_path / "told"
+    # As vLLM does: a context, a process of it, its start.
+    context = early_core._Context(early)
+    process = context.Process(target=write, name="EngineCore", kwargs={"where": kept})
+    process.start()
+    process.join(_DEADLINE)
+    assert process.exitcode == 0
+    assert kept.read_text() == f"{process.pid} yes"
+    assert process.pid == early.process.pid
+    # It is vLLM's by now.
+    early.close()
+
+
+def write(where: Path) -> None:
+    where.write_text(f"{os.getpid()} {os.environ.get('RLJOB_SET_LATER')}")
+
+
+def test_one_that_nobody_asked_for_ends(early: EarlyCore) -> None:
+    early.close()
+    assert early.process.exitcode is not None
+    early.close()
+
+
+def test_one_whose_host_lets_go_ends_by_itself(early: EarlyCore) -> None:
+    early._orders.close()
+    early.process.join(_DEADLINE)
+    assert early.process.exitcode == 0
+
+
+def test_only_whom_it_is_offered_to_is_given_it(early: EarlyCore) -> None:
+    offers = early_core._Offers(lambda: multiprocessing.get_context("spawn"))
+    assert offers() is multiprocessing.get_context("spawn")
+    token = early_core._OFFERED.set(early)
+    try:
+        assert isinstance(offers(), early_core._Context)
+    finally:
+        early_core._OFFERED.reset(token)
+    early.close()
