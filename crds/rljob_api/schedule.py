@@ -82,8 +82,9 @@ class WeightSync(OneOf):
     """Each engine loads a new version when it has finished what it runs."""
     transport: Literal["auto", "shm", "nccl", "hccl", "tcp"] = "auto"
     """What carries the weights. shm: shared memory, on one machine only. nccl, hccl: device to device, with
-    push. tcp: over an encrypted network connection, through main memory. auto: shm on one machine; in a
-    cluster nccl for nvidia, hccl for ascend, tcp for cpu, with pull and with enginesPerAccelerator."""
+    push. tcp: over an encrypted network connection, through main memory. auto: on one machine shm, or nccl
+    for nvidia; in a cluster nccl for nvidia, hccl for ascend, tcp for cpu. With pull, an adapter or workers
+    that share accelerators (--share, enginesPerAccelerator) shm and tcp alone."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(

@@ -167,7 +167,7 @@ def train(number: int, meeting: Path, task: Task) -> list[dict[str, Any]]:
         late = torch.tensor([int(time.time() > task.until)])
         # Also a barrier.
         dist.all_reduce(late, op=dist.ReduceOp.MAX)
-        if int(late) and step > options.warm:
+        if int(late) and not task.sizes and step > options.warm:
             break
         if options.gpu:
             torch.cuda.reset_peak_memory_stats()

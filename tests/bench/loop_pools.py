@@ -36,11 +36,14 @@ from tests.bench.figures import Figure, record
 from tests.bench.real_runs import LENGTHS, SAMPLES, SEED, SMALL, copy_job, run_job, write_lengths
 from tests.bench.routing_predicted import fitted
 
-SHAPE: dict[str, Any] = {
-    "hiddenSize": 2048, "intermediateSize": 6144, "layers": 28, "attentionHeads": 16, "keyValueHeads": 8,
-    "headDim": 128, "maxPositionEmbeddings": 32768, "vocabularySize": 151936,
+_QWEN3: dict[str, Any] = {
+    "layers": 28, "attentionHeads": 16, "keyValueHeads": 8, "headDim": 128, "maxPositionEmbeddings": 32768,
+    "vocabularySize": 151936,
 }  # fmt: skip
-"""Qwen3-1.7B's."""
+SHAPES: dict[str, dict[str, Any]] = {
+    "0.6b": {**_QWEN3, "hiddenSize": 1024, "intermediateSize": 3072},
+    "1.7b": {**_QWEN3, "hiddenSize": 2048, "intermediateSize": 6144},
+}
 
 
 class Variant(NamedTuple):
@@ -95,7 +98,7 @@ def job_of(options: argparse.Namespace, variant: Variant) -> dict[str, Any]:
     return copy_job(
         "loop-pools",
         gpu,
-        SHAPE if gpu else SMALL,
+        SHAPES[options.shape] if gpu else SMALL,
         {"gpuMemoryUtilization": 0.85} if gpu else {"kvCacheGiB": 0.3},
         {
             "maxResponseTokens": options.cap, "maxRunningRequests": 512 if gpu else 16,
@@ -226,6 +229,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--gpus", type=int, default=0, help="one trains; 0: two engines on CPUs")
     others = [name for name in VARIANTS if name != BASELINE]
     parser.add_argument("--variants", nargs="*", choices=others, help="in this order; default: all")
+    parser.add_argument("--shape", choices=SHAPES, default="1.7b", help="Qwen3's of this size; on GPUs")
     parser.add_argument("--prompts", type=int, help="of a step, with 8 responses each")
     parser.add_argument("--cap", type=int, help="tokens of the longest response")
     parser.add_argument("--micro-batch", type=int, default=16384, help="tokens of a forward pass")

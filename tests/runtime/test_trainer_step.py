@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from rljob_runtime.job_errors import TrainingDiverged
 from rljob_runtime.samples import Span, decode_group, encode
+from rljob_runtime.trainer.rank import TrainerWorker
 from rljob_runtime.trainer.step_metrics import StepMetrics
 from tests.support.runtime.rank_processes import RankProcesses
 from tests.support.runtime.trainer_ranks import groups, model_folder, stored_version, trainer_job, worker
@@ -33,11 +34,20 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
 
 
 def train(
-    rank: int, world_size: int, store: Path | None, folder: Path, changes: dict[str, Any], steps: int = 2
+    rank: int,
+    world_size: int,
+    store: Path | None,
+    folder: Path,
+    changes: dict[str, Any],
+    steps: int = 2,
+    rehearse: bool = False,
 ) -> tuple[list[StepMetrics], Weights]:
     """Train some steps of six groups, which rank 0 has; metrics, and on rank 0 the weights that engines would
     get."""
     with worker(trainer_job(**changes), folder, rank, world_size, store) as trainer:
+        if rehearse:
+            trainer._rehearse()
+            assert all(each.grad is None for each in trainer._policy.parameters())
         metrics = [
             trainer.train_step(step, step, groups(6, seed=step, version=step) if rank == 0 else None)
             for step in range(steps)
@@ -217,6 +227,28 @@ def test_ranks_that_hold_weights_make_as_many_passes_as_they_need(
     assert shared[0].loss == pytest.approx(alone.loss, abs=1e-6)
     assert shared[0].grad_norm == pytest.approx(alone.grad_norm, rel=1e-4)
     assert shared[0].tokens == alone.tokens
+
+
+@pytest.mark.parametrize("hold", [False, True])
+def test_a_rehearsal_changes_nothing(ranks: RankProcesses, tmp_path: Path, hold: bool) -> None:
+    folder = model_folder(trainer_job(), tmp_path / "model")
+    changes = settings(ALGORITHMS["clip and kl"], 64, compute={"holdWeights": hold})
+    plain = ranks.run(2, train, folder, changes)[0]
+    assert_same(plain, ranks.run(2, train, folder, changes, 2, True)[0])
+
+
+@pytest.mark.parametrize(
+    ("compiled", "own_device", "expected"), [(True, True, 1), (True, False, 0), (False, True, 0)]
+)
+def test_passes_are_rehearsed_where_they_are_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled: bool, own_device: bool, expected: int
+) -> None:
+    made: list[TrainerWorker] = []
+    monkeypatch.setattr(TrainerWorker, "_rehearse", lambda rank: made.append(rank))
+    folder = model_folder(trainer_job(), tmp_path / "model")
+    job = trainer_job(compute={"compile": compiled})
+    with worker(job, folder, own_device=own_device):
+        assert len(made) == expected
 
 
 def _one_group(

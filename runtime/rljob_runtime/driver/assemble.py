@@ -124,7 +124,7 @@ async def assembled(
         # parts. A task that fails cancels the body of this context, and so ends the job.
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         spawn: Spawn = tasks.create_task
-        route = await _route(inputs, site, stack)
+        route = await _route(inputs, site, shared is not None, stack)
 
         async def refill() -> None:
             # The outbox needs the queue and is made after it; nobody calls this before both are there.
@@ -198,8 +198,9 @@ async def assembled(
         yield parts
 
 
-async def _route(inputs: JobInputs, site: Site, stack: AsyncExitStack) -> WeightRoute:
-    """The way of the weights from the trainer to the engines, once the initial model is there."""
+async def _route(inputs: JobInputs, site: Site, shared: bool, stack: AsyncExitStack) -> WeightRoute:
+    """The way of the weights from the trainer to the engines, once the initial model is there; `shared`:
+    whether workers share accelerators."""
     job, options = inputs.job, inputs.options
     # In threads: a large model takes long to write, and the loop has signals to answer meanwhile.
     with inputs.start.part("model"):
@@ -207,7 +208,9 @@ async def _route(inputs: JobInputs, site: Site, stack: AsyncExitStack) -> Weight
     adapter = job.spec.training.adapter
     await asyncio.to_thread(keep_model_files, model_folder, inputs.tokenizer, options.folder, adapter)
     address = None if site.one_machine else site.address
-    route = await asyncio.to_thread(open_route, job, model_folder, options.folder, address, site.keyring)
+    route = await asyncio.to_thread(
+        open_route, job, model_folder, options.folder, address, site.keyring, shared
+    )
     stack.callback(route.close)
     return route
 

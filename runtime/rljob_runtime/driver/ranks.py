@@ -237,6 +237,7 @@ class RayTrainer:
             endpoint=self._queue.endpoint,
             keys=self._queue.keys,
             asked=time.time(),
+            own_device=self._shared is None,
         )
         # The Ray nodes of pods offer no CPUs: a rank takes a unit of the pool's resource. Ray would set
         # OMP_NUM_THREADS to 1 for an actor that asks for no CPU.

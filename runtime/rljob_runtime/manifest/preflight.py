@@ -17,6 +17,7 @@ from rljob_api import RLJob
 from rljob_api.errors import Problem
 from rljob_runtime.manifest.trainer_memory import ModelSize, moments_bytes, state_bytes, ways_to_save
 from rljob_runtime.site.sizes import amounts
+from rljob_runtime.weights.transport import STORED, choose
 
 GIB = 2**30
 """Bytes."""
@@ -161,6 +162,10 @@ def _pools(job: RLJob) -> list[tuple[str, int, int]]:
     return [(name, pool.replicas, pool.accelerators_per_worker) for name, pool in named]
 
 
+def _accelerators_asked(job: RLJob) -> int:
+    return sum(replicas * each for _, replicas, each in _pools(job))
+
+
 def _accelerators(job: RLJob, machine: Machine) -> Iterator[Problem]:
     if job.spec.accelerator == "cpu":
         return
@@ -263,8 +268,14 @@ def _accelerator_memory(job: RLJob, size: ModelSize, machine: Machine) -> Iterat
 
 
 def _shared_memory(job: RLJob, size: ModelSize, machine: Machine) -> Iterator[Problem]:
-    sync = job.spec.training.async_.weight_sync
-    if sync.transport not in ("auto", "shm", "tcp"):
+    sync, pools = job.spec.training.async_.weight_sync, job.spec.pools
+    several = pools.fast_rollout.engines_per_accelerator > 1
+    shared = machine.shared and _accelerators_asked(job) > machine.accelerators
+    adapter = job.spec.training.adapter is not None
+    chosen = choose(
+        sync.transport, job.spec.accelerator, sync.pull is not None, True, adapter, shared or several
+    )
+    if chosen not in STORED:
         return
     # One more is needed than is kept: a version is written before an older one goes.
     copies = sync.pull.keep_versions if sync.pull is not None else 1

@@ -87,5 +87,9 @@ class ScheduledAdamW:
 
     def skip(self) -> None:
         """Count an update whose batch had nothing to learn from; the weights stay."""
-        self.adamw.zero_grad(set_to_none=True)
+        self.forget()
         self.updates += 1
+
+    def forget(self) -> None:
+        """Drop the gradients."""
+        self.adamw.zero_grad(set_to_none=True)

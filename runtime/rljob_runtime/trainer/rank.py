@@ -43,6 +43,7 @@ from rljob_runtime.trainer.outline import GroupsMissing
 from rljob_runtime.trainer.pass_costs import PassCosts, shape_of
 from rljob_runtime.trainer.phases import Phases
 from rljob_runtime.trainer.policy import Policy
+from rljob_runtime.trainer.rehearsal import rehearsed
 from rljob_runtime.trainer.sharding import Sharding, shard, whole_weights
 from rljob_runtime.trainer.share import share_outlines
 from rljob_runtime.trainer.step import StepRunner
@@ -74,11 +75,13 @@ class TrainerWorker:
         device_index: int = 0,
         search_path: Sequence[Path] = (),
         teacher_folder: Path | None = None,
+        own_device: bool = False,
     ) -> None:
         """`model_folder` holds the initial weights; `weights_root` is where versions are published, of which
         the newest `keep_versions` stay; `device_index` counts among the devices that this process sees;
         `search_path`: folders in which functions of the job's own are looked for first; `teacher_folder`: of
-        the teacher that this trainer scores, where the job has one."""
+        the teacher that this trainer scores, where the job has one; `own_device`: whether no engine takes the
+        measure of its device while this rank starts."""
         self._job = job
         self._model_folder = model_folder
         self._rank = rank
@@ -94,6 +97,7 @@ class TrainerWorker:
         """Held while that copy is made, or written, which another thread does."""
         self._search_path = search_path
         self._teacher_folder = teacher_folder
+        self._own_device = own_device
         self._devices = Devices.of(job.spec.accelerator)
         self._dtype: torch.dtype = getattr(torch, job.spec.training.model.dtype)
         self._events = events
@@ -120,6 +124,9 @@ class TrainerWorker:
         with start.part("prepare"):
             self._optimizer = ScheduledAdamW(trained, self._job.spec.training.optimizer, self._total_updates)
             self._steps = self._runner(reference, teacher)
+        if self._compiled and self._own_device:
+            with start.part("compile"):
+                self._rehearse()
         self.shapes = tensor_shapes(self._model_folder)
 
     def _join(self, store: Store) -> None:
@@ -167,6 +174,7 @@ class TrainerWorker:
         compiled = compute_choice.compiles(self._job, policy.model, compute_choice.compiler())
         log.info("layers are %s (%s)", "compiled" if compiled.on else "not compiled", compiled.why)
         policy.tune(self._logits, compiled.on, self._largest_degree > 1)
+        self._compiled = compiled.on
         self._policy = shard(policy, self._device, self._dtype, self._sharding)
         if training.algorithm.kl is None:
             return None
@@ -242,6 +250,15 @@ class TrainerWorker:
             self._objective,
             teacher,
         )
+
+    def _rehearse(self) -> None:
+        """Have the policy's layers compiled."""
+        training = self._job.spec.training
+        trained = training.groups_per_step * training.rollout.samples_per_prompt
+        own = max(1, trained // self._layout.data_ranks)
+        cap = training.parallel.max_tokens_per_micro_batch
+        self._steps.rehearse(rehearsed(cap, training.longest_sample_tokens, own))
+        self._devices.synchronize()
 
     def _attention(self, models: Sequence[Heads], shared: bool) -> AttentionChoice:
         """The fastest attention that serves all of these models; `shared` as in `choose_attention`."""

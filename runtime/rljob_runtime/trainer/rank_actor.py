@@ -76,6 +76,8 @@ class TrainerSpec(msgspec.Struct, frozen=True):
     keys: ClientSide
     asked: float = 0.0
     """When it was asked for, in seconds since the epoch."""
+    own_device: bool = False
+    """Whether it shares its accelerator with no engine."""
 
 
 class TrainerActor:
@@ -168,6 +170,7 @@ class TrainerActor:
             spec.total_updates,
             search_path=[Path(spec.code_folder)],
             teacher_folder=Path(spec.code_folder) / taught if taught is not None else None,
+            own_device=spec.own_device,
         )
         worker.setup(self._store, self._start)
         if spec.rank == 0:

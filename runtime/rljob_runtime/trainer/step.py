@@ -100,6 +100,20 @@ class StepRunner:
         self._held_reference = HeldWeights(reference) if hold and isinstance(reference, Policy) else None
         self._held_teacher = HeldWeights(teacher) if hold and teacher is not None else None
 
+    def rehearse(self, lengths: Sequence[int]) -> None:
+        """Put samples of these lengths, in tokens, through the model and back, which changes nothing: what
+        passes need is compiled then. All ranks call it together."""
+        work = self._maker.untrained(lengths)
+        if self._held is not None:
+            self._held.gather()
+            self._held.expect_backward(last=True)
+        found = work.score(self._policy, self._entropy)
+        total = (found.log_probs * work.weights).sum()
+        if self._entropy == "gradient" and found.entropies is not None:
+            total = total + (found.entropies * work.weights).sum()
+        total.backward()  # type: ignore[no-untyped-call]
+        self._optimizer.forget()
+
     def run(
         self, step: int, version: int, outlines: Sequence[GroupOutline], groups: Sequence[Group]
     ) -> StepMetrics:

@@ -112,9 +112,15 @@ class WorkMaker:
     def idle(self) -> MicroBatchWork:
         """The least that a rank can put through the model, to take part: a token predicts another, and counts
         for nothing."""
-        token = np.zeros(1, np.int32)
-        packed = pack([token], [token], self._device, self._lay_out)
-        nothing = torch.zeros(1, device=self._device)
+        return self.untrained([2])
+
+    def untrained(self, lengths: Sequence[int]) -> MicroBatchWork:
+        """Samples of these lengths, in tokens, 2 at least, that count for nothing: a token predicts all
+        others."""
+        prompts = [np.zeros(1, np.int32) for _ in lengths]
+        responses = [np.zeros(length - 1, np.int32) for length in lengths]
+        packed = pack(prompts, responses, self._device, self._lay_out)
+        nothing = torch.zeros(len(packed.targets), device=self._device)
         teacher = nothing if self._algorithm.teacher_server is not None else None
         return MicroBatchWork(
             packed, None, packed.responses, nothing, nothing, nothing, nothing.bool(), packed.size, False,

@@ -58,16 +58,22 @@ class WeightRoute:
 
 
 def open_route(
-    job: RLJob, model_folder: Path, run_folder: Path, address: str | None, keyring: Keyring
+    job: RLJob,
+    model_folder: Path,
+    run_folder: Path,
+    address: str | None,
+    keyring: Keyring,
+    shared: bool = False,
 ) -> WeightRoute:
-    """The route of a job. `address`: IP address of this machine in a cluster, None for one machine.
+    """The route of a job. `address`: IP address of this machine in a cluster, None for one machine; `shared`:
+    whether workers share its accelerators.
 
     Raises `TransportError`."""
     sync, name = job.spec.training.async_.weight_sync, job.metadata.name
     adapter = job.spec.training.adapter
     transport = choose(
         sync.transport, job.spec.accelerator, sync.pull is not None, address is None, adapter is not None,
-        job.spec.pools.fast_rollout.engines_per_accelerator > 1,
+        shared or job.spec.pools.fast_rollout.engines_per_accelerator > 1,
     )  # fmt: skip
     serving, fetching = keyring.pair("weights")
     if address is None:

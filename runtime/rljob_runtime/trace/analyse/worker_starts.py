@@ -22,6 +22,7 @@ PARTS = {
     "profile": "vLLM finds out how much memory there is for the KV cache, and compiles for that",
     "graphs": "vLLM captures graphs, and warms kernels up",
     "prepare": "optimizer, attention and plans of the trainer",
+    "compile": "a pass of the trainer that changes nothing: its layers are compiled",
 }
 """The parts of starts, in the order in which they are shown."""
 IN_CORE = ("device", "load", "profile", "graphs")

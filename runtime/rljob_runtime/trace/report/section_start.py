@@ -12,6 +12,7 @@ from rljob_runtime.trace.report.markup import bar, legend, seconds, table
 _COLOURS = {
     "check": "4", "ray": "0", "model": "2", "process": "7", "imports": "4", "fetch": "1", "join": "3",
     "core": "0", "boot": "7", "device": "3", "load": "2", "profile": "5", "graphs": "6", "prepare": "1",
+    "compile": "5",
 }  # fmt: skip
 """Colour class of each part."""
 _WORKERS = 64

@@ -192,6 +192,13 @@ TORCH = {"training.rollout.engine": {"torch": {}}}
             1000 * MILLION,
             [],
         ),
+        (NVIDIA, {"shm": 0}, 1000 * MILLION, []),
+        (
+            NVIDIA,
+            {"shm": 0, "shared": True, "accelerators": 1},
+            1000 * MILLION,
+            ["spec.training.async.weightSync: 2 copies of the weights take 7.5 GiB of /dev/shm"],
+        ),
         (
             {},
             {"disk": GIB},

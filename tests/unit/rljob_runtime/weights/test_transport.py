@@ -8,7 +8,10 @@ from rljob_runtime.weights.transport import Transport, TransportError, Wanted, c
 @pytest.mark.parametrize(
     ("wanted", "accelerator", "pull", "one_machine", "other", "chosen"),
     [
-        ("auto", "nvidia", False, True, {}, "shm"),
+        ("auto", "nvidia", False, True, {}, "nccl"),
+        ("auto", "nvidia", True, True, {}, "shm"),
+        ("auto", "cpu", False, True, {}, "shm"),
+        ("auto", "ascend", False, True, {}, "shm"),
         ("auto", "nvidia", False, True, {"adapter": True}, "shm"),
         ("auto", "nvidia", False, True, {"shared": True}, "shm"),
         ("auto", "nvidia", False, False, {}, "nccl"),

@@ -1,0 +1,22 @@
+"""The pass before the first step."""
+
+import pytest
+
+from rljob_runtime.trainer.rehearsal import rehearsed
+
+CASES = {
+    "a whole pass, of different lengths": (
+        (16384, 4096, 512),
+        [4096, 2048, 1024, 512, 4096, 2048, 1024, 512, 1024],
+    ),
+    "no more samples than a rank trains": ((16384, 4096, 3), [4096, 2048, 1024]),
+    "a pass that holds less than a sample": ((1000, 4096, 8), [1000]),
+    "the shortest": ((16384, 2, 3), [2, 2, 2]),
+    "nothing that could be predicted": ((1, 4096, 8), []),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_lengths(case: str) -> None:
+    (cap, longest, samples), expected = CASES[case]
+    assert rehearsed(cap, longest, samples) == expected
