@@ -73,7 +73,7 @@ def prepared_workers() -> Iterator[None]:
 
     address = str(Path(_server()).with_name(f"workers-{next(_NUMBERS)}"))
     with open(os.devnull) as nothing:
-        files = [nothing.fileno(), sys.__stderr__.fileno(), sys.__stderr__.fileno()]
+        files = [nothing.fileno(), nothing.fileno(), 2]
         asked = forking.Asked("workers", [address])
         connection, _ = forking.ask(_server(), asked, dict(os.environ), str(Path.cwd()), files)
     kept = ray_constants.SETUP_WORKER_FILENAME
