@@ -112,7 +112,7 @@ class TestRuntime:
         told = "PYTHONPROFILEIMPORTTIME=1 ray start --help 2>&1"
         said = self.run(runtime_cpu, runtime_files, "bash", "-c", told).stdout
         assert "--block" in said and "ray.scripts.scripts" in said
-        assert "ray.serve" not in said
+        assert "ray.serve.api" not in said and "fastapi" not in said
 
     def test_torch_and_vllm_load(self, runtime_cpu, runtime_files):
         # vLLM has kernels for each kind of CPU: those of another kind end the process.
