@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="module")
 def cluster():
-    """A local Ray whose processes find what this one finds, and have imported their packages when they start."""
+    """A local Ray whose processes find what this one finds, and start with their packages imported."""
     import ray
 
     from rljob_runtime.site.one_machine import few_processes

@@ -28,9 +28,11 @@ class Asked:
     arguments: list[str]
 
 
-def end_with_parent() -> None:
-    """This process is killed when the thread that started it ends."""
+def end_with(parent: int) -> None:
+    """This process is killed when the thread of `parent` ends that started it."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it has ended before
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def listen(address: str) -> socket.socket:
@@ -118,10 +120,19 @@ def _become(
         os.dup2(file, number)
         os.close(file)
     os.chdir(folder)
-    before = os.environ.get("PYTHONPATH", "").split(":")
+    before = _python_path()
     os.environ.clear()
     os.environ.update(environment)
-    # As in a new Python: the first entry is the script's or the folder's, the next are the environment's.
-    kept = [each for each in sys.path[1:] if each not in before]
-    sys.path[:] = [folder, *filter(None, environment.get("PYTHONPATH", "").split(":")), *kept]
+    sys.path[:] = search_path(folder, [each for each in sys.path if each not in before])
     return Asked(kind, arguments)
+
+
+def search_path(first: str, before: list[str]) -> list[str]:
+    """`sys.path` as a new Python has it in this environment: the folder of its script, or its own, and what
+    PYTHONPATH names go before all others."""
+    named = _python_path()
+    return [first, *named, *(each for each in before[1:] if each not in named)]
+
+
+def _python_path() -> list[str]:
+    return [each for each in os.environ.get("PYTHONPATH", "").split(":") if each]

@@ -21,6 +21,7 @@ from tests.support.runtime import forking
 
 ROOT = Path(__file__).parents[3]
 _NUMBERS = itertools.count()
+_FOLDER = tempfile.TemporaryDirectory(prefix="rljob-forking-")
 
 
 class Prepared:
@@ -90,8 +91,8 @@ def prepared_workers() -> Iterator[None]:
 @cache
 def _server() -> str:
     """Where the server of this process listens; it is started now, and ends with this process."""
-    address = str(Path(tempfile.mkdtemp(prefix="rljob-forking-")) / "server")
-    command = [sys.executable, "-m", "tests.support.runtime.prepared_python", address]
+    address = str(Path(_FOLDER.name) / "server")
+    command = [sys.executable, "-m", "tests.support.runtime.prepared_python", address, str(os.getpid())]
     server = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
     assert server.stdout
     assert server.stdout.readline() == b"ready\n", f"{' '.join(command)} ended with {server.wait()}"
