@@ -2,7 +2,7 @@
 
 By itself a short job spends two thirds of its CPU time on imports: the driver, each trainer rank and each
 rollout worker import torch, transformers and Ray. What they do then is the same. Jobs whose processes start
-as a user's do are those of test_examples.py, those with vLLM, and those of tests/node.
+as a user's do are those with vLLM, and all of tests/node.
 """
 
 import itertools

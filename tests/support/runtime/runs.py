@@ -101,7 +101,7 @@ class Run:
         arguments = ["run", str(file), "--output", str(self.folder), *options]
         self.log = file.parent / "out.log"
         with self.log.open("a") as log:
-            if "vllm" in yaml.safe_load(file.read_text())["spec"]["training"]["rollout"]["engine"]:
+            if _has_vllm(yaml.safe_load(file.read_text())):
                 command = [sys.executable, "-m", "rljob_runtime.cli", *arguments]
                 self.process: subprocess.Popen[bytes] | Prepared = subprocess.Popen(
                     command, stdout=log, stderr=subprocess.STDOUT
@@ -141,6 +141,11 @@ class Run:
 
     def end(self, seconds: float = 240) -> int:
         return self.process.wait(seconds)
+
+
+def _has_vllm(job: dict[str, Any]) -> bool:
+    rollout = job["spec"]["training"].get("rollout", {})
+    return "vllm" in rollout.get("engine", {"vllm": {}})  # it is the default
 
 
 @contextmanager
