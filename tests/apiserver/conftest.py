@@ -15,6 +15,7 @@ import pytest
 
 from rljob_client.credentials import find_credentials
 from tests.support.operator.kube_site import ProxiedSite, Site, proxied_site, site
+from tests.support.runtime.prepared import prepared_workers
 from tests.support.runtime.ray_pods import RayPods
 from tests.support.scheduling import Together, unit_of_apiserver
 from tools.cluster import KUBERAY_VERSIONS, ApiError, CannotBuild, Cluster, ProcessFailed, prepare
@@ -148,8 +149,9 @@ def namespace(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[str]
 
 @pytest.fixture
 def pods() -> Iterator[RayPods]:
-    """A Ray cluster whose nodes stand for pods."""
-    with RayPods() as pods:
+    """A Ray cluster whose nodes stand for pods, and whose workers have imported their packages when they
+    start."""
+    with prepared_workers(), RayPods() as pods:
         yield pods
 
 

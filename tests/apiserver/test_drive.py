@@ -17,6 +17,7 @@ from tests.support.runtime.driven import (
     hurry,
     paced,
 )
+from tests.support.runtime.prepared import prepared_workers
 from tests.support.runtime.ray_pods import RayPods
 from tests.support.runtime.runs import manifest
 from tools.cluster import Cluster
@@ -33,7 +34,7 @@ POOLS = {"trainer": {"replicas": 1}, "fastRollout": {"replicas": 1}}
 @pytest.fixture(scope="module")
 def pods() -> Iterator[RayPods]:
     """A trainer and a fast rollout worker, for one job after the other: none of them loses a pod."""
-    with RayPods() as made:
+    with prepared_workers(), RayPods() as made:
         for pool in ("trainer", "fast"):
             made.add(pool)
         yield made

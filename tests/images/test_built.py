@@ -107,6 +107,13 @@ class TestRuntime:
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout.startswith(f"ray, version {pins('runtime-cpu')['ray']}\n")
 
+    def test_rays_command_line_does_without_serve(self, runtime_cpu, runtime_files):
+        """It has half of the imports then, at each start of a pod."""
+        told = "PYTHONPROFILEIMPORTTIME=1 ray start --help 2>&1"
+        said = self.run(runtime_cpu, runtime_files, "bash", "-c", told).stdout
+        assert "--block" in said and "ray.scripts.scripts" in said
+        assert "ray.serve.api" not in said and "fastapi" not in said
+
     def test_torch_and_vllm_load(self, runtime_cpu, runtime_files):
         # vLLM has kernels for each kind of CPU: those of another kind end the process.
         code = (

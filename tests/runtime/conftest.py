@@ -31,24 +31,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="module")
 def cluster():
-    """A local Ray whose processes find what this one finds."""
+    """A local Ray whose processes find what this one finds, and start with their packages imported."""
     import ray
 
     from rljob_runtime.site.one_machine import few_processes
+    from tests.support.runtime.prepared import prepared_workers
     from tests.support.runtime.ray_pods import slow_nodes
 
-    with slow_nodes(), few_processes():
-        ray.init(
-            address="local",
-            num_cpus=2,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level="ERROR",
-            object_store_memory=80 * 2**20,
-            runtime_env={"env_vars": {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}},
-        )
-    yield
-    ray.shutdown()
+    with prepared_workers():
+        with slow_nodes(), few_processes():
+            ray.init(
+                address="local",
+                num_cpus=2,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level="ERROR",
+                object_store_memory=80 * 2**20,
+                runtime_env={"env_vars": {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}},
+            )
+        yield
+        ray.shutdown()
 
 
 @pytest.fixture(scope="module")

@@ -36,6 +36,7 @@ from rljob_runtime.trace.record.event_ranks import EventRanks
 from rljob_runtime.weights.contents import tensor_shapes
 from rljob_runtime.weights.route import WeightRoute
 from tests.support.runtime.gloo_group import GlooSender, GlooTrainerActor, digest
+from tests.support.runtime.prepared import prepared_workers
 from tests.support.runtime.runs import processes
 from tests.support.runtime.trainer_ranks import groups, model_folder, trainer_job
 from tests.support.runtime.weight_receivers import LOSSES, LOSSES_IDS, Receiver, check_a_loss
@@ -150,7 +151,7 @@ def node() -> Iterator[str]:
     """The id of a Ray node with places for two ranks."""
     two = trainer_job().model_dump(by_alias=True, exclude_none=True)
     two["spec"]["pools"]["trainer"]["replicas"] = 2
-    with local_ray.started(RLJob.model_validate(two)):
+    with prepared_workers(), local_ray.started(RLJob.model_validate(two)):
         yield ray.get_runtime_context().get_node_id()
 
 

@@ -27,6 +27,7 @@ from rljob_runtime.trace.record.evaluation_log import EVALUATION_SAMPLES_FILE, r
 from rljob_runtime.trace.record.event_log import EVENTS_FOLDER, Event
 from rljob_runtime.trace.record.metrics_log import METRICS_FILE, read_metrics
 from rljob_runtime.trace.record.sample_log import SampleLine, read_samples
+from tests.support.runtime.runs import running
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MANIFESTS = sorted(path.relative_to(EXAMPLES).as_posix() for path in EXAMPLES.glob("*/*.yaml"))
@@ -80,10 +81,9 @@ def trained(prepared: Path, name: str) -> tuple[Path, list[dict[str, Any]], list
     document["spec"]["training"]["schedule"] |= {"totalSteps": STEPS, "promptsPerBatch": 6}
     short = (prepared / name).with_name("short.yaml")
     short.write_text(yaml.safe_dump(document))
-    run = short.with_name("run")
-    command = [sys.executable, "-m", "rljob_runtime.cli", "run", str(short), "--output", str(run)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
-    assert done.returncode == 0, done.stdout + done.stderr
+    with running(short) as started:
+        assert started.end() == 0, started.log.read_text()
+    run = started.folder
     rows = read_metrics(run / METRICS_FILE).rows
     assert [row["step"] for row in rows] == list(range(STEPS))
     # The trainer reads the model and the engine's tokens as the engine does.

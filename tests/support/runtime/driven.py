@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rljob_runtime.trace.record.metrics_log import METRICS_FILE, read_metrics
+from tests.support.runtime.prepared import Prepared
 from tests.support.runtime.ray_pods import RayPods
 from tests.support.runtime.runs import PROMPTS, manifest
 from tools.cluster import Cluster
@@ -57,6 +58,7 @@ class Driven:
         self.path = f"/apis/rljob.dev/v1alpha1/namespaces/{namespace}/rljobs/{NAME}"
         self._namespace = namespace
         self._attempt = 0
+        self.process: subprocess.Popen[bytes] | Prepared
         self.alive_file = folder / "alive"
         self.key_file = folder / "wire-key"
         self.key_file.write_text(secrets.token_hex(32))
@@ -82,11 +84,15 @@ class Driven:
             "RLJOB_KUBECONFIG": str(self.cluster.kubeconfig_of(self._namespace, f"{NAME}-driver")),
             "RLJOB_TERMINATION_LOG": str(self.termination_log),
         }
-        command = [sys.executable, "-m", "rljob_runtime.cli", "drive"]
+        module, arguments = "rljob_runtime.cli", ["drive"]
         with self.log.open("a") as log:
-            self.process = subprocess.Popen(
-                command, env=environment, cwd=self.folder, stdout=log, stderr=subprocess.STDOUT
-            )
+            if image is None:
+                self.process = Prepared(module, arguments, log, environment, self.folder)
+            else:  # whose modules are others
+                self.process = subprocess.Popen(
+                    [sys.executable, "-m", module, *arguments],
+                    env=environment, cwd=self.folder, stdout=log, stderr=subprocess.STDOUT,
+                )  # fmt: skip
 
     def ask(self, **spec: Any) -> None:
         """Change the spec, as `kubectl patch --type merge` does."""

@@ -12,6 +12,7 @@ import psutil
 import yaml
 
 from rljob_runtime.trace.record.metrics_log import METRICS_FILE, read_metrics
+from tests.support.runtime.prepared import Prepared
 
 PROMPTS = 4
 """Prompts of a step."""
@@ -92,14 +93,21 @@ def processes(root: int, title: str) -> list[psutil.Process]:
 
 
 class Run:
-    """An `rljob run` in a process of its own."""
+    """An `rljob run` in a process of its own. Processes of jobs with vLLM start as a user's do; those of
+    others have imported their packages then."""
 
     def __init__(self, file: Path, *options: str) -> None:
         self.folder = file.parent / "run"
-        command = [sys.executable, "-m", "rljob_runtime.cli", "run", str(file), "--output", str(self.folder)]
+        arguments = ["run", str(file), "--output", str(self.folder), *options]
         self.log = file.parent / "out.log"
         with self.log.open("a") as log:
-            self.process = subprocess.Popen([*command, *options], stdout=log, stderr=subprocess.STDOUT)
+            if _has_vllm(yaml.safe_load(file.read_text())):
+                command = [sys.executable, "-m", "rljob_runtime.cli", *arguments]
+                self.process: subprocess.Popen[bytes] | Prepared = subprocess.Popen(
+                    command, stdout=log, stderr=subprocess.STDOUT
+                )
+            else:
+                self.process = Prepared("rljob_runtime.cli", arguments, log)
 
     def trained(self) -> dict[int, list[int]]:
         """Prompts by step, as the run recorded them; later lines of a step supersede earlier ones."""
@@ -133,6 +141,11 @@ class Run:
 
     def end(self, seconds: float = 240) -> int:
         return self.process.wait(seconds)
+
+
+def _has_vllm(job: dict[str, Any]) -> bool:
+    rollout = job["spec"]["training"].get("rollout", {})
+    return "vllm" in rollout.get("engine", {"vllm": {}})  # it is the default
 
 
 @contextmanager
