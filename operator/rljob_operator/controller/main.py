@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import errno
+import gc
 import logging
 import os
 import sys
@@ -18,6 +19,9 @@ from rljob_operator.render.images import add_option
 _ANEW = Backoff(base_seconds=1.0, cap_seconds=30.0)
 """Between instances that each began anew soon after their start."""
 _SOON_SECONDS = 60.0
+_COLLECTOR = (10_000, 20, 20)
+"""Thresholds of Python's garbage collector. What is read of a cluster stays, and nearly all else goes without
+the collector: with Python's own thresholds a tenth of the operator's CPU time is spent on looking in vain."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         stream=sys.stderr,
         format="%(asctime)s %(levelname)s %(name)s %(message)s",
     )
+    gc.set_threshold(*_COLLECTOR)
     try:
         return asyncio.run(_run(options))
     except CredentialsError as error:

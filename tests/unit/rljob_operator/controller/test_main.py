@@ -1,0 +1,35 @@
+"""The operator's command, as far as it goes without an API server."""
+
+import gc
+
+import pytest
+
+from rljob_operator.controller.main import main
+
+
+@pytest.fixture
+def collector():
+    """Python's garbage collector, with its own thresholds again in the end."""
+    before = gc.get_threshold()
+    gc.set_threshold(700, 10, 10)
+    yield
+    gc.set_threshold(*before)
+
+
+def test_without_a_kubeconfig_it_says_so(collector, tmp_path, capsys):
+    assert main([f"--kubeconfig={tmp_path / 'none'}"]) == 2
+    assert "rljob-operator: " in capsys.readouterr().err
+
+
+def test_what_stays_is_not_looked_at_time_and_again(collector, tmp_path):
+    main([f"--kubeconfig={tmp_path / 'none'}"])
+    gc.collect()
+    before = collections()
+    kept: list[list[int]] = [[] for _ in range(9000)]
+    assert collections() - before <= 1
+    assert len(kept) == 9000
+
+
+def collections() -> int:
+    """Times that the collector has run."""
+    return sum(each["collections"] for each in gc.get_stats())
