@@ -21,11 +21,14 @@ _PROGRAM = "nvidia-cuda-mps-control"
 _PIPES, _LOGS = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"
 _SAID = "start.log"
 """What the program says when it is started, in the service's folder."""
+_PATIENCE = 5
+"""Seconds that the program gives the processes that use a GPU through it to end: the job's have been ended,
+but one may still be on its way out. By itself it waits for as long as that takes."""
 _KEEPER = f"""
 {_PROGRAM} -d > "$1/{_SAID}" 2>&1 || exit 1
 echo started
 read -r _
-echo quit | {_PROGRAM}
+echo quit -t {_PATIENCE} | {_PROGRAM}
 rm -rf "$1"
 """
 """A shell that starts the service in its folder, says so, and ends it once nobody holds the other end of the
