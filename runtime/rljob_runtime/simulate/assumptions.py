@@ -110,7 +110,17 @@ class Assumptions(Model):
     """What moving a response costs."""
     trainer: TrainerCost = TrainerCost()
     """What training costs."""
+    weight_publish_seconds: float = Field(default=0.0, ge=0, le=1e6)
+    """How long the trainer stands still after a step to publish a version of the weights. Default: nothing,
+    for weightSyncSeconds has all of an update whose parts nobody measured."""
+    weight_delivery_seconds: float = Field(default=0.0, ge=0, le=1e6)
+    """From then until engines begin to load it, as it is written and brought to them; they generate meanwhile
+    with the version before. Default: nothing, for the same reason."""
     weight_sync_seconds: float = Field(default=2.0, ge=0, le=1e6)
-    """How long engines and trainer stand still for a new version of the weights."""
+    """How long engines stand still to load it."""
+    trainer_sends_weights: bool | None = None
+    """Whether the trainer stands still until engines have loaded a version, as with the transports nccl and
+    hccl; false: it trains once it has published one, and publishes the next when engines have loaded that.
+    Default: false where weightSync.transport is shm or tcp, and where auto never chooses another."""
     tools: ToolUse | None = None
     """Tool calls. Default: none."""

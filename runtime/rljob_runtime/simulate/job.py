@@ -1,8 +1,9 @@
 """An asynchronous job: groups are admitted by the staleness bound, trained by deadline, and each new version
-of the weights stops the engines for a moment.
+of the weights is published, delivered, and stops the engines for a moment.
 
 Staleness control is the runtime's own (`groups.staleness`). A step's trainer waits for its batch, trains, and
-takes part in the weight update; engines generate meanwhile. Pure.
+publishes a version; engines generate meanwhile, with the version before until they have loaded this one, and
+groups are admitted by what they have. One version is under way at a time. Pure.
 """
 
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 
 from rljob_runtime.groups.staleness import Bound, StalenessController
 from rljob_runtime.routing.requests import EngineShape
-from rljob_runtime.simulate.agenda import Agenda
+from rljob_runtime.simulate.agenda import Agenda, Happening
 from rljob_runtime.simulate.batch import Stuck
 from rljob_runtime.simulate.outcome import Outcome, outcome
 from rljob_runtime.simulate.physics import Physics
@@ -30,8 +31,15 @@ class JobModel:
     """Of each step, whatever it trains."""
     trainer_seconds_per_token: float = 0.0
     """For each token, of prompts and responses, that a step trains."""
+    publish_seconds: float = 0.0
+    """The trainer stands still for so long after a step to publish a version of the weights."""
+    delivery_seconds: float = 0.0
+    """From then until engines begin to load it; they generate meanwhile."""
     sync_seconds: float = 0.0
-    """All engines stand still for so long for each new version of the weights, and the trainer with them."""
+    """All engines stand still for so long to load it."""
+    trainer_sends: bool = True
+    """Whether the trainer stands still until engines have loaded a version; False: it goes on once it has
+    published one, and publishes the next when they have loaded that."""
     recompute_kv: bool = False
     """Whether the KV of what runs is computed again with the new weights."""
     capacity_groups: int | None = None
@@ -40,7 +48,10 @@ class JobModel:
     def __post_init__(self) -> None:
         if self.steps < 1:
             raise ValueError(f"steps must be at least 1 (found {self.steps})")
-        for name in ("trainer_seconds", "trainer_seconds_per_token", "sync_seconds"):
+        for name in (
+            "trainer_seconds", "trainer_seconds_per_token", "publish_seconds", "delivery_seconds",
+            "sync_seconds",
+        ):  # fmt: skip
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be at least 0 (found {getattr(self, name):g})")
 
@@ -83,7 +94,11 @@ class _Job:
         self._version = 0
         """Of the engines' weights."""
         self._training = False
-        """The trainer trains, or takes part in a weight update."""
+        """The trainer trains, publishes a version, or waits until it can."""
+        self._under_way = False
+        """A version is published, and engines have not loaded it."""
+        self._held_up = False
+        """The trainer waits for that before it publishes the next one."""
         self._trained = 0
         """Response tokens."""
         self._oldest = 0
@@ -136,7 +151,7 @@ class _Job:
         tokens = sum(self._tokens[uid] for uid in uids)
         seconds = self._model.trainer_seconds + self._model.trainer_seconds_per_token * tokens
         self._training = True
-        self._agenda.at(self._agenda.now + seconds, lambda: self._stepped(uids))
+        self._after(seconds, lambda: self._stepped(uids))
 
     def _stepped(self, uids: tuple[int, ...]) -> None:
         self._controller.finished(uids)
@@ -145,10 +160,31 @@ class _Job:
         done = len(self._ends)
         if done == self._model.steps or done % self._model.bound.steps_per_version:
             self._training = False
-            return
+        elif self._under_way:
+            self._held_up = True
+        else:
+            self._publish()
+
+    def _publish(self) -> None:
+        self._after(self._model.publish_seconds, self._deliver)
+
+    def _deliver(self) -> None:
+        self._under_way = True
+        self._training = self._model.trainer_sends
+        self._after(self._model.delivery_seconds, self._load)
+
+    def _load(self) -> None:
         self._rollout.cluster.load_weights(self._model.sync_seconds, self._model.recompute_kv)
-        self._agenda.at(self._agenda.now + self._model.sync_seconds, self._loaded)
+        self._after(self._model.sync_seconds, self._loaded)
 
     def _loaded(self) -> None:
         self._version += 1
-        self._training = False
+        self._under_way = False
+        if self._held_up:
+            self._held_up = False
+            self._publish()
+        elif self._model.trainer_sends:
+            self._training = False
+
+    def _after(self, seconds: float, happening: Happening) -> None:
+        self._agenda.at(self._agenda.now + seconds, happening)

@@ -163,10 +163,26 @@ class Site:
             trainer_seconds=self.assumptions.trainer.seconds_per_step,
             trainer_seconds_per_token=self.assumptions.trainer.seconds_per_token
             / (trainer.replicas * trainer.accelerators_per_worker),
+            publish_seconds=self.assumptions.weight_publish_seconds,
+            delivery_seconds=self.assumptions.weight_delivery_seconds,
             sync_seconds=self.assumptions.weight_sync_seconds,
+            trainer_sends=self._trainer_sends(),
             recompute_kv=_recomputes_kv(training),
             capacity_groups=None if capacity is None else capacity // training.rollout.samples_per_prompt,
         )
+
+    def _trainer_sends(self) -> bool:
+        """Whether the trainer takes part until engines have a version: by what is assumed, else unless
+        versions are certainly stored for them. On one machine auto stores them for GPUs too; which machines
+        a job will have is not known here."""
+        if self.assumptions.trainer_sends_weights is not None:
+            return self.assumptions.trainer_sends_weights
+        training, spec = self.spec.training, self.spec
+        sync = training.async_.weight_sync
+        if sync.transport != "auto":
+            return sync.transport in ("nccl", "hccl")
+        shared = spec.pools.fast_rollout.engines_per_accelerator > 1
+        return not (spec.accelerator == "cpu" or sync.pull or training.adapter or shared)
 
     def run(self, workload: Workload) -> Outcome:
         """Simulate the job. Raises `ValueError` for what cannot be."""

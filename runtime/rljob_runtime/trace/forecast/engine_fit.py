@@ -35,6 +35,8 @@ class Attempt:
     """Response tokens generated in it."""
     earlier: int
     """Tokens that were prefilled at its begin: prompt, and response so far."""
+    counts: bool = True
+    """Whether constants are fitted to it; if not, it only ran beside others."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class _Engine:
         ends = np.array([each.end for each in attempts])
         self.seconds = np.maximum(ends - begins, 1e-9)
         self.tokens = np.array([each.tokens for each in attempts], dtype=float)
+        self.counts = np.array([each.counts for each in attempts], dtype=bool)
         earlier = np.array([each.earlier for each in attempts], dtype=float)
         times, places = np.unique(np.concatenate([begins, ends]), return_inverse=True)
         self._first, self._last = places[: len(attempts)], places[len(attempts) :]
@@ -114,7 +117,7 @@ def fit_engines(engines: Sequence[Sequence[Attempt]]) -> EngineFit | None:
     tokens = np.concatenate([engine.tokens for engine in known])
     seconds = np.concatenate([engine.seconds for engine in known])
     # An attempt of a token is mostly prefill and rounding.
-    kept = tokens > 1
+    kept = (tokens > 1) & np.concatenate([engine.counts for engine in known])
     if kept.sum() < _FEWEST:
         return None
     # Seconds for a token, and their noise falls with the root of the tokens that they are a mean of.

@@ -80,7 +80,9 @@ def measured_run(run: Path, spec: Spec, analysis: Analysis) -> MeasuredRun | Non
         {
             "engines": engines,
             "trainer": trainer_values(trainer),
-            "weightSyncSeconds": found.sync_seconds,
+            # A run whose engines loaded nothing stood still for nothing.
+            "weightSyncSeconds": 0.0,
+            **found.weight_values(),
             "lengths": lengths(trace),
         }
     )

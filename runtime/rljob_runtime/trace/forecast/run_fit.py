@@ -7,7 +7,7 @@ said so in a comment.
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,16 +18,19 @@ from rljob_runtime.least_squares import fit_nonnegative
 from rljob_runtime.trace.analyse.event_files import Tally, read_steps
 from rljob_runtime.trace.analyse.windows import superseded
 from rljob_runtime.trace.forecast.engine_fit import Attempt, EngineFit, fit_engines
+from rljob_runtime.trace.forecast.weight_fit import WeightFit, fit_weights
 from rljob_runtime.trace.record.event_log import EVENTS_FOLDER, Event
 from rljob_runtime.trace.record.metrics_log import METRICS_FILE, read_metrics
 from rljob_runtime.trace.record.start_log import read_starts
 
-_TRAINS = frozenset({"get", "reference_forward", "forward", "backward", "optimizer"})
+_TRAINS = frozenset(
+    {"get", "share", "gather", "reference_forward", "forward", "backward", "optimizer", "reduce"}
+)
 """Events of a trainer rank that belong to a step."""
 _LOADS = frozenset({"weight_pause", "weight_load", "weight_resume"})
 """Events of an engine that stands still for new weights."""
 _FEWEST_STEPS = 3
-"""Steps that a fit of the trainer needs."""
+"""Steps that a fit of the trainer needs, and those of which an engine's first one is left out of a fit."""
 
 
 class NothingToFit(Exception):
@@ -40,26 +43,62 @@ class Recorded:
 
     attempts: dict[tuple[str, str], list[Attempt]] = field(default_factory=lambda: defaultdict(list))
     """By pool and worker."""
+    ended: dict[tuple[str, str], list[int]] = field(default_factory=lambda: defaultdict(list))
+    """The steps in which they ended."""
     stands: dict[tuple[str, str], list[tuple[float, float]]] = field(
         default_factory=lambda: defaultdict(list)
     )
     """Begin and seconds of each part of a weight update, by pool and worker."""
     loads: int = 0
     """Versions that engines loaded, each engine counted."""
+    published: list[tuple[float, float]] = field(default_factory=list)
+    """Begin and seconds of each publishing of a version, as the driver saw it: of all ranks together."""
+    pauses: list[float] = field(default_factory=list)
+    """When engines paused for a version."""
+    stored: bool = False
+    """Whether the trainer wrote versions for engines, and trained meanwhile."""
+    starts: list[float] = field(default_factory=list)
+    """When training began, and began again."""
     training: dict[int, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
     """Seconds of each rank in each step."""
 
     def working(self, pools: Collection[str]) -> list[list[Attempt]]:
         """The attempts of each worker of these pools, on clocks that stop for weight updates."""
         return [
-            working(attempts, self.stands[key]) for key, attempts in self.attempts.items() if key[0] in pools
+            working(self._without_firsts(attempts, self.ended[key]), self.stands[key])
+            for key, attempts in self.attempts.items()
+            if key[0] in pools
         ]
+
+    def _without_firsts(self, attempts: Sequence[Attempt], ended: Sequence[int]) -> list[Attempt]:
+        """Those of a worker's first step do not count, where it has enough others: engines warm up in it, and
+        requests wait for that."""
+        if len(set(ended)) <= _FEWEST_STEPS:
+            return list(attempts)
+        first = min(ended)
+        return [replace(attempt, counts=step != first) for attempt, step in zip(attempts, ended, strict=True)]
 
     @property
     def sync_seconds(self) -> float:
         """What an engine stands still for a weight update; 0 without any."""
         total = sum(seconds for stands in self.stands.values() for _, seconds in stands)
         return total / max(1, self.loads)
+
+    @property
+    def weights(self) -> WeightFit | None:
+        """What versions took up to there; None where no version was seen on its whole way."""
+        return fit_weights(self.published, self.pauses, self.starts)
+
+    def weight_values(self) -> dict[str, object]:
+        """The fields of weights in `Assumptions`, as far as the run tells them."""
+        values: dict[str, object] = {}
+        if (fit := self.weights) is not None:
+            values["weightPublishSeconds"] = _short(fit.publish)
+            values["weightDeliverySeconds"] = _short(fit.delivery)
+            values["trainerSendsWeights"] = not self.stored
+        if self.loads:
+            values["weightSyncSeconds"] = _short(self.sync_seconds)
+        return values
 
 
 @dataclass(frozen=True)
@@ -100,14 +139,22 @@ def read_run(folder: Path, trace: LengthTrace | None, first: int = 0) -> Recorde
     """What the run in `folder` recorded from step `first` on; `trace` tells the lengths of its prompts."""
     prompts = _Prompts(trace)
     found, starts = Recorded(), read_starts(folder)
+    found.starts += [start.time for start in starts]
     for step, events in read_steps(folder / EVENTS_FOLDER, Tally(), first):
         for event in events:
             key = event.pool, event.worker
             if event.event == "generate":
                 found.attempts[key].append(_attempt(event, prompts))
+                found.ended[key].append(step)
             elif event.event in _LOADS:
                 found.stands[key].append((event.start, event.duration))
                 found.loads += event.event == "weight_load"
+                if event.event == "weight_pause":
+                    found.pauses.append(event.start)
+            elif event.event == "weight_publish" and event.pool == "driver":
+                found.published.append((event.start, event.duration))
+            elif event.event == "weight_write":
+                found.stored = True
             elif (
                 event.event in _TRAINS
                 and event.pool == "trainer"
@@ -156,7 +203,7 @@ def working(attempts: Sequence[Attempt], stands: Iterable[tuple[float, float]]) 
     times = np.array([(each.begin, each.end) for each in attempts])
     times = times - np.interp(times, edges, lost)
     return [
-        Attempt(float(begin), float(end), each.tokens, each.earlier)
+        replace(each, begin=float(begin), end=float(end))
         for each, (begin, end) in zip(attempts, times, strict=True)
     ]
 
@@ -187,9 +234,8 @@ def _yaml(folder: Path, found: Recorded, trace: LengthTrace | None) -> str:
         )
     else:
         notes.append("# trainer: too few steps to fit; defaults")
-    if found.loads:
-        values["weightSyncSeconds"] = _short(found.sync_seconds)
-        notes.append(f"# weightSyncSeconds: mean of {found.loads:,} updates of an engine")
+    values |= found.weight_values()
+    notes += _weight_notes(found)
     if trace is not None and len(trace.uids) > 1:
         values["lengths"] = lengths(trace)
         removed = trace.header.removed
@@ -200,6 +246,17 @@ def _yaml(folder: Path, found: Recorded, trace: LengthTrace | None) -> str:
         )
     body = yaml.safe_dump(values, sort_keys=False, default_flow_style=None, width=100)
     return "\n".join(notes) + "\n" + body
+
+
+def _weight_notes(found: Recorded) -> list[str]:
+    """What the figures of weights rest on."""
+    if not found.loads:
+        return []
+    sync = f"# weightSyncSeconds: mean of {found.loads:,} updates of an engine"
+    names = "# weightPublishSeconds, weightDeliverySeconds"
+    if (fit := found.weights) is None:
+        return [f"{names}: no version was seen from the trainer to an engine; defaults", sync]
+    return [f"{names}: medians of {fit.versions:,} versions", sync]
 
 
 def engine_values(fit: EngineFit) -> dict[str, object]:

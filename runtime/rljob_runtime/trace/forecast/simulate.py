@@ -145,7 +145,7 @@ def _heading(site: Site, options: Options) -> str:
 def _assumed(site: Site, trace: LengthTrace | None, options: Options) -> str:
     """What the figures rest on."""
     assumed = site.assumptions
-    fast, trainer = assumed.engines.fast, assumed.trainer
+    fast, trainer, job = assumed.engines.fast, assumed.trainer, site.job()
     lengths = (
         f"lengths recorded in {options.trace}{_without(trace)}"
         if trace is not None
@@ -157,12 +157,18 @@ def _assumed(site: Site, trace: LengthTrace | None, options: Options) -> str:
         if options.assumptions is not None
         else "defaults, of an 8 B model on an H200 for each engine, and measured nowhere"
     )
+    trainer_does = (
+        "the trainer waiting for all of it"
+        if job.trainer_sends
+        else "the trainer going on once it is published"
+    )
     return (
         f"Assumed ({where}): {lengths}; a decode step of {1000 * fast.fixed_seconds:.3g} ms + "
         f"{1e6 * fast.seconds_per_request:.3g} µs a request + {1e9 * fast.seconds_per_kv_token:.3g} ns a KV "
         f"token; training {trainer.seconds_per_step:.3g} s + {1e6 * trainer.seconds_per_token:.3g} µs a "
-        f"token on one accelerator; weight updates {assumed.weight_sync_seconds:.3g} s. --assumptions FILE "
-        "changes them; `rljob trace fit RUN` prints what a run measured."
+        f"token on one accelerator; a version of the weights {job.publish_seconds:.3g} s to publish, "
+        f"{job.delivery_seconds:.3g} s until engines begin to load it and {job.sync_seconds:.3g} s to load, "
+        f"{trainer_does}. --assumptions FILE changes them; `rljob trace fit RUN` prints what a run measured."
     )
 
 

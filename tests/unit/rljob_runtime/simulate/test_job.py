@@ -49,6 +49,59 @@ def test_bound_1_generates_while_it_trains() -> None:
     assert result.oldest == 1
 
 
+@pytest.mark.parametrize(
+    ("bound", "sends", "ends"),
+    [
+        # 10 s to generate, 4 s to train, 4 s until engines have the version.
+        (Bound(0, 2), False, (14, 32, 50, 68)),
+        (Bound(0, 2), True, (14, 32, 50, 68)),
+        # Two steps in 18 s: the second trains while engines generate for the first of the next two.
+        (Bound(1, 2), False, (14, 19, 32, 37, 50, 55)),
+        (Bound(1, 2), True, (14, 22, 32, 40, 50, 58)),
+        (Bound(1, 2, masks=True), False, (14, 19, 32, 37, 50, 55)),
+        # Three steps in 18 s.
+        (Bound(2, 2), False, (14, 19, 24, 32, 37, 42, 50)),
+        # A version every two steps, and no other is published.
+        (Bound(0, 2, steps_per_version=2), False, (14, 18, 36, 40)),
+    ],
+)
+def test_groups_of_a_version_begin_when_engines_have_it(
+    bound: Bound, sends: bool, ends: tuple[float, ...]
+) -> None:
+    model = JobModel(
+        bound, len(ends), trainer_seconds=4.0, publish_seconds=1.0, delivery_seconds=3.0, trainer_sends=sends
+    )
+    assert simulate(model, equal_groups(2 * len(ends), 10)).steps == pytest.approx(ends)
+
+
+@pytest.mark.parametrize(
+    ("sends", "ends"),
+    [
+        # Published from 11 s, loaded at 18 s: the next one is published then, and loaded at 25 s.
+        (False, (11, 13, 29, 36)),
+        # The trainer waits for that before it trains.
+        (True, (11, 19, 29, 37)),
+    ],
+)
+def test_one_version_is_under_way_at_a_time(sends: bool, ends: tuple[float, ...]) -> None:
+    model = JobModel(
+        Bound(1, 2), 4, trainer_seconds=1.0, publish_seconds=1.0, delivery_seconds=6.0, trainer_sends=sends
+    )
+    assert simulate(model, equal_groups(8, 10)).steps == pytest.approx(ends)
+
+
+def test_engines_generate_while_a_version_is_on_its_way() -> None:
+    work = Workload(np.array([[10], [30]]), np.array([1, 1]), np.arange(2))
+    model = JobModel(
+        Bound(1, 1), 2, trainer_seconds=4.0, publish_seconds=1.0, delivery_seconds=5.0, sync_seconds=2.0,
+        recompute_kv=True,
+    )  # fmt: skip
+    result = simulate(model, work, cost=StepCost(fixed=1.0, per_prefill_token=0.1))
+    # Trained at 14.2 s, loaded from 20.2 s to 22.2 s: the second group has 20 tokens then.
+    assert result.steps == pytest.approx((14.2, 20.2 + 2 + 0.1 * (1 + 20) + 10 + 4))
+    assert result.loading * result.wall == pytest.approx(2)
+
+
 def test_training_time_grows_with_tokens_and_prompts() -> None:
     model = JobModel(Bound(0, 1), steps=1, trainer_seconds=1.0, trainer_seconds_per_token=0.5)
     assert simulate(model, equal_groups(1, 10)).wall == pytest.approx(10 + 1 + 0.5 * 2 * 11)
@@ -96,6 +149,8 @@ def test_impossible_jobs_are_refused() -> None:
         JobModel(Bound(0, 2), steps=0)
     with pytest.raises(ValueError, match=r"sync_seconds must be at least 0 \(found -1\)"):
         JobModel(Bound(0, 2), steps=1, sync_seconds=-1.0)
+    with pytest.raises(ValueError, match=r"delivery_seconds must be at least 0 \(found -1\)"):
+        JobModel(Bound(0, 2), steps=1, delivery_seconds=-1.0)
 
 
 def test_steps_are_shorter_where_what_they_wait_for_moves_first() -> None:

@@ -24,6 +24,8 @@ ASSUMED = {
     },
     "moves": {"copyBytesPerSecond": 100.0, "kvBytesPerToken": 10.0},
     "trainer": {"secondsPerStep": 3.0, "secondsPerToken": 0.8},
+    "weightPublishSeconds": 0.25,
+    "weightDeliverySeconds": 2.5,
     "weightSyncSeconds": 1.5,
     "lengths": {"mean": 4.0, "betweenPrompts": 0.1, "withinPrompt": 0.2, "order": 0.5, "promptTokens": 7},
     "tools": {"everyTokens": 3, "seconds": 9.0},
@@ -114,7 +116,39 @@ def test_the_trainer_s_ranks_share_the_tokens() -> None:
     model = site(changes, ASSUMED).job()
     assert model.trainer_seconds == 3.0
     assert model.trainer_seconds_per_token == pytest.approx(0.2)
-    assert model.sync_seconds == 1.5
+
+
+def test_a_version_s_way_is_what_is_assumed() -> None:
+    model = site(assumed=ASSUMED).job()
+    assert (model.publish_seconds, model.delivery_seconds, model.sync_seconds) == (0.25, 2.5, 1.5)
+    model = site().job()
+    assert (model.publish_seconds, model.delivery_seconds, model.sync_seconds) == (0.0, 0.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sends"),
+    [
+        ({}, False),
+        ({"accelerator": "nvidia"}, True),
+        ({"accelerator": "nvidia", "training.async.weightSync": {"push": {}, "transport": "nccl"}}, True),
+        ({"accelerator": "nvidia", "training.async.weightSync": {"push": {}, "transport": "tcp"}}, False),
+        ({"accelerator": "nvidia", "training.async.weightSync": {"pull": {}}}, False),
+        ({"accelerator": "nvidia", "pools.fastRollout.enginesPerAccelerator": 2}, False),
+        (
+            {
+                "accelerator": "nvidia", "training.adapter": {}, "training.model.dtype": "bfloat16",
+                "training.rollout.engine": {"vllm": {}},
+            },
+            False,
+        ),
+    ],
+    ids=["CPUs", "GPUs", "nccl", "tcp", "pull", "engines share", "adapter"],
+)  # fmt: skip
+def test_the_trainer_waits_for_engines_where_it_may_send_weights_itself(
+    changes: dict[str, Any], sends: bool
+) -> None:
+    assert site(changes).job().trainer_sends == sends
+    assert site(changes, {"trainerSendsWeights": not sends}).job().trainer_sends != sends
 
 
 def test_the_bound_is_the_job_s() -> None:

@@ -10,8 +10,8 @@ import yaml
 from rljob_runtime.data.length_trace import LENGTHS_FILE, ResponseLine, TraceHeader
 from rljob_runtime.manifest.assumptions import read_assumptions
 from rljob_runtime.routing.cost import StepCost
-from rljob_runtime.trace.forecast.engine_fit import Attempt
-from rljob_runtime.trace.forecast.run_fit import NothingToFit, fit_run, working
+from rljob_runtime.trace.forecast.engine_fit import Attempt, fit_engines
+from rljob_runtime.trace.forecast.run_fit import NothingToFit, fit_run, read_run, working
 from rljob_runtime.trace.record.event_log import EVENTS_FOLDER, EventLog
 from rljob_runtime.trace.record.metrics_log import METRICS_FILE
 from rljob_runtime.trace.record.start_log import Start, append_start
@@ -49,7 +49,8 @@ def run(tmp_path: Path) -> Path:
             # The first step also compiles.
             log.add("forward", step, 0.0, 0.5 * count * 1e-3 + 20 * (step == 0))
             log.add("backward", step, 0.0, 0.5 * count * 1e-3)
-            log.add("optimizer", step, 0.0, 1.5)
+            for event, seconds in (("share", 0.1), ("gather", 0.3), ("optimizer", 1.0), ("reduce", 0.1)):
+                log.add(event, step, 0.0, seconds)
             log.add("idle", step, 0.0, 100.0)
         log.flush()
     rows = [{"step": step, "time": 1.0, "tokens": count} for step, count in enumerate(tokens)]
@@ -80,6 +81,64 @@ def test_comments_say_how_good_the_fit_is(run: Path) -> None:
     assert "# engines.fast: 240 attempts on 2 engines, R² of their durations 1.000" in text
     assert "# trainer: 4 steps of 2 ranks, R² of their seconds 1.000" in text
     assert "# weightSyncSeconds: mean of 2 updates of an engine" in text
+
+
+def version(run: Path, step: int, published: float, begun: float, stored: bool) -> None:
+    """Add a version that is published in 0.5 s, and that an engine pauses for at `begun`."""
+    driver = EventLog(run / EVENTS_FOLDER, 20, "driver", "driver")
+    driver.add("weight_publish", step, published, 0.5)
+    driver.flush()
+    trainer = EventLog(run / EVENTS_FOLDER, 10, "trainer-0", "trainer")
+    # A rank's part of it is in the driver's.
+    trainer.add("weight_publish", step, published, 0.25)
+    if stored:
+        trainer.add("weight_write", step, published + 0.5, 1.0)
+    trainer.flush()
+    engine = EventLog(run / EVENTS_FOLDER, 0, "fast-0", "fast")
+    engine.add("weight_pause", step, begun, 0.0)
+    engine.flush()
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_version_s_way_is_that_of_the_versions_after_the_first(run: Path, stored: bool) -> None:
+    for step, begun in enumerate((9.0, 13.0, 15.0, 14.0)):
+        at = 2e6 + 100 * step
+        version(run, step + 2, at, at + begun, stored)
+    text = fit_run(run)
+    assert "# weightPublishSeconds, weightDeliverySeconds: medians of 3 versions" in text
+    found = yaml.safe_load(text)
+    assert (found["weightPublishSeconds"], found["weightDeliverySeconds"]) == (0.5, 13.5)
+    assert found["trainerSendsWeights"] is not stored
+
+
+def test_a_version_s_way_is_left_at_its_default_where_nobody_saw_it(run: Path) -> None:
+    text = fit_run(run)
+    assert "weightDeliverySeconds: no version was seen from the trainer to an engine; defaults" in text
+    assert not {"weightPublishSeconds", "weightDeliverySeconds", "trainerSendsWeights"} & set(
+        yaml.safe_load(text)
+    )
+
+
+def test_an_engine_s_first_step_warms_it_up(tmp_path: Path) -> None:
+    attempts = simulated_attempts(COST, engines=1, groups=60, seed=1)[0]
+    apart = 2 * max(attempt.end for attempt in attempts)
+
+    def cost(steps: int, warming: float) -> tuple[float, ...]:
+        """Fitted to so many equal steps, where each response of the first one takes longer by `warming`."""
+        run = tmp_path / f"{steps} steps, {warming:g} s"
+        log = EventLog(run / EVENTS_FOLDER, 0, "fast-0", "fast")
+        for step in range(steps):
+            for attempt in attempts:
+                seconds = attempt.end - attempt.begin + warming * (step == 0)
+                begin = attempt.begin + step * apart
+                log.add("generate", step, begin, seconds, tokens=attempt.tokens, length=attempt.tokens)
+        log.flush()
+        found = fit_engines(read_run(run, None).working(["fast"]))
+        assert found is not None
+        return found.cost[:4]
+
+    assert cost(4, warming=1.0) == pytest.approx(cost(4, warming=0.0))
+    assert cost(3, warming=1.0) != pytest.approx(cost(3, warming=0.0)), "it has too few others"
 
 
 def fitted_trainer(run: Path) -> tuple[float, float]:

@@ -61,6 +61,10 @@ def test_a_manifest_alone_is_compared_under_every_policy(tmp_path: Path) -> None
     assert text.count(" *") == 1
     assert "heavy-0 │" in text
     assert "Assumed (defaults, of an 8 B model on an H200 for each engine" in text
+    assert (
+        "a version of the weights 0 s to publish, 0 s until engines begin to load it and 2 s to load, the "
+        "trainer going on once it is published." in text
+    )
     assert "a mean of 16 tokens" in text
 
 
