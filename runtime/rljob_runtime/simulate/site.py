@@ -173,8 +173,8 @@ class Site:
 
     def _trainer_sends(self) -> bool:
         """Whether the trainer takes part until engines have a version: by what is assumed, else unless
-        versions are certainly stored for them. On one machine auto stores them for GPUs too; which machines
-        a job will have is not known here."""
+        versions are certainly stored for them. Where workers share the GPUs of one machine auto stores them,
+        too; what a job will find is not known here."""
         if self.assumptions.trainer_sends_weights is not None:
             return self.assumptions.trainer_sends_weights
         training, spec = self.spec.training, self.spec
