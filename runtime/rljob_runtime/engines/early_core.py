@@ -128,9 +128,18 @@ def _run_when_told(orders: "Connection[Any, Any]", modules: Sequence[str]) -> No
     except EOFError:
         return
     orders.close()
-    os.environ.clear()
-    os.environ.update(environment)
+    _take(environment)
     target(**arguments)
+
+
+def _take(environment: Mapping[str, str]) -> None:
+    """Have this environment. Only what differs is touched: where the first variables lie is how the name of a
+    process is changed, which vLLM does."""
+    for name in os.environ.keys() - environment.keys():
+        del os.environ[name]
+    for name, value in environment.items():
+        if os.environ.get(name) != value:
+            os.environ[name] = value
 
 
 def _end(process: BaseProcess, orders: "Connection[Any, Any]") -> None:

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+import setproctitle
 
 from rljob_runtime.engines import early_core
 from rljob_runtime.engines.early_core import EarlyCore
@@ -16,6 +17,7 @@ _DEADLINE = 60.0
 def early(monkeypatch: pytest.MonkeyPatch) -> EarlyCore:
     """One that imports nothing: what it imports is vLLM's, and takes a while."""
     monkeypatch.setattr(early_core, "_imported", lambda accelerator: ("no_such_module_anywhere",))
+    monkeypatch.setenv("RLJOB_GONE_LATER", "yes")
     return EarlyCore("cpu")
 
 
@@ -23,21 +25,27 @@ def test_what_vllm_starts_runs_in_it_with_the_environment_of_then(
     early: EarlyCore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("RLJOB_SET_LATER", "yes")
-    kept = tmp_path / "told"
+    monkeypatch.delenv("RLJOB_GONE_LATER")
+    kept, named = tmp_path / "told", tmp_path / "named"
     # As vLLM does: a context, a process of it, its start.
     context = early_core._Context(early)
-    process = context.Process(target=write, name="EngineCore", kwargs={"where": kept})
+    process = context.Process(target=write, name="EngineCore", kwargs={"where": kept, "name": named})
     process.start()
     process.join(_DEADLINE)
     assert process.exitcode == 0
-    assert kept.read_text() == f"{process.pid} yes"
+    assert kept.read_text() == f"{process.pid} yes None"
+    assert "EngineCore" in named.read_text()
     assert process.pid == early.process.pid
     # It is vLLM's by now.
     early.close()
 
 
-def write(where: Path) -> None:
-    where.write_text(f"{os.getpid()} {os.environ.get('RLJOB_SET_LATER')}")
+def write(where: Path, name: Path) -> None:
+    later, gone = (os.environ.get(each) for each in ("RLJOB_SET_LATER", "RLJOB_GONE_LATER"))
+    where.write_text(f"{os.getpid()} {later} {gone}")
+    # As vLLM names its cores.
+    setproctitle.setproctitle("VLLM::EngineCore")
+    name.write_bytes(Path("/proc/self/cmdline").read_bytes())
 
 
 def test_one_that_nobody_asked_for_ends(early: EarlyCore) -> None:
