@@ -251,6 +251,21 @@ def test_passes_are_rehearsed_where_they_are_compiled(
         assert len(made) == expected
 
 
+def _rehearsed_where_one_compiles(rank: int, world_size: int, store: Path, folder: Path) -> int:
+    """How many rehearsals a rank of two made, of which the first alone compiles."""
+    made: list[TrainerWorker] = []
+    job = trainer_job(compute={"compile": rank == 0})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TrainerWorker, "_rehearse", lambda rank: made.append(rank))
+        with worker(job, folder, rank, world_size, store, own_device=True):
+            return len(made)
+
+
+def test_no_rank_rehearses_where_one_does_not_compile(ranks: RankProcesses, tmp_path: Path) -> None:
+    folder = model_folder(trainer_job(), tmp_path / "model")
+    assert ranks.run(2, _rehearsed_where_one_compiles, folder) == [0, 0]
+
+
 def _one_group(
     rank: int, world_size: int, store: Path | None, folder: Path, samples: int, hold: bool
 ) -> StepMetrics:

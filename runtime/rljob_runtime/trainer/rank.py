@@ -124,7 +124,7 @@ class TrainerWorker:
         with start.part("prepare"):
             self._optimizer = ScheduledAdamW(trained, self._job.spec.training.optimizer, self._total_updates)
             self._steps = self._runner(reference, teacher)
-        if self._compiled and self._own_device:
+        if self._own_device and self._all_compile():
             with start.part("compile"):
                 self._rehearse()
         self.shapes = tensor_shapes(self._model_folder)
@@ -250,6 +250,13 @@ class TrainerWorker:
             self._objective,
             teacher,
         )
+
+    def _all_compile(self) -> bool:
+        """Whether every rank compiles: each finds a compiler on its own machine, and none may wait in a pass
+        that another one does not make."""
+        compiled = torch.tensor([int(self._compiled)])
+        dist.all_reduce(compiled, op=dist.ReduceOp.MIN)
+        return bool(compiled)
 
     def _rehearse(self) -> None:
         """Have the policy's layers compiled."""
