@@ -21,7 +21,8 @@ _ANEW = Backoff(base_seconds=1.0, cap_seconds=30.0)
 _SOON_SECONDS = 60.0
 _COLLECTOR = (10_000, 20, 20)
 """Thresholds of Python's garbage collector. What is read of a cluster stays, and nearly all else goes without
-the collector: with Python's own thresholds a tenth of the operator's CPU time is spent on looking in vain."""
+the collector: with Python's own thresholds more than a tenth of the operator's CPU time goes into looking in
+vain."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
