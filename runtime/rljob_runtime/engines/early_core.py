@@ -117,6 +117,7 @@ def _imported(accelerator: str) -> Sequence[str]:
 
 
 def _run_when_told(orders: "Connection[Any, Any]", modules: Sequence[str]) -> None:
+    _find_own_name()
     with large_imports():
         for module in modules:
             # Only ahead of its time: where it is needed, its absence is told.
@@ -128,18 +129,18 @@ def _run_when_told(orders: "Connection[Any, Any]", modules: Sequence[str]) -> No
     except EOFError:
         return
     orders.close()
-    _take(environment)
+    os.environ.clear()
+    os.environ.update(environment)
     target(**arguments)
 
 
-def _take(environment: Mapping[str, str]) -> None:
-    """Have this environment. Only what differs is touched: where the first variables lie is how the name of a
-    process is changed, which vLLM does."""
-    for name in os.environ.keys() - environment.keys():
-        del os.environ[name]
-    for name, value in environment.items():
-        if os.environ.get(name) != value:
-            os.environ[name] = value
+def _find_own_name() -> None:
+    """Let vLLM change this process's name later: where that lies is found by the first variables of the
+    environment, before any of them has changed."""
+    with suppress(ImportError):
+        import setproctitle
+
+        setproctitle.getproctitle()
 
 
 def _end(process: BaseProcess, orders: "Connection[Any, Any]") -> None:

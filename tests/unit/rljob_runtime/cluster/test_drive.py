@@ -19,7 +19,6 @@ from rljob_runtime.cluster.settings import Settings, SettingsError, read_setting
 from rljob_runtime.driver.run import Outcome
 from rljob_runtime.exit_codes import ExitCode
 from rljob_runtime.trace.record.event_ranks import EventRanks
-from rljob_runtime.weights.transport import TransportError, choose
 from tests.support.jobs import job
 from tests.support.runtime.api_server import Answer, reply, serving
 
@@ -183,30 +182,6 @@ async def _body(answer: Answer, request: web.Request) -> str:
     response = await answer(request)
     assert isinstance(response, web.Response) and response.text is not None
     return response.text
-
-
-TRANSPORTS = [
-    ("auto", "cpu", False, True, "shm"),
-    ("auto", "nvidia", False, True, "shm"),
-    ("auto", "cpu", False, False, "tcp"),
-    ("auto", "nvidia", False, False, "nccl"),
-    ("auto", "ascend", False, False, "hccl"),
-    ("auto", "nvidia", True, False, "tcp"),
-    ("tcp", "nvidia", False, False, "tcp"),
-    ("tcp", "cpu", True, True, "tcp"),
-    ("nccl", "nvidia", False, True, "nccl"),
-    ("shm", "cpu", False, True, "shm"),
-]
-
-
-@pytest.mark.parametrize(("wanted", "accelerator", "pull", "one_machine", "chosen"), TRANSPORTS)
-def test_transports(wanted: Any, accelerator: str, pull: bool, one_machine: bool, chosen: str) -> None:
-    assert choose(wanted, accelerator, pull, one_machine) == chosen
-
-
-def test_shared_memory_does_not_reach_other_machines() -> None:
-    with pytest.raises(TransportError, match="use auto in a cluster"):
-        choose("shm", "cpu", pull=False, one_machine=False)
 
 
 def test_event_ranks_stay_and_are_never_shared() -> None:

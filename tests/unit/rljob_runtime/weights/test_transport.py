@@ -21,7 +21,10 @@ from rljob_runtime.weights.transport import Transport, TransportError, Wanted, c
         ("auto", "nvidia", False, False, {"adapter": True}, "tcp"),
         ("auto", "nvidia", False, False, {"shared": True}, "tcp"),
         ("tcp", "nvidia", False, True, {}, "tcp"),
+        ("tcp", "nvidia", False, False, {}, "tcp"),
+        ("tcp", "cpu", True, True, {}, "tcp"),
         ("nccl", "nvidia", False, True, {}, "nccl"),
+        ("shm", "cpu", False, True, {}, "shm"),
     ],
 )
 def test_transports(
