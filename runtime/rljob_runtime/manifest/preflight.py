@@ -174,7 +174,7 @@ def _accelerators(job: RLJob, machine: Machine) -> Iterator[Problem]:
         return
     wanted = {name: replicas * each for name, replicas, each in _pools(job)}
     there = str(machine.accelerators) if machine.accelerators else "none"
-    if sum(wanted.values()) <= machine.accelerators:
+    if _accelerators_asked(job) <= machine.accelerators:
         return
     cure = "set accelerator: cpu, or run it in a cluster"
     # A pool that is too large by itself is named alone; otherwise it is their sum that is.

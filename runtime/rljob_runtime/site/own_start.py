@@ -57,8 +57,8 @@ class OwnStart:
         self._parts.extend(parts)
 
     def process(self, name: str, created: float | None, until: float | None = None) -> None:
-        """The part from the making of this process, at `created`, until `until` or now; None: it is not known
-        when this process was made."""
+        """The part from the making of this process, at `created`, to `until`, by default now. Where it is not
+        known when the process was made, `created` is None, and there is no such part."""
         end = self.clock() if until is None else until
         if created is not None and created < end:
             self._parts.append(StartPart(name, created, end - created))

@@ -40,7 +40,7 @@ def choose(
         return wanted
     stored = pull or adapter or shared
     if one_machine:
-        # From device to device it takes hundredths of a second where a way through main memory takes one for
-        # each 1.2 GB, which a hard bound waits for.
+        # From device to device 1.2 GB take hundredths of a second, and through main memory nearly a whole
+        # one, for which a hard bound waits.
         return "nccl" if accelerator == "nvidia" and not stored else "shm"
     return "tcp" if stored else _OF_ACCELERATOR[accelerator]
