@@ -29,6 +29,8 @@ _KEEPER = f"""
 echo started
 read -r _
 echo quit -t {_PATIENCE} | {_PROGRAM}
+# For a release that does not know that; it finds nothing where the service has ended.
+echo quit | {_PROGRAM} > /dev/null 2>&1
 rm -rf "$1"
 """
 """A shell that starts the service in its folder, says so, and ends it once nobody holds the other end of the

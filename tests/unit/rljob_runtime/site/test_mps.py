@@ -52,7 +52,7 @@ def test_it_runs_for_as_long_as_the_context_and_its_folder_goes_with_it(program:
         # It has all devices, so that "2" means the same to those that use it.
         assert record.read_text() == f"start in {folder} of all\n"
     assert environment == before
-    assert record.read_text().splitlines()[1:] == ["quit -t 5"]
+    assert record.read_text().splitlines()[1:] == ["quit -t 5", "quit"]
     assert not Path(folder).exists()
 
 
@@ -108,5 +108,5 @@ def test_it_ends_with_a_process_that_is_killed(program: Program) -> None:
     folder = Path(record.read_text().split()[2])
     while folder.exists() and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert record.read_text().splitlines()[1:] == ["quit -t 5"] and not folder.exists()
+    assert record.read_text().splitlines()[1:] == ["quit -t 5", "quit"] and not folder.exists()
     holder.stdout.close()
