@@ -1,7 +1,8 @@
 # make run     the environment, then the example: a model learns the copy task on this machine. Interrupted, it
 #              goes on where it was when it is called again
-# make check   in two minutes: lint, types, import contracts, unit and property tests
-# make test    the same and every other tier that this machine can run; a summary in the end
+# make check   in two minutes: lint, types, import contracts, unit tests, and property tests with a third of their
+#              examples
+# make test    all examples, and every other tier that this machine can run; a summary in the end
 # make docs    the documentation as a site, in build/site
 # make help    the other targets
 .DELETE_ON_ERROR:

@@ -2,12 +2,14 @@
 compare with it."""
 
 import gc
+import logging
 import os
 from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.depth import examples
 from tests.support.last_release import NoHistory, Release, unpack
 
 # Several processes of tests share the cores, and torch's threads wait for each other in busy loops: beside
@@ -16,7 +18,8 @@ from tests.support.last_release import NoHistory, Release, unpack
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # How long an example takes, or making one, depends on what else the machine does: it is no reason to fail.
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+untimed = settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("untimed", untimed)
 settings.register_profile("the same examples", settings.get_profile("untimed"), derandomize=True)
 
 
@@ -30,11 +33,15 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """What is made while tests are collected stays to the end: garbage collections, which would take a tenth
-    of the unit tests' time, need not look at it."""
+    of the unit tests' time, need not look at it. Nor does pytest, six times for each test, have to add its
+    handlers to each of torch's 66 loggers that pass nothing on: they do."""
     gc.disable()
     try:
         return (yield)
     finally:
+        for name, logger in logging.root.manager.loggerDict.items():
+            if name.startswith("torch") and isinstance(logger, logging.Logger):
+                logger.propagate = True
         gc.freeze()
         gc.enable()
 

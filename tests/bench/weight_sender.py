@@ -21,8 +21,6 @@ from tools.cluster.ports import Ports
 
 _SECONDS = 120.0
 """Any answer takes less."""
-_RAW = 10
-"""Broadcasts of which the median counts."""
 
 
 class Sender:
@@ -33,7 +31,6 @@ class Sender:
         self.both = transport == "nccl"
         """Whether engines also receive in their pause by this transport."""
         self._meetings = {staged: Rendezvous("127.0.0.1", ports.take(), 2, 1) for staged in (True, False)}
-        self._raw_port = ports.take()
         self._staged = True
         self._sent: list[float] = []
         self._process = subprocess.Popen(
@@ -59,12 +56,6 @@ class Sender:
         """Milliseconds of the newest sendings, from when all have met."""
         return statistics.median(self._sent[-newest:])
 
-    async def raw_broadcasts(self, size: int) -> float:
-        """Milliseconds of a broadcast of so many bytes to this process's GPU, which is the second one."""
-        asking = asyncio.create_task(self._ask({"raw": self._raw_port, "size": size}))
-        await asyncio.to_thread(broadcasts, 1, self._raw_port, size)
-        return float((await asking)["ms"])
-
     def close(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
@@ -82,27 +73,6 @@ class Sender:
             line = await asyncio.to_thread(stdout.readline)
         answer: dict[str, Any] = json.loads(line)
         return answer
-
-
-def broadcasts(rank: int, port: int, size: int) -> float:
-    """Milliseconds of a broadcast from rank 0; this process takes part as `rank`, on its only visible GPU or,
-    where it sees two, on the second."""
-    import torch
-    import torch.distributed as dist
-
-    device = torch.device("cuda", rank if torch.cuda.device_count() > 1 else 0)
-    torch.cuda.set_device(device)
-    dist.init_process_group("nccl", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
-    data, found = torch.zeros(size, dtype=torch.uint8, device=device), []
-    for _ in range(_RAW + 2):
-        dist.barrier()
-        torch.cuda.synchronize()
-        began = time.perf_counter()
-        dist.broadcast(data, src=0)
-        torch.cuda.synchronize()
-        found.append(1e3 * (time.perf_counter() - began))
-    dist.destroy_process_group()
-    return statistics.median(found[2:])
 
 
 def make_sender(transport: str) -> CollectiveSender:
@@ -130,17 +100,14 @@ def main() -> None:
     senders: dict[str, CollectiveSender] = {}
     for line in sys.stdin:
         asked = json.loads(line)
-        if "raw" in asked:
-            answer = {"ms": broadcasts(0, asked["raw"], asked["size"])}
-        else:
-            address = asked["address"]
-            if address not in senders:
-                senders[address] = make_sender(transport)
-                senders[address].init(2, address)
-            began = time.perf_counter()
-            weights = versions[asked["folder"]].items()
-            senders[address].send(1, weights, shapes, asked["staged"])
-            answer = {"ms": 1e3 * (time.perf_counter() - began)}
+        address = asked["address"]
+        if address not in senders:
+            senders[address] = make_sender(transport)
+            senders[address].init(2, address)
+        began = time.perf_counter()
+        weights = versions[asked["folder"]].items()
+        senders[address].send(1, weights, shapes, asked["staged"])
+        answer = {"ms": 1e3 * (time.perf_counter() - began)}
         print(json.dumps(answer), file=answers, flush=True)
 
 

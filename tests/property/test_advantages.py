@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from rljob_api.algorithm import Advantage, Algorithm, MaxRl, ReinforcePlusPlus, Rloo
 from rljob_runtime.objective.advantages import GroupRewards, estimator
 from rljob_runtime.rewards.outcome import LARGEST
+from tests.support.depth import examples
 
 ALGORITHMS = st.sampled_from(
     [
@@ -30,7 +31,7 @@ def group(uid: int, responses: list[tuple[float, bool, int]]) -> GroupRewards:
     return GroupRewards(uid, uid, rewards, counted, np.where(counted, tokens, 0))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(
     algorithm=ALGORITHMS,
     steps=st.lists(st.lists(RESPONSES, min_size=2, max_size=6), min_size=1, max_size=5),

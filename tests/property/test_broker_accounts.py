@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from rljob_runtime.queue.broker import Broker, Granted, Impossible, Stored, WrongTerm
 from rljob_runtime.queue.wire import QueuedGroup
+from tests.support.depth import examples
 
 CAPACITY = 12
 LEASE = 10.0
@@ -183,5 +184,5 @@ class AnyHistory(RuleBasedStateMachine):
             assert any(used + group.samples > CAPACITY for group in missing)
 
 
-AnyHistory.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+AnyHistory.TestCase.settings = settings(max_examples=examples(80), stateful_step_count=40, deadline=None)
 TestAnyHistory = AnyHistory.TestCase

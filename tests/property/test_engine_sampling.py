@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from rljob_runtime.engines.protocol import Sampling
 from rljob_runtime.engines.torch_sampling import draw, draw_each, restrict, seed_word, uniforms
+from tests.support.depth import examples
 
 LOGITS = st.lists(st.floats(-20, 20, width=32), min_size=2, max_size=12)
 
@@ -75,7 +76,7 @@ def test_draws_follow_the_distribution() -> None:
     np.testing.assert_allclose(frequencies, logits.softmax(-1)[0].numpy(), atol=0.01)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(seed=st.integers(), position=st.integers(0, 2**40))
 def test_uniforms_are_below_one_and_depend_on_seed_and_position(seed: int, position: int) -> None:
     seeds = np.array([seed_word(seed), seed_word(seed), seed_word(seed + 1)], np.uint64)

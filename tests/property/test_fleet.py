@@ -12,6 +12,7 @@ from rljob_runtime.routing.adaptive import Adaptive
 from rljob_runtime.routing.fixed import Adjacent
 from rljob_runtime.routing.policy import Policy
 from rljob_runtime.routing.probe import ProbePolicy, ProbeSettings
+from tests.support.depth import examples
 from tests.support.simulated.scaled_job import DETECTION_SECONDS, ScaledJob
 from tests.support.simulated.simulated_job import Scenario
 
@@ -55,7 +56,7 @@ async def weather(job: ScaledJob, seed: int) -> None:
     assert not set(job.released) & set(job.serving)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     in_flight=st.sampled_from(["keep", "abort", "wait", None]),
@@ -120,7 +121,7 @@ async def both(job: ScaledJob, seed: int) -> None:
         assert sum(pod.startswith(pool) for pod in job.released) == max(0, there - wanted)
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=examples(6), deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     policy=st.sampled_from(list(POLICIES)),

@@ -9,6 +9,7 @@ from rljob_runtime.authoring.verl.convert import convert
 from rljob_runtime.authoring.verl.counterparts import TABLE
 from rljob_runtime.authoring.verl.launch import Launch, NoLaunch, Override, read_launch
 from rljob_runtime.manifest.source import parse
+from tests.support.depth import examples
 
 VALUES = st.one_of(
     st.sampled_from(
@@ -38,7 +39,7 @@ OVERRIDES = st.lists(
 PROGRAMS = st.sampled_from(["verl.trainer.main_ppo", "recipe.fully_async_policy.fully_async_main"])
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(OVERRIDES, PROGRAMS)
 def test_what_is_written_is_valid(overrides, program):
     conversion = convert(Launch(1, program, tuple(overrides), ()), "train.sh")
@@ -94,7 +95,7 @@ PIECES = [
 SCRIPTS = st.lists(st.sampled_from(PIECES), max_size=30).map("".join)
 
 
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 @example(";;x=)")
 @given(SCRIPTS | st.text(max_size=60))
 def test_any_text_is_read_to_its_end_or_refused_with_a_line(script):

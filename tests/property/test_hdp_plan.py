@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from rljob_runtime.parallel.cost_model import CostModel
 from rljob_runtime.parallel.hdp_plan import Plan, PlannedBatch, plan_hybrid, plan_static
+from tests.support.depth import examples
 from tests.support.shared_passes import check, largest, run
 
 CAP = 64
@@ -84,12 +85,12 @@ def random_plan(world: int, draw: random.Random) -> Plan:
 def test_random_plans_run_to_the_end(world: int, plans: int) -> None:
     draw = random.Random(world)
     shared = 0
-    for _ in range(plans):
+    for _ in range(examples(plans)):
         plan = random_plan(world, draw)
         shared += any(each.degree > 1 for each in plan.passes)
         assert run(plan.ranks, draw) == 0
     # Plans without a shared pass could not dead-lock in any order.
-    assert shared > plans / 2
+    assert shared > examples(plans) / 2
 
 
 def test_many_of_them_would_not_with_the_passes_of_a_rank_in_any_order() -> None:

@@ -18,6 +18,7 @@ from rljob_runtime.authoring.answers import (
 from rljob_runtime.authoring.fields import document
 from rljob_runtime.authoring.new_job import COUNTED, new_job
 from rljob_runtime.manifest.source import parse
+from tests.support.depth import examples
 
 FITTING = {
     "model": ["models/q"],
@@ -46,7 +47,7 @@ def dialogues(draw: st.DrawFn) -> list[tuple[Question, str]]:
     return said
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(dialogues(), st.none() | st.integers(0, 2 * COUNTED))
 def test_what_is_written_is_valid(said, prompts):
     answers = Answers()

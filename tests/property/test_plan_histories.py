@@ -13,6 +13,7 @@ from rljob_operator.plan.decide import decide
 from rljob_operator.plan.failure import DriverExit
 from rljob_operator.plan.observed import POOLS, Queue
 from rljob_operator.plan.outdated import outdated
+from tests.support.depth import examples
 from tests.support.operator.observations import NOW, new_job, spec
 from tests.support.operator.plan_checks import ENDS, check_plan
 from tests.support.operator.simulated_kuberay import SimulatedKuberay
@@ -311,5 +312,5 @@ def check_settled(world: SimulatedKuberay, operator: SimulatedOperator) -> None:
         assert len(world.group_pods(next(iter(world.clusters.values())), group.pool)) == wish
 
 
-AnyHistory.TestCase.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
+AnyHistory.TestCase.settings = settings(max_examples=examples(150), stateful_step_count=50, deadline=None)
 TestAnyHistory = AnyHistory.TestCase

@@ -5,6 +5,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rljob_operator.render import JobKey, KubeRay, objects, refusals
+from tests.support.depth import examples
 from tests.support.operator.refused_specs import spec
 
 KEY = JobKey("default", "test", "an-uid")
@@ -40,7 +41,7 @@ TEMPLATE = st.fixed_dictionaries({}, optional={"metadata": METADATA, "spec": POD
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @example("head", {"spec": {"securityContext": 1}}, {})
 @given(st.sampled_from(POOLS), TEMPLATE, st.dictionaries(KEY_NAMES, ANY, max_size=2))
 def test_it_is_refused_or_rendered(pool, template, volume):

@@ -12,6 +12,7 @@ from rljob_runtime.driver.resume import beyond, with_fitting_groups
 from rljob_runtime.groups.ledger import Ledger
 from rljob_runtime.groups.state import JobState
 from rljob_runtime.samples import decode_group
+from tests.support.depth import examples
 from tests.support.runtime.resumes import asked, frame, plan_from, saved
 
 
@@ -105,7 +106,7 @@ def changed(draw: st.DrawFn) -> RLJob:
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     jobs=st.lists(st.tuples(changed(), st.integers(0, 6)), min_size=1, max_size=5),
     rows=st.integers(1, 25),

@@ -12,6 +12,7 @@ from rljob_runtime.data.forced_lengths import ForcedLengths
 from rljob_runtime.groups.filter import GroupFilter
 from rljob_runtime.groups.staleness import StalenessController
 from rljob_runtime.samples import spans_cover
+from tests.support.depth import examples
 from tests.support.simulated.simulated_job import Scenario, SimulatedJob
 
 
@@ -55,7 +56,7 @@ scenarios = st.builds(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(scenario=scenarios, partial_last=st.integers(0, 5), tight=st.booleans(), forced=st.booleans())
 def test_every_prompt_is_trained_once_within_the_bound(scenario, partial_last, tight, forced):
     if forced:
@@ -82,7 +83,7 @@ def test_every_prompt_is_trained_once_within_the_bound(scenario, partial_last, t
             assert all(version >= group.dispatch_version for version in versions)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(scenario=scenarios, in_flight=st.sampled_from(["keep", "abort"]))
 def test_with_masks_every_prompt_is_trained_once_and_every_trained_token_is_within_the_bound(
     scenario, in_flight
@@ -99,7 +100,7 @@ def test_with_masks_every_prompt_is_trained_once_and_every_trained_token_is_with
     assert (counts.dispatched, counts.accepted, counts.open) == (total, total, 0)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     scenario=scenarios,
     partial_last=st.integers(0, 5),
@@ -155,7 +156,7 @@ def test_with_a_filter_every_prompt_is_trained_or_refused_once(
     assert counts.dispatched == counts.accepted + counts.refused
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     scenario=scenarios,
     partial_last=st.integers(0, 5),
@@ -244,7 +245,7 @@ class WatchedController(StalenessController):
         self.most_outstanding = max(self.most_outstanding, self.outstanding)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(scenario=scenarios)
 def test_bound_zero_trains_every_sample_at_its_own_version(scenario):
     scenario.max_staleness = 0

@@ -15,6 +15,7 @@ from rljob_runtime.routing.policy import Policy
 from rljob_runtime.routing.probe import ProbePolicy, ProbeSettings
 from rljob_runtime.routing.requests import EngineShape, GroupRequest, Move, Place, RequestKey
 from rljob_runtime.routing.router import Router
+from tests.support.depth import examples
 
 
 class Restless(Policy):
@@ -188,7 +189,7 @@ class Histories(RuleBasedStateMachine):
 def machine(policy: str) -> Any:
     """The histories under one policy, for pytest."""
     case = type(f"Under {policy}", (Histories,), {"policy": policy}).TestCase
-    case.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)
+    case.settings = settings(max_examples=examples(50), stateful_step_count=40, deadline=None)
     return case
 
 

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from rljob_runtime.net.auth import dial
 from rljob_runtime.weights import tcp_wire
 from rljob_runtime.weights.tcp_server import FolderServer
+from tests.support.depth import examples
 from tests.support.runtime.queue_site import CLIENT_KEYS, SERVER_KEYS, SOON, Site, groups
 
 SETTINGS = settings(
-    max_examples=150,
+    max_examples=examples(150),
     deadline=None,
     # One server for all examples: it has to survive every one of them.
     suppress_health_check=[HealthCheck.function_scoped_fixture],

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rljob_runtime.trace.record.evaluation_log import read_evaluations
+from tests.support.depth import examples
 from tests.support.simulated.losable_parts import EVALUATED, Losses
 from tests.support.simulated.losing_job import LosingSession, run_losing
 
@@ -66,7 +67,7 @@ def troubles(
     return script
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     every=st.sampled_from([0.3, 1.0, 4.0]),

@@ -13,6 +13,7 @@ from rljob_runtime.simulate.outcome import outcome
 from rljob_runtime.simulate.physics import Physics
 from rljob_runtime.simulate.rollout import Rollout
 from rljob_runtime.simulate.workload import LengthModel, ToolWaits, Workload
+from tests.support.depth import examples
 from tests.support.simulated.schedulers import InOrder, Mover
 
 COST = StepCost(0.1, 0.01, 1e-4, 1e-3, (2, 4, 8))
@@ -44,7 +45,7 @@ def sites(draw: st.DrawFn) -> tuple[Workload, list[EngineShape], Physics]:
     return work, shapes, physics
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(sites(), st.integers(0, 1000), st.lists(st.tuples(st.floats(0, 40), st.floats(0.1, 4)), max_size=3))
 def test_every_request_ends_once_and_time_adds_up(
     site: tuple[Workload, list[EngineShape], Physics], seed: int, loads: list[tuple[float, float]]
@@ -80,7 +81,7 @@ def test_every_request_ends_once_and_time_adds_up(
         assert [time for time, _ in line] == sorted(time for time, _ in line)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(sites(), st.floats(0.05, 5.0))
 def test_looking_changes_nothing(site: tuple[Workload, list[EngineShape], Physics], seconds: float) -> None:
     work, shapes, _ = site
@@ -90,7 +91,7 @@ def test_looking_changes_nothing(site: tuple[Workload, list[EngineShape], Physic
     assert asked.response == quiet.response
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(sites(), st.integers(0, 1000))
 def test_equal_seeds_give_equal_outcomes(
     site: tuple[Workload, list[EngineShape], Physics], seed: int

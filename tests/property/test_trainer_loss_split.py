@@ -22,6 +22,7 @@ from rljob_api.algorithm import (
 )  # fmt: skip
 from rljob_runtime.objective.tokens import Tokens
 from rljob_runtime.trainer.loss import token_loss, token_weights
+from tests.support.depth import examples
 
 LOSSES = st.sampled_from(
     [
@@ -36,7 +37,7 @@ LOSSES = st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(
     lengths=st.lists(st.integers(1, 9), min_size=1, max_size=8),
     cuts=st.sets(st.integers(1, 7)),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from rljob_runtime.data.length_trace import LENGTHS_FILE, read_length_trace
 from rljob_runtime.restarts import GivenUp
 from rljob_runtime.trace.record.sample_log import read_samples
+from tests.support.depth import examples
 from tests.support.simulated.losable_parts import CALLS, Losses
 from tests.support.simulated.losing_job import SAMPLES, LosingSession, run_losing
 from tests.support.simulated.migrating_job import POLICIES
@@ -92,13 +93,13 @@ def test_what_was_under_way_is_made_again_under_the_bound(name: str, tmp_path: P
         assert (row.first_version, row.last_version) == (sample.spans[0].version, sample.spans[-1].version)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(losses=losses, collective=st.booleans())
 def test_every_prompt_is_trained_once_within_the_bound(losses: Losses, collective: bool) -> None:
     check(run_losing(replace(losses, collective=collective and losses.in_flight is not None)))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     losses=losses, policy=st.sampled_from(sorted(POLICIES)), heavy=st.integers(0, 2), seed=st.integers(0, 9)
 )
@@ -111,7 +112,7 @@ def test_whatever_the_routing_policy(losses: Losses, policy: str, heavy: int, se
     check(run_losing(moving))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     losses=losses,
     refill=st.none() | st.integers(1, 3),

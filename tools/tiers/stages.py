@@ -30,6 +30,9 @@ Lane = tuple[Tier, ...]
 Stage = tuple[Lane, ...]
 """Lanes that run at the same time. The next stage begins when all of them have ended."""
 
+FEW_EXAMPLES = "RLJOB_FEW_EXAMPLES"
+"""The environment variable with which property tests try a third of their examples, as in `make check`."""
+
 CHECK: tuple[Stage, ...] = (((UNIT_RUNTIME,), (LINT, UNIT_OTHERS), (PROPERTY,)),)
 """What needs nothing but Python. Three lanes of about the same length keep two cores busy."""
 ALL: tuple[Stage, ...] = (*CHECK, ((RUNTIME,), (CHART, IMAGES)), ((APISERVER,),), ((NODE,),))

@@ -41,5 +41,10 @@ def make(path: Path) -> Path:
 
 
 def config(model_type: str, **more: object) -> bytes:
-    sizes = {"vocab_size": 64, "max_position_embeddings": 64, "num_attention_heads": 4}
+    sizes = {
+        "vocab_size": 64,
+        "max_position_embeddings": 64,
+        "num_attention_heads": 4,
+        "num_hidden_layers": 2,
+    }
     return json.dumps({"model_type": model_type, "num_key_value_heads": 2, **sizes, **more}).encode()

@@ -45,7 +45,12 @@ def folder(tmp_path: Path) -> Path:
 
 def model(folder: Path) -> None:
     CharacterTokenizer(LETTERS).save_pretrained(folder)
-    sizes = {"vocab_size": 64, "max_position_embeddings": 64, "num_attention_heads": 4}
+    sizes = {
+        "vocab_size": 64,
+        "max_position_embeddings": 64,
+        "num_attention_heads": 4,
+        "num_hidden_layers": 2,
+    }
     (folder / "config.json").write_text(json.dumps({"model_type": "qwen3", "num_key_value_heads": 2} | sizes))
     header = json.dumps({"a": {"dtype": "F32", "shape": [3], "data_offsets": [0, 12]}}).encode()
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(12))

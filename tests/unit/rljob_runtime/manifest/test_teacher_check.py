@@ -24,6 +24,7 @@ CONFIG: dict[str, Any] = {
     "max_position_embeddings": 64,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
+    "num_hidden_layers": 2,
 }
 
 
