@@ -71,7 +71,8 @@ def main() -> None:
             if points := contend(run, task, folder, share, options):
                 curves[run] = points
                 keep(curves, task, options)
-            print(f"{run}: {len(points)} of {task.steps} steps", flush=True)
+            left_out = "" if points else ", so that it is left out"
+            print(f"{run}: {len(points)} of {task.steps} steps{left_out}", flush=True)
     print(table(curves, task.prompts * task.samples), flush=True)
 
 
@@ -176,6 +177,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--attention", default="flash_attention_2", help="verl's")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
+    if options.seeds < 1 or options.steps < 1:
+        parser.error("--seeds and --steps must be 1 or more")
     for name in options.contenders:
         if name != VERL and ours.named(name) is None:
             parser.error(f"--contenders: {name!r}; known: ours-BOUND[xENGINES][-shared], {VERL}")

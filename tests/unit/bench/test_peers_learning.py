@@ -2,6 +2,9 @@
 are apart, the reward, what verl's console tells, and that both are given the same task."""
 
 import re
+import sys
+import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +41,16 @@ def curve(*rewards: float, first: float = 60, each: float = 2) -> list[Point]:
 )
 def test_rewards_are_read_from_the_console_of_verl(line: str, point: Point | None):
     assert verl_point(line, 9.0) == point
+
+
+def test_what_verl_says_is_read_as_it_comes_and_kept_until_no_more_is_wanted(tmp_path: Path):
+    program = f"import time; print({LINE!r}, flush=True); time.sleep(600)"
+    log, began = tmp_path / "log", time.monotonic()
+    with closing(verl.said([sys.executable, "-c", program], {}, log, 60)) as lines:
+        now, line = next(lines)
+        found = verl_point(line, now)
+    assert found == Point(now, 0.4140625) and 0 < now <= time.monotonic() - began < 30
+    assert LINE in log.read_text()
 
 
 def test_a_curve_is_smoothed_by_its_last_five_steps():
