@@ -1,6 +1,8 @@
-"""Ours and another trainer on the same GPUs with the same work: `python -m tests.bench.peers`.
+"""Ours and another trainer on the same GPUs with the same work: `python -m tests.bench.peers` for what is
+trained in a second, `python -m tests.bench.peers.learning` for what is learned from it.
 
-`work` makes the model, the prompts and the length of each response; `ours` and `verl` run a contender and say
-when each of its steps ended; `rates` (pure) makes figures of that. verl's settings are `verl_*.yaml`, each
-with the reason for what is not its default.
+`work` makes the model, the prompts and the length of each response, `copy_task` those of a task that is
+learned; `ours` and `verl` run a contender and say when each of its steps ended; `rates`, and `curves` and
+`learning_figures` (all pure), make figures of that. verl's settings are `verl_*.yaml`, each with the reason
+for what is not its default.
 """

@@ -35,8 +35,26 @@ def named(name: str) -> Ours | None:
 
 
 def manifest(ours: Ours, work: Work, folder: Path, gpus: int, micro_batch: int) -> dict[str, Any]:
-    """The RLJob. `gpus`: 0 for a CPU; one is shared by trainer and engine, of more the first trains, and
-    generates as well where `ours` says so."""
+    """The RLJob of the work."""
+    rollout = {
+        "samplesPerPrompt": SAMPLES, "maxResponseTokens": work.longest,
+        "forcedLengths": str(folder / LENGTHS), "maxRunningRequests": 512,
+    }  # fmt: skip
+    training = {
+        "data": {"maxPromptTokens": 256},
+        "reward": {"function": "tests.bench.peers.reward:ours"},
+        "rollout": rollout,
+        "optimizer": {"learningRate": 1e-6},
+        "schedule": {"totalSteps": work.steps, "promptsPerBatch": work.prompts},
+        "parallel": {"maxTokensPerMicroBatch": micro_batch},
+    }
+    return placed(ours, folder, gpus, training)
+
+
+def placed(ours: Ours, folder: Path, gpus: int, training: Mapping[str, Any]) -> dict[str, Any]:
+    """The RLJob of `training`, with what is the same in every job: the folder's model and prompts, in their
+    order, and where it runs. `gpus`: 0 for a CPU; one is shared by trainer and engine, of more the first
+    trains, and generates as well where `ours` says so."""
     shared = gpus < 2 or ours.shared
     engine: Mapping[str, Any] = (
         {"torch": {}} if not gpus else {"vllm": {"gpuMemoryUtilization": 0.35 if shared else 0.85}}
@@ -57,17 +75,11 @@ def manifest(ours: Ours, work: Work, folder: Path, gpus: int, micro_batch: int) 
                 }
             },
             "training": {
+                **training,
                 "model": {"path": str(folder / MODEL), **({"dtype": "bfloat16"} if gpus else {})},
-                "data": {"jsonl": {"path": str(folder / PROMPTS)}, "maxPromptTokens": 256, "shuffle": False},
-                "reward": {"function": "tests.bench.peers.reward:ours"},
-                "rollout": {
-                    "engine": dict(engine), "samplesPerPrompt": SAMPLES, "maxResponseTokens": work.longest,
-                    "forcedLengths": str(folder / LENGTHS), "maxRunningRequests": 512,
-                },
-                "optimizer": {"learningRate": 1e-6},
-                "schedule": {"totalSteps": work.steps, "promptsPerBatch": work.prompts},
+                "data": {"jsonl": {"path": str(folder / PROMPTS)}, "shuffle": False, **training["data"]},
+                "rollout": {"engine": dict(engine), **training["rollout"]},
                 "async": {"maxStaleness": ours.bound, "weightSync": push},
-                "parallel": {"maxTokensPerMicroBatch": micro_batch},
                 "checkpoint": {"everySteps": 1000},
             },
         },
@@ -75,7 +87,12 @@ def manifest(ours: Ours, work: Work, folder: Path, gpus: int, micro_batch: int) 
 
 
 def run(job: Mapping[str, Any], folder: Path, seconds: float) -> list[Ended]:
-    """The steps of the job that ended within `seconds`, run in a folder that is there.
+    """The steps of the job that ended within `seconds`, as `rows` has them."""
+    return [Ended(row["time"], row["response_tokens"]) for row in rows(job, folder, seconds)]
+
+
+def rows(job: Mapping[str, Any], folder: Path, seconds: float) -> list[dict[str, Any]]:
+    """The metrics of the job's steps that ended within `seconds`, run in a folder that is there.
 
     Raises subprocess.CalledProcessError where it fails.
     """
@@ -83,5 +100,4 @@ def run(job: Mapping[str, Any], folder: Path, seconds: float) -> list[Ended]:
     with suppress(subprocess.TimeoutExpired):
         run_job(folder, job, seconds, *shared)
     written = folder / RUN / "metrics.jsonl"
-    rows = read_metrics(written).rows if written.exists() else []
-    return [Ended(row["time"], row["response_tokens"]) for row in rows]
+    return read_metrics(written).rows if written.exists() else []

@@ -31,9 +31,13 @@ def steady_rate(steps: Sequence[Ended], skipped: int, fewest: int) -> float | No
 def verl_step(line: str, time: float, samples: int) -> Ended | None:
     """The step that a line of verl's output, read at `time`, tells of. `samples`: responses in a step.
     A line without the length of responses, such as one of an evaluation, tells of none."""
+    numbers = verl_numbers(line)
+    return Ended(time, float(numbers[_TOKENS]) * samples) if _TOKENS in numbers else None
+
+
+def verl_numbers(line: str) -> dict[str, str]:
+    """What a line of verl's console logger tells of a step, by name; nothing for any other line."""
     found = _STEP.search(line)
-    if found is None:
-        return None
     # No number contains the separator: a negative exponent has no spaces around its sign.
-    pairs = dict(part.rsplit(":", 1) for part in found.group(2).split(" - ") if ":" in part)
-    return Ended(time, float(pairs[_TOKENS]) * samples) if _TOKENS in pairs else None
+    parts = found.group(2).split(" - ") if found is not None else []
+    return {name: number for name, _, number in (part.rpartition(":") for part in parts) if name}

@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, Queue
 from threading import Thread
+from typing import Protocol
 
 from tests.bench.peers.rates import Ended, verl_step
 from tests.bench.peers.work import SAMPLES, Work
@@ -22,7 +24,8 @@ MODULES = {
     "verl_sync": "verl.trainer.main_ppo",
     "verl_async": "verl.experimental.fully_async_policy.fully_async_main",
 }
-"""What runs with the settings of this name, in this folder's `*.yaml`."""
+"""What runs in each mode. Its settings are the file of that name in this folder, `*.yaml`, unless another one
+is named."""
 _ENDING = 15.0
 """Seconds for Ray and the engines to end after SIGTERM."""
 
@@ -42,13 +45,30 @@ class Settings:
     """verl's staleness_threshold, in the fully asynchronous mode."""
 
 
-def command(settings: Settings) -> list[str]:
-    """What is run."""
-    chosen = ["--config-dir", str(HERE), "--config-name", settings.mode]
-    return [sys.executable, "-m", MODULES[settings.mode], *chosen]
+class Amount(Protocol):
+    """Of what is trained."""
+
+    @property
+    def prompts(self) -> int:
+        """Of a step."""
+        ...
+
+    @property
+    def steps(self) -> int: ...
+
+    @property
+    def longest(self) -> int:
+        """At most so many tokens are a response."""
+        ...
 
 
-def environment(settings: Settings, work: Work, folder: Path) -> dict[str, str]:
+def command(mode: str, settings: str) -> list[str]:
+    """What is run in a mode, with the settings of this name."""
+    chosen = ["--config-dir", str(HERE), "--config-name", settings]
+    return [sys.executable, "-m", MODULES[mode], *chosen]
+
+
+def environment(settings: Settings, work: Amount, folder: Path) -> dict[str, str]:
     """What the settings' files refer to, and what keeps verl and Ray from asking the network."""
     trainers = max(1, settings.gpus // 2)
     given = {
@@ -60,7 +80,7 @@ def environment(settings: Settings, work: Work, folder: Path) -> dict[str, str]:
         "STALENESS": settings.staleness, "CPUS": max(32, os.cpu_count() or 1),
     }  # fmt: skip
     return {
-        **{f"PEERS_{name}": str(value) for name, value in given.items()},
+        **variables(given),
         "HF_HUB_OFFLINE": "1",
         "HYDRA_FULL_ERROR": "1",
         "PYTHONUNBUFFERED": "1",
@@ -71,28 +91,43 @@ def environment(settings: Settings, work: Work, folder: Path) -> dict[str, str]:
     }
 
 
+def variables(given: Mapping[str, object]) -> dict[str, str]:
+    """By the names that the settings' files have for them."""
+    return {f"PEERS_{name}": str(value) for name, value in given.items()}
+
+
 def run(settings: Settings, work: Work, folder: Path, log: Path, seconds: float) -> list[Ended]:
     """The steps that ended within `seconds`. What verl says goes to `log`."""
     steps: list[Ended] = []
+    told = environment(settings, work, folder)
+    with closing(said(command(settings.mode, settings.mode), told, log, seconds)) as lines:
+        for now, line in lines:
+            ended = verl_step(line, now, work.prompts * SAMPLES)
+            steps += [ended] if ended else []
+            if len(steps) == work.steps:
+                break
+    return steps
+
+
+def said(
+    command: Sequence[str], told: Mapping[str, str], log: Path, seconds: float
+) -> Generator[tuple[float, str]]:
+    """What verl says within `seconds`, line by line, each with the seconds since it was started; to `log`
+    too. Once this is closed no process of it is left. `told`: variables of its environment."""
     # Ray's workers import this package too.
     path = os.pathsep.join([str(HERE.parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])])
-    told = {**os.environ, "PYTHONPATH": path, **environment(settings, work, folder)}
-    child = subprocess.Popen(
-        command(settings), env=told, text=True, errors="replace", start_new_session=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
     began = time.monotonic()
+    child = subprocess.Popen(
+        command, env={**os.environ, "PYTHONPATH": path, **told}, text=True, errors="replace",
+        start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
     with log.open("w") as kept:
         try:
             for now, line in _lines(child, began + seconds):
                 kept.write(f"{now - began:8.2f} {line}")
-                ended = verl_step(line, now, work.prompts * SAMPLES)
-                steps += [ended] if ended else []
-                if len(steps) == work.steps:
-                    break
+                yield now - began, line
         finally:
             _end(child)
-    return steps
 
 
 def _lines(child: "subprocess.Popen[str]", deadline: float) -> Iterator[tuple[float, str]]:
