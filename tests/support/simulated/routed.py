@@ -53,7 +53,7 @@ class Engines:
                 deadline = (deadlines or {}).get(uid, 5)
                 (request,) = self.book.add(GroupRequest(uid, uid, prompt, 1, deadline)).requests.values()
                 self.book.place(request, engine)
-                self.book.progress(request, tokens)
+                self.book.progress({request.key: tokens})
                 self.left[request.key] = each
 
     def remaining(self, request: RequestState) -> float:

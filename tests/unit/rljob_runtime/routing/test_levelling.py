@@ -181,7 +181,7 @@ def test_the_shortest_step_is_that_of_requests_and_tokens(
     """Two requests with 310 tokens together, against three with 33."""
     cost = StepCost(0.01, per_request, per_kv_token)
     site = Engines([[2000] * 12, [50, 50], [50, 50, 50]], cost=cost, deadlines={0: 4})
-    site.book.progress(site.book.request(key(12)), 289)
+    site.book.progress({key(12): 289})
     assert levelled(site, 4)[0] == Move(key(0), taker, reason="urgent")
 
 
@@ -196,7 +196,7 @@ def test_another_one_where_the_first_would_end_last_of_all() -> None:
     """The first one's 3,010 tokens are 90 s of prefill, more than there is to come for all."""
     cost = SLOW._replace(per_prefill_token=0.03)
     site = Engines([[2000, 2000, 2000], []], cost=cost, deadlines={0: 4, 1: 4})
-    site.book.progress(site.book.request(key(0)), 3000)
+    site.book.progress({key(0): 3000})
     assert levelled(site, 4)[0] == Move(key(1), 1, reason="urgent")
 
 

@@ -107,7 +107,7 @@ def test_the_cache_counts_what_was_sent_there_already() -> None:
 
 def test_a_heavy_engine_with_more_requests_takes_what_the_others_cache_cannot() -> None:
     site = Engines([[5], [5, 5], [2000] * 20], cost=StepCost(0.01, 1e-3), kv_tokens=1000)
-    site.book.progress(site.book.request(key(0)), 900)
+    site.book.progress({key(0): 900})
     moves = into_pools(site.engines[:2], site.engines[2:], 1000, site.remaining, 2)
     assert [move.engine for move in moves] == [1, 1], "910 of 1,000 tokens are more than nine tenths"
 
