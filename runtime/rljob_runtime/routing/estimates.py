@@ -30,7 +30,7 @@ class Estimates:
         if known is None:
             group = request.group
             known = self._groups[uid] = self.lengths.group(group)
-            most = max((each.tokens for each in group.requests.values()), default=0)
+            most = max([each.tokens for each in group.requests.values()], default=0)
             self._grown[uid] = max(math.exp(known[0]), _GROWN * most)
         return self.lengths.total_of(request, *known)
 
@@ -53,10 +53,11 @@ class Estimates:
 
     def outgrown(self, requests: Iterable[RequestState]) -> Iterable[GroupState]:
         """These responses have more tokens. Returns the groups whose estimate that changes."""
+        grown = self._grown.get
         groups = {
             request.key.uid: request.group
             for request in requests
-            if request.tokens >= self._grown.get(request.key.uid, 0.0)
+            if request.tokens >= grown(request.key.uid, 0.0)
         }
         for uid in groups:
             self._groups.pop(uid, None)
