@@ -38,25 +38,25 @@ def drain_seconds(engine: Capacity, loads: Sequence[Load]) -> float:
 
     With each that ends fewer run, and steps become shorter. What does not fit at a time runs in turn. While
     one is prefilled the others stand still."""
-    fill = sum(load.number * load.fill for load in loads)
+    fill = sum([load.number * load.fill for load in loads])
     return _decode_seconds(engine, loads) + engine.cost.per_prefill_token * fill
 
 
 def _decode_seconds(engine: Capacity, loads: Sequence[Load]) -> float:
-    running = sum(load.number for load in loads)
-    kv = sum(load.number * load.kv_tokens for load in loads)
+    running = sum([load.number for load in loads])
+    kv = sum([load.number * load.kv_tokens for load in loads])
     if running > engine.limit or (engine.kv_tokens is not None and kv > engine.kv_tokens):
         return _in_turn(engine, loads)
-    seconds, done = 0.0, 0.0
-    for load in loads:
-        steps = load.remaining - done
+    seconds, done, step = 0.0, 0.0, engine.cost.step
+    for number, remaining, kv_tokens, _ in loads:
+        steps = remaining - done
         if steps > 0:
             # The cache grows by a token for each request and step: half of that on average.
-            seconds += steps * engine.cost.step(math.ceil(running), kv + running * steps / 2)
+            seconds += steps * step(math.ceil(running), kv + running * steps / 2)
             kv += running * steps
-            done = load.remaining
-        running -= load.number
-        kv -= load.number * (load.kv_tokens + done)
+            done = remaining
+        running -= number
+        kv -= number * (kv_tokens + done)
     return seconds
 
 

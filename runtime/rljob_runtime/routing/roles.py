@@ -4,8 +4,9 @@ other one: what adaptive routing decides with each plan.
 Pure.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import cached_property
 
 from rljob_runtime.routing.book import EngineState, RequestState
 from rljob_runtime.routing.drain import Load
@@ -45,13 +46,13 @@ class Roles:
     """Seconds until heavy engines, and the others, have finished what is theirs now. The plan's own seconds
     take every long response for one of the heavy engines, and some of them stay where they are."""
 
-    @property
+    @cached_property
     def heavy_lends(self) -> bool:
         """Whether heavy engines take what waits for the others. Engines that are heavy only for a while do
         not: they would not be free for what they are kept for."""
         return self.pooled and (self.ends[0] < _LENDS * self.ends[1] or "fast" in self.full)
 
-    @property
+    @cached_property
     def fast_lends(self) -> bool:
         """Whether the others take what waits for heavy engines."""
         return self.ends[1] < _LENDS * self.ends[0] or "heavy" in self.full
@@ -66,7 +67,7 @@ class Roles:
 def decide_roles(
     before: Roles,
     engines: Sequence[EngineState],
-    sample: Sequence[Expected],
+    sample: Collection[Expected],
     every: int,
     long: Set[RequestKey],
     rooms: Mapping[str, int],
@@ -97,7 +98,7 @@ def decide_roles(
     return Roles(split, numbers, False, full, (split.heavy_seconds, split.fast_seconds))
 
 
-def _counted(sample: Sequence[Expected]) -> tuple[Counts, Counts, Counts]:
+def _counted(sample: Collection[Expected]) -> tuple[Counts, Counts, Counts]:
     """What heavy engines run, what the others run, and what waits."""
     parts: tuple[Counts, Counts, Counts] = ({}, {}, {})
     # Counted one by one: lists of them would have the garbage collector look through all that is under way.
@@ -138,7 +139,7 @@ def _among_fast(
     before: Roles,
     engines: Sequence[EngineState],
     loads: Sequence[Load],
-    sample: Sequence[Expected],
+    sample: Collection[Expected],
     long: Set[RequestKey],
 ) -> tuple[Split, frozenset[int]]:
     """Without a heavy pool: engines that run long requests stay heavy until these have ended."""
@@ -155,7 +156,7 @@ def _among_fast(
 
 
 def choose_heavy(
-    split: Split, engines: Sequence[EngineState], held: frozenset[int], sample: Sequence[Expected]
+    split: Split, engines: Sequence[EngineState], held: frozenset[int], sample: Collection[Expected]
 ) -> frozenset[int]:
     """As many engines as `split` says: those in `held`, which have to stay heavy, then the quickest ones, of
     these those that have most to do with long requests already, and least with others."""

@@ -59,7 +59,10 @@ NO_SPLIT = Split(0, math.inf, 0.0, 0.0)
 def count(found: Counts, remaining: float, kv: int, fill: int = 0) -> None:
     """One more request, by its remaining tokens, those in a KV cache, and those to be prefilled: `merged`
     makes loads of them."""
-    sums = found.setdefault(max(0, bisect_right(_EDGES, remaining) - 1), [0.0, 0.0, 0.0, 0.0])
+    bucket = max(0, bisect_right(_EDGES, remaining) - 1)
+    sums = found.get(bucket)
+    if sums is None:
+        sums = found[bucket] = [0.0, 0.0, 0.0, 0.0]
     sums[0] += 1
     sums[1] += remaining
     sums[2] += kv
