@@ -89,7 +89,7 @@ class Adaptive(Policy):
         """Whether the order is by expected length."""
         self._long: set[RequestKey] = set()
         """Responses that are heavy; they stay it."""
-        self._reenter: list[RequestState] = []
+        self._reenter: Sequence[RequestState] = ()
         """Requests that wait and may wait elsewhere by the newest plan."""
         self._joined: set[int] = set()
         """Engines that take requests."""
@@ -173,22 +173,18 @@ class Adaptive(Policy):
                 self._next_plan = -math.inf
 
     def progressed(self, requests: Iterable[RequestState], book: Book, now: float) -> Iterable[RequestState]:
-        groups = self.estimates.outgrown(requests)
-        return self._waiting(groups) if book.waiting else ()
+        return _waiting(self.estimates.outgrown(requests), book)
 
     def finished(self, request: RequestState, book: Book, now: float) -> Iterable[RequestState]:
         self.estimates.finished(request.group)
         self._long.discard(request.key)
-        return self._waiting([request.group])
+        return _waiting([request.group], book)
 
     def cancelled(self, group: GroupState, book: Book) -> Iterable[RequestState]:
         self.estimates.forget(group)
         self._deadlines.ended(group.request)
         self._long.difference_update(request.key for request in group.requests.values())
         return ()
-
-    def _waiting(self, groups: Iterable[GroupState]) -> list[RequestState]:
-        return [request for group in groups for request in group.requests.values() if request.waits]
 
     # Plans
 
@@ -214,11 +210,12 @@ class Adaptive(Policy):
         heavy = self.roles.heavy
         self._rooms = {engine.number: engine.room for engine in members if engine.number in heavy}
         self._kept = sum(self._rooms.values())
-        self._reenter = _all_waiting(book)
+        # The newest groups first: it is mostly they that wait, and then the others are not looked at.
+        self._reenter = _waiting(reversed(book.groups.values()), book)
         return members
 
     def reentered(self, book: Book, now: float) -> Iterable[RequestState]:
-        waiting, self._reenter = self._reenter, []
+        waiting, self._reenter = self._reenter, ()
         return waiting
 
     def _sample(self, book: Book) -> tuple[Collection[Expected], int]:
@@ -309,10 +306,10 @@ class Adaptive(Policy):
         return [*engines[first : first + _WINDOW], *engines[: max(0, first + _WINDOW - len(engines))]]
 
 
-def _all_waiting(book: Book) -> list[RequestState]:
-    """The requests that wait, the newest groups' first: mostly it is they that wait, and the others need not
-    be looked at."""
-    groups = reversed(book.groups.values())
+def _waiting(groups: Iterable[GroupState], book: Book) -> Sequence[RequestState]:
+    """The requests of these groups that wait. Looks no further when it has found all that wait at all."""
+    if not book.waiting:
+        return ()
     waiting = (request for group in groups for request in group.requests.values() if request.waits)
     return list(islice(waiting, book.waiting))
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rljob_runtime.routing.cost import StepCost
+from rljob_runtime.routing.requests import EngineShape
 
 
 class Load(NamedTuple):
@@ -23,17 +23,7 @@ class Load(NamedTuple):
     """Tokens of each that are to be prefilled before it runs: those of what waits."""
 
 
-class Capacity(NamedTuple):
-    """What one engine can do."""
-
-    cost: StepCost
-    limit: int
-    """Most requests at a time."""
-    kv_tokens: int | None
-    """Tokens that its KV cache holds; None where that is not known."""
-
-
-def drain_seconds(engine: Capacity, loads: Sequence[Load]) -> float:
+def drain_seconds(engine: EngineShape, loads: Sequence[Load]) -> float:
     """Seconds until an engine has finished these requests, the shortest first in `loads`, if no other comes.
 
     With each that ends fewer run, and steps become shorter. What does not fit at a time runs in turn. While
@@ -42,7 +32,7 @@ def drain_seconds(engine: Capacity, loads: Sequence[Load]) -> float:
     return _decode_seconds(engine, loads) + engine.cost.per_prefill_token * fill
 
 
-def _decode_seconds(engine: Capacity, loads: Sequence[Load]) -> float:
+def _decode_seconds(engine: EngineShape, loads: Sequence[Load]) -> float:
     running = sum([load.number for load in loads])
     kv = sum([load.number * load.kv_tokens for load in loads])
     if running > engine.limit or (engine.kv_tokens is not None and kv > engine.kv_tokens):
@@ -60,7 +50,7 @@ def _decode_seconds(engine: Capacity, loads: Sequence[Load]) -> float:
     return seconds
 
 
-def _in_turn(engine: Capacity, loads: Sequence[Load]) -> float:
+def _in_turn(engine: EngineShape, loads: Sequence[Load]) -> float:
     """The same for more requests than fit at a time: all their tokens at a full batch, and not less than the
     longest takes beside a full batch."""
     requests = sum(load.number for load in loads)

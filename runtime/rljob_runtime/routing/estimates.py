@@ -32,7 +32,8 @@ class Estimates:
             known = self._groups[uid] = self.lengths.group(group)
             most = max([each.tokens for each in group.requests.values()], default=0)
             self._grown[uid] = max(math.exp(known[0]), _GROWN * most)
-        return self.lengths.total_of(request, *known)
+        mean, sd = known
+        return self.lengths.total_of(request, mean, sd)
 
     def glance(self, request: RequestState) -> float:
         """The same for whom decides nothing by it: what is kept stays as it is."""

@@ -91,6 +91,8 @@ class Lanes:
     def next(self) -> tuple[RequestState, int] | None:
         """The request to be placed next, and the number of its engine; None when nothing that waits has room.
         Whoever places it puts it nowhere and tells the engine's new score."""
+        if not self._open:
+            return None
         best: tuple[_Waiting, int] | None = None
         for lane in list(self._open):
             first = self._first(lane)

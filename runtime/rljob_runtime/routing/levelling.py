@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from rljob_runtime.routing.book import EngineState
 from rljob_runtime.routing.drain import Load, drain_seconds
-from rljob_runtime.routing.rebalance import Remaining, capacity, is_urgent, movable
+from rljob_runtime.routing.rebalance import Remaining, is_urgent, movable
 from rljob_runtime.routing.requests import Move, MoveReason, RequestKey
 
 _LEVEL_GAIN = 0.05
@@ -117,7 +117,7 @@ class _Levels:
             longest = max((load.remaining for key, load in loads.items() if key in self._urgent), default=0.0)
             values = [load._replace(remaining=min(load.remaining, longest)) for load in values]
         ordered = sorted(values, key=lambda load: load.remaining)
-        return drain_seconds(capacity(engine), ordered) + self._prefill[engine.number]
+        return drain_seconds(engine.shape, ordered) + self._prefill[engine.number]
 
     def _best(
         self, donor: EngineState, taker: EngineState, room: int, until_urgent: bool, last: float

@@ -11,8 +11,8 @@ from functools import cached_property
 from rljob_runtime.routing.book import EngineState, RequestState
 from rljob_runtime.routing.drain import Load
 from rljob_runtime.routing.policy import Lane
-from rljob_runtime.routing.rebalance import SLACK, capacity
-from rljob_runtime.routing.requests import RequestKey
+from rljob_runtime.routing.rebalance import SLACK
+from rljob_runtime.routing.requests import EngineShape, RequestKey
 from rljob_runtime.routing.split import (
     NO_SPLIT,
     Counts,
@@ -85,7 +85,7 @@ def decide_roles(
     if not engines or not loads:
         return Roles(pooled=bool(heavy), full=full)
     if heavy:
-        split = split_pools(loads, [*map(capacity, heavy)], [*map(capacity, fast)])
+        split = split_pools(loads, _shapes(heavy), _shapes(fast))
         if not split.heavy:
             # Both pools take everything.
             return Roles(split, pooled=True, full=full)
@@ -93,9 +93,13 @@ def decide_roles(
         return Roles(split, numbers, True, full, _ends(split.cut, heavy, fast, parts, every))
     if all(engine.shape.lockstep for engine in fast):
         # An engine that runs fewer takes its steps no sooner.
-        return Roles(split_pools(loads, (), [*map(capacity, fast)]), full=full)
+        return Roles(split_pools(loads, (), _shapes(fast)), full=full)
     split, numbers = _among_fast(before, fast, loads, sample, long)
     return Roles(split, numbers, False, full, (split.heavy_seconds, split.fast_seconds))
+
+
+def _shapes(engines: Sequence[EngineState]) -> list[EngineShape]:
+    return [engine.shape for engine in engines]
 
 
 def _counted(sample: Collection[Expected]) -> tuple[Counts, Counts, Counts]:
@@ -129,7 +133,7 @@ def _ends(
         for load in loads:
             (to_heavy if load.remaining >= least else to_fast).append(load)
     ends = [
-        shared(sorted(loads, key=lambda load: load.remaining), [*map(capacity, engines)]) if engines else 0.0
+        shared(sorted(loads, key=lambda load: load.remaining), _shapes(engines)) if engines else 0.0
         for loads, engines in ((to_heavy, heavy), (to_fast, fast))
     ]
     return ends[0], ends[1]
@@ -148,7 +152,7 @@ def _among_fast(
         for engine in engines
         if engine.number in before.heavy and not long.isdisjoint(engine.running)
     )
-    found = split_engines(loads, [*map(capacity, engines)])
+    found = split_engines(loads, _shapes(engines))
     # Never all of them: the others have to be taken by somebody.
     if len(held) < found.heavy or not held or len(held) == len(engines):
         return found, choose_heavy(found, engines, held, sample)

@@ -62,8 +62,11 @@ class Router:
         """Running requests have so many response tokens. Those that do not run, and numbers that are older
         than what is known, are passed over: such news is late, not wrong."""
         requests = self.book.progress(tokens)
-        for engine in dict.fromkeys(request.engine for request in requests):
-            if engine is not None:
+        engine: EngineState | None = None
+        for request in requests:
+            # Those of one engine come one after the other.
+            if request.engine is not None and request.engine is not engine:
+                engine = request.engine
                 self._load_changed(engine)
         self._enter(self.policy.progressed(requests, self.book, now))
 
@@ -124,7 +127,7 @@ class Router:
         self._place_waiting(actions)
         self._enter(self.policy.settled(self.book, now))
         self._place_waiting(actions)
-        actions.extend(move for move in self.policy.moves(self.book, now) if self._begin_move(move))
+        actions += [move for move in self.policy.moves(self.book, now) if self._begin_move(move)]
         return actions
 
     def _place_waiting(self, actions: list[Action]) -> None:

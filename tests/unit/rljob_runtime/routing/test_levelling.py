@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from rljob_runtime.routing.cost import StepCost
 from rljob_runtime.routing.drain import Load, drain_seconds
 from rljob_runtime.routing.levelling import level
-from rljob_runtime.routing.rebalance import capacity
 from rljob_runtime.routing.requests import Move, RequestKey
 from tests.support.simulated.routed import COST, Engines, faster
 
@@ -38,7 +37,7 @@ def ends(site: Engines, moves: list[Move], urgent: int | None = None) -> dict[in
                 prefill += arrives * request.kv_tokens * engine.shape.cost.per_prefill_token
         loads = [load._replace(remaining=min(load.remaining, longest)) for load in loads]
         loads.sort(key=lambda load: load.remaining)
-        found[engine.number] = drain_seconds(capacity(engine), loads) + prefill
+        found[engine.number] = drain_seconds(engine.shape, loads) + prefill
     return found
 
 

@@ -2,12 +2,10 @@
 
 import pytest
 
-from rljob_runtime.routing.book import EngineState
 from rljob_runtime.routing.cost import StepCost
-from rljob_runtime.routing.drain import Capacity
-from rljob_runtime.routing.rebalance import cache_full, capacity, into_pools, movable
+from rljob_runtime.routing.rebalance import cache_full, into_pools, movable
 from rljob_runtime.routing.requests import EngineShape, Move, RequestKey
-from tests.support.simulated.routed import COST, Engines
+from tests.support.simulated.routed import Engines
 
 SHORT = [100] * 30
 
@@ -171,8 +169,3 @@ def test_an_engine_may_lose_what_is_not_leaving_it() -> None:
     site = Engines([[300, 300]])
     site.book.move(site.book.request(key(0)), None, False)
     assert movable(site.engines[0]) == [site.book.request(key(1))]
-
-
-def test_an_engines_capacity_is_what_it_joined_with() -> None:
-    engine = EngineState(3, EngineShape("heavy", 7, 99, COST))
-    assert capacity(engine) == Capacity(COST, 7, 99)
