@@ -74,13 +74,15 @@ class _Levels:
         if until_urgent:
             last = max(self._end(engine, False, self._loads(engine)) for engine in self._engines)
 
-        def first(engine: EngineState) -> tuple[float, float, int]:
-            number = engine.number
-            return 0.0 if until_urgent else ends[number], self._steps[number], number
+        def taking(engine: EngineState) -> tuple[float, ...]:
+            """The smallest takes: of those that end first, or else of all, the one with the shortest
+            steps."""
+            order = self._steps[engine.number], engine.number
+            return order if until_urgent else (ends[engine.number], *order)
 
         for _ in range(_LEVEL_ROUNDS):
             donor = max(self._engines, key=lambda engine: (ends[engine.number], -engine.number))
-            taker = min(self._engines, key=first)
+            taker = min(self._engines, key=taking)
             room = taker.room - sum(move.engine == taker.number for move in self.moves)
             if taker is donor or room < 1:
                 break

@@ -64,7 +64,7 @@ class Router:
         requests = self.book.progress(tokens)
         engine: EngineState | None = None
         for request in requests:
-            # Those of one engine come one after the other.
+            # Those of one engine come one after the other, mostly; to be told twice changes nothing.
             if request.engine is not None and request.engine is not engine:
                 engine = request.engine
                 self._load_changed(engine)

@@ -184,6 +184,14 @@ def test_the_shortest_step_is_that_of_requests_and_tokens(
     assert levelled(site, 4)[0] == Move(key(0), taker, reason="urgent")
 
 
+def test_a_step_is_longer_after_a_move_to_its_engine() -> None:
+    """Of two engines with nothing to do each gets one of two urgent requests."""
+    left = [2000, 4000, 4000, 4000]
+    site = Engines([left, left, [], []], cost=SLOW, deadlines={0: 4, 4: 4})
+    moves = {move.request: move.engine for move in levelled(site, 4) if move.reason == "urgent"}
+    assert moves == {key(0): 2, key(4): 3}
+
+
 @pytest.mark.parametrize(("left", "moves"), [(4000, True), (8000, False)])
 def test_not_where_something_else_would_end_last_of_all_for_it(left: int, moves: bool) -> None:
     site = Engines([[2000, 3990, 3990], [left, left, left]], cost=SLOW, deadlines={0: 4})
