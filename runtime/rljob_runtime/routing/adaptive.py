@@ -23,7 +23,7 @@ only while there are some. Pure.
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 
 from rljob_runtime.routing.book import Book, EngineState, GroupState, RequestState
@@ -89,7 +89,7 @@ class Adaptive(Policy):
         """Whether the order is by expected length."""
         self._long: set[RequestKey] = set()
         """Responses that are heavy; they stay it."""
-        self._reenter: list[RequestState] = []
+        self._reenter: Sequence[RequestState] = ()
         """Requests that wait and may wait elsewhere by the newest plan."""
         self._joined: set[int] = set()
         """Engines that take requests."""
@@ -173,22 +173,18 @@ class Adaptive(Policy):
                 self._next_plan = -math.inf
 
     def progressed(self, requests: Iterable[RequestState], book: Book, now: float) -> Iterable[RequestState]:
-        groups = self.estimates.outgrown(requests)
-        return self._waiting(groups) if book.waiting else ()
+        return _waiting(self.estimates.outgrown(requests), book)
 
     def finished(self, request: RequestState, book: Book, now: float) -> Iterable[RequestState]:
         self.estimates.finished(request.group)
         self._long.discard(request.key)
-        return self._waiting([request.group])
+        return _waiting([request.group], book)
 
     def cancelled(self, group: GroupState, book: Book) -> Iterable[RequestState]:
         self.estimates.forget(group)
         self._deadlines.ended(group.request)
         self._long.difference_update(request.key for request in group.requests.values())
         return ()
-
-    def _waiting(self, groups: Iterable[GroupState]) -> list[RequestState]:
-        return [request for group in groups for request in group.requests.values() if request.waits]
 
     # Plans
 
@@ -201,7 +197,7 @@ class Adaptive(Policy):
         members = [engine for engine in book.members() if engine.joined]
         self.estimates.look()
         # Before a response is complete there is nothing to divide by, and no ground to move anything.
-        sample, every = self._sample(book) if self.estimates.lengths.known else ([], 1)
+        sample, every = self._sample(book) if self.estimates.lengths.known else ((), 1)
         # It stays until everything has begun: what was put off must not be put off to the end.
         still = self._longest_first and book.waiting > 0
         self._longest_first = still or self._many_waves(members, book)
@@ -214,23 +210,26 @@ class Adaptive(Policy):
         heavy = self.roles.heavy
         self._rooms = {engine.number: engine.room for engine in members if engine.number in heavy}
         self._kept = sum(self._rooms.values())
-        self._reenter = self._waiting(book.groups.values()) if book.waiting else []
+        # The newest groups first: it is mostly they that wait, and then the others are not looked at.
+        self._reenter = _waiting(reversed(book.groups.values()), book)
         return members
 
     def reentered(self, book: Book, now: float) -> Iterable[RequestState]:
-        waiting, self._reenter = self._reenter, []
+        waiting, self._reenter = self._reenter, ()
         return waiting
 
-    def _sample(self, book: Book) -> tuple[list[Expected], int]:
+    def _sample(self, book: Book) -> tuple[Collection[Expected], int]:
         """Requests and the tokens that each will still generate, of every n-th group; n."""
         every = max(1, math.ceil(len(book.groups) / _SAMPLE))
         groups = islice(book.groups.values(), self._plans % every, None, every)
-        sample: list[Expected] = []
+        # Not a list of pairs, through which the garbage collector would look again and again.
+        sample: dict[RequestState, float] = {}
         for group in groups:
             # What all responses together tell about each group has changed since.
             self.estimates.renew(group)
-            sample += ((request, self.estimates.remaining(request)) for request in group.requests.values())
-        return sample, every
+            for request in group.requests.values():
+                sample[request] = self.estimates.remaining(request)
+        return sample.items(), every
 
     def _many_waves(self, members: list[EngineState], book: Book) -> bool:
         """Whether so many requests are under way that their order matters, and engines hold as many long ones
@@ -305,6 +304,14 @@ class Adaptive(Policy):
             return engines
         first = self._plans * (_WINDOW - _WINDOW // 4) % len(engines)
         return [*engines[first : first + _WINDOW], *engines[: max(0, first + _WINDOW - len(engines))]]
+
+
+def _waiting(groups: Iterable[GroupState], book: Book) -> Sequence[RequestState]:
+    """The requests of these groups that wait. Looks no further when it has found all that wait at all."""
+    if not book.waiting:
+        return ()
+    waiting = (request for group in groups for request in group.requests.values() if request.waits)
+    return list(islice(waiting, book.waiting))
 
 
 def _same_lanes(one: Roles, other: Roles) -> bool:

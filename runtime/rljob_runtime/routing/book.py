@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 
 from rljob_runtime.routing.requests import EngineShape, GroupRequest, MoveReason, RequestKey
 
+Progress = Mapping[RequestKey, int]
+"""Tokens that running requests have, response tokens alone."""
+
 
 @dataclass(slots=True, eq=False)
 class RequestState:
@@ -79,7 +82,8 @@ class EngineState:
     @property
     def room(self) -> int:
         """Requests that it can begin now."""
-        return max(0, self.shape.limit - self.count) if self.joined else 0
+        left = self.shape.limit - len(self.running) - self.kept
+        return left if self.joined and left > 0 else 0
 
 
 class Book:
@@ -101,6 +105,10 @@ class Book:
 
     def request(self, key: RequestKey) -> RequestState:
         return self.groups[key.uid].requests[key.sample]
+
+    def _known(self, key: RequestKey) -> RequestState | None:
+        group = self.groups.get(key.uid)
+        return None if group is None else group.requests.get(key.sample)
 
     def members(self) -> Iterator[EngineState]:
         """The engines that take requests, or will again."""
@@ -154,11 +162,26 @@ class Book:
         request.engine = engine
         self.waiting -= 1
 
-    def progress(self, request: RequestState, tokens: int) -> None:
-        """A request has so many tokens; fewer than are known are taken for old news."""
-        if tokens > request.tokens and request.engine is not None:
-            request.engine.kv_tokens += tokens - request.tokens
-            request.tokens = tokens
+    def progress(self, tokens: Progress) -> list[RequestState]:
+        """Requests have so many tokens. Returns those that run and have more than was known; the others are
+        passed over: such news is late, not wrong."""
+        grown: list[RequestState] = []
+        engine: EngineState | None = None
+        beside: dict[RequestKey, RequestState] = {}
+        for key, count in tokens.items():
+            request = beside.get(key)
+            if request is None or engine is None:
+                request = self._known(key)
+                if request is None or request.engine is None:
+                    continue
+                # A report is mostly of one engine: the others are found among what it runs.
+                engine = request.engine
+                beside = engine.running
+            if count > request.tokens:
+                engine.kv_tokens += count - request.tokens
+                request.tokens = count
+                grown.append(request)
+        return grown
 
     def move(
         self,
@@ -241,10 +264,10 @@ class Book:
     def _take_off(self, request: RequestState) -> EngineState:
         engine = request.engine
         assert engine is not None
-        self._add_room(engine, -engine.room)
+        before = engine.room
         del engine.running[request.key]
         engine.kv_tokens -= request.kv_tokens
-        self._add_room(engine, engine.room)
+        self._add_room(engine, engine.room - before)
         request.engine = None
         self._forget_if_empty(engine)
         return engine
@@ -252,7 +275,3 @@ class Book:
     def _forget_if_empty(self, engine: EngineState) -> None:
         if engine.gone and engine.count == 0:
             self.engines.pop(engine.number, None)
-
-
-Progress = Mapping[RequestKey, int]
-"""Tokens that running requests have, response tokens alone."""

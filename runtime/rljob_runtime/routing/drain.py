@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rljob_runtime.routing.cost import StepCost
+from rljob_runtime.routing.requests import EngineShape
 
 
 class Load(NamedTuple):
@@ -23,44 +23,34 @@ class Load(NamedTuple):
     """Tokens of each that are to be prefilled before it runs: those of what waits."""
 
 
-class Capacity(NamedTuple):
-    """What one engine can do."""
-
-    cost: StepCost
-    limit: int
-    """Most requests at a time."""
-    kv_tokens: int | None
-    """Tokens that its KV cache holds; None where that is not known."""
-
-
-def drain_seconds(engine: Capacity, loads: Sequence[Load]) -> float:
+def drain_seconds(engine: EngineShape, loads: Sequence[Load]) -> float:
     """Seconds until an engine has finished these requests, the shortest first in `loads`, if no other comes.
 
     With each that ends fewer run, and steps become shorter. What does not fit at a time runs in turn. While
     one is prefilled the others stand still."""
-    fill = sum(load.number * load.fill for load in loads)
+    fill = sum([load.number * load.fill for load in loads])
     return _decode_seconds(engine, loads) + engine.cost.per_prefill_token * fill
 
 
-def _decode_seconds(engine: Capacity, loads: Sequence[Load]) -> float:
-    running = sum(load.number for load in loads)
-    kv = sum(load.number * load.kv_tokens for load in loads)
+def _decode_seconds(engine: EngineShape, loads: Sequence[Load]) -> float:
+    running = sum([load.number for load in loads])
+    kv = sum([load.number * load.kv_tokens for load in loads])
     if running > engine.limit or (engine.kv_tokens is not None and kv > engine.kv_tokens):
         return _in_turn(engine, loads)
-    seconds, done = 0.0, 0.0
-    for load in loads:
-        steps = load.remaining - done
+    seconds, done, step = 0.0, 0.0, engine.cost.step
+    for number, remaining, kv_tokens, _ in loads:
+        steps = remaining - done
         if steps > 0:
             # The cache grows by a token for each request and step: half of that on average.
-            seconds += steps * engine.cost.step(math.ceil(running), kv + running * steps / 2)
+            seconds += steps * step(math.ceil(running), kv + running * steps / 2)
             kv += running * steps
-            done = load.remaining
-        running -= load.number
-        kv -= load.number * (load.kv_tokens + done)
+            done = remaining
+        running -= number
+        kv -= number * (kv_tokens + done)
     return seconds
 
 
-def _in_turn(engine: Capacity, loads: Sequence[Load]) -> float:
+def _in_turn(engine: EngineShape, loads: Sequence[Load]) -> float:
     """The same for more requests than fit at a time: all their tokens at a full batch, and not less than the
     longest takes beside a full batch."""
     requests = sum(load.number for load in loads)

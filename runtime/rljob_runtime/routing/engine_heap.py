@@ -39,6 +39,10 @@ class EngineHeap:
         # The same score has its entry in the heap already.
         if self._scores.get(engine) != score:
             self._scores[engine] = score
+            if self._heap and self._heap[0][1] == engine:
+                # It was the best one, and has got a request: its entry does not hold any more.
+                heapq.heapreplace(self._heap, (score, engine))
+                return
             heapq.heappush(self._heap, (score, engine))
             if len(self._heap) > _STALE_SHARE * len(self._scores) + _STALE_SLACK:
                 self._heap = [(score, engine) for engine, score in self._scores.items()]

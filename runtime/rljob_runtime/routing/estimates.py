@@ -30,9 +30,10 @@ class Estimates:
         if known is None:
             group = request.group
             known = self._groups[uid] = self.lengths.group(group)
-            most = max((each.tokens for each in group.requests.values()), default=0)
+            most = max([each.tokens for each in group.requests.values()], default=0)
             self._grown[uid] = max(math.exp(known[0]), _GROWN * most)
-        return self.lengths.total_of(request, *known)
+        mean, sd = known
+        return self.lengths.total_of(request, mean, sd)
 
     def glance(self, request: RequestState) -> float:
         """The same for whom decides nothing by it: what is kept stays as it is."""
@@ -53,10 +54,11 @@ class Estimates:
 
     def outgrown(self, requests: Iterable[RequestState]) -> Iterable[GroupState]:
         """These responses have more tokens. Returns the groups whose estimate that changes."""
+        grown = self._grown.get
         groups = {
             request.key.uid: request.group
             for request in requests
-            if request.tokens >= self._grown.get(request.key.uid, 0.0)
+            if request.tokens >= grown(request.key.uid, 0.0)
         }
         for uid in groups:
             self._groups.pop(uid, None)

@@ -62,28 +62,37 @@ class Lanes:
 
     def engine(self, engine: EngineState, lanes: tuple[Lane, ...], score: float | None) -> None:
         """An engine serves these lanes, with this score; None: it has no room."""
-        for lane in self._served.get(engine.number, ()):
+        served = self._served.get(engine.number, ())
+        if served != lanes:
+            self._serve(engine.number, served, lanes)
+        for lane in lanes:
+            self._engines[lane].set(engine.number, score)
+            if score is not None and self._heaps.get(lane):
+                self._open[lane] = None
+
+    def _serve(self, engine: int, before: tuple[Lane, ...], lanes: tuple[Lane, ...]) -> None:
+        """An engine serves other lanes than before."""
+        for lane in before:
             if lane in lanes:
                 continue
             if isinstance(lane, int):
                 # A lane of one engine goes with it: in a long job there are many that were.
                 del self._engines[lane]
             else:
-                self._engines[lane].set(engine.number, None)
+                self._engines[lane].set(engine, None)
         for lane in lanes:
             if lane not in self._engines:
                 self._engines[lane] = EngineHeap()
-            self._engines[lane].set(engine.number, score)
-            if score is not None and self._heaps.get(lane):
-                self._open[lane] = None
         if lanes:
-            self._served[engine.number] = lanes
+            self._served[engine] = lanes
         else:
-            self._served.pop(engine.number, None)
+            self._served.pop(engine, None)
 
     def next(self) -> tuple[RequestState, int] | None:
         """The request to be placed next, and the number of its engine; None when nothing that waits has room.
         Whoever places it puts it nowhere and tells the engine's new score."""
+        if not self._open:
+            return None
         best: tuple[_Waiting, int] | None = None
         for lane in list(self._open):
             first = self._first(lane)

@@ -57,7 +57,7 @@ def expected_total(mean: float, sd: float, least: int) -> float:
     if z > _FAR:
         # The excess over `least` is about exponential in the logarithm, with rate z.
         return least * z / max(1.0, z - sd)
-    return math.exp(mean + sd * sd / 2) * _above(z - sd) / _above(z)
+    return math.exp(mean + sd * sd / 2) * math.erfc((z - sd) / _ROOT_2) / math.erfc(z / _ROOT_2)
 
 
 def _above(z: float) -> float:
@@ -116,6 +116,9 @@ class Lengths:
         ones are too many."""
         self._survival: Survival | None = None
         """None where hazards tell nothing, or less than siblings."""
+        self._overall: tuple[float, float, float] | None = None
+        """Of the logarithms of all lengths: the mean, the deviation within a group, and the variance between
+        groups. None where a response has ended since they were computed."""
 
     # What is seen
 
@@ -146,6 +149,7 @@ class Lengths:
             # Its variance is that within the group times (1 + 1 / count).
             self._within.push(deviation * deviation * count / (count + 1))
         self._logs.push(log)
+        self._overall = None
         row = group.request.row
         mean, count = self._rows.pop(row, (0.0, 0))
         self._rows[row] = (mean * count + log) / (count + 1), count + 1
@@ -180,8 +184,10 @@ class Lengths:
 
     def group(self, group: GroupState) -> tuple[float, float]:
         """Mean and standard deviation of the logarithm of the length of a response of this group."""
-        overall, within = self.mean, self.sd_within
-        between = max(_LEAST_SD**2, self.sd**2 - within**2)
+        if self._overall is None:
+            within = self.sd_within
+            self._overall = self.mean, within, max(_LEAST_SD**2, self.sd**2 - within**2)
+        overall, within, between = self._overall
         weight, total = 1 / between, overall / between
         own = 1 / within**2
         for tokens in group.finished:
@@ -199,11 +205,11 @@ class Lengths:
     def _history(self, group: GroupState) -> tuple[float, float] | None:
         """Mean logarithm of what the row gave before this group, and what it counts."""
         mean, count = self._rows.get(group.request.row, (0.0, 0))
-        own = [math.log(max(1, tokens)) for tokens in group.finished]
-        earlier = count - len(own)
+        earlier = count - len(group.finished)
         if earlier <= 0:
             return None
-        return (mean * count - sum(own)) / earlier, _HISTORY_WEIGHT * earlier
+        own = sum([math.log(max(1, tokens)) for tokens in group.finished])
+        return (mean * count - own) / earlier, _HISTORY_WEIGHT * earlier
 
     def total_of(self, request: RequestState, mean: float, sd: float) -> float:
         """Expected length of a response, given what it has, and what `group` says of its group."""

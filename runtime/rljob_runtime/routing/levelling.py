@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from rljob_runtime.routing.book import EngineState
 from rljob_runtime.routing.drain import Load, drain_seconds
-from rljob_runtime.routing.rebalance import Remaining, capacity, is_urgent, movable
+from rljob_runtime.routing.rebalance import Remaining, is_urgent, movable
 from rljob_runtime.routing.requests import Move, MoveReason, RequestKey
 
 _LEVEL_GAIN = 0.05
@@ -43,28 +43,46 @@ class _Levels:
     def __init__(self, engines: Sequence[EngineState], remaining: Remaining, urgent: int | None) -> None:
         self.moves: list[Move] = []
         self._engines = engines
-        self._loads = {
-            engine.number: {
-                request.key: Load(1, remaining(request), request.kv_tokens) for request in movable(engine)
+        self._running = {
+            engine.number: {request.key: request for request in movable(engine)} for engine in engines
+        }
+        # Numbers alone: a load for each request would have the garbage collector look through all that is
+        # under way.
+        self._remaining = {
+            key: remaining(request) for running in self._running.values() for key, request in running.items()
+        }
+        self._urgent: set[RequestKey] = set()
+        if urgent is not None:
+            self._urgent = {
+                key
+                for running in self._running.values()
+                for key, request in running.items()
+                if is_urgent(request, urgent)
             }
-            for engine in engines
-        }
-        self._urgent = {
-            request.key for engine in engines for request in movable(engine) if is_urgent(request, urgent)
-        }
-        self._prefill = dict.fromkeys(self._loads, 0.0)
+        self._steps = {engine.number: self._step(engine) for engine in engines}
+        """Seconds of a step of each engine."""
+        self._prefill = dict.fromkeys(self._running, 0.0)
         """Seconds that each engine spends on what moves to it."""
 
     def level(self, until_urgent: bool) -> None:
         """Add moves that let the last engine finish sooner; with `until_urgent`, finish its urgent
         requests."""
-        ends = {engine.number: self._end(engine, until_urgent) for engine in self._engines}
-        last = max(self._end(engine, False) for engine in self._engines) if until_urgent else math.inf
+        ends = {
+            engine.number: self._end(engine, until_urgent, self._loads(engine)) for engine in self._engines
+        }
+        last = math.inf
+        if until_urgent:
+            last = max(self._end(engine, False, self._loads(engine)) for engine in self._engines)
+
+        def taking(engine: EngineState) -> tuple[float, ...]:
+            """The smallest takes: of those that end first, or else of all, the one with the shortest
+            steps."""
+            order = self._steps[engine.number], engine.number
+            return order if until_urgent else (ends[engine.number], *order)
+
         for _ in range(_LEVEL_ROUNDS):
             donor = max(self._engines, key=lambda engine: (ends[engine.number], -engine.number))
-            taker = min(self._engines, key=lambda engine: (ends[engine.number], *self._step(engine)))
-            if until_urgent:
-                taker = min(self._engines, key=self._step)
+            taker = min(self._engines, key=taking)
             room = taker.room - sum(move.engine == taker.number for move in self.moves)
             if taker is donor or room < 1:
                 break
@@ -76,33 +94,39 @@ class _Levels:
                 break
             ends[donor.number], ends[taker.number] = found.donor_end, found.taker_end
             for key in found.keys:
-                self._loads[taker.number][key] = self._loads[donor.number].pop(key)
+                self._running[taker.number][key] = self._running[donor.number].pop(key)
+            for engine in (donor, taker):
+                self._steps[engine.number] = self._step(engine)
             self._prefill[taker.number] += found.prefill
             reason: MoveReason = "urgent" if until_urgent else "levelled"
             self.moves += [Move(key, taker.number, reason=reason) for key in found.keys]
 
-    def _step(self, engine: EngineState) -> tuple[float, int]:
-        loads = self._loads[engine.number].values()
-        return engine.shape.cost.step(len(loads), sum(load.kv_tokens for load in loads)), engine.number
+    def _step(self, engine: EngineState) -> float:
+        running = self._running[engine.number].values()
+        return engine.shape.cost.step(len(running), sum([request.kv_tokens for request in running]))
 
-    def _end(
-        self, engine: EngineState, until_urgent: bool, loads: Mapping[RequestKey, Load] | None = None
-    ) -> float:
-        """When an engine has finished what it runs (`loads`, where given), or the urgent part of it."""
-        found = self._loads[engine.number] if loads is None else loads
-        values: Iterable[Load] = found.values()
+    def _loads(self, engine: EngineState) -> dict[RequestKey, Load]:
+        """What an engine runs."""
+        return {
+            key: Load(1, self._remaining[key], request.kv_tokens)
+            for key, request in self._running[engine.number].items()
+        }
+
+    def _end(self, engine: EngineState, until_urgent: bool, loads: Mapping[RequestKey, Load]) -> float:
+        """When an engine has finished this, or the urgent part of it."""
+        values: Iterable[Load] = loads.values()
         if until_urgent:
-            longest = max((load.remaining for key, load in found.items() if key in self._urgent), default=0.0)
+            longest = max((load.remaining for key, load in loads.items() if key in self._urgent), default=0.0)
             values = [load._replace(remaining=min(load.remaining, longest)) for load in values]
         ordered = sorted(values, key=lambda load: load.remaining)
-        return drain_seconds(capacity(engine), ordered) + self._prefill[engine.number]
+        return drain_seconds(engine.shape, ordered) + self._prefill[engine.number]
 
     def _best(
         self, donor: EngineState, taker: EngineState, room: int, until_urgent: bool, last: float
     ) -> "_Level | None":
         """The requests of the donor, at most `room`, after whose move both have finished soonest; none after
         which either has finished all it runs later than `last`."""
-        own, others = self._loads[donor.number], self._loads[taker.number]
+        own, others = self._loads(donor), self._loads(taker)
         ordered = sorted(own, key=lambda key: (own[key].remaining, key))
         if until_urgent:
             ordered = [key for key in ordered if key in self._urgent]

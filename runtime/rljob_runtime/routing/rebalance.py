@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 
 from rljob_runtime.routing.book import EngineState, RequestState
-from rljob_runtime.routing.drain import Capacity
 from rljob_runtime.routing.requests import EngineShape, Move
 
 _STEP_GAIN = 0.03
@@ -28,12 +27,6 @@ Remaining = Callable[[RequestState], float]
 def movable(engine: EngineState) -> list[RequestState]:
     """The requests that an engine may lose."""
     return [request for request in engine.running.values() if not request.moving]
-
-
-def capacity(engine: EngineState) -> Capacity:
-    """An engine as predictions see it."""
-    shape = engine.shape
-    return Capacity(shape.cost, shape.limit, shape.kv_tokens)
 
 
 def is_urgent(request: RequestState, urgent: int | None) -> bool:

@@ -4,14 +4,15 @@ other one: what adaptive routing decides with each plan.
 Pure.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import cached_property
 
 from rljob_runtime.routing.book import EngineState, RequestState
 from rljob_runtime.routing.drain import Load
 from rljob_runtime.routing.policy import Lane
-from rljob_runtime.routing.rebalance import SLACK, capacity
-from rljob_runtime.routing.requests import RequestKey
+from rljob_runtime.routing.rebalance import SLACK
+from rljob_runtime.routing.requests import EngineShape, RequestKey
 from rljob_runtime.routing.split import (
     NO_SPLIT,
     Counts,
@@ -45,13 +46,13 @@ class Roles:
     """Seconds until heavy engines, and the others, have finished what is theirs now. The plan's own seconds
     take every long response for one of the heavy engines, and some of them stay where they are."""
 
-    @property
+    @cached_property
     def heavy_lends(self) -> bool:
         """Whether heavy engines take what waits for the others. Engines that are heavy only for a while do
         not: they would not be free for what they are kept for."""
         return self.pooled and (self.ends[0] < _LENDS * self.ends[1] or "fast" in self.full)
 
-    @property
+    @cached_property
     def fast_lends(self) -> bool:
         """Whether the others take what waits for heavy engines."""
         return self.ends[1] < _LENDS * self.ends[0] or "heavy" in self.full
@@ -66,7 +67,7 @@ class Roles:
 def decide_roles(
     before: Roles,
     engines: Sequence[EngineState],
-    sample: Sequence[Expected],
+    sample: Collection[Expected],
     every: int,
     long: Set[RequestKey],
     rooms: Mapping[str, int],
@@ -84,7 +85,7 @@ def decide_roles(
     if not engines or not loads:
         return Roles(pooled=bool(heavy), full=full)
     if heavy:
-        split = split_pools(loads, [*map(capacity, heavy)], [*map(capacity, fast)])
+        split = split_pools(loads, _shapes(heavy), _shapes(fast))
         if not split.heavy:
             # Both pools take everything.
             return Roles(split, pooled=True, full=full)
@@ -92,12 +93,16 @@ def decide_roles(
         return Roles(split, numbers, True, full, _ends(split.cut, heavy, fast, parts, every))
     if all(engine.shape.lockstep for engine in fast):
         # An engine that runs fewer takes its steps no sooner.
-        return Roles(split_pools(loads, (), [*map(capacity, fast)]), full=full)
+        return Roles(split_pools(loads, (), _shapes(fast)), full=full)
     split, numbers = _among_fast(before, fast, loads, sample, long)
     return Roles(split, numbers, False, full, (split.heavy_seconds, split.fast_seconds))
 
 
-def _counted(sample: Sequence[Expected]) -> tuple[Counts, Counts, Counts]:
+def _shapes(engines: Sequence[EngineState]) -> list[EngineShape]:
+    return [engine.shape for engine in engines]
+
+
+def _counted(sample: Collection[Expected]) -> tuple[Counts, Counts, Counts]:
     """What heavy engines run, what the others run, and what waits."""
     parts: tuple[Counts, Counts, Counts] = ({}, {}, {})
     # Counted one by one: lists of them would have the garbage collector look through all that is under way.
@@ -128,7 +133,7 @@ def _ends(
         for load in loads:
             (to_heavy if load.remaining >= least else to_fast).append(load)
     ends = [
-        shared(sorted(loads, key=lambda load: load.remaining), [*map(capacity, engines)]) if engines else 0.0
+        shared(sorted(loads, key=lambda load: load.remaining), _shapes(engines)) if engines else 0.0
         for loads, engines in ((to_heavy, heavy), (to_fast, fast))
     ]
     return ends[0], ends[1]
@@ -138,7 +143,7 @@ def _among_fast(
     before: Roles,
     engines: Sequence[EngineState],
     loads: Sequence[Load],
-    sample: Sequence[Expected],
+    sample: Collection[Expected],
     long: Set[RequestKey],
 ) -> tuple[Split, frozenset[int]]:
     """Without a heavy pool: engines that run long requests stay heavy until these have ended."""
@@ -147,7 +152,7 @@ def _among_fast(
         for engine in engines
         if engine.number in before.heavy and not long.isdisjoint(engine.running)
     )
-    found = split_engines(loads, [*map(capacity, engines)])
+    found = split_engines(loads, _shapes(engines))
     # Never all of them: the others have to be taken by somebody.
     if len(held) < found.heavy or not held or len(held) == len(engines):
         return found, choose_heavy(found, engines, held, sample)
@@ -155,7 +160,7 @@ def _among_fast(
 
 
 def choose_heavy(
-    split: Split, engines: Sequence[EngineState], held: frozenset[int], sample: Sequence[Expected]
+    split: Split, engines: Sequence[EngineState], held: frozenset[int], sample: Collection[Expected]
 ) -> frozenset[int]:
     """As many engines as `split` says: those in `held`, which have to stay heavy, then the quickest ones, of
     these those that have most to do with long requests already, and least with others."""

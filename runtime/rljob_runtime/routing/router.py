@@ -6,7 +6,7 @@ only while it runs, once until it has left its engine; equal histories give equa
 passed in.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from rljob_runtime.routing.book import Book, EngineState, Progress, RequestState
 from rljob_runtime.routing.lanes import Lanes
@@ -61,17 +61,13 @@ class Router:
     def progressed(self, tokens: Progress, now: float) -> None:
         """Running requests have so many response tokens. Those that do not run, and numbers that are older
         than what is known, are passed over: such news is late, not wrong."""
-        requests: list[RequestState] = []
-        engines: dict[int, EngineState] = {}
-        for key, count in tokens.items():
-            group = self.book.groups.get(key.uid)
-            request = None if group is None else group.requests.get(key.sample)
-            if request is not None and request.engine is not None and count > request.tokens:
-                self.book.progress(request, count)
-                requests.append(request)
-                engines[request.engine.number] = request.engine
-        for engine in engines.values():
-            self._load_changed(engine)
+        requests = self.book.progress(tokens)
+        engine: EngineState | None = None
+        for request in requests:
+            # Those of one engine come one after the other, mostly; to be told twice changes nothing.
+            if request.engine is not None and request.engine is not engine:
+                engine = request.engine
+                self._load_changed(engine)
         self._enter(self.policy.progressed(requests, self.book, now))
 
     def interrupted(self, key: RequestKey, tokens: int, now: float) -> bool:
@@ -128,18 +124,18 @@ class Router:
             self._load_changed(engine)
         self._enter(self.policy.reentered(self.book, now))
         actions: list[Action] = self._arrivals()
-        actions.extend(self._placements())
+        self._place_waiting(actions)
         self._enter(self.policy.settled(self.book, now))
-        actions.extend(self._placements())
-        actions.extend(move for move in self.policy.moves(self.book, now) if self._begin_move(move))
+        self._place_waiting(actions)
+        actions += [move for move in self.policy.moves(self.book, now) if self._begin_move(move)]
         return actions
 
-    def _placements(self) -> Iterator[Action]:
+    def _place_waiting(self, actions: list[Action]) -> None:
         """Place what waits and has room."""
         while (chosen := self._lanes.next()) is not None:
             request, number = chosen
             self._lanes.put(request, None)
-            yield self._place(request, self.book.engines[number])
+            actions.append(self._place(request, self.book.engines[number]))
 
     def _arrivals(self) -> list[Action]:
         """Place what has left its engine on the engine that keeps a place for it; where that one takes none

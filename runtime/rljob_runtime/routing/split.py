@@ -13,7 +13,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
-from rljob_runtime.routing.drain import Capacity, Load, drain_seconds
+from rljob_runtime.routing.drain import Load, drain_seconds
+from rljob_runtime.routing.requests import EngineShape
 
 _PER_DOUBLING = 4
 """Buckets from one length to the double of it."""
@@ -59,7 +60,10 @@ NO_SPLIT = Split(0, math.inf, 0.0, 0.0)
 def count(found: Counts, remaining: float, kv: int, fill: int = 0) -> None:
     """One more request, by its remaining tokens, those in a KV cache, and those to be prefilled: `merged`
     makes loads of them."""
-    sums = found.setdefault(max(0, bisect_right(_EDGES, remaining) - 1), [0.0, 0.0, 0.0, 0.0])
+    bucket = max(0, bisect_right(_EDGES, remaining) - 1)
+    sums = found.get(bucket)
+    if sums is None:
+        sums = found[bucket] = [0.0, 0.0, 0.0, 0.0]
     sums[0] += 1
     sums[1] += remaining
     sums[2] += kv
@@ -76,7 +80,7 @@ def merged(*counts: Counts) -> list[Load]:
     return [Load(number, *(each / number for each in sums)) for _, (number, *sums) in sorted(found.items())]
 
 
-def split_pools(loads: Sequence[Load], heavy: Sequence[Capacity], fast: Sequence[Capacity]) -> Split:
+def split_pools(loads: Sequence[Load], heavy: Sequence[EngineShape], fast: Sequence[EngineShape]) -> Split:
     """The cut between two pools that are there; none where it does not pay: where all places are taken in any
     case, where lengths are much alike, or where the heavy pool is the slower one. `loads`: the shortest
     first."""
@@ -86,7 +90,7 @@ def split_pools(loads: Sequence[Load], heavy: Sequence[Capacity], fast: Sequence
     return found if found.seconds < (1 - POOLS_PAY) * together else Split(0, math.inf, together, together)
 
 
-def _mixed(loads: Sequence[Load], heavy: Sequence[Capacity], fast: Sequence[Capacity]) -> float:
+def _mixed(loads: Sequence[Load], heavy: Sequence[EngineShape], fast: Sequence[EngineShape]) -> float:
     """Seconds until both pools have finished where each has the same share of the requests of every length:
     that share with which they finish together."""
     low, high = 0.0, 1.0
@@ -101,7 +105,7 @@ def _part(loads: Sequence[Load], share: float) -> list[Load]:
     return [load._replace(number=load.number * share) for load in loads] if share else []
 
 
-def split_engines(loads: Sequence[Load], engines: Sequence[Capacity]) -> Split:
+def split_engines(loads: Sequence[Load], engines: Sequence[EngineShape]) -> Split:
     """How many of the engines, the quickest first, are to be heavy, at most half of them, and the cut; none
     where it does not pay, or where requests do not all run to their ends at a time: places and caches are
     short then, and an engine that keeps some of them for the longest slows the others."""
@@ -118,7 +122,7 @@ def split_engines(loads: Sequence[Load], engines: Sequence[Capacity]) -> Split:
     return best if best.seconds < (1 - PAYS) * none.seconds else none
 
 
-def _all_fit(loads: Sequence[Load], engines: Sequence[Capacity]) -> bool:
+def _all_fit(loads: Sequence[Load], engines: Sequence[EngineShape]) -> bool:
     """Whether the engines can run all of this at a time, also when it has grown to its end."""
     if sum(load.number for load in loads) > sum(engine.limit for engine in engines):
         return False
@@ -128,7 +132,7 @@ def _all_fit(loads: Sequence[Load], engines: Sequence[Capacity]) -> bool:
     )
 
 
-def _best_cut(loads: Sequence[Load], heavy: Sequence[Capacity], fast: Sequence[Capacity]) -> Split:
+def _best_cut(loads: Sequence[Load], heavy: Sequence[EngineShape], fast: Sequence[EngineShape]) -> Split:
     """The cut with which both finish soonest."""
     low, high = 0, len(loads)
     # The more loads are fast, the later the fast engines finish and the sooner the heavy ones: the first cut
@@ -144,7 +148,9 @@ def _best_cut(loads: Sequence[Load], heavy: Sequence[Capacity], fast: Sequence[C
     return min(around, key=lambda found: found.seconds)
 
 
-def _divide(loads: Sequence[Load], place: int, fast: Sequence[Capacity], heavy: Sequence[Capacity]) -> Split:
+def _divide(
+    loads: Sequence[Load], place: int, fast: Sequence[EngineShape], heavy: Sequence[EngineShape]
+) -> Split:
     """What comes of it when the loads before `place` are fast and the others heavy."""
     if not heavy:
         return Split(0, math.inf, 0.0, shared(loads, fast))
@@ -161,7 +167,7 @@ def _cut(loads: Sequence[Load], place: int) -> float:
     return math.sqrt(max(1.0, loads[place - 1].remaining) * max(1.0, loads[place].remaining))
 
 
-def shared(loads: Sequence[Load], engines: Sequence[Capacity]) -> float:
+def shared(loads: Sequence[Load], engines: Sequence[EngineShape]) -> float:
     """Seconds until engines have finished what is shared out evenly among them."""
     if not loads:
         return 0.0

@@ -13,6 +13,11 @@ COST = StepCost(fixed=0.01, per_request=1e-4, per_kv_token=1e-8, per_prefill_tok
 """A step of 100 requests takes twice as long as one of none."""
 
 
+def shape_of(cost: StepCost, limit: int, kv_tokens: int | None) -> EngineShape:
+    """An engine of the fast pool."""
+    return EngineShape("fast", limit, kv_tokens, cost)
+
+
 def faster(cost: StepCost, speed: float) -> StepCost:
     """What the same work costs on an engine that is so many times as fast."""
     return cost._replace(
@@ -53,7 +58,7 @@ class Engines:
                 deadline = (deadlines or {}).get(uid, 5)
                 (request,) = self.book.add(GroupRequest(uid, uid, prompt, 1, deadline)).requests.values()
                 self.book.place(request, engine)
-                self.book.progress(request, tokens)
+                self.book.progress({request.key: tokens})
                 self.left[request.key] = each
 
     def remaining(self, request: RequestState) -> float:

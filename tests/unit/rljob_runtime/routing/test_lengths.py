@@ -159,6 +159,14 @@ def test_of_a_new_group_is_known_what_is_known_of_all(known: Lengths) -> None:
     assert sd == pytest.approx(known.sd, rel=0.01)
 
 
+def test_each_response_that_ends_changes_what_is_known_of_all_new_groups() -> None:
+    seen, group = drawn(30, 0.6, 0.3), group_of(running=[0], row=ROW)
+    before, _ = seen.group(group)
+    see(seen, [CAP] * 8, row=-2)
+    after, _ = seen.group(group)
+    assert before < after == pytest.approx(seen.mean)
+
+
 @pytest.mark.parametrize("tokens", [20, 5000])
 def test_each_finished_sibling_moves_the_mean_towards_it_and_makes_it_surer(
     known: Lengths, tokens: int

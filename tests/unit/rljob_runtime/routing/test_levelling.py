@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from rljob_runtime.routing.cost import StepCost
 from rljob_runtime.routing.drain import Load, drain_seconds
 from rljob_runtime.routing.levelling import level
-from rljob_runtime.routing.rebalance import capacity
 from rljob_runtime.routing.requests import Move, RequestKey
 from tests.support.simulated.routed import COST, Engines, faster
 
@@ -38,7 +37,7 @@ def ends(site: Engines, moves: list[Move], urgent: int | None = None) -> dict[in
                 prefill += arrives * request.kv_tokens * engine.shape.cost.per_prefill_token
         loads = [load._replace(remaining=min(load.remaining, longest)) for load in loads]
         loads.sort(key=lambda load: load.remaining)
-        found[engine.number] = drain_seconds(capacity(engine), loads) + prefill
+        found[engine.number] = drain_seconds(engine.shape, loads) + prefill
     return found
 
 
@@ -181,8 +180,16 @@ def test_the_shortest_step_is_that_of_requests_and_tokens(
     """Two requests with 310 tokens together, against three with 33."""
     cost = StepCost(0.01, per_request, per_kv_token)
     site = Engines([[2000] * 12, [50, 50], [50, 50, 50]], cost=cost, deadlines={0: 4})
-    site.book.progress(site.book.request(key(12)), 289)
+    site.book.progress({key(12): 289})
     assert levelled(site, 4)[0] == Move(key(0), taker, reason="urgent")
+
+
+def test_a_step_is_longer_after_a_move_to_its_engine() -> None:
+    """Of two engines with nothing to do each gets one of two urgent requests."""
+    left = [2000, 4000, 4000, 4000]
+    site = Engines([left, left, [], []], cost=SLOW, deadlines={0: 4, 4: 4})
+    moves = {move.request: move.engine for move in levelled(site, 4) if move.reason == "urgent"}
+    assert moves == {key(0): 2, key(4): 3}
 
 
 @pytest.mark.parametrize(("left", "moves"), [(4000, True), (8000, False)])
@@ -196,7 +203,7 @@ def test_another_one_where_the_first_would_end_last_of_all() -> None:
     """The first one's 3,010 tokens are 90 s of prefill, more than there is to come for all."""
     cost = SLOW._replace(per_prefill_token=0.03)
     site = Engines([[2000, 2000, 2000], []], cost=cost, deadlines={0: 4, 1: 4})
-    site.book.progress(site.book.request(key(0)), 3000)
+    site.book.progress({key(0): 3000})
     assert levelled(site, 4)[0] == Move(key(1), 1, reason="urgent")
 
 

@@ -29,7 +29,7 @@ def ranks(
     lefts = [[left] * len(each) for each in tokens] if isinstance(left, int) else left
     site = Engines(lefts, limit=limit, prompt=1, cost=cost)
     for uid, count in enumerate(count for each in tokens for count in each):
-        site.book.progress(site.book.request(RequestKey(uid, 0)), count - 1)
+        site.book.progress({RequestKey(uid, 0): count - 1})
     return site
 
 

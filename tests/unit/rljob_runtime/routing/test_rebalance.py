@@ -2,12 +2,10 @@
 
 import pytest
 
-from rljob_runtime.routing.book import EngineState
 from rljob_runtime.routing.cost import StepCost
-from rljob_runtime.routing.drain import Capacity
-from rljob_runtime.routing.rebalance import cache_full, capacity, into_pools, movable
+from rljob_runtime.routing.rebalance import cache_full, into_pools, movable
 from rljob_runtime.routing.requests import EngineShape, Move, RequestKey
-from tests.support.simulated.routed import COST, Engines
+from tests.support.simulated.routed import Engines
 
 SHORT = [100] * 30
 
@@ -107,7 +105,7 @@ def test_the_cache_counts_what_was_sent_there_already() -> None:
 
 def test_a_heavy_engine_with_more_requests_takes_what_the_others_cache_cannot() -> None:
     site = Engines([[5], [5, 5], [2000] * 20], cost=StepCost(0.01, 1e-3), kv_tokens=1000)
-    site.book.progress(site.book.request(key(0)), 900)
+    site.book.progress({key(0): 900})
     moves = into_pools(site.engines[:2], site.engines[2:], 1000, site.remaining, 2)
     assert [move.engine for move in moves] == [1, 1], "910 of 1,000 tokens are more than nine tenths"
 
@@ -171,8 +169,3 @@ def test_an_engine_may_lose_what_is_not_leaving_it() -> None:
     site = Engines([[300, 300]])
     site.book.move(site.book.request(key(0)), None, False)
     assert movable(site.engines[0]) == [site.book.request(key(1))]
-
-
-def test_an_engines_capacity_is_what_it_joined_with() -> None:
-    engine = EngineState(3, EngineShape("heavy", 7, 99, COST))
-    assert capacity(engine) == Capacity(COST, 7, 99)

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_runtime.routing.cost import StepCost
-from rljob_runtime.routing.drain import Capacity, Load, drain_seconds
+from rljob_runtime.routing.drain import Load, drain_seconds
+from rljob_runtime.routing.requests import EngineShape
 from rljob_runtime.routing.split import (
     PAYS,
     POOLS_PAY,
@@ -20,7 +21,7 @@ from rljob_runtime.routing.split import (
     split_engines,
     split_pools,
 )
-from tests.support.simulated.routed import COST, faster
+from tests.support.simulated.routed import COST, faster, shape_of
 
 STEEP = StepCost(0.001, 0.001)
 """Steps that are hardly more than what their requests cost."""
@@ -33,7 +34,7 @@ def counts_of(requests: Iterable[tuple[float, int]]) -> Counts:
     return found
 
 
-def share(loads: list[Load], engine: Capacity, engines: int) -> float:
+def share(loads: list[Load], engine: EngineShape, engines: int) -> float:
     return (
         drain_seconds(engine, [load._replace(number=load.number / engines) for load in loads])
         if loads
@@ -41,7 +42,7 @@ def share(loads: list[Load], engine: Capacity, engines: int) -> float:
     )
 
 
-def every_cut(loads: list[Load], engine: Capacity, heavy: int, fast: int) -> list[float]:
+def every_cut(loads: list[Load], engine: EngineShape, heavy: int, fast: int) -> list[float]:
     """When all have finished, for each place of the cut."""
     return [
         max(share(loads[place:], engine, heavy), share(loads[:place], engine, fast))
@@ -53,7 +54,7 @@ requests = st.lists(
     st.tuples(st.integers(1, 40), st.sampled_from([2.0**n for n in range(3, 16)])),
     min_size=1, unique_by=lambda each: each[1],
 )  # fmt: skip
-capacities = st.builds(Capacity, st.sampled_from([COST, STEEP, StepCost()]), st.just(10_000), st.none())
+capacities = st.builds(shape_of, st.sampled_from([COST, STEEP, StepCost()]), st.just(10_000), st.none())
 
 
 def loads_of(requests: list[tuple[int, float]]) -> list[Load]:
@@ -64,7 +65,7 @@ def loads_of(requests: list[tuple[int, float]]) -> list[Load]:
 
 @given(requests, capacities, st.integers(1, 4), st.integers(1, 4))
 def test_no_other_cut_between_two_pools_ends_sooner(
-    requests: list[tuple[int, float]], engine: Capacity, heavy: int, fast: int
+    requests: list[tuple[int, float]], engine: EngineShape, heavy: int, fast: int
 ) -> None:
     loads = loads_of(requests)
     found = split_pools(loads, [engine] * heavy, [engine] * fast)
@@ -81,7 +82,7 @@ def test_no_other_cut_between_two_pools_ends_sooner(
 
 @given(requests, capacities, st.integers(1, 4))
 def test_of_few_engines_no_other_number_and_cut_ends_sooner(
-    requests: list[tuple[int, float]], engine: Capacity, engines: int
+    requests: list[tuple[int, float]], engine: EngineShape, engines: int
 ) -> None:
     loads = loads_of(requests)
     found = split_engines(loads, [engine] * engines)
@@ -104,7 +105,7 @@ def test_of_few_engines_no_other_number_and_cut_ends_sooner(
 @pytest.mark.parametrize("engines", [16, 64, 1024])
 def test_of_many_engines_it_is_as_good_as_every_number_would_be(engines: int) -> None:
     """Not every number is tried; what is lost by that is a few hundredths at most."""
-    engine = Capacity(STEEP, 10_000, None)
+    engine = shape_of(STEEP, 10_000, None)
     loads = [Load(engines * 64 / 4**n, 2.0 ** (5 + n), 100.0) for n in range(8)]
     found = split_engines(loads, [engine] * engines)
     numbers = range(1, engines // 2 + 1, max(1, engines // 64))
@@ -115,7 +116,7 @@ def test_of_many_engines_it_is_as_good_as_every_number_would_be(engines: int) ->
 
 def test_a_few_long_ones_among_many_get_an_engine() -> None:
     """256 requests of 400 tokens and 4 of 2,000: these end after 2,000 short steps in place of long ones."""
-    engine = Capacity(StepCost(0.01, 0.0006), 128, None)
+    engine = shape_of(StepCost(0.01, 0.0006), 128, None)
     found = split_engines([Load(256, 400, 10), Load(4, 2000, 10)], [engine] * 4)
     assert found.heavy == 1
     assert 400 < found.cut < 2000
@@ -139,23 +140,23 @@ def test_no_engine_is_kept_where_places_or_caches_are_short(
 ) -> None:
     """256 requests of 400 tokens and 4 of 2,000 with 10 more each in the cache: 113,000 tokens at their ends,
     28,250 for each of four engines."""
-    engine = Capacity(StepCost(0.01, 0.0006), limit, kv_tokens)
+    engine = shape_of(StepCost(0.01, 0.0006), limit, kv_tokens)
     assert split_engines([Load(256, 400, 10), Load(4, 2000, 10)], [engine] * 4).heavy == heavy
 
 
 def test_one_engine_has_nothing_to_divide() -> None:
     loads = [Load(10, 100, 10), Load(1, 10_000, 10)]
-    assert split_engines(loads, [Capacity(STEEP, 64, None)]).heavy == 0
+    assert split_engines(loads, [shape_of(STEEP, 64, None)]).heavy == 0
 
 
 def test_where_steps_take_as_long_whatever_runs_none_is_heavy() -> None:
-    found = split_engines([Load(100, 100, 10), Load(4, 5000, 10)], [Capacity(StepCost(), 512, None)] * 8)
+    found = split_engines([Load(100, 100, 10), Load(4, 5000, 10)], [shape_of(StepCost(), 512, None)] * 8)
     assert found == Split(0, math.inf, 0.0, 5000 * 0.01)
 
 
 @pytest.mark.parametrize(("heavy", "fast"), [(0, 3), (3, 0)])
 def test_a_pool_without_engines_leaves_everything_to_the_other(heavy: int, fast: int) -> None:
-    engine, loads = Capacity(COST, 64, None), [Load(9, 100, 10)]
+    engine, loads = shape_of(COST, 64, None), [Load(9, 100, 10)]
     found = split_pools(loads, [engine] * heavy, [engine] * fast)
     assert found == Split(0, math.inf, 0.0, share(loads, engine, 3))
 
@@ -173,7 +174,7 @@ def test_a_plan_lasts_as_long_as_the_slower_kind_of_engines() -> None:
 def test_the_cut_lies_between_what_is_fast_and_what_is_heavy(short: float, long: float, heavy: int) -> None:
     """In the middle of the two, by ratio: at the heavy ones' own length a request of them would count as long
     or not by chance, and one that has to be clearly above the cut to move would never do."""
-    engine = Capacity(StepCost(0.01, 0.001), 64, None)
+    engine = shape_of(StepCost(0.01, 0.001), 64, None)
     twice = engine._replace(cost=faster(engine.cost, 2))
     found = split_pools([Load(100, short, 10), Load(4, long, 10)], [twice] * heavy, [engine] * 3)
     assert found.cut == pytest.approx(math.sqrt(max(1, short) * long))
@@ -195,7 +196,7 @@ def test_two_pools_are_divided_by_length_where_that_pays(
     speed: float, limit: int, long: float, divided: bool
 ) -> None:
     """120 requests of 100 tokens and 4 of `long`, on three fast engines and a heavy one."""
-    fast = Capacity(StepCost(0.01, 0.001), limit, None)
+    fast = shape_of(StepCost(0.01, 0.001), limit, None)
     heavy = fast._replace(cost=faster(fast.cost, speed))
     found = split_pools([Load(120, 100, 10), Load(4, long, 10)], [heavy], [fast] * 3)
     assert (found.heavy, math.isfinite(found.cut)) == ((1, True) if divided else (0, False))
@@ -203,7 +204,7 @@ def test_two_pools_are_divided_by_length_where_that_pays(
 
 def test_pools_that_are_not_divided_share_the_work_by_their_speeds() -> None:
     """Requests of one length: an engine twice as fast as each of the two others has the half of them."""
-    engine = Capacity(StepCost(1e-9, 0.01), 1000, None)
+    engine = shape_of(StepCost(1e-9, 0.01), 1000, None)
     twice = engine._replace(cost=StepCost(1e-9, 0.005))
     found = split_pools([Load(512, 100, 10)], [twice], [engine] * 2)
     assert found == Split(0, math.inf, pytest.approx(128, rel=0.02), found.heavy_seconds)
@@ -216,7 +217,7 @@ def test_pools_that_are_not_divided_share_the_work_by_their_speeds() -> None:
 def test_a_pool_that_would_prefill_most_of_what_waits_is_not_sooner_done(fill: float, divided: bool) -> None:
     """Eight requests of one length and an engine twice as fast as the five others: alone it decodes them in
     half of the time, but prefills them one after the other."""
-    engine = Capacity(StepCost(0.01, per_prefill_token=1e-3), 64, None)
+    engine = shape_of(StepCost(0.01, per_prefill_token=1e-3), 64, None)
     heavy = engine._replace(cost=faster(engine.cost, 2))
     found = split_pools([Load(8, 100, fill, fill)], [heavy], [engine] * 5)
     assert (found.heavy, found.cut) == ((1, 0.0) if divided else (0, math.inf))
