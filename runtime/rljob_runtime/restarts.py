@@ -19,12 +19,17 @@ class RestartBudget:
     limit: int = 3
     """How many failures in a row are answered with a restart; one more ends the job."""
     failures: int = 0
+    first: str = ""
+    """Why the first of them was one: later ones are often no more than what it left behind."""
 
     def failed(self, why: str) -> None:
         """The part failed; to be called before it is restarted. Raises `GivenUp` when it is not to be."""
         self.failures += 1
+        if self.failures == 1:
+            self.first = why
         if self.failures > self.limit:
-            raise GivenUp(f"{self.part} failed {self.failures} times in a row; the last time: {why}")
+            begun = "" if self.first == why else f" the first time: {self.first};"
+            raise GivenUp(f"{self.part} failed {self.failures} times in a row;{begun} the last time: {why}")
 
     def worked(self) -> None:
         """The part did its work, whatever that is: the next failure is the first in a row."""

@@ -17,6 +17,7 @@ import msgspec
 
 from rljob_api import RLJob
 from rljob_runtime.devices import DeviceMissing, Devices
+from rljob_runtime.driver.device_memory import no_memory_left
 from rljob_runtime.driver.job_settings import JobSettings
 from rljob_runtime.driver.model_folder import checkpoint_root
 from rljob_runtime.driver.resume import with_fitting_groups
@@ -274,10 +275,7 @@ class RayTrainer:
             self._kill()
             if isinstance(error.cause, _FOR_PEOPLE):
                 raise error.cause from None
-            text = (str(error.cause).strip().splitlines() or [""])[-1]
-            raise TrainerDied(
-                f"the trainer failed at {method}: {type(error.cause).__name__}: {text}"
-            ) from error
+            raise TrainerDied(f"the trainer failed at {method}: {self._why(error.cause)}") from error
         except RayActorError as error:
             self._kill()
             raise TrainerDied("a process of the trainer died") from error
@@ -287,6 +285,14 @@ class RayTrainer:
         except RayError as error:
             self._kill()
             raise TrainerDied(f"the trainer did not answer {method}: {type(error).__name__}") from error
+
+    def _why(self, cause: BaseException) -> str:
+        """What a rank raised, in one line."""
+        text = str(cause).strip()
+        # By its name: the driver has no other use for torch.
+        if type(cause).__name__ == "OutOfMemoryError":
+            return no_memory_left(self._job, text, self._shared is not None)
+        return f"{type(cause).__name__}: {(text.splitlines() or [''])[-1]}"
 
     def _kill(self) -> None:
         import ray

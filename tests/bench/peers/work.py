@@ -5,6 +5,7 @@ every response is as long as told, so that what is generated does not matter for
 """
 
 import json
+import multiprocessing
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,7 +85,16 @@ LARGE = Work(
 
 
 def prepare(work: Work, folder: Path) -> None:
-    """Write everything into a folder that is there."""
+    """Write everything into a folder that is there. In a process of its own, so that nothing of the model
+    stays on a GPU that the contenders are to have."""
+    writing = multiprocessing.get_context("spawn").Process(target=_write, args=(work, folder))
+    writing.start()
+    writing.join()
+    if writing.exitcode:
+        raise SystemExit(f"the work was not written: exit code {writing.exitcode}")
+
+
+def _write(work: Work, folder: Path) -> None:
     write_model(work, folder / MODEL)
     texts, lengths = work.texts(), work.lengths()
     rows = [{"prompt": text, "answer": str(row)} for row, text in enumerate(texts)]

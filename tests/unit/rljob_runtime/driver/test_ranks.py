@@ -1,4 +1,4 @@
-"""What becomes of the trainer's calls that take too long."""
+"""What becomes of the trainer's calls that take too long, or fail."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -8,6 +8,8 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+import torch
+from ray.exceptions import RayTaskError
 
 from rljob_api import RLJob
 from rljob_runtime.driver.job_settings import job_settings
@@ -72,3 +74,45 @@ def test_a_call_that_takes_too_long_ends_the_ranks_and_names_the_field(
 
     run_virtual(main())
     assert len(killed) == 1
+
+
+WORDS = (
+    "CUDA out of memory. Tried to allocate 62.00 MiB. GPU 0 has a total capacity of 79.18 GiB of which "
+    "9.62 MiB is free. Process 1107 has 3.40 GiB memory in use."
+)
+
+
+@pytest.mark.parametrize(
+    ("raised", "told"),
+    [
+        (ValueError("first line\nthe last line"), "ValueError: the last line"),
+        (ValueError(), "ValueError: "),
+        (
+            torch.OutOfMemoryError(WORDS),
+            "its accelerator has no memory left (62.00 MiB more of 79.18 GiB, of which 9.62 MiB are free)",
+        ),
+    ],
+)
+def test_what_a_rank_raised_is_told(monkeypatch: pytest.MonkeyPatch, raised: Exception, told: str) -> None:
+    import ray
+
+    async def fails(*_: object) -> None:
+        raise RayTaskError("step", "a traceback", raised)
+
+    rank: Any = SimpleNamespace(step=SimpleNamespace(remote=fails))
+    monkeypatch.setattr(ray, "kill", lambda _: None)
+    monkeypatch.setattr(RayTrainer, "start", lambda *_: None)
+    manifest = RLJob.model_validate(job())
+    options = RunOptions(Path("/nowhere"), Path("/nowhere"), resume=False, live=False)
+    route: Any = SimpleNamespace(root=None, transport="shm")
+
+    async def main() -> None:
+        trainer = RayTrainer(
+            manifest, job_settings(manifest, 10), options, cast(Any, None), None, EventRanks(), route
+        )
+        trainer._ranks = [rank]
+        with pytest.raises(TrainerDied) as error:
+            await trainer.step(0, 0, [1])
+        assert str(error.value).startswith(f"the trainer failed at step: {told}")
+
+    run_virtual(main())

@@ -1,0 +1,37 @@
+"""What is told of a trainer whose accelerator has no memory left: how much there was, and which fields make
+it need less. Pure."""
+
+import re
+
+from rljob_api import RLJob
+
+_SIZES = re.compile(
+    r"Tried to allocate (?P<asked>[\d.]+ \w+)\. \w+ \d+ has a total capacity of (?P<all>[\d.]+ \w+)"
+    r" of which (?P<free>[\d.]+ \w+) is free"
+)
+"""In the words of torch's `OutOfMemoryError`, whatever the kind of accelerator."""
+_MODEL, _PARALLEL = "spec.training.model", "spec.training.parallel"
+_ENGINE = "spec.training.rollout.engine.vllm.gpuMemoryUtilization"
+
+
+def no_memory_left(job: RLJob, words: str, shared: bool) -> str:
+    """In one line. `words`: of torch's error; `shared`: engines are on the trainer's accelerators too."""
+    found = _SIZES.search(words)
+    sizes = f" ({found['asked']} more of {found['all']}, of which {found['free']} are free)" if found else ""
+    return f"its accelerator has no memory left{sizes}: {_advice(job, shared)}"
+
+
+def _advice(job: RLJob, shared: bool) -> str:
+    """What to change, the cheapest first; only what is not so already, and may be so in this job."""
+    training = job.spec.training
+    cap, longest = training.parallel.max_tokens_per_micro_batch, training.longest_sample_tokens
+    ways = []
+    if cap > longest:
+        ways.append(f"lower {_PARALLEL}.maxTokensPerMicroBatch ({cap}; at least {longest})")
+    if training.model.recomputed != "full":
+        ways.append(f"set {_MODEL}.activationCheckpointing: full")
+    if shared and (vllm := training.rollout.engine.vllm) is not None:
+        ways.append(f"lower {_ENGINE} ({vllm.gpu_memory_utilization:g})")
+    if not training.parallel.cpu_offload and training.adapter is None:
+        ways.append(f"set {_PARALLEL}.cpuOffload: true, with which steps take many times as long")
+    return ", or ".join(ways or ["give the trainer more accelerators, or a smaller model"])
