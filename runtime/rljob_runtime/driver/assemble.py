@@ -1,7 +1,8 @@
 """Makes the parts of a job, and takes them down: the one place that knows how they are connected.
 
 Guarantees: nothing heavy starts before data, tokenizer and model are there; whatever happens, each part that
-was made is ended, in the reverse order. Ranks and rollout workers are started later, by the parts themselves.
+was made is ended, in the reverse order. Rollout workers, which take the longest, begin to start as soon as
+they can; ranks are started later, by the parts themselves.
 """
 
 import asyncio
@@ -131,8 +132,7 @@ async def assembled(
             count = await outbox.refill()
             say(f"the queue host was lost and is back; {count} waiting groups were put again")
 
-        queue = await _queue(inputs, site, stack, spawn, refill)
-        outbox = Outbox(queue.client, events, timeouts.stall_seconds)
+        queue = _queue(inputs, site, stack, spawn, refill)
         # The pool and the fleet know each other: an engine's death is the fleet's to answer.
         pool = EnginePool(time.time, lambda slot, why: fleet.lost(slot, why), policy_of(job.spec))
         if inputs.events_folder is not None:
@@ -143,20 +143,7 @@ async def assembled(
             )
             sampler.start()
             stack.callback(sampler.stop)
-        failures = _failures(inputs)
-        rewards = await _rewards(inputs, stack)
-        lengths = LengthLog(options.folder, _lengths_header(inputs))
-        curriculum = _curriculum(inputs)
-        scorer: Scorer = RecordingScorer(WatchedScorer(_taught(inputs, rewards), failures), lengths)
-        if curriculum is not None:
-            scorer = MeasuringScorer(scorer, curriculum)
-        # It has no prompts and a new job's controller until `Recovery` knows where the job stands and gives
-        # it others.
-        rollouter = Rollouter(
-            settings.rollout, pool, settings.controller(Ledger()), _prompts(inputs, curriculum), Ledger(),
-            iter(()), scorer, outbox, events,
-        )  # fmt: skip
-        stack.callback(lambda: log.info("at the end: %s", rollouter.counts))
+        rewards = _rewards(inputs, stack)
         starts: dict[str, WorkerStart] = {}
 
         def started(worker: str, pool: str, found: Sequence[StartPart]) -> None:
@@ -183,6 +170,28 @@ async def assembled(
             workers, pool, sync, delivery.send_again, delivery.may_join, site, spawn, say,
             _fleet_times(job), time.time,
         )  # fmt: skip
+        made: list[Parts] = []
+        # Runs after `fleet.close`: what engines did last is written too.
+        stack.callback(lambda: _end_records(made))
+        # Ends before the trainer does, whose weights a worker that is just starting would miss.
+        stack.push_async_callback(fleet.close)
+        # Engines take the longest to start, and wait for nothing of what follows.
+        fleet.adjust()
+        await queue.start()
+        await rewards.start()
+        outbox = Outbox(queue.client, events, timeouts.stall_seconds)
+        failures = _failures(inputs)
+        lengths = LengthLog(options.folder, _lengths_header(inputs))
+        curriculum = _curriculum(inputs)
+        scorer: Scorer = RecordingScorer(WatchedScorer(_taught(inputs, rewards), failures), lengths)
+        if curriculum is not None:
+            scorer = MeasuringScorer(scorer, curriculum)
+        # It has no prompts and a new job's controller until `Recovery` knows where the job stands and gives
+        # it others.
+        rollouter = Rollouter(
+            settings.rollout, pool, settings.controller(Ledger()), _prompts(inputs, curriculum), Ledger(),
+            iter(()), scorer, outbox, events,
+        )  # fmt: skip
         activity = JobActivity(pool, fleet, rollouter, partial(_scored, inputs, rewards))
         evaluated_on = EvaluationEngines(pool, sync, _set_aside(job), spawn, say, delivery.send_again)
         parts = Parts(
@@ -191,10 +200,7 @@ async def assembled(
             _sample_keeper(inputs, outbox, spawn), sync, delivery, fleet, activity, spawn, say,
             _evaluations(inputs, rollouter, rewards, delivery, evaluated_on), curriculum, starts,
         )  # fmt: skip
-        # Runs after `fleet.close`, which is entered below: what engines did last is written too.
-        stack.callback(parts.flush_records)
-        # Ends before the trainer does, whose weights a worker that is just starting would miss.
-        stack.push_async_callback(fleet.close)
+        made.append(parts)
         yield parts
 
 
@@ -215,19 +221,25 @@ async def _route(inputs: JobInputs, site: Site, shared: bool, stack: AsyncExitSt
     return route
 
 
-async def _queue(
+def _end_records(made: Sequence[Parts]) -> None:
+    """Write what the job recorded, if it got as far as having all of its parts."""
+    for parts in made:
+        parts.flush_records()
+        log.info("at the end: %s", parts.rollouter.counts)
+
+
+def _queue(
     inputs: JobInputs, site: Site, stack: AsyncExitStack, spawn: Spawn, refill: Callable[[], Awaitable[None]]
 ) -> QueueService:
-    """The queue, which runs; `refill` is called when a new host has taken the place of a lost one."""
+    """The queue, to be started; `refill` is called when a new host has taken the place of a lost one."""
     address = None if site.one_machine else site.address
     queue = QueueService(inputs.settings.capacity_samples, site.home, address, site.keyring, spawn, refill)
     stack.push_async_callback(queue.close)
-    await queue.start()
     return queue
 
 
-async def _rewards(inputs: JobInputs, stack: AsyncExitStack) -> RewardPool:
-    """The reward functions in worker processes, which are started when this returns."""
+def _rewards(inputs: JobInputs, stack: AsyncExitStack) -> RewardPool:
+    """The reward functions in worker processes, to be started."""
     training = inputs.job.spec.training
     rewards = RewardPool(
         calls_of(training.reward),
@@ -238,7 +250,6 @@ async def _rewards(inputs: JobInputs, stack: AsyncExitStack) -> RewardPool:
         host=inputs.options.reward_host,
     )
     stack.push_async_callback(rewards.close)
-    await rewards.start()
     return rewards
 
 
