@@ -17,7 +17,7 @@ STAMP := $(VENV)/.rljob-$(shell cat pyproject.toml constraints/cpu.txt constrain
 unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
 
-.PHONY: help run check test prebuild lint test-unit test-unit-runtime test-unit-others test-property test-runtime test-apiserver test-chart test-images test-node cluster-up cluster-run cluster-down images bench crds constraints mutants docs environment clean
+.PHONY: help run check test prebuild lint test-unit test-unit-runtime test-unit-rollout test-unit-others test-property test-runtime test-apiserver test-chart test-images test-node cluster-up cluster-run cluster-down images bench crds constraints mutants docs environment clean
 help:
 	@sed -n '/^# /!q;s/^# //p' Makefile
 	@echo "make lint | test-unit | test-property | test-runtime | test-apiserver | test-chart | test-images | test-node | crds | constraints | clean"
@@ -77,9 +77,15 @@ docs: environment
 test-unit test-property test-chart test-images test-node: test-%: environment
 	$(PYTEST) tests/$* -ra
 
-# Two halves of test-unit, which run at the same time in `make check`.
+# Parts of test-unit, which run at the same time in `make check`. Those of the runtime that decide about
+# responses need no torch.
+ROLLOUT := $(addprefix tests/unit/rljob_runtime/,fleet rollout routing simulate)
+
 test-unit-runtime: environment
-	$(PYTEST) tests/unit/rljob_runtime -ra
+	$(PYTEST) tests/unit/rljob_runtime $(addprefix --ignore=,$(ROLLOUT)) -ra
+
+test-unit-rollout: environment
+	$(PYTEST) $(ROLLOUT) -ra
 
 test-unit-others: environment
 	$(PYTEST) tests/unit --ignore=tests/unit/rljob_runtime -ra

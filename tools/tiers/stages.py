@@ -16,6 +16,8 @@ class Tier:
 
 LINT = Tier("lint", "lint")
 UNIT_RUNTIME = Tier("unit-runtime", "test-unit-runtime")
+UNIT_ROLLOUT = Tier("unit-rollout", "test-unit-rollout")
+"""Those of the runtime that need no torch: where responses are generated, on which engines, simulated."""
 UNIT_OTHERS = Tier("unit-others", "test-unit-others")
 """Those of all other packages, which wait half of their time."""
 PROPERTY = Tier("property", "test-property")
@@ -33,7 +35,7 @@ Stage = tuple[Lane, ...]
 FEW_EXAMPLES = "RLJOB_FEW_EXAMPLES"
 """The environment variable with which property tests try a third of their examples, as in `make check`."""
 
-CHECK: tuple[Stage, ...] = (((UNIT_RUNTIME,), (LINT, UNIT_OTHERS), (PROPERTY,)),)
+CHECK: tuple[Stage, ...] = (((UNIT_RUNTIME,), (LINT, UNIT_OTHERS), (PROPERTY, UNIT_ROLLOUT)),)
 """What needs nothing but Python. Three lanes of about the same length keep two cores busy."""
 ALL: tuple[Stage, ...] = (*CHECK, ((RUNTIME,), (CHART, IMAGES)), ((APISERVER,),), ((NODE,),))
 """The runtime's tests, the API server's and those on a node each keep two cores busy: side by side they take
