@@ -35,7 +35,7 @@ Stage = tuple[Lane, ...]
 FEW_EXAMPLES = "RLJOB_FEW_EXAMPLES"
 """The environment variable with which property tests try a third of their examples, as in `make check`."""
 
-CHECK: tuple[Stage, ...] = (((UNIT_RUNTIME,), (LINT, UNIT_OTHERS), (PROPERTY, UNIT_ROLLOUT)),)
+CHECK: tuple[Stage, ...] = (((UNIT_RUNTIME,), (LINT, PROPERTY), (UNIT_ROLLOUT, UNIT_OTHERS)),)
 """What needs nothing but Python. Three lanes of about the same length keep two cores busy."""
 ALL: tuple[Stage, ...] = (*CHECK, ((RUNTIME,), (CHART, IMAGES)), ((APISERVER,),), ((NODE,),))
 """The runtime's tests, the API server's and those on a node each keep two cores busy: side by side they take
