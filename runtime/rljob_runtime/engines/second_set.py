@@ -62,6 +62,10 @@ class Layout(NamedTuple):
     """By name of a version's tensor; none where this rank has no part of it."""
 
 
+_Way = tuple[list[torch.Tensor], list[torch.Tensor]]
+"""Of a bucket: its tensors' parts in the second set, and the parts of the buffer that go there."""
+
+
 class SecondSet:
     """See the module's guarantees. `start` and `place` belong to one thread."""
 
@@ -78,6 +82,8 @@ class SecondSet:
             for name, regions in layout.regions.items()
         }
         self._buckets = [torch.empty(bucket_bytes, dtype=torch.uint8, device=self._device) for _ in range(2)]
+        self._ways: dict[int, tuple[Bucket, _Way]] = {}
+        """From the buckets that are broadcast, by their numbers: the same with each version."""
         self._arriving = False
         self._arrived: int | None = None
         """The number of what has arrived whole."""
@@ -120,7 +126,7 @@ class SecondSet:
             try:
                 for bucket in file_buckets(file):
                     self._read(descriptor, bucket)
-                    self._spread(bucket, self._buckets[0])
+                    _copy(self._way(bucket, self._buckets[0]))
                     seen.update(tensor.name for tensor in bucket.tensors)
             finally:
                 os.close(descriptor)
@@ -130,18 +136,19 @@ class SecondSet:
         """Take part in the broadcast of `buckets`; `broadcast` begins to receive a tensor on a stream. The
         next bucket comes while the one before it is spread."""
         spread: list[Any] = [None, None]
-        for index, bucket in enumerate(buckets):
-            buffer = self._buckets[index % 2]
+        ways = [self._way_of(index, bucket) for index, bucket in enumerate(buckets)]
+        for index, (bucket, way) in enumerate(zip(buckets, ways, strict=True)):
+            buffer = self._buckets[index % 2][: bucket.size]
             if not self._cuda:
-                broadcast(buffer[: bucket.size], None)
-                self._spread(bucket, buffer)
+                broadcast(buffer, None)
+                _copy(way)
                 continue
             if spread[index % 2] is not None:
                 self._stream.wait_event(spread[index % 2])
-            broadcast(buffer[: bucket.size], self._stream)
+            broadcast(buffer, self._stream)
             self._spreading.wait_event(self._stream.record_event())
             with torch.cuda.stream(self._spreading):
-                self._spread(bucket, buffer)
+                _copy(way)
             spread[index % 2] = self._spreading.record_event()
         self._check_whole({tensor.name for bucket in buckets for tensor in bucket.tensors})
 
@@ -186,8 +193,16 @@ class SecondSet:
             if event is not None:
                 event.synchronize()
 
-    def _spread(self, bucket: Bucket, buffer: torch.Tensor) -> None:
-        """Copy a bucket's tensors to their places, on the current stream."""
+    def _way_of(self, index: int, bucket: Bucket) -> _Way:
+        """Of the bucket with this number of a broadcast. Found once: for a model of hundreds of tensors that
+        takes as long as its bytes."""
+        known = self._ways.get(index)
+        if known is None or known[0] != bucket:
+            known = self._ways[index] = bucket, self._way(bucket, self._buckets[index % 2])
+        return known[1]
+
+    def _way(self, bucket: Bucket, buffer: torch.Tensor) -> _Way:
+        """Where a bucket's tensors go, from the buffer that it is in."""
         targets: list[torch.Tensor] = []
         sources: list[torch.Tensor] = []
         for tensor in bucket.tensors:
@@ -200,13 +215,19 @@ class SecondSet:
             flat = numbers(buffer, tensor)
             targets += self._places[tensor.name]
             sources += [region.source.of(flat) for region in self._regions[tensor.name]]
-        if targets:
-            torch._foreach_copy_(targets, sources)
+        return targets, sources
 
     def _check_whole(self, seen: Iterable[str]) -> None:
         missing = self._regions.keys() - set(seen) - {TIED_HEAD}
         if missing:
             raise ValueError(f"{min(missing)} is missing")
+
+
+def _copy(way: _Way) -> None:
+    """Bring a bucket's tensors to their places, on the current stream."""
+    targets, sources = way
+    if targets:
+        torch._foreach_copy_(targets, sources)
 
 
 def numbers(buffer: torch.Tensor, tensor: Placed) -> torch.Tensor:

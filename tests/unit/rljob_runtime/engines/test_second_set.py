@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -139,17 +140,20 @@ def test_one_version_arrives_at_a_time() -> None:
     going.set()
 
 
-@pytest.mark.parametrize("limit", [16, 48, 1024])
-def test_buckets_that_are_broadcast_arrive(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, sent = Model(), version(1)
-    shapes = {name: tuple(tensor.shape) for name, tensor in sent.items()}
-    buckets = wire_buckets(shapes, "float32", limit)
-    monkeypatch.setattr("rljob_runtime.weights.packing.wire_buckets", lambda *_: buckets)
-    runs = iter([run.clone() for run in packed(sent.items(), shapes)])
+@pytest.mark.parametrize("limits", [(16,), (48,), (1024,), (16, 16, 16), (16, 1024, 48, 16)])
+def test_buckets_that_are_broadcast_arrive(limits: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Model()
     second = SecondSet(model.layout, 1024)
-    assert bring(second, 1, lambda: second.receive(buckets, lambda into, _: into.copy_(next(runs)))) == ""
-    second.place(1)
-    model.check(sent)
+    for number, limit in enumerate(limits):
+        sent = version(number)
+        shapes = {name: tuple(tensor.shape) for name, tensor in sent.items()}
+        buckets = wire_buckets(shapes, "float32", limit)
+        monkeypatch.setattr("rljob_runtime.weights.packing.wire_buckets", lambda *_, found=buckets: found)
+        runs = iter([run.clone() for run in packed(sent.items(), shapes)])
+        take = partial(second.receive, buckets, lambda into, _, runs=runs: into.copy_(next(runs)))
+        assert bring(second, number, take) == ""
+        second.place(number)
+        model.check(sent)
 
 
 @pytest.mark.parametrize(("needed", "available", "fits"), [(25, 100, True), (26, 100, False), (1, 0, False)])
