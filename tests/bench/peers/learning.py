@@ -29,7 +29,7 @@ import json
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,8 @@ from tests.bench.peers import ours, verl
 from tests.bench.peers.copy_task import COPY, Task, prepare
 from tests.bench.peers.curves import Point, verl_point
 from tests.bench.peers.learning_figures import Run, figures, table
+
+Told = Callable[[list[Point]], None]
 
 VERL = "verl_sync"
 _SETTINGS = "verl_learning"
@@ -68,9 +70,12 @@ def main() -> None:
             if options.gpus and share < _LEAST:
                 print(f"{run}: not run, {share:.0f} s were left", flush=True)
                 continue
-            if points := contend(run, task, folder, share, options):
+
+            def told(points: list[Point], run: Run = run) -> None:
                 curves[run] = points
                 keep(curves, task, options)
+
+            points = contend(run, task, folder, share, options, told)
             left_out = "" if points else ", so that it is left out"
             print(f"{run}: {len(points)} of {task.steps} steps{left_out}", flush=True)
     print(table(curves, task.prompts * task.samples), flush=True)
@@ -85,13 +90,15 @@ def runs(contenders: Sequence[str], seeds: int) -> list[Run]:
     ]
 
 
-def contend(run: Run, task: Task, folder: Path, seconds: float, options: argparse.Namespace) -> list[Point]:
-    """The steps of one run; none where it fails."""
+def contend(
+    run: Run, task: Task, folder: Path, seconds: float, options: argparse.Namespace, told: Told
+) -> list[Point]:
+    """The steps of one run; none where it fails. `told`: of those that there are so far."""
     name = str(run).replace(" ", "-")
     if (mine := ours.named(run.name)) is None:
         settings = verl.Settings(VERL, options.gpus, _MICRO_BATCH, options.attention)
-        told = {**verl.environment(settings, task, folder), **variables(task)}
-        return run_verl(told, task, options.out / f"{name}.log", seconds)
+        given = {**verl.environment(settings, task, folder), **variables(task)}
+        return run_verl(given, task, options.out / f"{name}.log", seconds, told)
     place = options.out / name
     place.mkdir()
     began = time.time()
@@ -100,16 +107,23 @@ def contend(run: Run, task: Task, folder: Path, seconds: float, options: argpars
     except subprocess.SubprocessError as error:
         print(f"{run}: {error}", flush=True)
         return []
-    return [Point(row["time"] - began, row["reward_mean"]) for row in rows]
+    points = [Point(row["time"] - began, row["reward_mean"]) for row in rows]
+    if points:
+        told(points)
+    return points
 
 
-def run_verl(told: Mapping[str, str], task: Task, log: Path, seconds: float) -> list[Point]:
-    """The steps of verl that ended within `seconds`."""
+def run_verl(given: Mapping[str, str], task: Task, log: Path, seconds: float, told: Told) -> list[Point]:
+    """The steps of verl that ended within `seconds`; `given`: what its settings refer to. Each is told at
+    once: its steps take long, and who lends the GPU may not wait for the last one."""
     points: list[Point] = []
-    with closing(verl.said(verl.command(VERL, _SETTINGS), told, log, seconds)) as lines:
+    with closing(verl.said(verl.command(VERL, _SETTINGS), given, log, seconds)) as lines:
         for now, line in lines:
             point = verl_point(line, now)
-            points += [point] if point else []
+            if point is None:
+                continue
+            points.append(point)
+            told(points)
             if len(points) == task.steps:
                 break
     return points

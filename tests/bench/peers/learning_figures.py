@@ -8,7 +8,7 @@ from tests.bench.figures import Figure
 from tests.bench.peers import ours
 from tests.bench.peers.curves import Point, Reached, distance, reached, smoothed
 
-LEVELS = (0.5, 0.9)
+LEVELS = (0.25, 0.5, 0.9)
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,8 @@ def _of_each(curves: Curves, samples: int, on: str) -> Iterator[Figure]:
         for level in LEVELS:
             there, theirs = reached(points, level), reached(other, level) if other else None
             yield from _to(f"{run}, {on}", level, there, theirs, samples)
-        last = smoothed(other)[-1] if other else None
+        # Of a peer that had less time it would be another step's.
+        last = smoothed(other)[-1] if other and len(other) == len(points) else None
         yield Figure(f"{run}, {on}: reward at the end", smoothed(points)[-1], "reward", last)
 
 

@@ -180,6 +180,7 @@ def test_figures_stand_beside_verl_and_beside_noise():
     assert (seconds.value, seconds.baseline) == (18, 50)
     assert found["ours-1, 1 GPU: from the start of the command to reward 0.9"].value == 78
     assert found["verl_sync, 1 GPU: samples to reward 0.5"].baseline is None
+    assert found["ours-1, 1 GPU: reward at the end"].baseline == 1
     # A level that was not reached has no figure.
     assert "ours-1 seed 1, 1 GPU: samples to reward 0.5" not in found
     apart = found["ours-1 beside verl_sync, 1 GPU: largest distance after as many samples"]
@@ -187,12 +188,22 @@ def test_figures_stand_beside_verl_and_beside_noise():
     assert noise(curves, "ours-1") == pytest.approx(0.8)
 
 
+def test_the_end_of_a_run_that_had_less_time_is_no_baseline():
+    found = {
+        figure.name: figure for figure in figures({Run("ours-1"): FAST, Run("verl_sync"): SLOW[:6]}, 10, 1)
+    }
+    assert found["ours-1, 1 GPU: reward at the end"].baseline is None
+    assert found["ours-1, 1 GPU: samples to reward 0.25"].baseline is None
+
+
 def test_figures_of_one_contender_have_no_baseline():
     found = figures({Run("ours-1"): FAST}, 10, 0)
-    assert len(found) == 7 and {figure.baseline for figure in found} == {None}
+    assert len(found) == 10 and {figure.baseline for figure in found} == {None}
 
 
 def test_the_table_names_what_was_not_reached():
     [_, fast, low] = table({Run("ours-1"): FAST, Run("ours-1", 1): LOW}, 10).splitlines()
-    assert fast.split() == ["ours-1", "70", "12.0", "72.0", "100", "18.0", "78.0", "15", "1.000"]
-    assert low.split() == ["ours-1", "seed", "1", *"------", "15", "0.200"]
+    assert fast.split() == [
+        "ours-1", "60", "10.0", "70.0", "70", "12.0", "72.0", "100", "18.0", "78.0", "15", "1.000",
+    ]  # fmt: skip
+    assert low.split() == ["ours-1", "seed", "1", *"---------", "15", "0.200"]
