@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from rljob_api import RLJob
 from rljob_runtime.driver.device_memory import no_memory_left
@@ -67,3 +68,32 @@ def test_how_much_there_was(words: str, sizes: str) -> None:
 def test_what_would_help(changes: dict[str, Any], shared: bool, advice: list[str]) -> None:
     told = no_memory_left(RLJob.model_validate(job(changes)), "out of memory", shared)
     assert told == f"its accelerator has no memory left: {', or '.join(advice)}"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "parallel", "least"),
+    [
+        (1, {}, 96),
+        (2, {}, 48),
+        (3, {}, 48),
+        (8, {}, 12),
+        (8, {"contextParallel": {"none": {}}}, 96),
+        (8, {"contextParallel": {"fixed": {"degree": 4}}}, 24),
+        (8, {"contextParallel": {"hybrid": {"largestDegree": 2}}}, 48),
+        (2, {"tensorParallel": 2}, 96),
+    ],
+)
+def test_the_least_that_it_may_be_lowered_to(ranks: int, parallel: dict[str, Any], least: int) -> None:
+    changes = LENGTHS | {"pools.trainer": {"acceleratorsPerWorker": ranks}}
+    if "tensorParallel" in parallel:
+        changes |= {"training.compute": {"compile": False}}
+
+    def with_cap(cap: int) -> RLJob:
+        described = changes | {"training.parallel": {"maxTokensPerMicroBatch": cap, **parallel}}
+        return RLJob.model_validate(job(described))
+
+    told = no_memory_left(with_cap(1000), "out of memory", shared=False)
+    assert f"lower spec.training.parallel.maxTokensPerMicroBatch (1000; at least {least})" in told
+    assert "maxTokensPerMicroBatch" not in no_memory_left(with_cap(least), "out of memory", shared=False)
+    with pytest.raises(ValidationError, match="must hold the longest sample"):
+        with_cap(least - 1)
