@@ -24,7 +24,6 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from transformers.utils import is_flash_attn_2_available
 
 from tests.bench.figures import Figure, record
 from tests.bench.peers import ours, verl
@@ -125,11 +124,8 @@ def parse() -> argparse.Namespace:
             parser.error(
                 f"--contenders: {name!r}; known: ours-BOUND[xENGINES][-shared], {', '.join(verl.MODULES)}"
             )
-    flash = options.attention == "flash_attention_2" and set(options.contenders) & set(verl.MODULES)
-    if options.gpus and flash and not is_flash_attn_2_available():
-        parser.error(
-            "--attention flash_attention_2: transformers finds no flash-attn; install it, or say sdpa"
-        )
+    if options.gpus and set(options.contenders) & set(verl.MODULES):
+        verl.check_attention(parser, options.attention)
     if "verl_async" in options.contenders and options.gpus < 2:
         parser.error("--contenders: verl_async needs two GPUs")
     return options

@@ -35,7 +35,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers.utils import is_flash_attn_2_available
 
 from tests.bench.figures import record
 from tests.bench.peers import ours, verl
@@ -199,10 +198,7 @@ def parse() -> argparse.Namespace:
     if VERL in options.contenders:
         if not options.gpus:
             parser.error(f"--contenders: {VERL} needs a GPU")
-        if options.attention == "flash_attention_2" and not is_flash_attn_2_available():
-            parser.error(
-                "--attention flash_attention_2: transformers finds no flash-attn; install it, or say sdpa"
-            )
+        verl.check_attention(parser, options.attention)
     return options
 
 

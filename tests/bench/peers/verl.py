@@ -3,6 +3,7 @@
 A run ends by itself or at its deadline, and no process of it stays.
 """
 
+import argparse
 import os
 import signal
 import subprocess
@@ -15,6 +16,8 @@ from pathlib import Path
 from queue import Empty, Queue
 from threading import Thread
 from typing import Protocol
+
+from transformers.utils import is_flash_attn_2_available
 
 from tests.bench.peers.rates import Ended, verl_step
 from tests.bench.peers.work import SAMPLES, Work
@@ -43,6 +46,14 @@ class Settings:
     """As transformers calls it."""
     staleness: float = 1.0
     """verl's staleness_threshold, in the fully asynchronous mode."""
+
+
+def check_attention(parser: argparse.ArgumentParser, attention: str) -> None:
+    """End the command where verl's attention is not installed, and say what to do."""
+    if attention == "flash_attention_2" and not is_flash_attn_2_available():
+        parser.error(
+            "--attention flash_attention_2: transformers finds no flash-attn; install it, or say sdpa"
+        )
 
 
 class Amount(Protocol):

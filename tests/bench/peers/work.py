@@ -23,6 +23,8 @@ MODEL, PROMPTS, LENGTHS, PARQUET = "model", "prompts.jsonl", "lengths.jsonl", "p
 verl's prompts."""
 _SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>")
 _SEED = 11
+_WRITING_SECONDS = 600.0
+"""Longest that model and prompts take to be written."""
 
 
 @dataclass(frozen=True)
@@ -89,9 +91,10 @@ def prepare(work: Work, folder: Path) -> None:
     stays on a GPU that the contenders are to have."""
     writing = multiprocessing.get_context("spawn").Process(target=_write, args=(work, folder))
     writing.start()
-    writing.join()
-    if writing.exitcode:
-        raise SystemExit(f"the work was not written: exit code {writing.exitcode}")
+    writing.join(_WRITING_SECONDS)
+    if writing.exitcode != 0:
+        writing.kill()
+        raise SystemExit(f"the work was not written: exit code {writing.exitcode} (None: not in time)")
 
 
 def _write(work: Work, folder: Path) -> None:
