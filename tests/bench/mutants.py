@@ -84,7 +84,9 @@ PACKAGES = {
         "parallel", ("cost_model", "hdp_levels", "hdp_plan", "pass_fit", "rank_layout"), ("hdp_plan_hidden",)
     ),
     "routing-lengths": part(
-        "routing", ("cost", "cost_fit", "drain", "estimates", "gears", "lengths", "split", "survival"), ()
+        "routing",
+        ("cost", "cost_fit", "drain", "estimates", "gears", "lengths", "slowness", "split", "survival"),
+        (),
     ),
     "routing-moves": part("routing", ("engine_heap", "lanes", "levelling", "lockstep", "rebalance"), ()),
     "routing-policies": part(
@@ -116,9 +118,21 @@ PACKAGES = {
         tuple(f"{UNIT}/rljob_api/test_{name}.py" for name in ("base", "errors", "error_forms", "rules")),
     ),
     "plan-attempts": plan("attempt", "beginning", "failure", "finish", "losses", "outdated"),
-    "plan-course": plan("believed", "decide", "deadlines", "lifecycle", "suspension", "ttl", "upkeep"),
+    "plan-course": plan(
+        "believed", "decide", "deadlines", "lifecycle", "silence", "suspension", "ttl", "upkeep"
+    ),
     "plan-scaling": plan("observed", "plan", "pools", "queueing", "scaling", "step"),
-    "plan-words": plan("conditions", "job_events", "printable", "times", "volume", "waiting"),
+    "plan-words": plan(
+        "accepted",
+        "conditions",
+        "job_events",
+        "last_words",
+        "printable",
+        "readiness",
+        "times",
+        "volume",
+        "waiting",
+    ),
 }
 
 PYPROJECT = """
