@@ -56,6 +56,8 @@ class Package:
     """Files and folders, from the repository on."""
 
 
+HELPERS = "tests/support", "tools/tiers"
+"""What tests import beside the code."""
 UNIT = "tests/unit"
 PROPERTY = "tests/property"
 
@@ -145,7 +147,7 @@ asyncio_default_fixture_loop_scope = "function"
 [tool.mutmut]
 source_paths = ["rljob_api", "rljob_operator", "rljob_runtime"]
 only_mutate = {code}
-also_copy = ["conftest.py"]
+also_copy = ["conftest.py", "tools"]
 pytest_add_cli_args = ["-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:timeout"]
 pytest_add_cli_args_test_selection = {tests}
 timeout_constant = 1.0
@@ -194,7 +196,7 @@ class Mutant:
 
 def set_up(package: Package, folder: Path) -> None:
     """The tests as they are now, and what mutmut and pytest are to do."""
-    for tests in ("tests/support", *package.tests):
+    for tests in (*HELPERS, *package.tests):
         path, target = REPOSITORY / tests, folder / tests
         if path.is_dir():
             shutil.copytree(path, target, ignore=IGNORED, dirs_exist_ok=True)
