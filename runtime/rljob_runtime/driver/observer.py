@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rljob_runtime.driver.assemble import JobInputs
 from rljob_runtime.driver.ending import ReportWriter, export_model
 from rljob_runtime.driver.evaluation_status import evaluation_status
+from rljob_runtime.driver.job_inputs import JobInputs
 from rljob_runtime.driver.load_watch import LoadWatch
 from rljob_runtime.driver.logger_watch import LoggerWatch
 from rljob_runtime.driver.parts import Parts

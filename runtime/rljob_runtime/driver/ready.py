@@ -2,7 +2,7 @@
 
 import logging
 
-from rljob_runtime.driver.assemble import JobInputs
+from rljob_runtime.driver.job_inputs import JobInputs
 from rljob_runtime.driver.parts import Parts
 from rljob_runtime.trace.analyse.worker_starts import READY, ready_sentence
 from rljob_runtime.trace.record.worker_start import record_start

@@ -27,9 +27,10 @@ from rljob_runtime.data.forced_lengths import forced_lengths
 from rljob_runtime.data.prompts import PromptSource
 from rljob_runtime.data.tokenizer import build_tokenizer
 from rljob_runtime.devices import DeviceMissing
-from rljob_runtime.driver.assemble import JobInputs, assembled
+from rljob_runtime.driver.assemble import assembled
 from rljob_runtime.driver.ending import ReportWriter
 from rljob_runtime.driver.held_out import held_out_sets
+from rljob_runtime.driver.job_inputs import JobInputs
 from rljob_runtime.driver.job_settings import Origin, job_settings
 from rljob_runtime.driver.model_folder import checkpoint_root, place_checkpoints
 from rljob_runtime.driver.observer import RunObserver
