@@ -115,6 +115,13 @@ class Reconciler:
         self._defects.passed(ref)
         if plan is None:
             return None
+        return await self._carry_out(ref, entry, observed, plan, now)
+
+    async def _carry_out(
+        self, ref: JobRef, entry: Entry, observed: Observed, plan: Plan, now: datetime
+    ) -> float:
+        """Write the status that the plan has, do what it says, and return when the job is to be looked at
+        again. Raises `ApiError`."""
         try:
             entry, repair = await self._write_status(ref, entry, observed.job.status, plan, now)
             self._post(ref, entry.job, plan.events)

@@ -182,19 +182,58 @@ def analyse(
     """Analyse events, given step by step in order; `detailed` is a step that is kept in detail as well. Of
     steps before `recorded_from` there are no events any more."""
     anomalies = find_anomalies(windows)
-    went_back = [start.time for start in starts if start.goes_back]
-    book, scheduling, use = RequestBook(went_back), SchedulingBook(), WorkerUseBook()
-    worker_starts = StartBook()
-    phases, tail, lengths, rewards = PhaseBook(), TailSums(), LengthDuration(), RewardByLength()
     recorded = [window for window in windows if window.step >= recorded_from]
     odd = [anomaly for anomaly in anomalies if anomaly.step >= recorded_from]
     chosen = choose_steps(recorded, odd, DETAILED_STEPS)
     details = DetailBook(windows, chosen if detailed is None else [*chosen, detailed])
-    workers = {(who.pool, who.worker): WorkerUse(who.worker, who.pool, who.host) for who in known}
-    uses: dict[tuple[str, str], EventUse] = {}
-    thrown_away = 0
-    for step, unordered in steps:
-        worker_starts.add_step(unordered)
+    books = _Books(starts, known, details)
+    for step, events in steps:
+        books.add_step(step, events)
+    return Analysis(
+        metrics=metrics,
+        starts=list(starts),
+        windows=list(windows),
+        # A worker may be known by its file alone: one that was lost before its first event.
+        pools=pool_uses([worker for worker in books.workers.values() if worker.recorded], windows),
+        event_uses=books.uses,
+        requests=books.requests,
+        scheduling=books.scheduling,
+        # `analyse_run` reads them: they are in a file of their own.
+        predictions=Predictions(),
+        use=books.use,
+        phases=books.phases,
+        tail=books.tail,
+        lengths=books.lengths,
+        rewards=books.rewards,
+        anomalies=anomalies,
+        details=details.details(),
+        lost_seconds=lost_seconds(windows),
+        superseded=books.thrown_away,
+        unreadable=0,
+        recorded_from=recorded_from,
+        worker_starts=books.worker_starts,
+    )
+
+
+class _Books:
+    """What is counted of the events, step by step."""
+
+    def __init__(self, starts: Sequence[Start], known: Sequence[WorkerInfo], details: DetailBook) -> None:
+        self._starts = starts
+        self._went_back = [start.time for start in starts if start.goes_back]
+        self._details = details
+        self.requests = RequestBook(self._went_back)
+        self.scheduling, self.use = SchedulingBook(), WorkerUseBook()
+        self.worker_starts, self.phases, self.tail = StartBook(), PhaseBook(), TailSums()
+        self.lengths, self.rewards = LengthDuration(), RewardByLength()
+        self.workers = {(who.pool, who.worker): WorkerUse(who.worker, who.pool, who.host) for who in known}
+        self.uses: dict[tuple[str, str], EventUse] = {}
+        self.thrown_away = 0
+        """Events of steps that were trained again after the run had gone back."""
+
+    def add_step(self, step: int, unordered: Sequence[Event]) -> None:
+        """Add the events of the next step."""
+        self.worker_starts.add_step(unordered)
         # By their ends: attempts of a response are to come in their order, and covers are built fastest so.
         # Without starts: a worker is there from the moment that it is ready.
         everything = sorted(
@@ -203,59 +242,41 @@ def analyse(
         )
         events = everything
         # A run that never goes back, the usual one, is spared a look at each of its events.
-        if went_back:
-            events = [event for event in everything if not superseded(starts, event.step, event.end)]
-        thrown_away += len(everything) - len(events)
+        if self._went_back:
+            events = [event for event in everything if not superseded(self._starts, event.step, event.end)]
+        self.thrown_away += len(everything) - len(events)
+        self._add_workers(everything)
+        self._add_durations(step, events)
+        # The time lines show all that workers did; requests that were thrown away do not count.
+        ended = self.requests.add_step(step, events)
+        self._details.add_step(step, everything, ended)
+        self.scheduling.add_step(step, events, ended)
+        self.phases.add_step(step, events)
+        self.tail.add_step(ended)
+        self.lengths.add(ended)
+        self.rewards.add_step(ended, events)
+
+    def _add_workers(self, everything: Sequence[Event]) -> None:
+        """What each worker did. With what was thrown away, of which it was busy too: for the steps that were
+        trained meanwhile it was not idle."""
         by_worker: dict[tuple[str, str], list[Event]] = {}
-        durations: dict[tuple[str, str], list[float]] = {}
-        # A worker was busy with what was thrown away, too: for the steps that were trained meanwhile it was
-        # not idle.
         for event in everything:
             if event.event not in STATES:
                 by_worker.setdefault((event.pool, event.worker), []).append(event)
-        use.add_step(everything)
+        self.use.add_step(everything)
+        for (pool, worker), own in by_worker.items():
+            if (pool, worker) not in self.workers:
+                self.workers[pool, worker] = WorkerUse(worker, pool)
+            self.workers[pool, worker].add(own)
+
+    def _add_durations(self, step: int, events: Sequence[Event]) -> None:
+        durations: dict[tuple[str, str], list[float]] = {}
         for event in events:
             durations.setdefault((event.pool, event.event), []).append(event.duration)
-        for (pool, worker), own in by_worker.items():
-            if (pool, worker) not in workers:
-                workers[pool, worker] = WorkerUse(worker, pool)
-            workers[pool, worker].add(own)
         for (pool, name), seconds in durations.items():
-            if (pool, name) not in uses:
-                uses[pool, name] = EventUse(name, pool)
-            uses[pool, name].add(step, seconds)
-        # The time lines show all that workers did; requests that were thrown away do not count.
-        ended = book.add_step(step, events)
-        details.add_step(step, everything, ended)
-        scheduling.add_step(step, events, ended)
-        phases.add_step(step, events)
-        tail.add_step(ended)
-        lengths.add(ended)
-        rewards.add_step(ended, events)
-    return Analysis(
-        metrics=metrics,
-        starts=list(starts),
-        windows=list(windows),
-        # A worker may be known by its file alone: one that was lost before its first event.
-        pools=pool_uses([worker for worker in workers.values() if worker.recorded], windows),
-        event_uses=uses,
-        requests=book,
-        scheduling=scheduling,
-        # `analyse_run` reads them: they are in a file of their own.
-        predictions=Predictions(),
-        use=use,
-        phases=phases,
-        tail=tail,
-        lengths=lengths,
-        rewards=rewards,
-        anomalies=anomalies,
-        details=details.details(),
-        lost_seconds=lost_seconds(windows),
-        superseded=thrown_away,
-        unreadable=0,
-        recorded_from=recorded_from,
-        worker_starts=worker_starts,
-    )
+            if (pool, name) not in self.uses:
+                self.uses[pool, name] = EventUse(name, pool)
+            self.uses[pool, name].add(step, seconds)
 
 
 def _windows_from_files(events: Path) -> list[Window]:
