@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from rljob_runtime.routing.drain import Load, drain_seconds
 from rljob_runtime.routing.policy import Lane
 from rljob_runtime.routing.requests import RequestKey
 from rljob_runtime.routing.roles import Roles, choose_heavy, decide_roles
@@ -66,6 +67,22 @@ def test_what_a_pool_has_to_do_is_what_it_runs(
     ]
     roles = decide_roles(Roles(), found.engines, sample, 1, set(), {"fast": 9, "heavy": 9}, 0)
     assert (roles.lanes(1), roles.lanes(0)) == (heavy_takes, fast_takes)
+
+
+def test_a_pool_has_finished_what_it_runs_and_what_comes_to_it_with_the_longest() -> None:
+    """The heavy engine runs one response that is longer than the two that are to come to it."""
+    found = Engines([[7000] * 2 + [500] * 20, [9000]], cost=STEEP)
+    heavy = found.engines[1].shape = found.engines[1].shape._replace(pool="heavy", cost=faster(STEEP, 2))
+    sample = [
+        (request, float(found.left[request.key]))
+        for engine in found.engines
+        for request in engine.running.values()
+    ]
+    roles = decide_roles(Roles(), found.engines, sample, 1, set(), {"fast": 9, "heavy": 9}, 0)
+    assert roles.ends == (
+        pytest.approx(drain_seconds(heavy, [Load(2, 7000, 11), Load(1, 9000, 11)])),
+        pytest.approx(drain_seconds(found.engines[0].shape, [Load(20, 500, 11)])),
+    )
 
 
 @pytest.mark.parametrize(
@@ -140,3 +157,5 @@ def test_nothing_to_do_no_roles() -> None:
     found = Engines([[], []])
     assert decide_roles(BOTH, found.engines, [], 1, set(), {"fast": 0}, 0) == Roles()
     assert decide_roles(BOTH, [], [], 1, set(), {"fast": 0}, 3) == Roles(full=frozenset({"fast"}))
+    found.engines[1].shape = found.engines[1].shape._replace(pool="heavy")
+    assert decide_roles(Roles(), found.engines, [], 1, set(), {"fast": 0}, 0) == Roles(pooled=True)
