@@ -95,8 +95,8 @@ def test_a_heavy_pool_is_for_long_responses_where_that_pays(speed: float, left: 
     found = Engines([[left, *[100] * 12], []], cost=STEEP)
     found.engines[1].shape = found.engines[1].shape._replace(pool="heavy", cost=faster(STEEP, speed))
     sample = [(request, float(found.left[key])) for key, request in found.engines[0].running.items()]
-    roles = decide_roles(BOTH, found.engines, sample, 1, set(), {"fast": 9, "heavy": 9}, 0)
-    assert roles.heavy == heavy and roles.pooled
+    roles = decide_roles(BOTH, found.engines, sample, 1, set(), {"fast": 0, "heavy": 9}, 1)
+    assert roles.heavy == heavy and roles.pooled and roles.full == {"fast"}
     if not heavy:
         assert (roles.lanes(0), roles.lanes(1)) == (("any",), ("any",))
 
@@ -127,8 +127,10 @@ def test_no_engine_is_kept_for_long_responses_where_all_share_their_steps(lockst
         for engine in found.engines
         for request in engine.running.values()
     ]
-    roles = decide_roles(Roles(), found.engines, sample, 1, set(), {"fast": 9}, 0)
+    roles = decide_roles(Roles(), found.engines, sample, 1, set(), {"fast": 0}, 1)
     assert bool(roles.heavy) is not lockstep
+    assert not roles.pooled and roles.full == {"fast"}
+    assert roles.ends == ((0.0, 0.0) if lockstep else (roles.split.heavy_seconds, roles.split.fast_seconds))
     assert roles.split.seconds > 0, "plans are made as often as what is under way asks for"
 
 
