@@ -171,6 +171,20 @@ def test_groups_that_the_next_step_awaits_are_dispatched_whatever_room_there_is(
     assert (of.router.wants_group(), of.router.wants_group(awaited=True)) == (False, True)
 
 
+@pytest.mark.parametrize(
+    ("running", "slowness", "places"), [(0, 1.0, 0), (4, 1.0, 4), (0, 2.0, 1), (3, 2.0, 7)]
+)
+@pytest.mark.parametrize("limit", [8, 16])
+def test_a_slower_engine_counts_as_one_that_runs_more(
+    running: int, slowness: float, places: int, limit: int
+) -> None:
+    """With its next request it ends as late as an ordinary one that runs `places`, with its next."""
+    of = site(fast=1, limit=limit)
+    of.router.join(0, of.engine(0).shape._replace(slowness=slowness))
+    of.dispatch(range(running), samples=1)
+    assert policy(of).score(of.engine(0)) == places / limit
+
+
 # Roles
 
 
