@@ -20,6 +20,7 @@ NOTICE = timedelta(seconds=10)
 """KubeRay makes the first pod of a RayCluster, or writes its status, within this time: else it is told."""
 _CAUSE_LIMIT = 200
 _WORDS_LIMIT = 600
+"""Of another program's words: the start deadline that follows has room then."""
 _STARTS = 4
 """Rank (see `_cause`) of a pod that only starts: every other cause is told rather than this one."""
 
@@ -54,12 +55,12 @@ def _failed_to_create(observed: Observed, name: str) -> Row | None:
     found = creation_failure(observed, name)
     if found is None:
         return None
-    return Row("PodsReady", "False", found.reason, _cut(found.message))
+    return Row("PodsReady", "False", found.reason, _clause(found.message)[:_WORDS_LIMIT])
 
 
-def _cut(words: str) -> str:
-    """Another program's words in one line, so short that there is room for the start deadline."""
-    return " ".join(words.split())[:_WORDS_LIMIT]
+def _clause(words: str) -> str:
+    """Another program's words in one line, without a full stop at the end: ours go on."""
+    return " ".join(words.split()).rstrip(".")
 
 
 def pods_ready(attempt: Attempt, spec: Spec, observed: Observed, deadline: str | None, now: datetime) -> Row:
@@ -74,11 +75,10 @@ def pods_ready(attempt: Attempt, spec: Spec, observed: Observed, deadline: str |
             return replace(row, message=row.message.removesuffix(".") + until)
         return creating(attempt.name, deadline)
     if cluster is not None and cluster.refusal is not None:
-        if cluster.refusal.rstrip(".").endswith("already exists"):
-            return Row(
-                "PodsReady", "False", "WaitingForKubeRay", _exists(attempt.name, cluster.refusal) + until
-            )
-        text = f"KubeRay refuses RayCluster {attempt.name}: {_cut(cluster.refusal).rstrip('.')}"
+        refusal = _clause(cluster.refusal)
+        if refusal.endswith("already exists"):
+            return Row("PodsReady", "False", "WaitingForKubeRay", _exists(attempt.name, refusal) + until)
+        text = f"KubeRay refuses RayCluster {attempt.name}: {refusal[:_WORDS_LIMIT]}"
         return Row("PodsReady", "False", "RayClusterRefused", text + until)
     held = queueing.pods_ready(attempt)
     if held is not None:
@@ -96,7 +96,7 @@ def _exists(name: str, refusal: str) -> str:
     # return: it then goes on by itself.
     return (
         f"KubeRay goes on with RayCluster {name} as soon as it sees what it has made, or once what is not "
-        f"the RayCluster's is deleted ({_cut(refusal).rstrip('.')})"
+        f"the RayCluster's is deleted ({refusal[:_WORDS_LIMIT]})"
     )
 
 

@@ -161,7 +161,7 @@ class Adaptive(Policy):
     def load_changed(self, engine: EngineState) -> None:
         heavy = self.roles.heavy
         if engine.number in heavy:
-            self._kept += engine.room - self._rooms.get(engine.number, 0)
+            self._kept += engine.room - self._rooms[engine.number]
             self._rooms[engine.number] = engine.room
         if engine.joined != (engine.number in self._joined):
             (self._joined.add if engine.joined else self._joined.discard)(engine.number)

@@ -30,7 +30,7 @@ class Estimates:
         if known is None:
             group = request.group
             known = self._groups[uid] = self.lengths.group(group)
-            most = max([each.tokens for each in group.requests.values()], default=0)
+            most = max([each.tokens for each in group.requests.values()])
             self._grown[uid] = max(math.exp(known[0]), _GROWN * most)
         mean, sd = known
         return self.lengths.total_of(request, mean, sd)

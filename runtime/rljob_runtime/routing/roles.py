@@ -133,7 +133,7 @@ def _ends(
         for load in loads:
             (to_heavy if load.remaining >= least else to_fast).append(load)
     ends = [
-        shared(sorted(loads, key=lambda load: load.remaining), _shapes(engines)) if engines else 0.0
+        shared(sorted(loads, key=lambda load: load.remaining), _shapes(engines))
         for loads, engines in ((to_heavy, heavy), (to_fast, fast))
     ]
     return ends[0], ends[1]

@@ -85,7 +85,7 @@ def split_pools(loads: Sequence[Load], heavy: Sequence[EngineShape], fast: Seque
     case, where lengths are much alike, or where the heavy pool is the slower one. `loads`: the shortest
     first."""
     if not heavy or not fast:
-        return _divide(loads, 0, fast or heavy, ())
+        return _undivided(loads, fast or heavy)
     found, together = _best_cut(loads, heavy, fast), _mixed(loads, heavy, fast)
     return found if found.seconds < (1 - POOLS_PAY) * together else Split(0, math.inf, together, together)
 
@@ -98,18 +98,19 @@ def _mixed(loads: Sequence[Load], heavy: Sequence[EngineShape], fast: Sequence[E
         share = (low + high) / 2
         sooner = shared(_part(loads, share), heavy) < shared(_part(loads, 1 - share), fast)
         low, high = (share, high) if sooner else (low, share)
-    return max(shared(_part(loads, low), heavy), shared(_part(loads, 1 - low), fast))
+    # With this share the heavy ones are the sooner.
+    return shared(_part(loads, 1 - low), fast)
 
 
 def _part(loads: Sequence[Load], share: float) -> list[Load]:
-    return [load._replace(number=load.number * share) for load in loads] if share else []
+    return [load._replace(number=load.number * share) for load in loads]
 
 
 def split_engines(loads: Sequence[Load], engines: Sequence[EngineShape]) -> Split:
     """How many of the engines, the quickest first, are to be heavy, at most half of them, and the cut; none
     where it does not pay, or where requests do not all run to their ends at a time: places and caches are
     short then, and an engine that keeps some of them for the longest slows the others."""
-    none = best = _divide(loads, len(loads), engines, ())
+    none = best = _undivided(loads, engines)
     if not _all_fit(loads, engines):
         return none
     count = 1
@@ -144,16 +145,19 @@ def _best_cut(loads: Sequence[Load], heavy: Sequence[EngineShape], fast: Sequenc
             high = middle
         else:
             low = middle + 1
-    around = [_divide(loads, place, fast, heavy) for place in (low - 1, low) if 0 <= place <= len(loads)]
+    around = [_divide(loads, place, fast, heavy) for place in (low - 1, low) if place >= 0]
     return min(around, key=lambda found: found.seconds)
+
+
+def _undivided(loads: Sequence[Load], engines: Sequence[EngineShape]) -> Split:
+    """What comes of it when all engines take everything."""
+    return Split(0, math.inf, 0.0, shared(loads, engines))
 
 
 def _divide(
     loads: Sequence[Load], place: int, fast: Sequence[EngineShape], heavy: Sequence[EngineShape]
 ) -> Split:
     """What comes of it when the loads before `place` are fast and the others heavy."""
-    if not heavy:
-        return Split(0, math.inf, 0.0, shared(loads, fast))
     return Split(len(heavy), _cut(loads, place), shared(loads[place:], heavy), shared(loads[:place], fast))
 
 

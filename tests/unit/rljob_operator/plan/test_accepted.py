@@ -5,11 +5,36 @@ from dataclasses import replace
 import pytest
 
 from rljob_api.status import Status
-from rljob_operator.plan.accepted import DEFECT, undecided
+from rljob_operator.plan.accepted import DEFECT, accepted, undecided
 from rljob_operator.plan.conditions import Row, condition, put
 from rljob_operator.plan.decide import decide
 from rljob_operator.plan.observed import Observed
 from tests.support.operator.observations import NOW, at, new_job, planned, running
+
+SUSPEND = "Set spec.suspend to true to be able to change it, or delete the RLJob."
+SPECS = {
+    # what the job's spec is: what Accepted says
+    "one that can be carried out": ({}, ("True", "Accepted", "The spec is valid.")),
+    "one of another release": (
+        {"left_out": ("spec.new", "spec.pools.head.new")},
+        (
+            "True",
+            "Accepted",
+            "The spec is valid. This operator's release has no spec.new, spec.pools.head.new: left out.",
+        ),
+    ),
+    "one that cannot": (
+        {"invalid": "spec.pools.head: no."},
+        ("False", "InvalidSpec", f"spec.pools.head: no. {SUSPEND}"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("fields", "said"), SPECS.values(), ids=SPECS)
+def test_what_is_said_of_a_spec(fields, said) -> None:
+    row = accepted(new_job(**fields))
+    assert (row.type, row.status, row.reason, row.message) == ("Accepted", *said)
+
 
 DONE = put(Status(), (Row("Complete", "True", "Completed"), Row("Running", "False", "Complete")), 1, NOW)
 

@@ -14,6 +14,7 @@ from tests.support.operator.observations import NOW, at, cluster, new_job, runni
 
 RUNS = {"attempt": 1, "cluster_name": "math-1", "head_pod": "uid-math-1-head-0"}
 FAR = "9999-12-31T23:59:59Z"
+CENTURY = "2000-01-01T00:00:00Z"
 FIRST = (cluster(1),)
 NOON = stamp(at(100))
 """The time at which it is read."""
@@ -30,14 +31,22 @@ READ = {
     "the end of time": ({"suspend_time": FAR}, {"suspend_time": NOON}),
     "beyond the end of time": ({"suspend_time": "9999-12-31T23:59:59-14:00"}, {"suspend_time": None}),
     "the beginning of time": ({"start_time": "0001-01-01T00:00:00Z"}, {"start_time": None}),
-    "a clock that is a little ahead": ({"start_time": stamp(at(150))}, {"start_time": stamp(at(150))}),
-    "an attempt of the future": ({**RUNS, "attempt_time": stamp(at(400))}, {"attempt_time": NOON}),
-    "the next attempt's begin": ({"attempt_time": stamp(at(400))}, {"attempt_time": stamp(at(400))}),
+    "before there were RLJobs": ({"start_time": "1999-12-31T23:59:59Z"}, {"start_time": None}),
+    "as early as may be": ({"start_time": CENTURY}, {"start_time": CENTURY}),
+    "a clock that is a minute ahead": ({"start_time": stamp(at(160))}, {"start_time": stamp(at(160))}),
+    "one that is further ahead": ({"start_time": stamp(at(161))}, {"start_time": NOON}),
+    "an attempt of the future": ({**RUNS, "attempt_time": stamp(at(161))}, {"attempt_time": NOON}),
+    "the next attempt's begin": ({"attempt_time": stamp(at(460))}, {"attempt_time": stamp(at(460))}),
+    "later than any next attempt": ({"attempt_time": stamp(at(461))}, {"attempt_time": NOON}),
     "the next attempt never": ({"attempt_time": FAR}, {"attempt_time": NOON}),
     "an end without a date": ({"completion_time": "x"}, {"completion_time": NOON}),
     "an end that is to come": ({"completion_time": FAR}, {"completion_time": NOON}),
     "negative numbers": ({"failures": -3, "restarts": -1}, {"failures": 0, "restarts": 0}),
     "a number that makes no name": ({"attempt": 10**18}, {"attempt": MOST_ATTEMPTS}),
+    "numbers that nobody counts to": (
+        {"failures": 10**18, "restarts": 10**18},
+        {"failures": MOST_ATTEMPTS, "restarts": MOST_ATTEMPTS},
+    ),
     "another name": ({"attempt": 1, "cluster_name": "math-7"}, {"cluster_name": "math-1"}),
     "another job's": ({"attempt": 3, "cluster_name": "other-3"}, {"cluster_name": None}),
     "a UID that is none": ({"head_pod": "x,reason=y"}, {"head_pod": None}),
@@ -45,7 +54,16 @@ READ = {
         {"scale_downs": [ScaleDown(pool="trainer", replicas=1, asked_time=FAR)]},
         {"scale_downs": [ScaleDown(pool="trainer", replicas=1, asked_time=NOON)]},
     ),
-    "a report of the future": ({"training": said(time=FAR)}, {"training": said(time=None)}),
+    "a resize without a date": (
+        {"scale_downs": [ScaleDown(pool="trainer", replicas=1, asked_time="x")]},
+        {"scale_downs": [ScaleDown(pool="trainer", replicas=1, asked_time=NOON)]},
+    ),
+    "a report that is a minute ahead": (
+        {"training": said(time=stamp(at(160)))},
+        {"training": said(time=stamp(at(160)))},
+    ),
+    "a report of the future": ({"training": said(time=stamp(at(161)))}, {"training": said(time=None)}),
+    "a report without a date": ({"training": said(time="x")}, {"training": said(time=None)}),
 }
 
 

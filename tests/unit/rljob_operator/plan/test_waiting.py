@@ -44,6 +44,7 @@ def row(observed: Observed, seconds: float = 5, deadline: str | None = "14:32 UT
     attempt = attempt_of(observed)
     assert attempt is not None
     found = pods_ready(attempt, observed.job.spec, observed, deadline, at(seconds))
+    assert found.type == "PodsReady"
     return found.status, found.reason, found.message
 
 
@@ -100,7 +101,7 @@ CASES = {
         ("False", "RayClusterRefused", f"KubeRay refuses RayCluster math-1: min is above MAX{UNTIL}"),
     ),
     "kuberay does not see what it has made": (
-        replace(ASKED, clusters=(cluster(refusal='services "math-1-head-svc" already exists'),)),
+        replace(ASKED, clusters=(cluster(refusal='services "math-1-head-svc"  already exists.\n'),)),
         5,
         (
             "False",
@@ -150,6 +151,8 @@ def test_another_programs_words_leave_room_for_the_deadline():
     assert row(long)[2] == "x" * 600 + UNTIL
     long = replace(ASKED, clusters=(cluster(refusal="y" * 5000),))
     assert row(long)[2] == f"KubeRay refuses RayCluster math-1: {'y' * 600}{UNTIL}"
+    long = replace(ASKED, clusters=(cluster(refusal=f"{'z' * 5000} already exists"),))
+    assert row(long)[2].endswith(f" ({'z' * 600}){UNTIL}")
 
 
 def test_what_keeps_a_cluster_from_being_made_is_its_own():

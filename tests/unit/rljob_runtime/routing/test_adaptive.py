@@ -85,16 +85,27 @@ def test_the_longest_of_a_later_step_do_not_go_before_what_the_next_one_trains()
 
 
 @pytest.mark.parametrize(
-    ("engines", "kv_tokens", "by_length"),
-    [(2, None, True), (1, None, False), (2, 4 * 110 + 20, True), (2, 4 * 110 - 20, False)],
-    ids=["by length", "one engine", "as many long ones fit", "a cache for short ones"],
-)
+    ("engines", "lengths", "kv_tokens", "by_length"),
+    [
+        (2, (100, 100), None, True),
+        (1, (100, 100), None, False),
+        (2, (100, 100), 4 * 110 + 20, True),
+        (2, (100, 100), 4 * 110 - 20, False),
+        (2, (50, 200), 4 * 137 + 8, True),
+        (2, (50, 200), 4 * 137 - 8, False),
+    ],
+    ids=[
+        "by length", "one engine", "as many long ones fit", "a cache for short ones", "the mean ones fit",
+        "a cache for the median ones",
+    ],
+)  # fmt: skip
 def test_the_order_is_by_length_only_where_as_many_long_ones_fit(
-    engines: int, kv_tokens: int | None, by_length: bool
+    engines: int, lengths: tuple[int, int], kv_tokens: int | None, by_length: bool
 ) -> None:
-    """All are expected to be of 100 tokens, after a prompt of 10."""
+    """After a prompt of 10 tokens 100 are expected where all had that many, and 127, the mean of a lognormal
+    length, where one half had 50 and the other one 200."""
     of = Routed(Adaptive(CAP))
-    learn(policy(of), [(row, 100) for row in range(20)])
+    learn(policy(of), [(row, lengths[row % 2]) for row in range(20)])
     for number in range(engines):
         of.router.join(number, EngineShape("fast", 4, kv_tokens, STEEP))
     of.dispatch(range(12))
@@ -158,6 +169,20 @@ def test_groups_that_the_next_step_awaits_are_dispatched_whatever_room_there_is(
     of = site(fast=1, limit=1)
     of.dispatch(range(5))
     assert (of.router.wants_group(), of.router.wants_group(awaited=True)) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("running", "slowness", "places"), [(0, 1.0, 0), (4, 1.0, 4), (0, 2.0, 1), (3, 2.0, 7)]
+)
+@pytest.mark.parametrize("limit", [8, 16])
+def test_a_slower_engine_counts_as_one_that_runs_more(
+    running: int, slowness: float, places: int, limit: int
+) -> None:
+    """With its next request it ends as late as an ordinary one that runs `places`, with its next."""
+    of = site(fast=1, limit=limit)
+    of.router.join(0, of.engine(0).shape._replace(slowness=slowness))
+    of.dispatch(range(running), samples=1)
+    assert policy(of).score(of.engine(0)) == places / limit
 
 
 # Roles

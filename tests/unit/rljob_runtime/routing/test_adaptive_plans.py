@@ -10,6 +10,8 @@ from rljob_runtime.routing.adaptive import Adaptive
 from rljob_runtime.routing.book import Book
 from rljob_runtime.routing.cost import StepCost
 from rljob_runtime.routing.requests import EngineShape, GroupRequest, Move, RequestKey
+from rljob_runtime.routing.roles import Roles
+from rljob_runtime.routing.split import NO_SPLIT
 from tests.support.simulated.routed import Engines, Routed, group_of
 from tests.support.simulated.routed_by_length import (
     CAP,
@@ -93,6 +95,31 @@ def test_pools_that_share_their_steps_are_levelled_each_by_itself(heavy: bool) -
     assert policy(of)._levelled_together(members, *parts) == [members[2:], members[:2]]
 
 
+@pytest.mark.parametrize(
+    ("ends", "full", "idle", "together"),
+    [
+        ((10.0, 10.0), "", False, False),
+        ((1.0, 10.0), "", False, True),
+        ((10.0, 1.0), "", False, True),
+        ((10.0, 10.0), "fast", False, True),
+        ((10.0, 10.0), "heavy", False, True),
+        ((10.0, 10.0), "", True, True),
+    ],
+    ids=["both are busy", "heavy is done first", "fast is", "fast is full", "heavy is", "an engine is idle"],
+)
+def test_a_pool_that_has_time_is_levelled_together_with_the_other_one(
+    ends: tuple[float, float], full: str, idle: bool, together: bool
+) -> None:
+    of = mixed(site(fast=2, heavy=2, limit=64), long=0, short=8)
+    members = list(of.router.book.members())
+    for uid, sample in of.on(0) if idle else ():
+        of.finish(uid, sample, SHORT)
+    policy(of).roles = Roles(NO_SPLIT, frozenset({2, 3}), True, frozenset({full}), ends)
+    fast, heavy = members[:2], members[2:]
+    found = policy(of)._levelled_together(members, heavy, fast)
+    assert found == ([[*heavy, *fast]] if together else [heavy, fast])
+
+
 def test_where_responses_take_hours_plans_are_made_less_often() -> None:
     of = mixed(Routed(Adaptive(CAP), fast=2, cost=StepCost(1.0)))
     assert policy(of).roles.split.seconds > 1000
@@ -141,7 +168,8 @@ def test_windows_of_many_engines_overlap_and_cover_all() -> None:
     assert windows[0] == [*range(64)] and windows[1] == [*range(48, 112)]
     assert windows[4] == [192, 193, 194, 195, 196, 197, 198, 199, *range(56)]
     assert set().union(*windows) == set(range(200))
-    assert list(of._window(engines[:64])) == engines[:64]
+    of._plans = 1
+    assert list(of._window(engines[:64])) == engines[:64], "all of them, as they are"
 
 
 def test_a_response_that_turns_out_to_be_long_moves_to_the_heavy_pool_with_its_tokens() -> None:

@@ -174,6 +174,10 @@ def test_pools_are_measured_apart() -> None:
     assert (fast.step(1, 10), heavy.step(1, 10)) == (pytest.approx(0.01), pytest.approx(0.005))
 
 
+def test_engines_that_have_not_reported_are_ordinary_ones() -> None:
+    assert MeasuredCosts().slowness("fast", (1, 2)) == {1: 1.0, 2: 1.0}
+
+
 @pytest.mark.parametrize("factor", [1.0, 1.9, 0.6])
 def test_engines_of_a_pool_have_the_same_constants_but_for_a_factor(factor: float) -> None:
     """Engine 2 takes `factor` times as long, and runs more requests: that is not taken for what they cost."""

@@ -55,6 +55,19 @@ def test_ranks_that_change_while_requests_wait_leave_little_behind(decisions: bo
     assert sum(map(len, lanes._heaps.values())) <= 2 * 100 + 64 + 1
 
 
+def test_entries_that_were_dropped_at_the_top_are_not_counted_as_left_behind() -> None:
+    """Where ranks rise a decision drops all that no longer holds; where they fall nothing comes to the
+    top."""
+    lanes = Lanes()
+    requests = [group_of(running=[0], uid=uid).requests[0] for uid in range(100)]
+    lanes.engine(Engines([[]]).engines[0], ("any",), 1.0)
+    for rank in [*range(100), *range(0, -10, -1)]:
+        for request in requests:
+            lanes.put(request, Entry("any", (float(rank), *request.key)))
+        assert lanes.next() == (requests[0], 0)
+    assert sum(map(len, lanes._heaps.values())) <= 2 * 100 + 64 + 1
+
+
 def test_nothing_is_left_of_the_lane_of_an_engine_that_is_gone() -> None:
     lanes = Lanes()
     request = group_of(running=[0]).requests[0]

@@ -117,6 +117,18 @@ def test_deviations_are_guessed_until_eight_are_seen() -> None:
     assert known.sd_within == pytest.approx(0.7 * known.sd), "no group has had two"
 
 
+@pytest.mark.parametrize("tokens", [0, 1])
+@pytest.mark.parametrize("first", [True, False])
+def test_an_empty_response_counts_as_one_of_a_token(tokens: int, first: bool) -> None:
+    """In groups with one of 2 tokens, whichever of the two ends first; others have two of equal lengths."""
+    known = Lengths(CAP)
+    for row in range(0, 8, 2):
+        see(known, [tokens, 2] if first else [2, tokens], row)
+        see(known, [10_000, 10_000], row + 1)
+    assert known.mean == pytest.approx((math.log(2) + 2 * math.log(10_000)) / 4)
+    assert known.sd_within == pytest.approx(math.log(2) / 2)
+
+
 def test_no_length_is_known_before_its_end() -> None:
     known = Lengths(CAP)
     for row in range(4):
@@ -235,11 +247,12 @@ def test_a_groups_own_responses_are_no_history(known: Lengths) -> None:
     assert fresh.group(group) == pytest.approx(fresh.group(group_of([900, 500], [0], row=ROW)))
 
 
-def test_history_is_what_the_row_gave_before_this_group() -> None:
+@pytest.mark.parametrize("tokens", [0, 1, 9000])
+def test_history_is_what_the_row_gave_before_this_group(tokens: int) -> None:
     known = Lengths(CAP)
     see(known, [100, 400], row=5)
-    known.finished(group_of([9000], [0], row=5))
-    history = known._history(group_of([9000], [0], row=5))
+    known.finished(group_of([tokens], [0], row=5))
+    history = known._history(group_of([tokens], [0], row=5))
     assert history == pytest.approx((math.log(200), 0.5 * 2))
     assert known._history(group_of([], [0], row=6)) is None
 
@@ -336,6 +349,14 @@ def test_of_many_groups_under_way_every_second_or_third_is_looked_at_in_the_orde
         known.began(group_of(uid=uid), 600)
     kept = [group.request.uid for group in known._cohort]
     assert kept == list(range(1998 - 3 * 511, 2000, 3))
+
+
+@pytest.mark.parametrize("tokens", [0, 1])
+def test_where_all_responses_are_hardly_a_token_one_is_expected(tokens: int) -> None:
+    known = Lengths(CAP)
+    begun(known, [[tokens] * 8] * 8, tokens)
+    (request,) = group_of(running=[0]).requests.values()
+    assert known.total_of(request, 5.0, 0.5) == 1.0
 
 
 def test_before_a_response_has_ended_hazards_say_nothing() -> None:

@@ -74,10 +74,11 @@ def test_all_come_down_to_the_gear_of_their_mean(counts: list[int], expected: li
     assert sorted(after(site, levelled(site))[0], reverse=True) == expected
 
 
-def test_not_where_the_surplus_ends_soon_by_itself() -> None:
-    cost = COUNTED._replace(per_prefill_token=0.01)
-    assert levelled(ranks([[100] * 5, [100] * 2], cost, left=1000))
-    assert levelled(ranks([[100] * 5, [100] * 2], cost, left=30)) == []
+@pytest.mark.parametrize(("left", "moves"), [(37, 0), (38, 1)])
+def test_not_where_the_surplus_ends_soon_by_itself(left: int, moves: int) -> None:
+    """A move costs 1 s, and is to save half as much again: 0.04 s a step."""
+    cost = COUNTED._replace(per_prefill_token=0.1)
+    assert len(levelled(ranks([[10] * 5, [10] * 2], cost, left))) == moves
 
 
 @pytest.mark.parametrize(
@@ -94,9 +95,9 @@ def test_not_where_the_surplus_ends_soon_by_itself() -> None:
     ],
 )  # fmt: skip
 def test_the_gear_would_have_stayed_until_the_surplus_had_ended(left: list[list[int]], moves: int) -> None:
-    """A move costs 1 s, and the gear of four in place of eight saves 0.04 s a step."""
-    cost = COUNTED._replace(per_prefill_token=0.01)
-    assert len(levelled(ranks([[100] * 6, [100] * 4, [100]], cost, left))) == moves
+    """A move costs 1 s, and the gear of four in place of eight saves 0.04 s a step. KV tokens are level."""
+    cost = COUNTED._replace(per_prefill_token=0.02)
+    assert len(levelled(ranks([[50] * 6, [75] * 4, [300]], cost, left))) == moves
 
 
 def test_a_copy_may_pay_where_a_prefill_does_not() -> None:
@@ -148,12 +149,16 @@ def test_kv_tokens_are_levelled(tokens: list[list[int]], expected: list[int]) ->
         ([[300, 200, 100, 10], [50, 50, 50, 50]], [(0, 1), (4, 0), (5, 0), (3, 1)]),
         ([[500, 500], [100], [300]], [(0, 1), (2, 2)]),
         ([[200, 60, 40], [100, 1]], [(1, 1), (2, 1)]),
+        ([[294, 2, 2, 2], [293, 2, 2]], []),
+        ([[294, 2, 2, 2], [292, 2, 2]], [(1, 1)]),
     ],
     ids=[
         "what would change sides then stays",
         "what comes back is made up for",
         "from most to least",
         "half the gap",
+        "a hundredth is level",
+        "more is not",
     ],
 )
 def test_which_requests_level_kv_tokens(tokens: list[list[int]], expected: list[tuple[int, int]]) -> None:
@@ -165,6 +170,21 @@ def test_nothing_comes_back_from_a_rank_without_a_place_for_what_would_go_there(
     tokens = [[300, 200, 100], [50, 50, 50, 50]]
     assert pairs(levelled(ranks(tokens, READ, limit=5))) == [(0, 1), (3, 0), (4, 0)]
     assert levelled(ranks(tokens, READ, limit=4)) == []
+
+
+@pytest.mark.parametrize(
+    ("tokens", "limit", "expected"),
+    [
+        ([[100] * 4, [10] * 4], 6, [(0, 1), (4, 0), (1, 1), (5, 0)]),
+        ([[100] * 4, [10] * 4], 5, [(0, 1), (4, 0)]),
+        ([[200] * 4, [20] * 4, [10] * 4], 5, [(0, 2), (8, 0)]),
+    ],
+    ids=["two places", "one place", "one place, and another rank has one as well"],
+)
+def test_each_exchange_takes_a_place_of_both(
+    tokens: list[list[int]], limit: int, expected: list[tuple[int, int]]
+) -> None:
+    assert pairs(levelled(ranks(tokens, READ, limit=limit))) == expected
 
 
 def test_moves_are_told_to_level() -> None:

@@ -246,6 +246,13 @@ def test_the_oldest_group_goes_first() -> None:
     assert (2, 3) in site.on(FAST) and (5, 0) not in site.on(FAST), "a later probe waits behind them"
 
 
+def test_what_was_interrupted_goes_before_later_groups_that_have_waited_longer() -> None:
+    site = Site(fast=1)
+    site.dispatch([0, 1])
+    site.interrupt(0, 0, 10)
+    assert site.on(FAST) == {(0, 0)}
+
+
 @pytest.mark.parametrize(
     ("fast", "probes", "dispatched"),
     [(4, 1, 4), (4, 2, 2), (5, 2, 3), (1, 2, 1)],

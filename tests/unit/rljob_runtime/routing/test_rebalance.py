@@ -98,6 +98,14 @@ def test_a_heavy_engine_whose_cache_is_full_gets_none() -> None:
     assert pools(Engines([[5], [2000] * 20], prompt=100, cost=cost, kv_tokens=200)) == []
 
 
+@pytest.mark.parametrize(("kv_tokens", "moves"), [(100, 0), (101, 1)])
+def test_only_what_fits_into_the_cache_moves(kv_tokens: int, moves: int) -> None:
+    """Each has 101 tokens."""
+    site = Engines([[], [2000] * 20], prompt=100, cost=StepCost(0.01, 1e-3))
+    site.engines[0].shape = site.engines[0].shape._replace(kv_tokens=kv_tokens)
+    assert len(pools(site)) == moves
+
+
 def test_the_cache_counts_what_was_sent_there_already() -> None:
     site = Engines([[], [2000] * 40], prompt=100, cost=StepCost(0.01, 1e-3), kv_tokens=1000)
     assert len(pools(site)) == 9

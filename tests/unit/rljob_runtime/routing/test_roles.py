@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from rljob_runtime.routing.drain import Load, drain_seconds
 from rljob_runtime.routing.policy import Lane
 from rljob_runtime.routing.requests import RequestKey
 from rljob_runtime.routing.roles import Roles, choose_heavy, decide_roles
@@ -68,6 +69,22 @@ def test_what_a_pool_has_to_do_is_what_it_runs(
     assert (roles.lanes(1), roles.lanes(0)) == (heavy_takes, fast_takes)
 
 
+def test_a_pool_has_finished_what_it_runs_and_what_comes_to_it_with_the_longest() -> None:
+    """The heavy engine runs one response that is longer than the two that are to come to it."""
+    found = Engines([[7000] * 2 + [500] * 20, [9000]], cost=STEEP)
+    heavy = found.engines[1].shape = found.engines[1].shape._replace(pool="heavy", cost=faster(STEEP, 2))
+    sample = [
+        (request, float(found.left[request.key]))
+        for engine in found.engines
+        for request in engine.running.values()
+    ]
+    roles = decide_roles(Roles(), found.engines, sample, 1, set(), {"fast": 9, "heavy": 9}, 0)
+    assert roles.ends == (
+        pytest.approx(drain_seconds(heavy, [Load(2, 7000, 11), Load(1, 9000, 11)])),
+        pytest.approx(drain_seconds(found.engines[0].shape, [Load(20, 500, 11)])),
+    )
+
+
 @pytest.mark.parametrize(
     ("speed", "left", "heavy"),
     [(1.0, 800, {1}), (2.0, 800, {1}), (0.6, 800, set()), (1.0, 110, set())],
@@ -78,8 +95,8 @@ def test_a_heavy_pool_is_for_long_responses_where_that_pays(speed: float, left: 
     found = Engines([[left, *[100] * 12], []], cost=STEEP)
     found.engines[1].shape = found.engines[1].shape._replace(pool="heavy", cost=faster(STEEP, speed))
     sample = [(request, float(found.left[key])) for key, request in found.engines[0].running.items()]
-    roles = decide_roles(BOTH, found.engines, sample, 1, set(), {"fast": 9, "heavy": 9}, 0)
-    assert roles.heavy == heavy and roles.pooled
+    roles = decide_roles(BOTH, found.engines, sample, 1, set(), {"fast": 0, "heavy": 9}, 1)
+    assert roles.heavy == heavy and roles.pooled and roles.full == {"fast"}
     if not heavy:
         assert (roles.lanes(0), roles.lanes(1)) == (("any",), ("any",))
 
@@ -110,8 +127,10 @@ def test_no_engine_is_kept_for_long_responses_where_all_share_their_steps(lockst
         for engine in found.engines
         for request in engine.running.values()
     ]
-    roles = decide_roles(Roles(), found.engines, sample, 1, set(), {"fast": 9}, 0)
+    roles = decide_roles(Roles(), found.engines, sample, 1, set(), {"fast": 0}, 1)
     assert bool(roles.heavy) is not lockstep
+    assert not roles.pooled and roles.full == {"fast"}
+    assert roles.ends == ((0.0, 0.0) if lockstep else (roles.split.heavy_seconds, roles.split.fast_seconds))
     assert roles.split.seconds > 0, "plans are made as often as what is under way asks for"
 
 
@@ -140,3 +159,5 @@ def test_nothing_to_do_no_roles() -> None:
     found = Engines([[], []])
     assert decide_roles(BOTH, found.engines, [], 1, set(), {"fast": 0}, 0) == Roles()
     assert decide_roles(BOTH, [], [], 1, set(), {"fast": 0}, 3) == Roles(full=frozenset({"fast"}))
+    found.engines[1].shape = found.engines[1].shape._replace(pool="heavy")
+    assert decide_roles(Roles(), found.engines, [], 1, set(), {"fast": 0}, 0) == Roles(pooled=True)

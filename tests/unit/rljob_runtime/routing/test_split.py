@@ -12,6 +12,7 @@ from rljob_runtime.routing.cost import StepCost
 from rljob_runtime.routing.drain import Load, drain_seconds
 from rljob_runtime.routing.requests import EngineShape
 from rljob_runtime.routing.split import (
+    NO_SPLIT,
     PAYS,
     POOLS_PAY,
     Counts,
@@ -202,12 +203,19 @@ def test_two_pools_are_divided_by_length_where_that_pays(
     assert (found.heavy, math.isfinite(found.cut)) == ((1, True) if divided else (0, False))
 
 
-def test_pools_that_are_not_divided_share_the_work_by_their_speeds() -> None:
-    """Requests of one length: an engine twice as fast as each of the two others has the half of them."""
+@pytest.mark.parametrize("others", [1, 2, 6])
+def test_pools_that_are_not_divided_share_the_work_by_their_speeds(others: int) -> None:
+    """Requests of one length: an engine twice as fast as each of the others counts as two of them."""
     engine = shape_of(StepCost(1e-9, 0.01), 1000, None)
     twice = engine._replace(cost=StepCost(1e-9, 0.005))
-    found = split_pools([Load(512, 100, 10)], [twice], [engine] * 2)
-    assert found == Split(0, math.inf, pytest.approx(128, rel=0.02), found.heavy_seconds)
+    found = split_pools([Load(512, 100, 10)], [twice], [engine] * others)
+    seconds = pytest.approx(512 / (2 + others), rel=0.02)
+    assert found == Split(0, math.inf, seconds, found.heavy_seconds)
+
+
+def test_where_nothing_is_under_way_nothing_is_divided() -> None:
+    engine = shape_of(COST, 64, None)
+    assert split_pools([], [engine], [engine]) == split_engines([], [engine] * 4) == NO_SPLIT
 
 
 # Counting
@@ -239,8 +247,8 @@ def test_counting_loses_nothing(requests: list[tuple[float, int]]) -> None:
 
 def test_requests_of_about_one_length_are_counted_together() -> None:
     assert merged(counts_of([])) == []
-    assert merged(counts_of([(100, 4), (100.5, 8), (200, 1), (0.5, 3), (-9, 5)])) == [
-        Load(2, -4.25, 4.0),
+    assert merged(counts_of([(100, 4), (100.5, 8), (200, 1), (0.5, 3), (-9, 5), (1, 7)])) == [
+        Load(3, -2.5, 5.0),
         Load(2, 100.25, 6.0),
         Load(1, 200, 1.0),
     ]

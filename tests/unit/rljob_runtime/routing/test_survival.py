@@ -70,10 +70,36 @@ def test_with_uniform_lengths_less_remains_the_longer_a_response_is() -> None:
     assert found == sorted(found, key=lambda each: -(each or 0.0)) and (found[-1] or 0.0) < 300
 
 
+TAILS = {
+    # halvings of what is left, in tokens: the shape of the tail, by its last 16 ends
+    "each as long as the one before": ((100, 100), 0.0),
+    "longer": ((100, 150), math.log2(1.5) * 16 / 24),
+    "shorter": ((100, 70), math.log2(0.7) * 16 / 24),
+    "much longer: at most heavier than lognormal": ((100, 400), 0.5),
+    "much shorter: at least uniform": ((100, 30), -1.0),
+}
+
+
+@pytest.mark.parametrize(("halvings", "shape"), TAILS.values(), ids=TAILS)
+def test_a_tail_by_its_two_last_halvings(halvings: tuple[int, int], shape: float) -> None:
+    """32 of 64 responses end at a length, 16 at a second, and 16 have come as far as that and run. The
+    generalized Pareto tail by which half of those that were longer than the first are longer than the second
+    as well."""
+    early, late = halvings
+    last = early + late
+    survival = Survival([early] * 32 + [last] * 16, [last] * 16)
+    scale = late / math.log(2) if shape == 0 else late * shape / (1 - 2.0**-shape)
+    tail = scale / (1 - shape)
+    assert survival.remaining(last) == pytest.approx(tail)
+    assert survival.remaining(last + 20) == pytest.approx(tail + 20 * shape / (1 - shape))
+    assert survival.remaining(0) == pytest.approx(early + 0.5 * late + 0.25 * tail)
+
+
 def test_of_equal_lengths_the_rest_remains() -> None:
     survival = Survival([500] * 20, [])
     assert [survival.remaining(tokens) for tokens in (0, 100, 499)] == [500, 400, 9.98]
-    assert survival.remaining(500) == survival.remaining(500) == 10, "longer than all: hardly anything"
+    assert survival.remaining(500) == 10, "longer than all: hardly anything"
+    assert Survival([10] * 20, []).remaining(10) == 0.2, "nor is there a tail where all have ended"
 
 
 def test_those_that_run_count_as_far_as_they_have_run() -> None:
