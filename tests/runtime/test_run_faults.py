@@ -19,6 +19,7 @@ from rljob_runtime.groups.counts import counts_in, in_words
 from rljob_runtime.manifest.checks import check
 from rljob_runtime.manifest.load import read
 from rljob_runtime.run_folder import Found, find
+from rljob_runtime.site.process_log import log_file
 from rljob_runtime.trace.record.metrics_log import METRICS_FILE, read_metrics
 from rljob_runtime.trace.record.sample_log import read_samples
 from rljob_runtime.trace.record.start_log import read_starts
@@ -58,9 +59,13 @@ def test_lost_processes_cost_no_prompt(tmp_path):
         assert "the trainer goes on from step" in text
         assert_counts_sum(run)
         assert [start.cause for start in read_starts(run.folder)] == ["new", "trainer lost"]
+        log = log_file(run.folder, "trainer-0")
         assert (
-            "the trainer was lost (a process of the trainer died)" in (run.folder / REPORT_FILE).read_text()
+            f"the trainer was lost (a process of the trainer died; its log, {log}, ends with: "
+            in (run.folder / REPORT_FILE).read_text()
         )
+        for worker in ("fast-0", "trainer-0"):
+            assert " INFO " in log_file(run.folder, worker).read_text()
         trace = read_length_trace(run.folder / LENGTHS_FILE)
         assert (trace.covered, trace.incomplete, trace.unreadable) == (STEPS * PROMPTS, 0, 0)
         assert_what_the_model_says(run)

@@ -140,7 +140,7 @@ def test_a_group_that_cannot_be_read_is_one_that_did_not_come(
     queue: tuple[Endpoint, ClientKeys], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that rank 0 tells the others, which wait for what it has to share out."""
-    monkeypatch.setattr(process_log, "begin", lambda: None)
+    monkeypatch.setattr(process_log, "begin", lambda *_: None)
     job = trainer_job()
     actor = TrainerActor(spec_of(job, 0, 1, model_folder(job, tmp_path / "model"), queue, tmp_path))
     actor._store = HashStore()

@@ -15,6 +15,7 @@ import numpy as np
 import psutil
 import pytest
 import pytest_asyncio
+from safetensors.torch import load_file, save_file
 
 from rljob_runtime.engines.protocol import EngineDied, Request, Sampling
 from rljob_runtime.engines.vllm import VllmEngine
@@ -348,3 +349,16 @@ async def test_a_model_that_vllm_cannot_run_is_an_error_of_one_line(tmp_path: Pa
     with pytest.raises(EngineDied, match="engine broken: vLLM did not start") as caught:
         await vllm_engine(base, "broken").start(0)
     assert "\n" not in str(caught.value)
+
+
+async def test_what_ended_an_engine_core_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = tiny_model(tmp_path / "model")
+    # Of this only the core finds out, when it reads the weights.
+    weights = load_file(base / "model.safetensors")
+    narrow = "model.layers.0.mlp.down_proj.weight"
+    save_file(weights | {narrow: weights[narrow][:-1].contiguous()}, base / "model.safetensors")
+    with pytest.raises(
+        EngineDied, match=r"engine broken: vLLM did not start: AssertionError: at .*\.py:\d+"
+    ) as caught:
+        await vllm_engine(base, "broken").start(0)
+    assert "See root cause above" not in str(caught.value)

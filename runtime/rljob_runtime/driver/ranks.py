@@ -8,7 +8,7 @@ processes with the job's initial weights.
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from rljob_runtime.run_folder import RunOptions
 from rljob_runtime.site.actor_devices import ask_for_devices
 from rljob_runtime.site.nodes import only_on
 from rljob_runtime.site.own_start import OnStart, StartPart
+from rljob_runtime.site.process_log import last_line, log_file
 from rljob_runtime.trace.record.event_ranks import EventRanks
 from rljob_runtime.trainer.checkpoint import CheckpointError
 from rljob_runtime.trainer.rank_actor import TrainerActor, TrainerSpec
@@ -68,12 +69,31 @@ class Deadline:
         return f"{self.seconds:g} s{where}"
 
 
+_MOST_LINE = 300
+"""Characters of a line of a rank's log in a message."""
 _LOOK = Deadline(300.0)
 """For a rank to look for a file, or for a free port."""
 
 
 class TrainerDied(RuntimeError):
     """A rank of the trainer is gone, or failed; the message says which and why."""
+
+
+class _RankDied(Exception):
+    """The process of this rank is gone."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+
+
+async def _answer(rank: int, call: Awaitable[Any]) -> Any:
+    """What a rank answers. Raises `_RankDied`, and what it raised."""
+    from ray.exceptions import RayActorError
+
+    try:
+        return await call
+    except RayActorError as error:
+        raise _RankDied(rank) from error
 
 
 class RayTrainer:
@@ -90,9 +110,12 @@ class RayTrainer:
         route: WeightRoute,
         shared: SharedDevices | None = None,
         on_start: OnStart = lambda *_: None,
+        logs: Path | None = None,
     ) -> None:
         """`shared`: the accelerators that ranks share with engines; None where each has its own. `on_start`:
-        whom to tell where the time of a rank's start went."""
+        whom to tell where the time of a rank's start went. `logs`: the run's folder, where ranks log on one
+        machine; None in a cluster."""
+        self._logs = logs
         self._on_start = on_start
         self._shared = shared
         self._job = job
@@ -239,6 +262,7 @@ class RayTrainer:
             keys=self._queue.keys,
             asked=time.time(),
             own_device=self._shared is None,
+            log=None if self._logs is None else str(log_file(self._logs, f"trainer-{rank}")),
         )
         # The Ray nodes of pods offer no CPUs: a rank takes a unit of the pool's resource. Ray would set
         # OMP_NUM_THREADS to 1 for an actor that asks for no CPU.
@@ -258,14 +282,18 @@ class RayTrainer:
     ) -> list[Any]:
         """Call `method` on all ranks; the results in order of rank. `group`: of Ray's, None for the one in
         which one call follows the other."""
-        from ray.exceptions import RayActorError, RayError, RayTaskError
+        from ray.exceptions import RayError, RayTaskError
 
         if not self._ranks:
             raise TrainerDied(f"the trainer is stopped, and was asked for {method}")
-        methods = [getattr(rank, method) for rank in ranks or self._ranks]
+        called = ranks or self._ranks
+        methods = [getattr(rank, method) for rank in called]
         if group is not None:
             methods = [each.options(concurrency_group=group) for each in methods]
-        calls = [each.remote(*arguments) for each in methods]
+        calls = [
+            _answer(self._ranks.index(rank), each.remote(*arguments))
+            for rank, each in zip(called, methods, strict=True)
+        ]
         try:
             async with asyncio.timeout(deadline.seconds):
                 return list(await asyncio.gather(*calls))
@@ -276,15 +304,23 @@ class RayTrainer:
             if isinstance(error.cause, _FOR_PEOPLE):
                 raise error.cause from None
             raise TrainerDied(f"the trainer failed at {method}: {self._why(error.cause)}") from error
-        except RayActorError as error:
+        except _RankDied as error:
             self._kill()
-            raise TrainerDied("a process of the trainer died") from error
+            raise TrainerDied(f"a process of the trainer died{self._last_words(error.rank)}") from error
         except TimeoutError as error:
             self._kill()
             raise TrainerDied(f"the trainer's {method} took longer than {deadline}") from error
         except RayError as error:
             self._kill()
             raise TrainerDied(f"the trainer did not answer {method}: {type(error).__name__}") from error
+
+    def _last_words(self, rank: int) -> str:
+        """What the log of a rank that died ends with, on one machine."""
+        if self._logs is None:
+            return ""
+        file = log_file(self._logs, f"trainer-{rank}")
+        line = last_line(file)
+        return f"; its log, {file}, ends with: {line[:_MOST_LINE]}" if line else ""
 
     def _why(self, cause: BaseException) -> str:
         """What a rank raised, in one line."""

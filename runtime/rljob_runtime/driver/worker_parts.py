@@ -57,8 +57,9 @@ def worker_parts(
         if found:
             starts[worker] = WorkerStart(worker, pool, tuple(found))
 
+    logs = inputs.options.folder if site.one_machine else None
     trainer = RayTrainer(
-        job, settings, inputs.options, queue, inputs.events_folder, event_ranks, route, shared, started
+        job, settings, inputs.options, queue, inputs.events_folder, event_ranks, route, shared, started, logs
     )
     assembly.stack.push_async_callback(trainer.close)
     placement = RankPlacement(
@@ -69,7 +70,7 @@ def worker_parts(
     sync = Push(engines, settings.in_flight) if settings.in_flight else Pull(engines, spawn)
     delivery = WeightDelivery(trainer, sync, pool, settings.bound)
     workers = RolloutWorkers(
-        job, inputs.tokenizer, shared, site.one_machine, inputs.events_folder, event_ranks, route,
+        job, inputs.tokenizer, shared, logs, inputs.events_folder, event_ranks, route,
         site.keyring, lambda: pool.step, started,
     )  # fmt: skip
     assembly.stack.callback(workers.close)

@@ -13,6 +13,9 @@ from rljob_runtime.engines.vllm_compat import VllmCore
 
 T = TypeVar("T")
 
+_END_SECONDS = 2.0
+"""How long a core that says that it is dead is given to end."""
+
 
 class CoreLife:
     """See the module's guarantees. All methods belong to one loop."""
@@ -74,6 +77,8 @@ class CoreLife:
             return task.result()
         except Exception as error:
             if self._core is not None and isinstance(error, self._core.dead_error):
+                # The end of its process, which comes right after, tells why.
+                await asyncio.wait((self._ended,), timeout=_END_SECONDS)
                 self.end("the engine core ended")
                 self.check()
             raise
@@ -87,5 +92,6 @@ class CoreLife:
         asyncio.get_running_loop().remove_reader(process.sentinel)
         # The code is known a moment after the end itself, which is not worth waiting for.
         code = "" if process.exitcode is None else f" with exit code {process.exitcode}"
-        self.end(f"its engine core (process {process.pid}) ended{code}")
+        words = core.last_words()
+        self.end(f"its engine core (process {process.pid}) ended{code}{words and ': ' + words}")
         core.stop_outputs()

@@ -1,7 +1,8 @@
 """The process of vLLM's engine core, begun before vLLM asks for it: it imports vLLM while its host does.
 
 Guarantees: what vLLM starts in it is what it would have started in a new process, with the environment that
-the host has by then; a process that vLLM never asked for ends with `close`, or with its host.
+the host has by then; a process that vLLM never asked for ends with `close`, or with its host. What ended the
+core is told to its host, for vLLM itself tells no more than that it ended.
 
 By itself a host imports vLLM, and then starts a new Python that imports it again.
 """
@@ -10,6 +11,7 @@ import importlib
 import multiprocessing
 import os
 import time
+import traceback
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -26,6 +28,8 @@ _WORKERS = {"cpu": "vllm.v1.worker.cpu_worker", "nvidia": "vllm.v1.worker.gpu_wo
 """By accelerator, the module of vLLM's worker."""
 _CLOCK_STEP = 0.02
 """Seconds. The system tells the time of a process's making in hundredths, from which more is rounded off."""
+_MOST_WORDS = 600
+"""Characters."""
 _OFFERED: ContextVar["EarlyCore | None"] = ContextVar("offered", default=None)
 
 
@@ -37,15 +41,17 @@ class EarlyCore:
         threads forbid to fork it."""
         context = context or multiprocessing.get_context("spawn")
         orders, self._orders = context.Pipe(duplex=False)
+        self._said, saying = context.Pipe(duplex=False)
         make: Any = context  # of all contexts; typeshed has it at each of them
         self.process: BaseProcess = make.Process(
-            target=_run_when_told, args=(orders, _imported(accelerator)), name="EngineCore"
+            target=_run_when_told, args=(orders, saying, _imported(accelerator)), name="EngineCore"
         )
         self.begun = time.time() - _CLOCK_STEP
         """In seconds since the epoch; not after the time that the system tells of its making."""
         self.process.start()
-        # Its end of the pipe is a copy: it is to see the end of this one.
+        # Its ends of the pipes are copies: each side is to see the other one's end.
         orders.close()
+        saying.close()
         # Also where the host ends by itself: `multiprocessing` would wait for it.
         self._close = weakref.finalize(self, _end, self.process, self._orders)
 
@@ -58,6 +64,14 @@ class EarlyCore:
     def close(self) -> None:
         """End it where it runs nothing yet."""
         self._close()
+
+    def last_words(self, patience: float = 0.0) -> str:
+        """What was raised in it and ended it, in one line; "" where nothing was, as in a process that was
+        killed, and where it goes on. They are waited for, for at most `patience` seconds."""
+        try:
+            return self._said.recv_bytes().decode() if self._said.poll(patience) else ""
+        except (EOFError, OSError):
+            return ""
 
     @contextmanager
     def offered(self) -> Iterator[None]:
@@ -116,7 +130,9 @@ def _imported(accelerator: str) -> Sequence[str]:
     return ("rljob_runtime.engines.vllm_extension", "vllm.v1.engine.core", *worker)
 
 
-def _run_when_told(orders: "Connection[Any, Any]", modules: Sequence[str]) -> None:
+def _run_when_told(
+    orders: "Connection[Any, Any]", saying: "Connection[Any, Any]", modules: Sequence[str]
+) -> None:
     _find_own_name()
     with large_imports():
         for module in modules:
@@ -131,7 +147,20 @@ def _run_when_told(orders: "Connection[Any, Any]", modules: Sequence[str]) -> No
     orders.close()
     os.environ.clear()
     os.environ.update(environment)
-    target(**arguments)
+    try:
+        target(**arguments)
+    except Exception as error:
+        saying.send_bytes(in_one_line(error).encode(errors="replace"))
+        raise
+
+
+def in_one_line(error: Exception) -> str:
+    """An error with its type, clipped; one without words, such as an assertion's, with the place it is from."""
+    words = " ".join(str(error).split())
+    if not words and (frames := traceback.extract_tb(error.__traceback__)):
+        words = f"at {frames[-1].filename}:{frames[-1].lineno}, in {frames[-1].name}"
+    words = f"{type(error).__name__}: {words}".removesuffix(": ")
+    return words if len(words) <= _MOST_WORDS else words[:_MOST_WORDS] + " …"
 
 
 def _find_own_name() -> None:

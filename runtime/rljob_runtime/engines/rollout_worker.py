@@ -11,6 +11,7 @@ import logging
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -53,12 +54,13 @@ class RolloutWorker:
         address: str,
         keys: ServerSide,
         sampled: Accelerator | None = None,
+        log: Path | None = None,
     ) -> None:
         """`factory` is the import path "module:function" of what makes the engine, called with `name` and
         `arguments`; `address` is where to listen: tcp://HOST:PORT (port 0 takes a free one) or ipc://PATH.
         `sampled`: whoever watches is told what this process, those it starts and its accelerators of this
-        kind use; None: it is not."""
-        process_log.begin()
+        kind use; None: it is not. `log`: see `process_log.begin`."""
+        process_log.begin(log)
         self._start = OwnStart()
         self._start.process("process", created())
         self.refused: Counter[str] = Counter()
@@ -317,9 +319,10 @@ def start_worker(
     address: str,
     keys: ServerSide,
     sampled: Accelerator | None = None,
+    log: Path | None = None,
     **options: Any,
 ) -> Any:
     """A handle of an actor with a `RolloutWorker`; `options` are Ray's for actors (resources, ...)."""
     import ray
 
-    return ray.remote(**options)(RolloutWorker).remote(factory, arguments, name, address, keys, sampled)
+    return ray.remote(**options)(RolloutWorker).remote(factory, arguments, name, address, keys, sampled, log)

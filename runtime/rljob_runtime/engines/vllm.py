@@ -46,6 +46,8 @@ from rljob_runtime.site.own_start import StartPart
 from rljob_runtime.weights.contents import Shapes, check_same_model, tensor_shapes
 from rljob_runtime.weights.shm import reading
 
+_WORDS_SECONDS = 1.0
+"""How long a start that failed waits for what its engine core says of it."""
 _FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "abort": "abort"}
 
 
@@ -122,9 +124,13 @@ class VllmEngine:
         early = EarlyCore(self._shape.accelerator)
         try:
             return VllmCore(self._shape, early)
-        except BaseException:
+        except BaseException as error:
+            words = early.last_words(_WORDS_SECONDS)
             # vLLM ends what it has started; what it has not asked for is ended here.
             early.close()
+            if words and isinstance(error, Exception):
+                # Of what was raised in its core vLLM tells its host no more than that there was something.
+                raise RuntimeError(words) from error
             raise
 
     async def kv_cache_bytes(self) -> int:

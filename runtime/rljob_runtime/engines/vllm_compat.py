@@ -64,6 +64,8 @@ class VllmCore:
         `environment` must be set."""
         self._start = OwnStart()
         self._asked = early.begun
+        self.last_words = early.last_words
+        """What ended the engine core, where something was raised in it; see there."""
         with self._start.part("imports"), large_imports():
             from vllm.config.weight_transfer import WeightTransferConfig
             from vllm.engine.arg_utils import AsyncEngineArgs

@@ -181,7 +181,7 @@ class Fleet:
         taken = {member.worker.name for member in self._members.values()}
         name = next(name for index in itertools.count() if (name := f"{pool}-{index}") not in taken)
         worker = self._specs[name] = self._workers.spec(name, pool)
-        member = Member(worker, node, RestartBudget(f"rollout worker {name}"))
+        member = Member(worker, node, RestartBudget(worker.described))
         self._members[key] = member
         self._reporting.workers(len(self._members))
         log.info("rollout worker %s starts on %s", name, node.pod or node.address)

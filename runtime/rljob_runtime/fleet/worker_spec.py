@@ -1,6 +1,7 @@
 """What identifies a rollout worker, and the protocol of whoever makes workers for the fleet."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from rljob_runtime.engines.protocol import Engine
@@ -20,6 +21,13 @@ class WorkerSpec:
     events: EventLog
     devices: int = 1
     """Accelerators of its engine."""
+    log: Path | None = None
+    """What its processes write; None where that is their container's log."""
+
+    @property
+    def described(self) -> str:
+        """For messages: which worker, and where to read what it says."""
+        return f"rollout worker {self.name}" + ("" if self.log is None else f" (log: {self.log})")
 
 
 class Workers(Protocol):

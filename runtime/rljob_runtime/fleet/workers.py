@@ -26,6 +26,7 @@ from rljob_runtime.net.keys import Keyring, client_keys, server_keys
 from rljob_runtime.site.actor_devices import ask_for_devices
 from rljob_runtime.site.nodes import RayNode, only_on
 from rljob_runtime.site.own_start import OnStart, of_one_start
+from rljob_runtime.site.process_log import log_file
 from rljob_runtime.site.site import RESOURCES
 from rljob_runtime.trace.record.event_log import EventLog
 from rljob_runtime.trace.record.event_ranks import EventRanks
@@ -52,7 +53,7 @@ class RolloutWorkers:
         job: RLJob,
         tokenizer: TextTokenizer,
         shared: SharedDevices | None,
-        one_machine: bool,
+        run_folder: Path | None,
         events_folder: Path | None,
         ranks: EventRanks,
         route: WeightRoute,
@@ -60,14 +61,15 @@ class RolloutWorkers:
         step: Callable[[], int],
         on_start: OnStart,
     ) -> None:
-        """`shared`: the accelerators that workers share, None where each has its own; `step`: the one that is
+        """`shared`: the accelerators that workers share, None where each has its own; `run_folder`: where
+        they log, on one machine; None in a cluster; `step`: the one that is
         being trained, which labels events; `on_start`: whom to tell where the time of a start went."""
         self._step = step
         self._on_start = on_start
         self._shared = shared
         self._job = job
         self._json = job.model_dump_json(by_alias=True, exclude_none=True)
-        self._one_machine = one_machine
+        self._run_folder = run_folder
         self._events_folder = events_folder
         self._ranks = ranks
         self._route = route
@@ -82,7 +84,8 @@ class RolloutWorkers:
         if name not in self._specs:
             limit = self._job.spec.training.rollout.max_running_requests
             events = EventLog(self._events_folder, self._ranks.of(name), name, pool)
-            self._specs[name] = WorkerSpec(name, pool, limit, events, self._devices(pool))
+            log = None if self._run_folder is None else log_file(self._run_folder, name)
+            self._specs[name] = WorkerSpec(name, pool, limit, events, self._devices(pool), log)
         return self._specs[name]
 
     async def make(self, worker: WorkerSpec, node: RayNode) -> Engine:
@@ -95,12 +98,12 @@ class RolloutWorkers:
         factory, arguments = self._engine(worker, number)
         # Port 0: the worker takes a free one, and tells which.
         address = f"tcp://{node.address}:0"
-        if self._one_machine:
+        if self._run_folder is not None:
             address = f"ipc://{Path(self._sockets.name) / f'{worker.name}-{number}'}"
         asked = worker.events.clock()
         actor = start_worker(
             factory, arguments, worker.name, address, self._server_keys,
-            sampled=self._job.spec.accelerator if self._events_folder is not None else None,
+            sampled=self._job.spec.accelerator if self._events_folder is not None else None, log=worker.log,
             **self._options(worker, node),
         )  # fmt: skip
         try:

@@ -78,6 +78,8 @@ class TrainerSpec(msgspec.Struct, frozen=True):
     """When it was asked for, in seconds since the epoch."""
     own_device: bool = False
     """Whether it shares its accelerator with no engine."""
+    log: str | None = None
+    """See `process_log.begin`."""
 
 
 class TrainerActor:
@@ -85,12 +87,12 @@ class TrainerActor:
 
     def __init__(self, spec: bytes) -> None:
         """`spec`: a `TrainerSpec` in msgpack."""
-        process_log.begin()
+        self._spec = msgspec.msgpack.decode(spec, type=TrainerSpec)
+        process_log.begin(None if self._spec.log is None else Path(self._spec.log))
         self._start = OwnStart()
         self._start.process("process", created())
         self._unrecorded: tuple[StartPart, ...] = ()
         """Parts of the start, which are recorded with the first step: before it is not known which."""
-        self._spec = msgspec.msgpack.decode(spec, type=TrainerSpec)
         self._job = RLJob.model_validate_json(self._spec.job)
         self._store: Any = None
         self._worker: TrainerWorker | None = None

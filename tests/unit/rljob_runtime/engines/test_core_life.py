@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rljob_runtime.engines import core_life
 from rljob_runtime.engines.core_life import CoreLife
 from rljob_runtime.engines.protocol import EngineDied
 
@@ -23,9 +24,13 @@ class Core(SimpleNamespace):
         watched, ending = socket.socketpair()
         process = SimpleNamespace(sentinel=watched, pid=7, exitcode=-9)
         super().__init__(processes=[process], ending=ending, dead_error=CoreDied, stopped=0)
+        self.words = ""
 
     def stop_outputs(self) -> None:
         self.stopped += 1
+
+    def last_words(self) -> str:
+        return self.words
 
 
 @pytest.fixture
@@ -65,13 +70,29 @@ async def test_an_error_of_the_work_is_its_own(life: CoreLife):
     assert not life.over
 
 
-async def test_vllms_word_for_a_dead_core_is_ours(life: CoreLife):
+async def test_vllms_word_for_a_dead_core_is_ours(life: CoreLife, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(core_life, "_END_SECONDS", 0.01)
+
     async def work() -> None:
         raise CoreDied
 
     with pytest.raises(EngineDied, match="engine fast-0: the engine core ended"):
         await life.guard(work())
     assert life.over
+
+
+async def test_what_was_raised_in_a_core_is_told_also_where_it_says_that_it_is_dead_before_it_ends(
+    life: CoreLife, core: Any
+):
+    core.words = "OutOfMemoryError: CUDA out of memory"
+
+    async def work() -> None:
+        asyncio.get_running_loop().call_soon(core.ending.close)
+        raise CoreDied
+
+    ended = r"its engine core \(process 7\) ended with exit code -9: OutOfMemoryError: CUDA out of memory"
+    with pytest.raises(EngineDied, match=ended):
+        await life.guard(work())
 
 
 async def test_the_end_of_its_process_ends_all_that_waits(life: CoreLife, core: Any):

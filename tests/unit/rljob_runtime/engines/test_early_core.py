@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,28 @@ def write(where: Path, name: Path) -> None:
     # As vLLM names its cores.
     setproctitle.setproctitle("VLLM::EngineCore")
     name.write_bytes(Path("/proc/self/cmdline").read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("raised", "said"),
+    [
+        (ImportError("no libfoo.so:\n  it is not there"), "ImportError: no libfoo.so: it is not there"),
+        (AssertionError(), r"AssertionError: at .*test_early_core\.py:\d+, in end_with"),
+        (ValueError("x" * 1000), f"ValueError: {'x' * 588} …"),
+        (None, ""),
+    ],
+)
+def test_what_is_raised_in_it_is_told(early: EarlyCore, raised: Exception | None, said: str) -> None:
+    early.run(end_with, {"error": raised})
+    assert re.fullmatch(said, early.last_words(_DEADLINE))
+    early.process.join(_DEADLINE)
+    assert early.process.exitcode == (1 if raised else 0)
+    assert early.last_words() == ""
+
+
+def end_with(error: Exception | None) -> None:
+    if error is not None:
+        raise error
 
 
 def test_one_that_nobody_asked_for_ends(early: EarlyCore) -> None:

@@ -77,7 +77,7 @@ class SlowToStart:
 def test_an_abort_that_fails_ends_a_worker_only_when_its_engine_is_up(
     monkeypatch: pytest.MonkeyPatch, started: bool, why: str | None
 ) -> None:
-    monkeypatch.setattr(process_log, "begin", lambda: None)
+    monkeypatch.setattr(process_log, "begin", lambda *_: None)
     monkeypatch.setattr(rollout_worker, "load_factory", lambda path: SlowToStart)
 
     async def main() -> None:
@@ -104,7 +104,7 @@ def generation(name: str) -> Generation:
 def test_results_that_the_client_has_by_now_are_not_sent(
     monkeypatch: pytest.MonkeyPatch, known: tuple[str, ...], sent: list[Any]
 ) -> None:
-    monkeypatch.setattr(process_log, "begin", lambda: None)
+    monkeypatch.setattr(process_log, "begin", lambda *_: None)
 
     async def main() -> list[list[str]]:
         worker = RolloutWorker(
@@ -127,7 +127,7 @@ def test_results_that_the_client_has_by_now_are_not_sent(
 async def test_progress_is_sent_again_only_when_the_last_was_read(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(process_log, "begin", lambda: None)
+    monkeypatch.setattr(process_log, "begin", lambda *_: None)
     server_keys, client_keys = new_keys()
     engine = {"length_of": lambda request: 10**6, "timing": FakeTiming(step_seconds=0.001)}
     worker = RolloutWorker(
@@ -167,7 +167,7 @@ async def test_progress_is_sent_again_only_when_the_last_was_read(
 async def test_who_watches_is_told_what_the_worker_uses(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(process_log, "begin", lambda: None)
+    monkeypatch.setattr(process_log, "begin", lambda *_: None)
     often = partial(UseSampler, between=lambda taken: 0.01)
     monkeypatch.setattr(rollout_worker, "UseSampler", often)
     server_keys, client_keys = new_keys()

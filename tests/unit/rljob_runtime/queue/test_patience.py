@@ -53,7 +53,7 @@ def test_the_drivers_client_outlasts_the_start_of_another_host(monkeypatch: pyte
 
 
 def test_the_trainers_client_does_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(process_log, "begin", lambda: None)
+    monkeypatch.setattr(process_log, "begin", lambda *_: None)
     monkeypatch.setattr(actor, "QueueClient", Client)
     made = SimpleNamespace(setup=lambda store, start: None)
     monkeypatch.setattr(worker, "TrainerWorker", lambda *_, **__: made)
