@@ -94,8 +94,6 @@ class RunOptions:
     """Socket of the host that starts the reward workers (`rewards/host.py`); None: the driver does."""
     resume_command: str | None = None
     """The command that goes on with the run, to be pasted into a shell; None where nobody types one."""
-    since: float | None = None
-    """When the command's process was made, in seconds since the epoch; None where that is not known."""
 
 
 def decide(begin: Begin, found: Found) -> Decision:
@@ -109,15 +107,21 @@ def decide(begin: Begin, found: Found) -> Decision:
     return Decision.GO_ON
 
 
+def look(folder: Path, begin: Begin) -> None:
+    """Raise `FolderRefused` where `held` would now, as far as that is known without writing anything."""
+    folder = folder.absolute()
+    _decided(folder, begin)
+    if (folder / _LOCK).exists():
+        with _writing(folder), _locked(folder):
+            pass
+
+
 @contextmanager
 def held(folder: Path, manifest: Path, begin: Begin) -> Iterator[tuple[Path, bool]]:
     """Hold a run's folder for the time of the body; yields its absolute path, and whether the run in it goes
     on. An earlier run that is moved aside is kept as folder.1, folder.2, … Raises `FolderRefused`."""
     folder = folder.absolute()
-    found = find(folder)
-    decision = decide(begin, found)
-    if decision is Decision.REFUSE:
-        raise FolderRefused(_why(begin, found, folder))
+    decision = _decided(folder, begin)
     content = manifest.read_bytes()  # now: it may lie in the folder that is moved aside
     with ExitStack() as lock:
         with _writing(folder):
@@ -132,6 +136,14 @@ def held(folder: Path, manifest: Path, begin: Begin) -> Iterator[tuple[Path, boo
             if manifest.resolve() != (folder / MANIFEST).resolve() or decision is Decision.MOVE_ASIDE:
                 (folder / MANIFEST).write_bytes(content)
         yield folder, decision is Decision.GO_ON
+
+
+def _decided(folder: Path, begin: Begin) -> Decision:
+    found = find(folder)
+    decision = decide(begin, found)
+    if decision is Decision.REFUSE:
+        raise FolderRefused(_why(begin, found, folder))
+    return decision
 
 
 @contextmanager

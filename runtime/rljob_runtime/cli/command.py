@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from rljob_runtime.cli.arguments import parser
-from rljob_runtime.cli.endings import refuse
+from rljob_runtime.cli.endings import INTERRUPTED, refuse
 from rljob_runtime.cli.extensions import CommandMissing
 from rljob_runtime.exit_codes import ExitCode
 from rljob_runtime.view.lasting import discard
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"rljob: the package {error.name} is not installed: from the checkout, pip install '.[runtime]'."
         )
     except KeyboardInterrupt:
-        print("rljob: interrupted.", file=sys.stderr)
+        print(INTERRUPTED, file=sys.stderr)
         return ExitCode.STOPPED
     return code
 

@@ -1,55 +1,94 @@
 """The commands of `rljob` that take a manifest.
 
-Guarantees: a manifest is checked whole, and the machine measured, before anything is started.
+Guarantees: fields of a manifest that are wrong, and a folder that is refused, are told before anything is
+started. The rest of the check, and the measuring of the machine, take place while Ray starts (`checking.py`):
+where they find something Ray is ended, and nothing is left of it; the run's folder is made after them.
 """
 
 import argparse
 import shlex
 import shutil
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
-from rljob_runtime.cli.endings import fail, refuse
+from rljob_runtime.cli.checking import Asked, Check, CheckDied, checking
+from rljob_runtime.cli.endings import ended_by_signals, fail, refuse
 from rljob_runtime.cli.extensions import ManifestCommand
+from rljob_runtime.cli.verdict import Verdict
 from rljob_runtime.exit_codes import ExitCode
 from rljob_runtime.manifest.load import Finding, Manifest, ManifestError, read, render
-from rljob_runtime.run_folder import Begin, FolderFailed, FolderRefused, RunOptions, held
+from rljob_runtime.manifest.preflight import free_memory
+from rljob_runtime.run_folder import Begin, FolderFailed, FolderRefused, RunOptions, held, look
 from rljob_runtime.site.large_imports import large_imports
-from rljob_runtime.site.own_start import created
+from rljob_runtime.site.machine import started_machine
+from rljob_runtime.site.own_start import OwnStart, created, of_command
+from rljob_runtime.site.scratch import sweep
+from rljob_runtime.weights.shm import SHARED_MEMORY
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the job on this machine."""
     try:
-        manifest = _checked(options.file)
+        manifest = _read(options.file)
         folder: Path = options.output or Path("runs") / manifest.job.metadata.name
-        _check_machine(manifest, folder, options.share)
-        with held(folder, options.file, options.begin) as (run_folder, resume):
-            # Imported here, so that other commands do not load the driver and all that it needs.
-            with large_imports():
-                from rljob_runtime.driver.run import run as train
-
-            called = program(sys.argv[0], shutil.which("rljob"), sys.executable)
-            return train(
-                manifest.job,
-                RunOptions(
-                    folder=run_folder,
-                    manifest_folder=manifest.folder,
-                    resume=resume,
-                    live=not options.no_live,
-                    share=options.share,
-                    program=called,
-                    resume_command=resume_command(called, options),
-                    since=created(),
-                ),
-            )
+        look(folder, options.begin)
+        sweep(SHARED_MEMORY)  # what killed runs left there does not count against this one
+        asked = Asked(manifest, folder, options.share, free_memory())
+        with checking(asked) as check:
+            return _run_when_checked(asked, check, options)
     except ManifestError as error:
         return refuse(str(error))
+    except CheckDied as error:
+        return fail(f"rljob: {error}.")
     # It is a `FolderRefused` too, and must come first.
     except FolderFailed as error:
         return fail(f"rljob: {error}.")
     except FolderRefused as error:
         return refuse(f"rljob: {error}.")
+
+
+def _run_when_checked(asked: Asked, check: Check, options: argparse.Namespace) -> int:
+    """Start Ray while the manifest is checked, and run the job on it where nothing is wrong."""
+    job = asked.manifest.job
+    with ExitStack() as stack:
+        with ended_by_signals(check.end):
+            machine = stack.enter_context(started_machine(job, options.share))
+            # Imported here, so that other commands do not load the driver and all that it needs.
+            with large_imports():
+                from rljob_runtime.driver.run import run as train
+
+            verdict = check.verdict()
+        if (code := _told(verdict)) is not None:
+            return code
+        start = OwnStart()
+        start.add(of_command(created(), verdict.over, machine.ready))
+        called = program(sys.argv[0], shutil.which("rljob"), sys.executable)
+        with held(asked.folder, options.file, options.begin) as (run_folder, resume):
+            run_options = RunOptions(
+                folder=run_folder,
+                manifest_folder=asked.manifest.folder,
+                resume=resume,
+                live=not options.no_live,
+                share=options.share,
+                program=called,
+                resume_command=resume_command(called, options),
+            )
+            return train(job, run_options, machine, start)
+
+
+def _told(verdict: Verdict) -> int | None:
+    """Tell what was found; the exit code where the job is not to be run. Raises `ModuleNotFoundError` where
+    the check did."""
+    for warning in verdict.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    if verdict.missing is not None:
+        error = ModuleNotFoundError(f"No module named {verdict.missing!r}", name=verdict.missing)
+        error.add_note(verdict.broken or "")
+        raise error
+    if verdict.broken is not None:
+        return fail(verdict.broken)
+    return refuse(str(ManifestError(verdict.errors))) if verdict.errors else None
 
 
 def program(called: str, on_path: str | None, interpreter: str) -> str:
@@ -84,7 +123,7 @@ def validate(options: argparse.Namespace) -> int:
     try:
         for file in options.files:
             try:
-                _checked(file)
+                _check(file)
             except ManifestError as error:
                 findings.extend(error.findings)
             except Exception as error:  # noqa: BLE001 - raised again once the other files are checked
@@ -151,39 +190,26 @@ def run_extension(command: ManifestCommand, options: argparse.Namespace) -> int:
     return ExitCode.DONE
 
 
-def _checked(file: Path) -> Manifest:
-    """The manifest, with everything it refers to looked at; raises `ManifestError`, and tells warnings."""
-    from rljob_runtime.manifest.checks import check
-    from rljob_runtime.manifest.right_parts import check_right_parts
-
+def _read(file: Path) -> Manifest:
+    """The manifest. Raises `ManifestError`: where fields are wrong, also with what is wrong with what the
+    right ones refer to."""
     try:
-        manifest = read(file)
+        return read(file)
     except ManifestError as error:
+        from rljob_runtime.manifest.right_parts import check_right_parts
+
         raise ManifestError([*error.findings, *check_right_parts(file, error.findings)]) from error
-    errors, warnings = check(manifest)
+
+
+def _check(file: Path) -> None:
+    """Check a manifest with everything it refers to, and tell warnings; raises `ManifestError`."""
+    from rljob_runtime.manifest.checks import check
+
+    errors, warnings = check(_read(file))
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
     if errors:
         raise ManifestError(errors)
-    return manifest
-
-
-def _check_machine(manifest: Manifest, folder: Path, share: bool) -> None:
-    """Raise `ManifestError` when the job does not fit this machine."""
-    from rljob_runtime.manifest.adapters import model_size
-    from rljob_runtime.manifest.checks import model_parameters
-    from rljob_runtime.manifest.preflight import measure, preflight
-    from rljob_runtime.site.scratch import sweep
-    from rljob_runtime.weights.shm import SHARED_MEMORY
-
-    job = manifest.job
-    path = job.spec.training.checkpoint.path
-    checkpoints = manifest.folder / path if path is not None else folder.absolute()
-    size = model_size(job, manifest.folder, model_parameters(job, manifest.folder))
-    sweep(SHARED_MEMORY)  # what killed runs left there does not count against this one
-    problems = preflight(job, size, measure(job, checkpoints, share))
-    if problems:
-        raise ManifestError(manifest.find(problem) for problem in problems)
 
 
 def host_rewards(options: argparse.Namespace) -> int:

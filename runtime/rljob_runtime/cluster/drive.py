@@ -46,7 +46,7 @@ from rljob_runtime.run_folder import (
     holds_run,
 )
 from rljob_runtime.site.desired import DesiredState, desired_state_of
-from rljob_runtime.site.own_start import created
+from rljob_runtime.site.own_start import OwnStart, created
 from rljob_runtime.site.site import Site
 
 log = logging.getLogger(__name__)
@@ -109,10 +109,10 @@ def _drive(settings: Settings, environment: Mapping[str, str]) -> Outcome:
     with _held(settings.run_folder, job) as (run_folder, resume):
         if completed.completed_before(found):
             asyncio.run(_say_completed(credentials, settings.identity, uid, completed.take_back_completed))
-        options = RunOptions(
-            run_folder, folder, resume, live=False, reward_host=settings.reward_host, since=created()
-        )
-        outcome = carry_out(job, options, lambda _: _open_site(settings, credentials, uid, desired))
+        options = RunOptions(run_folder, folder, resume, live=False, reward_host=settings.reward_host)
+        start = OwnStart()
+        start.process("check", created())
+        outcome = carry_out(job, options, lambda _: _open_site(settings, credentials, uid, desired), start)
         if outcome.code == ExitCode.DONE:
             asyncio.run(_say_completed(credentials, settings.identity, uid, completed.say_completed))
         return outcome

@@ -45,7 +45,8 @@ from rljob_runtime.job_errors import OwnFunctionFailed, RewardsUnfit, Unsupporte
 from rljob_runtime.manifest.describe import header_of
 from rljob_runtime.own_functions import FunctionLoadError
 from rljob_runtime.run_folder import RunOptions, mark_finished
-from rljob_runtime.site.own_start import OwnStart, StartPart
+from rljob_runtime.site.machine import Machine
+from rljob_runtime.site.own_start import OwnStart
 from rljob_runtime.site.site import Site, one_machine
 from rljob_runtime.trainer.checkpoint import newest
 from rljob_runtime.view import View, make_view
@@ -81,22 +82,24 @@ class Outcome:
     """What ended the job, in one line; None where it is done, or was stopped as asked."""
 
 
-def run(job: RLJob, options: RunOptions) -> int:
-    """Run the job on this machine; returns an exit code. Raises `FolderRefused`."""
-    outcome = carry_out(job, options, partial(one_machine, share=options.share))
+def run(job: RLJob, options: RunOptions, machine: Machine, start: OwnStart) -> int:
+    """Run the job on this machine, which was started for it; returns an exit code. `start` has the parts of
+    the start until now. Raises `FolderRefused`."""
+    outcome = carry_out(job, options, partial(one_machine, machine=machine), start)
     if outcome.why is not None:
         print(f"rljob: {outcome.why}", file=sys.stderr)
     return outcome.code
 
 
-def carry_out(job: RLJob, options: RunOptions, open_site: OpenSite) -> Outcome:
-    """Run the job at the site that `open_site` opens, and say how it goes. Raises `FolderRefused`."""
+def carry_out(job: RLJob, options: RunOptions, open_site: OpenSite, start: OwnStart) -> Outcome:
+    """Run the job at the site that `open_site` opens, and say how it goes. `start` has the parts of the
+    driver's start until now. Raises `FolderRefused`."""
     # First, for it may refuse the job, which then leaves no log.
     place_checkpoints(job, options)
     _log_to(options)
     view = LastingView(make_view(sys.stdout, options.live), sys.stdout)
     began = time.time()
-    running = _Running(job, options, open_site, view)
+    running = _Running(job, options, open_site, view, start)
     try:
         code = asyncio.run(running.main())
         ended, why = "done" if code == ExitCode.DONE else "stopped", None
@@ -115,7 +118,9 @@ def carry_out(job: RLJob, options: RunOptions, open_site: OpenSite) -> Outcome:
 class _Running:
     """One call of `carry_out`."""
 
-    def __init__(self, job: RLJob, options: RunOptions, open_site: OpenSite, view: View) -> None:
+    def __init__(
+        self, job: RLJob, options: RunOptions, open_site: OpenSite, view: View, start: OwnStart
+    ) -> None:
         self._session: Session | None = None
         self._observer: RunObserver | None = None
         self._report = ReportWriter(options.folder)
@@ -125,9 +130,7 @@ class _Running:
         self._open_site = open_site
         self._view = view
         self._began = time.time()
-        self._start = OwnStart()
-        if options.since is not None:
-            self._start.add([StartPart("check", options.since, self._began - options.since)])
+        self._start = start
         self._checkpoints = checkpoint_root(job, options.folder, options.manifest_folder)
 
     async def main(self) -> int:

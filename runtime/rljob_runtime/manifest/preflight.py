@@ -75,22 +75,28 @@ def preflight(job: RLJob, size: ModelSize, machine: Machine) -> list[Problem]:
     ]
 
 
-def measure(job: RLJob, checkpoints: Path, shared: bool = False) -> Machine:
+def measure(job: RLJob, checkpoints: Path, memory: int, shared: bool = False) -> Machine:
     """What this machine has for the job; `checkpoints` is where its checkpoints will be (may not exist);
-    `shared`: whether workers may share a device."""
+    `memory`: what `free_memory` said before anything of the job was started; `shared`: whether workers may
+    share a device."""
     # The folder need not exist yet: the one above it that does is on the same disk.
     there = next(path for path in [checkpoints, *checkpoints.parents] if path.exists())
     return Machine(
         cores=len(os.sched_getaffinity(0)),  # those that this process may use
         accelerators=_count_accelerators(job.spec.accelerator),
         accelerator_memory=_smallest_accelerator(job.spec.accelerator),
-        memory=available_memory(Path("/proc/meminfo").read_text(), cgroup_room(_CONTROL_GROUP)),
+        memory=memory,
         shm=shutil.disk_usage("/dev/shm").free if Path("/dev/shm").is_dir() else 0,
         disk=shutil.disk_usage(there).free,
         vllm=importlib.util.find_spec("vllm") is not None,
         shared=shared,
         read_only=str(there) if os.statvfs(there).f_flag & os.ST_RDONLY else None,
     )
+
+
+def free_memory() -> int:
+    """Bytes of this machine, or of the container, that processes can still take."""
+    return available_memory(Path("/proc/meminfo").read_text(), cgroup_room(_CONTROL_GROUP))
 
 
 def available_memory(meminfo: str, room: int | None) -> int:

@@ -23,6 +23,7 @@ from rljob_runtime.manifest.evaluation_check import check_evaluation
 from rljob_runtime.manifest.teacher_check import check_teacher
 from rljob_runtime.parallel.rank_layout import unfit
 from rljob_runtime.rewards.calls import calls_of
+from rljob_runtime.site.large_imports import large_imports
 from rljob_runtime.weights.model_files import examine
 
 _TRAINING = ("spec", "training")
@@ -95,13 +96,14 @@ def _check_model(job: RLJob, folder: Path) -> tuple[dict[str, Any], list[Problem
 
 def _check_computation(job: RLJob, folder: Path, config: dict[str, Any]) -> Iterator[Problem]:
     """What of the model in a folder the trainer does not compute, or cannot split."""
-    # They take seconds to import, which only a job with a model's folder needs to spend.
-    from rljob_runtime.manifest.model_trial import check_computation
-    from rljob_runtime.manifest.tensor_plan import check_plan
-
     training = job.spec.training
     if training.model.path is None:
         return
+    # They take seconds to import, which only a job with a model's folder needs to spend.
+    with large_imports():
+        from rljob_runtime.manifest.model_trial import check_computation
+        from rljob_runtime.manifest.tensor_plan import check_plan
+
     model, path = folder / training.model.path, _MODEL_PATH
     try:
         check_computation(model, training.longest_sample_tokens)

@@ -47,11 +47,11 @@ def main(descriptor: int, parent: int) -> None:
                 channel.sendall(frame(_score(functions, message, printed)))
 
 
-def die_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends (on Linux; elsewhere the closed socket ends it
-    between two samples)."""
+def die_with(parent: int, by: signal.Signals = signal.SIGKILL) -> None:
+    """Have the kernel end this process by a signal when its parent ends (on Linux; elsewhere the closed
+    socket ends a worker between two samples)."""
     if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, by)
     # The parent may have ended before the kernel was asked.
     if os.getppid() != parent:
         os._exit(0)

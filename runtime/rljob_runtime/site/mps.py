@@ -4,7 +4,7 @@ Without it a GPU runs the kernels of one process at a time, in turns, and a trai
 twice as long. With it kernels of several processes run at once.
 
 Guarantees: a service of the job's own, which ends with this process, however that ends. Where it cannot be
-had, workers take turns, and the log says why.
+had, workers take turns, and whoever asked for it is told why.
 """
 
 import logging
@@ -42,33 +42,36 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def kernels_at_once(environment: MutableMapping[str, str] = os.environ) -> Iterator[bool]:
-    """What is started meanwhile, with this environment, shares GPUs by MPS. Whether it does: not where the
-    program is missing or does not start. A service that the environment names already is left as it is."""
+def kernels_at_once(environment: MutableMapping[str, str] = os.environ) -> Iterator[str | None]:
+    """What is started meanwhile, with this environment, shares GPUs by MPS. Yields None, or in a line why it
+    does not: the program is missing, or does not start. A service that the environment names already is left
+    as it is."""
     if _PIPES in environment:
-        yield True
+        yield None
         return
     if shutil.which(_PROGRAM, path=environment.get("PATH")) is None:
-        log.info("%s is not there: workers that share a GPU take turns", _PROGRAM)
-        yield False
+        yield f"{_PROGRAM} is not there: workers that share a GPU take turns"
         return
     # Below the system's folder for temporary files, because a socket's path may have 107 characters.
     folder = Path(tempfile.mkdtemp(prefix="rljob-mps-"))
     given = {name: str(folder) for name in (_PIPES, _LOGS) if name not in environment}
     keeper = _start(folder, {**environment, **given})
     try:
-        if keeper is not None:
+        if isinstance(keeper, str):
+            yield keeper
+        else:
             environment.update(given)
-        yield keeper is not None
+            yield None
     finally:
-        if keeper is not None:
+        if not isinstance(keeper, str):
             for name in given:
                 del environment[name]
             _end(keeper)
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _start(folder: Path, environment: Mapping[str, str]) -> "subprocess.Popen[bytes] | None":
+def _start(folder: Path, environment: Mapping[str, str]) -> "subprocess.Popen[bytes] | str":
+    """What keeps the service, or why there is none."""
     # Devices are counted among those that the service sees: all, so that their numbers stay what they are.
     seen = {name: value for name, value in environment.items() if name != "CUDA_VISIBLE_DEVICES"}
     keeper = subprocess.Popen(
@@ -81,8 +84,7 @@ def _start(folder: Path, environment: Mapping[str, str]) -> "subprocess.Popen[by
     _end(keeper)
     said = folder / _SAID
     why = said.read_text(errors="replace").strip() if said.exists() else ""
-    log.warning("%s does not start: workers that share a GPU take turns (%s)", _PROGRAM, why or "no reason")
-    return None
+    return f"{_PROGRAM} does not start: workers that share a GPU take turns ({why or 'no reason'})"
 
 
 def _line(descriptor: int) -> bytes:

@@ -6,6 +6,7 @@ this process, however it ends.
 
 import logging
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -25,6 +26,9 @@ _UNUSED = ("start_monitor", "start_log_monitor", "start_api_server")
 of logs to the driver, and the dashboard's server. Each is a Python process, 2 s of a core together at the
 start of every job, and no argument of `ray.init` leaves them out."""
 
+_SET_HANDLER = "set_sigterm_handler"
+"""Ray's function that takes SIGTERM for itself."""
+
 
 @contextmanager
 def started(job: RLJob) -> Iterator[None]:
@@ -37,7 +41,7 @@ def started(job: RLJob) -> Iterator[None]:
         try:
             # "local" starts a new Ray even where RAY_ADDRESS names one. The CPUs are those that this process
             # may use.
-            with few_processes():
+            with few_processes(), _same_handler():
                 ray.init(
                     address="local",
                     num_cpus=len(os.sched_getaffinity(0)),
@@ -49,11 +53,11 @@ def started(job: RLJob) -> Iterator[None]:
                     _system_config=dict(_NO_SPARE_WORKERS),
                 )
             break
-        except Exception as error:
+        except BaseException as error:
+            ray.shutdown()
             # Ray gives its own processes 30 s, which a busy machine may need twice.
             if "timed out during startup" not in str(error) or attempt == _START_ATTEMPTS:
                 raise
-            ray.shutdown()
     hush()
     try:
         yield
@@ -77,12 +81,35 @@ def few_processes() -> Iterator[None]:
             setattr(Node, name, method)
 
 
+@contextmanager
+def _same_handler() -> Iterator[None]:
+    """A Ray that is started meanwhile, in the main thread, leaves SIGTERM to whoever handles it. Ray's own
+    handlers would wait for its node to be drained, write a stack to the terminal, and end this process with a
+    code that says that something broke."""
+    from ray._private import utils
+
+    before = signal.getsignal(signal.SIGTERM)
+    # The name is Ray's own, and may be another in another release: then its handler is there for a moment.
+    kept = getattr(utils, _SET_HANDLER, None)
+    if kept is not None:
+        setattr(utils, _SET_HANDLER, lambda _: None)
+    try:
+        yield
+    finally:
+        if kept is not None:
+            setattr(utils, _SET_HANDLER, kept)
+        # Ray's library has a handler too, of which Python does not know.
+        signal.signal(signal.SIGTERM, before)
+
+
 def prepare() -> None:
-    """Set what Ray reads when it is imported and started."""
+    """Set what Ray reads when it is imported and started, and what its processes have from this one."""
     os.environ.setdefault("RAY_DEDUP_LOGS", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Actors that ask Ray for no device keep the variables that say which ones they may see.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    # The tokenizers library would warn, in each process that is forked after its first use.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     # Ray announces on the terminal, at each start, that it authenticates its own processes.
     logging.getLogger("ray").setLevel(logging.ERROR)
 

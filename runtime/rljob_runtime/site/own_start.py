@@ -64,6 +64,16 @@ class OwnStart:
             self._parts.append(StartPart(name, created, end - created))
 
 
+def of_command(made: float | None, checked: float, ready: float) -> list[StartPart]:
+    """The parts of a command that checks a manifest while Ray starts, by what it waited for: the check, and
+    what Ray took beyond it. `made`: when the command's process was made, None where that is not known;
+    `checked`, `ready`: when the check was over, and Ray there. All in seconds since the epoch."""
+    parts = [("check", made, checked), ("ray", checked, ready)]
+    return [
+        StartPart(part, begin, end - begin) for part, begin, end in parts if begin is not None and begin < end
+    ]
+
+
 def created() -> float | None:
     """When this process was made, in seconds since the epoch; None where the system does not tell it well."""
     if not hasattr(time, "CLOCK_BOOTTIME"):

@@ -6,15 +6,14 @@ and one in a cluster are the same code.
 
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from rljob_api import RLJob
 from rljob_runtime.change_signal import ChangeSignal
 from rljob_runtime.net.keys import Keyring
-from rljob_runtime.site import one_machine as local_ray
 from rljob_runtime.site.desired import DesiredState
-from rljob_runtime.site.mps import kernels_at_once
+from rljob_runtime.site.machine import Machine
 from rljob_runtime.site.nodes import NodeTable, read_nodes
 from rljob_runtime.site.status_draft import StatusDraft
 
@@ -46,10 +45,13 @@ class Site:
 
 
 @asynccontextmanager
-async def one_machine(job: RLJob, share: bool = False) -> AsyncIterator[Site]:
-    """This machine, with a Ray of the job's own. `share`: workers may share accelerators."""
-    at_once = kernels_at_once() if share and job.spec.accelerator == "nvidia" else nullcontext()
-    with at_once, local_ray.started(job):
+async def one_machine(job: RLJob, machine: Machine) -> AsyncIterator[Site]:
+    """This machine, which was started for the job, and is ended in the end. Raises what its start raised."""
+    try:
+        if machine.failure is not None:
+            raise machine.failure
+        if machine.turns is not None:
+            log.warning("%s", machine.turns)
         changes, desired = ChangeSignal(), DesiredState.of(job)
         table = NodeTable(read_nodes, _no_pod, tuple(RESOURCES.values()), changes)
         await table.read_once()
@@ -57,6 +59,8 @@ async def one_machine(job: RLJob, share: bool = False) -> AsyncIterator[Site]:
         yield Site(
             True, table, home.id, home.address, lambda: desired, StatusDraft(attempt=1), changes, Keyring()
         )
+    finally:
+        machine.end()
 
 
 async def _no_pod(node_id: str) -> str:

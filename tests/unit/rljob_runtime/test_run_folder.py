@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from rljob_runtime.run_folder import (
     find,
     held,
     holds_run,
+    look,
     mark_finished,
 )
 
@@ -35,6 +37,21 @@ DECISIONS = {
 def test_what_is_done_with_what_is_found(found: Found) -> None:
     begins = (Begin.NEW, Begin.RESUME, Begin.RESTART, Begin.AUTO_RESUME)
     assert tuple(decide(begin, found) for begin in begins) == DECISIONS[found]
+
+
+@pytest.mark.parametrize("begin", Begin)
+def test_a_look_refuses_what_a_hold_would_and_leaves_everything_as_it_is(
+    tmp_path: Path, begin: Begin
+) -> None:
+    manifest, run = write(tmp_path / "job.yaml"), tmp_path / "run"
+    for _ in range(2):
+        before = sorted(tmp_path.rglob("*"))
+        refused = decide(begin, find(run)) is Decision.REFUSE
+        with pytest.raises(FolderRefused) if refused else nullcontext():
+            look(run, begin)
+        assert sorted(tmp_path.rglob("*")) == before
+        with held(run, manifest, Begin.AUTO_RESUME), pytest.raises(FolderRefused):
+            look(run, begin)
 
 
 def test_an_interrupted_run_goes_on_and_a_finished_one_begins_anew(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from rljob_runtime.trace.record.event_log import Event
 
 PARTS = {
     "check": "the manifest is checked, from the begin of the command on",
-    "ray": "Ray is started, or the cluster's is met",
+    "ray": "what Ray's start took beyond the check beside it; in a cluster, its Ray is met",
     "model": "the initial model is made, or found",
     "process": "from the making of the worker's process to the begin of our code in it",
     "imports": "large packages are imported",

@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rljob_runtime.cli import main
+from rljob_api.errors import Problem
+from rljob_runtime.cli import main, manifest_commands
 from rljob_runtime.cli.arguments import parser
 from rljob_runtime.cli.manifest_commands import program, resume_command
+from rljob_runtime.cli.verdict import Verdict
+from rljob_runtime.manifest.load import Finding
 from rljob_runtime.run_folder import Begin, held
 from tests.support.jobs import job
 
@@ -62,25 +65,38 @@ def test_what_to_look_at_again_is_told_beside_what_is_wrong(tmp_path, capsys):
     assert last == "1 error. Nothing was started."
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"training.schedule": {}}, "spec.training.schedule: set exactly one of totalSteps, epochs"),
-        ({"training.reward.function": "nowhere:f"}, "spec.training.reward.function: "),
-        ({"pools.fastRollout.replicas": 4096}, "spec.pools: the pools have 4097 workers"),
-    ],
-)
-def test_run_refuses_before_it_makes_anything(tmp_path, capsys, changes, words):
-    path = write(tmp_path / "job.yaml", changes)
+def test_run_refuses_wrong_fields_before_it_starts_anything(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(manifest_commands, "checking", None)
+    path = write(tmp_path / "job.yaml", {"training.schedule": {}, "training.reward.function": "nowhere:f"})
     folder = tmp_path / "run"
     assert main(["run", str(path), "--output", str(folder)]) == 2
-    err = capsys.readouterr().err
-    assert words in err
-    assert "Nothing was started." in err
+    reward, schedule, last = sorted(capsys.readouterr().err.splitlines(), key=lambda line: "spec" not in line)
+    assert "spec.training.reward.function: " in reward
+    assert "spec.training.schedule: set exactly one of totalSteps, epochs" in schedule
+    assert last == "2 errors. Nothing was started."
     assert not folder.exists()
 
 
-def test_run_refuses_a_folder_with_a_run(tmp_path, capsys):
+def test_what_the_check_found_is_told_with_the_exit_code_for_it(capsys):
+    warned = ("job.yaml:3  this job trains 2 steps.",)
+    wrong = (Finding("job.yaml", 9, Problem(("spec",), "is too large")),)
+    assert manifest_commands._told(Verdict(1.0, warnings=warned)) is None
+    assert capsys.readouterr().err == "warning: job.yaml:3  this job trains 2 steps.\n"
+    assert manifest_commands._told(Verdict(1.0, wrong, warned)) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "warning: job.yaml:3  this job trains 2 steps.",
+        "job.yaml:9  spec: is too large.",
+        "1 error. Nothing was started.",
+    ]
+    assert manifest_commands._told(Verdict(1.0, broken="Traceback …\nKeyError: 'x'")) == 1
+    assert capsys.readouterr().err == "Traceback …\nKeyError: 'x'\n"
+    with pytest.raises(ModuleNotFoundError) as caught:
+        manifest_commands._told(Verdict(1.0, broken="Traceback …", missing="torch"))
+    assert caught.value.name == "torch" and caught.value.__notes__ == ["Traceback …"]
+
+
+def test_run_refuses_a_folder_with_a_run_before_it_starts_anything(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(manifest_commands, "checking", None)
     path = write(tmp_path / "job.yaml", {"training.rollout.engine": {"torch": {}}})
     folder = tmp_path / "run"
     with held(folder, path, Begin.NEW):

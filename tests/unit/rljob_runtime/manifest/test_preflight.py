@@ -12,6 +12,7 @@ from rljob_runtime.manifest.preflight import (
     Machine,
     available_memory,
     cgroup_room,
+    free_memory,
     measure,
     memory_needed,
     preflight,
@@ -300,16 +301,16 @@ def test_what_a_control_group_leaves(tmp_path, limit, used, stat, room):
 
 def test_a_read_only_mount_is_seen(tmp_path):
     parsed, folder = RLJob.model_validate(job()), tmp_path / "disk"
-    assert measure(parsed, tmp_path).read_only is None
+    assert measure(parsed, tmp_path, 0).read_only is None
     with small_disk(folder, megabytes=1):
         subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
-        machine = measure(parsed, folder / "not" / "yet" / "there")
+        machine = measure(parsed, folder / "not" / "yet" / "there", 0)
         assert machine.read_only == str(folder)
 
 
 def test_this_machine_can_be_measured(tmp_path):
     parsed = RLJob.model_validate(job())
-    machine = measure(parsed, tmp_path / "not" / "yet" / "there")
+    machine = measure(parsed, tmp_path / "not" / "yet" / "there", free_memory())
     assert machine.cores >= 1
     assert machine.accelerators == 0
     assert machine.memory > 0

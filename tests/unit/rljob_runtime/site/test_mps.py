@@ -45,8 +45,8 @@ def test_it_runs_for_as_long_as_the_context_and_its_folder_goes_with_it(program:
     record, environment = program(":")
     environment["CUDA_VISIBLE_DEVICES"] = "2,3"
     before = dict(environment)
-    with kernels_at_once(environment) as at_once:
-        assert at_once
+    with kernels_at_once(environment) as turns:
+        assert turns is None
         folder = environment[_PIPES]
         assert environment[_LOGS] == folder and Path(folder).is_dir()
         # It has all devices, so that "2" means the same to those that use it.
@@ -59,8 +59,8 @@ def test_it_runs_for_as_long_as_the_context_and_its_folder_goes_with_it(program:
 def test_a_service_that_somebody_has_started_stays_as_it_is(program: Program) -> None:
     record, environment = program(":")
     environment[_PIPES] = "/run/mps"
-    with kernels_at_once(environment) as at_once:
-        assert at_once
+    with kernels_at_once(environment) as turns:
+        assert turns is None
         assert environment[_PIPES] == "/run/mps" and _LOGS not in environment
     assert environment[_PIPES] == "/run/mps"
     assert not record.exists()
@@ -76,19 +76,16 @@ def test_a_folder_for_its_logs_that_somebody_has_named_is_kept(program: Program)
 
 def test_without_the_program_workers_take_turns(tmp_path: Path) -> None:
     environment = {"PATH": str(tmp_path)}
-    with kernels_at_once(environment) as at_once:
-        assert not at_once
+    with kernels_at_once(environment) as turns:
+        assert turns == "nvidia-cuda-mps-control is not there: workers that share a GPU take turns"
         assert environment == {"PATH": str(tmp_path)}
 
 
-def test_a_program_that_does_not_start_is_told_of_with_its_words(
-    program: Program, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_program_that_does_not_start_is_told_of_with_its_words(program: Program) -> None:
     _, environment = program("echo 'Cannot find MPS control daemon process' >&2; exit 1")
-    with kernels_at_once(environment) as at_once:
-        assert not at_once
+    with kernels_at_once(environment) as turns:
+        assert turns is not None and turns.endswith("take turns (Cannot find MPS control daemon process)")
         assert set(environment) == {"PATH"}
-    assert "take turns (Cannot find MPS control daemon process)" in caplog.text
 
 
 def test_it_ends_with_a_process_that_is_killed(program: Program) -> None:

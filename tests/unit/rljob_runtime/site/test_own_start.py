@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from rljob_runtime.site.own_start import OwnStart, StartPart, created, of_one_start
+from rljob_runtime.site.own_start import OwnStart, StartPart, created, of_command, of_one_start
 
 
 def test_parts_come_in_the_order_of_their_begins_and_one_that_failed_is_none() -> None:
@@ -32,6 +32,23 @@ def test_a_process_that_was_made_at_no_sensible_time_is_no_part(
     own = OwnStart(lambda: 10.0)
     own.process("process", made)
     assert list(own.parts) == found
+
+
+@pytest.mark.parametrize(
+    ("made", "checked", "ready", "parts"),
+    [
+        (10.0, 14.0, 13.0, [StartPart("check", 10.0, 4.0)]),
+        (10.0, 14.0, 14.0, [StartPart("check", 10.0, 4.0)]),
+        (10.0, 11.0, 13.0, [StartPart("check", 10.0, 1.0), StartPart("ray", 11.0, 2.0)]),
+        (None, 11.0, 13.0, [StartPart("ray", 11.0, 2.0)]),
+        (None, 14.0, 13.0, []),
+    ],
+    ids=["Ray is first", "both at once", "the check is first", "begin not known", "not known, Ray is first"],
+)
+def test_a_command_waits_for_the_check_and_for_what_ray_takes_beyond_it(
+    made: float | None, checked: float, ready: float, parts: list[StartPart]
+) -> None:
+    assert of_command(made, checked, ready) == parts
 
 
 def test_when_a_process_was_made_is_known_to_a_part_of_a_second() -> None:

@@ -1,0 +1,160 @@
+"""A manifest whose fields are valid, checked in a process of its own.
+
+What the check imports and tries, torch and the job's functions among it, the driver does not need: in another
+process it takes place while Ray starts, and takes no memory of the driver's afterwards.
+
+Guarantees: the process ends with this one, however that ends, and with the context that it was started in;
+neither leaves the other waiting.
+"""
+
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkProcess
+from pathlib import Path
+
+from rljob_runtime.cli.verdict import Verdict, broken_by, decode, encode, without_answer
+from rljob_runtime.exit_codes import ExitCode
+from rljob_runtime.manifest.load import Finding, Manifest
+
+_END_SECONDS = 3.0
+"""How long the process may take to end what it has started, when it is no longer needed."""
+
+_ENDING = (signal.SIGINT, signal.SIGTERM)
+
+
+class CheckDied(RuntimeError):
+    """The process that checks ended without an answer; the message is for people."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to be checked."""
+
+    manifest: Manifest
+    folder: Path
+    """The run's; it need not exist."""
+    share: bool
+    """Whether workers may share accelerators."""
+    memory: int
+    """Bytes that were free before anything was started."""
+
+
+class Check:
+    """A check that is under way."""
+
+    def __init__(self, process: ForkProcess, answers: Connection) -> None:
+        self._process = process
+        self._answers = answers
+
+    def verdict(self) -> Verdict:
+        """Wait for the answer, or for the end of the process without one. Raises `CheckDied`, and
+        `KeyboardInterrupt` where the process was interrupted."""
+        wait([self._answers, self._process.sentinel])
+        with suppress(EOFError, OSError):
+            # A process that has ended may have answered before.
+            if self._answers.poll():
+                answer = decode(self._answers.recv_bytes())
+                # It has nothing more to do.
+                self._process.join(_END_SECONDS)
+                return answer
+        self._process.join()
+        if self._process.exitcode == ExitCode.STOPPED:
+            raise KeyboardInterrupt
+        raise CheckDied(without_answer(self._process.exitcode))
+
+    def end(self) -> None:
+        """End the process, if it has not ended."""
+        try:
+            if self._process.exitcode is None:
+                self._process.terminate()
+                self._process.join(_END_SECONDS)
+        finally:
+            if self._process.exitcode is None:
+                self._process.kill()
+                self._process.join()
+            self._answers.close()
+
+
+@contextmanager
+def checking(asked: Asked) -> Iterator[Check]:
+    """Check it beside the body. The process is forked: this one must have no other thread yet."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_answer, args=(asked, theirs, os.getpid()), name="check")
+    process.start()
+    check = Check(process, ours)
+    try:
+        # Else its end would not be seen on ours.
+        theirs.close()
+        yield check
+    finally:
+        check.end()
+
+
+def examine(asked: Asked) -> Verdict:
+    """What is wrong with what the manifest refers to; where that is nothing, whether it fits this machine."""
+    warnings: list[str] = []
+    try:
+        from rljob_runtime.manifest.checks import check
+
+        errors, doubts = check(asked.manifest)
+        warnings += map(str, doubts)
+        errors = errors or _check_machine(asked)
+    except Exception as error:  # noqa: BLE001 - told by the process that asked
+        return broken_by(error, warnings, time.time())
+    return Verdict(time.time(), tuple(errors), tuple(warnings))
+
+
+def _check_machine(asked: Asked) -> list[Finding]:
+    """Why the job does not fit this machine."""
+    from rljob_runtime.manifest.adapters import model_size
+    from rljob_runtime.manifest.checks import model_parameters
+    from rljob_runtime.manifest.preflight import measure, preflight
+
+    manifest = asked.manifest
+    job = manifest.job
+    path = job.spec.training.checkpoint.path
+    checkpoints = manifest.folder / path if path is not None else asked.folder.absolute()
+    size = model_size(job, manifest.folder, model_parameters(job, manifest.folder))
+    found = preflight(job, size, measure(job, checkpoints, asked.memory, asked.share))
+    return [manifest.find(each) for each in found]
+
+
+def _answer(asked: Asked, answers: Connection, parent: int) -> None:
+    """What the forked process does, to its end."""
+    from rljob_runtime.rewards.worker import die_with
+
+    try:
+        for number in _ENDING:
+            signal.signal(number, _interrupt)
+        die_with(parent, signal.SIGTERM)
+        code = ExitCode.DONE
+        answers.send_bytes(encode(examine(asked)))
+    except KeyboardInterrupt:
+        code = ExitCode.STOPPED
+    _ignore_signals()
+    # Threads that the job's functions have started are not waited for.
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
+
+
+def _interrupt(*_: object) -> None:
+    """Once, by an exception, so that what was started for the check is ended: a terminal's Ctrl-C comes to
+    both processes, and then the other one ends this."""
+    _ignore_signals()
+    raise KeyboardInterrupt
+
+
+def _ignore_signals() -> None:
+    for number in _ENDING:
+        # Not SIG_IGN, of which Python complains where a signal is on its way.
+        signal.signal(number, lambda *_: None)

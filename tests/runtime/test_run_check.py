@@ -1,0 +1,62 @@
+"""What `rljob run` has started before it knows whether its manifest is right, and how that ends."""
+
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rljob_runtime.exit_codes import ExitCode
+from tests.support.runtime.runs import ONE_ENGINE, Run, manifest, processes, running
+
+_STAYS = """
+import time
+from pathlib import Path
+
+(Path(__file__).parent / "begun").touch()
+time.sleep(600)
+"""
+"""A reward's module that keeps the check busy for as long as a test wants."""
+_END_SECONDS = 20.0
+"""For processes to end that are told to."""
+
+
+def with_ray(run: Run) -> list[psutil.Process]:
+    """Wait for Ray's own processes; all that the run has started."""
+    run.wait(lambda: bool(processes(run.process.pid, "raylet/raylet")), "Ray")
+    started: list[psutil.Process] = psutil.Process(run.process.pid).children(recursive=True)
+    return started
+
+
+def assert_nothing_is_left(run: Run, started: list[psutil.Process]) -> None:
+    _, alive = psutil.wait_procs(started, _END_SECONDS)
+    assert alive == []
+    assert not run.folder.exists()
+
+
+def test_a_manifest_that_is_wrong_leaves_no_ray_and_no_folder(tmp_path: Path) -> None:
+    wrong = {"function": "nowhere:f"}
+    file, _ = manifest(
+        tmp_path, 4, pools=ONE_ENGINE, reward=wrong, schedule={"epochs": 1, "promptsPerBatch": 5}
+    )
+    with running(file) as run:
+        started = with_ray(run)
+        assert run.end(60) == ExitCode.REFUSED, run.log.read_text()
+        assert_nothing_is_left(run, started)
+        warning, error, last = run.log.read_text().splitlines()
+        assert warning.startswith(f"warning: {file}:")
+        assert 'spec.training.reward.function: cannot import "nowhere:f"' in error
+        assert last == "1 error. Nothing was started."
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_check_and_ray(tmp_path: Path, number: signal.Signals) -> None:
+    (tmp_path / "stays.py").write_text(_STAYS)
+    file, _ = manifest(tmp_path, 4, pools=ONE_ENGINE, reward={"function": "stays:score"})
+    with running(file) as run:
+        run.wait((tmp_path / "begun").exists, "check")
+        started = with_ray(run)
+        run.process.send_signal(number)
+        assert run.end(_END_SECONDS) == ExitCode.STOPPED, run.log.read_text()
+        assert_nothing_is_left(run, started)
+        assert run.log.read_text() == "rljob: interrupted.\n"
