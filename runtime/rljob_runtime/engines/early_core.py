@@ -155,7 +155,7 @@ def _run_when_told(
 
 
 def in_one_line(error: Exception) -> str:
-    """An error with its type, clipped; one without words, such as an assertion's, with the place it is from."""
+    """An error with its type, clipped; one without words, such as an assertion's, with its place."""
     words = " ".join(str(error).split())
     if not words and (frames := traceback.extract_tb(error.__traceback__)):
         words = f"at {frames[-1].filename}:{frames[-1].lineno}, in {frames[-1].name}"
