@@ -7,7 +7,7 @@ another unless a resume is asked for; files of someone else are never moved.
 import errno
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -15,6 +15,8 @@ from pathlib import Path
 
 MANIFEST = "job.yaml"
 """Copy of the manifest; its presence marks a folder as a run's."""
+INITIAL_MODEL = "initial_model"
+"""Folder of the model that a run begins with, where that is a random one."""
 _FINISHED = "finished"
 """An empty file: the job has done all its steps. It is taken away when the run is resumed."""
 _LOCK = ".lock"
@@ -94,6 +96,9 @@ class RunOptions:
     """Socket of the host that starts the reward workers (`rewards/host.py`); None: the driver does."""
     resume_command: str | None = None
     """The command that goes on with the run, to be pasted into a shell; None where nobody types one."""
+    model_made: Callable[[], None] | None = None
+    """Waits for the process that makes the initial model; None where there is none. Where the model is not
+    there afterwards the driver makes it."""
 
 
 def decide(begin: Begin, found: Found) -> Decision:
@@ -107,13 +112,15 @@ def decide(begin: Begin, found: Found) -> Decision:
     return Decision.GO_ON
 
 
-def look(folder: Path, begin: Begin) -> None:
-    """Raise `FolderRefused` where `held` would now, as far as that is known without writing anything."""
+def look(folder: Path, begin: Begin) -> Decision:
+    """What `held` would do now. Raises `FolderRefused` where that would, as far as it is known without
+    writing anything."""
     folder = folder.absolute()
-    _decided(folder, begin)
+    decision = _decided(folder, begin)
     if (folder / _LOCK).exists():
         with _writing(folder), _locked(folder):
             pass
+    return decision
 
 
 @contextmanager

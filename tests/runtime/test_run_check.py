@@ -1,6 +1,8 @@
 """What `rljob run` has started before it knows whether its manifest is right, and how that ends."""
 
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import psutil
@@ -60,3 +62,40 @@ def test_a_signal_ends_the_check_and_ray(tmp_path: Path, number: signal.Signals)
         assert run.end(_END_SECONDS) == ExitCode.STOPPED, run.log.read_text()
         assert_nothing_is_left(run, started)
         assert run.log.read_text() == "rljob: interrupted.\n"
+
+
+_MAKES = """
+import os, signal, sys
+from pathlib import Path
+from rljob_runtime.cli.checking import Asked, checking
+from rljob_runtime.manifest.load import read
+
+file, folder, killed = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3] == "killed"
+with checking(Asked(read(file), folder.parent, False, 2**50, makes_model=True)) as check:
+    verdict = check.verdict()
+    assert not verdict.errors and verdict.broken is None, verdict
+    if killed:
+        check.end()
+    made = check.make_model(folder)
+    made()
+    print(sorted(each.name for each in folder.parent.iterdir()), "torch" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize(
+    ("ending", "there"), [("goes on", ["initial_model", "job.yaml"]), ("killed", ["job.yaml"])]
+)
+def test_the_process_that_checks_makes_a_random_model(tmp_path: Path, ending: str, there: list[str]) -> None:
+    """Whole or not at all, and without torch in the process that asks for it."""
+    file, _ = manifest(tmp_path, 4, pools=ONE_ENGINE)
+    folder = tmp_path / "initial_model"
+    told = subprocess.run(
+        [sys.executable, "-c", _MAKES, str(file), str(folder), ending],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.splitlines()[-1] == f"{there} False"
+    if there[0] == folder.name:
+        assert {"config.json", "model.safetensors", "tokenizer.json"} <= {
+            each.name for each in folder.iterdir()
+        }

@@ -1,7 +1,8 @@
 """A manifest whose fields are valid, checked in a process of its own.
 
 What the check imports and tries, torch and the job's functions among it, the driver does not need: in another
-process it takes place while Ray starts, and takes no memory of the driver's afterwards.
+process it takes place while Ray starts, and takes no memory of the driver's afterwards. For the same reason
+that process makes a random model, once it is told where.
 
 Guarantees: the process ends with this one, however that ends, and with the context that it was started in;
 neither leaves the other waiting.
@@ -12,7 +13,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -44,14 +45,17 @@ class Asked:
     """Whether workers may share accelerators."""
     memory: int
     """Bytes that were free before anything was started."""
+    makes_model: bool = False
+    """Whether the process makes the job's random model afterwards, if nothing is wrong."""
 
 
 class Check:
     """A check that is under way."""
 
-    def __init__(self, process: ForkProcess, answers: Connection) -> None:
+    def __init__(self, process: ForkProcess, answers: Connection, makes_model: bool) -> None:
         self._process = process
         self._answers = answers
+        self._makes_model = makes_model
 
     def verdict(self) -> Verdict:
         """Wait for the answer, or for the end of the process without one. Raises `CheckDied`, and
@@ -61,13 +65,23 @@ class Check:
             # A process that has ended may have answered before.
             if self._answers.poll():
                 answer = decode(self._answers.recv_bytes())
-                # It has nothing more to do.
-                self._process.join(_END_SECONDS)
+                if not self._makes_model:
+                    # It has nothing more to do.
+                    self._process.join(_END_SECONDS)
                 return answer
         self._process.join()
         if self._process.exitcode == ExitCode.STOPPED:
             raise KeyboardInterrupt
         raise CheckDied(without_answer(self._process.exitcode))
+
+    def make_model(self, folder: Path) -> Callable[[], None] | None:
+        """Have the process make the job's model in `folder`, if it was asked to: what waits until it has, or
+        has failed to, which leaves no such folder."""
+        if not self._makes_model:
+            return None
+        with suppress(OSError):  # it has ended
+            self._answers.send_bytes(os.fsencode(folder))
+        return self._process.join
 
     def end(self) -> None:
         """End the process, if it has not ended."""
@@ -86,10 +100,10 @@ class Check:
 def checking(asked: Asked) -> Iterator[Check]:
     """Check it beside the body. The process is forked: this one must have no other thread yet."""
     context = multiprocessing.get_context("fork")
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_answer, args=(asked, theirs, os.getpid()), name="check")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_answer, args=(asked, ours, theirs, os.getpid()), name="check")
     process.start()
-    check = Check(process, ours)
+    check = Check(process, ours, asked.makes_model)
     try:
         # Else its end would not be seen on ours.
         theirs.close()
@@ -127,18 +141,37 @@ def _check_machine(asked: Asked) -> list[Finding]:
     return [manifest.find(each) for each in found]
 
 
-def _answer(asked: Asked, answers: Connection, parent: int) -> None:
+def _make_model(asked: Asked, orders: Connection) -> None:
+    """Make the job's random model where the other process says, or nothing where it has gone."""
+    from rljob_runtime.data.tokenizer import build_tokenizer
+    from rljob_runtime.driver.model_folder import import_makers, make_initial_model
+
+    import_makers()
+    with suppress(EOFError):
+        folder = Path(os.fsdecode(orders.recv_bytes()))
+        job = asked.manifest.job
+        tokenizer = build_tokenizer(job.spec.training.tokenizer, asked.manifest.folder, None)
+        make_initial_model(job, folder, tokenizer)
+
+
+def _answer(asked: Asked, parents: Connection, answers: Connection, parent: int) -> None:
     """What the forked process does, to its end."""
     from rljob_runtime.rewards.worker import die_with
 
+    # Else the end of the other process would not be seen.
+    parents.close()
     try:
         for number in _ENDING:
             signal.signal(number, _interrupt)
         die_with(parent, signal.SIGTERM)
         code = ExitCode.DONE
-        answers.send_bytes(encode(examine(asked)))
+        answers.send_bytes(encode(verdict := examine(asked)))
+        if asked.makes_model and verdict.broken is None and not verdict.errors:
+            _make_model(asked, answers)
     except KeyboardInterrupt:
         code = ExitCode.STOPPED
+    except Exception:  # noqa: BLE001 - the driver, which makes the model then, says why that does not work
+        code = ExitCode.FAILED
     _ignore_signals()
     # Threads that the job's functions have started are not waited for.
     for stream in (sys.stdout, sys.stderr):

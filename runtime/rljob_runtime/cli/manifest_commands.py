@@ -19,7 +19,16 @@ from rljob_runtime.cli.verdict import Verdict
 from rljob_runtime.exit_codes import ExitCode
 from rljob_runtime.manifest.load import Finding, Manifest, ManifestError, read, render
 from rljob_runtime.manifest.preflight import free_memory
-from rljob_runtime.run_folder import Begin, FolderFailed, FolderRefused, RunOptions, held, look
+from rljob_runtime.run_folder import (
+    INITIAL_MODEL,
+    Begin,
+    Decision,
+    FolderFailed,
+    FolderRefused,
+    RunOptions,
+    held,
+    look,
+)
 from rljob_runtime.site.large_imports import large_imports
 from rljob_runtime.site.machine import started_machine
 from rljob_runtime.site.own_start import OwnStart, created, of_command
@@ -32,9 +41,11 @@ def run(options: argparse.Namespace) -> int:
     try:
         manifest = _read(options.file)
         folder: Path = options.output or Path("runs") / manifest.job.metadata.name
-        look(folder, options.begin)
+        decision = look(folder, options.begin)
+        random = manifest.job.spec.training.model.random is not None
+        there = decision is Decision.GO_ON and (folder / INITIAL_MODEL).exists()
         sweep(SHARED_MEMORY)  # what killed runs left there does not count against this one
-        asked = Asked(manifest, folder, options.share, free_memory())
+        asked = Asked(manifest, folder, options.share, free_memory(), random and not there)
         with checking(asked) as check:
             return _run_when_checked(asked, check, options)
     except ManifestError as error:
@@ -73,6 +84,7 @@ def _run_when_checked(asked: Asked, check: Check, options: argparse.Namespace) -
                 share=options.share,
                 program=called,
                 resume_command=resume_command(called, options),
+                model_made=check.make_model(run_folder / INITIAL_MODEL),
             )
             return train(job, run_options, machine, start)
 

@@ -4,13 +4,12 @@ from pathlib import Path
 
 from rljob_api import RLJob
 from rljob_runtime.data.tokenizer import TextTokenizer
-from rljob_runtime.run_folder import FolderRefused, RunOptions
+from rljob_runtime.run_folder import INITIAL_MODEL, FolderRefused, RunOptions
 from rljob_runtime.site.large_imports import large_imports
 from rljob_runtime.trainer.checkpoint import newest
 
 CHECKPOINTS = "checkpoints"
 """Folder of the checkpoints in a run's folder, or a link to where they are."""
-_INITIAL = "initial_model"
 
 
 def engine_model(job: RLJob, options: RunOptions, tokenizer: TextTokenizer) -> Path:
@@ -18,24 +17,37 @@ def engine_model(job: RLJob, options: RunOptions, tokenizer: TextTokenizer) -> P
     model = job.spec.training.model
     if model.path is not None:
         return options.manifest_folder / model.path
-    folder = options.folder / _INITIAL
+    if options.model_made is not None:
+        options.model_made()
+    folder = options.folder / INITIAL_MODEL
     if model.random is not None and not (folder / "config.json").exists():
-        with large_imports():
-            from transformers import modeling_utils  # noqa: F401 - what makes a model would import it
-            from transformers.utils.logging import disable_progress_bar
-
-            from rljob_runtime.trainer.model import save_initial_model
-
-        disable_progress_bar()
-        unfinished = folder.with_suffix(".tmp")
-        save_initial_model(
-            job, tokenizer.vocabulary_size, tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id, unfinished
-        )
-        tokenizer.save_pretrained(unfinished)
-        # It has its name only once it is whole: a start that was killed is not taken for a model by the next
-        # one.
-        unfinished.rename(folder)
+        make_initial_model(job, folder, tokenizer)
     return folder
+
+
+def import_makers() -> None:
+    """Import what makes a model, which takes seconds."""
+    with large_imports():
+        from transformers import modeling_utils  # noqa: F401 - what makes a model would import it
+
+        from rljob_runtime.trainer import model  # noqa: F401
+
+
+def make_initial_model(job: RLJob, folder: Path, tokenizer: TextTokenizer) -> None:
+    """Write the job's random model to a folder that is not there."""
+    import_makers()
+    from transformers.utils.logging import disable_progress_bar
+
+    from rljob_runtime.trainer.model import save_initial_model
+
+    disable_progress_bar()
+    unfinished = folder.with_suffix(".tmp")
+    save_initial_model(
+        job, tokenizer.vocabulary_size, tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id, unfinished
+    )
+    tokenizer.save_pretrained(unfinished)
+    # It has its name only once it is whole: a start that was killed is not taken for a model by the next one.
+    unfinished.rename(folder)
 
 
 def checkpoint_root(job: RLJob, run_folder: Path, manifest_folder: Path) -> Path:
