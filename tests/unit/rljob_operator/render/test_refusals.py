@@ -260,6 +260,6 @@ def test_the_templates_of_the_documentation_are_allowed():
     shown = [
         block.get("pools", {}).get("trainer", block)["template"] for block in blocks if "kind" not in block
     ]
-    assert len(shown) == 2
+    assert len(shown) == 3
     for each in shown:
         assert refusals(spec({"pools.trainer.template": each})) == []
