@@ -7,8 +7,28 @@ outside of what is compiled; layers that are alike share what is compiled, whate
 from typing import Any
 
 import torch
+from torch._dynamo.callback import callback_handler
 
 from rljob_runtime.job_errors import UnsupportedModel
+
+
+class Compilations:
+    """How often torch has begun to compile something in this process since this was made: a layer that met
+    sizes of a new kind, or the backward part of one, which is compiled when it is run first."""
+
+    def __init__(self) -> None:
+        self._begun = 0
+        callback_handler.register_start_callback(self._begins)
+
+    def __call__(self) -> int:
+        return self._begun
+
+    def close(self) -> None:
+        """Count no more."""
+        callback_handler.remove_start_callback(self._begins)
+
+    def _begins(self, *_: Any) -> None:
+        self._begun += 1
 
 
 def compile_layers(model: Any) -> None:

@@ -6,8 +6,8 @@ counts with the seconds of the rank that waited least for the others.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import Any
+from itertools import accumulate, islice
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -38,6 +38,15 @@ class PlannedUpdate:
         return tuple(self.lengths[index] for index in batch.samples)
 
 
+class PassTime(NamedTuple):
+    """How long a pass took."""
+
+    seconds: float
+    compiled: bool = False
+    """Whether torch compiled something in it, on any rank that shares it: its seconds are not those of a pass
+    then, and a plan that believes them would go out of its way not to make such a pass again."""
+
+
 class PassCosts:
     """The cost model of a job. Equal on all ranks, if all learn the same."""
 
@@ -55,9 +64,10 @@ class PassCosts:
         """What plans of shared samples are made with."""
         return self._fit.model
 
-    def learn(self, updates: Sequence[PlannedUpdate], measured: Sequence[Sequence[float]]) -> PassMetrics:
-        """What was measured in a step: for each update the seconds of `Plan.passes`, as from
+    def learn(self, updates: Sequence[PlannedUpdate], times: Sequence[Sequence[PassTime]]) -> PassMetrics:
+        """What was measured in a step: for each update the times of `Plan.passes`, as from
         `measured_by_all`."""
+        measured = [[each.seconds for each in row] for row in times]
         expected = None if self._fit.r_squared is None else self._slowest(updates, self._expected(updates))
         slowest = self._slowest(updates, measured)
         mean = sum(
@@ -66,9 +76,9 @@ class PassCosts:
             for batch, each in zip(update.plan.passes, seconds, strict=True)
         )
         self._steps += 1
-        # In the first step devices are warmed up and kernels compiled.
+        # In the first step devices are warmed up.
         if self._steps > 1:
-            self._fit.add(self._telling(updates, measured))
+            self._fit.add(self._telling(updates, times))
         return PassMetrics(
             seconds=round(slowest, 6),
             expected_seconds=None if expected is None else round(expected, 6),
@@ -95,21 +105,22 @@ class PassCosts:
         return total
 
     def _telling(
-        self, updates: Sequence[PlannedUpdate], seconds: Sequence[Sequence[float]]
+        self, updates: Sequence[PlannedUpdate], times: Sequence[Sequence[PassTime]]
     ) -> list[MeasuredPass]:
-        """The passes whose seconds are theirs. Where ranks wait for each other in every pass, all take as
-        long as the costliest one that runs at the same time."""
+        """The passes whose seconds are theirs: nothing was compiled in them. Where ranks wait for each other
+        in every pass, all take as long as the costliest one that runs at the same time, or compiles then."""
         telling: list[MeasuredPass] = []
-        for update, each in zip(updates, seconds, strict=True):
+        for update, each in zip(updates, times, strict=True):
             passes = update.plan.passes
-            numbers = list(range(len(passes)))
+            rows: list[tuple[int, ...]] = [(number,) for number in range(len(passes))]
             if self._in_step:
-                rows = zip(*pass_numbers(update.plan), strict=True)
-                numbers = [max(row, key=lambda number: self._cost(update, passes[number])) for row in rows]
-            telling += [
-                MeasuredPass(passes[number].degree, update.lengths_of(passes[number]), each[number])
-                for number in numbers
-            ]
+                rows = list(zip(*pass_numbers(update.plan), strict=True))
+            for row in rows:
+                if any(each[number].compiled for number in row):
+                    continue
+                number = max(row, key=lambda number: self._cost(update, passes[number]))
+                lengths = update.lengths_of(passes[number])
+                telling.append(MeasuredPass(passes[number].degree, lengths, each[number].seconds))
         return telling
 
     def _cost(self, update: PlannedUpdate, batch: PlannedBatch) -> float:
@@ -149,42 +160,49 @@ def pass_numbers(plan: Plan) -> list[list[int]]:
 
 def seconds_of_passes(
     timed: Sequence[Timed], counts: Sequence[int], in_step: bool, recomputed: ActivationCheckpointing
-) -> list[list[float]]:
-    """For each update the seconds of its passes, of which there are `counts`: forward and backward together.
+) -> list[list[PassTime]]:
+    """For each update the times of its passes, of which there are `counts`: forward and backward together.
     A forward pass of another kind has a `why` and is left out.
 
     Where ranks are not in step, they wait in the backward part of an update's last pass, for all gradients.
     Its seconds are therefore made from its forward part, by what backward parts took elsewhere; where there
     are none, by the products that they have to make with activations `recomputed` so."""
-    forward = [each.seconds for each in timed if each.event == "forward" and "why" not in each.extra]
-    backward = [each.seconds for each in timed if each.event == "backward"]
+    parts = [
+        [each for each in timed if each.event == "forward" and "why" not in each.extra],
+        [each for each in timed if each.event == "backward"],
+    ]
+    forward, backward = ([each.seconds for each in found] for found in parts)
     if not len(forward) == len(backward) == sum(counts):
         raise ValueError(
             f"{sum(counts)} passes were run, and {len(forward)} forward and {len(backward)} backward timed"
         )
+    compiled = [a.compiled or b.compiled for a, b in zip(*parts, strict=True)]
     if not in_step:
         last = {end - 1 for end, count in zip(accumulate(counts), counts, strict=True) if count}
-        others = [number for number in range(len(forward)) if number not in last]
+        others = [number for number, both in enumerate(compiled) if number not in last and not both]
         spent = sum(forward[number] for number in others)
         ratio = sum(backward[number] for number in others) / spent if spent > 0 else _BACKWARD[recomputed]
         backward = [forward[n] * ratio if n in last else seconds for n, seconds in enumerate(backward)]
-    passes = iter([a + b for a, b in zip(forward, backward, strict=True)])
+    passes = iter([PassTime(a + b, c) for a, b, c in zip(forward, backward, compiled, strict=True)])
     return [[next(passes) for _ in range(count)] for count in counts]
 
 
 def measured_by_all(
-    updates: Sequence[PlannedUpdate], own_seconds: Sequence[Sequence[float]], tensor: int = 1
-) -> list[list[float]]:
-    """For each update the seconds of all its passes, of the rank that took least. `own_seconds` are those of
-    this rank's passes, in the order of the plan; an idle pass after them, in which ranks meet, is in no plan
-    and left out. `tensor` ranks each make the same passes. All ranks call it together."""
+    updates: Sequence[PlannedUpdate], own_times: Sequence[Sequence[PassTime]], tensor: int = 1
+) -> list[list[PassTime]]:
+    """For each update the times of all its passes, in seconds of the rank that took least. `own_times` are
+    those of this rank's passes, in the order of the plan; an idle pass after them, in which ranks meet, is in
+    no plan and left out. `tensor` ranks each make the same passes. All ranks call it together."""
     rank = dist.get_rank() // tensor
-    known = [torch.full((len(update.plan.passes),), torch.inf, dtype=torch.float64) for update in updates]
-    for update, own, found in zip(updates, own_seconds, known, strict=True):
-        for number, seconds in zip(pass_numbers(update.plan)[rank], own, strict=False):
-            found[number] = seconds
+    # The least of each: seconds, and 0 for a pass in which something was compiled.
+    known = [torch.full((len(update.plan.passes), 2), torch.inf, dtype=torch.float64) for update in updates]
+    for update, own, found in zip(updates, own_times, known, strict=True):
+        for number, time in zip(pass_numbers(update.plan)[rank], own, strict=False):
+            found[number, 0], found[number, 1] = time.seconds, float(not time.compiled)
     together = torch.cat(known)
     if dist.get_world_size() > 1:
         dist.all_reduce(together, op=dist.ReduceOp.MIN)
     everywhere = iter(together.tolist())
-    return [[next(everywhere) for _ in found] for found in known]
+    return [
+        [PassTime(seconds, flag == 0) for seconds, flag in islice(everywhere, len(found))] for found in known
+    ]

@@ -36,6 +36,8 @@ class Timed:
     step: int
     seconds: float
     extra: dict[str, Any]
+    compiled: bool = False
+    """Whether torch compiled something in it, for which the device waited."""
 
 
 @dataclass
@@ -47,14 +49,24 @@ class _Open:
     extra: dict[str, Any]
     begin: Any
     """A mark, or seconds by the log's clock."""
+    compilations: int
+    """Before it."""
     end: Any = None
+    compiled: bool = False
 
 
 class Phases:
     """Times parts of a step."""
 
-    def __init__(self, events: EventLog, mark: Callable[[], Mark] | None = None) -> None:
-        """`mark` makes marks; None: there is no device, and parts are timed by the log's clock."""
+    def __init__(
+        self,
+        events: EventLog,
+        mark: Callable[[], Mark] | None = None,
+        compilations: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """`mark` makes marks; None: there is no device, and parts are timed by the log's clock.
+        `compilations`: how many there have been until now."""
+        self._compilations = compilations
         self._events = events
         self._mark = mark
         self._open: list[_Open] = []
@@ -66,11 +78,12 @@ class Phases:
     def span(self, event: str, step: int, *, wait: bool = False, **extra: Any) -> Iterator[None]:
         """Time the body, and what it gives the device to do; with `wait` that is waited for, and the event
         is recorded at once."""
-        part = _Open(event, step, extra, self._now())
+        part = _Open(event, step, extra, self._now(), self._compilations())
         try:
             yield
         finally:
             part.end = self._now()
+            part.compiled = self._compilations() > part.compilations
             self._open.append(part)
             if wait:
                 self._read()
@@ -89,7 +102,7 @@ class Phases:
         for part in parts:
             start, seconds = self._times(part)
             self._events.add(part.event, part.step, start, seconds, **part.extra)
-            self._timed.append(Timed(part.event, part.step, seconds, part.extra))
+            self._timed.append(Timed(part.event, part.step, seconds, part.extra, part.compiled))
         self._first = None
 
     def _now(self) -> Any:

@@ -32,6 +32,7 @@ from rljob_runtime.trace.record.event_log import EventLog
 from rljob_runtime.trainer import checkpoint_tensors, compute_choice
 from rljob_runtime.trainer.adapter import BaseModel, adapter_weights, add_adapter
 from rljob_runtime.trainer.attention_choice import AttentionChoice, Heads, choose_attention
+from rljob_runtime.trainer.compilation import Compilations
 from rljob_runtime.trainer.context_parallel import share_samples
 from rljob_runtime.trainer.distribution import Distribution
 from rljob_runtime.trainer.host_copy import WeightsCopy
@@ -101,7 +102,9 @@ class TrainerWorker:
         self._devices = Devices.of(job.spec.accelerator)
         self._dtype: torch.dtype = getattr(torch, job.spec.training.model.dtype)
         self._events = events
-        self._phases = Phases(events, self._devices.mark if self._devices.torch_type != "cpu" else None)
+        self._compilations = Compilations()
+        mark = self._devices.mark if self._devices.torch_type != "cpu" else None
+        self._phases = Phases(events, mark, self._compilations)
         stall = job.spec.training.timeouts.stall_seconds
         self._patience = timedelta(seconds=max(_LEAST_WAIT_SECONDS, stall))
         """How long ranks wait for one another."""
@@ -362,6 +365,7 @@ class TrainerWorker:
         with self._writing:
             if self._store is not None:
                 self._store.close()
+        self._compilations.close()
         if dist.is_initialized():
             dist.destroy_process_group()
 

@@ -1,5 +1,6 @@
 """What passes cost, learned from what ranks measured."""
 
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from rljob_runtime.parallel.hdp_plan import Plan, PlannedBatch, plan_hybrid
 from rljob_runtime.trainer.attention_choice import Heads
 from rljob_runtime.trainer.pass_costs import (
     PassCosts,
+    PassTime,
     PlannedUpdate,
     measured_by_all,
     pass_numbers,
@@ -30,6 +32,11 @@ def B(first: int, degree: int, *samples: int) -> PlannedBatch:
 
 SHARED = Plan(((B(0, 2, 0), B(0, 2, 1), B(0, 1, 2)), (B(0, 2, 0), B(0, 2, 1), B(1, 1, 3))), 0.0)
 """Two ranks share two passes, and each has one of its own."""
+
+
+def times(*seconds: float, compiled: Collection[int] = ()) -> list[PassTime]:
+    """Of passes; in those with the numbers `compiled` something was."""
+    return [PassTime(each, number in compiled) for number, each in enumerate(seconds)]
 
 
 def seconds_by(model: CostModel, update: PlannedUpdate) -> list[float]:
@@ -63,17 +70,17 @@ def test_where_the_passes_of_a_rank_stand_in_the_list_of_all(plan: Plan, numbers
 )
 def test_the_slowest_rank_against_the_mean(in_step: bool, seconds: float, imbalance: float) -> None:
     costs = PassCosts(PRIOR, 2, in_step)
-    found = costs.learn([PlannedUpdate(SHARED, [8, 8, 8, 8])], [[3.0, 2.0, 1.0, 4.0]])
+    found = costs.learn([PlannedUpdate(SHARED, [8, 8, 8, 8])], [times(3.0, 2.0, 1.0, 4.0)])
     assert (found.seconds, found.expected_seconds, found.r_squared) == (seconds, None, None)
     assert found.imbalance == pytest.approx(imbalance)
 
 
 def test_rows_of_ranks_in_step_take_as_long_as_their_slowest() -> None:
     plan = Plan(((B(0, 1, 0), B(0, 1, 1)), (B(1, 1, 2), B(1, 1, 3))), 0.0)
-    update = PlannedUpdate(plan, [8, 8, 8, 8])
-    assert PassCosts(PRIOR, 1, True).learn([update], [[4.0, 1.0, 1.0, 4.0]]).seconds == 8.0
-    assert PassCosts(PRIOR, 1, False).learn([update], [[4.0, 1.0, 1.0, 4.0]]).seconds == 5.0
-    both = PassCosts(PRIOR, 1, False).learn([update, update], [[4.0, 1.0, 1.0, 4.0], [1.0, 1.0, 4.0, 4.0]])
+    update, rows = PlannedUpdate(plan, [8, 8, 8, 8]), times(4.0, 1.0, 1.0, 4.0)
+    assert PassCosts(PRIOR, 1, True).learn([update], [rows]).seconds == 8.0
+    assert PassCosts(PRIOR, 1, False).learn([update], [rows]).seconds == 5.0
+    both = PassCosts(PRIOR, 1, False).learn([update, update], [rows, times(1.0, 1.0, 4.0, 4.0)])
     assert (both.seconds, both.imbalance) == (13.0, 13.0 / 10.0)
 
 
@@ -83,13 +90,35 @@ def test_the_model_becomes_that_of_the_device_and_says_how_well_it_fits() -> Non
     for step in range(8):
         update = PlannedUpdate(plan_hybrid(lengths, 2, 2048, costs.model), lengths)
         measured = seconds_by(SLOW, update)
-        # The first step is one of compiling and warming up.
-        metrics = costs.learn([update], [[100 * each for each in measured] if step == 0 else measured])
+        # The first step is one of warming up.
+        slower = 100 if step == 0 else 1
+        metrics = costs.learn([update], [times(*(slower * each for each in measured))])
         if step == 0:
             assert (costs.model, metrics.r_squared) == (PRIOR, None)
     assert metrics.r_squared is not None and metrics.r_squared > 0.99
     assert metrics.expected_seconds == pytest.approx(metrics.seconds, rel=0.05)
     assert costs.model.seconds([1500]) == pytest.approx(SLOW.seconds([1500]), rel=0.1)
+
+
+@pytest.mark.parametrize("in_step", [False, True])
+def test_a_pass_in_which_something_was_compiled_tells_nothing_of_what_passes_cost(in_step: bool) -> None:
+    """As where a degree is used for the first time: its passes would look too dear to be planned again."""
+    lengths = [n for i in range(20) for n in (500 + 50 * i, 400 + 50 * i)]
+    plan = Plan(tuple(tuple(B(r, 1, i) for i in range(r, 40, 2)) for r in (0, 1)), 0.0)
+    true = [SLOW.seconds([length]) for length in (*lengths[::2], *lengths[1::2])]
+    costs = PassCosts(PRIOR, 1, in_step)
+    for _ in range(5):
+        # Of the second rank's passes every second one; in step the first rank waits for it.
+        compiled = range(20, 40, 2)
+        measured = [
+            each + 30 if number in compiled or (in_step and number + 20 in compiled) else each
+            for number, each in enumerate(true)
+        ]
+        metrics = costs.learn([PlannedUpdate(plan, lengths)], [times(*measured, compiled=compiled)])
+    assert metrics.r_squared is not None and metrics.r_squared > 0.99
+    assert costs.model.seconds([1000]) == pytest.approx(SLOW.seconds([1000]), rel=0.1)
+    # What the step took is told as it was.
+    assert metrics.seconds > sum(true[20:]) + 299
 
 
 def test_in_step_only_the_costliest_of_a_row_tells_its_cost() -> None:
@@ -99,7 +128,7 @@ def test_in_step_only_the_costliest_of_a_row_tells_its_cost() -> None:
     plan = Plan(tuple(tuple(B(r, 1, i) for i in range(r, 80, 2)) for r in (0, 1)), 0.0)
     slow = [SLOW.seconds([lengths[i]]) for i in range(0, 80, 2)]
     for _ in range(2):
-        metrics = costs.learn([PlannedUpdate(plan, lengths)], [slow + slow])
+        metrics = costs.learn([PlannedUpdate(plan, lengths)], [times(*slow, *slow)])
     assert metrics.r_squared is not None and metrics.r_squared > 0.99
     assert costs.model.seconds([2000]) == pytest.approx(SLOW.seconds([2000]), rel=0.05)
     assert costs.model.seconds([50]) < 0.2 * SLOW.seconds([2000])
@@ -111,8 +140,8 @@ def test_a_step_in_which_nothing_was_trained() -> None:
     assert (metrics.seconds, metrics.imbalance) == (0.0, 1.0)
 
 
-def timed(*parts: tuple[str, float], **extra: Any) -> list[Timed]:
-    return [Timed(event, 0, seconds, extra) for event, seconds in parts]
+def timed(*parts: tuple[str, float], compiled: bool = False, **extra: Any) -> list[Timed]:
+    return [Timed(event, 0, seconds, extra, compiled) for event, seconds in parts]
 
 
 def test_passes_are_forward_and_backward_parts_of_training() -> None:
@@ -121,7 +150,7 @@ def test_passes_are_forward_and_backward_parts_of_training() -> None:
         *timed(("reference_forward", 9.0), ("forward", 1.0), ("backward", 2.0), ("forward", 3.0)),
         *timed(("backward", 4.0), ("optimizer", 9.0), ("forward", 5.0), ("backward", 6.0)),
     ]
-    assert seconds_of_passes(parts, [2, 0, 1], True, "none") == [[3.0, 7.0], [], [11.0]]
+    assert seconds_of_passes(parts, [2, 0, 1], True, "none") == [times(3.0, 7.0), [], times(11.0)]
 
 
 def test_waiting_for_all_gradients_is_not_part_of_the_last_pass() -> None:
@@ -130,10 +159,21 @@ def test_waiting_for_all_gradients_is_not_part_of_the_last_pass() -> None:
         ("forward", 4.0), ("backward", 50.0),
     )  # fmt: skip
     # Elsewhere a backward part takes three times the forward one.
-    assert seconds_of_passes(parts, [2, 1], False, "full") == [[4.0, 8.0], [16.0]]
+    assert seconds_of_passes(parts, [2, 1], False, "full") == [times(4.0, 8.0), times(16.0)]
     # Where there is no other: twice the forward part, and it once more where it is computed again.
-    assert seconds_of_passes(parts[:2], [1], False, "none") == [[3.0]]
-    assert seconds_of_passes(parts[:2], [1], False, "full") == [[4.0]]
+    assert seconds_of_passes(parts[:2], [1], False, "none") == [times(3.0)]
+    assert seconds_of_passes(parts[:2], [1], False, "full") == [times(4.0)]
+
+
+def test_what_was_compiled_in_either_part_of_a_pass_is_no_measure_of_another() -> None:
+    parts = [
+        *timed(("forward", 1.0), ("backward", 3.0), ("forward", 2.0)),
+        *timed(("backward", 60.0), compiled=True),
+        *timed(("forward", 30.0), compiled=True),
+        *timed(("backward", 4.0), ("forward", 4.0), ("backward", 50.0)),
+    ]
+    found = [times(4.0, 62.0, 34.0, 16.0, compiled=(1, 2))]
+    assert seconds_of_passes(parts, [4], False, "none") == found
 
 
 def test_a_pass_that_was_not_timed_is_an_error() -> None:
@@ -148,13 +188,15 @@ def test_of_ranks_that_share_a_pass_the_one_that_waited_least_counts(monkeypatch
 
     def reduce(tensor: Any, op: Any) -> None:
         assert op == dist.ReduceOp.MIN
-        other = tensor.new_tensor([2.5, 7.0, float("inf"), 4.0])
+        inf = float("inf")
+        other = tensor.new_tensor([[2.5, 1], [7.0, 0], [inf, inf], [4.0, 1]])
         tensor.copy_(tensor.minimum(other))
 
     monkeypatch.setattr(dist, "all_reduce", reduce)
     update = PlannedUpdate(SHARED, [8, 8, 8, 8])
     # The fourth is an idle pass.
-    assert measured_by_all([update], [[3.0, 2.0, 1.0, 9.0]]) == [[2.5, 2.0, 1.0, 4.0]]
+    found = measured_by_all([update], [times(3.0, 2.0, 1.0, 9.0, compiled=[0])])
+    assert found == [times(2.5, 2.0, 1.0, 4.0, compiled=[0, 1])]
 
 
 def shape(family: str, **changes: Any) -> ModelShape:

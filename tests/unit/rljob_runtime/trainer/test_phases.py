@@ -127,3 +127,17 @@ def test_a_part_that_raises_is_timed_too(tmp_path: Path) -> None:
     except KeyError:
         pass
     assert seconds_by_event(phases.take()) == {"backward": 1.0}
+
+
+def test_a_part_in_which_something_was_compiled_says_so() -> None:
+    compilations = 3
+
+    def count() -> int:
+        return compilations
+
+    phases = Phases(EventLog(None, 0, "trainer-0", "trainer"), None, count)
+    with phases.span("forward", 0):
+        compilations += 1
+    with phases.span("backward", 0):
+        pass
+    assert [(each.event, each.compiled) for each in phases.take()] == [("forward", True), ("backward", False)]
