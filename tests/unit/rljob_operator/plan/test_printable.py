@@ -23,6 +23,7 @@ TEXTS = {
     "half a sequence": ("a\x1b[", "a"),
     "eight-bit controls": ("a\x9b31mb\x9d0;t\x9cc", "abc"),
     "bells and backspaces": ("a\x07\x08\x7fb", "ab"),
+    "a bell before a colour": ("a\x07\x1b[31mb", "ab"),
     "a line that is overwritten": ("error\rfine", "error\nfine"),
     "text that turns around": ("a\u202eb\u2066c", "abc"),
 }

@@ -1,4 +1,4 @@
-"""Accounts of engines that are gone."""
+"""What is known of engines, those that are gone too, and of requests."""
 
 from rljob_runtime.routing.requests import RequestKey
 from tests.support.simulated.routed import Engines
@@ -29,3 +29,12 @@ def test_an_idle_engine_that_is_gone_is_forgotten() -> None:
     book.remove(0)
     assert list(book.engines) == [1]
     book.check()
+
+
+def test_late_news_of_one_request_does_not_hide_that_of_another() -> None:
+    book = Engines([[100], [100]]).book
+    gone, runs = RequestKey(7, 0), RequestKey(1, 0)
+    assert book.progress({gone: 9, runs: 3}) == [book.request(runs)]
+    assert book.request(runs).tokens == 3
+    # No news: as many as were known.
+    assert book.progress({runs: 3}) == []
