@@ -1,6 +1,6 @@
 """Training steps on one rank and on two: what is learned must not depend on how the work is shared."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,14 @@ from rljob_runtime.job_errors import TrainingDiverged
 from rljob_runtime.samples import Span, decode_group, encode
 from rljob_runtime.trainer.rank import TrainerWorker
 from rljob_runtime.trainer.step_metrics import StepMetrics
+from rljob_runtime.trainer.work import MicroBatchWork, WorkMaker
 from tests.support.runtime.rank_processes import RankProcesses
 from tests.support.runtime.trainer_ranks import groups, model_folder, stored_version, trainer_job, worker
 
 pytestmark = pytest.mark.timeout(300)
 """More than `RankProcesses` waits for a result."""
 
-RANKS = 2
+RANKS = 3
 Weights = dict[str, np.ndarray]
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "clip and kl": {"kl": {"coefficient": 0.1}, "entropyCoefficient": 0.01},
@@ -229,12 +230,46 @@ def test_ranks_that_hold_weights_make_as_many_passes_as_they_need(
     assert shared[0].tokens == alone.tokens
 
 
-@pytest.mark.parametrize("hold", [False, True])
-def test_a_rehearsal_changes_nothing(ranks: RankProcesses, tmp_path: Path, hold: bool) -> None:
+@pytest.mark.parametrize(
+    ("count", "hold", "sharing"),
+    [(2, False, "none"), (2, True, "none"), (2, True, "hybrid"), (3, False, "hybrid")],
+)
+def test_a_rehearsal_changes_nothing(
+    ranks: RankProcesses, tmp_path: Path, count: int, hold: bool, sharing: str
+) -> None:
+    """Of three ranks the last one is in no group of two, and takes part all the same."""
     folder = model_folder(trainer_job(), tmp_path / "model")
     changes = settings(ALGORITHMS["clip and kl"], 64, compute={"holdWeights": hold})
-    plain = ranks.run(2, train, folder, changes)[0]
-    assert_same(plain, ranks.run(2, train, folder, changes, 2, True)[0])
+    changes["parallel"]["contextParallel"] = {sharing: {}}
+    plain = ranks.run(count, train, folder, changes)[0]
+    assert_same(plain, ranks.run(count, train, folder, changes, 2, True)[0])
+
+
+def _degrees_rehearsed(rank: int, world_size: int, store: Path, folder: Path) -> list[int]:
+    """How many ranks share each pass of a rehearsal, as this one sees it."""
+    made: list[int] = []
+    untrained = WorkMaker.untrained
+
+    def watched(maker: WorkMaker, lengths: Sequence[int], degree: int = 1) -> MicroBatchWork:
+        work = untrained(maker, lengths, degree)
+        made.append(1 if work.shard is None else work.shard.members.degree)
+        return work
+
+    changes = settings(ALGORITHMS["clip and kl"], 64)
+    changes["parallel"]["contextParallel"] = {"hybrid": {}}
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        worker(trainer_job(**changes), folder, rank, world_size, store) as trainer,
+    ):
+        patch.setattr(WorkMaker, "untrained", watched)
+        trainer._rehearse()
+    return made
+
+
+def test_passes_that_ranks_share_are_rehearsed(ranks: RankProcesses, tmp_path: Path) -> None:
+    folder = model_folder(trainer_job(), tmp_path / "model")
+    # The last rank is idle in the second pass, which goes by the same function.
+    assert ranks.run(3, _degrees_rehearsed, folder) == [[1, 2], [1, 2], [1, 1, 1]]
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,9 @@ class HdpGroups:
         for members in self._members.values():
             dist.all_reduce(torch.ones(1, device=device), group=members.group)
 
+    def __contains__(self, degree: int) -> bool:
+        return degree in self._members
+
     def of(self, degree: int) -> Members:
         """This rank's group of `degree` ranks."""
         return self._members[degree]

@@ -44,7 +44,7 @@ from rljob_runtime.trainer.outline import GroupsMissing
 from rljob_runtime.trainer.pass_costs import PassCosts, shape_of
 from rljob_runtime.trainer.phases import Phases
 from rljob_runtime.trainer.policy import Policy
-from rljob_runtime.trainer.rehearsal import rehearsed
+from rljob_runtime.trainer.rehearsal import rehearsed, rehearsed_degrees
 from rljob_runtime.trainer.sharding import Sharding, shard, whole_weights
 from rljob_runtime.trainer.share import share_outlines
 from rljob_runtime.trainer.step import StepRunner
@@ -262,12 +262,14 @@ class TrainerWorker:
         return bool(compiled)
 
     def _rehearse(self) -> None:
-        """Have the policy's layers compiled."""
+        """Have the policy's layers compiled, for every number of ranks that may share a pass."""
         training = self._job.spec.training
         trained = training.groups_per_step * training.rollout.samples_per_prompt
         own = max(1, trained // self._layout.data_ranks)
         cap = training.parallel.max_tokens_per_micro_batch
-        self._steps.rehearse(rehearsed(cap, training.longest_sample_tokens, own))
+        for degree in rehearsed_degrees(self._job.spec.context_parallel, self._layout.data_ranks):
+            lengths = rehearsed(cap * degree, training.longest_sample_tokens, own * degree)
+            self._steps.rehearse(lengths, degree)
         self._devices.synchronize()
 
     def _attention(self, models: Sequence[Heads], shared: bool) -> AttentionChoice:

@@ -100,10 +100,10 @@ class StepRunner:
         self._held_reference = HeldWeights(reference) if hold and isinstance(reference, Policy) else None
         self._held_teacher = HeldWeights(teacher) if hold and teacher is not None else None
 
-    def rehearse(self, lengths: Sequence[int]) -> None:
-        """Put samples of these lengths, in tokens, through the model and back, which changes nothing: what
-        passes need is compiled then. All ranks call it together."""
-        work = self._maker.untrained(lengths)
+    def rehearse(self, lengths: Sequence[int], degree: int = 1) -> None:
+        """Put samples of these lengths, in tokens, through the model and back, in passes that `degree` ranks
+        share, which changes nothing: what passes need is compiled then. All ranks call it together."""
+        work = self._maker.untrained(lengths, degree)
         if self._held is not None:
             self._held.gather()
             self._held.expect_backward(last=True)

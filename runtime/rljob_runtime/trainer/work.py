@@ -114,17 +114,21 @@ class WorkMaker:
         for nothing."""
         return self.untrained([2])
 
-    def untrained(self, lengths: Sequence[int]) -> MicroBatchWork:
+    def untrained(self, lengths: Sequence[int], degree: int = 1) -> MicroBatchWork:
         """Samples of these lengths, in tokens, 2 at least, that count for nothing: a token predicts all
-        others."""
+        others. `degree`: the ranks that share the pass; one that is in no group of so many takes part by
+        `idle`."""
+        if degree > 1 and (self._sharing is None or degree not in self._sharing.groups):
+            return self.idle()
         prompts = [np.zeros(1, np.int32) for _ in lengths]
         responses = [np.zeros(length - 1, np.int32) for length in lengths]
         packed = pack(prompts, responses, self._device, self._lay_out)
         nothing = torch.zeros(len(packed.targets), device=self._device)
         teacher = nothing if self._algorithm.teacher_server is not None else None
+        part = self._shard(packed, lengths, [length - 1 for length in lengths], degree)
         return MicroBatchWork(
-            packed, None, packed.responses, nothing, nothing, nothing, nothing.bool(), packed.size, False,
-            teacher=teacher,
+            packed if part is None else part.local, part, packed.responses, nothing, nothing, nothing,
+            nothing.bool(), packed.size, False, teacher=teacher,
         )  # fmt: skip
 
     def _pack(self, batch: Batch, planned: PlannedBatch, contents: Mapping[Key, Content]) -> MicroBatchWork:
@@ -144,7 +148,8 @@ class WorkMaker:
         current = np.concatenate([each.drawn_with(batch.current_version) for each in members])
         tokens = sum(response.length for response in batch.responses)
         weights = token_weights(self._algorithm.aggregation, packed.lengths, tokens, len(batch.responses))
-        part = self._shard(packed, members, planned.degree)
+        sizes = [member.item.tokens for member in members]
+        part = self._shard(packed, sizes, [member.length for member in members], planned.degree)
         return MicroBatchWork(
             packed=packed if part is None else part.local,
             shard=part,
@@ -166,11 +171,12 @@ class WorkMaker:
         found = [each.teacher[start:] for each, start in pairs if each.teacher is not None]
         return to_device(np.concatenate(found), self._device)
 
-    def _shard(self, packed: Packed, samples: Sequence[Response], degree: int) -> Shard | None:
+    def _shard(
+        self, packed: Packed, lengths: Sequence[int], responses: Sequence[int], degree: int
+    ) -> Shard | None:
+        """This rank's part of samples with so many tokens, of which so many are their responses'."""
         if degree == 1 or self._sharing is None:
             return None
-        lengths = [sample.item.tokens for sample in samples]
-        responses = [sample.length for sample in samples]
         members, how = self._sharing.groups.of(degree), self._sharing.attention(degree)
         return shard(packed, lengths, responses, members, how)
 

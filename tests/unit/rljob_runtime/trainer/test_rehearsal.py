@@ -2,7 +2,8 @@
 
 import pytest
 
-from rljob_runtime.trainer.rehearsal import rehearsed
+from rljob_api.context_parallel import ContextParallel
+from rljob_runtime.trainer.rehearsal import rehearsed, rehearsed_degrees
 
 CASES = {
     "a whole pass, of different lengths": (
@@ -20,3 +21,20 @@ CASES = {
 def test_lengths(case: str) -> None:
     (cap, longest, samples), expected = CASES[case]
     assert rehearsed(cap, longest, samples) == expected
+
+
+@pytest.mark.parametrize(
+    ("asked", "ranks", "expected"),
+    [
+        ({"none": {}}, 8, [1]),
+        ({"fixed": {"degree": 4}}, 8, [4]),
+        ({"hybrid": {}}, 1, [1]),
+        ({"hybrid": {}}, 8, [1, 2, 4, 8]),
+        ({"hybrid": {}}, 7, [1, 2, 4]),
+        ({"hybrid": {"largestDegree": 2}}, 8, [1, 2]),
+    ],
+)
+def test_each_number_of_ranks_that_may_share_a_pass(
+    asked: dict[str, object], ranks: int, expected: list[int]
+) -> None:
+    assert rehearsed_degrees(ContextParallel.model_validate(asked), ranks) == expected
