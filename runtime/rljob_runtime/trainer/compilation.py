@@ -4,6 +4,7 @@ Guarantees: the model's weights keep their names, and what wraps layers (shardin
 outside of what is compiled; layers that are alike share what is compiled, whatever their number.
 """
 
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -24,8 +25,10 @@ class Compilations:
         return self._begun
 
     def close(self) -> None:
-        """Count no more."""
-        callback_handler.remove_start_callback(self._begins)
+        """Count no more; a second call does nothing."""
+        # torch raises where it is not there any more.
+        with suppress(ValueError):
+            callback_handler.remove_start_callback(self._begins)
 
     def _begins(self, *_: Any) -> None:
         self._begun += 1

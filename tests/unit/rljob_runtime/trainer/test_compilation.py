@@ -42,6 +42,7 @@ def test_compilations_are_counted_those_of_backward_parts_too() -> None:
     assert counts[0] >= 1, "the first call compiles"
     assert counts[2:] == [counts[1]] * 4, "later ones do not"
     count.close()
+    count.close()
     torch.compile(lambda x: x + 1, backend="aot_eager")(torch.ones(2))
     assert count() == counts[-1]
 
