@@ -77,13 +77,21 @@ with checking(Asked(read(file), folder.parent, False, 2**50, makes_model=True)) 
     if killed:
         check.end()
     made = check.make_model(folder)
+    if sys.argv[3] == "interrupted":
+        # As a terminal's Ctrl-C, which the driver answers by stopping once the model is there.
+        os.kill(check._process.pid, signal.SIGINT)
     made()
     print(sorted(each.name for each in folder.parent.iterdir()), "torch" in sys.modules)
 """
 
 
 @pytest.mark.parametrize(
-    ("ending", "there"), [("goes on", ["initial_model", "job.yaml"]), ("killed", ["job.yaml"])]
+    ("ending", "there"),
+    [
+        ("goes on", ["initial_model", "job.yaml"]),
+        ("interrupted", ["initial_model", "job.yaml"]),
+        ("killed", ["job.yaml"]),
+    ],
 )
 def test_the_process_that_checks_makes_a_random_model(tmp_path: Path, ending: str, there: list[str]) -> None:
     """Whole or not at all, and without torch in the process that asks for it."""

@@ -165,8 +165,14 @@ def _answer(asked: Asked, parents: Connection, answers: Connection, parent: int)
             signal.signal(number, _interrupt)
         die_with(parent, signal.SIGTERM)
         code = ExitCode.DONE
-        answers.send_bytes(encode(verdict := examine(asked)))
-        if asked.makes_model and verdict.broken is None and not verdict.errors:
+        verdict = examine(asked)
+        makes = asked.makes_model and verdict.broken is None and not verdict.errors
+        if makes:
+            # A terminal's Ctrl-C is the other process's to answer from here on: it ends this one, or waits
+            # for what it makes.
+            signal.signal(signal.SIGINT, lambda *_: None)
+        answers.send_bytes(encode(verdict))
+        if makes:
             _make_model(asked, answers)
     except KeyboardInterrupt:
         code = ExitCode.STOPPED
