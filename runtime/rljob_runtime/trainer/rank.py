@@ -267,7 +267,7 @@ class TrainerWorker:
         trained = training.groups_per_step * training.rollout.samples_per_prompt
         own = max(1, trained // self._layout.data_ranks)
         cap = training.parallel.max_tokens_per_micro_batch
-        for degree in rehearsed_degrees(self._job.spec.context_parallel, self._layout.data_ranks):
+        for degree in rehearsed_degrees(self._job.spec.context_parallel, self._world_size):
             lengths = rehearsed(cap * degree, training.longest_sample_tokens, own * degree)
             self._steps.rehearse(lengths, degree)
         self._devices.synchronize()
