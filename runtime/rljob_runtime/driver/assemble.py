@@ -10,6 +10,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from pathlib import Path
 
 from rljob_runtime.devices import Devices
 from rljob_runtime.driver.activity import JobActivity
@@ -25,9 +26,11 @@ from rljob_runtime.fleet.shared_devices import shared_devices
 from rljob_runtime.queue.service import QueueService
 from rljob_runtime.rewards.calls import calls_of
 from rljob_runtime.rewards.pool import RewardPool
+from rljob_runtime.rewards.printed import keep_short
 from rljob_runtime.rollout.pool import EnginePool
 from rljob_runtime.site import one_machine as local_ray
 from rljob_runtime.site.actor_devices import visible_ids
+from rljob_runtime.site.process_log import logs_in
 from rljob_runtime.site.process_use import ProcessUse, UseSampler
 from rljob_runtime.site.site import Site
 from rljob_runtime.trace.record.event_log import EventLog
@@ -57,6 +60,9 @@ async def assembled(
         rewards = _rewards(assembly)
         workers = worker_parts(assembly, queue, route, shared)
         _sample_use(assembly, workers.pool)
+        if site.one_machine:
+            keeper = assembly.spawn(_keep_logs_short(inputs.options.folder))
+            stack.callback(keeper.cancel)
         # Runs after `fleet.close`: what engines did last is written too.
         stack.callback(_end_records, made)
         # Ends before the trainer does, whose weights a worker that is just starting would miss.
@@ -158,6 +164,14 @@ def _rewards(assembly: Assembly) -> RewardPool:
     )
     assembly.stack.push_async_callback(rewards.close)
     return rewards
+
+
+async def _keep_logs_short(folder: Path) -> None:
+    """Until cancelled, keep what engines and ranks write to the run's folder within its bounds."""
+    try:
+        await keep_short(partial(logs_in, folder))
+    except OSError as error:
+        log.warning("the logs of engines and ranks are not kept short any more: %s", error)
 
 
 def _sample_use(assembly: Assembly, pool: EnginePool) -> None:

@@ -197,7 +197,7 @@ class RewardPool:
 
     async def _keep_log_short(self, log: Path) -> None:
         try:
-            await keep_short(log, self._log_bytes)
+            await keep_short(lambda: [log], self._log_bytes)
         except OSError as error:
             logger.warning("%s is not kept short any more: %s", log, error)
 

@@ -1,11 +1,13 @@
-"""The file of what reward functions print, kept short: it lies on a disk that others share.
+"""Files that other processes append to, kept short, as they lie on a disk that others share: what reward
+functions print, and the logs of engines and ranks.
 
-Guarantees: the file holds the newest of what was printed, at most twice the limit and what is printed between
+Guarantees: a file holds the newest of what was printed, at most twice the limit and what is printed between
 two looks; nobody who prints waits for that, or fails.
 """
 
 import asyncio
 import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 LIMIT_BYTES = 16 << 20
@@ -13,12 +15,16 @@ LOOK_SECONDS = 1.0
 DROPPED = b"(what was printed before this was dropped)\n"
 
 
-async def keep_short(log: Path, limit: int = LIMIT_BYTES, every: float = LOOK_SECONDS) -> None:
-    """Until cancelled, have a file that others append to hold about `limit` bytes. Raises `OSError`."""
+async def keep_short(
+    logs: Callable[[], Iterable[Path]], limit: int = LIMIT_BYTES, every: float = LOOK_SECONDS
+) -> None:
+    """Until cancelled, have each of these files, which others append to, hold about `limit` bytes. Raises
+    `OSError`."""
     while True:
         # Nothing tells of what another process has appended.
         await asyncio.sleep(every)
-        await asyncio.to_thread(shorten, log, limit)
+        for log in await asyncio.to_thread(lambda: list(logs())):
+            await asyncio.to_thread(shorten, log, limit)
 
 
 def shorten(log: Path, limit: int) -> None:

@@ -2,8 +2,8 @@
 its libraries and the processes that it starts write.
 
 Guarantees: on one machine each engine and each rank has a file of its own in the run's folder; in a cluster
-the log is the container's, as everything there goes to standard error. A file has at most `LOG_BYTES` when a
-process begins to write to it; the one before is kept beside it.
+the log is the container's, as everything there goes to standard error. A file is appended to, so that another
+process can keep it short.
 """
 
 import logging
@@ -13,7 +13,6 @@ from pathlib import Path
 
 LOGS_FOLDER = "logs"
 """In the folder of a run on one machine."""
-LOG_BYTES = 16 << 20
 _OURS = "rljob_runtime"
 _LAST_BYTES = 16 << 10
 
@@ -21,6 +20,11 @@ _LAST_BYTES = 16 << 10
 def log_file(folder: Path, worker: str) -> Path:
     """The log of a worker ("fast-0", "trainer-0") of the run in `folder`."""
     return folder / LOGS_FOLDER / f"{worker}.log"
+
+
+def logs_in(folder: Path) -> list[Path]:
+    """The logs that workers of the run in `folder` have begun."""
+    return sorted((folder / LOGS_FOLDER).glob("*.log"))
 
 
 def begin(file: Path | None = None) -> None:
@@ -51,8 +55,6 @@ def last_line(file: Path) -> str:
 
 def _write_to(file: Path) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
-    if file.exists() and file.stat().st_size > LOG_BYTES:
-        file.replace(file.with_name(f"{file.name}.1"))
     sys.stdout.flush()
     sys.stderr.flush()
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

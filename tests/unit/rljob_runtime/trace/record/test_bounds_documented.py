@@ -33,6 +33,7 @@ def bounds() -> dict[str, str]:
         ("evaluations.jsonl", evaluation_log.MOST_BYTES),
         ("driver.log", 2 * LOG_BYTES),
         ("rewards.log", 2 * LIMIT_BYTES),
+        ("logs/", 2 * LIMIT_BYTES),
     ],
 )
 def test_the_bound_of_a_file(file: str, most: int) -> None:
