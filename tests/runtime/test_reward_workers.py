@@ -14,8 +14,8 @@ from rljob_runtime.rewards import Score
 from rljob_runtime.rewards.calls import FunctionCall
 from rljob_runtime.rewards.frames import Setup
 from rljob_runtime.rewards.pool import RewardPool, RewardPoolError
-from rljob_runtime.rewards.printed import DROPPED
 from rljob_runtime.rewards.process import Job, WorkerProcess
+from rljob_runtime.short_files import DROPPED
 from tests.support.runtime.reward_site import FUNCTIONS, children, running, sample, wait_gone
 
 

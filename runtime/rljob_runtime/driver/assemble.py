@@ -26,8 +26,8 @@ from rljob_runtime.fleet.shared_devices import shared_devices
 from rljob_runtime.queue.service import QueueService
 from rljob_runtime.rewards.calls import calls_of
 from rljob_runtime.rewards.pool import RewardPool
-from rljob_runtime.rewards.printed import keep_short
 from rljob_runtime.rollout.pool import EnginePool
+from rljob_runtime.short_files import keep_short
 from rljob_runtime.site import one_machine as local_ray
 from rljob_runtime.site.actor_devices import visible_ids
 from rljob_runtime.site.process_log import logs_in

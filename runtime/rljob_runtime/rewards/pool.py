@@ -21,8 +21,8 @@ from rljob_runtime.rewards.calls import FunctionCall
 from rljob_runtime.rewards.frames import Setup
 from rljob_runtime.rewards.outcome import MOST_NAMES
 from rljob_runtime.rewards.part_names import PartNames
-from rljob_runtime.rewards.printed import LIMIT_BYTES, keep_short
 from rljob_runtime.rewards.process import Job, WorkerProcess, WorkerStartError
+from rljob_runtime.short_files import LIMIT_BYTES, keep_short
 
 START_SECONDS = 120.0
 """Time that a worker may take to import the function."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rljob_runtime.rewards.printed import DROPPED, keep_short
+from rljob_runtime.short_files import DROPPED, keep_short
 from rljob_runtime.site.process_log import last_line, log_file, logs_in
 
 SPEAKS = """
