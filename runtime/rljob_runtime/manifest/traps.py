@@ -3,6 +3,7 @@
 Pure: from the job, and the number of its prompts.
 """
 
+import math
 from collections.abc import Iterator
 
 from rljob_api import RLJob
@@ -15,6 +16,15 @@ _WIDE = 0.05
 """No mean ratio of a response comes so far from 1 while training is stable."""
 _FEW_STEPS = 5
 """Fewer steps than these are hardly ever meant."""
+_OLDEST = 8
+"""Versions. The largest bound of staleness that published runs take: AReaL (arXiv:2505.24298) 4 for code and
+8 for mathematics, with a decoupled loss; it is prime-rl's and verl's default too, and TRL's is 4."""
+_CORRECTIONS = {
+    "clip": "policyLoss.decoupledClip",
+    "gspo": "algorithm.rolloutCorrection",
+    "sapo": "algorithm.rolloutCorrection",
+}
+"""By loss without importance weights, what adds them."""
 
 
 def traps(job: RLJob, prompts: int | None = None) -> Iterator[Problem]:
@@ -28,8 +38,8 @@ def traps(job: RLJob, prompts: int | None = None) -> Iterator[Problem]:
     yield from _two_models(training)
     yield from _unclipped(training)
     yield from _response_losses(training)
-    if prompts is not None:
-        yield from _few_steps(training, prompts)
+    yield from _few_steps(training, prompts)
+    yield from _old_samples(training, prompts)
     yield from _engines_without_cpus(job)
 
 
@@ -117,11 +127,10 @@ def _equal_groups(training: Training) -> Iterator[Problem]:
         )
 
 
-def _few_steps(training: Training, prompts: int) -> Iterator[Problem]:
-    schedule, in_step = training.schedule, training.groups_per_step
-    if schedule.epochs is None:
+def _few_steps(training: Training, prompts: int | None) -> Iterator[Problem]:
+    in_step, steps = training.groups_per_step, _steps(training, prompts)
+    if prompts is None or training.schedule.epochs is None or steps is None:
         return
-    steps = -(-schedule.epochs * prompts // in_step)
     if steps < _FEW_STEPS:
         yield Problem(
             (*_TRAINING, "schedule", "epochs"),
@@ -129,6 +138,45 @@ def _few_steps(training: Training, prompts: int) -> Iterator[Problem]:
             f"{'' if prompts == 1 else 's'}, and a step takes {in_step:,} (promptsPerBatch * batchesPerStep)."
             " Set more epochs, totalSteps, or a smaller promptsPerBatch",
         )
+
+
+def _old_samples(training: Training, prompts: int | None) -> Iterator[Problem]:
+    bound, steps = training.async_.max_staleness, _steps(training, prompts)
+    # The default is nobody's choice, and a job of few steps tries out a longer one.
+    trial = steps is not None and steps < _FEW_STEPS
+    if bound <= 1 or (trial and bound <= _OLDEST):
+        return
+    path = (*_TRAINING, "async", "maxStaleness")
+    newest = None if steps is None else max(0, steps - 1) // training.async_.steps_per_version
+    if newest is not None and math.ceil(bound) > newest:
+        yield Problem(
+            path,
+            f"is {bound:g}, and the last step of this job begins with version {newest}: no sample can "
+            f"become so old, and nothing is held back. Published runs take 1 to {_OLDEST}: set it to "
+            f"{min(_OLDEST, max(1, newest))} or less",
+        )
+    elif bound > _OLDEST:
+        algorithm = training.algorithm
+        missing = (
+            None if algorithm.rollout_correction else _CORRECTIONS.get(algorithm.policy_loss.yaml_choice)
+        )
+        advice = f", and take {missing}, which corrects for their age" if missing is not None else ""
+        yield Problem(
+            path,
+            f"is {bound:g}, and published runs take 1 to {_OLDEST}: where engines are faster than the "
+            "trainer, samples become as old as that, and the policy learns less from them. Set it to "
+            f"{_OLDEST} or less{advice}",
+        )
+
+
+def _steps(training: Training, prompts: int | None) -> int | None:
+    """Steps of the whole job, if no group is refused; None where they are not known."""
+    schedule = training.schedule
+    if schedule.total_steps is not None:
+        return schedule.total_steps
+    if schedule.epochs is None or prompts is None:
+        return None
+    return -(-schedule.epochs * prompts // training.groups_per_step)
 
 
 def _impossible_rates(training: Training) -> Iterator[Problem]:

@@ -143,3 +143,86 @@ def test_a_job_of_few_steps(schedule: dict[str, int], prompts: int | None, steps
     else:
         (told,) = map(str, found)
         assert told.startswith(f"spec.training.schedule.epochs: this job trains {steps}: an epoch has ")
+
+
+LONG = {"training.schedule": {"totalSteps": 1000, "promptsPerBatch": 4}}
+CORRECTED = "which corrects for their age"
+OLD = {
+    # what: (changes, prompts of an epoch, words; none: no warning)
+    "far beyond": ({STALENESS: 99}, None, ["is 99, and published runs take 1 to 8", "Set it to 8 or less"]),
+    "just beyond": ({STALENESS: 8.5}, None, ["is 8.5, and published runs take 1 to 8"]),
+    "the largest that is usual": ({STALENESS: 8}, None, []),
+    "the default loss": ({STALENESS: 9}, None, [f"take policyLoss.decoupledClip, {CORRECTED}"]),
+    "a loss of sequences": (
+        {STALENESS: 9, LOSS: {"gspo": {}}, AGGREGATION: "sequence-mean"},
+        None,
+        [f"take algorithm.rolloutCorrection, {CORRECTED}"],
+    ),
+    "as long as the job": (
+        {STALENESS: 99, "training.schedule.totalSteps": 100},
+        None,
+        ["is 99, and published runs take 1 to 8"],
+    ),
+    "longer than the job": (
+        {STALENESS: 99, "training.schedule.totalSteps": 99},
+        None,
+        ["is 99, and the last step of this job begins with version 98: no sample can", "set it to 8 or less"],
+    ),
+    "longer than a short job": (
+        {STALENESS: 8, "training.schedule.totalSteps": 5},
+        None,
+        ["is 8, and the last step of this job begins with version 4: no sample can", "set it to 4 or less"],
+    ),
+    "longer than a job of one version": (
+        {STALENESS: 2, "training.async.stepsPerVersion": 5, "training.schedule.totalSteps": 5},
+        None,
+        ["begins with version 0: no sample can", "set it to 1 or less"],
+    ),
+    "a part of the last version": ({STALENESS: 3.5, "training.schedule.totalSteps": 5}, None, []),
+    "a usual one in a trial of few steps": ({STALENESS: 4, "training.schedule.totalSteps": 4}, None, []),
+    "far beyond in a trial of few steps": (
+        {STALENESS: 99, "training.schedule.totalSteps": 4},
+        None,
+        ["is 99, and the last step of this job begins with version 3: no sample can", "set it to 3 or less"],
+    ),
+    "several steps to a version": (
+        {STALENESS: 8, "training.async.stepsPerVersion": 125},
+        None,
+        ["is 8, and the last step of this job begins with version 7: no sample can", "set it to 7 or less"],
+    ),
+    "longer than the epochs": (
+        {STALENESS: 6, "training.schedule": {"epochs": 2, "promptsPerBatch": 8}},
+        24,
+        ["is 6, and the last step of this job begins with version 5: no sample can", "set it to 5 or less"],
+    ),
+    "epochs of unknown size": (
+        {STALENESS: 6, "training.schedule": {"epochs": 2, "promptsPerBatch": 8}},
+        None,
+        [],
+    ),
+    "the default in a job of one step": ({"training.schedule.totalSteps": 1}, None, []),
+}
+
+
+@pytest.mark.parametrize(("changes", "prompts", "words"), OLD.values(), ids=OLD)
+def test_a_bound_of_staleness_that_bounds_little(
+    changes: dict[str, Any], prompts: int | None, words: list[str]
+) -> None:
+    found = list(map(str, traps(RLJob.model_validate(job({**LONG, **changes})), prompts)))
+    assert len(found) == bool(words)
+    for told in found:
+        assert told.startswith("spec.training.async.maxStaleness: ")
+        assert all(part in told for part in words)
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        {"policyLoss": {"decoupledClip": {}}},
+        {"policyLoss": {"gspo": {}}, "rolloutCorrection": {}, "aggregation": "sequence-mean"},
+        {"policyLoss": {"cispo": {}}},
+    ],
+)
+def test_a_loss_that_corrects_is_not_told_to(algorithm: dict[str, Any]) -> None:
+    (told,) = warned({**LONG, STALENESS: 9, "training.algorithm": algorithm})
+    assert told.endswith("Set it to 8 or less.")
