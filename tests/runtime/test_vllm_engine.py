@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -34,6 +35,7 @@ from tests.support.runtime.tiny_models import (
     published,
     request,
     tiny_model,
+    vllm_device,
     weights_at,
 )
 from tests.support.runtime.trainer_ranks import stored_version, trainer_job, worker
@@ -41,6 +43,7 @@ from tests.support.runtime.trainer_ranks import stored_version, trainer_job, wor
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
 SLOTS = 16
+ON_CPU = vllm_device()["accelerator"] == "cpu"
 RULES = Sampling(temperature=0.7, top_p=0.9, top_k=20, stop_token_ids=(1, 2, 3))
 
 
@@ -351,14 +354,26 @@ async def test_a_model_that_vllm_cannot_run_is_an_error_of_one_line(tmp_path: Pa
     assert "\n" not in str(caught.value)
 
 
-async def test_what_ended_an_engine_core_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("ranks", "where"),
+    [
+        (1, ""),
+        # Each rank has a process of its own, of which the core's knows nothing.
+        pytest.param(
+            2,
+            r" \(in VllmWorker-[01]\)",
+            marks=pytest.mark.skipif(not ON_CPU, reason="needs two accelerators"),
+        ),
+    ],
+)
+async def test_what_ended_an_engine_core_is_told(tmp_path: Path, ranks: int, where: str) -> None:
     base = tiny_model(tmp_path / "model")
-    # Of this only the core finds out, when it reads the weights.
+    # Of this only who reads the weights finds out.
     weights = load_file(base / "model.safetensors")
     narrow = "model.layers.0.mlp.down_proj.weight"
     save_file(weights | {narrow: weights[narrow][:-1].contiguous()}, base / "model.safetensors")
-    with pytest.raises(
-        EngineDied, match=r"engine broken: vLLM did not start: AssertionError: at .*\.py:\d+"
-    ) as caught:
-        await vllm_engine(base, "broken").start(0)
-    assert "See root cause above" not in str(caught.value)
+    with pytest.raises(EngineDied) as caught:
+        await vllm_engine(base, "broken", tensor_parallel=ranks).start(0)
+    assert re.fullmatch(
+        rf"engine broken: vLLM did not start: AssertionError: at .*\.py:\d+, in \w+{where}", str(caught.value)
+    )

@@ -2,7 +2,7 @@
 
 Guarantees: what vLLM starts in it is what it would have started in a new process, with the environment that
 the host has by then; a process that vLLM never asked for ends with `close`, or with its host. What ended the
-core is told to its host, for vLLM itself tells no more than that it ended.
+core is told to its host (`last_words.py`), for vLLM itself tells no more than that it ended.
 
 By itself a host imports vLLM, and then starts a new Python that imports it again.
 """
@@ -11,7 +11,6 @@ import importlib
 import multiprocessing
 import os
 import time
-import traceback
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -22,14 +21,13 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from rljob_runtime.engines.core_start import boot_ends
+from rljob_runtime.engines.last_words import Workers, telling
 from rljob_runtime.site.large_imports import large_imports
 
 _WORKERS = {"cpu": "vllm.v1.worker.cpu_worker", "nvidia": "vllm.v1.worker.gpu_worker"}
 """By accelerator, the module of vLLM's worker."""
 _CLOCK_STEP = 0.02
 """Seconds. The system tells the time of a process's making in hundredths, from which more is rounded off."""
-_MOST_WORDS = 600
-"""Characters."""
 _OFFERED: ContextVar["EarlyCore | None"] = ContextVar("offered", default=None)
 
 
@@ -66,8 +64,9 @@ class EarlyCore:
         self._close()
 
     def last_words(self, patience: float = 0.0) -> str:
-        """What was raised in it and ended it, in one line; "" where nothing was, as in a process that was
-        killed, and where it goes on. They are waited for, for at most `patience` seconds."""
+        """What was raised in it and ended it, in one line, or in a worker of it that did not start; "" where
+        nothing was, as in a process that was killed, and where it goes on. Waits for at most `patience`
+        seconds."""
         try:
             return self._said.recv_bytes().decode() if self._said.poll(patience) else ""
         except (EOFError, OSError):
@@ -147,20 +146,7 @@ def _run_when_told(
     orders.close()
     os.environ.clear()
     os.environ.update(environment)
-    try:
-        target(**arguments)
-    except Exception as error:
-        saying.send_bytes(in_one_line(error).encode(errors="replace"))
-        raise
-
-
-def in_one_line(error: Exception) -> str:
-    """An error with its type, clipped; one without words, such as an assertion's, with its place."""
-    words = " ".join(str(error).split())
-    if not words and (frames := traceback.extract_tb(error.__traceback__)):
-        words = f"at {frames[-1].filename}:{frames[-1].lineno}, in {frames[-1].name}"
-    words = f"{type(error).__name__}: {words}".removesuffix(": ")
-    return words if len(words) <= _MOST_WORDS else words[:_MOST_WORDS] + " …"
+    telling(target, saying, Workers(saying).killed)(**arguments)
 
 
 def _find_own_name() -> None:
