@@ -115,7 +115,7 @@ class OperatorMetrics(KubeObserver):
         self.events = Counter(
             "rljob_events_total",
             "Events for people, by outcome: created, repeated (counted into one that is there), dropped (too "
-            "many), failed.",
+            "many, or their namespace is being deleted), failed.",
             ("outcome",),
             registry=registry,
         )

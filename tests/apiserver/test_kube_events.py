@@ -135,7 +135,7 @@ async def test_memory_is_bounded(there, math):
     [
         (Answer(500), 1, "created"),
         (Cut(carried_out=True), 1, "created"),
-        (Answer(403, "namespace is being deleted"), 0, "failed"),
+        (Answer(403, "exceeded quota"), 0, "failed"),
     ],
     ids=str,
 )
@@ -146,6 +146,24 @@ async def test_faults(there, recorder, math, fault, events, outcome):
     await recorder.stop(60)
     assert len(await written(there, math.namespace)) == events
     assert outcomes(there) == {outcome: 1}
+
+
+async def test_in_a_namespace_that_is_being_deleted_nothing_is_said(
+    there, recorder, cluster, namespace, caplog
+):
+    going = f"{namespace}-going"[-63:].lstrip("-")
+    place = f"/api/v1/namespaces/{going}"
+    cluster.api.request("POST", "/api/v1/namespaces", {"metadata": {"name": going}})
+    # By its finalizer the namespace stays while it goes.
+    holds = {"metadata": {"name": "holds", "finalizers": ["rljob.dev/test"]}}
+    cluster.api.request("POST", f"{place}/configmaps", holds)
+    cluster.api.request("DELETE", place)
+    recorder.start(there.client)
+    recorder.record(ObjectReference("v1", "ConfigMap", going, "holds", "1"), CREATED)
+    await recorder.stop(60)
+    cluster.api.request("PATCH", f"{place}/configmaps/holds", {"metadata": {"finalizers": None}})
+    assert outcomes(there) == {"dropped": 1}
+    assert "CreatedRayCluster" not in caplog.text
 
 
 async def test_stop_does_not_wait_longer_than_its_grace(there, recorder, math):

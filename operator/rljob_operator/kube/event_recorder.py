@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from random import Random
 from typing import Any, Literal
 
-from rljob_client.errors import AlreadyExists, ApiError, NotFound
+from rljob_client.errors import AlreadyExists, ApiError, NoSuchResource, NotFound
 from rljob_client.resources import EVENTS
 from rljob_operator.kube.client import ApiClient
 from rljob_operator.kube.event_series import Series, SeriesBook
@@ -135,8 +135,11 @@ class EventRecorder:
             try:
                 await self._write(client, report)
             except (ApiError, LeaseLost) as error:
-                self._count("failed")
-                _log.warning("event %s was not written: %s", report.what.reason, error)
+                # Those that would be read in a namespace that goes, go with it.
+                in_vain = _namespace_goes(error)
+                self._count("dropped" if in_vain else "failed")
+                level = logging.DEBUG if in_vain else logging.WARNING
+                _log.log(level, "event %s was not written: %s", report.what.reason, error)
             except Exception:  # noqa: BLE001 - a bug in one report must not silence the others
                 self._count("failed")
                 _log.exception("event %s was not written", report.what.reason)
@@ -217,6 +220,14 @@ class EventRecorder:
 
     def _count(self, outcome: str) -> None:
         self._observer.event_reported(outcome)
+
+
+def _namespace_goes(error: Exception) -> bool:
+    """Whether an Event was refused because its namespace is being deleted, or is gone."""
+    if not isinstance(error, ApiError) or isinstance(error, NoSuchResource):
+        return False
+    # What is to be created can itself not be missing.
+    return isinstance(error, NotFound) or error.caused_by("NamespaceTerminating")
 
 
 def _cut(note: str) -> str:

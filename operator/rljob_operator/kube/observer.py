@@ -43,4 +43,5 @@ class KubeObserver:
         """An attempt to renew the lease ended: `done` or `failed`."""
 
     def event_reported(self, outcome: str) -> None:
-        """An Event was `created`, `repeated` (counted into one that is there), `dropped` or `failed`."""
+        """An Event was `created`, `repeated` (counted into one that is there), `dropped` (too many, or
+        its namespace is being deleted) or `failed`."""
