@@ -17,8 +17,8 @@ _WIDE = 0.05
 _FEW_STEPS = 5
 """Fewer steps than these are hardly ever meant."""
 _OLDEST = 8
-"""Versions. The largest bound of staleness that published runs take: AReaL (arXiv:2505.24298) 4 for code and
-8 for mathematics, with a decoupled loss; it is prime-rl's and verl's default too, and TRL's is 4."""
+"""Versions. The largest bound of staleness that published runs take: AReaL (arXiv:2505.24298) 4 to 8, with a
+decoupled loss; it is prime-rl's default too, and TRL's is 4."""
 _CORRECTIONS = {
     "clip": "policyLoss.decoupledClip",
     "gspo": "algorithm.rolloutCorrection",
