@@ -6,8 +6,9 @@ spread, each time in another order; else most of what differs would be which pro
 Engines run few requests at a time, so that most wait and their order matters. The baseline is least in
 flight, in the same run. Every run is a job of its own: engines start, the first step warms up and is not
 counted. Beside each measured ratio stands the one that the simulator predicts from the lengths and the
-engine's costs, which are fitted to the baseline's run. Figures are written as soon as each policy has run; no
-policy begins that would not end within `--seconds` if it took as long as the one before.
+engine's costs, which are fitted to the baseline's run; and what it predicts with costs that are fitted to the
+policy's own run, which differ where the machine had other work meanwhile. Figures are written as soon as each
+policy has run; no policy begins that would not end within `--seconds` if it took as long as the one before.
 
     python -m tests.bench.routing_real --gpus 2 --seconds 270 --out $OUT --policies adaptive interleaved
     python -m tests.bench.routing_real [--policies adaptive interleaved]                two engines on CPUs
@@ -126,8 +127,16 @@ BASELINE = "least in flight"
 GOALS = {"adaptive": ("≥ 1.15 x", "≤ 0.7 x")}
 
 
-def figures(name: str, ran: Ran, base: Ran, assumptions: Assumptions, work: Work) -> list[Figure]:
-    """Measured, beside the baseline; then predicted, beside measured."""
+def step_ms(assumptions: Assumptions, work: Work) -> float:
+    """Milliseconds of a step of a fast engine with as many requests as it runs at a time."""
+    costs = assumptions.engines.fast
+    return 1000 * (costs.fixed_seconds + work.limit * costs.seconds_per_request)
+
+
+def figures(
+    name: str, ran: Ran, own: Assumptions, base: Ran, assumptions: Assumptions, work: Work
+) -> list[Figure]:
+    """Measured, beside the baseline; then predicted, by the costs of the baseline and by its own."""
     found, before = ran.generation, base.generation
     seconds = found.seconds.tolist()
     samples = work.prompts * SAMPLES
@@ -137,11 +146,21 @@ def figures(name: str, ran: Ran, base: Ran, assumptions: Assumptions, work: Work
     rate, base_rate = samples / found.seconds.mean(), samples / before.seconds.mean()
     foreseen = predicted(ran.job, assumptions, base.folder / LENGTHS_FILE).after(SKIPPED)
     foreseen_base = predicted(base.job, assumptions, base.folder / LENGTHS_FILE).after(SKIPPED)
+    by_own = predicted(ran.job, own, base.folder / LENGTHS_FILE).after(SKIPPED)
     measured_ratio = before.seconds.sum() / found.seconds.sum()
     return [
         Figure(f"{what}: generated", rate, "samples/s", base_rate, faster),
         Figure(f"{name}: group complete, from the step's begin, p99", found.p99, "s", before.p99, sooner),
         Figure(f"{name}: a step, predicted", foreseen.seconds.mean(), "s", found.seconds.mean()),
+        Figure(
+            f"{name}: a step, predicted by its own costs", by_own.seconds.mean(), "s", found.seconds.mean()
+        ),
+        Figure(
+            f"{name}: an engine's step, by its own costs",
+            step_ms(own, work),
+            "ms",
+            step_ms(assumptions, work),
+        ),
         Figure(
             f"{name}: times as fast, predicted, beside measured",
             foreseen_base.seconds.sum() / foreseen.seconds.sum(),
@@ -183,9 +202,10 @@ def main() -> None:
             ran = run(Path(scratch) / str(place), job, work, left)
             took = time.monotonic() - began
             print(f"{name}: {took:.0f} s, steps of {ran.generation.seconds.round(1).tolist()} s", flush=True)
+            own = fitted(ran.folder)
             if base is None:
-                base, assumptions = ran, fitted(ran.folder)
-            shown += figures(name, ran, base, assumptions, work)
+                base, assumptions = ran, own
+            shown += figures(name, ran, own, base, assumptions, work)
             record(f"routing_real_{kind}", shown, **({"folder": options.out} if options.out else {}))
 
 
