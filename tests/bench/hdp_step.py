@@ -221,6 +221,7 @@ def _worker(number: int, meeting: Path, task: Task) -> Any:
     worker = TrainerWorker(
         job, task.model, number, options.ranks, meeting.with_name("weights"), 2,
         EventLog(None, number, f"trainer-{number}", "trainer"), 100, number if options.gpu else 0,
+        own_device=options.gpu,
     )  # fmt: skip
     start = time.perf_counter()
     worker.setup(dist.FileStore(str(meeting), options.ranks))

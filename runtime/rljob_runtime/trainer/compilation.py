@@ -4,34 +4,70 @@ Guarantees: the model's weights keep their names, and what wraps layers (shardin
 outside of what is compiled; layers that are alike share what is compiled, whatever their number.
 """
 
+import time
+from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch._dynamo.callback import callback_handler
+from torch._dynamo.utils import get_compilation_metrics
 
 from rljob_runtime.job_errors import UnsupportedModel
 
 
 class Compilations:
-    """How often torch has begun to compile something in this process since this was made: a layer that met
-    sizes of a new kind, or the backward part of one, which is compiled when it is run first."""
+    """What torch compiles in this process after this was made: a layer that meets sizes of a new kind, or the
+    backward part of one, which is compiled when it is run first."""
 
-    def __init__(self) -> None:
-        self._begun = 0
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        """`clock` tells seconds."""
+        self._clock = clock
+        self._seconds = 0.0
+        self._since: float | None = None
+        self._told = {each.compile_id for each in get_compilation_metrics()}
         callback_handler.register_start_callback(self._begins)
+        callback_handler.register_end_callback(self._ends)
 
-    def __call__(self) -> int:
-        return self._begun
+    def __call__(self) -> float:
+        """Seconds in which something was compiled, until now."""
+        under_way = 0.0 if self._since is None else self._clock() - self._since
+        return self._seconds + under_way
+
+    def why(self) -> list[str]:
+        """Why what was compiled before was compiled anew since the last call, a line for each function, as
+        torch tells it; it keeps the newest 64 only."""
+        new = [each for each in get_compilation_metrics() if each.compile_id not in self._told]
+        self._told |= {each.compile_id for each in new}
+        again = {f"{_named(each)} anew: {_short(why)}" for each in new if (why := each.recompile_reason)}
+        return sorted(again)
 
     def close(self) -> None:
         """Count no more; a second call does nothing."""
         # torch raises where it is not there any more.
         with suppress(ValueError):
             callback_handler.remove_start_callback(self._begins)
+        with suppress(ValueError):
+            callback_handler.remove_end_callback(self._ends)
 
     def _begins(self, *_: Any) -> None:
-        self._begun += 1
+        self._since = self._clock()
+
+    def _ends(self, *_: Any) -> None:
+        if self._since is not None:
+            self._seconds += self._clock() - self._since
+            self._since = None
+
+
+def _named(compiled: Any) -> str:
+    """The function that was compiled, and where it is written."""
+    return f"{compiled.co_name} ({Path(compiled.co_filename or '').name}:{compiled.co_firstlineno})"
+
+
+def _short(reason: str) -> str:
+    """torch's words for why a function was compiled anew, without the lines of code that it quotes."""
+    return " ".join(reason.split("#")[0].split())
 
 
 def compile_layers(model: Any) -> None:

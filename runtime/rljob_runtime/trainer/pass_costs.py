@@ -42,9 +42,10 @@ class PassTime(NamedTuple):
     """How long a pass took."""
 
     seconds: float
-    compiled: bool = False
-    """Whether torch compiled something in it, on any rank that shares it: its seconds are not those of a pass
-    then, and a plan that believes them would go out of its way not to make such a pass again."""
+    compile_seconds: float = 0.0
+    """In which torch compiled something in it, on the rank of those that share it where that took longest.
+    Where there are any, `seconds` are not those of a pass, and a plan that believes them would go out of its
+    way not to make such a pass again."""
 
 
 class PassCosts:
@@ -68,6 +69,7 @@ class PassCosts:
         """What was measured in a step: for each update the times of `Plan.passes`, as from
         `measured_by_all`."""
         measured = [[each.seconds for each in row] for row in times]
+        compiled = [[each.compile_seconds for each in row] for row in times]
         expected = None if self._fit.r_squared is None else self._slowest(updates, self._expected(updates))
         slowest = self._slowest(updates, measured)
         mean = sum(
@@ -82,6 +84,7 @@ class PassCosts:
         return PassMetrics(
             seconds=round(slowest, 6),
             expected_seconds=None if expected is None else round(expected, 6),
+            compile_seconds=round(self._slowest(updates, compiled), 6),
             imbalance=slowest / mean if mean > 0 else 1.0,
             r_squared=self._fit.r_squared,
         )
@@ -116,7 +119,7 @@ class PassCosts:
             if self._in_step:
                 rows = list(zip(*pass_numbers(update.plan), strict=True))
             for row in rows:
-                if any(each[number].compiled for number in row):
+                if any(each[number].compile_seconds > 0 for number in row):
                     continue
                 number = max(row, key=lambda number: self._cost(update, passes[number]))
                 lengths = update.lengths_of(passes[number])
@@ -176,10 +179,10 @@ def seconds_of_passes(
         raise ValueError(
             f"{sum(counts)} passes were run, and {len(forward)} forward and {len(backward)} backward timed"
         )
-    compiled = [a.compiled or b.compiled for a, b in zip(*parts, strict=True)]
+    compiled = [a.compile_seconds + b.compile_seconds for a, b in zip(*parts, strict=True)]
     if not in_step:
         last = {end - 1 for end, count in zip(accumulate(counts), counts, strict=True) if count}
-        others = [number for number, both in enumerate(compiled) if number not in last and not both]
+        others = [number for number, both in enumerate(compiled) if number not in last and both == 0]
         spent = sum(forward[number] for number in others)
         ratio = sum(backward[number] for number in others) / spent if spent > 0 else _BACKWARD[recomputed]
         backward = [forward[n] * ratio if n in last else seconds for n, seconds in enumerate(backward)]
@@ -194,15 +197,16 @@ def measured_by_all(
     those of this rank's passes, in the order of the plan; an idle pass after them, in which ranks meet, is in
     no plan and left out. `tensor` ranks each make the same passes. All ranks call it together."""
     rank = dist.get_rank() // tensor
-    # The least of each: seconds, and 0 for a pass in which something was compiled.
+    # The least of each: seconds, and less than 0 for those in which something was compiled.
     known = [torch.full((len(update.plan.passes), 2), torch.inf, dtype=torch.float64) for update in updates]
     for update, own, found in zip(updates, own_times, known, strict=True):
         for number, time in zip(pass_numbers(update.plan)[rank], own, strict=False):
-            found[number, 0], found[number, 1] = time.seconds, float(not time.compiled)
+            found[number, 0], found[number, 1] = time.seconds, -time.compile_seconds
     together = torch.cat(known)
     if dist.get_world_size() > 1:
         dist.all_reduce(together, op=dist.ReduceOp.MIN)
     everywhere = iter(together.tolist())
     return [
-        [PassTime(seconds, flag == 0) for seconds, flag in islice(everywhere, len(found))] for found in known
+        [PassTime(seconds, abs(compiled)) for seconds, compiled in islice(everywhere, len(found))]
+        for found in known
     ]

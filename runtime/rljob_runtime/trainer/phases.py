@@ -36,8 +36,8 @@ class Timed:
     step: int
     seconds: float
     extra: dict[str, Any]
-    compiled: bool = False
-    """Whether torch compiled something in it, for which the device waited."""
+    compile_seconds: float = 0.0
+    """In which torch compiled something, and the device waited."""
 
 
 @dataclass
@@ -49,10 +49,9 @@ class _Open:
     extra: dict[str, Any]
     begin: Any
     """A mark, or seconds by the log's clock."""
-    compilations: int
-    """Before it."""
+    compile_seconds: float
+    """Until its begin; then, within it."""
     end: Any = None
-    compiled: bool = False
 
 
 class Phases:
@@ -62,11 +61,11 @@ class Phases:
         self,
         events: EventLog,
         mark: Callable[[], Mark] | None = None,
-        compilations: Callable[[], int] = lambda: 0,
+        compile_seconds: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """`mark` makes marks; None: there is no device, and parts are timed by the log's clock.
-        `compilations`: how many there have been until now."""
-        self._compilations = compilations
+        `compile_seconds`: how long something was compiled, until now."""
+        self._compile_seconds = compile_seconds
         self._events = events
         self._mark = mark
         self._open: list[_Open] = []
@@ -78,12 +77,12 @@ class Phases:
     def span(self, event: str, step: int, *, wait: bool = False, **extra: Any) -> Iterator[None]:
         """Time the body, and what it gives the device to do; with `wait` that is waited for, and the event
         is recorded at once."""
-        part = _Open(event, step, extra, self._now(), self._compilations())
+        part = _Open(event, step, extra, self._now(), self._compile_seconds())
         try:
             yield
         finally:
             part.end = self._now()
-            part.compiled = self._compilations() > part.compilations
+            part.compile_seconds = self._compile_seconds() - part.compile_seconds
             self._open.append(part)
             if wait:
                 self._read()
@@ -102,7 +101,7 @@ class Phases:
         for part in parts:
             start, seconds = self._times(part)
             self._events.add(part.event, part.step, start, seconds, **part.extra)
-            self._timed.append(Timed(part.event, part.step, seconds, part.extra, part.compiled))
+            self._timed.append(Timed(part.event, part.step, seconds, part.extra, part.compile_seconds))
         self._first = None
 
     def _now(self) -> Any:

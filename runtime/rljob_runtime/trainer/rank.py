@@ -271,6 +271,8 @@ class TrainerWorker:
             lengths = rehearsed(cap * degree, training.longest_sample_tokens, own * degree)
             self._steps.rehearse(lengths, degree)
         self._devices.synchronize()
+        # What is compiled here was to be.
+        self._compilations.why()
 
     def _attention(self, models: Sequence[Heads], shared: bool) -> AttentionChoice:
         """The fastest attention that serves all of these models; `shared` as in `choose_attention`."""
@@ -307,7 +309,10 @@ class TrainerWorker:
             waited = self._events.clock() - began
             self._events.add("get", step, began, waited, groups=len(outlines))
         with collection_paused(self._job.spec.training.compute.pause_garbage_collection):
-            return self._steps.run(step, version, outlines, groups or ())
+            metrics = self._steps.run(step, version, outlines, groups or ())
+        for why in self._compilations.why():
+            log.info("step %d compiled %s", step, why)
+        return metrics
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         """The tensors of the model's folder, by name in ascending order, whole, in the engines' number

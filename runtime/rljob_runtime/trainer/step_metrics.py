@@ -28,6 +28,8 @@ class PassMetrics(msgspec.Struct, kw_only=True):
     """Of the rank that took longest; sum over the step's updates."""
     expected_seconds: float | None
     """The same by the cost model, as it was before the step; None before anything was measured."""
+    compile_seconds: float
+    """Those of the passes in which torch compiled something, of the rank where that took longest."""
     imbalance: float
     """`seconds` by the mean over ranks of what they worked: 1 where no rank waits for another."""
     r_squared: float | None

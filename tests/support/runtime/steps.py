@@ -17,7 +17,11 @@ def masked_tokens(share: float) -> MaskedTokens:
 
 def pass_metrics(seconds: float, first: bool = False) -> PassMetrics:
     expected, r_squared = (None, None) if first else (1.1 * seconds, 0.9)
-    return PassMetrics(seconds=seconds, expected_seconds=expected, imbalance=1.25, r_squared=r_squared)
+    compiling = 0.5 * seconds if first else 0.0
+    return PassMetrics(
+        seconds=seconds, expected_seconds=expected, compile_seconds=compiling, imbalance=1.25,
+        r_squared=r_squared,
+    )  # fmt: skip
 
 
 def step_metrics(

@@ -117,7 +117,8 @@ def _time_figures(analysis: Analysis) -> list[str]:
 
 
 _PASSES = {
-    "seconds": "slowest rank", "expected_seconds": "as expected", "imbalance": "by the mean rank",
+    "seconds": "slowest rank", "expected_seconds": "as expected", "compile_seconds": "compiling",
+    "imbalance": "by the mean rank",
 }  # fmt: skip
 """What is drawn of the metric `passes`, and how it is called."""
 
@@ -129,15 +130,15 @@ def _pass_figures(analysis: Analysis) -> list[str]:
     if not any(passes):
         return []
     steps = [float(row["step"]) for row in analysis.metrics.rows]
-    seconds_of, expected, imbalance = (
+    seconds_of, expected, compiling, imbalance = (
         Series(label, [v if isinstance(v := row.get(name), int | float) else None for row in passes], index)
         for index, (name, label) in enumerate(_PASSES.items())
     )
     return [
         figure(
             "Forward and backward passes of the slowest rank",
-            line_chart(steps, [seconds_of, expected], unit="s", zero=True),
-            "as measured, and as the cost model had it before the step",
+            line_chart(steps, [seconds_of, expected, compiling], unit="s", zero=True),
+            "as measured, and as the cost model had it before the step; time in which torch compiled",
         ),
         figure("Slowest rank of the trainer", line_chart(steps, [imbalance], unit="x the mean rank")),
     ]

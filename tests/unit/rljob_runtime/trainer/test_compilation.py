@@ -1,5 +1,7 @@
 """Which layers of a model are compiled."""
 
+import re
+
 import pytest
 import torch
 
@@ -28,23 +30,39 @@ def test_layers_are_compiled_and_nothing_else() -> None:
     assert [name for name, _ in model.named_parameters()] == names
 
 
-def test_compilations_are_counted_those_of_backward_parts_too() -> None:
-    count = Compilations()
+def test_time_of_compilations_is_told_that_of_backward_parts_too() -> None:
+    compiling = Compilations()
     # Without a compiler of machine code, which takes seconds.
     function = torch.compile(lambda x: (x * x).sum(), backend="aot_eager", dynamic=True)
-    counts = []
+    told = []
     for size in (2, 3, 4):
         x = torch.ones(size, requires_grad=True)
         loss = function(x)
-        counts.append(count())
+        told.append(compiling())
         loss.backward()
-        counts.append(count())
-    assert counts[0] >= 1, "the first call compiles"
-    assert counts[2:] == [counts[1]] * 4, "later ones do not"
-    count.close()
-    count.close()
+        told.append(compiling())
+    assert told[0] > 0, "the first call compiles"
+    assert told[2:] == [told[1]] * 4, "later ones do not"
+    assert compiling.why() == [], "and nothing was compiled before"
+    compiling.close()
+    compiling.close()
     torch.compile(lambda x: x + 1, backend="aot_eager")(torch.ones(2))
-    assert count() == counts[-1]
+    assert compiling() == told[-1]
+
+
+def test_why_something_is_compiled_anew_is_told_once() -> None:
+    compiling = Compilations()
+    function = torch.compile(_shifted, backend="aot_eager", dynamic=True)
+    function(torch.ones(3), None)
+    function(torch.ones(3), torch.ones(3))
+    [why] = compiling.why()
+    assert re.fullmatch(r"_shifted \(test_compilation\.py:\d+\) anew: \d+/0: y is None", why)
+    assert compiling.why() == []
+    compiling.close()
+
+
+def _shifted(x: torch.Tensor, y: torch.Tensor | None) -> torch.Tensor:
+    return x * x if y is None else x + y
 
 
 @pytest.mark.parametrize("kinds", [None, [], ["Other"]])

@@ -34,9 +34,12 @@ SHARED = Plan(((B(0, 2, 0), B(0, 2, 1), B(0, 1, 2)), (B(0, 2, 0), B(0, 2, 1), B(
 """Two ranks share two passes, and each has one of its own."""
 
 
+COMPILE_SECONDS = 30.0
+
+
 def times(*seconds: float, compiled: Collection[int] = ()) -> list[PassTime]:
-    """Of passes; in those with the numbers `compiled` something was."""
-    return [PassTime(each, number in compiled) for number, each in enumerate(seconds)]
+    """Of passes; in those with the numbers `compiled` something was, for `COMPILE_SECONDS`."""
+    return [PassTime(each, COMPILE_SECONDS * (number in compiled)) for number, each in enumerate(seconds)]
 
 
 def seconds_by(model: CostModel, update: PlannedUpdate) -> list[float]:
@@ -111,14 +114,15 @@ def test_a_pass_in_which_something_was_compiled_tells_nothing_of_what_passes_cos
         # Of the second rank's passes every second one; in step the first rank waits for it.
         compiled = range(20, 40, 2)
         measured = [
-            each + 30 if number in compiled or (in_step and number + 20 in compiled) else each
+            each + COMPILE_SECONDS if number in compiled or (in_step and number + 20 in compiled) else each
             for number, each in enumerate(true)
         ]
         metrics = costs.learn([PlannedUpdate(plan, lengths)], [times(*measured, compiled=compiled)])
     assert metrics.r_squared is not None and metrics.r_squared > 0.99
     assert costs.model.seconds([1000]) == pytest.approx(SLOW.seconds([1000]), rel=0.1)
     # What the step took is told as it was.
-    assert metrics.seconds > sum(true[20:]) + 299
+    assert metrics.seconds > sum(true[20:]) + 10 * COMPILE_SECONDS - 1
+    assert metrics.compile_seconds == 10 * COMPILE_SECONDS
 
 
 def test_in_step_only_the_costliest_of_a_row_tells_its_cost() -> None:
@@ -141,7 +145,7 @@ def test_a_step_in_which_nothing_was_trained() -> None:
 
 
 def timed(*parts: tuple[str, float], compiled: bool = False, **extra: Any) -> list[Timed]:
-    return [Timed(event, 0, seconds, extra, compiled) for event, seconds in parts]
+    return [Timed(event, 0, seconds, extra, COMPILE_SECONDS * compiled) for event, seconds in parts]
 
 
 def test_passes_are_forward_and_backward_parts_of_training() -> None:
@@ -189,7 +193,7 @@ def test_of_ranks_that_share_a_pass_the_one_that_waited_least_counts(monkeypatch
     def reduce(tensor: Any, op: Any) -> None:
         assert op == dist.ReduceOp.MIN
         inf = float("inf")
-        other = tensor.new_tensor([[2.5, 1], [7.0, 0], [inf, inf], [4.0, 1]])
+        other = tensor.new_tensor([[2.5, 0], [7.0, -COMPILE_SECONDS], [inf, inf], [4.0, 0]])
         tensor.copy_(tensor.minimum(other))
 
     monkeypatch.setattr(dist, "all_reduce", reduce)
