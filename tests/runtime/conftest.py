@@ -34,12 +34,12 @@ def cluster():
     """A local Ray whose processes find what this one finds, and start with their packages imported."""
     import ray
 
-    from rljob_runtime.site.one_machine import few_processes
+    from rljob_runtime.site.lean_ray import lean_start
     from tests.support.runtime.prepared import prepared_workers
     from tests.support.runtime.ray_pods import slow_nodes
 
     with prepared_workers():
-        with slow_nodes(), few_processes():
+        with slow_nodes(), lean_start():
             ray.init(
                 address="local",
                 num_cpus=2,

@@ -251,7 +251,7 @@ def test_ctrl_c_twice_stops_at_once_and_leaves_no_process(tmp_path):
     with running(file) as run:
         run.wait_for_step(4)
         started = [run.actor(name) for name in ("RolloutWorker", "TrainerActor", "QueueHost")]
-        for unused in ("/dashboard.py", "/log_monitor.py", "/monitor.py"):
+        for unused in ("/dashboard.py", "DashboardAgent", "/log_monitor.py", "/monitor.py"):
             assert not processes(run.process.pid, unused), "Ray has processes that no job uses"
         # Without its trainer the run cannot come to the stop that the first signal asks for.
         with suspended(started[1]):

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 from rljob_api import RLJob
 from rljob_runtime.site.large_imports import large_imports
+from rljob_runtime.site.lean_ray import lean_start, replaced
 
 _START_ATTEMPTS = 3
 """How often Ray is started before its error is raised."""
@@ -21,13 +22,6 @@ _OBJECT_STORE_BYTES = 100 * 2**20
 _NO_SPARE_WORKERS = {"enable_worker_prestart": False, "prestart_worker_first_driver": False}
 """Each process of a job has settings of its own, and Ray starts it for them: what it starts beforehand, one
 process for each CPU, would only take time and memory at the job's start."""
-_UNUSED = ("start_monitor", "start_log_monitor", "start_api_server")
-"""Methods of Ray's node that start what a job on one machine has no use for: the autoscaler, what sends lines
-of logs to the driver, and the dashboard's server. Each is a Python process, 2 s of a core together at the
-start of every job, and no argument of `ray.init` leaves them out."""
-
-_SET_HANDLER = "set_sigterm_handler"
-"""Ray's function that takes SIGTERM for itself."""
 
 
 @contextmanager
@@ -41,7 +35,7 @@ def started(job: RLJob) -> Iterator[None]:
         try:
             # "local" starts a new Ray even where RAY_ADDRESS names one. The CPUs are those that this process
             # may use.
-            with few_processes(), _same_handler():
+            with lean_start(), _same_handler():
                 ray.init(
                     address="local",
                     num_cpus=len(os.sched_getaffinity(0)),
@@ -66,22 +60,6 @@ def started(job: RLJob) -> Iterator[None]:
 
 
 @contextmanager
-def few_processes() -> Iterator[None]:
-    """A Ray that is started meanwhile has none of the processes that a job does not use."""
-    from ray._private.node import Node
-
-    # They are Ray's own and may have other names in another release: then it starts what it starts.
-    kept = {name: getattr(Node, name) for name in _UNUSED if hasattr(Node, name)}
-    for name in kept:
-        setattr(Node, name, lambda *_, **__: None)
-    try:
-        yield
-    finally:
-        for name, method in kept.items():
-            setattr(Node, name, method)
-
-
-@contextmanager
 def _same_handler() -> Iterator[None]:
     """A Ray that is started meanwhile, in the main thread, leaves SIGTERM to whoever handles it. Ray's own
     handlers would wait for its node to be drained, write a stack to the terminal, and end this process with a
@@ -89,15 +67,11 @@ def _same_handler() -> Iterator[None]:
     from ray._private import utils
 
     before = signal.getsignal(signal.SIGTERM)
-    # The name is Ray's own, and may be another in another release: then its handler is there for a moment.
-    kept = getattr(utils, _SET_HANDLER, None)
-    if kept is not None:
-        setattr(utils, _SET_HANDLER, lambda _: None)
     try:
-        yield
+        # The name may be another in another release of Ray: then its handler is there for a moment.
+        with replaced(utils, set_sigterm_handler=lambda _: None):
+            yield
     finally:
-        if kept is not None:
-            setattr(utils, _SET_HANDLER, kept)
         # Ray's library has a handler too, of which Python does not know.
         signal.signal(signal.SIGTERM, before)
 
