@@ -67,10 +67,11 @@ def _few_processes() -> Iterator[None]:
 def _no_agent() -> Iterator[None]:
     """The raylet has a bare process for its dashboard agent, and does not wait for it.
 
-    The agent reports metrics to the dashboard. Until it has imported all that it needs, 1 s of a core, and on
-    GPUs has asked `nvidia-smi`, the raylet does not register; after 15 s, which a busy machine may need, the
-    raylet gives up. It takes 138 MB, and it looks at all processes every few seconds. The raylet must have
-    one, whose end ends it."""
+    The agent reports metrics to the dashboard, and looks at all processes for it every few seconds; it takes
+    138 MB. The raylet does not register before the agent listens: that takes it 1 s for imports, on GPUs as
+    long as `nvidia-smi`, and 3.4 s more where another Ray is on the machine, or has just ended, for all of
+    them want the same port (52365) and try six times to get it. After 15 s the raylet gives up. It must have
+    an agent, whose end ends it."""
     import ray._raylet as names
     from ray._private import services, utils
     from ray._private.node import Node
