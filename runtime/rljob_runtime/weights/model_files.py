@@ -14,6 +14,7 @@ from typing import Any
 from rljob_api.errors import nearest
 from rljob_runtime.data.errors import one_line
 from rljob_runtime.job_errors import UnsupportedModel
+from rljob_runtime.site.large_imports import large_imports
 
 _WEIGHTS = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
@@ -87,8 +88,9 @@ def _typed_config(folder: Path) -> dict[str, Any]:
 
 def _check_is_trainable(folder: Path, config: dict[str, Any]) -> None:
     """It is of an architecture that transformers has, and has with a causal language model."""
-    import transformers
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    with large_imports():
+        import transformers
+        from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     wanted, known = config["model_type"], list(transformers.CONFIG_MAPPING.keys())
     file, version = folder / _CONFIG, transformers.__version__

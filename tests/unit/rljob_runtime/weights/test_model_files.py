@@ -1,0 +1,35 @@
+"""What looking at a model's folder imports."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.runtime.manifest_files import make
+
+_TRANSFORMERS = {
+    "__init__.py": "import gc\nprint(gc.isenabled())\n__version__ = '0'\nCONFIG_MAPPING = {'qwen3': None}\n",
+    "models/__init__.py": "",
+    "models/auto/__init__.py": "",
+    "models/auto/modeling_auto.py": "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES = {'qwen3': None}\n",
+}
+"""Stands in for the package, whose import takes seconds."""
+
+
+def test_no_garbage_is_collected_while_transformers_is_imported(tmp_path: Path) -> None:
+    """It would be a fifth of all that a check of a model's folder takes."""
+    for name, content in _TRANSFORMERS.items():
+        (file := tmp_path / "transformers" / name).parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content)
+    (tmp_path / "config.json").write_text('{"model_type": "qwen3"}')
+    make(tmp_path / "model.safetensors")
+    looks = (
+        "import gc, sys; from pathlib import Path; from rljob_runtime.weights.model_files import examine; "
+        "print(examine(Path(sys.argv[1]))[1]); print(gc.isenabled())"
+    )
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    told = subprocess.run(
+        [sys.executable, "-c", looks, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert told.stdout.splitlines() == ["False", "[]", "True"]
