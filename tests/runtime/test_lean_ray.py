@@ -1,5 +1,6 @@
 """Ray as `rljob run` starts it: what it waits for, and the processes that it has."""
 
+import json
 import subprocess
 import sys
 
@@ -9,7 +10,7 @@ from rljob_runtime.site import no_agent
 from tests.support.runtime.runs import processes
 
 _STARTS = """
-import sys, time
+import json, sys, time
 from rljob_api import RLJob
 from rljob_runtime.site import one_machine
 
@@ -27,6 +28,8 @@ def timed(*arguments):
 
 services.get_node = timed
 with one_machine.started(RLJob.model_validate_json(sys.argv[1])):
+    print(json.dumps(ray._private.state.state.get_system_config()), flush=True)
+
     @ray.remote(num_cpus=0, runtime_env={"env_vars": {"OWN": "yes"}})
     class Actor:
         def own(self):
@@ -53,6 +56,11 @@ def test_ray_has_no_agent_and_is_seen_when_it_is_there() -> None:
             assert run.stdout is not None
             # A node is there 0.2 s after Ray asks for the first time, at the earliest.
             assert float(run.stdout.readline()) < _RAYS_INTERVAL_SECONDS
+            # The raylet, and who connects to it, looks often, for as long as by default.
+            config = json.loads(run.stdout.readline())
+            wait = config["raylet_client_connect_timeout_milliseconds"]
+            assert wait <= 50
+            assert wait * config["raylet_client_num_connect_attempts"] == 10_000
             # Actors with variables of their own start without the agent.
             assert run.stdout.readline() == "yes\n"
             assert processes(run.pid, "DashboardAgent") == []

@@ -22,6 +22,10 @@ _OBJECT_STORE_BYTES = 100 * 2**20
 _NO_SPARE_WORKERS = {"enable_worker_prestart": False, "prestart_worker_first_driver": False}
 """Each process of a job has settings of its own, and Ray starts it for them: what it starts beforehand, one
 process for each CPU, would only take time and memory at the job's start."""
+_SHORT_WAITS = {"raylet_client_connect_timeout_milliseconds": 20, "raylet_client_num_connect_attempts": 500}
+"""Of the raylet and each process of a job while they connect: 10 s in all, as by default, where they wait 1 s
+at a time. The raylet looks for the object store while that starts: too early, where other work takes the
+cores."""
 
 
 @contextmanager
@@ -44,7 +48,7 @@ def started(job: RLJob) -> Iterator[None]:
                     object_store_memory=_OBJECT_STORE_BYTES,
                     log_to_driver=False,
                     logging_level=logging.ERROR,
-                    _system_config=dict(_NO_SPARE_WORKERS),
+                    _system_config={**_NO_SPARE_WORKERS, **_SHORT_WAITS},
                 )
             break
         except BaseException as error:
