@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -116,12 +116,15 @@ def _seen_soon() -> Iterator[None]:
     """Whoever asks for a node that is about to register learns of it at once. Ray's own function looks once
     a second: of a node that needs 1.1 s it knows after 2."""
     from ray._private import services
+    from ray.exceptions import RayError
 
     ask: Callable[..., Any] = services.get_node
 
     @functools.wraps(ask)
     def ask_often(gcs_address: str, node_id: str) -> Any:
-        _wait_for(gcs_address, node_id)
+        # What keeps Ray's head from answering is told by Ray's own function, which asks it next.
+        with suppress(RayError):
+            _wait_for(gcs_address, node_id)
         return ask(gcs_address, node_id)
 
     with replaced(services, get_node=ask_often):

@@ -12,6 +12,8 @@ import psutil
 from ray._private import services
 from ray.cluster_utils import Cluster
 
+from rljob_runtime.site.lean_ray import lean_start
+
 _ATTEMPTS = 3
 _START_SECONDS = 120.0
 _TOO_SLOW = ("timed out", "may not have started", "failed to start gcs", "failed to connect to gcs")
@@ -52,7 +54,7 @@ def _patiently(start: Callable[[], Any]) -> Any:
         # What a failed start leaves running has no name but this: it is a child that was not there before.
         before = set(psutil.Process().children(recursive=True))
         try:
-            with slow_nodes():
+            with slow_nodes(), lean_start():
                 return start()
         except Exception as error:
             for process in set(psutil.Process().children(recursive=True)) - before:
