@@ -64,6 +64,25 @@ def test_a_signal_ends_the_check_and_ray(tmp_path: Path, number: signal.Signals)
         assert run.log.read_text() == "rljob: interrupted.\n"
 
 
+def test_engines_begin_while_the_manifest_is_checked(tmp_path: Path) -> None:
+    """They, and the processes of their engine cores, import vLLM meanwhile; a signal ends all of them."""
+    (tmp_path / "stays.py").write_text(_STAYS)
+    engine = {"engine": {"vllm": {"kvCacheGiB": 0.1}}, "samplesPerPrompt": 2, "maxResponseTokens": 32}
+    file, _ = manifest(tmp_path, 4, pools=ONE_ENGINE, reward={"function": "stays:score"}, rollout=engine)
+    with running(file) as run:
+
+        def core() -> bool:
+            return any(
+                processes(each.pid, "spawn_main") for each in processes(run.process.pid, "ray::RolloutWorker")
+            )
+
+        run.wait(core, "engine core")
+        started = with_ray(run)
+        run.process.send_signal(signal.SIGINT)
+        assert run.end(_END_SECONDS) == ExitCode.STOPPED, run.log.read_text()
+        assert_nothing_is_left(run, started)
+
+
 _MAKES = """
 import os, signal, sys
 from pathlib import Path

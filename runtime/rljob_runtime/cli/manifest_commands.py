@@ -1,8 +1,9 @@
 """The commands of `rljob` that take a manifest.
 
 Guarantees: fields of a manifest that are wrong, and a folder that is refused, are told before anything is
-started. The rest of the check, and the measuring of the machine, take place while Ray starts (`checking.py`):
-where they find something Ray is ended, and nothing is left of it; the run's folder is made after them.
+started. The rest of the check, and the measuring of the machine, take place while Ray starts (`checking.py`),
+and workers on it import what they will need: where something is found Ray is ended, and nothing is left of
+it; the run's folder is made after that.
 """
 
 import argparse
@@ -60,7 +61,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run_when_checked(asked: Asked, check: Check, options: argparse.Namespace) -> int:
-    """Start Ray while the manifest is checked, and run the job on it where nothing is wrong."""
+    """Start Ray, and begin workers on it, while the manifest is checked, and run the job on it where nothing
+    is wrong."""
     job = asked.manifest.job
     with ExitStack() as stack:
         with ended_by_signals(check.end):
@@ -68,7 +70,10 @@ def _run_when_checked(asked: Asked, check: Check, options: argparse.Namespace) -
             # Imported here, so that other commands do not load the driver and all that it needs.
             with large_imports():
                 from rljob_runtime.driver.run import run as train
+                from rljob_runtime.fleet.early_workers import begin_early_workers
 
+            if machine.failure is None:
+                machine.early = begin_early_workers(job, options.share)
             verdict = check.verdict()
         if (code := _told(verdict)) is not None:
             return code

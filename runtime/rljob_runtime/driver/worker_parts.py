@@ -71,7 +71,7 @@ def worker_parts(
     delivery = WeightDelivery(trainer, sync, pool, settings.bound)
     workers = RolloutWorkers(
         job, inputs.tokenizer, shared, logs, inputs.events_folder, event_ranks, route,
-        site.keyring, lambda: pool.step, started,
+        site.keyring, site.early, lambda: pool.step, started,
     )  # fmt: skip
     assembly.stack.callback(workers.close)
     fleet = Fleet(

@@ -1,8 +1,9 @@
 """The process of vLLM's engine core, begun before vLLM asks for it: it imports vLLM while its host does.
 
-Guarantees: what vLLM starts in it is what it would have started in a new process, with the environment that
-the host has by then; a process that vLLM never asked for ends with `close`, or with its host. What ended the
-core is told to its host (`last_words.py`), for vLLM itself tells no more than that it ended.
+Guarantees: what vLLM starts in it is what it would have started in a new process, with the environment, and
+the standard output and error, that the host has by then; a process that vLLM never asked for ends with
+`close`, or with its host. What ended the core is told to its host (`last_words.py`), for vLLM itself tells no
+more than that it ended.
 
 By itself a host imports vLLM, and then starts a new Python that imports it again.
 """
@@ -15,6 +16,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from multiprocessing import reduction
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
@@ -28,7 +30,11 @@ _WORKERS = {"cpu": "vllm.v1.worker.cpu_worker", "nvidia": "vllm.v1.worker.gpu_wo
 """By accelerator, the module of vLLM's worker."""
 _CLOCK_STEP = 0.02
 """Seconds. The system tells the time of a process's making in hundredths, from which more is rounded off."""
+_STANDARD = (1, 2)
+"""Descriptors of standard output and error."""
 _OFFERED: ContextVar["EarlyCore | None"] = ContextVar("offered", default=None)
+_begun: list["EarlyCore"] = []
+"""Those of this process that `begin` has begun and nobody has taken."""
 
 
 class EarlyCore:
@@ -38,7 +44,8 @@ class EarlyCore:
         """Begins it, with the environment of now; `context` is how: by default a new Python, as the host's
         threads forbid to fork it."""
         context = context or multiprocessing.get_context("spawn")
-        orders, self._orders = context.Pipe(duplex=False)
+        # Both ways, as descriptors go through sockets alone.
+        orders, self._orders = context.Pipe()
         self._said, saying = context.Pipe(duplex=False)
         make: Any = context  # of all contexts; typeshed has it at each of them
         self.process: BaseProcess = make.Process(
@@ -57,6 +64,8 @@ class EarlyCore:
         """Have it run `target`, once."""
         self._close.detach()
         self._orders.send((dict(os.environ), target, arguments))
+        for standard in _STANDARD:
+            reduction.send_handle(self._orders, standard, self.process.pid)
         self._orders.close()
 
     def close(self) -> None:
@@ -86,6 +95,16 @@ class EarlyCore:
             yield
         finally:
             _OFFERED.reset(token)
+
+
+def begin(accelerator: str) -> None:
+    """Begin one for the engine that this process will have."""
+    _begun.append(EarlyCore(accelerator))
+
+
+def take(accelerator: str) -> EarlyCore:
+    """The one that was begun, if nobody has taken it; a new one otherwise."""
+    return _begun.pop() if _begun else EarlyCore(accelerator)
 
 
 class _Offers:
@@ -143,6 +162,10 @@ def _run_when_told(
         environment, target, arguments = orders.recv()
     except EOFError:
         return
+    for standard in _STANDARD:
+        descriptor = reduction.recv_handle(orders)
+        os.dup2(descriptor, standard)
+        os.close(descriptor)
     orders.close()
     os.environ.clear()
     os.environ.update(environment)

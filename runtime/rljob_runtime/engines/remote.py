@@ -92,6 +92,10 @@ class RemoteEngine:
         self._socket: zmq.asyncio.Socket | None = None
         self._deadline: asyncio.TimerHandle | None = None
 
+    async def begin(self, *what: Any) -> None:
+        """Tell an actor of `early_worker` what it is, before `start`. Raises `EngineDied`."""
+        await self._order("begin", *what, seconds=self._start_seconds)
+
     async def start(self, version: int) -> None:
         try:
             # The connection is made while the model loads.

@@ -20,8 +20,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from rljob_api.rollout import VllmEngine as VllmOptions
+from rljob_runtime.engines import early_core
 from rljob_runtime.engines.core_life import CoreLife
-from rljob_runtime.engines.early_core import EarlyCore
 from rljob_runtime.engines.finished_texts import FinishedTexts
 from rljob_runtime.engines.progress import ProgressReports
 from rljob_runtime.engines.protocol import (
@@ -121,7 +121,7 @@ class VllmEngine:
         self.version = version
 
     def _launch_core(self) -> VllmCore:
-        early = EarlyCore(self._shape.accelerator)
+        early = early_core.take(self._shape.accelerator)
         try:
             return VllmCore(self._shape, early)
         except BaseException as error:

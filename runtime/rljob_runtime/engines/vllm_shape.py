@@ -63,12 +63,10 @@ class VllmShape:
     memory, for which it must be the only one that takes memory meanwhile."""
 
 
-def environment(shape: VllmShape, host: int, sockets: Path) -> dict[str, str]:
-    """Environment variables that must be set before vLLM is imported; `host` is this process's id, `sockets`
-    the folder for the sockets of its engines."""
+def early_environment(accelerator: Accelerator, dtype: str, threads: int, host: int) -> dict[str, str]:
+    """Those of `environment` that are known before a model is."""
     variables = {
         HOST_VARIABLE: str(host),
-        "VLLM_RPC_BASE_PATH": str(sockets),
         "HF_HUB_OFFLINE": "1",
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_LOGGING_LEVEL": "ERROR",
@@ -76,15 +74,22 @@ def environment(shape: VllmShape, host: int, sockets: Path) -> dict[str, str]:
         # The host has threads, so a fork of it may deadlock.
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
     }
-    if shape.accelerator == "cpu":
+    if accelerator == "cpu":
         # Several engines share the machine's cores: the system places their threads, vLLM pins none.
-        variables |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": str(shape.threads)}
+        variables |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": str(threads)}
         # The sampler would be compiled at the first request, for which an image would need a C++ compiler.
         variables["TORCH_COMPILE_DISABLE"] = "1"
-    if shape.accelerator == "nvidia" and shape.dtype == "float32":
+    if accelerator == "nvidia" and dtype == "float32":
         # Triton's attention would multiply in TF32: log-probabilities 5e-3 off the trainer's instead of 4e-6.
         variables["TRITON_F32_DEFAULT"] = "ieee"
     return variables
+
+
+def environment(shape: VllmShape, host: int, sockets: Path) -> dict[str, str]:
+    """Environment variables that must be set before vLLM is imported; `host` is this process's id, `sockets`
+    the folder for the sockets of its engines."""
+    early = early_environment(shape.accelerator, shape.dtype, shape.threads, host)
+    return early | {"VLLM_RPC_BASE_PATH": str(sockets)}
 
 
 def arguments(shape: VllmShape) -> dict[str, Any]:

@@ -12,7 +12,6 @@ import msgspec
 
 from rljob_api import RLJob
 from rljob_runtime.data.tokenizer import TextTokenizer
-from rljob_runtime.devices import Devices
 from rljob_runtime.engines.factory import EngineSpec
 from rljob_runtime.engines.fetching import FetchSpec
 from rljob_runtime.engines.protocol import Engine, EngineDied
@@ -20,21 +19,18 @@ from rljob_runtime.engines.remote import RemoteEngine
 from rljob_runtime.engines.rollout_worker import start_worker
 from rljob_runtime.engines.sampling import sampling_of
 from rljob_runtime.fleet.shared_devices import SharedDevices
+from rljob_runtime.fleet.worker_options import POOLS, worker_options
 from rljob_runtime.fleet.worker_spec import WorkerSpec
 from rljob_runtime.groups.responses import response_seed
 from rljob_runtime.net.keys import Keyring, client_keys, server_keys
-from rljob_runtime.site.actor_devices import ask_for_devices
-from rljob_runtime.site.nodes import RayNode, only_on
+from rljob_runtime.site.nodes import RayNode
 from rljob_runtime.site.own_start import OnStart, of_one_start
 from rljob_runtime.site.process_log import log_file
-from rljob_runtime.site.site import RESOURCES
 from rljob_runtime.trace.record.event_log import EventLog
 from rljob_runtime.trace.record.event_ranks import EventRanks
 from rljob_runtime.trace.record.worker_start import record_start
 from rljob_runtime.weights.route import WeightRoute
 
-_POOLS = {"fast": "fast_rollout", "heavy": "heavy_rollout"}
-"""The pools' names as fields of the RLJob's model."""
 _FACTORY = "rljob_runtime.engines.factory:make"
 """Import path of what makes the engine in the worker's process."""
 _MARGIN_SECONDS = 60.0
@@ -58,12 +54,15 @@ class RolloutWorkers:
         ranks: EventRanks,
         route: WeightRoute,
         keyring: Keyring,
+        early: Mapping[str, Any],
         step: Callable[[], int],
         on_start: OnStart,
     ) -> None:
         """`shared`: the accelerators that workers share, None where each has its own; `run_folder`: where
-        they log, on one machine; None in a cluster; `step`: the one that is
-        being trained, which labels events; `on_start`: whom to tell where the time of a start went."""
+        they log, on one machine; None in a cluster; `early`: actors of `early_worker` that were begun for the
+        first start of the workers of these names; `step`: the one that is being trained, which labels
+        events; `on_start`: whom to tell where the time of a start went."""
+        self._early = dict(early)
         self._step = step
         self._on_start = on_start
         self._shared = shared
@@ -101,11 +100,12 @@ class RolloutWorkers:
         if self._run_folder is not None:
             address = f"ipc://{Path(self._sockets.name) / f'{worker.name}-{number}'}"
         asked = worker.events.clock()
-        actor = start_worker(
-            factory, arguments, worker.name, address, self._server_keys,
-            sampled=self._job.spec.accelerator if self._events_folder is not None else None, log=worker.log,
-            **self._options(worker, node),
-        )  # fmt: skip
+        sampled = self._job.spec.accelerator if self._events_folder is not None else None
+        what = factory, arguments, worker.name, address, self._server_keys, sampled, worker.log
+        actor = early = self._early.pop(worker.name, None)
+        if early is None:
+            options = worker_options(self._job, worker.pool, worker.name, node.id, self._shared)
+            actor = start_worker(*what, **options)
         try:
             timeouts = self._job.spec.training.timeouts
             engine = RemoteEngine(
@@ -116,6 +116,8 @@ class RolloutWorkers:
                 control_seconds=timeouts.weight_update_seconds + _MARGIN_SECONDS,
                 on_usage=partial(self._used, worker.events),
             )
+            if early is not None:
+                await engine.begin(*what)
             # The initial weights are version 0.
             await engine.start(0)
             parts = of_one_start(engine.start_parts, asked)
@@ -141,7 +143,7 @@ class RolloutWorkers:
         """The factory of a worker's engine and its arguments."""
         spec = EngineSpec(
             job=self._json,
-            pool=_POOLS[worker.pool],
+            pool=POOLS[worker.pool],
             model_folder=str(self._route.model_folder),
             sampling=self._sampling,
             seed=response_seed(self._job.spec.training.seed, number, 0),
@@ -155,26 +157,5 @@ class RolloutWorkers:
         return _FETCHING_FACTORY, {**arguments, "fetch": msgspec.msgpack.encode(fetch)}
 
     def _devices(self, pool: str) -> int:
-        workers = getattr(self._job.spec.pools, _POOLS[pool])
+        workers = getattr(self._job.spec.pools, POOLS[pool])
         return 1 if self._job.spec.accelerator == "cpu" else int(workers.accelerators_per_worker)
-
-    def _options(self, worker: WorkerSpec, node: RayNode) -> dict[str, Any]:
-        pool, kind = (
-            getattr(self._job.spec.pools, _POOLS[worker.pool]),
-            Devices.of(self._job.spec.accelerator),
-        )
-        # Orders run beside one another and beside `wait_closed`, which is pending as long as the engine
-        # lives. The Ray nodes of pods offer no CPUs, and Ray would set OMP_NUM_THREADS to 1 for an actor that
-        # asks for none.
-        options: dict[str, Any] = {
-            "num_cpus": 0,
-            "resources": {RESOURCES[worker.pool]: 1},
-            "scheduling_strategy": only_on(node.id),
-            "runtime_env": {"env_vars": {"OMP_NUM_THREADS": str(pool.cpus_per_worker)}},
-            "max_concurrency": 1000,
-        }
-        # The fleet gives the smallest free number to a worker, as the last part of its name.
-        number = int(worker.name.rpartition("-")[2])
-        shared = None if self._shared is None else self._shared.of(worker.pool, number)
-        ask_for_devices(options, kind, pool.accelerators_per_worker, shared)
-        return options

@@ -5,9 +5,10 @@ it; an error of the start is kept for the job, whose log has it then.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from rljob_api import RLJob
 from rljob_runtime.site import one_machine as local_ray
@@ -26,6 +27,8 @@ class Machine:
     """Why workers that share a GPU take turns, in a line; None where they do not."""
     failure: Exception | None = None
     """Why it did not start."""
+    early: Mapping[str, Any] = field(default_factory=dict)
+    """Actors that were begun on it for rollout workers, by their names (`fleet/early_workers.py`)."""
 
 
 @contextmanager

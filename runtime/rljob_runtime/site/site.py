@@ -5,9 +5,10 @@ and one in a cluster are the same code.
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from rljob_api import RLJob
 from rljob_runtime.change_signal import ChangeSignal
@@ -42,6 +43,8 @@ class Site:
     """Notified when the table or the desired state has changed, or a rollout worker came or went."""
     keyring: Keyring
     """Keys of what listens on the network."""
+    early: Mapping[str, Any] = field(default_factory=dict)
+    """As `Machine.early`."""
 
 
 @asynccontextmanager
@@ -57,8 +60,9 @@ async def one_machine(job: RLJob, machine: Machine) -> AsyncIterator[Site]:
         await table.read_once()
         home = table.nodes[0]
         yield Site(
-            True, table, home.id, home.address, lambda: desired, StatusDraft(attempt=1), changes, Keyring()
-        )
+            True, table, home.id, home.address, lambda: desired, StatusDraft(attempt=1), changes, Keyring(),
+            machine.early,
+        )  # fmt: skip
     finally:
         machine.end()
 

@@ -71,6 +71,41 @@ def end_with(error: Exception | None) -> None:
         raise error
 
 
+def test_it_writes_where_its_host_does_by_then(early: EarlyCore, tmp_path: Path) -> None:
+    """A worker that is begun early learns later where it logs."""
+    log = tmp_path / "fast-0.log"
+    kept = [os.dup(standard) for standard in (1, 2)]
+    try:
+        with log.open("w") as file:
+            for standard in (1, 2):
+                os.dup2(file.fileno(), standard)
+        early.run(say, {})
+        early.process.join(_DEADLINE)
+    finally:
+        for standard, before in zip((1, 2), kept, strict=True):
+            os.dup2(before, standard)
+            os.close(before)
+    assert sorted(log.read_text().split()) == ["error", "output"]
+
+
+def say() -> None:
+    os.write(1, b"output\n")
+    os.write(2, b"error\n")
+
+
+def test_one_that_was_begun_is_taken_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+
+    def make(accelerator: str) -> int:
+        made.append(accelerator)
+        return len(made)
+
+    monkeypatch.setattr(early_core, "EarlyCore", make)
+    early_core.begin("nvidia")
+    assert [early_core.take("nvidia") for _ in range(3)] == [1, 2, 3]
+    assert made == ["nvidia"] * 3
+
+
 def test_one_that_nobody_asked_for_ends(early: EarlyCore) -> None:
     early.close()
     assert early.process.exitcode is not None

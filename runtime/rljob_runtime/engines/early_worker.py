@@ -1,0 +1,57 @@
+"""A rollout worker that is begun before it is known what it is to run: it imports vLLM meanwhile, and begins
+the process of its engine core.
+
+Guarantees: told what it is (`begin`), it is what a worker is that was started with that; what cannot be
+imported is told where it is needed.
+"""
+
+import importlib
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from rljob_runtime.devices import Accelerator
+from rljob_runtime.engines import early_core, rollout_worker
+from rljob_runtime.net.keys import ServerSide
+from rljob_runtime.site.large_imports import large_imports
+
+_IMPORTED = (
+    "rljob_runtime.engines.vllm", "vllm.engine.arg_utils", "vllm.lora.request", "vllm.v1.engine.async_llm"
+)  # fmt: skip
+"""What the host of a vLLM engine imports in any case."""
+
+
+class RolloutWorker(rollout_worker.RolloutWorker):
+    """See the module's guarantees; `start_early_worker` makes a Ray actor of it, whose process is called as
+    that of any other worker."""
+
+    def __init__(self, accelerator: Accelerator, dtype: str, threads: int) -> None:
+        """`dtype`: of the model; `threads` of an engine on CPUs."""
+        with suppress(ImportError), large_imports():
+            from rljob_runtime.engines.vllm_shape import early_environment
+
+            os.environ.update(early_environment(accelerator, dtype, threads, os.getpid()))
+            early_core.begin(accelerator)
+            for module in _IMPORTED:
+                importlib.import_module(module)
+
+    def begin(
+        self,
+        factory: str,
+        arguments: dict[str, Any],
+        name: str,
+        address: str,
+        keys: ServerSide,
+        sampled: Accelerator | None = None,
+        log: Path | None = None,
+    ) -> None:
+        """Be the worker that is made of these by itself; once, before anything else is asked."""
+        super().__init__(factory, arguments, name, address, keys, sampled, log)
+
+
+def start_early_worker(accelerator: Accelerator, dtype: str, threads: int, **options: Any) -> Any:
+    """A handle of an actor with such a worker; `options` are Ray's for actors (resources, ...)."""
+    import ray
+
+    return ray.remote(**options)(RolloutWorker).remote(accelerator, dtype, threads)

@@ -1,0 +1,37 @@
+"""A rollout worker that is begun before it is known what it is to run, without Ray."""
+
+import os
+
+import pytest
+
+from rljob_runtime.engines import early_core, early_worker
+from rljob_runtime.engines.vllm_extension import HOST_VARIABLE
+from rljob_runtime.net.keys import Keyring
+
+
+def test_it_begins_an_engine_core_and_then_is_what_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[tuple[str, str]] = []
+    monkeypatch.setattr(
+        early_core, "begin", lambda accelerator: begun.append((accelerator, os.environ[HOST_VARIABLE]))
+    )
+    # What is missing is told where it is needed.
+    monkeypatch.setattr(early_worker, "_IMPORTED", ("no_such_module_anywhere",))
+    for name in ("OMP_NUM_THREADS", HOST_VARIABLE):
+        # Put back in the end.
+        monkeypatch.setenv(name, "")
+    before = dict(os.environ)
+    try:
+        worker = early_worker.RolloutWorker("cpu", "float32", 3)
+        assert begun == [("cpu", str(os.getpid()))], "with the environment that vLLM is imported with"
+        assert os.environ["OMP_NUM_THREADS"] == "3"
+        keys, _ = Keyring().pair("engines")
+        worker.begin(f"{__name__}:made", {"seed": 7}, "fast-0", "ipc:///nowhere", keys)
+        assert worker._engine == ("fast-0", 7)
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def made(name: str, seed: int) -> tuple[str, int]:
+    """Stands for an engine."""
+    return name, seed
