@@ -203,9 +203,12 @@ def _worker(number: int, meeting: Path, task: Task) -> Any:
     import torch
     import torch.distributed as dist
 
+    from rljob_runtime.site import process_log
     from rljob_runtime.trace.record.event_log import EventLog
     from rljob_runtime.trainer.rank import TrainerWorker
 
+    # A rank's log tells what was compiled anew, and why.
+    process_log.begin()
     options, job = task.options, RLJob.model_validate_json(task.job)
     if task.shared in _kept and not task.sizes:
         worker = _kept[task.shared]
