@@ -62,9 +62,10 @@ def pack(
         return indices_to_device(values, device)
 
     drawn = np.array([len(response) for response in responses])
+    # In two dimensions from the first on: to a compiler a view is another form, and would be compiled anew.
     return Packed(
-        input_ids=tensor(np.concatenate(tokens))[None],
-        position_ids=tensor(np.concatenate([np.arange(length) for length in lengths]))[None],
+        input_ids=tensor(np.concatenate(tokens)[None]),
+        position_ids=tensor(np.concatenate([np.arange(length) for length in lengths])[None]),
         predicting=tensor(np.concatenate(predicting)),
         targets=tensor(np.concatenate(responses)),
         responses=tensor(np.repeat(np.arange(len(drawn)), drawn)),

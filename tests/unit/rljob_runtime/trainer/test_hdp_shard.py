@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch._dynamo.testing import CompileCounter
 
 from rljob_runtime.trainer.hdp_attention import Method
 from rljob_runtime.trainer.hdp_groups import Members
@@ -55,6 +56,19 @@ def test_members_have_all_of_every_sample_together(
     )
     for each in shards:
         assert torch.equal(gathered[each.order], packed.targets)
+
+
+def test_layers_are_not_compiled_anew_for_a_part_of_a_sample() -> None:
+    """Of a layer's arguments the positions come from here; what differs to a compiler is also whether a
+    tensor is a view."""
+    counter = CompileCounter()
+    compiled = torch.compile(lambda positions: 2 * positions, backend=counter, dynamic=True)
+    tokens = [np.arange(n, dtype=np.int32) for n in (3, 5, 2, 7)]
+    packed = pack(tokens[::2], tokens[1::2], CPU)
+    part = shard(packed, [8, 9], [5, 7], Members(2, 0, None), Method("ulysses")).local
+    for each in (packed, part):
+        compiled(each.position_ids)
+    assert counter.frame_count == 1
 
 
 @pytest.mark.parametrize("degree", [2, 4, 8])
