@@ -1,6 +1,7 @@
 """Training steps on one rank and on two: what is learned must not depend on how the work is shared."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -284,6 +285,42 @@ def test_passes_are_rehearsed_where_they_are_compiled(
     job = trainer_job(compute={"compile": compiled})
     with worker(job, folder, own_device=own_device):
         assert len(made) == expected
+
+
+def _compiled_in_steps(
+    rank: int, world_size: int, store: Path | None, folder: Path, changes: dict[str, Any]
+) -> tuple[float, list[str]]:
+    """Seconds in which two steps after a rehearsal compiled something, and why."""
+    torch._dynamo.reset()
+    # Without a compiler of machine code, which takes seconds.
+    quickly = partial(torch.compile, backend="aot_eager")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "compile", quickly)
+        with worker(trainer_job(**changes), folder, rank, world_size, store, own_device=True) as trainer:
+            rehearsed: float = trainer._compilations()
+            assert rehearsed > 0
+            why: list[str] = []
+            patch.setattr(trainer._compilations, "why", partial(_kept, why, trainer._compilations.why))
+            for step in range(2):
+                trainer.train_step(step, step, groups(6, seed=step, version=step) if rank == 0 else None)
+            return trainer._compilations() - rehearsed, why
+
+
+def _kept(told: list[str], why: Callable[[], list[str]]) -> list[str]:
+    told += (found := why())
+    return found
+
+
+@pytest.mark.parametrize(("count", "sharing"), [(1, {"none": {}}), (2, {"hybrid": {}})], ids=str)
+def test_steps_compile_nothing_that_was_not_rehearsed(
+    ranks: RankProcesses, tmp_path: Path, count: int, sharing: dict[str, Any]
+) -> None:
+    """Passes with gradients and without any, of the policy and of the reference; of one rank and shared."""
+    folder = model_folder(trainer_job(), tmp_path / "model")
+    algorithm = ALGORITHMS["clip and kl"] | ALGORITHMS["decoupled, sequence-mean"]
+    changes = settings(algorithm, 64, compute={"compile": True})
+    changes["parallel"]["contextParallel"] = sharing
+    assert ranks.run(count, _compiled_in_steps, folder, changes) == [(0.0, [])] * count
 
 
 def _rehearsed_where_one_compiles(rank: int, world_size: int, store: Path, folder: Path) -> int:

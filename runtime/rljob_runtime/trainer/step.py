@@ -106,6 +106,8 @@ class StepRunner:
         work = self._maker.untrained(lengths, degree)
         if self._held is not None:
             self._held.gather()
+        self._rehearse_scores(work)
+        if self._held is not None:
             self._held.expect_backward(last=True)
         found = work.score(self._policy, self._entropy)
         total = (found.log_probs * work.weights).sum()
@@ -113,6 +115,21 @@ class StepRunner:
             total = total + (found.entropies * work.weights).sum()
         total.backward()  # type: ignore[no-untyped-call]
         self._optimizer.forget()
+
+    @torch.no_grad()
+    def _rehearse_scores(self, work: MicroBatchWork) -> None:
+        """The passes that a step makes before its updates; see `_score_before_updates`."""
+        algorithm, several = self._training.algorithm, self._training.schedule.batches_per_step > 1
+        if needs_proximal(algorithm) and several:
+            work.score(self._policy, "none")
+        frozen = (self._reference, self._held_reference), (self._teacher, self._held_teacher)
+        for model, held in frozen:
+            if model is not None:
+                if held is not None:
+                    held.gather()
+                work.score(model, "none")
+                if held is not None:
+                    held.release()
 
     def run(
         self, step: int, version: int, outlines: Sequence[GroupOutline], groups: Sequence[Group]
