@@ -90,8 +90,27 @@ def _explain(details: ErrorDetails, model: type[BaseModel]) -> Iterator[Problem]
     elif kind == "string_pattern_mismatch":
         words = _form(model, path) or f"of the form {details['ctx']['pattern']}"
         yield Problem(path, f"must be {words} (found {_show(details['input'])})")
+    elif kind == "model_type" and path and (owner := _type_at(model, path)) is not None:
+        yield Problem(path, _no_mapping(owner, details["input"]))
     else:
         yield Problem(path, _sentence(kind, details))
+
+
+_FEW_FIELDS = 8
+"""As many are listed in a line; more are for the reference."""
+
+
+def _no_mapping(owner: type[BaseModel], found: Any) -> str:
+    """That a value is no mapping of the fields of `owner`, which those are, and how a choice that is named by
+    a word alone, such as `policyLoss: gspo`, is written."""
+    choices = [to_camel(name) for name in getattr(owner, "one_of", ())]
+    known = choices or list(yaml_fields(owner))
+    if len(known) > _FEW_FIELDS:
+        return f"must be a mapping (found {_show(found)})"
+    fields = f"one of {', '.join(known)}" if choices else ", ".join(known)
+    meant = nearest(found, choices) if isinstance(found, str) else None
+    written = f": write {{{meant}: {{}}}}" if meant else ""
+    return f"must be a mapping with {fields} (found {_show(found)}){written}"
 
 
 _NUMBER = re.compile(r"[-+]?\d+(\.\d+)?")

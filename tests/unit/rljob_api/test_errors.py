@@ -86,8 +86,25 @@ from tests.support.jobs import REMOVED, job
             {"training.data.shuffle": "yes"},
             "spec.training.data.shuffle: must be true or false (found 'yes').",
         ),
-        ({"pools": [1]}, "spec.pools: must be a mapping (found a list)."),
-        ({"training.async": None}, "spec.training.async: must be a mapping (found nothing)."),
+        (
+            {"pools": [1]},
+            "spec.pools: must be a mapping with head, trainer, fastRollout, heavyRollout (found a list).",
+        ),
+        (
+            {"training.async": None},
+            "spec.training.async: must be a mapping with maxStaleness, stepsPerVersion, staleTokens, "
+            "weightSync, queueCapacity (found nothing).",
+        ),
+        ({"training": 3}, "spec.training: must be a mapping (found 3)."),
+        (
+            {"training.algorithm": {"kl": 0.1}},
+            "spec.training.algorithm.kl: must be a mapping with coefficient, estimator (found 0.1).",
+        ),
+        (
+            {"training.algorithm": {"policyLoss": "GSPO"}},
+            "spec.training.algorithm.policyLoss: must be a mapping with one of clip, decoupledClip, "
+            "truncatedReinforce, gspo, cispo, dppoTv, sapo, custom (found 'GSPO'): write {gspo: {}}.",
+        ),
         ({"training.reward.arguments": 3}, "spec.training.reward.arguments: must be a mapping (found 3)."),
         ({"training.data.promptField": ""}, "spec.training.data.promptField: must not be empty."),
         ({"/metadata.name": "a" * 41}, "metadata.name: has more than 40 characters."),
