@@ -20,6 +20,7 @@ from rljob_runtime.manifest.attention_limits import unequal_heads
 from rljob_runtime.manifest.cache_size import check_cache_size
 from rljob_runtime.manifest.data_problem import data_problem
 from rljob_runtime.manifest.evaluation_check import check_evaluation
+from rljob_runtime.manifest.head_width import check_head_width
 from rljob_runtime.manifest.teacher_check import check_teacher
 from rljob_runtime.parallel.rank_layout import unfit
 from rljob_runtime.rewards.calls import calls_of
@@ -89,8 +90,9 @@ def _check_model(job: RLJob, folder: Path) -> tuple[dict[str, Any], list[Problem
     problems += _check_length(job, config)
     if (why := unfit(training.parallel.tensor_parallel, _divided(job, config))) is not None:
         problems.append(Problem(_TENSOR_PARALLEL, why))
-    if (small := check_cache_size(job, config)) is not None:
-        problems.append(small)
+    for found in (check_cache_size(job, config), check_head_width(job, config)):
+        if found is not None:
+            problems.append(found)
     return config, problems
 
 
