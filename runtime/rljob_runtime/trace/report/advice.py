@@ -15,6 +15,10 @@ IDLE = 0.2
 """Share of a pool's time that is worth acting on."""
 SHARE = 0.1
 """Share of overhead that is worth acting on."""
+ALIKE = 0.5
+"""Share of groups of equal rewards that is worth acting on: that of all samples which teach nothing."""
+ALL_ALIKE = 0.98
+"""Share of them from which on the reward itself is to be looked at."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,8 @@ class Evidence:
     """Share of a group's life, from its first request to the queue, that went into its reward."""
     failed_share: float = 0.0
     """Share of samples without a reward."""
+    equal_share: float = 0.0
+    """Share of the trained groups whose rewards are all equal."""
     slow_workers: Sequence[tuple[str, str, float]] = ()
     """(worker, host, factor): whose requests take `factor` times as long as those of its pool."""
     job: RLJob | None = None
@@ -64,6 +70,43 @@ class Advice:
 def advise(evidence: Evidence) -> list[Advice]:
     """All advice that the evidence supports."""
     return [advice for rule in RULES if (advice := rule(evidence)) is not None]
+
+
+def equal_rewards(evidence: Evidence) -> Advice | None:
+    """Most groups teach nothing, since all their responses have the same reward."""
+    if evidence.equal_share < ALIKE or not _compares_in_groups(evidence.job):
+        return None
+    reason = (
+        f"in {_percent(evidence.equal_share)} of the groups all rewards are equal, so that none of their "
+        "responses is better than the others, and nothing is learned from them"
+    )
+    if evidence.equal_share >= ALL_ALIKE:
+        return Advice(
+            "training.reward",
+            "look at what the model says and what it gets for that (rljob samples DIR, or below). Where all "
+            "is right, take harder prompts; where all is wrong, easier ones, or give something for a part of "
+            "the way",
+            reason,
+        )
+    return Advice(
+        "training.data",
+        "take prompts that the model solves now and then (training.data.curriculum has the others "
+        "more seldom), or have others generated in their place (training.rollout.filter.zeroVariance)",
+        reason,
+    )
+
+
+def _compares_in_groups(job: RLJob | None) -> bool:
+    """Whether a group of equal rewards teaches nothing, as far as that is known."""
+    if job is None:
+        return True
+    algorithm = job.spec.training.algorithm
+    whitened = algorithm.advantage.reinforce_plus_plus
+    return (
+        algorithm.distillation is None
+        and algorithm.advantage.custom is None
+        and (whitened is None or whitened.baseline)
+    )
 
 
 def more_engines(evidence: Evidence) -> Advice | None:
@@ -224,6 +267,7 @@ def slow_worker(evidence: Evidence) -> Advice | None:
 
 
 RULES: tuple[Callable[[Evidence], Advice | None], ...] = (
+    equal_rewards,
     more_engines,
     looser_bound,
     more_trainers,

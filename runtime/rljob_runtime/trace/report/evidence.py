@@ -23,6 +23,9 @@ def evidence_of(analysis: Analysis, job: RLJob | None) -> Evidence:
     engine_time = sum(pool.seconds for pool in engines)
     samples = sum(_number(row.get("samples")) for row in analysis.metrics.rows)
     failed = sum(_number(row.get("failed")) for row in analysis.metrics.rows)
+    equal = [
+        _number(share) for row in analysis.metrics.rows if (share := row.get("equal_groups")) is not None
+    ]
     # Weighted by the time that their workers were there: pools differ in size, and change it.
     sync = sum(pool.overall["sync"] * pool.seconds for pool in engines)
     idle = sum(pool.overall["idle"] * pool.seconds for pool in engines)
@@ -40,6 +43,7 @@ def evidence_of(analysis: Analysis, job: RLJob | None) -> Evidence:
         p99_seconds=requests.seconds.quantile(0.99),
         reward_share=_reward_share(analysis),
         failed_share=failed / samples if samples else 0.0,
+        equal_share=statistics.fmean(equal) if equal else 0.0,
         slow_workers=[entry for pool in engines for entry in _slow_workers(pool, requests)],
         job=job,
     )

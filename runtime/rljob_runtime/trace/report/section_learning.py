@@ -12,6 +12,7 @@ from rljob_runtime.trace.analyse.analysis import Analysis
 from rljob_runtime.trace.record.evaluation_log import EvaluationLine, failing
 from rljob_runtime.trace.report.charts import Mark, Series, bar_chart, line_chart
 from rljob_runtime.trace.report.markup import figure, grid
+from rljob_runtime.trace.report.section_rewards import reward_values
 
 
 def column(analysis: Analysis, name: str) -> list[float | None]:
@@ -48,6 +49,7 @@ def learning(analysis: Analysis, evaluations: Sequence[EvaluationLine] = ()) -> 
                 ("reward_min", "lowest"), ("reward_p10", "10 %"), ("reward_median", "median"),
                 ("reward_p90", "90 %"), ("reward_max", "highest"),
             ),
+            *reward_values(analysis.metrics.rows, restarts),
             chart("Groups that teach nothing: all rewards equal", ("equal_groups", "share"), zero=True),
             chart("Loss", ("loss", "loss"), ("policy_loss", "policy loss")),
             chart("KL to the reference", ("kl", "kl")),

@@ -57,12 +57,15 @@ BALANCED = Evidence(trainer_idle=0.05, engine_idle={"fast": 0.05}, engines_idle=
         (replace(BALANCED, trainer_save=0.2), ["training.checkpoint.everySteps"]),
         (replace(BALANCED, failed_share=0.05), ["training.reward.function"]),
         (replace(BALANCED, slow_workers=[("fast-3", "node-7", 2.0)]), ["pools"]),
+        (replace(BALANCED, equal_share=1.0), ["training.reward"]),
+        (replace(BALANCED, equal_share=0.6), ["training.data"]),
+        (replace(BALANCED, equal_share=0.4), []),
     ],
     ids=[
         "no data", "balanced", "generation-bound", "the busiest pool", "bound", "both idle otherwise",
         "training-bound", "weight updates", "evaluations", "short evaluations",
         "long tail", "all at the limit", "reward", "checkpoints",
-        "failing rewards", "slow engine",
+        "failing rewards", "slow engine", "every reward alike", "most rewards alike", "some rewards alike",
     ],
 )  # fmt: skip
 def test_rules(evidence: Evidence, expected: list[str]) -> None:
@@ -86,6 +89,23 @@ def test_advice_starts_from_the_settings_of_the_job(tmp_path: Path, accelerator:
     )
     assert advice.change == change
     assert "at most 2.0 x as fast" in advice.reason
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "told"),
+    [
+        ({}, True),
+        ({"advantage": {"none": {}}, "distillation": {"teacher": {"path": "t"}}}, False),
+        ({"distillation": {"teacher": {"path": "t"}}}, False),
+        ({"advantage": {"reinforcePlusPlus": {}}}, False),
+        ({"advantage": {"reinforcePlusPlus": {"baseline": True}}}, True),
+        ({"advantage": {"custom": {"function": "mine:best"}}}, False),
+    ],
+    ids=["grpo", "teacher alone", "teacher beside rewards", "whitened", "against the group", "its own"],
+)
+def test_equal_rewards_are_told_where_they_teach_nothing(algorithm: dict[str, Any], told: bool) -> None:
+    spec = RLJob.model_validate(job({"training.algorithm": algorithm}))
+    assert bool(advise(Evidence(equal_share=1.0, job=spec))) == told
 
 
 def test_a_slow_engine_is_named_with_its_host() -> None:
