@@ -58,7 +58,9 @@ def outcome_of(returned: Any) -> Outcome:
     if complaints:
         # A sum without it would be another reward.
         name, why = next(iter(complaints.items()))
-        raise ValueError(f"{name}: {why}; the reward is the sum of the parts")
+        unread = not _is_number(given["parts"][name.removeprefix("parts.")])
+        kind = RewardFormError if unread else ValueError
+        raise kind(f"{name}: {why}; the reward is the sum of the parts")
     return Outcome(to_number(sum(parts.values())), parts, metrics, more)
 
 
@@ -90,13 +92,17 @@ def to_number(value: Any) -> float:
 
 
 def _finite(value: Any) -> float:
-    # numpy's numbers are `Real`; its bool is not, and a reward that compares commonly returns it.
-    if not isinstance(value, Real | np.bool_):
+    if not _is_number(value):
         raise RewardFormError(f"returned {_shown(value)}, not a number")
     number = float(value)
     if not math.isfinite(number):
         raise ValueError(f"returned {number}, not a finite number")
     return number
+
+
+def _is_number(value: Any) -> bool:
+    # numpy's numbers are `Real`; its bool is not, and a reward that compares commonly returns it.
+    return isinstance(value, Real | np.bool_)
 
 
 def _shown(value: Any) -> str:

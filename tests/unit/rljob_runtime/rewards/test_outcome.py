@@ -63,6 +63,10 @@ def test_what_is_a_reward(returned: Any, expected: Outcome) -> None:
         ({"parts": {"a/b": 1.0}}, "returned 'a/b' among parts"),
         ({"reward": 1.0, "metrics": {3: 1.0}}, "returned '3' among metrics"),
         ({"reward": 1.0, "parts": {"x" * 49: 1.0}}, "among parts: a name has up to 48"),
+        (
+            {"parts": {"a": 1.0, "b": "high"}},
+            "parts.b: returned str 'high', not a number; the reward is the sum",
+        ),
         ({"reward": 1.0, "parts": MANY}, "returned 33 parts and metrics; there may be 32 together"),
     ],
 )
@@ -86,6 +90,12 @@ def test_what_cannot_be_read(returned: Any, message: str) -> None:
 def test_a_reward_that_is_no_number(returned: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         outcome_of(returned)
+
+
+def test_a_part_that_is_not_finite_may_be_for_one_response_alone() -> None:
+    with pytest.raises(ValueError, match=r"parts.b: returned nan, not a finite number") as error:
+        outcome_of({"parts": {"a": 1.0, "b": float("nan")}})
+    assert not isinstance(error.value, RewardFormError)
 
 
 def test_several_rewards_are_added_by_weight() -> None:
