@@ -1,5 +1,7 @@
 """Errors about data: one line that says what is wrong, where, and what to do."""
 
+from pathlib import Path
+
 from rljob_api.errors import nearest
 
 
@@ -36,6 +38,16 @@ class RewardFieldMissing(DataError):
         self.fault = fault
         self.index = index
         self.near = near
+
+
+def unreadable(path: Path, error: OSError) -> DataError:
+    """Why a file of prompts cannot be opened or read."""
+    if isinstance(error, IsADirectoryError):
+        return DataError(
+            f"{path} is a folder, and one file is named here: a folder of JSON Lines or parquet files, or "
+            "one that datasets has saved, is named by huggingFace.name"
+        )
+    return DataError(f"{path}: {error.strerror or one_line(error)}")
 
 
 def missing_name(kind: str, name: str, available: list[str]) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from rljob_api.data import GeneratedData, PromptData
-from rljob_runtime.data.errors import DataError, one_line
+from rljob_runtime.data.errors import DataError, one_line, unreadable
 from rljob_runtime.data.rows import FieldNames, Row, Source, field_names, kind_of, names_of, to_row
 from rljob_runtime.data.shuffle import mix
 from rljob_runtime.data.tables import open_hugging_face, open_parquet
@@ -35,7 +35,7 @@ class JsonlSource:
         try:
             self._file = path.open("rb")
         except OSError as error:
-            raise DataError(f"{path}: {error.strerror}") from error
+            raise unreadable(path, error) from error
         try:
             self._index(limit)
         except BaseException:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rljob_api.data import HuggingFaceData, PromptData
-from rljob_runtime.data.errors import DataError, PromptMissing, missing_name, one_line
+from rljob_runtime.data.errors import DataError, PromptMissing, missing_name, one_line, unreadable
 from rljob_runtime.data.images import has_content, refusal, suspects
 from rljob_runtime.data.rows import Row, Source, field_names, names_of, to_row
 
@@ -44,7 +44,7 @@ def open_parquet(path: Path, data: PromptData, limit: int | None) -> Source:
                 batches = file.iter_batches(batch_size=limit, columns=columns)
                 table = pyarrow.Table.from_batches([next(batches)])
     except OSError as error:
-        raise DataError(f"{path}: {error.strerror or one_line(error)}") from error
+        raise unreadable(path, error) from error
     except pyarrow.ArrowException as error:
         raise DataError(f"{path}: not a usable parquet file: {one_line(error)}") from error
     return TableSource(_ParquetTable(table), table.num_rows, str(path), data, there)

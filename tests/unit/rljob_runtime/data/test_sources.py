@@ -72,8 +72,9 @@ def test_jsonl_mistakes_are_named_by_line(tmp_path: Path, lines: str | bytes, me
 def test_jsonl_missing_file_and_folder(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"p.jsonl: No such file"):
         opened(tmp_path, jsonl={"path": "p.jsonl"})
-    with pytest.raises(DataError, match=r"Is a directory"):
-        opened(tmp_path, jsonl={"path": "."})
+    for form in ("jsonl", "parquet"):
+        with pytest.raises(DataError, match=r"is a folder, and one file is named here: .* huggingFace.name"):
+            opened(tmp_path, **{form: {"path": "."}})
 
 
 def test_jsonl_limit_stops_reading(tmp_path: Path) -> None:
