@@ -33,6 +33,7 @@ def traps(job: RLJob, prompts: int | None = None) -> Iterator[Problem]:
     training = job.spec.training
     yield from _punishments(training)
     yield from _system_prompts(training)
+    yield from _single_responses(training)
     yield from _equal_groups(training)
     yield from _impossible_rates(training)
     yield from _two_models(training)
@@ -108,6 +109,17 @@ def _two_models(training: Training) -> Iterator[Problem]:
             (*_TRAINING, "algorithm", "kl"),
             "holds the policy at the weights that training began with, and algorithm.distillation with "
             "advantage none draws it to the teacher and nowhere else: leave one of them out",
+        )
+
+
+def _single_responses(training: Training) -> Iterator[Problem]:
+    algorithm = training.algorithm
+    if training.rollout.samples_per_prompt == 1 and algorithm.advantage.grpo is not None:
+        yield Problem(
+            (*_TRAINING, "rollout", "samplesPerPrompt"),
+            "is 1, and a single response is compared with nothing: its reward itself is its advantage, so "
+            "that of rewards of 0 and more each response becomes likelier. Take 2 or more, or "
+            "algorithm.advantage.reinforcePlusPlus, which compares the responses of a step",
         )
 
 

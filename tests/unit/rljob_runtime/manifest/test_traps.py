@@ -10,7 +10,7 @@ from tests.support.jobs import job
 from tests.support.valid_jobs import GOOD
 
 LOSS, AGGREGATION = "training.algorithm.policyLoss", "training.algorithm.aggregation"
-FAST = "pools.fastRollout"
+FAST, SAMPLES = "pools.fastRollout", "training.rollout.samplesPerPrompt"
 STALENESS, FILTER = "training.async.maxStaleness", "training.rollout.filter"
 ADVANTAGE, REWARD = "training.algorithm.advantage", "training.reward"
 SOURCE, SHORT = {"name": "a", "jsonl": {"path": "a.jsonl"}}, {"maxPromptTokens": 16}
@@ -73,6 +73,7 @@ def warned(changes: dict[str, Any]) -> list[str]:
             {ADVANTAGE: {"none": {}}, DISTILLATION: TEACHER, "training.algorithm.kl": {}},
             ["algorithm.kl: holds the policy at the weights that training began with, and algorithm.dist"],
         ),
+        ({SAMPLES: 1}, ["rollout.samplesPerPrompt: is 1, and a single response is compared with nothing"]),
         (
             {FILTER: {"zeroVariance": {}}, ADVANTAGE: {"reinforcePlusPlus": {}}},
             ["rollout.filter.zeroVariance: refuses groups of equal rewards, which"],
@@ -111,7 +112,9 @@ def test_warned_of(changes: dict[str, Any], words: list[str]) -> None:
         {FILTER: {"passRate": {"min": 0.3, "max": 0.5}}, "training.rollout.samplesPerPrompt": 4},
         {FILTER: {"zeroVariance": {}}, ADVANTAGE: {"reinforcePlusPlus": {"baseline": True}}},
         {ADVANTAGE: {"reinforcePlusPlus": {}}},
+        {ADVANTAGE: {"reinforcePlusPlus": {}}, SAMPLES: 1},
         {ADVANTAGE: {"none": {}}, DISTILLATION: TEACHER},
+        {ADVANTAGE: {"none": {}}, DISTILLATION: TEACHER, SAMPLES: 1},
         {DISTILLATION: TEACHER, "training.algorithm.kl": {}},
         {REWARD: {"functions": [COPY]}, ADVANTAGE: {"maxRl": {}}},
         {REWARD: {"functions": [{**COPY, "weight": -1}]}},
