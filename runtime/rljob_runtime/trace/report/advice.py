@@ -51,6 +51,8 @@ class Evidence:
     """Share of samples without a reward."""
     equal_share: float = 0.0
     """Share of the trained groups whose rewards are all equal."""
+    collapsed: bool = False
+    """Whether hardly any entropy is left of the policy, and the reward has not risen."""
     slow_workers: Sequence[tuple[str, str, float]] = ()
     """(worker, host, factor): whose requests take `factor` times as long as those of its pool."""
     job: RLJob | None = None
@@ -80,6 +82,13 @@ def equal_rewards(evidence: Evidence) -> Advice | None:
         f"in {_percent(evidence.equal_share)} of the groups all rewards are equal, so that none of their "
         "responses is better than the others, and nothing is learned from them"
     )
+    if evidence.collapsed:
+        return Advice(
+            "training.optimizer.learningRate",
+            "lower it and begin anew, or from a checkpoint of before (training.checkpoint.keep); "
+            "algorithm.entropyCoefficient holds against it",
+            f"the policy has collapsed: its entropy is all but gone, and the reward has not risen; {reason}",
+        )
     if evidence.equal_share >= ALL_ALIKE:
         return Advice(
             "training.reward",

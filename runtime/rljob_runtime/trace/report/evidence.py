@@ -10,6 +10,8 @@ from rljob_runtime.trace.report.advice import Evidence
 
 SLOW_FACTOR = 1.5
 """How many times as long as in its pool a worker's requests take, for it to count as slow."""
+_COLLAPSED = 0.1
+"""Share of a policy's first entropy below which it says one thing alone."""
 _ENOUGH_REQUESTS = 50
 """Requests of a worker from which on its mean is compared: lengths differ, and a few say little."""
 
@@ -44,9 +46,28 @@ def evidence_of(analysis: Analysis, job: RLJob | None) -> Evidence:
         reward_share=_reward_share(analysis),
         failed_share=failed / samples if samples else 0.0,
         equal_share=statistics.fmean(equal) if equal else 0.0,
+        collapsed=_collapsed(analysis),
         slow_workers=[entry for pool in engines for entry in _slow_workers(pool, requests)],
         job=job,
     )
+
+
+def _collapsed(analysis: Analysis) -> bool:
+    """Whether hardly any entropy is left and the reward has not risen: a policy that has solved its task is
+    sure of its answers, too."""
+    entropy, reward = _ends(analysis, "entropy"), _ends(analysis, "reward_mean")
+    return (
+        entropy is not None
+        and reward is not None
+        and entropy[1] < _COLLAPSED * entropy[0]
+        and reward[1] <= reward[0]
+    )
+
+
+def _ends(analysis: Analysis, name: str) -> tuple[float, float] | None:
+    """A metric's first value, and the mean of the newest tenth of them; None without any."""
+    found = [_number(value) for row in analysis.metrics.rows if (value := row.get(name)) is not None]
+    return (found[0], statistics.fmean(found[-max(1, len(found) // 10) :])) if found else None
 
 
 def _reward_share(analysis: Analysis) -> float:

@@ -60,12 +60,15 @@ BALANCED = Evidence(trainer_idle=0.05, engine_idle={"fast": 0.05}, engines_idle=
         (replace(BALANCED, equal_share=1.0), ["training.reward"]),
         (replace(BALANCED, equal_share=0.6), ["training.data"]),
         (replace(BALANCED, equal_share=0.4), []),
+        (replace(BALANCED, equal_share=0.9, collapsed=True), ["training.optimizer.learningRate"]),
+        (replace(BALANCED, equal_share=0.4, collapsed=True), []),
     ],
     ids=[
         "no data", "balanced", "generation-bound", "the busiest pool", "bound", "both idle otherwise",
         "training-bound", "weight updates", "evaluations", "short evaluations",
         "long tail", "all at the limit", "reward", "checkpoints",
         "failing rewards", "slow engine", "every reward alike", "most rewards alike", "some rewards alike",
+        "collapsed", "sure of answers that differ",
     ],
 )  # fmt: skip
 def test_rules(evidence: Evidence, expected: list[str]) -> None:
@@ -89,6 +92,30 @@ def test_advice_starts_from_the_settings_of_the_job(tmp_path: Path, accelerator:
     )
     assert advice.change == change
     assert "at most 2.0 x as fast" in advice.reason
+
+
+@pytest.mark.parametrize(
+    ("entropy", "rewards", "collapsed"),
+    [
+        ([2.0, 0.1, 0.1], [0.03, 0.0, 0.0], True),
+        ([2.0, 0.1, 0.1], [0.03, 0.8, 1.0], False),
+        ([2.0, 0.1, 1.0], [0.03, 0.0, 0.0], False),
+        ([2.0, None, 0.1], [0.03, None, 0.03], True),
+        ([None], [None], False),
+        ([], [], False),
+    ],
+    ids=["collapsed", "solved", "recovered", "a step without numbers", "no number", "no step"],
+)
+def test_a_collapsed_policy(
+    tmp_path: Path, entropy: list[float | None], rewards: list[float | None], collapsed: bool
+) -> None:
+    run = write_run(tmp_path / "run", Job(steps=2, groups=1, samples=2, fast=1, trainers=1, limit=60))
+    analysis = analyse_run(run)
+    analysis.metrics.rows[:] = [
+        {"step": step, "entropy": left, "reward_mean": reward}
+        for step, (left, reward) in enumerate(zip(entropy, rewards, strict=True))
+    ]
+    assert evidence_of(analysis, None).collapsed == collapsed
 
 
 @pytest.mark.parametrize(
