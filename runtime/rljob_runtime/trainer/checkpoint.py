@@ -95,8 +95,9 @@ def read_head(folder: Path) -> tuple[Head, bytes]:
 def damaged(folder: Path, error: BaseException) -> CheckpointError:
     """The error to raise for a checkpoint that cannot be read because of `error`."""
     return CheckpointError(
-        f"{folder} cannot be loaded ({reason(error)}): it is damaged, or of another model; remove it to go "
-        "on from the one before it"
+        f"{folder} cannot be loaded ({reason(error)}): it is damaged, or of another model: take the model "
+        "that the run began with (training.model), or remove this folder to go on from the checkpoint before "
+        "it"
     )
 
 

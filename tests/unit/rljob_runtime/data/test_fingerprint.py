@@ -120,7 +120,7 @@ def test_a_resume_is_checked_against_the_newest_checkpoint(tmp_path: Path) -> No
         check_resume(root, recorded, Schedule(total_steps=2), len(ROWS))
     (folder / "extra.bin").write_bytes(b"\x81")
     with pytest.raises(
-        CheckpointError, match="damaged, or of another model; remove it to go on from the one"
+        CheckpointError, match="damaged, or of another model: take the model that the run began with"
     ):
         check_resume(root, recorded, schedule, len(ROWS))
 
