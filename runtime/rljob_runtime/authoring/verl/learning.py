@@ -156,8 +156,9 @@ def _aggregation(given: Given) -> None:
     key = f"{_ACTOR}.loss_agg_mode"
     mode = given.text(key)
     names = {"token-mean": "token-mean", "seq-mean-token-mean": "sequence-mean"}
-    if given.text(f"{_ACTOR}.policy_loss.loss_mode") == "sapo":
-        given.put("training.algorithm.aggregation", "sequence-mean", "verl's sapo has no other")
+    loss = given.text(f"{_ACTOR}.policy_loss.loss_mode")
+    if loss in ("gspo", "sapo"):
+        given.put("training.algorithm.aggregation", "sequence-mean", f"verl's {loss} has no other")
     elif mode in names:
         given.put("training.algorithm.aggregation", names[mode], given.origin(key))
     elif mode is not None:

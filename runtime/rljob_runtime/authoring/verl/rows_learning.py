@@ -205,10 +205,10 @@ ALGORITHM = Section(
         built(f"{_ACTOR}.clip_ratio_c", text="`training.algorithm.policyLoss.clip.dual`"),
         built(
             f"{_ACTOR}.policy_loss.loss_mode",
-            text="`training.algorithm.policyLoss`: vanilla is `clip`, gspo `gspo`, cispo `cispo`, dppo_tv "
-            "`dppoTv` (`weightCap` is verl's `clip_ratio_c`), sapo `sapo` with `aggregation: sequence-mean`, "
-            "which verl always takes for it. verl's cispo takes `clip_ratio_low` and `clip_ratio_high` as "
-            "distances from 1: `cispo.weightFloor` is 1 − low, `weightCap` 1 + high",
+            text="`training.algorithm.policyLoss`: vanilla is `clip`, gspo `gspo` and sapo `sapo`, both with "
+            "`aggregation: sequence-mean`, which verl always takes for them, cispo `cispo`, dppo_tv `dppoTv` "
+            "(`weightCap` is verl's `clip_ratio_c`). verl's cispo takes `clip_ratio_low` and "
+            "`clip_ratio_high` as distances from 1: `cispo.weightFloor` is 1 − low, `weightCap` 1 + high",
         ),
         said(
             "(in code: `register_policy_loss`, `register_adv_est`)",

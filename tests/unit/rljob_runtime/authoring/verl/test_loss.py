@@ -49,6 +49,23 @@ def test_policy_losses(overrides, expected):
     assert {path.removeprefix(prefix): found[path] for path in found if path.startswith(prefix)} == expected
 
 
+@pytest.mark.parametrize(
+    ("mode", "asked", "expected"),
+    [
+        ("gspo", None, "sequence-mean"),
+        ("gspo", "token-mean", "sequence-mean"),
+        ("sapo", None, "sequence-mean"),
+        ("cispo", None, "token-mean"),
+        ("vanilla", "seq-mean-token-mean", "sequence-mean"),
+    ],
+)
+def test_losses_of_whole_responses_have_one_aggregation(mode, asked, expected):
+    asked_for = [] if asked is None else [f"{ACTOR}.loss_agg_mode={asked}"]
+    found = fields(converted(f"{ACTOR}.policy_loss.loss_mode={mode}", *asked_for))
+    # Left out: token-mean, the default.
+    assert found.get("training.algorithm.aggregation", "token-mean") == expected
+
+
 def test_weights_of_other_losses_stand_beside_them():
     found = fields(
         converted(
