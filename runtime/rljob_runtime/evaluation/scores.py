@@ -5,9 +5,11 @@ of the mean.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
+
+from rljob_runtime.named_means import means_by_name
 
 _MOST_WORDS = 300
 """Characters that are kept of a failure."""
@@ -25,6 +27,10 @@ class GradedResponse(msgspec.Struct, frozen=True):
     """Whether all of its tokens are of the weight version that is evaluated."""
     failure: str = ""
     """Why there is no reward, in the function's words; empty where there is one."""
+    parts: Mapping[str, float] = {}
+    """What the reward is made of, by name."""
+    metrics: Mapping[str, float | None] = {}
+    """What the reward function told beside it; None where that does not apply."""
 
 
 class SetScore(msgspec.Struct, frozen=True):
@@ -44,6 +50,10 @@ class SetScore(msgspec.Struct, frozen=True):
     """Share of the responses that reached the largest length."""
     unpinned: int
     """Responses with tokens of another weight version than the one that is evaluated."""
+    parts: dict[str, float] = {}
+    """Of each part of the reward the mean over the responses that have it."""
+    metrics: dict[str, float] = {}
+    """The same of what reward functions tell beside it."""
     first_failure: str = ""
     """Why the first response without a reward has none, in one line; empty where each has one."""
 
@@ -93,5 +103,7 @@ def score_set(prompts: Sequence[Sequence[GradedResponse]], pass_reward: float) -
         response_length_mean=sum(response.tokens for response in each) / len(each),
         cut_off=sum(response.cut_off for response in each) / len(each),
         unpinned=sum(not response.pinned for response in each),
+        parts=means_by_name(response.parts for response in each),
+        metrics=means_by_name(response.metrics for response in each),
         first_failure=" ".join(failures[0].split())[:_MOST_WORDS].removeprefix("error: ") if failures else "",
     )

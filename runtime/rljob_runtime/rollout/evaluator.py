@@ -183,4 +183,6 @@ def _graded(response: Response, score: Score, version: int) -> GradedResponse:
         cut_off=response.finish == "length",
         pinned=all(span.version == version for span in response.spans),
         failure=score.failure or "",
+        parts=score.parts,
+        metrics=score.metrics,
     )

@@ -5,7 +5,7 @@ Guarantees: a response without a reward, and one without tokens that may be trai
 latter's reward counts in its group; the order of responses is that of uids, then of samples. Pure numpy.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from rljob_api.schedule import Schedule
 from rljob_runtime.groups.filter import all_equal
 from rljob_runtime.groups.masking import context_tokens
+from rljob_runtime.named_means import means_by_name
 from rljob_runtime.objective.advantages import Estimator, GroupRewards
 from rljob_runtime.parallel.micro_batches import Item
 from rljob_runtime.parallel.mini_batches import split_groups
@@ -118,8 +119,8 @@ def describe(groups: Sequence[GroupOutline], version: int, oldest: int | None = 
         "reward_std": float(rewards.std()) if len(rewards) else float("nan"),
         **_distribution(rewards),
         "equal_groups": sum(equal) / max(1, len(equal)),
-        "reward_parts": _means(sample.reward_parts for sample in samples),
-        "reward_metrics": _means(sample.reward_metrics for sample in samples),
+        "reward_parts": means_by_name(sample.reward_parts for sample in samples),
+        "reward_metrics": means_by_name(sample.reward_metrics for sample in samples),
         "reward_values_failed": sum(sample.reward_values_failed for sample in samples),
         "samples": len(samples),
         "failed": sum(sample.failed for sample in samples),
@@ -138,16 +139,6 @@ def _distribution(rewards: NDArray[np.float64]) -> dict[str, float]:
     shares = {"min": 0.0, "p10": 0.1, "median": 0.5, "p90": 0.9, "max": 1.0}
     found = np.quantile(rewards, list(shares.values())) if len(rewards) else np.full(len(shares), np.nan)
     return {f"reward_{name}": float(value) for name, value in zip(shares, found, strict=True)}
-
-
-def _means(values: Iterable[Mapping[str, float | None]]) -> dict[str, float]:
-    """Of each name the mean over the responses that have a value."""
-    found: dict[str, list[float]] = {}
-    for each in values:
-        for name, value in each.items():
-            if value is not None:
-                found.setdefault(name, []).append(value)
-    return {name: sum(found[name]) / len(found[name]) for name in sorted(found)}
 
 
 def _score(sample: SampleOutline) -> tuple[float, str | None]:

@@ -105,6 +105,8 @@ def scalars(line: EvaluationLine) -> Mapping[str, float]:
             found[f"evaluation/{name}/mean"] = score.mean
         found |= {f"evaluation/{name}/pass@{k}": share for k, share in score.pass_at.items()}
         found[f"evaluation/{name}/response_length"] = score.response_length_mean
+        found |= {f"evaluation/{name}/parts/{part}": value for part, value in score.parts.items()}
+        found |= {f"evaluation/{name}/metrics/{metric}": value for metric, value in score.metrics.items()}
     return found
 
 

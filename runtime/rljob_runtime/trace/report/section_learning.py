@@ -12,7 +12,7 @@ from rljob_runtime.trace.analyse.analysis import Analysis
 from rljob_runtime.trace.record.evaluation_log import EvaluationLine, failing
 from rljob_runtime.trace.report.charts import Mark, Series, bar_chart, line_chart
 from rljob_runtime.trace.report.markup import figure, grid
-from rljob_runtime.trace.report.section_rewards import reward_values
+from rljob_runtime.trace.report.section_rewards import named_values, reward_values
 
 
 def column(analysis: Analysis, name: str) -> list[float | None]:
@@ -73,7 +73,8 @@ def learning(analysis: Analysis, evaluations: Sequence[EvaluationLine] = ()) -> 
 
 
 def _evaluated(evaluations: Sequence[EvaluationLine], marks: list[Mark]) -> list[str]:
-    """Mean reward and pass@k of the prompts that are not trained; nothing where none were evaluated."""
+    """Mean reward, pass@k and parts of the reward of the prompts that are not trained; nothing where none
+    were evaluated."""
     if not evaluations:
         return []
     steps = [float(line.step) for line in evaluations]
@@ -93,6 +94,17 @@ def _evaluated(evaluations: Sequence[EvaluationLine], marks: list[Mark]) -> list
             "Evaluation: mean reward", line_chart(steps, means, marks=marks), "prompts that are not trained"
         ),
         figure("Evaluation: pass@k", line_chart(steps, lines, zero=True, marks=marks)),
+        *(
+            part
+            for name, found in scores.items()
+            for part in named_values(
+                "Evaluation: parts of the reward",
+                f"of {name}, means",
+                steps,
+                [None if score is None else score.parts for score in found],
+                marks,
+            )
+        ),
     ]
 
 

@@ -19,11 +19,7 @@ def reward_values(rows: Sequence[Mapping[str, Any]], marks: Sequence[Mark]) -> l
     steps = [float(row["step"]) for row in rows]
 
     def charts(key: str, title: str, note: str) -> list[str]:
-        lines = list(_by_name(rows, key).items())
-        return [
-            _figure(title, note, steps, lines[first : first + _COLOURS], marks)
-            for first in range(0, len(lines), _COLOURS)
-        ]
+        return named_values(title, note, steps, [row.get(key) for row in rows], marks)
 
     return [
         *charts("reward_parts", "Parts of the reward", "means of the step's responses"),
@@ -31,17 +27,29 @@ def reward_values(rows: Sequence[Mapping[str, Any]], marks: Sequence[Mark]) -> l
             _figure(
                 name, "metric of the reward, mean of the step's responses", steps, [(name, values)], marks
             )
-            for name, values in _by_name(rows, "reward_metrics").items()
+            for name, values in _by_name([row.get("reward_metrics") for row in rows]).items()
         ),
         *charts("source_reward", "Reward by source", "means of the step's responses"),
         *charts("source_pass_rate", "Passed, by source", "share of the step's responses"),
     ]
 
 
-def _by_name(rows: Sequence[Mapping[str, Any]], key: str) -> dict[str, list[float | None]]:
-    """By each name under `key` its value in every row, None where there is none; in the order of names,
-    without those that never have a value."""
-    found = [of if isinstance(of := row.get(key), dict) else {} for row in rows]
+def named_values(
+    title: str, note: str, steps: Sequence[float], values: Sequence[Any], marks: Sequence[Mark]
+) -> list[str]:
+    """Figures of the lines of all names: of each of the `steps` the `values` are numbers by their names, or
+    something else where it has none."""
+    lines = list(_by_name(values).items())
+    return [
+        _figure(title, note, steps, lines[first : first + _COLOURS], marks)
+        for first in range(0, len(lines), _COLOURS)
+    ]
+
+
+def _by_name(values: Sequence[Any]) -> dict[str, list[float | None]]:
+    """By each name its value in every step, None where there is none; in the order of names, without those
+    that never have a value."""
+    found = [of if isinstance(of, dict) else {} for of in values]
     columns = {
         name: [float(value) if isinstance(value := of.get(name), int | float) else None for of in found]
         for name in sorted({name for of in found for name in of})

@@ -53,6 +53,17 @@ def test_without_any_reward_nothing_passes() -> None:
     assert (found.mean, found.pass_at, found.failed) == (None, {1: 0.0}, 1)
 
 
+def test_parts_and_metrics_are_means_over_the_responses_that_have_them() -> None:
+    whole = GradedResponse(1.2, 4, parts={"right": 1.0, "form": 0.2}, metrics={"words": 3, "depth": None})
+    half = GradedResponse(0.2, 4, parts={"right": 0.0, "form": 0.2}, metrics={"words": 5, "depth": 2})
+    found = score_set([[whole, half, GradedResponse(None, 4, failure="timeout")]], 1.0)
+    assert found.parts == {"right": 0.5, "form": pytest.approx(0.2)}
+    assert found.metrics == {"words": 4.0, "depth": 2.0}
+    never = GradedResponse(1.0, 4, metrics={"depth": None})
+    assert score_set([[never]], 1.0).metrics == {}
+    assert score_set([graded(1.0)], 1.0).parts == {}
+
+
 def test_lengths_and_pins() -> None:
     responses = [GradedResponse(1.0, 4), GradedResponse(1.0, 8, cut_off=True, pinned=False)]
     found = score_set([responses], 1.0)

@@ -365,12 +365,14 @@ def test_evaluations_are_curves(tmp_path: Path) -> None:
     log = EvaluationLog(tmp_path)
     log.begin(0)
     for step in (0, 3, 6):
-        graded = [[GradedResponse(step / 6, 4), GradedResponse(1.0, 4)]]
+        parts = {"right": step / 6, "form": 0.0}
+        graded = [[GradedResponse(step / 6, 4, parts=parts), GradedResponse(1.0, 4)]]
         sets = {name: score_set(graded, 1.0) for name in ("easy", "hard")}
         log.write(EvaluationLine(step=step, version=step, time=1.0, seconds=1.0, sets=sets), [])
     page, _ = checked(write_report(tmp_path))
     assert "Evaluation: mean reward" in page and "Evaluation: pass@k" in page
-    for label in ("easy", "hard", "easy pass@1", "hard pass@2"):
+    assert page.count("Evaluation: parts of the reward") == 2
+    for label in ("easy", "hard", "easy pass@1", "hard pass@2", "form", "right"):
         assert f">{label}<" in page
 
 
