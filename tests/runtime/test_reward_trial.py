@@ -131,6 +131,47 @@ def test_a_reward_is_tried_on_the_first_rows(
     assert capsys.readouterr() == ("", "")
 
 
+COMPARING = """
+def equal(sample): return float(sample.response == sample.answer)
+def within(sample): return float(sample.answer in sample.response)
+def short(sample): return -float(len(sample.response))
+"""
+FORGOTTEN = (
+    'training.data.answerField: the first 2 rows of the data have no field "answer": RewardInput.answer is '
+    "None, and the reward is 0 for each response that was tried."
+)
+NOT_THERE = 'RewardInput.answer is None, since these rows have no "answer" (data.answerField).'
+
+
+@pytest.mark.parametrize(
+    ("function", "field", "words"),
+    [
+        ("equal", "answer", FORGOTTEN),
+        ("within", "answer", NOT_THERE),
+        ("short", "answer", None),
+        ("equal", "solution", None),
+        ("within", "solution", None),
+    ],
+)
+def test_answers_whose_field_is_not_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str, field: str, words: str | None
+) -> None:
+    monkeypatch.setattr(reward_trial, "_SECONDS", 60.0)
+    (tmp_path / "rows.jsonl").write_text(
+        '{"prompt": "ab", "solution": "ab"}\n{"prompt": "b", "solution": "a"}\n'
+    )
+    (tmp_path / "comparing.py").write_text(COMPARING)
+    manifest = tmp_path / "job.yaml"
+    changes = {
+        "training.data": {"jsonl": {"path": "rows.jsonl"}, "maxPromptTokens": 16, "answerField": field},
+        "training.reward.function": f"comparing:{function}",
+    }
+    manifest.write_text(yaml.safe_dump(job(changes), sort_keys=False))
+    errors, warnings = check(read(manifest))
+    assert errors == [] and len(warnings) == (words is not None)
+    assert words is None or words in str(warnings[0])
+
+
 HELD_OUT = """
 import time
 

@@ -53,6 +53,11 @@ class _Place:
         return self.path[: len(SETS)] == SETS
 
     @property
+    def answerless(self) -> bool:
+        """Whether none of them has an answer."""
+        return all(prompt.answer is None for prompt in self.prompts)
+
+    @property
     def rows(self) -> str:
         """`the first 3 rows of the data`."""
         count = len(self.prompts)
@@ -84,7 +89,27 @@ def try_job_reward(job: RLJob, folder: File, host: File | None, texts: Texts) ->
         ),
         *((each, False) for each in _pace(training, trial.seconds)),
         *((each, False) for each in _passing(training, places, batches, trial)),
+        *((each, False) for each in _answerless(training, places, batches, trial)),
     ]
+
+
+def _answerless(
+    training: Training, places: list[_Place], batches: list[list[RewardInput]], trial: Trial
+) -> Iterator[Problem]:
+    """What is to be told of data without answers, whose field a manifest easily forgets: a reward that
+    compares with one then gives the same to each response."""
+    for place, samples, scores in zip(places, batches, trial.scores, strict=False):
+        different = len({sample.response for sample in samples[: len(scores)]}) > 1
+        alike = len({score.value for score in scores if score.failure is None}) == 1
+        if place.held_out or not place.answerless or not (different and alike):
+            continue
+        if all(score.failure is None for score in scores):
+            yield Problem(
+                ("spec", "training", "data", "answerField"),
+                f'{place.rows} have no field "{training.data.answer_field}": RewardInput.answer is None, '
+                f"and the reward is {scores[0].value:g} for each response that was tried. Where it compares "
+                "with an answer, name the field that has it",
+            )
 
 
 def _passing(
@@ -151,6 +176,11 @@ def _message(training: Training, place: _Place, found: Verdict) -> str:
         message = (
             f"{subject}failed for each response that was tried on {place.rows} (the answer, the prompt's own "
             f"text, no text): {found.words}. Responses whose reward fails {lost}"
+        )
+    if "NoneType" in found.words and place.answerless:
+        field = "answerField of the set" if held_out else "data.answerField"
+        message += (
+            f'. RewardInput.answer is None, since these rows have no "{place.data.answer_field}" ({field})'
         )
     named = re.match(r"KeyError: '([^']+)'", found.words)
     if named and named[1] not in place.data.reward_fields:
