@@ -23,7 +23,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from rljob_runtime.engines.core_start import boot_ends
-from rljob_runtime.engines.last_words import Workers, telling
+from rljob_runtime.engines.last_words import Workers, signal_name, tell, telling
 from rljob_runtime.site.large_imports import large_imports
 
 _WORKERS = {"cpu": "vllm.v1.worker.cpu_worker", "nvidia": "vllm.v1.worker.gpu_worker"}
@@ -32,6 +32,8 @@ _CLOCK_STEP = 0.02
 """Seconds. The system tells the time of a process's making in hundredths, from which more is rounded off."""
 _STANDARD = (1, 2)
 """Descriptors of standard output and error."""
+_END_SECONDS = 2.0
+"""How long a process that hears nothing any more is given to end."""
 _OFFERED: ContextVar["EarlyCore | None"] = ContextVar("offered", default=None)
 _begun: list["EarlyCore"] = []
 """Those of this process that `begin` has begun and nobody has taken."""
@@ -61,12 +63,22 @@ class EarlyCore:
         self._close = weakref.finalize(self, _end, self.process, self._orders)
 
     def run(self, target: Callable[..., None], arguments: Mapping[str, Any]) -> None:
-        """Have it run `target`, once."""
+        """Have it run `target`, once. Raises `RuntimeError` where it has ended by itself."""
         self._close.detach()
-        self._orders.send((dict(os.environ), target, arguments))
-        for standard in _STANDARD:
-            reduction.send_handle(self._orders, standard, self.process.pid)
-        self._orders.close()
+        try:
+            # First: what keeps it from taking the order is logged where its host logs.
+            for standard in _STANDARD:
+                reduction.send_handle(self._orders, standard, self.process.pid)
+            self._orders.send((dict(os.environ), target, arguments))
+        except (BrokenPipeError, ConnectionResetError):
+            self.process.join(_END_SECONDS)
+            code = self.process.exitcode or 0
+            how = f"was ended by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
+            raise RuntimeError(
+                f"the process of its engine core {how} before it was told what to run"
+            ) from None
+        finally:
+            self._orders.close()
 
     def close(self) -> None:
         """End it where it runs nothing yet."""
@@ -154,18 +166,22 @@ def _run_when_told(
     _find_own_name()
     with large_imports():
         for module in modules:
-            # Only ahead of its time: where it is needed, its absence is told.
-            with suppress(ImportError):
+            # Only ahead of its time: where it is needed, what keeps it from being imported is told.
+            with suppress(Exception):
                 importlib.import_module(module)
     boot_ends()
     try:
+        for standard in _STANDARD:
+            descriptor = reduction.recv_handle(orders)
+            os.dup2(descriptor, standard)
+            os.close(descriptor)
         environment, target, arguments = orders.recv()
     except EOFError:
         return
-    for standard in _STANDARD:
-        descriptor = reduction.recv_handle(orders)
-        os.dup2(descriptor, standard)
-        os.close(descriptor)
+    except Exception as error:
+        # What it is to run cannot be imported.
+        tell(saying, error)
+        raise
     orders.close()
     os.environ.clear()
     os.environ.update(environment)

@@ -28,7 +28,9 @@ class RolloutWorker(rollout_worker.RolloutWorker):
 
     def __init__(self, accelerator: Accelerator, dtype: str, threads: int) -> None:
         """`dtype`: of the model; `threads` of an engine on CPUs."""
-        with suppress(ImportError), large_imports():
+        # Whatever keeps vLLM from being imported: the worker goes on, and its log, which it does not have yet,
+        # gets it.
+        with suppress(Exception), large_imports():
             from rljob_runtime.engines.vllm_shape import early_environment
 
             os.environ.update(early_environment(accelerator, dtype, threads, os.getpid()))

@@ -37,11 +37,16 @@ def telling(
         try:
             call(*arguments, **options)
         except Exception as error:
-            words = " ".join(filter(None, (in_one_line(error), where())))
-            saying.send_bytes(words.encode(errors="replace"))
+            tell(saying, error, where())
             raise
 
     return told
+
+
+def tell(saying: "Connection[Any, Any]", error: Exception, where: str = "") -> None:
+    """Tell what was raised in this process, and where."""
+    words = " ".join(filter(None, (in_one_line(error), where)))
+    saying.send_bytes(words.encode(errors="replace"))
 
 
 class Workers:
@@ -61,7 +66,7 @@ class Workers:
         """Which of them were ended by a signal that is not how vLLM ends them, in brackets."""
         codes = {process.name: -(process.exitcode or 0) for process in self._started}
         found = [
-            f"{name} was ended by {_signal(code)}"
+            f"{name} was ended by {signal_name(code)}"
             for name, code in codes.items()
             if code > 0 and code != SIGTERM
         ]
@@ -100,7 +105,7 @@ class _Context:
         return getattr(self._original, name)
 
 
-def _signal(number: int) -> str:
+def signal_name(number: int) -> str:
     return Signals(number).name if number in set(Signals) else f"signal {number}"
 
 

@@ -1,8 +1,10 @@
 """The process that waits to become an engine core."""
 
+import importlib
 import multiprocessing
 import os
 import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -86,6 +88,37 @@ def test_it_writes_where_its_host_does_by_then(early: EarlyCore, tmp_path: Path)
             os.dup2(before, standard)
             os.close(before)
     assert sorted(log.read_text().split()) == ["error", "output"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_one_that_has_ended_before_it_is_told_says_how(early: EarlyCore, number: signal.Signals) -> None:
+    assert early.process.pid is not None
+    os.kill(early.process.pid, number)
+    early.process.join(_DEADLINE)
+    with pytest.raises(RuntimeError, match=f"engine core was ended by {number.name} before it was told"):
+        early.run(say, {})
+
+
+def test_what_it_cannot_import_is_told(
+    early: EarlyCore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As vLLM's engine core where a library of it does not fit; all of it stands where its host logs."""
+    (tmp_path / "only_here.py").write_text("def run(): pass")
+    # The process has begun, and does not look there.
+    monkeypatch.syspath_prepend(tmp_path)
+    only_here = importlib.import_module("only_here")
+    log = os.open(tmp_path / "fast-0.log", os.O_CREAT | os.O_WRONLY)
+    kept = os.dup(2)
+    try:
+        os.dup2(log, 2)
+        early.run(only_here.run, {})
+        assert early.last_words(_DEADLINE) == "ModuleNotFoundError: No module named 'only_here'"
+        early.process.join(_DEADLINE)
+    finally:
+        os.dup2(kept, 2)
+        for descriptor in (log, kept):
+            os.close(descriptor)
+    assert "Traceback" in (tmp_path / "fast-0.log").read_text()
 
 
 def say() -> None:

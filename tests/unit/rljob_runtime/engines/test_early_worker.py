@@ -1,6 +1,7 @@
 """A rollout worker that is begun before it is known what it is to run, without Ray."""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -9,13 +10,18 @@ from rljob_runtime.engines.vllm_extension import HOST_VARIABLE
 from rljob_runtime.net.keys import Keyring
 
 
-def test_it_begins_an_engine_core_and_then_is_what_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("missing", ["no_such_module_anywhere", "unfit"])
+def test_it_begins_an_engine_core_and_then_is_what_it_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, missing: str
+) -> None:
+    (tmp_path / "unfit.py").write_text("raise RuntimeError('libfoo.so is too old')")
+    monkeypatch.syspath_prepend(tmp_path)
     begun: list[tuple[str, str]] = []
     monkeypatch.setattr(
         early_core, "begin", lambda accelerator: begun.append((accelerator, os.environ[HOST_VARIABLE]))
     )
-    # What is missing is told where it is needed.
-    monkeypatch.setattr(early_worker, "_IMPORTED", ("no_such_module_anywhere",))
+    # What cannot be imported is told where it is needed.
+    monkeypatch.setattr(early_worker, "_IMPORTED", (missing,))
     for name in ("OMP_NUM_THREADS", HOST_VARIABLE):
         # Put back in the end.
         monkeypatch.setenv(name, "")
