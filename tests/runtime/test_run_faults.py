@@ -15,6 +15,7 @@ import yaml
 from safetensors import safe_open
 
 from rljob_runtime.data.length_trace import LENGTHS_FILE, read_length_trace
+from rljob_runtime.exit_codes import ExitCode
 from rljob_runtime.groups.counts import counts_in, in_words
 from rljob_runtime.manifest.checks import check
 from rljob_runtime.manifest.load import read
@@ -41,6 +42,21 @@ def assert_every_prompt_once(run: Run, steps: int = STEPS) -> None:
     assert [json.loads(line)["step"] for line in lines] == list(range(steps))
 
 
+@pytest.mark.parametrize("name", ["raylet", "gcs_server"])
+def test_a_job_whose_ray_is_gone_ends_at_once(tmp_path, name):
+    file, _ = manifest(tmp_path, STEPS, pools=ONE_ENGINE, **held(tmp_path, 1))
+    with running(file) as run:
+        run.wait_for_step(1)
+        actors = [run.actor(each) for each in ("RolloutWorker", "QueueHost", "TrainerActor")]
+        [lost] = [each for each in psutil.Process(run.process.pid).children() if each.name() == name]
+        lost.kill()
+        assert run.end(30) == ExitCode.FAILED, run.log.read_text()
+        last = run.log.read_text().splitlines()[-1]
+        assert last.startswith(f"rljob: Ray is gone: its {name} was ended by SIGKILL"), last
+        _, alive = psutil.wait_procs(actors, 20)
+        assert alive == []
+
+
 @pytest.mark.timeout(300)
 def test_lost_processes_cost_no_prompt(tmp_path):
     file, document = manifest(tmp_path, STEPS, **held(tmp_path, 4))
@@ -57,6 +73,8 @@ def test_lost_processes_cost_no_prompt(tmp_path):
         assert "a replacement starts" in text
         assert "the queue host was lost and is back" in text
         assert "the trainer goes on from step" in text
+        # Ray's own words about them, which are long.
+        assert "(raylet)" not in text
         assert_counts_sum(run)
         assert [start.cause for start in read_starts(run.folder)] == ["new", "trainer lost"]
         log = log_file(run.folder, "trainer-0")

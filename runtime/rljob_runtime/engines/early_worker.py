@@ -28,8 +28,7 @@ class RolloutWorker(rollout_worker.RolloutWorker):
 
     def __init__(self, accelerator: Accelerator, dtype: str, threads: int) -> None:
         """`dtype`: of the model; `threads` of an engine on CPUs."""
-        # Whatever keeps vLLM from being imported: the worker goes on, and its log, which it does not have yet,
-        # gets it.
+        # Whatever keeps vLLM from being imported: it is to stand in the worker's log, which is not known yet.
         with suppress(Exception), large_imports():
             from rljob_runtime.engines.vllm_shape import early_environment
 

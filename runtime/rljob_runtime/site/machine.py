@@ -5,10 +5,12 @@ it; an error of the start is kept for the job, whose log has it then.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+
+import psutil
 
 from rljob_api import RLJob
 from rljob_runtime.site import one_machine as local_ray
@@ -27,6 +29,8 @@ class Machine:
     """Why workers that share a GPU take turns, in a line; None where they do not."""
     failure: Exception | None = None
     """Why it did not start."""
+    processes: Sequence[psutil.Process] = ()
+    """Ray's own, without which no actor goes on."""
     early: Mapping[str, Any] = field(default_factory=dict)
     """Actors that were begun on it for rollout workers, by their names (`fleet/early_workers.py`)."""
 
@@ -37,10 +41,11 @@ def started_machine(job: RLJob, share: bool) -> Iterator[Machine]:
     share accelerators."""
     with ExitStack() as stack:
         turns, failure = None, None
+        processes: Sequence[psutil.Process] = ()
         try:
             if share and job.spec.accelerator == "nvidia":
                 turns = stack.enter_context(kernels_at_once())
-            stack.enter_context(local_ray.started(job))
+            processes = stack.enter_context(local_ray.started(job))
         except Exception as error:  # noqa: BLE001 - raised where the job opens its site
             failure = error
-        yield Machine(stack.close, time.time(), turns, failure)
+        yield Machine(stack.close, time.time(), turns, failure, processes)

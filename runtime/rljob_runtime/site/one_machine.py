@@ -7,12 +7,15 @@ this process, however it ends.
 import logging
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+
+import psutil
 
 from rljob_api import RLJob
 from rljob_runtime.site.large_imports import large_imports
 from rljob_runtime.site.lean_ray import lean_start, replaced
+from rljob_runtime.site.ray_end import ray_processes
 
 _START_ATTEMPTS = 3
 """How often Ray is started before its error is raised."""
@@ -29,8 +32,8 @@ cores."""
 
 
 @contextmanager
-def started(job: RLJob) -> Iterator[None]:
-    """A local Ray with one unit of the pool's resource for each worker of the job."""
+def started(job: RLJob) -> Iterator[Sequence[psutil.Process]]:
+    """A local Ray with one unit of the pool's resource for each worker of the job: its own processes."""
     prepare()
     with large_imports():
         import ray
@@ -58,7 +61,7 @@ def started(job: RLJob) -> Iterator[None]:
                 raise
     hush()
     try:
-        yield
+        yield ray_processes()
     finally:
         ray.shutdown()
 
@@ -93,11 +96,13 @@ def prepare() -> None:
 
 
 def hush() -> None:
-    """Once Ray is started: keep its long report of each lost process from the terminal; the driver says the
-    same in a line."""
-    from ray._private.ray_logging import global_worker_stdstream_dispatcher
+    """Keep Ray's long report of each lost process, or node, from the terminal, from now on; the driver says
+    the same in a line."""
+    from ray._private import worker
 
-    global_worker_stdstream_dispatcher.remove_handler("ray_print_logs")
+    # A thread of Ray's calls it by this name for each report. In a release with another name it prints them.
+    if hasattr(worker, "print_to_stdstream"):
+        worker.print_to_stdstream = lambda *_, **__: None
 
 
 def _resources(job: RLJob) -> dict[str, float]:

@@ -4,6 +4,7 @@ Guarantees: every other part of the driver works with these few things alone, so
 and one in a cluster are the same code.
 """
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -16,6 +17,7 @@ from rljob_runtime.net.keys import Keyring
 from rljob_runtime.site.desired import DesiredState
 from rljob_runtime.site.machine import Machine
 from rljob_runtime.site.nodes import NodeTable, read_nodes
+from rljob_runtime.site.ray_end import ray_ends
 from rljob_runtime.site.status_draft import StatusDraft
 
 log = logging.getLogger(__name__)
@@ -49,20 +51,27 @@ class Site:
 
 @asynccontextmanager
 async def one_machine(job: RLJob, machine: Machine) -> AsyncIterator[Site]:
-    """This machine, which was started for the job, and is ended in the end. Raises what its start raised."""
+    """This machine, which was started for the job, and is ended in the end. Raises what its start raised, and
+    `RayEnded` as soon as Ray's own processes are gone."""
     try:
         if machine.failure is not None:
             raise machine.failure
         if machine.turns is not None:
             log.warning("%s", machine.turns)
-        changes, desired = ChangeSignal(), DesiredState.of(job)
-        table = NodeTable(read_nodes, _no_pod, tuple(RESOURCES.values()), changes)
-        await table.read_once()
-        home = table.nodes[0]
-        yield Site(
-            True, table, home.id, home.address, lambda: desired, StatusDraft(attempt=1), changes, Keyring(),
-            machine.early,
-        )  # fmt: skip
+        # A task that fails cancels the body, and so ends the job.
+        async with asyncio.TaskGroup() as tasks:
+            watching = tasks.create_task(ray_ends(machine.processes), name="ray")
+            changes, desired = ChangeSignal(), DesiredState.of(job)
+            table = NodeTable(read_nodes, _no_pod, tuple(RESOURCES.values()), changes)
+            await table.read_once()
+            home = table.nodes[0]
+            try:
+                yield Site(
+                    True, table, home.id, home.address, lambda: desired, StatusDraft(attempt=1), changes,
+                    Keyring(), machine.early,
+                )  # fmt: skip
+            finally:
+                watching.cancel()
     finally:
         machine.end()
 
